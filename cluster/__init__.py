@@ -1,0 +1,1 @@
+"""Bring up, inspect and feed a Ray cluster."""

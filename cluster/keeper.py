@@ -1,0 +1,72 @@
+"""Holds this machine's own Ray while any driver lives: `python -m cluster.keeper FOLDER`."""
+
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import ray
+
+from cluster.launch import ADDRESS, DRIVERS, KEEPER, POLL_S
+
+LINGER_S = 3.0  # after the last driver was killed, for one that resumes at once
+STORE_BYTES = 200 * 2**20  # of shared memory: trials pass messages, not data
+
+
+def keep(folder: Path) -> None:
+    """Start Ray, say where it is, and end it when nobody needs it."""
+    with (folder / KEEPER).open("a") as mine, (folder / DRIVERS).open("a") as drivers:
+        try:
+            fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another keeper was faster
+        (folder / ADDRESS).unlink(missing_ok=True)
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            object_store_memory=STORE_BYTES,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+        _publish(folder, ray.get_runtime_context().gcs_address)
+        _await_last(drivers.fileno())
+        (folder / ADDRESS).unlink(missing_ok=True)
+        ray.shutdown()
+
+
+def _publish(folder: Path, address: str) -> None:
+    text = json.dumps({"address": address, "pid": os.getpid()})
+    draft = folder / f"{ADDRESS}.{os.getpid()}"
+    draft.write_text(text)
+    draft.rename(folder / ADDRESS)
+
+
+def _await_last(drivers: int) -> None:
+    """Return, holding the drivers' lock, when no driver has had it for a while."""
+    linger_s = LINGER_S
+    free_since: float | None = None
+
+    def hurry(*_: object) -> None:
+        nonlocal linger_s
+        linger_s = 0.0  # the last driver says that it was the last
+
+    signal.signal(signal.SIGTERM, hurry)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        try:
+            fcntl.flock(drivers, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            free_since = None
+        else:
+            free_since = free_since or time.monotonic()
+            if time.monotonic() - free_since >= linger_s:
+                return
+            fcntl.flock(drivers, fcntl.LOCK_UN)
+        time.sleep(POLL_S)
+
+
+if __name__ == "__main__":
+    keep(Path(sys.argv[1]))

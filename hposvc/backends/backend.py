@@ -1,0 +1,62 @@
+"""What carries out orders: real ranks on Ray, one process, or a simulation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+from hposvc.events import BackendEvent, Order, Verdict
+from hposvc.spec import SweepSpec
+
+
+class OutOfReach(Exception):
+    """The cluster can't be reached, or can never give what the spec asks for (exit code 5)."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a backend must know of the sweep that it works for."""
+
+    sweep: str
+    spec: SweepSpec
+    folder: Path  # of the sweep: checkpoints/, logs/
+    home: Path
+    address: str | None = None  # of a Ray cluster; None: the one of this machine
+    clock: float = 0.0  # the last event's time: a simulated clock goes on from there
+
+
+class Backend(Protocol):
+    """Orders go to `start` only while `capacity` says that a slot is ready.
+
+    Everything that happens comes out of `events`. After `close` nothing of it is left: no process,
+    no reserved resource.
+    """
+
+    virtual: ClassVar[bool]  # nothing outside this process is touched, and time is simulated
+
+    def now(self) -> float:
+        """The time on this backend's clock, seconds."""
+
+    def capacity(self) -> int:
+        """Slots that are ready and idle."""
+
+    def slots(self) -> int:
+        """Orders that can run at once when all slots are up."""
+
+    def start(self, order: Order, environment: dict[str, str]) -> None:
+        """Carry out an order; rank 0 sees the environment."""
+
+    def decide(self, order: int, verdict: Verdict) -> None:
+        """Pass a decision to the ranks: at a milestone, or `stop` at any time."""
+
+    def kill(self, order: int) -> None:
+        """End an order without asking its ranks; `Ended` follows when they are gone."""
+
+    def limit(self, slots: int) -> None:
+        """Keep at most so many slots; idle ones beyond it give their resources back."""
+
+    def events(self, timeout_s: float) -> Sequence[BackendEvent]:
+        """What happened; waits at most `timeout_s` for the first."""
+
+    def close(self) -> None:
+        """End everything, and return when it is gone."""

@@ -1,0 +1,59 @@
+"""What a slot takes from a cluster, and how many of them fit.
+
+Ray leaves a placement group that can never be placed pending without a word; so it is worked out
+here, from what the nodes have in all.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from hposvc.backends.backend import OutOfReach
+from hposvc.spec import Resources
+
+Bundle = dict[str, float]
+STRATEGIES = {"pack": "PACK", "strict_pack": "STRICT_PACK", "spread": "SPREAD"}
+
+
+def bundle(resources: Resources) -> Bundle:
+    """What one rank reserves, in Ray's units (memory in bytes)."""
+    wanted: Bundle = {"CPU": resources.cpus_per_worker}
+    if resources.gpus_per_worker:
+        wanted["GPU"] = resources.gpus_per_worker
+    if resources.memory_per_worker:
+        wanted["memory"] = float(resources.memory_per_worker)
+    if resources.accelerator:
+        wanted[f"accelerator_type:{resources.accelerator}"] = 0.001
+    return {**wanted, **resources.custom}
+
+
+def count_fitting(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> int:
+    """How many slots the nodes could hold at once if they were empty.
+
+    Raises:
+        OutOfReach: not a single one; the message says what there is.
+    """
+    wanted = bundle(resources)
+    per_node = [_ranks_on(node, wanted) for node in nodes]
+    if resources.placement == "strict_pack":
+        fitting = sum(ranks // resources.workers for ranks in per_node)
+    else:
+        fitting = sum(per_node) // resources.workers
+    if fitting == 0:
+        raise OutOfReach(
+            f"resources: a trial needs {resources.workers} x {_shown(wanted)}"
+            f"{' on one node' if resources.placement == 'strict_pack' else ''}, "
+            f"and the cluster has {'; '.join(_shown(node, wanted) for node in nodes) or 'no node'}; "
+            "lower resources.workers or what each takes, or add nodes"
+        )
+    return fitting
+
+
+def _ranks_on(node: Mapping[str, float], wanted: Bundle) -> int:
+    # Ray counts resources in 1/10,000; so does the comparison.
+    return min(
+        int((node.get(name, 0.0) + 1e-4) / amount) for name, amount in wanted.items() if amount
+    )
+
+
+def _shown(amounts: Mapping[str, float], only: Bundle | None = None) -> str:
+    names = amounts if only is None else only
+    return "{" + ", ".join(f"{name}: {amounts.get(name, 0.0):g}" for name in names) + "}"

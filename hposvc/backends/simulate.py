@@ -1,0 +1,130 @@
+"""A simulated cluster: results come from a function, time from a simulated clock.
+
+`curve(params, step)` gives the metrics of a step and the seconds that it takes. It is called once
+per step that runs, in the order of the clock, ties in the order of the orders' ids.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hposvc.backends.backend import Setting
+from hposvc.events import BackendEvent, Checkpointed, Ended, Failed, Order, Reported, Verdict
+from hposvc.plugins import resolve
+from searchers.space import Params
+from trainables.checkpoint import Saved
+
+Curve = Callable[[Params, int], tuple[Mapping[str, float], float]]
+
+
+@dataclass
+class _Run:
+    """An order under way."""
+
+    order: Order
+    step: int  # the last one reported
+    outcome: tuple[Mapping[str, float], float] | Exception | None = None  # of the step under way
+    waits: bool = False  # stands at a milestone
+    told: Verdict = "continue"
+
+
+@dataclass
+class Simulation:
+    """Slots that carry out orders in no time."""
+
+    setting: Setting
+    virtual: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        spec = self.setting.spec
+        self._curve: Curve = resolve(str(spec.engine.curve))
+        parallel = spec.trials.parallel
+        self._slots = 1 if parallel == "auto" else parallel
+        self._runs: dict[int, _Run] = {}
+        self._clock = self.setting.clock
+        self._agenda: list[tuple[float, int]] = []  # (time, order): when its next step is done
+
+    def now(self) -> float:
+        return self._clock
+
+    def capacity(self) -> int:
+        return max(0, self._slots - len(self._runs))
+
+    def slots(self) -> int:
+        return self._slots
+
+    def start(self, order: Order, environment: dict[str, str]) -> None:
+        self._runs[order.id] = _Run(order, order.first - 1)
+        self._plan(self._runs[order.id])
+
+    def decide(self, order: int, verdict: Verdict) -> None:
+        run = self._runs.get(order)
+        if run is None:
+            return
+        run.told = verdict
+        if run.waits:
+            run.waits = False
+            self._plan(run)
+
+    def kill(self, order: int) -> None:
+        run = self._runs.get(order)
+        if run is not None:
+            run.told = "kill"
+            heapq.heappush(self._agenda, (self._clock, order))
+
+    def limit(self, slots: int) -> None:
+        self._slots = slots
+
+    def events(self, timeout_s: float) -> Sequence[BackendEvent]:
+        while self._agenda:
+            time, number = heapq.heappop(self._agenda)
+            run = self._runs.get(number)
+            if run is None:
+                continue
+            self._clock = max(self._clock, time)
+            return self._advance(run)
+        return []
+
+    def close(self) -> None:
+        self._runs.clear()
+        self._agenda.clear()
+
+    def _plan(self, run: _Run) -> None:
+        """Begin the run's next step, or let it go at once if there is none."""
+        seconds = 0.0
+        run.outcome = None
+        if run.told == "continue":
+            try:
+                run.outcome = self._curve(run.order.params, run.step + 1)
+                seconds = run.outcome[1]
+            except Exception as error:  # noqa: BLE001 - the user's function may raise anything
+                run.outcome = error
+        heapq.heappush(self._agenda, (self._clock + seconds, run.order.id))
+
+    def _advance(self, run: _Run) -> Sequence[BackendEvent]:
+        """What happens as the step under way is done."""
+        time, order = self._clock, run.order
+        if run.told == "kill" or run.outcome is None:
+            return [self._leave(run)]
+        if isinstance(run.outcome, Exception):
+            del self._runs[order.id]
+            what = f"{type(run.outcome).__name__}: {run.outcome}"
+            return [Failed(time, order.id, order.trial, "user", what)]
+        run.step += 1
+        events: list[BackendEvent] = []
+        if run.step % self.setting.spec.checkpoints.every == 0 or run.step == order.until:
+            path = f"{order.trial}/{order.id}-{run.step}"
+            events.append(Checkpointed(time, order.id, order.trial, Saved(run.step, path, "", 0)))
+        events.append(Reported(time, order.id, order.trial, run.step, run.outcome[0]))
+        if run.step == order.until or run.told == "stop":
+            return [*events, self._leave(run)]
+        if run.step in order.milestones:
+            run.waits = True
+        else:
+            self._plan(run)
+        return events
+
+    def _leave(self, run: _Run) -> Ended:
+        del self._runs[run.order.id]
+        return Ended(self._clock, run.order.id, run.order.trial)

@@ -1,0 +1,158 @@
+"""Turns events into orders and decisions. No I/O, no clock, no Ray: a fold and a few questions.
+
+`apply` takes an event in, live or from the journal; state changes nowhere else. `respond` says
+what follows from an event that just happened, `next` what a free slot should do.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hposvc.events import (
+    Attached,
+    Closed,
+    Decided,
+    Event,
+    Finished,
+    Order,
+    Proposed,
+    Reported,
+    Requested,
+    Verdict,
+)
+from hposvc.schedulers.scheduler import Advance, NewTrial, Over, Report, Scheduler, Wait
+from hposvc.spec import SweepSpec
+from hposvc.state import SweepState
+from hposvc.trial import TrialState
+
+
+@dataclass
+class Controller:
+    """One sweep's decisions."""
+
+    spec: SweepSpec
+    scheduler: Scheduler
+    state: SweepState = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.state = SweepState(self.spec)
+
+    def apply(self, event: Event) -> None:
+        """Take an event into the state, and tell the scheduler what it means."""
+        for fact in self.state.apply(event):
+            self.scheduler.apply(fact)
+
+    def respond(self, event: Event) -> list[Event]:
+        """What follows at once from an event that was just applied, to be applied in turn."""
+        match event:
+            case Reported():
+                return self._answer(event)
+            case Proposed() if len(self.state.trials) == self.spec.trials.max:
+                return [Closed(event.time, "trials")]
+            case Requested():
+                return self._steer(event)
+            case Attached():
+                return self._catch_up(event.time)
+        return []
+
+    def next(self) -> Order | NewTrial | Wait | Over:
+        """What a free slot should do; orders that were lost or failed come first."""
+        state = self.state
+        if self.halted:
+            return Wait() if state.orders else Over()
+        if state.waiting:
+            trial = state.trials[next(iter(state.waiting))]
+            return trial.next_order(state.next_order, trial.until, trial.milestones)
+        move = self.scheduler.next()
+        if isinstance(move, Advance):
+            trial = state.trials[move.trial]
+            return trial.next_order(state.next_order, move.until, move.milestones)
+        if isinstance(move, Over) and state.orders:
+            return Wait()
+        return move
+
+    @property
+    def halted(self) -> bool:
+        """Whether nothing new is to be started, because the sweep was ended before its time."""
+        return self.state.closed in ("target", "budget", "user")
+
+    def expire(self, now: float) -> list[Event]:
+        """The end of the wall-clock budget, if `now` is past it."""
+        wall_s = self.spec.budget.wall_s
+        if wall_s is None or self.halted or not self.state.started:
+            return []
+        spent_s = self.state.elapsed_s + max(0.0, now - self.state.now)
+        return self._halt(now, "budget") if spent_s >= wall_s else []
+
+    def finish(self, now: float) -> Finished:
+        """The last event, when `next` says that it is over."""
+        state = self.state
+        if state.asked is not None:
+            return Finished(now, "STOPPED", "user")
+        if state.best is None:
+            return Finished(now, "FAILED", "no trial has a value")
+        return Finished(now, "COMPLETED", state.closed or "")
+
+    def _answer(self, event: Reported) -> list[Event]:
+        trial = self.state.trials[event.trial]
+        if trial.order is None or trial.order.id != event.order or trial.stop is not None:
+            return []
+        if trial.diverged:
+            return [_decided(event.time, trial, "stop", "diverged")]
+        return self._reach(event.time) or self._judge(trial, event.time)
+
+    def _judge(self, trial: TrialState, time: float) -> list[Event]:
+        """The decision that a trial at a milestone waits for."""
+        if trial.awaiting is None:
+            return []
+        report = Report(trial.id, trial.awaiting, trial.last_loss)
+        decision = self.scheduler.judge(report)
+        return [_decided(time, trial, decision.verdict, decision.reason)]
+
+    def _reach(self, time: float) -> list[Event]:
+        """The end of the sweep, if its best value meets the target."""
+        best = self.state.best
+        if best is None or self.state.closed == "target":
+            return []
+        value = self.state.trials[best].value
+        reached = value is not None and self.spec.metric.reached(value)
+        return self._halt(time, "target") if reached else []
+
+    def _steer(self, event: Requested) -> list[Event]:
+        verdict: Verdict = "kill" if event.verb == "kill" else "stop"
+        if event.trial is None:
+            return self._halt(event.time, "user", verdict)
+        trial = self.state.trials.get(event.trial)
+        if trial is None or trial.over:
+            return []
+        return [_decided(event.time, trial, verdict, "user")]
+
+    def _halt(
+        self, time: float, reason: Literal["target", "budget", "user"], verdict: Verdict = "stop"
+    ) -> list[Event]:
+        stops = [
+            _decided(time, trial, verdict, reason)
+            for trial in self.state.live()
+            if trial.stop is None or verdict == "kill"
+        ]
+        return [Closed(time, reason), *stops]
+
+    def _catch_up(self, time: float) -> list[Event]:
+        """What an earlier driver had still to say when it went."""
+        state = self.state
+        if state.finished:
+            return []
+        events: list[Event] = []
+        if state.asked is not None and not self.halted:
+            events += self._halt(time, "user")
+        events += self._reach(time)
+        if len(state.trials) == self.spec.trials.max and state.closed is None:
+            events.append(Closed(time, "trials"))
+        for name in list(state.waiting):
+            events += self._judge(state.trials[name], time)
+        return events
+
+
+def _decided(time: float, trial: TrialState, verdict: Verdict, reason: str) -> Decided:
+    order = None if trial.order is None else trial.order.id
+    step = trial.step if trial.awaiting is None else trial.awaiting
+    return Decided(time, trial.id, order, step, verdict, reason)

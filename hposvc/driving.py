@@ -1,0 +1,103 @@
+"""One driver's session on a sweep: the lease, the recorder, the signals, the loop."""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from hposvc import plugins
+from hposvc import spec as specs
+from hposvc.backends.backend import Backend, Setting
+from hposvc.controller import Controller
+from hposvc.home import Home
+from hposvc.journal import Journal, SweepRow
+from hposvc.lease import Lease
+from hposvc.proposer import Ahead, Inline
+from hposvc.recorder import Recorder
+from hposvc.runner import Interrupted, Runner, Watcher
+from hposvc.state import SweepState
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Drives one sweep of a home."""
+
+    home: Home
+    journal: Journal
+    sweep: SweepRow
+    address: str | None = None  # of a Ray cluster; None: this machine's own
+    watchers: Sequence[Watcher] = ()
+
+    def drive(self) -> SweepState:
+        """Take the sweep over and bring it to its end; one that has ended is only reconciled.
+
+        Raises:
+            Busy: another driver has it.
+            Interrupted: it can be resumed.
+            OutOfReach: the cluster, or resources that it can never give.
+        """
+        spec = specs.load(self.sweep.spec)
+        lease = Lease(self.journal.store, self.sweep.id)
+        lease.acquire()
+        try:
+            with Recorder(self.home, self.sweep.id, spec, self.journal) as recorder:
+                return self._drive(spec, lease, recorder)
+        finally:
+            lease.release()
+
+    def _drive(self, spec: specs.SweepSpec, lease: Lease, recorder: Recorder) -> SweepState:
+        policy = plugins.build(plugins.SCHEDULERS, spec.scheduler)
+        controller = Controller(spec, policy.scheduler(spec.first_step, spec.last_step))
+        state = controller.state
+        for _, event in self.journal.read(self.sweep.id):
+            controller.apply(event)
+        if state.finished:
+            return state
+        folder = self.home.folder(self.sweep.id, spec.storage)
+        setting = Setting(self.sweep.id, spec, folder, self.home.path, self.address, state.now)
+        backend: Backend = plugins.resolve(plugins.BACKENDS[spec.engine.type])(setting)
+        searcher = plugins.build(plugins.SEARCHERS, spec.search)
+        proposer = Inline(spec, searcher) if backend.virtual else Ahead(spec, searcher)
+        with interruptible() as interrupted:
+            runner = Runner(
+                sweep=self.sweep.id,
+                controller=controller,
+                backend=backend,
+                proposer=proposer,
+                journal=self.journal,
+                lease=lease,
+                watchers=self.watchers,
+                interrupted=interrupted.is_set,
+                environment=recorder.environment,
+                seq=self.journal.last(self.sweep.id),
+            )
+            return runner.run(f"{socket.gethostname()}:{os.getpid()}")
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """Turn SIGINT and SIGTERM into a flag, on the main thread; a second SIGINT is Python's own."""
+    flag = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+
+    def raise_flag(number: int, frame: Any) -> None:
+        flag.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {
+        number: signal.signal(number, raise_flag) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+__all__ = ["Driver", "Interrupted", "interruptible"]

@@ -1,0 +1,220 @@
+"""What can happen in a sweep, and how it is written down.
+
+An event is in the journal before anything acts on it, and state changes only by applying events:
+so a sweep is resumed by reading its journal and going on. Times are seconds since the epoch, or
+since the start on a simulated clock. `VERSION` grows when a reader of old journals must know.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from searchers.space import Params
+from trainables.checkpoint import Saved
+
+VERSION = 1
+
+Cause = Literal["user", "infra", "preempt"]
+Verdict = Literal["continue", "stop", "kill"]
+SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a slot carries out: run a trial with these parameters for the steps `first..until`."""
+
+    id: int
+    trial: str
+    params: Params
+    start: Saved | None  # the checkpoint to start from; None: from nothing
+    first: int
+    until: int
+    milestones: tuple[int, ...] = ()  # the steps at which the ranks wait for a decision
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A driver took the sweep; orders that an earlier driver had out are lost."""
+
+    kind: ClassVar[str] = "attached"
+    time: float
+    driver: str  # host:pid
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A new trial, with what its first order is to do."""
+
+    kind: ClassVar[str] = "proposed"
+    time: float
+    trial: str
+    params: Params
+    note: Mapping[str, Any]
+    until: int
+    milestones: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """An order goes to a slot."""
+
+    kind: ClassVar[str] = "ordered"
+    time: float
+    order: Order
+
+
+@dataclass(frozen=True)
+class Checkpointed:
+    """A checkpoint is durable; it counts once its step is reported."""
+
+    kind: ClassVar[str] = "checkpointed"
+    time: float
+    order: int
+    trial: str
+    saved: Saved
+
+
+@dataclass(frozen=True)
+class Reported:
+    """Rank 0's metrics at a step; the first report of (trial, step) stands."""
+
+    kind: ClassVar[str] = "reported"
+    time: float
+    order: int
+    trial: str
+    step: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Decided:
+    """The controller's answer to a milestone, or a stop that nobody asked for."""
+
+    kind: ClassVar[str] = "decided"
+    time: float
+    trial: str
+    order: int | None  # None: no slot has the trial
+    step: int
+    verdict: Verdict
+    reason: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The ranks let go of an order: its steps are done, or it was told to stop."""
+
+    kind: ClassVar[str] = "ended"
+    time: float
+    order: int
+    trial: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An order broke off; `message` is for people, its last line says what it was."""
+
+    kind: ClassVar[str] = "failed"
+    time: float
+    order: int
+    trial: str
+    cause: Cause
+    message: str
+
+
+@dataclass(frozen=True)
+class Requested:
+    """Somebody steers: `stop` or `kill` the sweep, or one trial of it."""
+
+    kind: ClassVar[str] = "requested"
+    time: float
+    verb: Literal["stop", "kill"]
+    trial: str | None = None
+
+
+@dataclass(frozen=True)
+class Closed:
+    """No new trials from here: the number is reached, the space is used up, or it was ended."""
+
+    kind: ClassVar[str] = "closed"
+    time: float
+    reason: Literal["trials", "space", "target", "budget", "user"]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The sweep is over."""
+
+    kind: ClassVar[str] = "finished"
+    time: float
+    state: SweepEnd
+    reason: str
+
+
+Event = (
+    Attached
+    | Proposed
+    | Ordered
+    | Checkpointed
+    | Reported
+    | Decided
+    | Ended
+    | Failed
+    | Requested
+    | Closed
+    | Finished
+)
+BackendEvent = Checkpointed | Reported | Ended | Failed
+
+_TYPES: dict[str, type[Event]] = {
+    kind.kind: kind
+    for kind in (
+        Attached,
+        Proposed,
+        Ordered,
+        Checkpointed,
+        Reported,
+        Decided,
+        Ended,
+        Failed,
+        Requested,
+        Closed,
+        Finished,
+    )
+}
+
+
+class UnknownEvent(ValueError):
+    """The journal holds an event that this version does not know."""
+
+
+def to_json(event: Event) -> str:
+    """The event's fields but its kind and time, which are columns of the journal."""
+    body = {name: value for name, value in vars(event).items() if name != "time"}
+    return json.dumps(body, default=vars, separators=(",", ":"))
+
+
+def from_json(kind: str, time: float, body: str) -> Event:
+    """The event that `to_json` wrote.
+
+    Raises:
+        UnknownEvent: the journal was written by a later version.
+    """
+    event_type = _TYPES.get(kind)
+    if event_type is None:
+        raise UnknownEvent(
+            f"journal: event kind {kind!r} is unknown to this version (it reads version {VERSION}); "
+            "install the hposvc that wrote this journal, or a later one"
+        )
+    values = json.loads(body)
+    if event_type is Ordered:
+        order = values["order"]
+        start = order.pop("start")
+        milestones = tuple(order.pop("milestones"))
+        saved = None if start is None else Saved(**start)
+        return Ordered(time, Order(**order, start=saved, milestones=milestones))
+    if event_type is Checkpointed:
+        values["saved"] = Saved(**values["saved"])
+    if event_type is Proposed:
+        values["milestones"] = tuple(values["milestones"])
+    return event_type(time=time, **values)

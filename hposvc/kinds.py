@@ -1,0 +1,122 @@
+"""The kinds of values that keys of a spec take, each with the words for what does not fit."""
+
+import math
+import re
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
+
+from hposvc.plugins import REFERENCE
+from hposvc.problems import Problem, SpecError, shown
+from searchers.syntax import read_domain
+from searchers.values import SpaceError, Value
+from trainables.load import PICKLE
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)
+IN_FILE = re.compile(r"[^:]+\.py:[^\W\d]\w*")
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)", re.ASCII)
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|[KMGT]iB|[kMGT]B)", re.ASCII)
+BYTES = {"B": 1}
+BYTES |= {f"{letter}iB": 1024 ** (place + 1) for place, letter in enumerate("KMGT")}
+BYTES |= {f"{letter}B": 1000 ** (place + 1) for place, letter in enumerate("kMGT")}
+MOST_BYTES = 2**60
+VERSION = 1  # of the spec's format
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def read_seconds(value: object) -> float:
+    """Seconds, from a number of them or a text like `90s`, `2h` or `1h30m`."""
+    seconds = math.nan
+    if _is_whole(value) or isinstance(value, float):
+        seconds = float(value)  # type: ignore[arg-type]
+    elif isinstance(value, str) and re.fullmatch(f"({DURATION.pattern})+", value, re.ASCII):
+        parts = DURATION.findall(value)
+        seconds = sum(float(number) * SECONDS[unit] for number, unit in parts)
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"is {shown(value)}; give a duration like 90s, 30m, 2h, 1h30m or 3d")
+    return seconds
+
+
+def read_bytes(value: object) -> int:
+    """Bytes, from a number of them or a text like `4GiB`."""
+    size: float = 0
+    if isinstance(value, str) and (match := SIZE.fullmatch(value)):
+        size = float(match[1]) * BYTES[match[2]]
+    elif _is_whole(value):
+        size = value  # type: ignore[assignment]
+    if not 1 <= size <= MOST_BYTES:
+        raise ValueError(f"is {shown(value)}; give a size like 512MiB or 4GiB")
+    return int(size)
+
+
+def read_parallel(value: object) -> object:
+    """How many trials at once."""
+    if value == "auto" or (_is_whole(value) and value >= 1):  # type: ignore[operator]
+        return value
+    raise ValueError(f"is {shown(value)}; give 1 or more, or auto for as many as fit")
+
+
+def read_retries(value: object) -> object:
+    """How many failures are forgiven."""
+    if value == "unlimited" or (_is_whole(value) and value >= 0):  # type: ignore[operator]
+        return value
+    raise ValueError(f"is {shown(value)}; give 0 or more, or unlimited")
+
+
+def check_version(version: int) -> int:
+    """The version of this format."""
+    if version != VERSION:
+        raise ValueError(f"is {version}; this hposvc reads version {VERSION}")
+    return version
+
+
+def check_name(text: str) -> str:
+    """A name that can stand in an id and a path."""
+    if not NAME.fullmatch(text):
+        raise ValueError(f"is {shown(text)}; use letters, digits, '.', '_' and '-', 80 at most")
+    return text
+
+
+def check_reference(text: str) -> str:
+    """A name of a trainable; whether it is there is seen when it is imported."""
+    if not (text.startswith(PICKLE) or REFERENCE.fullmatch(text) or IN_FILE.fullmatch(text)):
+        raise ValueError(f"is {shown(text)}; write module:Name or path/to/file.py:Name")
+    return text
+
+
+def check_parameters(declared: dict[str, object]) -> dict[str, object]:
+    """Every parameter, each read alone, so that all mistakes are told at once."""
+    problems = []
+    for name, domain in declared.items():
+        try:
+            read_domain(domain)
+        except SpaceError as error:
+            problems.append(Problem((name, *error.path), error.message))
+    if problems:
+        raise SpecError(problems)
+    return declared
+
+
+def read_scalar(value: object) -> object:
+    """A value that is no list and no mapping."""
+    if isinstance(value, dict | list):
+        raise ValueError(f"is {shown(value)}; give one value: a number, text, true or false")
+    return value
+
+
+Word = Annotated[str, Field(min_length=1)]
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, BeforeValidator(read_seconds)]
+Bytes = Annotated[int, BeforeValidator(read_bytes)]
+Parallel = Annotated[int | Literal["auto"], PlainValidator(read_parallel)]
+Retries = Annotated[int | Literal["unlimited"], PlainValidator(read_retries)]
+Version = Annotated[int, AfterValidator(check_version)]
+Name = Annotated[str, AfterValidator(check_name)]
+Reference = Annotated[str, AfterValidator(check_reference)]
+Parameters = Annotated[dict[str, object], AfterValidator(check_parameters)]
+Scalar = Annotated[Value, PlainValidator(read_scalar)]

@@ -1,0 +1,105 @@
+"""Which driver is at work on a sweep: one at a time, and a dead one gives way.
+
+A driver on this host that no longer lives is replaced at once; one on another host when it has
+not renewed its lease for `EXPIRY_S`. The journal's own key fences out a driver that was replaced
+and does not know it.
+"""
+
+import os
+import socket
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import psutil
+from sqlalchemy import delete, insert, select, update
+
+from hposvc.store import LEASES, Store
+
+EXPIRY_S = 60.0
+RENEW_S = 10.0
+
+DriverState = Literal["alive", "dead", "none"]
+
+
+class Busy(Exception):
+    """Another driver is at work on the sweep."""
+
+
+@dataclass
+class Lease:
+    """This process's right to drive a sweep; renew it now and then, release it at the end."""
+
+    store: Store
+    sweep: str
+    driver: str = field(default_factory=lambda: uuid.uuid4().hex)
+    renewed: float = 0.0
+
+    def acquire(self) -> None:
+        """Take the sweep.
+
+        Raises:
+            Busy: a living driver has it.
+        """
+        process = psutil.Process()
+        with self.store.writing() as connection:
+            row = connection.execute(
+                select(LEASES).where(LEASES.c.sweep == self.sweep)
+            ).one_or_none()
+            if row is not None and _lives(row):
+                raise Busy(
+                    f"{self.sweep}: a driver is at work on it (process {row.pid} on {row.host}); "
+                    f"watch it with `hposvc status {self.sweep}`, "
+                    f"end it with `hposvc stop {self.sweep}`"
+                )
+            connection.execute(delete(LEASES).where(LEASES.c.sweep == self.sweep))
+            connection.execute(
+                insert(LEASES).values(
+                    sweep=self.sweep,
+                    driver=self.driver,
+                    host=socket.gethostname(),
+                    pid=process.pid,
+                    started=process.create_time(),
+                    renewed=time.time(),
+                )
+            )
+        self.renewed = time.monotonic()
+
+    def renew(self) -> None:
+        """Say that this driver lives, if it is time to."""
+        if time.monotonic() - self.renewed < RENEW_S:
+            return
+        with self.store.writing() as connection:
+            mine = (LEASES.c.sweep == self.sweep) & (LEASES.c.driver == self.driver)
+            connection.execute(update(LEASES).where(mine).values(renewed=time.time()))
+        self.renewed = time.monotonic()
+
+    def release(self) -> None:
+        """Let another driver take the sweep."""
+        with self.store.writing() as connection:
+            mine = (LEASES.c.sweep == self.sweep) & (LEASES.c.driver == self.driver)
+            connection.execute(delete(LEASES).where(mine))
+
+
+def driver_state(store: Store, sweep: str) -> DriverState:
+    """Whether a driver is at work: `dead` if it went without a word, `none` if it let go."""
+    with store.reading() as connection:
+        row = connection.execute(select(LEASES).where(LEASES.c.sweep == sweep)).one_or_none()
+    if row is None:
+        return "none"
+    return "alive" if _lives(row) else "dead"
+
+
+def _lives(row: Any) -> bool:
+    if row.host != socket.gethostname():
+        return bool(time.time() - row.renewed < EXPIRY_S)
+    if row.pid == os.getpid():
+        return True
+    try:
+        process = psutil.Process(row.pid)
+        # A reused pid was started at another time; a zombie waits for its parent only.
+        same = abs(process.create_time() - row.started) < 2.0
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -1,0 +1,71 @@
+"""`--set key=value`: values that replace those of a document before anything is checked."""
+
+import copy
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from hposvc.document import Document, plain, read_value
+from hposvc.problems import Path, Problem, SpecError, shown
+from trainables.load import TRAINING
+
+
+def parse(settings: Iterable[str]) -> dict[str, object]:
+    """What the command line's `key=value` texts say; a value is read as YAML.
+
+    Raises:
+        SpecError: a text has no `=`, or its value is not YAML.
+    """
+    parsed: dict[str, object] = {}
+    for setting in settings:
+        key, separator, text = setting.partition("=")
+        if not separator or not key:
+            raise _wrong(key, "write --set key=value, as in --set trials.max=20")
+        try:
+            parsed[key] = read_value(text)
+        except SpecError as error:
+            raise _wrong(key, f"{text}: {error.problems[0].message}") from error
+    return parsed
+
+
+def apply(document: Document, sets: Mapping[str, object]) -> Document:
+    """The document with other values at these dotted keys.
+
+    The longest key that exists wins, so `parameters.training.clip.max` finds the parameter
+    `training.clip`; a key that does not exist is made, and checked like one in the file.
+    """
+    data = copy.deepcopy(document.data)
+    paths = [_put(data, key, value) for key, value in sets.items()]
+    return replace(document, data=data, sets=frozenset(paths))
+
+
+def _put(data: dict[str, object], key: str, value: object) -> Path:
+    path: Path = ()
+    rest = key
+    target = data
+    while True:
+        name = _first_name(target, rest, path)
+        path, rest = (*path, name), rest[len(name) + 1 :]
+        if not rest:
+            target[name] = plain(value, *path)
+            return path
+        inner = target.get(name)
+        if inner is None:
+            inner = target[name] = {}
+        if not isinstance(inner, dict):
+            raise _wrong(key, f"{'.'.join(map(str, path))} is {shown(inner)}; set it as a whole")
+        target = inner
+
+
+def _first_name(target: Mapping[str, object], rest: str, path: Path) -> str:
+    parts = rest.split(".")
+    for end in range(len(parts), 0, -1):
+        name = ".".join(parts[:end])
+        if name in target:
+            return name
+    if path == ("parameters",) and rest.startswith(TRAINING):
+        return ".".join(parts[:2])
+    return parts[0]
+
+
+def _wrong(key: str, message: str) -> SpecError:
+    return SpecError([Problem((key,), message, place="--set")])

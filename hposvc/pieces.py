@@ -1,0 +1,93 @@
+"""What the contract promises and is not there yet, by the piece of work that brings it.
+
+Nothing of it is ignored: a spec that uses it is refused. Whoever builds a feature removes its line.
+A test holds this table, and the keys of the spec, against docs/CONTRACT.md.
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from hposvc.problems import Problem, cut
+
+PIECES = {
+    "2": "Hyperband, PBT, Tune engine and jobs",
+    "3": "the searcher",
+    "4": "the training runtime",
+    "6": "trials that survive",
+    "next": "a later release",
+}
+
+
+@dataclass(frozen=True)
+class Later:
+    """A key, or certain values of a key that is there."""
+
+    key: str  # dotted
+    piece: str
+    values: Callable[[object], bool] | None = None  # which are meant; None: the whole key
+    name: str = ""  # what people call these values; empty: they are words and name themselves
+    instead: str = ""  # what to write until then
+
+    def problem(self, value: object) -> Problem:
+        """What to tell someone who wrote `value` there."""
+        message = f"not there yet (it comes with {PIECES[self.piece]})"
+        path = tuple(self.key.split("."))
+        if self.values is None:
+            return Problem(path, message, at_key=True)
+        name = self.name or cut(str(value))
+        return Problem(path, f"{name} is {message}; {self.instead}")
+
+
+def _keys(piece: str, *keys: str) -> list[Later]:
+    return [Later(key, piece) for key in keys]
+
+
+def _words(piece: str, key: str, words: Collection[str], instead: str) -> Later:
+    return Later(key, piece, lambda value: isinstance(value, str) and value in words, "", instead)
+
+
+def _text(pattern: str) -> Callable[[object], bool]:
+    matches = re.compile(pattern).fullmatch
+    return lambda value: isinstance(value, str) and matches(value) is not None
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+SCHEDULERS = ("hyperband", "bohb", "median", "pbt", "pb2")
+STRATEGIES = ("fsdp", "zero1", "tensor", "pipeline")
+SPACE, PERIOD, URL = r"[\w.]+:\w+", r"\d+(\.\d+)?\s*[a-z]+", r"[a-zA-Z][\w+.-]*://.*"
+
+LATER = (
+    *_keys("2", "command", "launch", "collect", "environment", "resources.labels"),
+    *_keys("3", "metrics", "limits", "warm_start"),
+    *_keys("4", "failure.oom", "failure.stall"),
+    *_keys("4", "training.compile", "training.ema", "training.optimizer", "training.schedule"),
+    *_keys("6", "finalists", "stop", "register", "scheduler.plateau", "failure.straggler"),
+    *_keys("6", "budget.gpu_hours", "budget.cpu_hours", "budget.reserve"),
+    *_keys("6", "tracking.system_metrics"),
+    *_keys("next", "queue", "notify"),
+    Later("parameters.space", "2", _text(SPACE), "define-by-run", "give a range to each parameter"),
+    _words("2", "engine.type", ("tune",), "use ray"),
+    _words("2", "scheduler.type", SCHEDULERS, "use asha"),
+    _words("3", "search.method", ("cmaes", "nsga2"), "use gp or tpe"),
+    _words("4", "training.strategy", STRATEGIES, "use ddp"),
+    _words("4", "training.precision", ("bf16-true", "16-true"), "use bf16-mixed or 16-mixed"),
+    _words("4", "failure.nan", ("skip", "rollback"), "use stop"),
+    Later("checkpoints.every", "4", _text(PERIOD), "a period", "give a number of fidelity units"),
+    Later("storage", "6", _text(URL), "a URL", "give a folder"),
+    Later("resources.workers", "6", _is_mapping, "{min, max}", "give one number"),
+    _words("next", "resources.gpus_per_worker", ("auto",), "give a number"),
+)
+
+
+def not_there_yet(data: Mapping[str, object]) -> Iterator[Problem]:
+    """A problem for each thing that the spec uses and that is still to come."""
+    for later in LATER:
+        section, _, key = later.key.rpartition(".")
+        mapping = data.get(section) if section else data
+        value = mapping.get(key) if isinstance(mapping, Mapping) else None
+        if value is not None and (later.values is None or later.values(value)):
+            yield later.problem(value)

@@ -1,0 +1,259 @@
+"""Reads YAML 1.2 text into plain data, and remembers where everything stood.
+
+The text may come from anyone: depth and the number of values (aliases counted as often as they are
+used) are bounded while reading; tags, merges and whatever else is more than data are refused.
+ruamel.yaml splits the text into events; what a scalar means is decided here, by the core schema of
+YAML 1.2 (section 10.3.2): `1e-5` is a number; `on`, `12:30` and `1_000` are words.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ruamel.yaml import YAML, events
+from ruamel.yaml.error import MarkedYAMLError
+
+from hposvc.problems import Path, SpecError, cut, fail, shown
+
+DEPTH = 64
+VALUES = 100_000
+DIGITS = 400  # of a number; the largest float has 309
+
+NULL = re.compile(r"~|null|Null|NULL|")
+TRUE = re.compile(r"true|True|TRUE")
+FALSE = re.compile(r"false|False|FALSE")
+INT = re.compile(r"[-+]?[0-9]+", re.ASCII)
+BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
+FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+NOT_TEXT = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+BEYOND_UNICODE = re.compile(r"\\U(?!000|0010)[0-9a-fA-F]{8}")  # ruamel.yaml 0.19 trips over it
+
+# A piece of what ruamel.yaml says of a syntax error, and what its author can do about it.
+HINTS = {
+    "'\\t' that cannot start": "a tab; indent with spaces",
+    "that cannot start any token": "a value cannot begin with this character; quote the text",
+    "mapping values are not allowed": "a ': ' where none can be; put a space after the colon "
+    "in the line above, quote a text that holds ': ', or align the keys of one mapping",
+    "could not find expected ':'": "no ': ' after a key, here or in the line above; "
+    "write key: value",
+    "expected <block end>": "this does not fit the lines above; align the keys of one mapping "
+    "and the dashes of one list, and match every bracket",
+    "expected ',' or": "a comma, a closing bracket, or the space after a colon is missing, "
+    "here or just above",
+    "unexpected end of stream": "a quote was opened and is never closed",
+    "expected the node content": "a value is missing, or brackets do not match",
+    "expected alphabetic or numeric": "quote a text that begins with * or &",
+    "<document start>": "the document is over and more text follows; match every bracket",
+    "chomping": "quote a text that begins with | or >",
+    "escape": "a backslash in a double-quoted text; use 'single quotes'",
+    "tag": "a tag (!name); a spec is plain data, so quote a text that begins with !",
+}
+
+
+class Mark(NamedTuple):
+    """A place in a text, counted from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A text of the document, quoted or plain."""
+
+    mark: Mark
+    text: str
+    plain: bool
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list, not yet read."""
+
+    mark: Mark
+    nodes: "list[Node]"
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A mapping, not yet read."""
+
+    mark: Mark
+    nodes: "list[tuple[Node, Node]]"
+
+
+Node = Scalar | Items | Pairs
+
+
+class Reader:
+    """Reads one text. `keys` and `values` tell where the key and the value of each path stand."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # of the document, for errors
+        self.keys: dict[Path, Mark] = {}
+        self.values: dict[Path, Mark] = {}
+        self._anchors: dict[str, Node] = {}
+        self._count = 0
+
+    def read(self, text: str) -> object:
+        """The plain data in the text.
+
+        Raises:
+            SpecError: not YAML, or more than the data that a spec may hold.
+        """
+        odd = NOT_TEXT.search(text)
+        if odd:
+            message = f"holds the character U+{ord(odd[0]):04X}; a spec is text"
+            raise self._fail(message, mark_of(text, odd.start()))
+        beyond = BEYOND_UNICODE.search(text)
+        if beyond:
+            raise self._fail(f"not YAML: {HINTS['escape']}", mark_of(text, beyond.start()))
+        try:
+            node = self._document(YAML(typ="safe", pure=True).parse(text))
+        except MarkedYAMLError as error:
+            raise self._syntax_error(error) from error
+        self._count = 0
+        return None if node is None else self._data(node, ())
+
+    def _document(self, stream: Iterator[events.Event]) -> Node | None:
+        root: Node | None = None
+        for event in stream:
+            if isinstance(event, events.DocumentStartEvent):
+                if root is not None:
+                    raise self._fail("a second document begins; one file is one spec", at(event))
+                if event.version and tuple(event.version) != (1, 2):
+                    raise self._fail("a spec is YAML 1.2; remove this line", at(event))
+                root = self._node(next(stream), stream, 0)
+        return root
+
+    def _node(self, event: events.Event, stream: Iterator[events.Event], depth: int) -> Node:
+        mark = at(event)
+        self._bound(depth, mark)
+        if isinstance(event, events.AliasEvent):
+            if event.anchor not in self._anchors:
+                raise self._fail(f"*{event.anchor} has no &{event.anchor} above it", mark)
+            return self._anchors[event.anchor]
+        assert isinstance(event, events.ScalarEvent | events.CollectionStartEvent)
+        if event.tag is not None:
+            tag = str(event.tag).replace("tag:yaml.org,2002:", "!!")
+            message = f"a tag ({cut(tag)}); a spec is plain data without tags"
+            raise self._fail(message, mark)
+        node: Node
+        if isinstance(event, events.ScalarEvent):
+            node = Scalar(mark, event.value, plain=not event.style)
+        elif isinstance(event, events.SequenceStartEvent):
+            node = Items(mark, self._items(stream, events.SequenceEndEvent, depth))
+        else:
+            items = self._items(stream, events.MappingEndEvent, depth)
+            node = Pairs(mark, list(zip(items[::2], items[1::2], strict=True)))
+        if event.anchor:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _items(
+        self, stream: Iterator[events.Event], end: type[events.Event], depth: int
+    ) -> list[Node]:
+        items: list[Node] = []
+        while not isinstance(event := next(stream), end):
+            items.append(self._node(event, stream, depth + 1))
+        return items
+
+    def _data(self, node: Node, path: Path) -> object:
+        """The node's data; what an alias names is read anew, and counted anew, at each use."""
+        self._bound(len(path), node.mark)
+        self.values[path] = node.mark
+        if isinstance(node, Scalar):
+            return self._scalar(node, path)
+        if isinstance(node, Items):
+            return [self._data(item, (*path, place)) for place, item in enumerate(node.nodes)]
+        data: dict[str, object] = {}
+        for key_node, value in node.nodes:
+            key = self._key(key_node, path)
+            if key in data:
+                first = self.keys[(*path, key)].line
+                message = f"this key is in line {first} already; remove one of the two"
+                raise self._fail(message, key_node.mark, *path, key)
+            self.keys[(*path, key)] = key_node.mark
+            data[key] = self._data(value, (*path, key))
+        return data
+
+    def _key(self, node: Node, path: Path) -> str:
+        if not isinstance(node, Scalar):
+            raise self._fail("a key is a list or a mapping; write a word", node.mark, *path)
+        key = self._scalar(node, path)
+        if key == "<<":
+            message = "<< (merge) is not part of YAML 1.2; write the keys out"
+            raise self._fail(message, node.mark, *path)
+        if not isinstance(key, str):
+            message = f"the key {shown(key)} is no text; write '{cut(node.text)}' in quotes"
+            raise self._fail(message, node.mark, *path)
+        return key
+
+    def _scalar(self, scalar: Scalar, path: Path) -> object:
+        text, mark = scalar.text, scalar.mark
+        if NOT_TEXT.search(text):
+            raise self._fail("holds a control character; a spec is text", mark, *path)
+        if not scalar.plain:
+            return text
+        try:
+            return core_value(text)
+        except ValueError as error:
+            raise self._fail(str(error), mark, *path) from error
+
+    def _bound(self, depth: int, mark: Mark) -> None:
+        self._count += 1
+        if depth > DEPTH:
+            raise self._fail(f"nests deeper than {DEPTH} levels", mark)
+        if self._count > VALUES:
+            message = f"holds more than {VALUES:,} values (aliases count at each use)"
+            raise self._fail(message, mark)
+
+    def _syntax_error(self, error: MarkedYAMLError) -> SpecError:
+        problem = f"{error.problem}, {error.context}"
+        hint = next((HINTS[piece] for piece in HINTS if piece in problem), problem)
+        mark = error.problem_mark or error.context_mark
+        if "unexpected end of stream" in problem and error.context_mark:
+            mark = error.context_mark  # where the quote was opened
+        return self._fail(f"not YAML: {hint}", Mark(mark.line + 1, mark.column + 1))
+
+    def _fail(self, message: str, mark: Mark, *path: str | int) -> SpecError:
+        return fail(message, *path, place=f"{self.name}:{mark.line}:{mark.column}")
+
+
+def mark_of(text: str, offset: int) -> Mark:
+    """Where the character at `offset` stands."""
+    return Mark(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
+
+
+def at(event: events.Event) -> Mark:
+    """Where an event stands."""
+    return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+
+
+def core_value(text: str) -> object:
+    """What a plain scalar means by the core schema.
+
+    Raises:
+        ValueError: a number that is not finite, or has more digits than anything needs.
+    """
+    if NULL.fullmatch(text):
+        return None
+    if TRUE.fullmatch(text) or FALSE.fullmatch(text):
+        return text[0] in "tT"
+    if not (INT.fullmatch(text) or BASED.fullmatch(text) or FLOAT.fullmatch(text)):
+        if NOT_FINITE.fullmatch(text):
+            raise ValueError(f"is {text}; give a finite number")
+        return text
+    if len(text) > DIGITS:
+        raise ValueError(f"is a number of {len(text)} characters; give fewer than {DIGITS}")
+    if INT.fullmatch(text):
+        return int(text)
+    if BASED.fullmatch(text):
+        return int(text, 0)
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"is {text}, too large for a number")
+    return number

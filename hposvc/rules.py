@@ -1,0 +1,113 @@
+"""What ties the sections of a spec together; each rule tells every problem that it finds."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Literal
+
+import numpy as np
+
+from hposvc.fill import fill
+from hposvc.plugins import PlugIn
+from hposvc.problems import Problem, SpecError, no_such
+from hposvc.sections import Budget, Engine, Fidelity, Resources, Trials
+from searchers.domains import Choice, Constant, Domain
+from searchers.space import Space
+from searchers.syntax import read_domain
+from searchers.values import Params, SpaceError
+from trainables.load import TRAINING
+from trainables.training import Training
+
+
+def default_strategy(workers: int) -> Literal["single", "ddp"]:
+    """The strategy of a trial that names none."""
+    return "ddp" if workers > 1 else "single"
+
+
+def of_space(space: Callable[[], Space], initial: Sequence[Params]) -> Iterator[Problem]:
+    """Conditions and constraints make sense, and the points to try first lie in the space."""
+    try:
+        built = space()
+    except SpaceError as error:
+        yield Problem(error.path, error.message)
+        return
+    for place, point in enumerate(initial):
+        try:
+            built.complete(point, np.random.default_rng(0))
+        except SpaceError as error:
+            if error.path and error.path[0] in point:
+                yield Problem(("initial", place, *error.path), error.message)
+            else:
+                yield Problem(("initial", place), str(error))
+
+
+def of_trials(
+    trials: Trials, budget: Budget, fidelity: Fidelity | None, scheduler: PlugIn
+) -> Iterator[Problem]:
+    """The sweep ends, and a scheduler that stops trials knows how long they are."""
+    if trials.max is None and budget.wall is None:
+        message = "is missing; say how many trials, or give budget.wall"
+        yield Problem(("trials", "max"), message, at_key=True)
+    if fidelity is None and scheduler.name != "fifo":
+        message = f"is missing; scheduler {scheduler.name} must know how long a trial is"
+        yield Problem(("fidelity",), f"{message}, so give at least {{max: ...}}", at_key=True)
+
+
+def of_engine(engine: Engine, trainable: str | None, resources: Resources) -> Iterator[Problem]:
+    """The engine has something to run, and can run it."""
+    if engine.type == "simulate" and trainable is not None:
+        message = "is given, but engine simulate calls engine.curve instead; remove one of them"
+        yield Problem(("trainable",), message, at_key=True)
+    if engine.type != "simulate" and trainable is None:
+        message = "is missing; give module:Name or path/to/file.py:Name"
+        yield Problem(("trainable",), message, at_key=True)
+    if engine.type == "local" and resources.workers > 1:
+        message = f"is {resources.workers}, but engine local is one process; set it to 1"
+        yield Problem(("resources", "workers"), message)
+
+
+def of_training(
+    training: Training, parameters: Mapping[str, object], workers: int
+) -> Iterator[Problem]:
+    """Training options fit the workers; searched ones exist, fit too, and are not fixed as well."""
+    base = Training(strategy=default_strategy(workers))
+    options = [option.name for option in fields(Training)]
+    yield from _strategy_problem(training.strategy, workers, ("training", "strategy"))
+    for name, declared in parameters.items():
+        option = name.removeprefix(TRAINING)
+        if option == name:
+            continue
+        if option not in options:
+            message = no_such("training option", option, options)
+            yield Problem(("parameters", name), message, at_key=True)
+        elif getattr(training, option) != getattr(base, option):
+            message = f"is set in training.{option} too; remove one of them"
+            yield Problem(("parameters", name), message, at_key=True)
+        else:
+            yield from _option_problems(name, option, declared, workers)
+
+
+def _option_problems(name: str, option: str, declared: object, workers: int) -> Iterator[Problem]:
+    for value in _extremes(read_domain(declared)):
+        try:
+            filled = fill(Training, {option: value})
+        except SpecError as error:
+            yield Problem(("parameters", name), error.problems[0].message)
+            return
+        if option == "strategy":
+            yield from _strategy_problem(filled.strategy, workers, ("parameters", name))
+
+
+def _strategy_problem(strategy: str, workers: int, path: tuple[str, ...]) -> Iterator[Problem]:
+    if strategy == "single" and workers > 1:
+        yield Problem(path, f"is single, but a trial has {workers} workers; choose ddp")
+
+
+def _extremes(domain: Domain) -> tuple[object, ...]:
+    """All values of a choice, or the ends of a range."""
+    match domain:
+        case Constant():
+            return (domain.value,)
+        case Choice():
+            return domain.values
+        case _:
+            return (domain.low, domain.high)

@@ -1,0 +1,194 @@
+"""Drives a sweep: one loop that joins controller, backend and journal, one transaction a turn.
+
+A turn: take what happened, let the controller answer, fill the free slots, write all of it down,
+then act. A driver that dies between two turns loses nothing that anybody acted on.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hposvc.backends.backend import Backend
+from hposvc.controller import Controller
+from hposvc.events import (
+    Attached,
+    Closed,
+    Decided,
+    Event,
+    Order,
+    Ordered,
+    Proposed,
+    Requested,
+)
+from hposvc.journal import Journal
+from hposvc.lease import Lease
+from hposvc.proposer import Exhausted, Proposer
+from hposvc.schedulers.scheduler import NewTrial, Over
+from hposvc.state import SweepState
+from trainables import checkpoint
+
+POLL_S = 0.2  # how often requests and the clock are looked at
+HURRY_S = 0.01  # while a slot waits for a proposal
+GROUP = 1000  # events of a simulation that share a transaction: nothing acts on them
+AHEAD = 16  # proposals kept ready where results do not matter
+
+
+class Interrupted(Exception):
+    """Somebody pressed Ctrl-C, or sent SIGTERM: the sweep can be resumed."""
+
+
+class Watcher(Protocol):
+    """Sees the sweep as it goes: the live table, the MLflow recorder."""
+
+    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+        """Called after the events are durable."""
+
+
+@dataclass
+class Runner:
+    """One driver's work on one sweep."""
+
+    sweep: str
+    controller: Controller
+    backend: Backend
+    proposer: Proposer
+    journal: Journal
+    lease: Lease
+    watchers: Sequence[Watcher] = ()
+    interrupted: Callable[[], bool] = lambda: False
+    environment: Callable[[str], dict[str, str]] = lambda trial: {}
+    seq: int = 0  # of the last event in the journal, which the controller knows
+    _turn: list[Event] = field(default_factory=list)
+    _unwritten: list[Event] = field(default_factory=list)
+    _known: int = -1  # the outcomes that the proposer knows of
+    _polled: float = 0.0
+    _hungry: bool = False
+
+    def run(self, driver: str) -> SweepState:
+        """Take the sweep over as `driver`, and bring it to its end.
+
+        Raises:
+            Interrupted: on request; the sweep can be resumed.
+            Fenced: another driver took it over.
+        """
+        state = self.controller.state
+        try:
+            self._happen(Attached(self.backend.now(), driver))
+            self._commit()
+            while not state.finished:
+                self._take_turn()
+        finally:
+            self.backend.close()
+            self.proposer.close()
+            self._write(force=True)
+        return state
+
+    def _take_turn(self) -> None:
+        if self.interrupted():
+            raise Interrupted
+        for event in self.backend.events(HURRY_S if self._hungry else POLL_S):
+            self._happen(event)
+        requests = self._poll()
+        if self._known != self.controller.state.results:
+            self._look_ahead()
+        self._fill()
+        self._commit()
+        if requests:
+            self.journal.take(requests)
+
+    def _happen(self, event: Event) -> None:
+        """An event, and all that follows from it."""
+        self.controller.apply(event)
+        self._turn.append(event)
+        for answer in self.controller.respond(event):
+            self._happen(answer)
+
+    def _poll(self) -> list[int]:
+        """Now and then: what people ask for, the budget, the lease."""
+        now = time.monotonic()
+        if now - self._polled < POLL_S and not self.backend.virtual:
+            return []
+        for event in self.controller.expire(self.backend.now()):
+            self._happen(event)
+        if now - self._polled < POLL_S:
+            return []
+        self._polled = now
+        self.lease.renew()
+        requests = self.journal.requests(self.sweep)
+        for _, request in requests:
+            self._happen(Requested(self.backend.now(), request.verb, request.trial))
+        return [number for number, _ in requests]
+
+    def _fill(self) -> None:
+        """Give every free slot something to do."""
+        self._hungry = False
+        state = self.controller.state
+        for _ in range(self.backend.capacity()):
+            move = self.controller.next()
+            if isinstance(move, Order):
+                self._happen(Ordered(self.backend.now(), move))
+            elif not isinstance(move, NewTrial) or not self._begin_trial(move):
+                break
+        if not state.orders and isinstance(self.controller.next(), Over):
+            self._happen(self.controller.finish(self.backend.now()))
+        # Slots that nothing can need any more give their resources back.
+        needed = len(state.orders) + len(state.waiting)
+        self.backend.limit(self.backend.slots() if state.closed is None else max(1, needed))
+
+    def _begin_trial(self, move: NewTrial) -> bool:
+        """Propose a trial and order its first steps; False if there is nothing to propose yet."""
+        state = self.controller.state
+        try:
+            proposal = self.proposer.take()
+        except Exhausted:
+            self._happen(Closed(self.backend.now(), "space"))
+            return False
+        if proposal is None:
+            self._hungry = True
+            return False
+        name = f"t{len(state.trials) + 1:04d}"
+        now = self.backend.now()
+        new = Proposed(now, name, proposal.params, proposal.note, move.until, move.milestones)
+        self._happen(new)
+        order = self.controller.next()
+        assert isinstance(order, Order)
+        self._happen(Ordered(now, order))
+        self._look_ahead()
+        return True
+
+    def _look_ahead(self) -> None:
+        state = self.controller.state
+        maximum = self.controller.spec.trials.max
+        left = AHEAD if maximum is None else maximum - len(state.trials)
+        self._known = state.results
+        self.proposer.look_ahead(state.history(), min(left, AHEAD), state.results)
+
+    def _commit(self) -> None:
+        """Write the turn down, then act on it."""
+        turn, self._turn = self._turn, []
+        self._unwritten += turn
+        self._write(force=not self.backend.virtual)
+        self._act(turn)
+
+    def _write(self, force: bool) -> None:
+        if force or len(self._unwritten) >= GROUP:
+            written, self._unwritten = self._unwritten, []
+            self.seq = self.journal.append(self.sweep, self.seq, written)
+            for watcher in self.watchers:
+                watcher.turn(self.controller.state, written)
+
+    def _act(self, turn: Sequence[Event]) -> None:
+        for event in turn:
+            if isinstance(event, Ordered):
+                self.backend.start(event.order, self.environment(event.order.trial))
+            elif isinstance(event, Decided) and event.order is not None:
+                if event.verdict == "kill":
+                    self.backend.kill(event.order)
+                else:
+                    self.backend.decide(event.order, event.verdict)
+        dropped = self.controller.state.dropped
+        if not self.backend.virtual:
+            for saved in dropped:
+                checkpoint.remove(saved)
+        dropped.clear()

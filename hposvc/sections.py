@@ -1,0 +1,176 @@
+"""The sections of a spec as frozen dataclasses; units and defaults stand beside the fields.
+
+Each checks itself; what ties sections together is in hposvc/rules.py.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from hposvc.kinds import Bytes, Count, Parallel, Positive, Retries, Seconds, Word
+from hposvc.plugins import REFERENCE
+from hposvc.problems import fail, shown
+
+CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)
+SELECT = re.compile(r"last|best|mean_[1-9][0-9]{0,5}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What is optimised. Values are as the user reports them; only `loss` flips their sign."""
+
+    name: Word
+    goal: Literal["minimize", "maximize"]
+    select: str = "last"  # of a trial's values: last, best, or mean_K, the mean of the last K
+    target: float | None = None  # a value as good as this ends the sweep; None: no target
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        if not SELECT.fullmatch(self.select):
+            message = "choose last, best, or mean_5 for the mean of the last 5"
+            raise fail(f"is {shown(self.select)}; {message}", "select")
+
+    def loss(self, value: float) -> float:
+        """The value signed so that lower is better."""
+        return -value if self.goal == "maximize" else value
+
+    def value(self, curve: Sequence[tuple[int, float]]) -> float | None:
+        """The selected value of a trial's (step, value) points, steps increasing; None: no point.
+
+        `best` passes over NaN; `last` and `mean_K` give NaN where it is among their points.
+        """
+        values = [value for _, value in curve]
+        if not values:
+            return None
+        if self.select == "last":
+            return values[-1]
+        if self.select == "best":
+            return min(values, key=lambda value: (math.isnan(value), self.loss(value)))
+        return fmean(values[-int(self.select.removeprefix("mean_")) :])
+
+    def reached(self, value: float) -> bool:
+        """Whether the value is as good as the target; False without one."""
+        return self.target is not None and self.loss(value) <= self.loss(self.target)
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """How long a trial is: it may be judged from step `min` on, and is over at step `max`."""
+
+    max: Positive  # steps
+    min: Positive = 1  # steps; the first rung
+    unit: Word = "step"  # what people call a step: epoch, tokens
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        if self.min > self.max:
+            raise ValueError(f"min is {self.min}, max is {self.max}; swap them")
+
+
+@dataclass(frozen=True)
+class Trials:
+    """How many trials."""
+
+    max: Positive | None = None  # None: until the budget is spent
+    parallel: Parallel = "auto"
+    __pydantic_config__ = CLOSED
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one trial runs on: `workers` ranks with these resources each."""
+
+    workers: Positive = 1
+    cpus_per_worker: Annotated[float, Field(gt=0)] = 1.0
+    gpus_per_worker: Annotated[float, Field(ge=0)] = 0.0  # below 1: one worker on a share of a GPU
+    memory_per_worker: Bytes | None = None  # a text like 4GiB is read as bytes
+    accelerator: Word | None = None  # Ray's name of a GPU type: A100, H100
+    custom: Mapping[str, Annotated[float, Field(gt=0)]] = field(default_factory=dict)  # a worker's
+    placement: Literal["pack", "strict_pack", "spread"] = "pack"
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        gpus = self.gpus_per_worker
+        if gpus > 1 and gpus != int(gpus):
+            raise fail(f"is {gpus}; above 1, give a whole number", "gpus_per_worker")
+        if 0 < gpus < 1 and self.workers > 1:
+            message = f"is {gpus} with {self.workers} workers; NCCL refuses two ranks on one GPU"
+            raise fail(f"{message}, so give 1 or set workers: 1", "gpus_per_worker")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What carries the orders out."""
+
+    type: Literal["ray", "local", "simulate"] = "ray"
+    curve: str | None = None  # of simulate: module:function, (params, step) -> (metrics, seconds)
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        if self.type == "simulate" and self.curve is None:
+            raise fail("is missing; give module:function", "curve", at_key=True)
+        if self.type != "simulate" and self.curve is not None:
+            message = f"is for type simulate, and type is {self.type}; remove it"
+            raise fail(message, "curve", at_key=True)
+        if self.curve is not None and not REFERENCE.fullmatch(self.curve):
+            raise fail(f"is {shown(self.curve)}; write module:function", "curve")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a sweep may use up; then it starts nothing new, and stops what runs."""
+
+    wall: Annotated[Seconds, Field(gt=0)] | None = None  # None: no limit
+    __pydantic_config__ = CLOSED
+
+    @property
+    def wall_s(self) -> float | None:
+        """Seconds of the drivers' time; None: no limit."""
+        return self.wall
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What happens when a trial fails: how often it is tried again, by cause."""
+
+    infra_retries: Count = 3  # a node, process or network was lost
+    preempt_retries: Retries = "unlimited"  # a spot node was taken away
+    user_retries: Count = 0  # the trainable raised
+    grace: Seconds = 60.0  # seconds from a request to stop until it is enforced
+    nan: Literal["stop"] = "stop"  # what a metric that is not finite does to its trial
+    __pydantic_config__ = CLOSED
+
+    def retries(self, cause: Literal["user", "infra", "preempt"]) -> int | None:
+        """How many failures of a cause are forgiven; None: any number."""
+        if cause == "preempt":
+            return None if self.preempt_retries == "unlimited" else self.preempt_retries
+        return self.infra_retries if cause == "infra" else self.user_retries
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Which checkpoints of a trial are written and kept."""
+
+    every: Positive = 1  # steps
+    keep_last: Positive = 1
+    keep_best: Count = 1
+    __pydantic_config__ = CLOSED
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """Where MLflow is."""
+
+    uri: Word | None = None  # None: MLFLOW_TRACKING_URI, or the embedded one
+    experiment: Word | None = None  # None: the project
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        if self.uri is not None and (self.uri.startswith("file:") or ":" not in self.uri):
+            message = "names a folder, which MLflow 3 refuses; write sqlite:///PATH or http://HOST"
+            raise fail(message, "uri")

@@ -1,0 +1,187 @@
+"""The spec: what a sweep is, as frozen dataclasses, from a YAML 1.2 file or a dict.
+
+`load` reads, checks everything that can be known without importing the trainable, and reports all
+that it finds with file, line and column; `check` imports the trainable too. `dump` gives the plain
+data that `load` reads back as an equal spec. docs/CONTRACT.md section 2 describes every key.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import PlainValidator
+
+from hposvc import overrides, plugins, rules
+from hposvc.document import Document, from_mapping, read_file
+from hposvc.fill import fill
+from hposvc.kinds import VERSION, Count, Name, Parameters, Reference, Scalar, Version, Word
+from hposvc.pieces import not_there_yet
+from hposvc.plugins import SCHEDULERS, SEARCHERS, PlugIn
+from hposvc.problems import SpecError, fail
+from hposvc.rules import default_strategy
+from hposvc.sections import (
+    CLOSED,
+    Budget,
+    Checkpoints,
+    Engine,
+    Failure,
+    Fidelity,
+    Metric,
+    Resources,
+    Tracking,
+    Trials,
+)
+from searchers.space import Space
+from trainables.training import Training
+
+__all__ = ["Budget", "Checkpoints", "Engine", "Failure", "Fidelity", "Metric", "PlugIn"]
+__all__ += ["Resources", "SpecError", "SweepSpec", "Tracking", "Training", "Trials"]
+__all__ += ["check", "dump", "load"]
+
+NOTHING: Mapping[str, object] = {}
+WORDS = {"search": "method", "scheduler": "type", "engine": "type"}  # `engine: local`
+
+Search = Annotated[PlugIn, PlainValidator(partial(plugins.read, SEARCHERS))]
+Schedule = Annotated[PlugIn, PlainValidator(partial(plugins.read, SCHEDULERS))]
+AUTO, FIFO = PlugIn("auto"), PlugIn("fifo")
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """A sweep. `load` makes one from what people write; all checks of this module hold for it."""
+
+    metric: Metric
+    parameters: Parameters  # as declared; `space` is what they mean
+    version: Version = VERSION
+    name: Name = "sweep"  # the sweep's id begins with it
+    project: Word = "default"  # the MLflow experiment
+    trainable: Reference | None = None  # None: simulated
+    fidelity: Fidelity | None = None  # None: a trial is one step
+    constraints: tuple[str, ...] = ()
+    initial: tuple[dict[str, Scalar], ...] = ()  # tried first; what is missing is filled in
+    search: Search = AUTO
+    scheduler: Schedule = FIFO
+    trials: Trials = field(default_factory=Trials)
+    resources: Resources = field(default_factory=Resources)
+    engine: Engine = field(default_factory=Engine)
+    training: Training = field(default_factory=Training)  # strategy: ddp if workers > 1
+    budget: Budget = field(default_factory=Budget)
+    failure: Failure = field(default_factory=Failure)
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    storage: Word | None = None  # a folder; None: under HPOSVC_HOME
+    tracking: Tracking = field(default_factory=Tracking)
+    seed: Count = 0
+    description: str = ""
+    tags: dict[str, Scalar] = field(default_factory=dict)
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        problems = [
+            *rules.of_space(lambda: self.space, self.initial),
+            *rules.of_trials(self.trials, self.budget, self.fidelity, self.scheduler),
+            *rules.of_engine(self.engine, self.trainable, self.resources),
+            *rules.of_training(self.training, self.parameters, self.resources.workers),
+        ]
+        if problems:
+            raise SpecError(problems)
+
+    @cached_property
+    def space(self) -> Space:
+        """What is searched."""
+        return Space.from_dict(self.parameters, self.constraints)
+
+    @property
+    def first_step(self) -> int:
+        """Where the first rung lies."""
+        return self.fidelity.min if self.fidelity else 1
+
+    @property
+    def last_step(self) -> int:
+        """Where a trial is over."""
+        return self.fidelity.max if self.fidelity else 1
+
+
+def load(
+    source: Path | str | Mapping[str, object], set: Mapping[str, object] = NOTHING
+) -> SweepSpec:
+    """The spec in a file (by its path) or a dict, with the values at the dotted keys of `set`.
+
+    Raises:
+        SpecError: all that is wrong, each with file, line and column. Features that are still to
+            come are told first, then misfits of single keys, then what does not fit together.
+    """
+    return _read(_document(source, set), lambda data: fill(SweepSpec, data))
+
+
+def check(
+    source: Path | str | Mapping[str, object], set: Mapping[str, object] = NOTHING
+) -> SweepSpec:
+    """`load`, and what only importing the user's code can tell.
+
+    Raises:
+        SpecError: see `load`; also a trainable or curve that cannot be imported or does not fit.
+    """
+    return _read(_document(source, set), lambda data: _imported(fill(SweepSpec, data)))
+
+
+def dump(spec: SweepSpec) -> dict[str, object]:
+    """Plain data that JSON holds, defaults included; `load` reads it back as an equal spec.
+
+    A strategy that follows from `resources.workers` is left out, so that it goes on following.
+    """
+    data = asdict(spec)
+    for section in ("search", "scheduler"):
+        data[section] = {WORDS[section]: data[section]["name"], **data[section]["options"]}
+    if spec.training.strategy == default_strategy(spec.resources.workers):
+        del data["training"]["strategy"]
+    plain: dict[str, object] = json.loads(json.dumps(data, allow_nan=False))
+    return plain
+
+
+def _document(source: Path | str | Mapping[str, object], set: Mapping[str, object]) -> Document:
+    document = from_mapping(source) if isinstance(source, Mapping) else read_file(Path(source))
+    document = replace(document, data=_expand(document.data))
+    document = overrides.apply(document, set)
+    return replace(document, data=_expand(document.data))
+
+
+def _expand(data: dict[str, object]) -> dict[str, object]:
+    """Without keys that are empty, and with `{type: asha}` for `asha`."""
+    return {
+        key: {WORDS[key]: value} if key in WORDS and isinstance(value, str) else value
+        for key, value in data.items()
+        if value is not None
+    }
+
+
+def _read(document: Document, read: Callable[[dict[str, object]], SweepSpec]) -> SweepSpec:
+    try:
+        later = list(not_there_yet(document.data))
+        if later:
+            raise SpecError(later)
+        return read(_with_strategy(document.data))
+    except SpecError as error:
+        problems = sorted(error.problems, key=document.order)
+        raise SpecError(map(document.place, problems)) from error
+
+
+def _with_strategy(data: dict[str, object]) -> dict[str, object]:
+    training, resources = data.get("training", {}), data.get("resources", {})
+    workers = resources.get("workers", 1) if isinstance(resources, dict) else 1
+    if not isinstance(training, dict) or not isinstance(workers, int):
+        return data
+    return {**data, "training": {"strategy": default_strategy(workers), **training}}
+
+
+def _imported(spec: SweepSpec) -> SweepSpec:
+    if spec.trainable is not None:
+        plugins.check_trainable(spec.trainable, spec.space)
+    if spec.engine.curve is not None:
+        try:
+            plugins.resolve(spec.engine.curve)
+        except ValueError as error:
+            raise fail(str(error), "engine", "curve") from error
+    return spec

@@ -1,0 +1,261 @@
+"""What is known of a sweep: a fold of its journal. `status`, `trials`, `best`, MLflow read this."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from hposvc.events import (
+    Attached,
+    Checkpointed,
+    Closed,
+    Decided,
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    Order,
+    Ordered,
+    Proposed,
+    Reported,
+    Requested,
+)
+from hposvc.schedulers import scheduler as facts
+from hposvc.spec import SweepSpec
+from hposvc.trial import OVER, TrialPhase, TrialState
+from searchers.searcher import Observation
+from trainables.checkpoint import Saved
+
+SweepPhase = Literal["QUEUED", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"]
+
+
+@dataclass
+class SweepState:
+    """Everything that the journal says of a sweep."""
+
+    spec: SweepSpec
+    state: SweepPhase = "QUEUED"
+    reason: str = ""
+    trials: dict[str, TrialState] = field(default_factory=dict)  # in the order proposed
+    waiting: dict[str, None] = field(default_factory=dict)  # trials that need an order, first first
+    orders: dict[int, str] = field(default_factory=dict)  # the trials that a slot has
+    counts: dict[TrialPhase, int] = field(default_factory=dict)
+    next_order: int = 1
+    asked: Literal["stop", "kill"] | None = None  # what somebody wants of the whole sweep
+    closed: str | None = None  # why there are no new trials any more
+    best: str | None = None  # the trial with the best value
+    results: int = 0  # outcomes so far: grows when a searcher can learn something
+    dropped: list[Saved] = field(default_factory=list)  # checkpoints that nobody needs any more
+    started: float = 0.0
+    now: float = 0.0  # the last event's time
+    elapsed_s: float = 0.0  # while a driver was at work
+    _observed: dict[str, Observation] = field(default_factory=dict)
+    _changed: set[str] = field(default_factory=set)
+    _facts: list[facts.Fact] = field(default_factory=list)
+
+    def apply(self, event: Event) -> list[facts.Fact]:
+        """Take an event in, and say what it means to a scheduler.
+
+        Applying the same events gives the same state, always.
+        """
+        self._facts = []
+        if isinstance(event, Attached):
+            self._attach(event)
+        self.elapsed_s += max(0.0, event.time - self.now)
+        self.now = max(self.now, event.time)
+        match event:
+            case Proposed():
+                self._propose(event)
+            case Ordered():
+                self._order(event.order, event.time)
+            case Checkpointed():
+                self._checkpoint(event)
+            case Reported():
+                self._report(event)
+            case Decided():
+                self._decide(event)
+            case Ended():
+                self._end(event)
+            case Failed():
+                self._fail(event)
+            case Closed():
+                self._close(event)
+            case Requested(verb=verb, trial=None):
+                self.asked = verb
+            case Finished():
+                self._finish(event)
+        return self._facts
+
+    @property
+    def finished(self) -> bool:
+        """Whether the sweep is over."""
+        return self.state in OVER
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours that orders held, those of running ones up to the last event included."""
+        seconds = sum(trial.seconds for trial in self.trials.values())
+        seconds += sum(self.now - self.trials[name].ordered_at for name in self.orders.values())
+        return seconds * self.spec.resources.workers * self.spec.resources.gpus_per_worker / 3600
+
+    def history(self) -> list[Observation]:
+        """What a searcher may see: every trial, in the order proposed."""
+        for name in self._changed:
+            self._observed[name] = self.trials[name].observation()
+        self._changed.clear()
+        return list(self._observed.values())
+
+    def live(self) -> Iterable[TrialState]:
+        """The trials that a slot has."""
+        return [self.trials[name] for name in self.orders.values()]
+
+    def _attach(self, event: Attached) -> None:
+        for number, name in list(self.orders.items()):
+            trial = self.trials[name]
+            trial.seconds += max(0.0, self.now - trial.ordered_at)
+            del self.orders[number]
+            if trial.order is not None and trial.step >= trial.order.until:
+                self._settle(trial)
+            else:
+                self._lose(trial)
+        self.started = self.started or event.time
+        self.now = event.time
+        if not self.finished:
+            self.state = "RUNNING"
+
+    def _propose(self, event: Proposed) -> None:
+        trial = TrialState(
+            event.trial, self.spec.metric, event.params, event.note, event.until, event.milestones
+        )
+        self.trials[trial.id] = trial
+        self.waiting[trial.id] = None
+        self.counts["PENDING"] = self.counts.get("PENDING", 0) + 1
+        self._changed.add(trial.id)
+        self._observed[trial.id] = trial.observation()
+
+    def _order(self, order: Order, time: float) -> None:
+        trial = self.trials[order.trial]
+        self.waiting.pop(trial.id, None)
+        self.orders[order.id] = trial.id
+        self.next_order = order.id + 1
+        trial.order, trial.ordered_at, trial.until = order, time, order.until
+        trial.milestones = tuple(sorted({*trial.milestones, *order.milestones}))
+        trial.attempts += 1
+        self._move(trial, "RUNNING")
+        self._facts.append(facts.Ordered(trial.id, order.until))
+
+    def _checkpoint(self, event: Checkpointed) -> None:
+        trial = self.trials[event.trial]
+        if event.saved not in trial.checkpoints:
+            trial.checkpoints.append(event.saved)
+
+    def _report(self, event: Reported) -> None:
+        trial = self.trials[event.trial]
+        was, awaited = trial.loss, trial.awaiting
+        if trial.order is None or trial.order.id != event.order:
+            return  # a rank of a lost order that still speaks
+        if not trial.report(event.step, event.metrics):
+            return
+        self._changed.add(trial.id)
+        heard = {event.step, trial.awaiting} - {awaited, None}
+        self._facts += [facts.Report(trial.id, step, trial.last_loss) for step in sorted(heard)]
+        if trial.id == self.best and trial.loss > was:
+            self.best = min(self.trials.values(), key=lambda each: each.loss).id
+        elif trial.loss < (math.inf if self.best is None else self.trials[self.best].loss):
+            self.best = trial.id
+        keep = self.spec.checkpoints
+        self.dropped += trial.prune(keep.keep_last, keep.keep_best)
+
+    def _decide(self, event: Decided) -> None:
+        trial = self.trials[event.trial]
+        self.results += 1
+        trial.awaiting = None
+        trial.decided = max(trial.decided, event.step)
+        if event.verdict == "continue":
+            return
+        trial.stop = trial.stop or (event.verdict, event.reason)
+        if trial.order is None:
+            self._settle(trial)
+
+    def _end(self, event: Ended) -> None:
+        trial = self._release(event.order, event.time)
+        if trial is not None:
+            self._settle(trial)
+
+    def _fail(self, event: Failed) -> None:
+        trial = self._release(event.order, event.time)
+        if trial is None:
+            return
+        trial.message = event.message
+        if trial.stop is not None:
+            self._settle(trial)
+            return
+        trial.failures[event.cause] = trial.failures.get(event.cause, 0) + 1
+        allowed = self.spec.failure.retries(event.cause)
+        if allowed is None or trial.failures[event.cause] <= allowed:
+            self._lose(trial)
+        else:
+            trial.reason = event.cause
+            self._move(trial, "FAILED")
+
+    def _finish(self, event: Finished) -> None:
+        for trial in self.trials.values():
+            if not trial.over:
+                trial.reason = "rung" if trial.state == "PAUSED" else event.reason
+                self._move(trial, "STOPPED")
+        self.waiting.clear()
+        self.state, self.reason = event.state, event.reason
+
+    def _close(self, event: Closed) -> None:
+        if self.closed is None:
+            self._facts.append(facts.Closed())
+        # `trials` and `space` only end the proposing: what ends the sweep comes on top.
+        if self.closed in (None, "trials", "space"):
+            self.closed = event.reason
+
+    def _release(self, order: int, time: float) -> TrialState | None:
+        """The trial whose order this was; None if the order is not out any more."""
+        name = self.orders.pop(order, None)
+        if name is None:
+            return None
+        trial = self.trials[name]
+        trial.seconds += max(0.0, time - trial.ordered_at)
+        return trial
+
+    def _lose(self, trial: TrialState) -> None:
+        """Its order is gone before its time: it needs a new one, or it had been told to stop."""
+        trial.order = None
+        if trial.stop is not None or trial.diverged:
+            self._settle(trial)
+        else:
+            self.waiting[trial.id] = None
+            self._move(trial, "PENDING")
+
+    def _settle(self, trial: TrialState) -> None:
+        """Its order is done: over, or paused below the end."""
+        trial.order = None
+        self.waiting.pop(trial.id, None)
+        if trial.diverged:
+            trial.reason = "diverged"
+            self._move(trial, "STOPPED")
+        elif trial.step >= self.spec.last_step:
+            self._move(trial, "COMPLETED")
+        elif trial.stop is not None:
+            trial.reason = trial.stop[1]
+            self._move(trial, "STOPPED")
+        elif trial.step < trial.until:
+            trial.reason = "returned early"
+            self._move(trial, "COMPLETED")
+        else:
+            self._move(trial, "PAUSED")
+
+    def _move(self, trial: TrialState, phase: TrialPhase) -> None:
+        self.counts[trial.state] -= 1
+        self.counts[phase] = self.counts.get(phase, 0) + 1
+        trial.state = phase
+        self._changed.add(trial.id)
+        self.results += phase == "PAUSED" or phase in OVER
+        if phase == "PAUSED":
+            self._facts.append(facts.Paused(trial.id))
+        elif phase in OVER:
+            self._facts.append(facts.Left(trial.id))

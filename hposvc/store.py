@@ -1,0 +1,183 @@
+"""Where the journal lives: one database for all sweeps of a home, SQLite or Postgres.
+
+SQLite runs with a write-ahead log and synchronous=FULL: a transaction that returned survives a
+crash of the machine. Any number of processes may read while one writes.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Float,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    event,
+    make_url,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+
+BUSY_S = 30.0  # how long a writer waits for another
+NETWORK = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs"}
+    | {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "afs", "9p"}
+)
+
+_SCHEMA = MetaData()
+SWEEPS = Table(
+    "sweeps",
+    _SCHEMA,
+    Column("id", String(200), primary_key=True),
+    Column("name", String(200), nullable=False),
+    Column("project", String(200), nullable=False),
+    Column("created", Float(53), nullable=False),
+    Column("version", Integer, nullable=False),  # of the events
+    Column("spec", Text, nullable=False),  # frozen, JSON
+    Column("code", Text, nullable=False),  # what the trainable was at the start, JSON
+)
+EVENTS = Table(
+    "events",
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String(20), nullable=False),
+    Column("time", Float(53), nullable=False),
+    Column("body", Text, nullable=False),
+)
+REQUESTS = Table(
+    "requests",
+    _SCHEMA,
+    Column("id", Integer, primary_key=True),
+    Column("sweep", String(200), nullable=False, index=True),
+    Column("time", Float(53), nullable=False),
+    Column("verb", String(20), nullable=False),
+    Column("trial", String(40)),
+)
+LEASES = Table(
+    "leases",
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("driver", String(40), nullable=False),
+    Column("host", String(250), nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started", Float(53), nullable=False),  # of the process, tells a reused pid
+    Column("renewed", Float(53), nullable=False),
+)
+RUNS = Table(
+    "runs",
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("trial", String(40), primary_key=True),  # "" is the parent
+    Column("run", String(64), nullable=False),
+)
+CURSORS = Table(
+    "cursors",
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("seq", BigInteger, nullable=False),  # MLflow has all events up to this one
+)
+
+
+class StoreError(Exception):
+    """The store is out of reach, or is not one that a journal can live in."""
+
+
+class Store:
+    """An open database.
+
+    Args:
+        url: any SQLAlchemy URL; `sqlite:///path/hposvc.db` or `postgresql+psycopg://…`.
+
+    Raises:
+        StoreError: it can't be opened; the message never holds a password.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._engine = _engine(url)
+        with self.writing() as connection:
+            _SCHEMA.create_all(connection)
+
+    def __str__(self) -> str:
+        return make_url(self.url).render_as_string(hide_password=True)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._engine.dispose()
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction, durable when the block is left."""
+        with self._named(), self._engine.execution_options(writing=True).begin() as connection:
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One consistent view."""
+        with self._named(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            if type(error).__name__ == "IntegrityError":
+                raise
+            raise StoreError(f"journal {self}: {error.orig}") from error
+
+
+def _engine(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        if parsed.get_backend_name() != "sqlite":
+            return create_engine(parsed, pool_pre_ping=True)
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+        raise StoreError(
+            "journal: HPOSVC_DB is not a database URL that this installation can open "
+            f"({type(error).__name__}); use sqlite:///FILE or postgresql+psycopg://… "
+            "(pip install 'hposvc[postgres]')"
+        ) from error
+    path = Path(parsed.database or "").absolute()
+    _refuse_network(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(parsed, connect_args={"timeout": BUSY_S})
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _configure(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # we say BEGIN ourselves
+    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: Connection) -> None:
+    # A writer takes its place at once: one that reads first could be refused when it writes.
+    writing = connection.get_execution_options().get("writing", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+def _refuse_network(path: Path) -> None:
+    """SQLite's locks do not hold on network file systems."""
+    mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
+    for folder in (path, *path.parents):
+        if str(folder) in mounts:
+            if mounts[str(folder)] in NETWORK:
+                raise StoreError(
+                    f"journal {path}: {folder} is a network file system ({mounts[str(folder)]}), "
+                    "where SQLite can lose data; set HPOSVC_HOME to a local disk, "
+                    "or HPOSVC_DB to a Postgres URL"
+                )
+            return

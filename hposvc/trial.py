@@ -1,0 +1,154 @@
+"""What is known of one trial: a fold of its events."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hposvc.events import Order
+from hposvc.spec import Metric
+from searchers.searcher import Observation
+from searchers.space import Params
+from trainables.checkpoint import Saved
+
+TrialPhase = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"]
+OVER: frozenset[TrialPhase] = frozenset({"COMPLETED", "STOPPED", "FAILED"})
+
+
+@dataclass
+class TrialState:
+    """One trial. Values are as the user reports them; losses are signed so that lower is better."""
+
+    id: str
+    metric: Metric
+    params: Params
+    note: Mapping[str, Any]
+    until: int  # where its present or next order ends
+    milestones: tuple[int, ...]
+    state: TrialPhase = "PENDING"
+    reason: str = ""
+    order: Order | None = None  # the order that a slot has
+    ordered_at: float = 0.0
+    curve: list[tuple[int, float]] = field(default_factory=list)  # (step, value), as reported
+    steps: set[int] = field(default_factory=set)
+    metrics: Mapping[str, float] = field(default_factory=dict)  # the last report's
+    best: tuple[int, float, Mapping[str, float]] | None = None  # step, loss, metrics
+    diverged: bool = False
+    awaiting: int | None = None  # the milestone that it stands at, undecided
+    decided: int = 0  # the last milestone at which it may go on
+    stop: tuple[str, str] | None = None  # verdict and reason, once it is told to end
+    checkpoints: list[Saved] = field(default_factory=list)
+    attempts: int = 0  # orders so far
+    failures: dict[str, int] = field(default_factory=dict)  # by cause
+    message: str = ""  # of the last failure
+    seconds: float = 0.0  # of orders
+
+    @property
+    def step(self) -> int:
+        """The last step reported; 0 before the first."""
+        return self.curve[-1][0] if self.curve else 0
+
+    @property
+    def over(self) -> bool:
+        """Whether it will never run again."""
+        return self.state in OVER
+
+    @property
+    def value(self) -> float | None:
+        """The selected value (last, best, mean_K); None before a report, or when it diverged."""
+        if self.diverged or self.best is None:
+            return None
+        if self.metric.select == "best":
+            return self.metric.loss(self.best[1])
+        return self.metric.value(self.curve)
+
+    @property
+    def loss(self) -> float:
+        """The value's loss; infinite where there is no value."""
+        value = self.value
+        return math.inf if value is None else self.metric.loss(value)
+
+    @property
+    def last_loss(self) -> float:
+        """The last report's loss; infinite if it is not a finite number."""
+        value = self.curve[-1][1]
+        return self.metric.loss(value) if math.isfinite(value) else math.inf
+
+    @property
+    def selected(self) -> tuple[int, Mapping[str, float]] | None:
+        """The step that the value is of, and its metrics; None where there is no value."""
+        if self.value is None or self.best is None:
+            return None
+        if self.metric.select == "best":
+            return self.best[0], self.best[2]
+        return self.step, self.metrics
+
+    def report(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Take a report in; False if the step was reported before, and that report stands."""
+        if step in self.steps:
+            return False
+        value = metrics.get(self.metric.name, math.nan)
+        loss = self.metric.loss(value)
+        self.steps.add(step)
+        self.curve.append((step, value))
+        self.metrics = metrics
+        if not math.isfinite(value):
+            self.diverged = True
+        elif self.best is None or loss < self.best[1]:
+            self.best = (step, loss, metrics)
+        for milestone in self.milestones:
+            if self.decided < milestone <= step:
+                self.awaiting = milestone
+        return True
+
+    def usable(self) -> list[Saved]:
+        """Its checkpoints, oldest first; one counts once its step is reported."""
+        return [saved for saved in self.checkpoints if saved.step in self.steps]
+
+    def prune(self, keep_last: int, keep_best: int) -> list[Saved]:
+        """Forget and return the checkpoints that need not be kept.
+
+        Kept: the last ones, the ones of the best steps, and the one that its order started from,
+        which a rank may still be reading.
+        """
+        losses = {step: self.metric.loss(value) for step, value in self.curve}
+        usable = self.usable()
+        ranked = sorted(usable, key=lambda saved: losses[saved.step])
+        kept = {saved.path for saved in (*usable[-keep_last:], *ranked[:keep_best])}
+        if self.order is not None and self.order.start is not None:
+            kept.add(self.order.start.path)
+        dropped = [saved for saved in usable if saved.path not in kept]
+        self.checkpoints = [saved for saved in self.checkpoints if saved not in dropped]
+        return dropped
+
+    def checkpoint_at(self, step: int | None) -> Saved | None:
+        """The checkpoint of a step if it is kept, otherwise None."""
+        return next((saved for saved in self.usable() if saved.step == step), None)
+
+    def next_order(self, number: int, until: int, milestones: tuple[int, ...]) -> Order:
+        """The order that carries it on from its last checkpoint."""
+        usable = self.usable()
+        start = usable[-1] if usable else None
+        undecided = tuple(step for step in milestones if step > self.decided)
+        first = start.step + 1 if start else 1
+        return Order(number, self.id, self.params, start, first, until, undecided)
+
+    def observation(self) -> Observation:
+        """What a searcher may see of it."""
+        settled = self.over or self.state == "PAUSED"
+        failed = self.diverged or self.state == "FAILED"
+        value = None if failed else self.value
+        return Observation(
+            id=self.id,
+            params=self.params,
+            note=self.note,
+            loss=None if value is None else self.metric.loss(value),
+            curve=tuple(
+                (step, self.metric.loss(value))
+                for step, value in self.curve
+                if math.isfinite(value)
+            ),
+            state=("failed" if failed else "done") if settled else "pending",
+            reason="diverged" if self.diverged else self.reason,
+            cost=self.seconds or None,
+        )

@@ -1,0 +1,118 @@
+"""The four kinds of parameters. Float and Int are in `ranges`; here are the two without a scale."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from numpy.random import Generator
+
+from searchers.ranges import Float, Int
+from searchers.values import Condition, SpaceError, Value, identity, is_value
+
+__all__ = ["Choice", "Constant", "Domain", "Float", "Int"]
+
+MOST_VALUES = 10_000
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of several values; `ordered` ones are levels of a scale, in the order given."""
+
+    values: tuple[Value, ...]
+    ordered: bool = False
+    when: Condition = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "values", tuple(self.values))
+        if not 1 <= len(self.values) <= MOST_VALUES:
+            raise SpaceError(
+                ("values",), f"has {len(self.values)} values; give 1 to {MOST_VALUES:,}"
+            )
+        for index, value in enumerate(self.values):
+            if not is_value(value):
+                raise SpaceError(
+                    ("values", index), f"is {value!r}; give a finite number, text, bool or null"
+                )
+            if self._indices[identity(value)] != index:
+                raise SpaceError(("values", index), f"{value!r} is there twice; remove one")
+        if self.ordered and len(self.values) < 2:
+            raise SpaceError(("ordered",), "a single value has no order; leave it out")
+
+    @property
+    def count(self) -> int:
+        """The number of values."""
+        return len(self.values)
+
+    def problem(self, value: Value) -> str | None:
+        """What is wrong with `value`; None: nothing."""
+        if is_value(value) and identity(value) in self._indices:
+            return None
+        shown = ", ".join(repr(one) for one in self.values[:12])
+        return f"is {value!r}; choose from {shown}{', ...' if self.count > 12 else ''}"
+
+    def index(self, value: Value) -> int:
+        """The position of `value` among the values."""
+        return self._indices[identity(value)]
+
+    def to_unit(self, value: Value) -> float:
+        return (self._indices[identity(value)] + 0.5) / len(self.values)
+
+    def from_unit(self, unit: float) -> Value:
+        count = len(self.values)
+        return self.values[max(0, min(int(unit * count), count - 1))]
+
+    def moved(self, value: Value, rng: Generator) -> Value:
+        """PBT's move: a neighbour on the scale; a value without a scale has none and stays."""
+        if not self.ordered:
+            return value
+        index = self.index(value) + (1 if rng.random() < 0.5 else -1)
+        return self.values[max(0, min(index, self.count - 1))]
+
+    def grid(self, resolution: int) -> Sequence[Value]:
+        """All values, whatever the resolution."""
+        return self.values
+
+    @cached_property
+    def _indices(self) -> dict[tuple[bool, Value], int]:
+        pairs = enumerate(self.values)
+        return {identity(value): index for index, value in reversed(list(pairs))}
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One value, which is not searched."""
+
+    value: Value
+    when: Condition = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if not is_value(self.value):
+            raise SpaceError((), f"is {self.value!r}; give a finite number, text, bool or null")
+
+    def problem(self, value: Value) -> str | None:
+        """What is wrong with `value`; None: nothing."""
+        if identity(value) == identity(self.value):
+            return None
+        return f"is {value!r}, but it is a constant of {self.value!r}"
+
+    @property
+    def count(self) -> int:
+        """The number of values."""
+        return 1
+
+    def from_unit(self, unit: float) -> Value:
+        return self.value
+
+    def to_unit(self, value: Value) -> float:
+        return 0.5
+
+    def moved(self, value: Value, rng: Generator) -> Value:
+        """PBT's move: none."""
+        return self.value
+
+    def grid(self, resolution: int) -> Sequence[Value]:
+        """The one value."""
+        return (self.value,)
+
+
+Domain = Float | Int | Choice | Constant

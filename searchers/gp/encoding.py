@@ -1,0 +1,179 @@
+"""From the unit cube of a Space (a column a parameter) to the columns of the model, vectorized.
+
+A number or an ordered choice is one column, at the centre of its cell; an unordered choice is one
+column per value (one-hot / sqrt 2, so that any two values are 1 apart); what is inactive sits at
+0.5, or at zeros. Decoding to user units is left to the Space and to the few points that need it.
+
+Axes: N points, P searched parameters in the order of `space.searched`, D model columns,
+C continuous parameters, V values of one parameter.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import cast
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from searchers.gp.kernels import Array
+from searchers.space import Choice, Constant, Domain, Params, Space
+
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+INACTIVE = 0.5
+# A finer grid is searched as if it were continuous; decoding still puts it on its values.
+FINEST = 100_000
+
+
+@dataclass(frozen=True)
+class Points:
+    """Snapped unit rows, and which of their parameters are active."""
+
+    unit_NP: Array
+    active_NP: Mask
+
+    def __len__(self) -> int:
+        return len(self.unit_NP)
+
+    def take(self, index: Index | Sequence[int]) -> "Points":
+        return Points(self.unit_NP[index], self.active_NP[index])
+
+    def joined(self, other: "Points") -> "Points":
+        return Points(
+            np.vstack([self.unit_NP, other.unit_NP]), np.vstack([self.active_NP, other.active_NP])
+        )
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """What the encoding has to know of one searched parameter."""
+
+    centre_V: Array  # its values' places in the unit interval, ascending; empty: continuous
+    categorical: bool
+    requires: tuple[tuple[int, Array], ...]  # (another parameter, places that keep this active)
+
+    @property
+    def width(self) -> int:
+        return len(self.centre_V) if self.categorical else 1
+
+    def index(self, unit_N: Array) -> Index:
+        """The value whose centre is nearest to each place."""
+        return np.searchsorted((self.centre_V[1:] + self.centre_V[:-1]) / 2.0, unit_N, side="right")
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The searched parameters of one space, as columns."""
+
+    searched: tuple[Parameter, ...]
+
+    @classmethod
+    def of(cls, space: Space) -> "Encoding":
+        return cls(
+            tuple(
+                Parameter(
+                    _centres(space[name]),
+                    isinstance(domain := space[name], Choice) and not domain.ordered,
+                    tuple(_requirements(space, name)),
+                )
+                for name in space.searched
+            )
+        )
+
+    @property
+    def parameters(self) -> int:
+        return len(self.searched)
+
+    @property
+    def first_column_P(self) -> Index:
+        """The first model column of each parameter."""
+        return np.cumsum([0, *(one.width for one in self.searched[:-1])], dtype=np.intp)
+
+    @property
+    def parameter_D(self) -> Index:
+        """The parameter of each model column."""
+        return np.repeat(np.arange(self.parameters), [one.width for one in self.searched])
+
+    @property
+    def continuous_C(self) -> Index:
+        return np.flatnonzero([len(one.centre_V) == 0 for one in self.searched])
+
+    def snap(self, unit_NP: Array) -> Points:
+        """The points nearest to the given ones that a proposal can have."""
+        unit_NP = unit_NP.copy()
+        active_NP = np.ones(unit_NP.shape, dtype=np.bool_)
+        for index, parameter in enumerate(self.searched):
+            if len(parameter.centre_V):
+                unit_NP[:, index] = parameter.centre_V[parameter.index(unit_NP[:, index])]
+            for other, allowed_V in parameter.requires:
+                holds_N = (unit_NP[:, other, None] == allowed_V).any(axis=1)
+                active_NP[:, index] &= active_NP[:, other] & holds_N
+            unit_NP[~active_NP[:, index], index] = INACTIVE
+        return Points(unit_NP, active_NP)
+
+    def columns_of(self, points: Points) -> Array:
+        """The model's columns (N x D) of snapped points."""
+        column_ND = np.empty((len(points), sum(one.width for one in self.searched)))
+        for index, first in enumerate(self.first_column_P):
+            parameter, unit_N = self.searched[index], points.unit_NP[:, index]
+            if parameter.categorical:
+                is_value_NV = unit_N[:, None] == parameter.centre_V
+                is_value_NV &= points.active_NP[:, index, None]
+                column_ND[:, first : first + parameter.width] = is_value_NV / math.sqrt(2.0)
+            else:
+                column_ND[:, first] = unit_N
+        return column_ND
+
+    def stepped(self, from_NP: Array, to_NP: Array, rng: Generator) -> Array:
+        """`to` with moves that would snap back made a whole step, and categories redrawn.
+
+        A category is drawn afresh half of the time and stays otherwise.
+        """
+        stepped_NP = to_NP.copy()
+        for index, parameter in enumerate(self.searched):
+            count = len(parameter.centre_V)
+            if count == 0:
+                continue
+            old_N = parameter.index(from_NP[:, index])
+            if parameter.categorical:
+                fresh_N = rng.integers(count, size=len(old_N))
+                new_N = np.where(rng.random(len(old_N)) < 0.5, fresh_N, old_N)
+            else:
+                new_N = parameter.index(to_NP[:, index])
+                aside_N = old_N + np.where(rng.random(len(old_N)) < 0.5, 1, -1)
+                new_N = np.where(new_N == old_N, np.clip(aside_N, 0, count - 1), new_N)
+            stepped_NP[:, index] = parameter.centre_V[new_N]
+        return stepped_NP
+
+
+@lru_cache(maxsize=256)
+def _centres(domain: Domain) -> Array:
+    """Where the values of a domain lie; empty for a continuous one or one finer than FINEST."""
+    if isinstance(domain, Constant) or domain.count is None or domain.count > FINEST:
+        return np.empty(0)
+    centre_V = np.array([domain.to_unit(value) for value in domain.grid(2)])
+    centre_V.setflags(write=False)
+    return centre_V
+
+
+def _requirements(space: Space, name: str) -> list[tuple[int, Array]]:
+    """What keeps a parameter active; for a constant it requires, what keeps that one active."""
+    requirements: list[tuple[int, Array]] = []
+    for other, allowed in space[name].when.items():
+        domain = space[other]
+        if isinstance(domain, Constant):
+            requirements += _requirements(space, other)  # a Space refuses one with another value
+        else:
+            places = np.array([domain.to_unit(value) for value in allowed])
+            requirements.append((space.searched.index(other), places))
+    return requirements
+
+
+def units(space: Space, configurations: Sequence[Params]) -> Array:
+    """Unit rows (N x P) of configurations in user units."""
+    rows = [space.encode(params) for params in configurations]
+    return cast(Array, np.array(rows).reshape(len(rows), len(space.searched)))

@@ -1,0 +1,161 @@
+"""The search for the configurations of the highest acquisition, over every kind of parameter.
+
+Candidates are snapped to what can be proposed before they are scored, so that integers, steps and
+categories are searched and not rounded afterwards: random points, mutations of the best rows,
+rounds of ever smaller mutations of the best candidates, then L-BFGS on the continuous parameters.
+
+Axes: N candidates, S starts, P searched parameters, D model columns, C continuous parameters.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+from scipy.optimize import minimize
+
+from searchers.gp.acquisition import Acquisition
+from searchers.gp.encoding import Encoding, Points
+from searchers.gp.kernels import Array
+from searchers.space import Space
+
+FIRST_STEP, ROUND_STEP = 0.3, 0.2  # mutation sizes, in shares of a parameter's range
+PARENTS = 6  # candidates that a round mutates
+APART = 0.05  # two starts of the gradient search differ by more in some parameter
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much to spend: on few rows a candidate costs little."""
+
+    random: int = 256
+    mutations: int = 32  # of each incumbent; half of it for each parent of a round
+    rounds: int = 4
+    starts: int = 4
+    iterations: int = 30
+
+
+THOROUGH = Effort()
+FRUGAL = Effort(random=128, mutations=16, rounds=2, starts=2, iterations=10)
+
+
+@dataclass(frozen=True)
+class Focus:
+    """Search only where one parameter, by its column, has one value, by its unit position."""
+
+    parameter: int
+    unit: float
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Scored points, the best first."""
+
+    points: Points
+    value_N: Array
+
+    def merged(self, other: "Candidates") -> "Candidates":
+        value_N = np.append(self.value_N, other.value_N)
+        order_N = np.argsort(-value_N, kind="stable")
+        return Candidates(self.points.joined(other.points).take(order_N), value_N[order_N])
+
+
+@dataclass(frozen=True)
+class Maximiser:
+    """Looks for the highest `acquisition` within `focus` (None: everywhere)."""
+
+    space: Space
+    encoding: Encoding
+    acquisition: Acquisition
+    focus: Focus | None
+    effort: Effort
+
+    def search(self, incumbent_SP: Array, rng: Generator) -> Candidates:
+        """Candidates around the incumbents (unit rows) and everywhere else; maybe none."""
+        effort = self.effort
+        random_NP = rng.random((effort.random, self.encoding.parameters))
+        near_NP = self.mutated(incumbent_SP, effort.mutations, FIRST_STEP, rng)
+        found = self._scored(np.vstack([random_NP, near_NP]))
+        if not len(found.points):
+            return found
+        for round_ in range(effort.rounds):
+            parent_SP = found.points.unit_NP[:PARENTS]
+            step = ROUND_STEP * 0.5**round_
+            child_NP = self.mutated(parent_SP, effort.mutations // 2, step, rng)
+            found = found.merged(self._scored(child_NP))
+        if len(self.encoding.continuous_C):
+            found = found.merged(self._climbed(found))
+        return found
+
+    def mutated(self, parent_SP: Array, copies: int, step: float, rng: Generator) -> Array:
+        """`copies` changed copies of each parent: many parameters a little, or few.
+
+        A number moves by a normal of up to `step`, reflected at its ends, and by at least one
+        place on its grid; a category is drawn afresh half of the time.
+        """
+        parent_NP = np.repeat(parent_SP, copies, axis=0)
+        count, parameters = parent_NP.shape
+        share_N = np.where(rng.random(count) < 0.5, 1.5 / parameters, 0.5)
+        changed_NP = rng.random((count, parameters)) < share_N[:, None]
+        changed_NP[np.arange(count), rng.integers(parameters, size=count)] = True
+        step_N = step * 10.0 ** rng.uniform(-1.0, 0.0, size=count)
+        moved_NP = parent_NP + step_N[:, None] * rng.standard_normal((count, parameters))
+        moved_NP = np.abs(1.0 - np.abs(1.0 - moved_NP))
+        moved_NP = self.encoding.stepped(parent_NP, np.clip(moved_NP, 0.0, 1.0), rng)
+        return np.where(changed_NP, moved_NP, parent_NP)
+
+    def _scored(self, unit_NP: Array) -> Candidates:
+        """The points that may be proposed, snapped, the best first."""
+        if self.focus is not None:
+            unit_NP = unit_NP.copy()
+            unit_NP[:, self.focus.parameter] = self.focus.unit
+        points = self.encoding.snap(unit_NP)
+        if self.focus is not None:
+            points = points.take(np.flatnonzero(points.active_NP[:, self.focus.parameter]))
+        if self.space.constraints:
+            rows = enumerate(points.unit_NP)
+            points = points.take(
+                [index for index, unit_P in rows if self.space.allows(self.space.decode(unit_P))]
+            )
+        value_N = self.acquisition(self.encoding.columns_of(points))
+        order_N = np.argsort(-value_N, kind="stable")
+        return Candidates(points.take(order_N), value_N[order_N])
+
+    def _climbed(self, found: Candidates) -> Candidates:
+        """The best candidates that lie apart, after a joint ascent of the continuous parameters.
+
+        One L-BFGS over all starts: the sum of their values separates, and one call of the
+        posterior for S points costs little more than for one.
+        """
+        start = found.points.take(self._apart(found.points.unit_NP))
+        parameter_C = self.encoding.continuous_C
+        column_C = self.encoding.first_column_P[parameter_C]
+        free_SC = start.active_NP[:, parameter_C]
+        x_SD = self.encoding.columns_of(start)
+
+        def descent(flat: Array) -> tuple[float, Array]:
+            x_SD[:, column_C] = np.where(free_SC, flat.reshape(free_SC.shape), x_SD[:, column_C])
+            value_S, gradient_SD = self.acquisition.with_gradient(x_SD)
+            return -float(value_S.sum()), -(gradient_SD[:, column_C] * free_SC).ravel()
+
+        result = minimize(
+            descent,
+            x_SD[:, column_C].ravel(),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=[(0.0, 1.0)] * free_SC.size,
+            options={"maxiter": self.effort.iterations},
+        )
+        unit_SP = start.unit_NP.copy()
+        climbed_SC = np.clip(result.x, 0.0, 1.0).reshape(free_SC.shape)
+        unit_SP[:, parameter_C] = np.where(free_SC, climbed_SC, unit_SP[:, parameter_C])
+        return self._scored(unit_SP)
+
+    def _apart(self, unit_NP: Array) -> list[int]:
+        """The first candidates of which no two lie close in every parameter."""
+        chosen = [0]
+        for index in range(1, len(unit_NP)):
+            if len(chosen) == self.effort.starts:
+                break
+            if (np.abs(unit_NP[chosen] - unit_NP[index]).max(axis=1) > APART).all():
+                chosen.append(index)
+        return chosen

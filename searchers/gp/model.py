@@ -1,0 +1,271 @@
+"""Gaussian-process regression: MAP hyperparameters, and the posterior that they give.
+
+Axes: N observed rows, M queries, K appended rows, D model columns, P searched parameters (a
+category has one column per value, all with one lengthscale), T = P + 2 hyperparameters in logs:
+the lengthscales, the noise variance, the scale (prior variance of the function).
+Losses are standardized (mean 0, variance 1) before they come here; smaller is better.
+Source: Rasmussen & Williams (2006), Algorithm 2.1 and eq. 5.9.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+from scipy.linalg import lapack, solve_triangular
+from scipy.optimize import minimize
+
+from searchers.gp.kernels import (
+    Array,
+    matern52,
+    matern52_with_slope,
+    squared_distances,
+    weighted_pull,
+    weighted_spread,
+)
+
+# Keeps the factor positive definite where two rows almost coincide; far below any fitted noise.
+JITTER = 1e-8
+LENGTHSCALE_BOUNDS = (0.02, 100.0)
+NOISE_BOUNDS = (1e-6, 1.0)
+SCALE_BOUNDS = (math.exp(-3.0), math.exp(3.0))
+FIRST_ITERATIONS, WARM_ITERATIONS = 60, 25
+# What a restart must gain, in nats, to replace the optimum that continues the last fit.
+RESTART_GAIN = 1e-3
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Observations as the model sees them."""
+
+    x_ND: Array
+    loss_N: Array
+    parameter_D: np.ndarray[tuple[int], np.dtype[np.intp]]  # the parameter of each column
+
+    def __len__(self) -> int:
+        return len(self.loss_N)
+
+    def take(self, index: np.ndarray[tuple[int], np.dtype[np.intp]]) -> "Rows":
+        return Rows(self.x_ND[index], self.loss_N[index], self.parameter_D)
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """One lengthscale per parameter, the noise variance and the function's prior variance."""
+
+    lengthscales: tuple[float, ...]
+    noise: float
+    scale: float
+
+    def log_vector(self) -> Array:
+        return np.log([*self.lengthscales, self.noise, self.scale])
+
+    @classmethod
+    def from_log_vector(cls, theta_T: Array) -> "Hyperparameters":
+        *lengthscales, noise, scale = np.exp(theta_T).tolist()
+        return cls(tuple(lengthscales), noise, scale)
+
+
+@dataclass(frozen=True)
+class Prior:
+    """Independent normals over the log hyperparameters, and where the first search starts."""
+
+    mean_T: Array
+    deviation_T: Array
+    start_T: Array
+
+
+def dimension_scaled_prior(parameters: int) -> Prior:
+    """Lengthscales that grow with the square root of the dimension.
+
+    Log-normal(sqrt 2 + log(P)/2, sqrt 3) with its mode taken in lengthscale space, which is the
+    mean of the log less the variance 3: with the mode in log space, regret in 20 dimensions was 2
+    to 16 times worse. Source: Hvarfner, Hellsten & Nardi, ICML 2024, section 5.
+    """
+    mode = math.sqrt(2.0) + 0.5 * math.log(parameters) - 3.0
+    return _prior(parameters, mode, math.sqrt(3.0), start=mode + 0.5)
+
+
+def short_prior(parameters: int) -> Prior:
+    """Lengthscales about 0.4 of a parameter's range, whatever the dimension."""
+    return _prior(parameters, math.log(0.4), 0.8, start=math.log(0.4))
+
+
+def _prior(parameters: int, location: float, spread: float, start: float) -> Prior:
+    """`location`, `spread` and `start` hold for the log of every lengthscale."""
+    return Prior(
+        np.array([location] * parameters + [-5.0, 0.0]),
+        np.array([spread] * parameters + [math.sqrt(2.0), 1.0]),
+        np.array([start] * parameters + [-5.0, 0.0]),
+    )
+
+
+def negative_log_posterior(theta_T: Array, rows: Rows, prior: Prior) -> tuple[float, Array]:
+    """Objective of the MAP fit and its gradient, up to a constant (eq. 5.8 and 5.9).
+
+    Where the kernel matrix has no Cholesky factor the value is 1e10 and the gradient 0, so that a
+    line search steps back.
+    """
+    parameters = len(theta_T) - 2
+    inverse_P, noise, scale = np.exp(-theta_T[:-2]), math.exp(theta_T[-2]), math.exp(theta_T[-1])
+    x_ND = rows.x_ND * inverse_P[rows.parameter_D]
+    k_NN, slope_NN = matern52_with_slope(squared_distances(x_ND, x_ND))
+    total_NN = scale * k_NN
+    total_NN[np.diag_indices_from(total_NN)] = scale + noise + JITTER
+    chol_NN, failed = lapack.dpotrf(total_NN, lower=1)
+    if failed:
+        return 1e10, np.zeros_like(theta_T)
+    alpha_N = lapack.dpotrs(chol_NN, rows.loss_N, lower=1)[0]
+    lower_NN = np.tril(lapack.dpotri(chol_NN, lower=1)[0])
+    # d(nll)/dK = (K^-1 - alpha alpha^T) / 2, from the lower triangle that LAPACK fills.
+    gain_NN = 0.5 * (lower_NN + np.tril(lower_NN, -1).T - np.outer(alpha_N, alpha_N))
+    spread_D = weighted_spread(gain_NN * slope_NN * scale, x_ND)
+    shift_T = (theta_T - prior.mean_T) / prior.deviation_T
+    value = 0.5 * rows.loss_N @ alpha_N + np.log(np.diag(chol_NN)).sum() + 0.5 * shift_T @ shift_T
+    gradient_T = shift_T / prior.deviation_T
+    gradient_T[:-2] -= 2.0 * np.bincount(rows.parameter_D, spread_D, minlength=parameters)
+    gradient_T[-2] += np.trace(gain_NN) * noise
+    gradient_T[-1] += np.vdot(gain_NN, k_NN) * scale
+    return float(value), gradient_T
+
+
+def fit(rows: Rows, prior: Prior, last: Hyperparameters | None, rng: Generator) -> Hyperparameters:
+    """MAP hyperparameters, from the last fit's or, where there is none, the prior's start.
+
+    A warm start is joined by one random restart, below 40 rows always, later three times in ten.
+    """
+    log_bounds = np.log(
+        [LENGTHSCALE_BOUNDS] * (len(prior.mean_T) - 2) + [NOISE_BOUNDS, SCALE_BOUNDS]
+    )
+    starts = [prior.start_T if last is None else last.log_vector()]
+    if last is not None and (len(rows) < 40 or rng.random() < 0.3):
+        jump_T = 0.7 * rng.standard_normal(len(prior.mean_T))
+        jump_T[-1] = 0.0
+        starts.append(prior.start_T + jump_T)
+    results = [
+        minimize(
+            negative_log_posterior,
+            np.clip(start_T, *log_bounds.T),
+            args=(rows, prior),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=log_bounds,
+            options={"maxiter": FIRST_ITERATIONS if last is None else WARM_ITERATIONS},
+        )
+        for start_T in starts
+    ]
+    best = results[0]
+    if len(results) == 2 and results[1].fun < best.fun - RESTART_GAIN:
+        best = results[1]
+    return Hyperparameters.from_log_vector(np.clip(best.x, *log_bounds.T))
+
+
+def safe_cholesky(matrix_NN: Array) -> Array:
+    """Lower Cholesky factor, with as little added to the diagonal as makes one exist.
+
+    Raises:
+        LinAlgError: a hundredth of the mean diagonal was not enough, or an entry is not finite.
+    """
+    mean = float(np.mean(np.diag(matrix_NN)))
+    for jitter in (0.0, 1e-8, 1e-6, 1e-4, 1e-2):
+        lifted_NN = matrix_NN + jitter * mean * np.eye(len(matrix_NN))
+        chol_NN, failed = lapack.dpotrf(lifted_NN, lower=1, clean=1)
+        if not failed and np.isfinite(chol_NN[-1, -1]):
+            return np.asarray(chol_NN)
+    raise np.linalg.LinAlgError(
+        f"the {len(matrix_NN)} x {len(matrix_NN)} kernel matrix has no Cholesky factor, "
+        f"not even with {jitter:g} of its mean diagonal added"
+    )
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """The process given N rows; ask it for predictions, append rows to it."""
+
+    hyperparameters: Hyperparameters
+    inverse_D: Array  # 1 / lengthscale of each column
+    scaled_ND: Array  # the rows, divided by their lengthscales
+    chol_NN: Array  # lower factor of kernel + noise * I
+    alpha_N: Array  # (kernel + noise * I)^-1 loss
+    fitted_N: Array  # posterior mean at the rows themselves
+
+    @classmethod
+    def of(cls, rows: Rows, hyperparameters: Hyperparameters) -> "Posterior":
+        inverse_D = 1.0 / np.array(hyperparameters.lengthscales)[rows.parameter_D]
+        scaled_ND = rows.x_ND * inverse_D
+        total_NN = hyperparameters.scale * matern52(squared_distances(scaled_ND, scaled_ND))
+        total_NN[np.diag_indices_from(total_NN)] = (
+            hyperparameters.scale + hyperparameters.noise + JITTER
+        )
+        chol_NN = safe_cholesky(total_NN)
+        alpha_N = lapack.dpotrs(chol_NN, rows.loss_N, lower=1)[0]
+        fitted_N = rows.loss_N - (hyperparameters.noise + JITTER) * alpha_N
+        return cls(hyperparameters, inverse_D, scaled_ND, chol_NN, alpha_N, fitted_N)
+
+    def predict(self, x_MD: Array) -> tuple[Array, Array]:
+        """Mean and variance of the noise-free loss at each query; the variance is positive."""
+        k_NM = self._covariance(x_MD * self.inverse_D)
+        v_NM = solve_triangular(self.chol_NN, k_NM, lower=True, check_finite=False)
+        return k_NM.T @ self.alpha_N, self._variance(v_NM)
+
+    def predict_with_gradient(self, x_MD: Array) -> tuple[Array, Array, Array, Array]:
+        """mean_M, variance_M and their gradients with respect to the queries, both MD."""
+        scaled_MD = x_MD * self.inverse_D
+        k_NM, slope_NM = matern52_with_slope(squared_distances(self.scaled_ND, scaled_MD))
+        k_NM *= self.hyperparameters.scale
+        slope_NM *= self.hyperparameters.scale
+        v_NM = solve_triangular(self.chol_NN, k_NM, lower=True, check_finite=False)
+        weight_NM = solve_triangular(self.chol_NN, v_NM, lower=True, trans=1, check_finite=False)
+        mean_pull_MD = weighted_pull(slope_NM * self.alpha_N[:, None], self.scaled_ND, scaled_MD)
+        loss_pull_MD = weighted_pull(slope_NM * weight_NM, self.scaled_ND, scaled_MD)
+        return (
+            k_NM.T @ self.alpha_N,
+            self._variance(v_NM),
+            mean_pull_MD * self.inverse_D,
+            -2.0 * loss_pull_MD * self.inverse_D,
+        )
+
+    def believe(self, x_KD: Array) -> "Posterior":
+        """The posterior had each new row come out at its own mean, in O(N^2 K).
+
+        A row whose loss equals its prediction has weight 0, so every mean stays and only the
+        variances shrink. Source: Ginsbourger, Le Riche & Carraro (2010), "Kriging believer".
+        """
+        scaled_KD = x_KD * self.inverse_D
+        k_NK = self._covariance(scaled_KD)
+        mean_K = k_NK.T @ self.alpha_N
+        own_KK = self.hyperparameters.scale * matern52(squared_distances(scaled_KD, scaled_KD))
+        own_KK[np.diag_indices_from(own_KK)] = (
+            self.hyperparameters.scale + self.hyperparameters.noise + JITTER
+        )
+        return Posterior(
+            self.hyperparameters,
+            self.inverse_D,
+            np.vstack([self.scaled_ND, scaled_KD]),
+            append_to_cholesky(self.chol_NN, k_NK, own_KK),
+            np.append(self.alpha_N, np.zeros(len(mean_K))),
+            np.append(self.fitted_N, mean_K),
+        )
+
+    def _covariance(self, scaled_MD: Array) -> Array:
+        return self.hyperparameters.scale * matern52(squared_distances(self.scaled_ND, scaled_MD))
+
+    def _variance(self, v_NM: Array) -> Array:
+        explained_M = np.einsum("nm,nm->m", v_NM, v_NM)
+        # A query that repeats an observation can round to a negative variance.
+        variance_M: Array = np.maximum(self.hyperparameters.scale - explained_M, 1e-12)
+        return variance_M
+
+
+def append_to_cholesky(chol_NN: Array, k_NK: Array, own_KK: Array) -> Array:
+    """Lower factor of [[C C^T, k], [k^T, own]] from the factor C of its first block.
+
+    O(N^2 K) where a new factorization is O((N + K)^3).
+    """
+    rows, added = k_NK.shape
+    v_NK = solve_triangular(chol_NN, k_NK, lower=True, check_finite=False)
+    joint = np.zeros((rows + added, rows + added))
+    joint[:rows, :rows] = chol_NN
+    joint[rows:, :rows] = v_NK.T
+    joint[rows:, rows:] = safe_cholesky(own_KK - v_NK.T @ v_NK)
+    return joint

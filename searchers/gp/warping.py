@@ -1,0 +1,125 @@
+"""Monotone maps from losses to the outputs that a Gaussian process can be fitted to, and back.
+
+Axes: N observed losses, M values. Both maps keep the order of losses; outputs are standardized.
+Sources: log1p above the median is ours (measured against ranks, logs and plain standardizing);
+Yeo & Johnson, Biometrika 87 (2000), eq. 2.1, its power by maximum likelihood.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from scipy.stats import yeojohnson, yeojohnson_normmax
+
+from searchers.gp.kernels import Array
+
+LARGEST_LOSS = 1e100  # squares of what lies beyond it would overflow
+OUTLIER = 100.0  # robust scales above the median, beyond which all losses are the same
+
+
+class Warp(Protocol):
+    def forward(self, loss_M: Array) -> Array: ...
+    def backward(self, output_M: Array) -> Array: ...
+
+
+@dataclass(frozen=True)
+class TailCompression:
+    """Affine below the median, log(1 + u) above it: bad losses keep their order, not their size."""
+
+    centre: float
+    scale: float
+
+    @classmethod
+    def fit(cls, loss_N: Array) -> "TailCompression":
+        return cls(*_robust_location_and_scale(loss_N))
+
+    def forward(self, loss_M: Array) -> Array:
+        u_M = (loss_M - self.centre) / self.scale
+        return np.where(u_M > 0.0, np.log1p(np.maximum(u_M, 0.0)), u_M)
+
+    def backward(self, output_M: Array) -> Array:
+        high_M = np.expm1(np.clip(output_M, 0.0, 200.0))
+        return self.centre + self.scale * np.where(output_M > 0.0, high_M, output_M)
+
+
+@dataclass(frozen=True)
+class YeoJohnson:
+    """The power transform that makes the losses most normal."""
+
+    centre: float
+    scale: float
+    power: float
+
+    @classmethod
+    def fit(cls, loss_N: Array) -> "YeoJohnson":
+        centre, spread = float(np.median(loss_N)), float(loss_N.std())
+        if spread == 0.0:
+            return cls(centre, 1.0, 1.0)
+        # The likelihood's search tries powers that overflow; the result is what counts.
+        with np.errstate(all="ignore"):
+            power = float(yeojohnson_normmax((loss_N - centre) / spread))
+        return cls(centre, spread, power if math.isfinite(power) else 1.0)
+
+    def forward(self, loss_M: Array) -> Array:
+        output_M: Array = yeojohnson((loss_M - self.centre) / self.scale, lmbda=self.power)
+        return output_M
+
+    def backward(self, output_M: Array) -> Array:
+        high_M = _inverse_power(np.maximum(output_M, 0.0), self.power)
+        low_M = -_inverse_power(np.maximum(-output_M, 0.0), 2.0 - self.power)
+        return self.centre + self.scale * np.where(output_M >= 0.0, high_M, low_M)
+
+
+@dataclass(frozen=True)
+class Standardized:
+    """A warp of losses up to a ceiling, then the map that gave its own mean 0 and variance 1."""
+
+    warp: Warp
+    ceiling: float
+    mean: float
+    deviation: float
+
+    def forward(self, loss_M: Array) -> Array:
+        return (self.warp.forward(_cut(loss_M, self.ceiling)) - self.mean) / self.deviation
+
+    def backward(self, output_M: Array) -> Array:
+        """Losses in the user's units, for outputs of any size."""
+        return self.warp.backward(self.mean + self.deviation * output_M)
+
+
+def standardized(fit: Callable[[Array], Warp], loss_N: Array) -> Standardized:
+    """The warp that `fit` makes for finite losses, standardized; constant losses map to 0."""
+    median, scale = _robust_location_and_scale(_cut(loss_N, LARGEST_LOSS))
+    ceiling = median + OUTLIER * scale
+    warp = fit(_cut(loss_N, ceiling))
+    output_N = warp.forward(_cut(loss_N, ceiling))
+    deviation = float(output_N.std())
+    return Standardized(
+        warp, ceiling, float(output_N.mean()), deviation if deviation > 1e-12 else 1.0
+    )
+
+
+def _cut(loss_M: Array, ceiling: float) -> Array:
+    return np.clip(loss_M, -LARGEST_LOSS, ceiling)
+
+
+def _robust_location_and_scale(loss_N: Array) -> tuple[float, float]:
+    """The median, and the spread of the losses below it: half the range or the lower quartile.
+
+    What lies above the median has no say, so divergent trials cannot flatten the good ones.
+    """
+    lowest, quartile, median = np.quantile(loss_N, [0.0, 0.25, 0.5]).tolist()
+    scale = max(0.5 * (median - lowest), median - quartile)
+    if scale <= 1e-12 * max(abs(median), abs(lowest)):
+        scale = float(np.ptp(loss_N)) or 1.0
+    return median, scale
+
+
+def _inverse_power(output_M: Array, power: float) -> Array:
+    """x >= 0 with ((x + 1)^power - 1) / power = output; powers below 0 end at -1 / power."""
+    if abs(power) < 1e-8:
+        return np.expm1(np.minimum(output_M, 200.0))
+    base_M = np.maximum(power * output_M + 1.0, 1e-12)
+    return np.expm1(np.minimum(np.log(base_M) / power, 200.0))

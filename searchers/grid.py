@@ -1,0 +1,40 @@
+"""Grid search."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar
+
+from numpy.random import Generator
+
+from searchers.novelty import Taken
+from searchers.searcher import Observation, Proposal
+from searchers.space import Space
+
+MARK = "grid"  # key of the note that tells the grid's own proposals from others
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Try every combination, the last parameter changing fastest; nothing is random.
+
+    Attributes:
+        resolution: points of each continuous range; other ranges are tried value by value.
+    """
+
+    resolution: int = 5
+    uses_results: ClassVar[bool] = False
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        if self.resolution < 1:
+            raise ValueError(f"resolution is {self.resolution}; give 1 or more points")
+
+    def suggest(
+        self, space: Space, history: Sequence[Observation], n: int, rng: Generator
+    ) -> list[Proposal]:
+        last = next((seen for seen in reversed(history) if MARK in seen.note), None)
+        others = Taken(space, (seen.params for seen in history if MARK not in seen.note))
+        left = space.grid(self.resolution, after=None if last is None else last.params)
+        fresh = (params for params in left if params not in others)
+        return [Proposal(params, {MARK: self.resolution}) for params in islice(fresh, n)]

@@ -1,0 +1,31 @@
+"""Random search."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from numpy.random import Generator
+
+from searchers.novelty import Taken, sample_new
+from searchers.searcher import Observation, Proposal
+from searchers.space import Space
+
+
+@dataclass(frozen=True)
+class Random:
+    """Sample the space uniformly, on a log scale where it has one.
+
+    Source: Bergstra & Bengio, Random Search for Hyper-Parameter Optimization (2012).
+    """
+
+    uses_results: ClassVar[bool] = False
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    def suggest(
+        self, space: Space, history: Sequence[Observation], n: int, rng: Generator
+    ) -> list[Proposal]:
+        if space.size is None:  # a repeat has no chance, and looking for one costs
+            return [Proposal(space.sample(rng)) for _ in range(n)]
+        taken = Taken(space, (seen.params for seen in history))
+        found = (sample_new(space, taken, rng) for _ in range(n))
+        return [Proposal(params) for params in found if params is not None]

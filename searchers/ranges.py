@@ -1,0 +1,251 @@
+"""Numeric parameters, and where each of their values lies in the unit interval.
+
+A continuous range is affine in the value, or in its logarithm. The values of a stepped range own
+one cell of the interval each and lie at its centre, so that a uniform point falls on every value
+with the share of its cell: 1/count on a linear scale, the cell's width in the logarithm otherwise.
+
+A float leaves `from_unit` rounded to 12 significant digits (of the range's scale where that is
+linear): readable, and `from_unit(to_unit(value)) == value` is exact in spite of rounding.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from numpy.random import Generator
+
+from searchers.values import Condition, SpaceError, Value, is_number
+
+DIGITS = 12
+LARGEST_INT = 10**12  # beyond it the cells of a log scale are narrower than a float resolves
+FINEST_STEP = 1e-10  # of the larger bound: below it neighbours would round to one value
+SHRINK, GROW = 0.8, 1.2  # Jaderberg et al., Population Based Training of Neural Networks (2017)
+LEAST_MOVE = 0.001  # of a linear range, so that a multiplicative move can leave 0
+
+
+@dataclass(frozen=True)
+class _Cells:
+    """The indices 0 .. count - 1 of low, low + step, ..., one cell of the unit interval each."""
+
+    low: float
+    step: float
+    count: int
+    log: bool
+
+    def centre(self, index: int) -> float:
+        if not self.log:
+            return (index + 0.5) / self.count
+        return (self._left(index) + self._left(index + 1)) / 2
+
+    def at(self, unit: float) -> int:
+        """The index whose cell holds `unit`."""
+        if not self.log:
+            return min(int(unit * self.count), self.count - 1)
+        floor, width = self._log_range
+        return self.nearest(math.exp(floor + unit * width))
+
+    def nearest(self, value: float) -> int:
+        index = math.floor((value - self.low) / self.step + 0.5)
+        return max(0, min(index, self.count - 1))
+
+    def moved(self, value: float, grows: bool) -> int:
+        """The index at GROW or SHRINK times the value, at least one away."""
+        here = self.nearest(value)
+        there = self.nearest(value + (GROW - 1 if grows else SHRINK - 1) * abs(value))
+        if there == here:
+            there = here + (1 if grows else -1)
+        return max(0, min(there, self.count - 1))
+
+    def _left(self, index: int) -> float:
+        if index == 0:
+            return 0.0
+        floor, width = self._log_range
+        return (math.log(self.low + (index - 0.5) * self.step) - floor) / width
+
+    @cached_property
+    def _log_range(self) -> tuple[float, float]:
+        # Half a step below a low that is less than that would be no positive number.
+        floor = math.log(max(self.low - self.step / 2, self.low / 2))
+        return floor, math.log(self.low + (self.count - 0.5) * self.step) - floor
+
+
+def _check_range(low: float, high: float, log: bool) -> None:
+    for key, bound in (("min", low), ("max", high)):
+        if not is_number(bound):
+            raise SpaceError((key,), f"is {bound!r}; give a finite number")
+    if low > high:
+        raise SpaceError((), f"min is {low}, max is {high}; swap them")
+    if low == high:
+        raise SpaceError((), f"min and max are both {low}; for a constant give the number alone")
+    if not math.isfinite(high - low):
+        raise SpaceError((), f"{low} to {high} is too wide for a float; narrow it")
+    if log and low <= 0:
+        raise SpaceError(("min",), f"is {low}, but a log scale has no 0; give a positive number")
+
+
+@dataclass(frozen=True)
+class Float:
+    """A real number between `low` and `high`, ends included; with `step` one of low + i * step."""
+
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = None
+    when: Condition = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        _check_range(self.low, self.high, self.log)
+        object.__setattr__(self, "low", float(self.low))
+        object.__setattr__(self, "high", float(self.high))
+        if self.step is None:
+            return
+        if not is_number(self.step) or not 0 < self.step <= self.high - self.low:
+            raise SpaceError(
+                ("step",), f"is {self.step!r}; give a positive number within the range"
+            )
+        if self.step < FINEST_STEP * self._scale:
+            raise SpaceError(("step",), f"{self.step} is too fine for this range; leave it out")
+        object.__setattr__(self, "step", float(self.step))
+
+    @property
+    def count(self) -> int | None:
+        """The number of values; None: infinitely many."""
+        return self._cells.count if self._cells else None
+
+    def problem(self, value: Value) -> str | None:
+        """What is wrong with `value`; None: nothing."""
+        if not is_number(value):
+            return f"is {value!r}; give a number"
+        if not self.low <= value <= self.high:
+            return f"is {value}, outside {self.low} to {self.high}"
+        if self._cells and abs(value - self._snap(value)) > FINEST_STEP * self._scale:
+            return f"is {value}, off the step of {self.step}; the nearest is {self._snap(value)}"
+        return None
+
+    def to_unit(self, value: Value) -> float:
+        number = float(value)  # type: ignore[arg-type]  # validated at the border
+        if self._cells:
+            return self._cells.centre(self._cells.nearest(number))
+        if self.log:
+            unit = math.log(number / self.low) / math.log(self.high / self.low)
+        else:
+            unit = (number - self.low) / (self.high - self.low)
+        return max(0.0, min(unit, 1.0))
+
+    def from_unit(self, unit: float) -> float:
+        unit = max(0.0, min(float(unit), 1.0))
+        if self._cells:
+            return self._value(self._cells.at(unit))
+        if self.log:
+            return self._snap(self.low * math.exp(unit * math.log(self.high / self.low)))
+        return self._snap(self.low + unit * (self.high - self.low))
+
+    def moved(self, value: Value, rng: Generator) -> float:
+        """PBT's move: 0.8 or 1.2 times the value, at least a step, never out of the range."""
+        number = float(value)  # type: ignore[arg-type]
+        grows = rng.random() < 0.5
+        if self._cells:
+            return self._value(self._cells.moved(number, grows))
+        size = abs(number) * (GROW - 1 if grows else 1 - SHRINK)
+        if not self.log:
+            size = max(size, LEAST_MOVE * (self.high - self.low))
+        return self._snap(number + size if grows else number - size)
+
+    def grid(self, resolution: int) -> Sequence[float]:
+        """All values, or `resolution` of a continuous range, ends included."""
+        if self._cells:
+            return [self._value(index) for index in range(self._cells.count)]
+        if resolution == 1:
+            return [self.from_unit(0.5)]
+        return [self.from_unit(i / (resolution - 1)) for i in range(resolution)]
+
+    @property
+    def _scale(self) -> float:
+        return max(abs(self.low), abs(self.high))
+
+    @cached_property
+    def _cells(self) -> _Cells | None:
+        if self.step is None:
+            return None
+        count = math.floor((self.high - self.low) / self.step + 1e-9) + 1
+        return _Cells(self.low, self.step, count, self.log)
+
+    @cached_property
+    def _decimals(self) -> int:
+        return DIGITS - math.ceil(math.log10(self._scale))
+
+    def _value(self, index: int) -> float:
+        return self._bounded(round(self.low + index * (self.step or 0.0), self._decimals))
+
+    def _snap(self, number: float) -> float:
+        """The value of the range nearest to `number`."""
+        if self._cells:
+            return self._value(self._cells.nearest(number))
+        if self.log:
+            return self._bounded(float(f"{number:.{DIGITS}g}"))
+        return self._bounded(round(number, self._decimals))
+
+    def _bounded(self, number: float) -> float:
+        return max(self.low, min(number, self.high))
+
+
+@dataclass(frozen=True)
+class Int:
+    """A whole number between `low` and `high`, ends included, on low + i * step."""
+
+    low: int
+    high: int
+    log: bool = False
+    step: int = 1
+    when: Condition = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        _check_range(self.low, self.high, self.log)
+        for key, number in (("min", self.low), ("max", self.high), ("step", self.step)):
+            if not is_number(number) or number != int(number):
+                raise SpaceError((key,), f"is {number!r}; give a whole number, or type: float")
+            if abs(number) > LARGEST_INT:
+                raise SpaceError((key,), f"{number} is too large for an int; use a log float")
+        if not 1 <= self.step <= self.high - self.low:
+            raise SpaceError(("step",), f"is {self.step}; give 1 to {self.high - self.low}")
+        for name in ("low", "high", "step"):
+            object.__setattr__(self, name, int(getattr(self, name)))
+
+    @property
+    def count(self) -> int:
+        """The number of values."""
+        return self._cells.count
+
+    def problem(self, value: Value) -> str | None:
+        """What is wrong with `value`; None: nothing."""
+        if not is_number(value) or value != int(value):
+            return f"is {value!r}; give a whole number"
+        if not self.low <= value <= self.high:
+            return f"is {value}, outside {self.low} to {self.high}"
+        if (int(value) - self.low) % self.step:
+            nearest = self._value(self._cells.nearest(value))
+            return f"is {value}, off the step of {self.step}; the nearest is {nearest}"
+        return None
+
+    def to_unit(self, value: Value) -> float:
+        return self._cells.centre(self._cells.nearest(int(value)))  # type: ignore[arg-type]
+
+    def from_unit(self, unit: float) -> int:
+        return self._value(self._cells.at(max(0.0, min(float(unit), 1.0))))
+
+    def moved(self, value: Value, rng: Generator) -> int:
+        """PBT's move: 0.8 or 1.2 times the value, at least a step, never out of the range."""
+        return self._value(self._cells.moved(int(value), rng.random() < 0.5))  # type: ignore[arg-type]
+
+    def grid(self, resolution: int) -> Sequence[int]:
+        """All values, whatever the resolution."""
+        return range(self.low, self.high + 1, self.step)
+
+    @cached_property
+    def _cells(self) -> _Cells:
+        count = (self.high - self.low) // self.step + 1
+        return _Cells(float(self.low), float(self.step), count, self.log)
+
+    def _value(self, index: int) -> int:
+        return self.low + index * self.step

@@ -1,0 +1,231 @@
+"""The space that a sweep searches: parameters, when they are active, and what they must satisfy.
+
+Axes: D searched parameters (constants are not), one column each, in the order of `Space.searched`.
+A conditional parameter is active where its parents are and have one of the allowed values; an
+inactive one is absent from a configuration and 0.5 in its encoding. A constraint that mentions an
+inactive parameter holds, since there is nothing to constrain.
+"""
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from searchers.conditions import Conditions
+from searchers.domains import Choice, Constant, Domain, Float, Int
+from searchers.enumeration import count, walk
+from searchers.expressions import Expression, ExpressionError, parse
+from searchers.names import nearest
+from searchers.syntax import check_name, read_domains, write_domain
+from searchers.values import Params, SpaceError, Value, identity
+
+__all__ = ["Array", "Choice", "Constant", "Domain", "Float", "Int", "Params"]
+__all__ += ["Space", "SpaceError", "Value"]
+
+Array = NDArray[np.float64]
+
+TRIES = 10_000  # samples before a space is said to have no configuration that satisfies it
+MOVES = 100  # perturbations before one gives up and keeps what it was given
+RESAMPLE = 0.25  # chance that PBT draws a parameter afresh (Ray Tune's default)
+
+
+class Space(Mapping[str, Domain]):
+    """Parameters by name; configurations go in and out in user units, and never leave it."""
+
+    def __init__(self, domains: Mapping[str, Domain], constraints: Sequence[str] = ()) -> None:
+        self._domains = dict(domains)
+        for name in self._domains:
+            check_name(name)
+        self._conditions = Conditions(self._domains)
+        self._order = self._conditions.order
+        self.searched = tuple(
+            name for name in self._order if not isinstance(self._domains[name], Constant)
+        )
+        self.constraints: tuple[Expression, ...] = tuple(
+            _read_constraint(index, text, self._domains) for index, text in enumerate(constraints)
+        )
+
+    @classmethod
+    def from_dict(
+        cls, parameters: Mapping[str, object], constraints: Sequence[str] = ()
+    ) -> "Space":
+        """The space that the `parameters` and `constraints` of a spec describe.
+
+        Raises:
+            SpaceError: with the path from the spec's top, such as ("parameters", "lr", "min").
+        """
+        space = cls(read_domains(parameters), constraints)
+        space.sample(np.random.default_rng(0))  # constraints that nothing meets fail here
+        return space
+
+    def to_dict(self) -> dict[str, object]:
+        """The parameters as `from_dict` takes them."""
+        return {name: write_domain(domain) for name, domain in self._domains.items()}
+
+    def __getitem__(self, name: str) -> Domain:
+        return self._domains[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._domains)
+
+    def __len__(self) -> int:
+        return len(self._domains)
+
+    def __repr__(self) -> str:
+        return f"Space({self._domains}, {[constraint.text for constraint in self.constraints]})"
+
+    @cached_property
+    def size(self) -> int | None:
+        """Distinct configurations, ignoring constraints; None: infinite, or too many to count."""
+        return count(self._domains, self._conditions)
+
+    def sample(self, rng: Generator) -> dict[str, Value]:
+        """A configuration, uniform in the unit cube among those that the constraints allow."""
+        for _ in range(TRIES):
+            params = self.decode(rng.random(len(self.searched)))
+            if self._satisfies(params):
+                return params
+        raise SpaceError(
+            ("constraints",),
+            f"none of {TRIES:,} random configurations satisfies them together; loosen them",
+        )
+
+    def complete(self, partial: Params, rng: Generator) -> dict[str, Value]:
+        """The configuration that `partial` begins, with what is missing sampled.
+
+        Parents are drawn so that every given parameter is active.
+        """
+        self._check_values(partial)
+        for _ in range(TRIES):
+            params = self._completed(partial, rng)
+            if partial.keys() <= params.keys() and self._satisfies(params):
+                return params
+        last = {**params, **partial}
+        self.validate(last)  # says what stands in the way
+        return last
+
+    def validate(self, params: Params) -> None:
+        """Raise a SpaceError that says what is wrong with a configuration, if anything."""
+        self._check_values(params)
+        active = self.active(params)
+        for name in self._order:
+            if name in active and name not in params:
+                raise SpaceError((name,), "is missing; give it a value")
+            if name in params and name not in active:
+                when = {key: list(values) for key, values in self._domains[name].when.items()}
+                raise SpaceError((name,), f"is active only when {when}; leave it out here")
+        for index, constraint in enumerate(self.constraints):
+            if not self._holds(index, params):
+                raise SpaceError(
+                    ("constraints", index), f"{constraint.text!r} does not hold for {dict(params)}"
+                )
+
+    def active(self, params: Params) -> frozenset[str]:
+        """The names that a configuration with these values has, constants included."""
+        return self._conditions.active(params)
+
+    def allows(self, params: Params) -> bool:
+        """Whether the conditions and the constraints hold."""
+        return self.active(params) == params.keys() and self._satisfies(params)
+
+    def encode(self, params: Params) -> Array:
+        """Where a configuration lies in the unit cube, (D,)."""
+        return np.array(
+            [
+                self._domains[name].to_unit(params[name]) if name in params else 0.5
+                for name in self.searched
+            ]
+        )
+
+    def decode(self, unit_D: Array) -> dict[str, Value]:
+        """The configuration at any point of the unit cube; constraints are not looked at."""
+        units = dict(zip(self.searched, unit_D.tolist(), strict=True))
+        return self.build(lambda name: self._domains[name].from_unit(units[name]))
+
+    def build(self, choose: Callable[[str], Value]) -> dict[str, Value]:
+        """The configuration with the chosen value for every active parameter, parents first."""
+        params: dict[str, Value] = {}
+        for name in self._order:
+            if self._conditions.met(name, params):
+                domain = self._domains[name]
+                params[name] = domain.value if isinstance(domain, Constant) else choose(name)
+        return params
+
+    def perturb(
+        self, params: Params, rng: Generator, names: Collection[str] | None = None
+    ) -> dict[str, Value]:
+        """PBT's move: each of `names` (None: all) is drawn afresh or moved a little.
+
+        A parameter is drawn afresh with probability 0.25; else a number is multiplied by 0.8 or
+        1.2, an ordered choice goes to a neighbour, and an unordered one stays. What becomes active
+        is sampled. Where no move satisfies the constraints, the values are kept.
+
+        Source: Jaderberg et al., Population Based Training of Neural Networks (2017).
+        """
+        for name in names or ():
+            if name not in self._domains:
+                raise SpaceError((name,), f"is no parameter: {nearest(name, self._domains)}")
+        for _ in range(MOVES):
+            moved = self.build(
+                lambda name: self._moved(name, params, rng, names is None or name in names)
+            )
+            if self._satisfies(moved):
+                return moved
+        return dict(params)
+
+    def grid(self, resolution: int, after: Params | None = None) -> Iterator[dict[str, Value]]:
+        """Every configuration that the constraints allow, the last parameter changing fastest.
+
+        Args:
+            resolution: points for each continuous range.
+            after: start behind this configuration of the grid; None: at the first.
+        """
+        return filter(self._satisfies, walk(self._domains, self._conditions, resolution, after))
+
+    def key(self, params: Params) -> Hashable:
+        """The identity of a configuration."""
+        return tuple(identity(params[name]) if name in params else None for name in self.searched)
+
+    def _check_values(self, params: Params) -> None:
+        for name, value in params.items():
+            if name not in self._domains:
+                raise SpaceError((name,), f"is no parameter: {nearest(name, self._domains)}")
+            problem = self._domains[name].problem(value)
+            if problem:
+                raise SpaceError((name,), problem)
+
+    def _satisfies(self, params: Params) -> bool:
+        return all(self._holds(index, params) for index in range(len(self.constraints)))
+
+    def _holds(self, index: int, params: Params) -> bool:
+        constraint = self.constraints[index]
+        if not constraint.names <= params.keys():
+            return True
+        try:
+            return constraint.holds(params)
+        except ExpressionError as error:
+            used = {name: params[name] for name in sorted(constraint.names)}
+            raise SpaceError(
+                ("constraints", index), f"{constraint.text!r} fails for {used}: {error}"
+            ) from error
+
+    def _completed(self, partial: Params, rng: Generator) -> dict[str, Value]:
+        units = dict(zip(self.searched, rng.random(len(self.searched)).tolist(), strict=True))
+        return self.build(
+            lambda name: partial[name] if name in partial else self[name].from_unit(units[name])
+        )
+
+    def _moved(self, name: str, params: Params, rng: Generator, touched: bool) -> Value:
+        domain = self._domains[name]
+        if name not in params or (touched and rng.random() < RESAMPLE):
+            return domain.from_unit(rng.random())
+        return domain.moved(params[name], rng) if touched else params[name]
+
+
+def _read_constraint(index: int, text: str, known: Collection[str]) -> Expression:
+    try:
+        return parse(text, known)
+    except ExpressionError as error:
+        raise SpaceError(("constraints", index), str(error)) from error

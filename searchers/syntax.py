@@ -1,0 +1,152 @@
+"""The `parameters` of a spec, read into domains: {min, max, ...}, {values, ...} or a scalar.
+
+Two ends that are both written without point or exponent mean whole numbers.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from searchers.domains import Choice, Constant, Domain, Float, Int
+from searchers.names import LONGEST, is_name, nearest
+from searchers.values import Condition, SpaceError, Value, is_number, is_value
+
+MOST_PARAMETERS = 1_000
+_RANGE_KEYS = frozenset({"min", "max", "log", "step", "type", "when"})
+_CHOICE_KEYS = frozenset({"values", "ordered", "when"})
+
+
+def read_domains(parameters: Mapping[str, object]) -> dict[str, Domain]:
+    """The domain of every parameter; errors carry the path from `parameters` on."""
+    if not isinstance(parameters, Mapping):
+        raise SpaceError(("parameters",), f"is {parameters!r}; give a mapping of names to ranges")
+    if not 1 <= len(parameters) <= MOST_PARAMETERS:
+        raise SpaceError(
+            ("parameters",), f"has {len(parameters)} names; give 1 to {MOST_PARAMETERS:,}"
+        )
+    domains = {}
+    for name, declared in parameters.items():
+        try:
+            domains[name] = read_domain(declared)
+        except SpaceError as error:
+            raise error.under("parameters", name) from None
+    return domains
+
+
+def read_domain(declared: object) -> Domain:
+    """What one parameter's declaration means; errors carry the path within it."""
+    if is_value(declared):
+        return Constant(declared)
+    if isinstance(declared, Sequence) and not isinstance(declared, str | bytes):
+        raise SpaceError((), "is a list; write {values: [...]} to choose from it")
+    if not isinstance(declared, Mapping):
+        raise SpaceError(
+            (), f"is {declared!r}; give {{min, max}}, {{values: [...]}}, or a finite constant"
+        )
+    if "values" in declared:
+        return _read_choice(declared)
+    if "min" in declared or "max" in declared:
+        return _read_range(declared)
+    _refuse_unknown(declared, _RANGE_KEYS | _CHOICE_KEYS)
+    raise SpaceError((), "has neither min and max nor values")
+
+
+def write_domain(domain: Domain) -> object:
+    """The declaration that `read_domain` reads as this domain."""
+    if isinstance(domain, Constant):
+        if not domain.when:
+            return domain.value
+        declared: dict[str, object] = {"values": [domain.value]}
+    elif isinstance(domain, Choice):
+        declared = {"values": list(domain.values)}
+        if domain.ordered:
+            declared["ordered"] = True
+    else:
+        declared = {"min": domain.low, "max": domain.high}
+        declared["type"] = "int" if isinstance(domain, Int) else "float"
+        if domain.log:
+            declared["log"] = True
+        if domain.step is not None:
+            declared["step"] = domain.step
+    if domain.when:
+        declared["when"] = {name: list(values) for name, values in domain.when.items()}
+    return declared
+
+
+def _read_choice(declared: Mapping[str, object]) -> Choice | Constant:
+    _refuse_unknown(declared, _CHOICE_KEYS)
+    values = declared["values"]
+    if not isinstance(values, Sequence) or isinstance(values, str | bytes) or not values:
+        raise SpaceError(("values",), f"is {values!r}; give a list of one value or more")
+    choice = Choice(tuple(values), _read_flag(declared, "ordered"), _read_condition(declared))
+    return Constant(choice.values[0], choice.when) if choice.count == 1 else choice
+
+
+def _read_range(declared: Mapping[str, object]) -> Float | Int:
+    _refuse_unknown(declared, _RANGE_KEYS)
+    for key in ("min", "max"):
+        if key not in declared:
+            raise SpaceError((), f"has no {key}; give both ends")
+    kind = declared.get("type")
+    if kind not in (None, "int", "float"):
+        raise SpaceError(("type",), f"is {kind!r}; write int or float")
+    low, high = _read_number(declared, "min"), _read_number(declared, "max")
+    log, when = _read_flag(declared, "log"), _read_condition(declared)
+    step = _read_number(declared, "step") if declared.get("step") is not None else None
+    whole = isinstance(low, int) and isinstance(high, int)
+    if kind == "float" or (kind is None and not whole):
+        return Float(low, high, log, step, when)
+    if kind is None and step is None and high - low == 1:
+        raise SpaceError(
+            (),
+            f"min {low} and max {high} mean just those two whole numbers; "
+            f"write {low}.0 and {high}.0 for a real number, or add type: int",
+        )
+    for key, number in (("min", low), ("max", high), ("step", step)):
+        if number is not None and number != int(number):
+            raise SpaceError((key,), f"is {number} in a range of whole numbers; add type: float")
+    return Int(int(low), int(high), log, 1 if step is None else int(step), when)
+
+
+def _read_number(declared: Mapping[str, object], key: str) -> int | float:
+    number = declared[key]
+    if not is_number(number):
+        raise SpaceError((key,), f"is {number!r}; give a finite number")
+    return number
+
+
+def _read_flag(declared: Mapping[str, object], key: str) -> bool:
+    flag = declared.get(key, False)
+    if not isinstance(flag, bool):
+        raise SpaceError((key,), f"is {flag!r}; write true or false")
+    return flag
+
+
+def _read_condition(declared: Mapping[str, object]) -> Condition:
+    when = declared.get("when", {})
+    if not isinstance(when, Mapping):
+        raise SpaceError(("when",), f"is {when!r}; write {{name: value}} or {{name: [values]}}")
+    return {name: _read_allowed(name, allowed) for name, allowed in when.items()}
+
+
+def _read_allowed(name: str, allowed: object) -> tuple[Value, ...]:
+    values = tuple(allowed) if isinstance(allowed, list | tuple) else (allowed,)
+    if not values:
+        raise SpaceError(("when", name), "allows no value, so nothing can meet it; give some")
+    for value in values:
+        if not is_value(value):
+            raise SpaceError(("when", name), f"is {value!r}; give a value or a list of values")
+    return values
+
+
+def _refuse_unknown(declared: Mapping[str, object], known: frozenset[str]) -> None:
+    for key in declared:
+        if key not in known:
+            raise SpaceError((str(key),), f"is no key of a parameter: {nearest(str(key), known)}")
+
+
+def check_name(name: object) -> None:
+    """Refuse what cannot name a parameter."""
+    if not is_name(name):
+        raise SpaceError(
+            ("parameters", str(name)[:LONGEST]),
+            f"is no name; use letters, digits, _ and dots between words, {LONGEST} at most",
+        )

@@ -1,0 +1,98 @@
+"""Random spaces, and a small conditional one, for all tests of searchers."""
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from searchers import Choice, Constant, Float, Int, Space
+
+BOUNDS = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
+SPANS = st.floats(0.01, 1e6).map(lambda number: round(number, 3))
+SCALARS = st.one_of(
+    st.integers(-3, 3), st.sampled_from([0.5, 1.5]), st.booleans(), st.none(), st.text(max_size=3)
+)
+
+
+@st.composite
+def _floats(draw, when):
+    low, span = draw(BOUNDS), draw(SPANS)
+    log = draw(st.booleans())
+    low = max(abs(low), 1e-3) if log else low
+    step = draw(st.none() | st.floats(0.01, 1.0)) if span > 1 else None
+    return Float(low, low + span, log, step, when)
+
+
+@st.composite
+def _ints(draw, when):
+    log = draw(st.booleans())
+    low = draw(st.integers(1, 50) if log else st.integers(-50, 50))
+    span = draw(st.integers(1, 1_000))
+    return Int(low, low + span, log, draw(st.integers(1, span)), when)
+
+
+@st.composite
+def _choices(draw, when):
+    values = draw(
+        st.lists(SCALARS, min_size=2, max_size=5, unique_by=lambda v: (isinstance(v, bool), v))
+    )
+    return Choice(tuple(values), draw(st.booleans()), when)
+
+
+@st.composite
+def _conditions(draw, domains):
+    parents = [name for name, domain in domains.items() if domain.count is not None]
+    if not parents:
+        return {}
+    chosen = draw(st.lists(st.sampled_from(parents), max_size=2, unique=True))
+    return {
+        name: tuple(
+            draw(
+                st.lists(
+                    st.sampled_from(list(domains[name].grid(1))[:4]),
+                    min_size=1,
+                    max_size=3,
+                    unique_by=lambda v: (isinstance(v, bool), v),
+                )
+            )
+        )
+        for name in chosen
+    }
+
+
+@st.composite
+def _spaces(draw):
+    domains = {}
+    for index in range(draw(st.integers(1, 6))):
+        when = draw(_conditions(domains))
+        constant = SCALARS.map(lambda value, when=when: Constant(value, when))
+        domains[f"p{index}"] = draw(st.one_of(_floats(when), _ints(when), _choices(when), constant))
+    numbers = [name for name, one in domains.items() if isinstance(one, Float | Int)]
+    constraints = []
+    if len(numbers) > 1 and draw(st.booleans()):
+        middle = sum(0.5 * (domains[name].low + domains[name].high) for name in numbers[:2])
+        constraints = [f"{numbers[0]} + {numbers[1]} <= {middle!r}"]
+    return Space(domains, constraints)
+
+
+@pytest.fixture(scope="session")
+def spaces() -> SearchStrategy[Space]:
+    """Spaces of all kinds of parameters, with nested conditions and constraints."""
+    return _spaces()
+
+
+@pytest.fixture(scope="session")
+def digits() -> Space:
+    """The parameters of the README's example."""
+    return Space.from_dict(
+        {
+            "lr": {"min": 1e-5, "max": 1e-1, "log": True},
+            "batch": {"values": [32, 64, 128], "ordered": True},
+            "layers": {"min": 1, "max": 3, "type": "int"},
+            "optimizer": {"values": ["sgd", "adamw", "lars"]},
+            "momentum": {"min": 0.8, "max": 0.99, "when": {"optimizer": ["sgd", "lars"]}},
+            "nesterov": {"values": [True, False], "when": {"optimizer": "sgd"}},
+            "width": 64,
+            "training.accumulate": {"values": [1, 2, 4]},
+        },
+        ["batch * training.accumulate <= 256"],
+    )

@@ -1,0 +1,53 @@
+"""Fits in the notes: exact through JSON, found by model, refused where they make no sense."""
+
+import json
+
+import pytest
+
+from searchers.gp.fits import MODELS, Fit, last_fit
+from searchers.gp.model import Hyperparameters
+from searchers.searcher import Observation
+
+FIT = Fit(Hyperparameters((0.1, 1.0 / 3.0), noise=1e-5, scale=2.0 / 7.0), trials=17)
+
+
+def with_note(note):
+    return Observation("0", {}, note)
+
+
+def test_a_fit_survives_json_exactly():
+    note = json.loads(json.dumps({"model": "tail", "fit": FIT.note()}))
+    assert last_fit([with_note(note)], MODELS[0], 2) == FIT
+
+
+def test_the_newest_fit_of_the_same_model_counts():
+    older = {"model": "tail", "fit": {**FIT.note(), "trials": 5}}
+    newer = {"model": "tail", "fit": FIT.note()}
+    other = {"model": "power", "fit": {**FIT.note(), "trials": 30}}
+    history = [with_note(note) for note in (older, newer, other, {"source": "start"}, {})]
+    assert last_fit(history, MODELS[0], 2) == FIT
+    assert last_fit(history[:1], MODELS[1], 2) is None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lengthscales": [1.0]},
+        {"lengthscales": [1.0, -1.0]},
+        {"lengthscales": [1.0, "long"]},
+        {"lengthscales": None},
+        {"noise": float("nan")},
+        {"scale": 0.0},
+        {"trials": "many"},
+    ],
+)
+def test_a_note_that_makes_no_sense_here_is_as_good_as_none(change):
+    note = {"model": "tail", "fit": {**FIT.note(), **change}}
+    assert last_fit([with_note(note)], MODELS[0], 2) is None
+
+
+def test_any_news_makes_a_fit_due_below_forty_trials_and_five_percent_above():
+    early = Fit(FIT.hyperparameters, trials=20)
+    assert [early.is_due(trials) for trials in (19, 20, 21)] == [True, False, True]
+    late = Fit(FIT.hyperparameters, trials=100)
+    assert [late.is_due(trials) for trials in (99, 100, 104, 105)] == [True, False, False, True]

@@ -1,0 +1,55 @@
+"""The design without a model: the centre first, spread out after it, new to the end of a space."""
+
+import numpy as np
+
+from searchers.gp.start import design_point
+from searchers.novelty import Taken
+from searchers.space import Choice, Constant, Float, Int, Space
+
+SQUARE = Space({"x": Float(0.0, 1.0), "y": Float(1e-4, 1.0, log=True)})
+
+
+def design(space, count, seed=0):
+    taken, points = Taken(space, []), []
+    for place in range(count):
+        params = design_point(space, taken, place, seed, np.random.default_rng(99))
+        if params is None:
+            break
+        taken.add(params)
+        points.append(params)
+    return points
+
+
+def test_the_design_begins_at_the_centre():
+    assert design(SQUARE, 1) == [{"x": 0.5, "y": 0.01}]
+
+
+def test_the_design_is_the_same_for_a_seed_and_another_for_another():
+    assert design(SQUARE, 6) == design(SQUARE, 6)
+    assert design(SQUARE, 6, seed=1)[1:] != design(SQUARE, 6)[1:]
+
+
+def test_sixteen_points_fall_into_all_sixteenths_of_each_parameter():
+    points = design(SQUARE, 17)[1:]
+    x_N = np.array([SQUARE.encode(params) for params in points])
+    for column in range(2):
+        # A shift modulo 1 moves the strata with it: gaps stay near 1/16.
+        gap_N = np.diff(np.sort(x_N[:, column]), append=np.sort(x_N[:, column])[0] + 1.0)
+        np.testing.assert_allclose(gap_N, 1.0 / 16.0, atol=1e-9)
+
+
+def test_a_finite_space_is_walked_to_its_end_without_a_repeat():
+    space = Space({"n": Int(1, 7), "kind": Choice(("a", "b", True))})
+    points = design(space, 100)
+    assert len(points) == len({space.key(params) for params in points}) == 21
+
+
+def test_all_points_satisfy_constraints_that_few_points_do():
+    space = Space(dict(SQUARE), ["x <= 0.02", "y >= 0.5"])
+    points = design(space, 5)
+    assert len(points) == 5
+    assert all(space.allows(params) for params in points)
+
+
+def test_a_space_of_constants_has_one_point():
+    assert design(Space({"width": Constant(64)}), 3) == [{"width": 64}]

@@ -1,0 +1,248 @@
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from searchers import Choice, Constant, Float, Int, Space, SpaceError
+
+SOME = settings(max_examples=100, deadline=None)
+SEEDS = st.integers(0, 2**32 - 1)
+
+
+@SOME
+@given(data=st.data(), seed=SEEDS)
+def test_every_sample_is_valid_and_survives_the_unit_cube_exactly(spaces, data, seed):
+    space = data.draw(spaces)
+    params = space.sample(np.random.default_rng(seed))
+    space.validate(params)
+    assert space.allows(params)
+    assert params.keys() == space.active(params)
+    unit_D = space.encode(params)
+    assert unit_D.shape == (len(space.searched),)
+    assert ((unit_D >= 0) & (unit_D <= 1)).all()
+    assert space.decode(unit_D) == params
+    assert [type(value) for value in space.decode(unit_D).values()] == [
+        type(value) for value in params.values()
+    ]
+
+
+@SOME
+@given(data=st.data(), seed=SEEDS)
+def test_perturbation_never_leaves_the_space(spaces, data, seed):
+    space = data.draw(spaces)
+    rng = np.random.default_rng(seed)
+    params = space.sample(rng)
+    for _ in range(5):
+        params = space.perturb(params, rng)
+        space.validate(params)
+        assert space.decode(space.encode(params)) == params
+
+
+@SOME
+@given(data=st.data(), seed=SEEDS)
+def test_perturbation_touches_only_the_names_it_may(spaces, data, seed):
+    space = data.draw(spaces)
+    rng = np.random.default_rng(seed)
+    before = space.sample(rng)
+    after = space.perturb(before, rng, names=[space.searched[0]] if space.searched else [])
+    assert all(
+        after[name] == value
+        for name, value in before.items()
+        if name in after and name not in space.searched[:1]
+    )
+
+
+@SOME
+@given(data=st.data(), unit=st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=6, max_size=6))
+def test_every_corner_of_the_cube_decodes_to_values_of_the_domains(spaces, data, unit):
+    space = data.draw(spaces)
+    params = space.decode(np.array(unit[: len(space.searched)]))
+    assert params.keys() == space.active(params)
+    assert all(space[name].problem(value) is None for name, value in params.items())
+
+
+@SOME
+@given(data=st.data(), seed=SEEDS)
+def test_a_space_written_as_a_dict_reads_as_the_same_space(spaces, data, seed):
+    space = data.draw(spaces)
+    again = Space.from_dict(space.to_dict(), [one.text for one in space.constraints])
+    assert dict(again) == dict(space)
+    assert again.sample(np.random.default_rng(seed)) == space.sample(np.random.default_rng(seed))
+
+
+@SOME
+@given(data=st.data(), seed=SEEDS)
+def test_completing_keeps_what_is_given(spaces, data, seed):
+    space = data.draw(spaces)
+    rng = np.random.default_rng(seed)
+    whole = space.sample(rng)
+    given_names = data.draw(st.sets(st.sampled_from(sorted(whole))))
+    partial = {name: whole[name] for name in given_names}
+    completed = space.complete(partial, rng)
+    space.validate(completed)
+    assert partial.items() <= completed.items()
+
+
+def test_a_given_child_makes_its_parent_take_a_value_that_activates_it(digits):
+    for seed in range(20):
+        completed = digits.complete({"nesterov": True}, np.random.default_rng(seed))
+        assert completed["optimizer"] == "sgd"
+
+
+def test_a_given_point_that_cannot_be_completed_says_why(digits):
+    with pytest.raises(SpaceError, match=r"nesterov: is active only when \{'optimizer': \['sgd'\]"):
+        digits.complete({"optimizer": "lars", "nesterov": True}, np.random.default_rng(0))
+
+
+def test_the_same_seed_gives_the_same_samples(digits):
+    one, other = np.random.default_rng(3), np.random.default_rng(3)
+    assert [digits.sample(one) for _ in range(9)] == [digits.sample(other) for _ in range(9)]
+
+
+def test_samples_are_uniform_in_the_logarithm(digits):
+    rng = np.random.default_rng(0)
+    logs = np.log10([digits.sample(rng)["lr"] for _ in range(2_000)])
+    share_N, _ = np.histogram(logs, bins=4, range=(-5, -1))
+    assert (np.abs(share_N / 2_000 - 0.25) < 0.04).all()
+
+
+def test_every_value_of_a_range_of_whole_numbers_is_as_likely():
+    space = Space({"n": Int(1, 3)})
+    rng = np.random.default_rng(0)
+    counts = np.bincount([space.sample(rng)["n"] for _ in range(3_000)], minlength=4)
+    assert (np.abs(counts[1:] - 1_000) < 120).all()
+
+
+def test_inactive_parameters_are_absent_and_constants_present(digits):
+    rng = np.random.default_rng(0)
+    samples = [digits.sample(rng) for _ in range(100)]
+    for params in samples:
+        assert ("momentum" in params) == (params["optimizer"] != "adamw")
+        assert ("nesterov" in params) == (params["optimizer"] == "sgd")
+        assert params["width"] == 64
+    assert "width" not in digits.searched
+
+
+def test_an_inactive_parameter_is_encoded_in_the_middle(digits):
+    params = digits.complete({"optimizer": "adamw"}, np.random.default_rng(0))
+    unit_D = digits.encode(params)
+    assert unit_D[digits.searched.index("momentum")] == 0.5
+
+
+def test_parents_are_searched_before_their_children_whatever_the_order_of_declaration():
+    space = Space.from_dict(
+        {
+            "b": {"min": 0.0, "max": 1.0, "when": {"a": 1}},
+            "a": {"values": [1, 2]},
+            "c": {"values": [1, 2], "when": {"b": 0.5}},
+        }
+    )
+    assert space.searched == ("a", "b", "c")
+
+
+def test_a_constraint_on_an_inactive_parameter_does_not_apply():
+    space = Space(
+        {"kind": Choice(("a", "b")), "size": Int(5, 9, when={"kind": ("b",)})}, ["size <= 6"]
+    )
+    space.validate({"kind": "a"})
+    with pytest.raises(SpaceError, match=r"constraints\[0\]: 'size <= 6' does not hold"):
+        space.validate({"kind": "b", "size": 7})
+
+
+def test_a_constraint_that_cannot_be_computed_names_itself_and_the_values():
+    space = Space({"a": Int(0, 3), "b": Int(0, 3)}, ["a / b <= 2"])
+    with pytest.raises(SpaceError, match=r"'a / b <= 2' fails for \{'a': 1, 'b': 0\}.*zero"):
+        space.validate({"a": 1, "b": 0})
+
+
+def test_constraints_that_nothing_meets_are_found_when_the_spec_is_read():
+    with pytest.raises(SpaceError, match="constraints: none of 10,000 random configurations"):
+        Space.from_dict({"a": {"min": 1, "max": 9}}, ["a > 10"])
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"lrr": 1e-3}, "lrr: is no parameter: did you mean 'lr'?"),
+        ({"lr": 1.0}, "lr: is 1.0, outside 1e-05 to 0.1"),
+        ({"lr": "1e-3"}, "lr: is '1e-3'; give a number"),
+        ({"lr": True}, "lr: is True; give a number"),
+        ({"lr": float("nan")}, "lr: is nan; give a number"),
+        ({"layers": 1.5}, "layers: is 1.5; give a whole number"),
+        ({"batch": 48}, "batch: is 48; choose from 32, 64, 128"),
+        ({"nesterov": 1}, "nesterov: is 1; choose from True, False"),
+        ({"width": 65}, "width: is 65, but it is a constant of 64"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_it_may_be(digits, params, message):
+    with pytest.raises(SpaceError) as caught:
+        digits.complete(params, np.random.default_rng(0))
+    assert str(caught.value) == message
+    assert caught.value.path == (next(iter(params)),)
+
+
+def test_a_missing_value_is_named(digits):
+    whole = digits.complete({"optimizer": "adamw"}, np.random.default_rng(0))
+    del whole["lr"]
+    with pytest.raises(SpaceError, match="lr: is missing; give it a value"):
+        digits.validate(whole)
+
+
+def test_an_unknown_name_to_perturb_is_refused(digits):
+    params = digits.sample(np.random.default_rng(0))
+    with pytest.raises(SpaceError, match="did you mean 'momentum'"):
+        digits.perturb(params, np.random.default_rng(0), names=["momentun"])
+
+
+def test_a_child_that_a_move_activates_is_sampled():
+    space = Space({"kind": Choice(("a", "b")), "size": Int(5, 9, when={"kind": ("b",)})})
+    rng = np.random.default_rng(0)
+    moved = [space.perturb({"kind": "a"}, rng) for _ in range(100)]
+    assert {params["size"] for params in moved if params["kind"] == "b"} <= set(range(5, 10))
+    assert any(params["kind"] == "b" for params in moved)
+
+
+def test_moves_are_a_fifth_of_the_value_or_a_fresh_draw():
+    space = Space({"lr": Float(1e-6, 1.0, log=True)})
+    rng = np.random.default_rng(0)
+    moved = [space.perturb({"lr": 1e-3}, rng)["lr"] for _ in range(1_000)]
+    near = [value for value in moved if value in (8e-4, 1.2e-3)]
+    assert 0.7 < len(near) / 1_000 < 0.8
+
+
+def test_a_linear_value_of_zero_can_move():
+    space = Space({"dropout": Float(0.0, 0.5)})
+    rng = np.random.default_rng(0)
+    assert len({space.perturb({"dropout": 0.0}, rng)["dropout"] for _ in range(50)}) > 2
+
+
+def test_where_no_move_is_allowed_the_values_are_kept():
+    space = Space({"a": Int(1, 9), "b": Int(1, 9)}, ["a == 5 and b == 5"])
+    params = {"a": 5, "b": 5}
+    space.validate(space.perturb(params, np.random.default_rng(0), names=["a"]))
+
+
+def test_the_key_tells_true_from_one():
+    space = Space({"x": Choice((1, True, "1"))})
+    assert len({space.key({"x": value}) for value in (1, True, "1")}) == 3
+    assert space.key({"x": 1}) == space.key({"x": 1.0})
+
+
+def test_a_space_can_be_pickled(digits):
+    again = pickle.loads(pickle.dumps(digits))
+    assert dict(again) == dict(digits)
+    assert again.sample(np.random.default_rng(1)) == digits.sample(np.random.default_rng(1))
+
+
+def test_the_error_of_a_space_can_be_pickled_with_its_path():
+    error = pickle.loads(pickle.dumps(SpaceError(("parameters", "lr"), "is odd")))
+    assert (error.path, error.message) == (("parameters", "lr"), "is odd")
+    assert str(error.under("spec")) == "spec.parameters.lr: is odd"
+
+
+def test_size_is_the_number_of_configurations(digits):
+    assert digits.size is None
+    assert Space({"a": Choice((1, 2)), "b": Int(1, 5), "c": Constant(3)}).size == 10
+    assert Space({"c": Constant(3)}).size == 1

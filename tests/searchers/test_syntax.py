@@ -1,0 +1,89 @@
+import pytest
+
+from searchers import Choice, Constant, Float, Int, Space, SpaceError
+from searchers.syntax import read_domain
+
+
+@pytest.mark.parametrize(
+    ("declared", "domain"),
+    [
+        ({"min": 1e-5, "max": 0.1, "log": True}, Float(1e-5, 0.1, log=True)),
+        ({"min": 0, "max": 0.5}, Float(0, 0.5)),
+        ({"min": 0, "max": 1, "type": "float"}, Float(0, 1)),
+        ({"min": 0.0, "max": 1.0, "step": 0.25}, Float(0, 1, step=0.25)),
+        ({"min": 1, "max": 8}, Int(1, 8)),
+        ({"min": 0, "max": 1, "type": "int"}, Int(0, 1)),
+        ({"min": 1.0, "max": 8.0, "type": "int"}, Int(1, 8)),
+        ({"min": 16, "max": 256, "step": 16}, Int(16, 256, step=16)),
+        ({"values": [32, 64], "ordered": True}, Choice((32, 64), ordered=True)),
+        ({"values": [None, "a", True, 1]}, Choice((None, "a", True, 1))),
+        ({"values": ["only"]}, Constant("only")),
+        (64, Constant(64)),
+        ("sgd", Constant("sgd")),
+        (None, Constant(None)),
+        (False, Constant(False)),
+    ],
+)
+def test_a_declaration_means_a_domain(declared, domain):
+    assert read_domain(declared) == domain
+    assert type(read_domain(declared)) is type(domain)
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"min": 0.1, "max": 1e-5}, "parameters.p: min is 0.1, max is 1e-05; swap them"),
+        ({"min": 1.0, "max": 1.0}, "parameters.p: min and max are both 1.0; for a constant"),
+        ({"min": 0, "max": 1}, "parameters.p: min 0 and max 1 mean just those two whole numbers"),
+        ({"min": 0.0, "max": 1.0, "log": True}, "parameters.p.min: is 0.0, but a log scale"),
+        ({"min": True, "max": 3}, "parameters.p.min: is True; give a finite number"),
+        ({"min": 0.0, "max": float("inf")}, "parameters.p.max: is inf; give a finite number"),
+        ({"min": float("nan"), "max": 1.0}, "parameters.p.min: is nan; give a finite number"),
+        ({"min": "1e-5", "max": 1.0}, "parameters.p.min: is '1e-5'; give a finite number"),
+        ({"min": 1.5, "max": 4, "type": "int"}, "parameters.p.min: is 1.5 in a range of whole"),
+        ({"min": 0, "max": 10, "step": 0.5}, "parameters.p.step: is 0.5 in a range of whole"),
+        ({"min": 0, "max": 10, "step": 20}, "parameters.p.step: is 20; give 1 to 10"),
+        ({"min": 0.0, "max": 1.0, "step": 0.0}, "parameters.p.step: is 0.0; give a positive"),
+        ({"min": 0.0, "max": 1e6, "step": 1e-9}, "parameters.p.step: 1e-09 is too fine"),
+        ({"min": 0, "max": 10**15}, "parameters.p.max: 1000000000000000 is too large"),
+        ({"min": -1e308, "max": 1e308}, "parameters.p: -1e+308 to 1e+308 is too wide"),
+        ({"min": 1.0}, "parameters.p: has no max; give both ends"),
+        ({"min": 1, "max": 4, "type": "integer"}, "parameters.p.type: is 'integer'; write int"),
+        ({"min": 1, "max": 4, "log": "yes"}, "parameters.p.log: is 'yes'; write true or false"),
+        ({"minimum": 1, "max": 4}, "parameters.p.minimum: is no key of a parameter: did you mean"),
+        ({"values": [1, 2], "min": 1}, "parameters.p.min: is no key of a parameter"),
+        ({"space": "mod:f"}, "parameters.p.space: is no key of a parameter"),
+        ({}, "parameters.p: has neither min and max nor values"),
+        ({"values": []}, "parameters.p.values: is []; give a list"),
+        ({"values": "abc"}, "parameters.p.values: is 'abc'; give a list"),
+        ({"values": [1, 2, 1]}, "parameters.p.values[2]: 1 is there twice; remove one"),
+        ({"values": [1, 1.0]}, "parameters.p.values[1]: 1.0 is there twice; remove one"),
+        ({"values": [[1], [2]]}, "parameters.p.values[0]: is [1]; give a finite number, text"),
+        ({"values": [0.5, float("nan")]}, "parameters.p.values[1]: is nan; give a finite number"),
+        ({"values": [3], "ordered": True}, "parameters.p.ordered: a single value has no order"),
+        ([1, 2], "parameters.p: is a list; write {values: [...]}"),
+        (float("inf"), "parameters.p: is inf; give {min, max}"),
+        ({"min": 1, "max": 4, "when": ["a"]}, "parameters.p.when: is ['a']; write {name: value}"),
+        ({"min": 1, "max": 4, "when": {"q": []}}, "parameters.p.when.q: allows no value"),
+        ({"min": 1, "max": 4, "when": {"q": {}}}, "parameters.p.when.q: is {}; give a value"),
+    ],
+)
+def test_a_wrong_declaration_says_where_what_and_what_to_do(declared, message):
+    with pytest.raises(SpaceError) as caught:
+        Space.from_dict({"q": {"values": [1, 2]}, "p": declared})
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("name", ["", "1st", "a-b", "a.", "a b", "a..b", "x" * 251, "é", 3])
+def test_a_name_that_is_no_identifier_is_refused(name):
+    with pytest.raises(SpaceError, match="is no name; use letters"):
+        Space.from_dict({name: 1})
+
+
+def test_no_parameters_and_too_many_are_refused():
+    with pytest.raises(SpaceError, match="parameters: has 0 names"):
+        Space.from_dict({})
+    with pytest.raises(SpaceError, match="parameters: has 1001 names; give 1 to 1,000"):
+        Space.from_dict({f"p{i}": i for i in range(1_001)})
+    with pytest.raises(SpaceError, match="values: has 10001 values"):
+        Space.from_dict({"p": {"values": list(range(10_001))}})

@@ -1,0 +1,51 @@
+"""Two real ranks: processes joined by gloo, as a trial's are."""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+CHILD = """
+import pickle, sys
+from datetime import timedelta
+import torch, torch.distributed as dist
+torch.set_num_threads(1)
+rank, file, call, out = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+store = dist.FileStore(file, 2)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
+function, arguments = pickle.load(open(call, "rb"))
+pickle.dump(function(rank, *arguments), open(out, "wb"))
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="session")
+def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any]]:
+    """Call function(rank, *arguments) on two ranks; returns both results."""
+
+    def run(function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        folder = tmp_path_factory.mktemp("ranks")
+        # The children cannot import a test module by name.
+        cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
+        (folder / "call").write_bytes(cloudpickle.dumps((function, arguments)))
+        results = [folder / f"result{rank}" for rank in range(2)]
+        path = os.pathsep.join([str(Path.cwd()), *filter(None, sys.path)])
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        children = [
+            subprocess.Popen(
+                [sys.executable, "-c", CHILD, str(rank), folder / "store", folder / "call", out],
+                env=environment,
+            )
+            for rank, out in enumerate(results)
+        ]
+        codes = [child.wait(timeout=120) for child in children]
+        assert codes == [0, 0]
+        return [pickle.loads(out.read_bytes()) for out in results]
+
+    return run

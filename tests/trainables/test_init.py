@@ -1,0 +1,29 @@
+import subprocess
+import sys
+
+import pytest
+
+import trainables
+
+
+def test_every_public_name_loads_from_its_home():
+    for name in dir(trainables):
+        assert getattr(trainables, name).__module__ == trainables.HOMES[name]
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module trainables has no attribute 'Tasks'"):
+        trainables.Tasks  # noqa: B018 - the access is the test
+
+
+def test_a_function_that_needs_no_torch_does_not_load_it():
+    code = (
+        "import sys, trainables.hygiene; from trainables import Worker;"
+        "from trainables.load import bind, resolve;"
+        "worker = Worker.alone({'max_leaf_nodes': 4});"
+        "bind(resolve('trainables.zoo.tabular:train'), worker.params)(worker);"
+        "trainables.hygiene.baseline();"
+        "assert worker.reports[0].metrics['val/accuracy'] > 0.8;"
+        "sys.exit('torch' in sys.modules or 'ray' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

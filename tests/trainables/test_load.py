@@ -1,0 +1,174 @@
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+from trainables import Training, Worker
+from trainables.load import LoadError, bind, resolve, source_hash, training_of
+
+SOURCE = """
+from dataclasses import dataclass
+from sibling_of_trainable import STEPS
+
+def train(params, worker):
+    for step in worker.steps():
+        worker.report(step, {"loss": params["lr"] * STEPS})
+
+@dataclass(frozen=True)
+class Net:
+    lr: float = 0.1
+    def train(self, worker):
+        worker.report(1, {"loss": self.lr})
+
+NOTHING = 3
+"""
+
+
+@dataclass(frozen=True)
+class Net:
+    lr: float = 0.1
+    momentum: float = 0.9
+    width: int = 8
+
+    def train(self, worker):
+        worker.report(1, {"lr": self.lr, "momentum": self.momentum, "width": self.width})
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "sibling_of_trainable.py").write_text("STEPS = 2")
+    path = tmp_path / "mine.py"
+    path.write_text(SOURCE)
+    return path
+
+
+def reported(trainable, params) -> dict[str, float]:
+    worker = Worker.alone(params)
+    bind(trainable, params)(worker)
+    return worker.reports[0].metrics
+
+
+def test_a_module_gives_its_class():
+    from trainables.zoo.digits import DigitsCNN
+
+    assert resolve("trainables.zoo.digits:DigitsCNN") is DigitsCNN
+
+
+def test_a_file_gives_functions_and_classes_and_finds_its_siblings(file):
+    assert reported(resolve(f"{file}:train"), {"lr": 0.5}) == {"loss": 1.0}
+    assert reported(resolve(f"{file}:Net"), {"lr": 0.5}) == {"loss": 0.5}
+
+
+def test_a_file_is_loaded_once_until_it_changes(file):
+    first = resolve(f"{file}:Net")
+    assert resolve(f"{file}:Net") is first
+    file.write_text(SOURCE.replace("0.1", "0.2"))
+    assert resolve(f"{file}:Net")().lr == 0.2
+
+
+def test_a_pickled_function_trains(tmp_path):
+    factor = 3
+    path = tmp_path / "f.pickle"
+    path.write_bytes(
+        cloudpickle.dumps(lambda params, worker: worker.report(1, {"x": factor * params["lr"]}))
+    )
+    assert reported(resolve(f"pickle:{path}"), {"lr": 2.0}) == {"x": 6.0}
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("trainables.zoo.digits:DigitCNN", "has no DigitCNN; the nearest is DigitsCNN"),
+        ("trainables.zoo.nothing:Net", "No module named 'trainables.zoo.nothing'; install it"),
+        ("DigitsCNN", r"write module:Name or path/to/file\.py:Name"),
+        ("no/such/file.py:Net", "there is no file /"),
+        ("pickle:no/such/file", "there is no file /"),
+        ("trainables.load:PICKLE", "is str; name a class or function"),
+    ],
+)
+def test_what_is_not_there_is_said(reference, message):
+    with pytest.raises(LoadError, match=message):
+        resolve(reference)
+
+
+def test_a_users_missing_import_is_the_users_error(file):
+    file.write_text("import no_such_package_of_mine")
+    with pytest.raises(ModuleNotFoundError, match="no_such_package_of_mine"):
+        resolve(f"{file}:train")
+
+
+def test_the_hash_is_that_of_the_source(file, tmp_path):
+    first = source_hash(f"{file}:train")
+    assert source_hash(f"{file}:Net") == first
+    file.write_text(SOURCE + "# changed")
+    assert source_hash(f"{file}:train") != first
+    assert len(source_hash("trainables.zoo.digits:DigitsCNN")) == 64
+
+
+def test_the_hash_of_a_missing_module_is_refused():
+    with pytest.raises(LoadError, match="no source file"):
+        source_hash("no_such_module_of_mine:Net")
+
+
+def test_hashing_does_not_load_the_module():
+    code = (
+        "import sys; from trainables.load import source_hash;"
+        "source_hash('trainables.zoo.digits:DigitsCNN');"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_fields_take_parameters_and_keep_defaults_where_those_are_inactive():
+    found = reported(Net, {"lr": 0.5, "width": 64, "training.clip": 1.0})
+    assert found == {"lr": 0.5, "momentum": 0.9, "width": 64.0}
+
+
+def test_a_parameter_that_is_no_field_names_the_nearest():
+    with pytest.raises(LoadError, match=r"momentun is no field of Net; .* is momentum"):
+        bind(Net, {"momentun": 0.5})
+
+
+def test_a_function_gets_a_plain_dict_without_training_options():
+    seen = {}
+
+    def train(params, worker):
+        seen.update(params)
+        worker.report(1, {"loss": 0.0})
+
+    reported(train, {"lr": 0.5, "name": None, "training.accumulate": 2})
+    assert seen == {"lr": 0.5, "name": None}
+
+
+def test_a_function_of_another_shape_is_refused():
+    with pytest.raises(LoadError, match=r"must take \(params, worker\): too many positional"):
+        bind(lambda config: None, {})
+
+
+def test_a_class_that_cannot_train_is_refused():
+    @dataclass(frozen=True)
+    class Idle:
+        lr: float = 0.1
+
+    with pytest.raises(LoadError, match=r"Idle must be a dataclass with a method train"):
+        bind(Idle, {})
+
+
+def test_training_options_come_from_parameters():
+    base = Training("ddp", clip=1.0)
+    params = {"lr": 0.1, "training.accumulate": 4, "training.precision": "bf16-mixed"}
+    assert training_of(base, params) == Training("ddp", "bf16-mixed", accumulate=4, clip=1.0)
+
+
+def test_an_unknown_training_option_names_the_nearest():
+    with pytest.raises(LoadError, match=r"training\.acumulate is no .*; the nearest is accumulate"):
+        training_of(Training(), {"training.acumulate": 2})
+
+
+def test_a_training_option_is_checked():
+    with pytest.raises(ValueError, match="accumulate is 0; give 1 or more"):
+        training_of(Training(), {"training.accumulate": 0})

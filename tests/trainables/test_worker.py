@@ -1,0 +1,169 @@
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from trainables import ReportError, StopTrial, Worker
+from trainables.checkpoint import CheckpointDamaged
+from trainables.worker import LocalLink
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Worker:
+    return Worker.alone(until=3, folder=tmp_path)
+
+
+def scratch_with(worker: Worker, text: str) -> Path:
+    folder = worker.scratch()
+    (folder / "weights").write_text(text)
+    return folder
+
+
+def test_steps_run_from_first_to_until_inclusive(worker):
+    assert list(worker.steps()) == [1, 2, 3]
+    assert list(replace(worker, first=3).steps()) == [3]
+
+
+def test_numbers_of_every_kind_arrive_as_floats(worker):
+    metrics = {"a": 1, "b": np.float32(0.5), "c": torch.tensor(0.25), "d": np.array([2.0])}
+    worker.report(1, metrics)
+    assert worker.reports[0].metrics == {"a": 1.0, "b": 0.5, "c": 0.25, "d": 2.0}
+    assert {type(value) for value in worker.reports[0].metrics.values()} == {float}
+
+
+def test_nan_and_infinity_are_reported_since_they_mean_diverged(worker):
+    worker.report(1, {"loss": math.nan, "norm": math.inf})
+    assert math.isnan(worker.reports[0].metrics["loss"])
+    assert worker.reports[0].metrics["norm"] == math.inf
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ({"done": True}, r"metric 'done' is True \(bool\); give a real number"),
+        ({"done": np.bool_(True)}, r"metric 'done' is True \(bool\)"),
+        ({"done": torch.tensor(True)}, r"metric 'done' is True \(bool\)"),
+        ({"name": "0.5"}, r"metric 'name' is '0.5' \(str\)"),
+        ({"none": None}, r"metric 'none' is None \(NoneType\)"),
+        ({"many": np.zeros(2)}, "metric 'many' holds several numbers; give one"),
+        ({"many": torch.zeros(2)}, "metric 'many' holds several numbers; give one"),
+        ({"complex": 1j}, "metric 'complex' is 1j"),
+        ({"a" * 251: 1.0}, "has 251 characters; use at most 250"),
+        ({"acc%": 1.0}, "metric name 'acc%' may hold letters"),
+        ({"": 1.0}, "metric name '' may hold letters"),
+        ({"../acc": 1.0}, "metric name '../acc' is read as a path; write 'acc'"),
+        ({"val//acc": 1.0}, "is read as a path; write 'val/acc'"),
+        ({3: 1.0}, "metric name 3 is of type int; give text"),
+        ({f"m{i}": 0.0 for i in range(1_001)}, "1001 metrics; report at most 1000 a step"),
+        ([("loss", 1.0)], "metrics is list; give a dict"),
+    ],
+)
+def test_a_bad_metric_is_refused_by_name(worker, metrics, message):
+    with pytest.raises(ReportError, match=f"trial alone, rank 0: report: .*{message}"):
+        worker.report(1, metrics)
+    assert worker.reports == []
+
+
+def test_a_missing_metric_names_the_nearest(worker):
+    worker = replace(worker, metric="val/accuracy")
+    with pytest.raises(ReportError, match=r"'val/accuracy' is missing; the nearest .* 'val/acc'"):
+        worker.report(1, {"val/acc": 0.5, "loss": 1.0})
+
+
+@pytest.mark.parametrize("step", [0, 4, -1, True, 1.0, "1", None])
+def test_a_step_outside_the_order_is_refused(worker, step):
+    with pytest.raises(ReportError, match=rf"step is {step!r}; steps left in this order: 1\.\.3"):
+        worker.report(step, {"loss": 1.0})
+
+
+def test_a_step_is_reported_once_and_in_order(worker):
+    worker.report(2, {"loss": 1.0})
+    with pytest.raises(ReportError, match=r"step is 2; steps left in this order: 3\.\.3"):
+        worker.report(2, {"loss": 1.0})
+    worker.report(np.int64(3), {"loss": 1.0})
+    with pytest.raises(ReportError, match="steps left in this order: none, it is over"):
+        worker.report(3, {"loss": 1.0})
+
+
+def test_only_rank_0_is_heard(worker):
+    peer = replace(worker, rank=1, metric="loss")
+    peer.report(1, {"anything": "at all"}, checkpoint=scratch_with(peer, "peer"))
+    assert peer.reports == [(1, {}, None)]
+    assert peer.reported == 1
+
+
+def test_a_stop_is_raised_by_report(worker):
+    worker = replace(worker, link=LocalLink(stop_at=2))
+    worker.report(1, {"loss": 1.0})
+    with pytest.raises(StopTrial, match="trial alone was told to stop at step 2"):
+        worker.report(2, {"loss": 1.0})
+    assert worker.reported == 2
+
+
+def test_a_stop_passes_an_except_exception(worker):
+    assert not issubclass(StopTrial, Exception)
+
+
+def test_a_checkpoint_is_due_at_multiples_milestones_and_the_end(worker):
+    worker = replace(worker, until=11, every=4, milestones=(3, 9))
+    assert [step for step in worker.steps() if worker.due(step)] == [3, 4, 8, 9, 11]
+
+
+def test_a_reported_checkpoint_is_what_the_next_order_restores(worker):
+    worker.report(1, {"loss": 1.0}, checkpoint=scratch_with(worker, "one"))
+    saved = worker.reports[0].checkpoint
+    assert saved.path.endswith("alone/1-1")
+    following = replace(worker, order=2, first=2, start=saved)
+    assert (following.restore() / "weights").read_text() == "one"
+    assert worker.restore() is None
+
+
+def test_a_damaged_checkpoint_is_not_restored(worker):
+    worker.report(1, {"loss": 1.0}, checkpoint=scratch_with(worker, "one"))
+    saved = worker.reports[0].checkpoint
+    (Path(saved.path) / "weights").write_text("two")
+    with pytest.raises(CheckpointDamaged, match="weights"):
+        replace(worker, start=saved).restore()
+
+
+def test_a_checkpoint_that_is_not_due_is_dropped(worker):
+    worker = replace(worker, every=2)
+    folder = scratch_with(worker, "one")
+    worker.report(1, {"loss": 1.0}, checkpoint=folder)
+    assert worker.reports[0].checkpoint is None
+    assert not folder.exists()
+
+
+def test_a_folder_of_the_users_own_is_copied(worker, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for step in (1, 2):
+        (folder / "weights").write_text(f"step {step}")
+        worker.report(step, {"loss": 1.0}, checkpoint=folder)
+    kept = [Path(report.checkpoint.path) / "weights" for report in worker.reports]
+    assert [file.read_text() for file in kept] == ["step 1", "step 2"]
+    assert (folder / "weights").exists()
+    assert not (folder / "manifest.json").exists()
+
+
+def test_a_checkpoint_that_is_no_folder_is_refused(worker, tmp_path):
+    with pytest.raises(ReportError, match="nowhere is not a folder; write one, then report it"):
+        worker.report(1, {"loss": 1.0}, checkpoint=tmp_path / "nowhere")
+
+
+def test_closing_leaves_checkpoints_and_no_scratch(worker, tmp_path):
+    worker.report(1, {"loss": 1.0}, checkpoint=scratch_with(worker, "one"))
+    worker.scratch()
+    worker.close()
+    files = {
+        path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()
+    }
+    assert files == {"alone/1-1/weights", "alone/1-1/manifest.json"}
+
+
+def test_the_device_is_the_one_that_was_given(worker):
+    assert worker.device == torch.device("cpu")
+    assert replace(worker, gpu=True).device == torch.device("cuda", 0)

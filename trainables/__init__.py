@@ -1,0 +1,38 @@
+"""Train one configuration on n ranks. Names load on first use; importing this loads no torch."""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainables.checkpoint import CheckpointDamaged as CheckpointDamaged
+    from trainables.task import Data as Data
+    from trainables.task import Task as Task
+    from trainables.task import Tensors as Tensors
+    from trainables.training import Training as Training
+    from trainables.worker import ReportError as ReportError
+    from trainables.worker import Saved as Saved
+    from trainables.worker import StopTrial as StopTrial
+    from trainables.worker import Worker as Worker
+
+HOMES = {
+    "CheckpointDamaged": "trainables.checkpoint",
+    "Data": "trainables.task",
+    "ReportError": "trainables.worker",
+    "Saved": "trainables.checkpoint",
+    "StopTrial": "trainables.worker",
+    "Task": "trainables.task",
+    "Tensors": "trainables.task",
+    "Training": "trainables.training",
+    "Worker": "trainables.worker",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its module (PEP 562)."""
+    if name not in HOMES:
+        raise AttributeError(f"module trainables has no attribute {name!r}")
+    return getattr(importlib.import_module(HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(HOMES)

@@ -1,0 +1,163 @@
+"""Carry out one order on one rank: build the trainable, run it, leave the process as it was.
+
+Used by the ranks of a slot and, with a world of one, by whoever runs trials in-process. Without
+torch, unless there is a process group to join.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from trainables import hygiene, load
+from trainables.checkpoint import CheckpointDamaged, Saved
+from trainables.training import Training
+from trainables.worker import Link, Params, ReportError, StopTrial, Worker
+
+OutcomeKind = Literal["ended", "user", "infra", "collateral"]  # collateral: a peer's fault
+
+
+@dataclass(frozen=True)
+class Place:
+    """What stays the same from order to order for the ranks of a slot."""
+
+    trainable: str  # a reference; see load.py
+    training: Training
+    metric: str
+    total: int  # the last step of a whole trial
+    every: int  # steps between checkpoints
+    seed: int  # of the sweep
+    folder: Path  # of the sweep: checkpoints/ and logs/ are in it
+    world_size: int = 1
+    gpu: bool = False
+    path: tuple[str, ...] = ()  # folders that the driver imports from
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """An order as the ranks get it."""
+
+    order: int
+    trial: str
+    params: Params
+    start: Saved | None
+    first: int
+    until: int
+    milestones: tuple[int, ...]
+    environment: dict[str, str] = field(default_factory=dict)  # rank 0 only
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an order went on one rank."""
+
+    order: int
+    kind: OutcomeKind
+    message: str = ""
+    residues: tuple[str, ...] = ()  # what it left behind in the process
+
+
+def carry_out(
+    place: Place,
+    task: Assignment,
+    rank: int,
+    link: Link,
+    group: AbstractContextManager[None] | None = None,
+) -> Outcome:
+    """Run the trainable for this order, within a process group if there is one.
+
+    Errors of its code are part of the outcome.
+    """
+    kind: OutcomeKind
+    before = hygiene.baseline()
+    if rank == 0:
+        os.environ.update(task.environment)
+    try:
+        with group or nullcontext():
+            _train(place, task, rank, link)
+        kind, message = "ended", ""
+    except CheckpointDamaged as error:
+        kind, message = "infra", f"{error}"
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        traceback.print_exc()
+        kind = "collateral" if _from_peer(error) else "user"
+        message = traceback.format_exc()
+    hygiene.restore(before)
+    residues = hygiene.difference(before, hygiene.baseline())
+    return Outcome(task.order, kind, message, tuple(residues))
+
+
+def _train(place: Place, task: Assignment, rank: int, link: Link) -> None:
+    train = load.bind(load.resolve(place.trainable), task.params)
+    worker = _worker(place, task, rank, link)
+    try:
+        train(worker)
+    except StopTrial:
+        pass
+    finally:
+        worker.close()
+    if worker.reported is None:
+        raise ReportError("train returned without a report; call worker.report(step, {...})")
+
+
+def _worker(place: Place, task: Assignment, rank: int, link: Link) -> Worker:
+    number = int("".join(filter(str.isdigit, task.trial)) or 0)
+    return Worker(
+        rank=rank,
+        world_size=place.world_size,
+        first=task.first,
+        until=task.until,
+        total=place.total,
+        seed=place.seed * 1_000_003 + number,
+        training=load.training_of(place.training, task.params),
+        params=task.params,
+        trial=task.trial,
+        order=task.order,
+        metric=place.metric,
+        start=task.start,
+        checkpoints=place.folder / "checkpoints",
+        every=place.every,
+        milestones=task.milestones,
+        link=link,
+        gpu=place.gpu,
+    )
+
+
+def _from_peer(error: Exception) -> bool:
+    """Whether an error only says that another rank is gone."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    text = str(error)
+    return "DistError" in names or "PeerLost" in names or "gloo" in text or "NCCL" in text
+
+
+def log_file(folder: Path, trial: str, order: int, rank: int) -> Path:
+    """Where a rank's output during an order goes."""
+    return folder / "logs" / trial / f"{order}-{rank}.log"
+
+
+@contextmanager
+def captured(file: Path) -> Iterator[None]:
+    """Send this process's standard output and error, its children's included, to a file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    kept = os.dup(1), os.dup(2)
+    with file.open("a") as stream:
+        _flush()
+        os.dup2(stream.fileno(), 1)
+        os.dup2(stream.fileno(), 2)
+        try:
+            yield
+        finally:
+            _flush()
+            for number, original in enumerate(kept, 1):
+                os.dup2(original, number)
+                os.close(original)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()

@@ -1,0 +1,118 @@
+"""Checkpoints that are complete or absent: manifest, fsync, one rename. Without torch.
+
+A checkpoint is a folder. Its manifest.json lists every file with size and SHA-256; the manifest's
+own SHA-256 is the checkpoint's checksum, so one string vouches for all bytes.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+SCRATCH = ".scratch"  # under the checkpoint folder, so that a rename never crosses file systems
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A durable checkpoint: it survives a crash of the machine from the moment this exists."""
+
+    step: int
+    path: str  # absolute
+    checksum: str  # SHA-256 of the manifest
+    size: int  # bytes, manifest included
+
+
+class CheckpointDamaged(Exception):
+    """A checkpoint's bytes are not those that were saved."""
+
+    def __init__(self, file: Path, expected: str, found: str) -> None:
+        super().__init__(
+            f"checkpoint {file}: expected {expected}, found {found}; "
+            "the file was changed or lost after it was saved, start from another checkpoint"
+        )
+        self.file, self.expected, self.found = file, expected, found
+
+
+def store(folder: Path, target: Path, step: int) -> Saved:
+    """Move a finished folder to `target`, durably; a torn write is never visible under that name.
+
+    Args:
+        folder: on the file system of `target`; it is gone afterwards.
+        target: ends in the order's id and the step, so it names one checkpoint for ever.
+
+    Raises:
+        FileExistsError: `target` is there already.
+    """
+    if target.exists():
+        raise FileExistsError(f"checkpoint {target} exists already; a checkpoint never changes")
+    saved = seal(folder, target, step)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder.rename(target)
+    _sync(target.parent)
+    _sync(target.parent.parent)
+    return saved
+
+
+def seal(folder: Path, target: Path, step: int) -> Saved:
+    """Write the manifest of a folder that will be renamed to `target`, and force all to disk."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    listed = {
+        path.relative_to(folder).as_posix(): {"sha256": _sha256(path), "size": path.stat().st_size}
+        for path in files
+    }
+    text = json.dumps({"step": step, "files": listed}, indent=1, sort_keys=True).encode()
+    (folder / MANIFEST).write_bytes(text)
+    for path in [*files, folder / MANIFEST]:
+        _sync(path)
+    for path in [*(path for path in folder.rglob("*") if path.is_dir()), folder]:
+        _sync(path)
+    size = len(text) + sum(path.stat().st_size for path in files)
+    return Saved(step, str(target.absolute()), hashlib.sha256(text).hexdigest(), size)
+
+
+def verify(saved: Saved) -> Path:
+    """The checkpoint's folder, once every byte has been compared with what was saved.
+
+    Raises:
+        CheckpointDamaged: with the first file that differs.
+    """
+    folder = Path(saved.path)
+    manifest = folder / MANIFEST
+    _compare(manifest, saved.checksum)
+    for name, entry in json.loads(manifest.read_bytes())["files"].items():
+        _compare(folder / name, entry["sha256"])
+    return folder
+
+
+def remove(saved: Saved) -> None:
+    """Delete a checkpoint; its name vanishes first, so nobody finds half of it. Twice is fine."""
+    folder = Path(saved.path)
+    if not folder.exists():
+        return
+    doomed = Path(tempfile.mkdtemp(prefix=".removed-", dir=folder.parent))
+    folder.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def _compare(file: Path, expected: str) -> None:
+    found = f"SHA-256 {_sha256(file)}" if file.is_file() else "no such file"
+    if found != f"SHA-256 {expected}":
+        raise CheckpointDamaged(file, f"SHA-256 {expected}", found)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

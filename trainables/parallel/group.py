@@ -1,0 +1,79 @@
+"""Where the ranks of a slot meet, and the process group that each order gets.
+
+Rank 0 listens on a port that the system chose and keeps the store open for the slot's life (a port
+probed for beforehand can be taken by somebody else). A group lives under a prefix of the store
+that is its order's own: making one anew takes some milliseconds, and one left over from a failed
+order can hang the next.
+"""
+
+import datetime
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch.distributed as dist
+
+# Rank 0 may evaluate alone for hours while the others wait; a rank that died is seen at once.
+PATIENCE = datetime.timedelta(days=7)
+
+
+class PeerLost(Exception):
+    """Another rank left while this one waited for it."""
+
+
+@dataclass
+class Meeting:
+    """The open store of a slot's ranks."""
+
+    host: str
+    port: int
+    rank: int
+    world_size: int
+    gpu: bool
+    store: dist.TCPStore
+
+    @classmethod
+    def open(cls, host: str, world_size: int, gpu: bool) -> "Meeting":
+        """Rank 0's side: listen on a free port."""
+        store = dist.TCPStore(host, 0, None, True, PATIENCE, wait_for_workers=False)
+        return cls(host, store.port, 0, world_size, gpu, store)
+
+    @classmethod
+    def join(cls, host: str, port: int, rank: int, world_size: int, gpu: bool) -> "Meeting":
+        """The side of the others."""
+        store = dist.TCPStore(host, port, None, False, PATIENCE, wait_for_workers=False)
+        return cls(host, port, rank, world_size, gpu, store)
+
+    @contextmanager
+    def group(self, order: int) -> Iterator[None]:
+        """The default process group for one order: NCCL on GPUs, otherwise gloo."""
+        dist.init_process_group(
+            "nccl" if self.gpu else "gloo",
+            store=dist.PrefixStore(f"group-{order}", self.store),
+            rank=self.rank,
+            world_size=self.world_size,
+            timeout=PATIENCE,
+        )
+        try:
+            yield
+        finally:
+            # On every rank, whatever happened: the others see it and leave their collectives.
+            dist.destroy_process_group()
+
+    def tell(self, order: int, number: int, text: str) -> None:
+        """Rank 0 tells the others what became of its report `number`."""
+        self.store.set(f"report-{order}-{number}", text)
+
+    def hear(self, order: int, number: int) -> str:
+        """What rank 0 said of its report `number`; waits for it."""
+        try:
+            return str(self.store.get(f"report-{order}-{number}").decode())
+        except dist.DistError as error:
+            raise PeerLost(f"rank 0 left before its report {number}") from error
+
+
+def prefer_loopback(hosts: set[str]) -> None:
+    """Let gloo talk over the loopback interface when all ranks are on one host."""
+    if len(hosts) == 1:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

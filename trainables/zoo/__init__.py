@@ -1,0 +1,1 @@
+"""Trainables that are ready to sweep, one a file."""
