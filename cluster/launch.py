@@ -9,6 +9,7 @@ that was killed counts as gone.
 import fcntl
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -19,12 +20,14 @@ from pathlib import Path
 from typing import IO
 
 import ray
+from ray._raylet import Config
 
 START_S = 120.0  # for Ray to come up
 END_S = 30.0  # for Ray to go down
 POLL_S = 0.05
 
 DRIVERS, KEEPER, ADDRESS, LOG = "drivers.lock", "keeper.lock", "address.json", "keeper.log"
+TOKEN = "token"
 
 
 class Unreachable(Exception):
@@ -57,6 +60,7 @@ def start(folder: Path) -> IO[str]:
         The driver's share in it; keep it open.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    _share_token(folder / TOKEN)
     lock = (folder / DRIVERS).open("w")
     fcntl.flock(lock, fcntl.LOCK_SH)  # waits while a keeper is ending
     if not held(folder / KEEPER):
@@ -87,6 +91,26 @@ def held(path: Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def _share_token(file: Path) -> None:
+    """Let this process and the keeper use one token, unless the user has arranged for another.
+
+    Ray 2.60 turns tokens on in a Ray that it starts itself, and off in one who joins by address.
+    """
+    if {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+        return
+    with suppress(FileExistsError):
+        draft = file.with_name(f"{TOKEN}.{os.getpid()}")
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_hex(32))
+        try:
+            file.hardlink_to(draft)  # whole, or not at all
+        finally:
+            draft.unlink()
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(file)
+    Config.initialize("")  # Ray 2.60 reads the mode when it is imported, and offers no other way
 
 
 def _join(address: str) -> None:

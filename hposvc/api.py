@@ -14,13 +14,15 @@ from typing import Any, Literal
 from hposvc import spec as specs
 from hposvc import summary
 from hposvc.driving import Driver
+from hposvc.events import Attached
 from hposvc.home import Home, NotFound, find
 from hposvc.journal import Journal, SweepRow
-from hposvc.lease import driver_state
+from hposvc.lease import DriverState, driver_state
 from hposvc.problems import Problem, SpecError
 from hposvc.runner import Watcher
 from hposvc.spec import SweepSpec
-from hposvc.state import SweepState
+from hposvc.state import SweepPhase, SweepState
+from hposvc.store import StoreError
 from trainables import load as trainables
 from trainables.assignment import log_file
 
@@ -34,9 +36,37 @@ class Sweeps:
 
     @classmethod
     def open(cls, path: Path | None = None) -> "Sweeps":
-        """The home at `path`, or where HPOSVC_HOME says."""
+        """The home at `path`, or where HPOSVC_HOME says.
+
+        Raises:
+            StoreError: the home, or its journal, can't be opened.
+        """
         home = Home.of(path)
-        return cls(home, home.journal())
+        try:
+            return cls(home, home.journal())
+        except OSError as error:
+            message = f"home {home.path}: {error.strerror}; set HPOSVC_HOME to a folder of yours"
+            raise StoreError(message) from error
+
+
+@dataclass(frozen=True)
+class Log:
+    """What one rank wrote during one order."""
+
+    trial: str
+    order: int
+    rank: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Steered:
+    """Whom a request went to."""
+
+    sweep: str
+    state: SweepPhase  # of the sweep; one that has ended needs no steering
+    driver: DriverState
+    place: str  # of the driver, host:pid; empty before the first
 
 
 def validate(source: Path | Mapping[str, object], set: Mapping[str, object]) -> SweepSpec:
@@ -62,8 +92,8 @@ def drive(
     sweeps: Sweeps, row: SweepRow, watchers: Sequence[Watcher] = (), address: str | None = None
 ) -> dict[str, Any]:
     """Run a recorded sweep to its end, or go on with one; its status."""
-    Driver(sweeps.home, sweeps.journal, row, address, watchers).drive()
-    return status(sweeps, row.id)
+    state = Driver(sweeps.home, sweeps.journal, row, address, watchers).drive()
+    return summary.status(row.id, state, sweeps.journal.runs(row.id), "none")
 
 
 def resume(
@@ -80,7 +110,7 @@ def resume(
     """
     row = find(sweeps.journal, sweep)
     spec = specs.load(row.spec)
-    if not accept_code and not _load(sweeps, row).finished and _code(spec) != row.code:
+    if not accept_code and not _fold(sweeps, row).finished and _code(spec) != row.code:
         message = (
             f"{spec.trainable} changed since {row.id} began; "
             "go on with the new code by --accept-code, or put the old one back"
@@ -103,68 +133,107 @@ def ls(
     return [_listed(sweeps, row) for row in rows]
 
 
+def load(sweeps: Sweeps, sweep: str) -> tuple[SweepRow, SweepState]:
+    """A sweep, and all that its journal says of it.
+
+    Raises:
+        NotFound: no such sweep.
+    """
+    row = find(sweeps.journal, sweep)
+    return row, _fold(sweeps, row)
+
+
+def driver(sweeps: Sweeps, sweep: str) -> DriverState:
+    """Whether a driver is at work on the sweep with this whole id."""
+    return driver_state(sweeps.journal.store, sweep)
+
+
 def status(sweeps: Sweeps, sweep: str) -> dict[str, Any]:
     """A sweep in a few figures."""
-    row = find(sweeps.journal, sweep)
-    runs = sweeps.journal.runs(row.id)
-    driver = driver_state(sweeps.journal.store, row.id)
-    return summary.status(row.id, _load(sweeps, row), runs, driver)
+    row, state = load(sweeps, sweep)
+    return summary.status(row.id, state, sweeps.journal.runs(row.id), driver(sweeps, row.id))
 
 
 def trials(sweeps: Sweeps, sweep: str) -> list[dict[str, Any]]:
     """All trials of a sweep."""
-    row = find(sweeps.journal, sweep)
-    return summary.trials(_load(sweeps, row), sweeps.journal.runs(row.id))
+    row, state = load(sweeps, sweep)
+    return summary.trials(state, sweeps.journal.runs(row.id))
 
 
 def best(sweeps: Sweeps, sweep: str) -> dict[str, Any] | None:
     """The best trial; None while no trial has a value."""
-    row = find(sweeps.journal, sweep)
-    return summary.best(row.id, _load(sweeps, row), sweeps.journal.runs(row.id))
+    row, state = load(sweeps, sweep)
+    return summary.best(row.id, state, sweeps.journal.runs(row.id))
 
 
-def logs(sweeps: Sweeps, sweep: str, trial: str | None = None, rank: int = 0) -> list[Path]:
-    """The files that a rank wrote during a trial's orders, oldest first; of all trials for None.
+def logs(
+    sweeps: Sweeps, sweep: str, trial: str | None = None, rank: int | None = None
+) -> list[Log]:
+    """What the ranks of a trial wrote, oldest order first.
+
+    Args:
+        trial: None: all trials that failed, or if none did, the last one.
+        rank: None: all of them.
 
     Raises:
         NotFound: no such trial.
     """
-    row = find(sweeps.journal, sweep)
-    state = _load(sweeps, row)
-    if trial is not None and trial not in state.trials:
-        raise NotFound(f"{row.id} has no trial {trial}; `hposvc trials {row.id}` lists them")
+    row, state = load(sweeps, sweep)
+    if trial is not None:
+        _check_trial(row, state, trial)
+        names = [trial]
+    else:
+        names = [failed.id for failed in summary.failures(state)] or list(state.trials)[-1:]
     folder = sweeps.home.folder(row.id, state.spec.storage)
-    names = list(state.trials) if trial is None else [trial]
-    orders = range(1, state.next_order)
-    files = [log_file(folder, name, order, rank) for name in names for order in orders]
-    return [file for file in files if file.exists()]
+    found = [log for name in names for log in _logs(folder, name)]
+    return [log for log in found if rank is None or log.rank == rank]
 
 
 def steer(
     sweeps: Sweeps, sweep: str, verb: Literal["stop", "kill"], trial: str | None = None
-) -> SweepRow:
+) -> Steered:
     """Ask for an end: `stop` at the next report, `kill` at once. A driver carries it out.
+
+    A sweep without a living driver is ended here; its trial is when it is resumed.
 
     Raises:
         NotFound: no such sweep or trial.
     """
-    row = find(sweeps.journal, sweep)
-    state = _load(sweeps, row)
-    if trial is not None and trial not in state.trials:
-        raise NotFound(f"{row.id} has no trial {trial}; `hposvc trials {row.id}` lists them")
+    row, state = load(sweeps, sweep)
+    if trial is not None:
+        _check_trial(row, state, trial)
+    found = driver(sweeps, row.id)
     if not state.finished:
         sweeps.journal.request(row.id, verb, trial)
-        if driver_state(sweeps.journal.store, row.id) != "alive" and trial is None:
+        if found != "alive" and trial is None:
             drive(sweeps, row)  # there is nobody else to end it
-    return row
+    return Steered(row.id, state.state, found, _place(sweeps, row))
 
 
-def _load(sweeps: Sweeps, row: SweepRow) -> SweepState:
-    """The fold of a sweep's journal."""
+def _fold(sweeps: Sweeps, row: SweepRow) -> SweepState:
+    """All that the journal says of a sweep."""
     state = SweepState(specs.load(row.spec))
     for _, event in sweeps.journal.read(row.id):
         state.apply(event)
     return state
+
+
+def _place(sweeps: Sweeps, row: SweepRow) -> str:
+    """Where the last driver is, host:pid."""
+    events = (event for _, event in sweeps.journal.read(row.id) if isinstance(event, Attached))
+    return max(events, key=lambda event: event.time, default=Attached(0.0, "")).driver
+
+
+def _check_trial(row: SweepRow, state: SweepState, trial: str) -> None:
+    if trial not in state.trials:
+        raise NotFound(f"{row.id} has no trial {trial}; `hposvc trials {row.id}` lists them")
+
+
+def _logs(folder: Path, trial: str) -> list[Log]:
+    files = log_file(folder, trial, 0, 0).parent.glob("*-*.log")
+    numbers = {file: file.stem.partition("-") for file in files}
+    logs = [Log(trial, int(order), int(rank), file) for file, (order, _, rank) in numbers.items()]
+    return sorted(logs, key=lambda log: (log.order, log.rank))
 
 
 def _code(spec: SweepSpec) -> dict[str, Any]:
@@ -181,7 +250,7 @@ def _tagged(row: SweepRow, tag: str) -> bool:
 
 
 def _listed(sweeps: Sweeps, row: SweepRow) -> dict[str, Any]:
-    state = _load(sweeps, row)
+    state = _fold(sweeps, row)
     value = None if state.best is None else state.trials[state.best].value
     return {
         "sweep": row.id,

@@ -1,13 +1,14 @@
 """A document: plain data, and the place of every key and value where it was read from a file."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from numbers import Integral, Real
 from pathlib import Path as FilePath
 
-from hposvc.problems import Path, Problem, fail, shown
-from hposvc.reader import DEPTH, VALUES, Mark, Reader
+from hposvc.pieces import object_message
+from hposvc.problems import Path, Problem, SpecError, fail, shown
+from hposvc.reader import DEPTH, VALUES, Mark, Reader, check_size
 
 BYTES = 2**20
 
@@ -24,7 +25,7 @@ class Document:
 
     def place(self, problem: Problem) -> Problem:
         """The problem with its place: of its path, or else of the nearest parent."""
-        if any(problem.path[: len(put)] == put for put in self.sets):
+        if problem.path and any(map(partial(_overlap, problem.path), self.sets)):
             return replace(problem, place="--set")
         mark = self._mark(problem)
         return replace(
@@ -40,6 +41,11 @@ class Document:
             return self.keys[problem.path]
         parents = (problem.path[:end] for end in range(len(problem.path), -1, -1))
         return next((self.values[path] for path in parents if path in self.values), None)
+
+
+def _overlap(one: Path, other: Path) -> bool:
+    """Whether one path leads through the other."""
+    return all(left == right for left, right in zip(one, other, strict=False))
 
 
 def read_file(path: FilePath) -> Document:
@@ -93,7 +99,12 @@ def from_mapping(mapping: Mapping[str, object]) -> Document:
     Raises:
         SpecError: something in it is more than plain data.
     """
-    return Document({key: plain(value, key) for key, value in _text_keys(mapping, ())})
+    document = Document({})
+    try:
+        data = {key: plain(value, key) for key, value in _text_keys(mapping, ())}
+    except SpecError as error:
+        raise error.at(document.name) from error
+    return replace(document, data=data)
 
 
 def plain(value: object, *path: str | int) -> object:
@@ -115,22 +126,22 @@ def _plain(value: object, path: Path, left: Iterator[int]) -> object:
         case str():
             return str(value)
         case Integral():
-            return int(value)
+            return _sized(int(value), path)
         case Real():
-            return _finite(float(value), path)
+            return _sized(float(value), path)
         case Mapping():
             items = _text_keys(value, path)
             return {key: _plain(item, (*path, key), left) for key, item in items}
         case list() | tuple():
             return [_plain(item, (*path, place), left) for place, item in enumerate(value)]
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    raise fail(f"is a Python object ({kind}); give numbers, text, lists and mappings", *path)
+    raise fail(object_message(value), *path)
 
 
-def _finite(number: float, path: Path) -> float:
-    if not math.isfinite(number):
-        raise fail(f"is {number}; give a finite number", *path)
-    return number
+def _sized(number: float, path: Path) -> float:
+    try:
+        return check_size(number)
+    except ValueError as error:
+        raise fail(str(error), *path) from error
 
 
 def _text_keys(mapping: Mapping[str, object], path: Path) -> Iterator[tuple[str, object]]:

@@ -103,7 +103,7 @@ def _wanted_of(hint: Any) -> str:
     if dataclasses.is_dataclass(hint):
         names = ", ".join(field.name for field in dataclasses.fields(hint))
         return f"give a mapping of {names}"
-    return {int: "give a whole number", str: "give text"}.get(hint, "give key: value")
+    return {int: "give a whole number", str: "give text"}.get(hint, "give a mapping, key: value")
 
 
 def _in_data(data: object, loc: Path) -> tuple[Path, object]:
@@ -113,12 +113,10 @@ def _in_data(data: object, loc: Path) -> tuple[Path, object]:
     """
     path: Path = ()
     for part in loc:
-        if isinstance(data, dict) and part in data:
-            data = data[part]
-        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
-            data = data[part]
-        else:
+        inner = dict(enumerate(data)) if isinstance(data, list) else data
+        if not isinstance(inner, dict) or part not in inner:
             continue
+        data = inner[part]
         path = (*path, part)
     return path, data
 

@@ -46,7 +46,7 @@ def _put(data: dict[str, object], key: str, value: object) -> Path:
         name = _first_name(target, rest, path)
         path, rest = (*path, name), rest[len(name) + 1 :]
         if not rest:
-            target[name] = plain(value, *path)
+            target[name] = _plain(value, path)
             return path
         inner = target.get(name)
         if inner is None:
@@ -54,6 +54,13 @@ def _put(data: dict[str, object], key: str, value: object) -> Path:
         if not isinstance(inner, dict):
             raise _wrong(key, f"{'.'.join(map(str, path))} is {shown(inner)}; set it as a whole")
         target = inner
+
+
+def _plain(value: object, path: Path) -> object:
+    try:
+        return plain(value, *path)
+    except SpecError as error:
+        raise error.at("--set") from error
 
 
 def _first_name(target: Mapping[str, object], rest: str, path: Path) -> str:

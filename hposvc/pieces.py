@@ -83,6 +83,19 @@ LATER = (
 )
 
 
+FOREIGN = {"ray": "2", "optuna": "2"}  # whose domains will be taken in place of ours
+
+
+def object_message(value: object) -> str:
+    """What to tell someone whose dict holds a Python object."""
+    cls = type(value)
+    kind = f"{cls.__module__}.{cls.__qualname__}"
+    piece = FOREIGN.get(cls.__module__.partition(".")[0])
+    if piece:
+        return f"{kind} is not there yet (it comes with {PIECES[piece]}); give {{min, max}}"
+    return f"is a Python object ({kind}); give numbers, text, lists and mappings"
+
+
 def not_there_yet(data: Mapping[str, object]) -> Iterator[Problem]:
     """A problem for each thing that the spec uses and that is still to come."""
     for later in LATER:

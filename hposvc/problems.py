@@ -41,6 +41,10 @@ class SpecError(ValueError):
         self.problems = tuple(problems)
         super().__init__(self.problems)
 
+    def at(self, place: str) -> "SpecError":
+        """The same problems, of a document whose places are not known one by one."""
+        return SpecError(replace(problem, place=place) for problem in self.problems)
+
     def __str__(self) -> str:
         lines = [str(problem) for problem in self.problems[:SHOWN]]
         if len(self.problems) > SHOWN:

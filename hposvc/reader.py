@@ -6,9 +6,9 @@ ruamel.yaml splits the text into events; what a scalar means is decided here, by
 YAML 1.2 (section 10.3.2): `1e-5` is a number; `on`, `12:30` and `1_000` are words.
 """
 
-import math
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,13 +20,16 @@ from hposvc.problems import Path, SpecError, cut, fail, shown
 DEPTH = 64
 VALUES = 100_000
 DIGITS = 400  # of a number; the largest float has 309
+LARGEST = sys.float_info.max
 
 NULL = re.compile(r"~|null|Null|NULL|")
 TRUE = re.compile(r"true|True|TRUE")
 FALSE = re.compile(r"false|False|FALSE")
-INT = re.compile(r"[-+]?[0-9]+", re.ASCII)
-BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
-FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", re.ASCII)
+NUMBERS: tuple[tuple[re.Pattern[str], Callable[[str], float]], ...] = (
+    (re.compile(r"[-+]?[0-9]+"), int),
+    (re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+"), lambda text: int(text, 0)),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
+)
 NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 NOT_TEXT = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 BEYOND_UNICODE = re.compile(r"\\U(?!000|0010)[0-9a-fA-F]{8}")  # ruamel.yaml 0.19 trips over it
@@ -243,17 +246,23 @@ def core_value(text: str) -> object:
         return None
     if TRUE.fullmatch(text) or FALSE.fullmatch(text):
         return text[0] in "tT"
-    if not (INT.fullmatch(text) or BASED.fullmatch(text) or FLOAT.fullmatch(text)):
-        if NOT_FINITE.fullmatch(text):
-            raise ValueError(f"is {text}; give a finite number")
-        return text
-    if len(text) > DIGITS:
-        raise ValueError(f"is a number of {len(text)} characters; give fewer than {DIGITS}")
-    if INT.fullmatch(text):
-        return int(text)
-    if BASED.fullmatch(text):
-        return int(text, 0)
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"is {text}, too large for a number")
+    for pattern, read in NUMBERS:
+        if pattern.fullmatch(text):
+            if len(text) > DIGITS:
+                message = f"is a number of {len(text)} characters; give fewer than {DIGITS}"
+                raise ValueError(message)
+            return check_size(read(text))
+    if NOT_FINITE.fullmatch(text):
+        raise ValueError(f"is {text}; give a finite number")
+    return text
+
+
+def check_size(number: float) -> float:
+    """The number, if it is finite and a float can be as large.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not -LARGEST <= number <= LARGEST:
+        raise ValueError(f"is {shown(number)}; give a finite number, 1.8e308 at most")
     return number

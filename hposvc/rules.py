@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,8 @@ from searchers.values import Params, SpaceError
 from trainables.load import TRAINING
 from trainables.training import Training
 
+ENOUGH = 5  # wrong points to try first that are told; one can take a third of a second to see
+
 
 def default_strategy(workers: int) -> Literal["single", "ddp"]:
     """The strategy of a trial that names none."""
@@ -30,9 +33,13 @@ def of_space(space: Callable[[], Space], initial: Sequence[Params]) -> Iterator[
     except SpaceError as error:
         yield Problem(error.path, error.message)
         return
+    yield from islice(_point_problems(built, initial), ENOUGH)
+
+
+def _point_problems(space: Space, initial: Sequence[Params]) -> Iterator[Problem]:
     for place, point in enumerate(initial):
         try:
-            built.complete(point, np.random.default_rng(0))
+            space.complete(point, np.random.default_rng(0))
         except SpaceError as error:
             if error.path and error.path[0] in point:
                 yield Problem(("initial", place, *error.path), error.message)

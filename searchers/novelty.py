@@ -7,8 +7,9 @@ from numpy.random import Generator
 from searchers.space import Space
 from searchers.values import Params, Value
 
-TRIES = 50  # random samples before the rest of a finite space is listed
-LISTED = 100_000  # configurations; a larger space is never listed
+TRIES = 50  # random samples before the rest of a small space is listed
+LISTED = 100_000  # configurations; a larger space is never listed, but
+MORE_TRIES = 1_000  # are made before it is taken to be used up
 
 
 class Taken:
@@ -38,16 +39,24 @@ class Taken:
         return [params for params in self._space.grid(1) if self._space.key(params) not in keys]
 
 
+def can_repeat(space: Space) -> bool:
+    """Whether two random configurations may be the same.
+
+    They have no chance to be where some continuous parameter is always active. In other infinite
+    spaces they do: `{model: [cnn, mlp]}` with a learning rate for the cnn alone.
+    """
+    return all(domain.count is not None or domain.when for domain in space.values())
+
+
 def sample_new(space: Space, taken: Taken, rng: Generator) -> dict[str, Value] | None:
     """A random configuration that is not taken, and is from now on; None: there is none."""
-    for _ in range(TRIES):
+    is_small = space.size is not None and space.size <= LISTED
+    for _ in range(TRIES if is_small else MORE_TRIES):
         params = space.sample(rng)
         if params not in taken:
             taken.add(params)
             return params
-    if space.size is None or space.size > LISTED:
-        return None
-    rest = taken.rest()
+    rest = taken.rest() if is_small else []
     if not rest:
         return None
     params = rest[int(rng.integers(len(rest)))]

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from numpy.random import Generator
 
-from searchers.novelty import Taken, sample_new
+from searchers.novelty import Taken, can_repeat, sample_new
 from searchers.searcher import Observation, Proposal
 from searchers.space import Space
 
@@ -24,7 +24,7 @@ class Random:
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
-        if space.size is None:  # a repeat has no chance, and looking for one costs
+        if not can_repeat(space):  # looking for repeats costs
             return [Proposal(space.sample(rng)) for _ in range(n)]
         taken = Taken(space, (seen.params for seen in history))
         found = (sample_new(space, taken, rng) for _ in range(n))

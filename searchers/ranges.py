@@ -20,6 +20,8 @@ from searchers.values import Condition, SpaceError, Value, is_number
 DIGITS = 12
 LARGEST_INT = 10**12  # beyond it the cells of a log scale are narrower than a float resolves
 FINEST_STEP = 1e-10  # of the larger bound: below it neighbours would round to one value
+ROUNDING = 1e-9  # of a step: 0.3 - 0.1 is less than 0.2
+MOST_STEPS = 100_000  # of a float: finer ones are a continuous range for every method
 SHRINK, GROW = 0.8, 1.2  # Jaderberg et al., Population Based Training of Neural Networks (2017)
 LEAST_MOVE = 0.001  # of a linear range, so that a multiplicative move can leave 0
 
@@ -100,11 +102,12 @@ class Float:
         object.__setattr__(self, "high", float(self.high))
         if self.step is None:
             return
-        if not is_number(self.step) or not 0 < self.step <= self.high - self.low:
+        span = self.high - self.low
+        if not is_number(self.step) or not 0 < self.step <= span * (1 + ROUNDING):
             raise SpaceError(
                 ("step",), f"is {self.step!r}; give a positive number within the range"
             )
-        if self.step < FINEST_STEP * self._scale:
+        if self.step < max(FINEST_STEP * self._scale, span / MOST_STEPS):
             raise SpaceError(("step",), f"{self.step} is too fine for this range; leave it out")
         object.__setattr__(self, "step", float(self.step))
 
@@ -168,7 +171,7 @@ class Float:
     def _cells(self) -> _Cells | None:
         if self.step is None:
             return None
-        count = math.floor((self.high - self.low) / self.step + 1e-9) + 1
+        count = math.floor((self.high - self.low) / self.step + ROUNDING) + 1
         return _Cells(self.low, self.step, count, self.log)
 
     @cached_property
@@ -182,9 +185,10 @@ class Float:
         """The value of the range nearest to `number`."""
         if self._cells:
             return self._value(self._cells.nearest(number))
+        inside = self._bounded(number)  # before rounding too: a bound may have more digits
         if self.log:
-            return self._bounded(float(f"{number:.{DIGITS}g}"))
-        return self._bounded(round(number, self._decimals))
+            return self._bounded(float(f"{inside:.{DIGITS}g}"))
+        return self._bounded(round(inside, self._decimals))
 
     def _bounded(self, number: float) -> float:
         return max(self.low, min(number, self.high))

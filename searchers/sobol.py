@@ -7,7 +7,7 @@ from typing import ClassVar
 from numpy.random import Generator
 from scipy.stats import qmc
 
-from searchers.novelty import Taken, sample_new
+from searchers.novelty import Taken, can_repeat, sample_new
 from searchers.searcher import Observation, Proposal
 from searchers.space import Space
 
@@ -37,7 +37,7 @@ class Sobol:
         sequence = qmc.Sobol(len(space.searched), scramble=True, rng=scramble)
         if index >= 0:  # scipy 1.17 fails to go forward by 0
             sequence.fast_forward(index + 1)
-        known = [] if space.size is None else history
+        known = history if can_repeat(space) else []
         taken = Taken(space, (seen.params for seen in known))
         proposals: list[Proposal] = []
         skipped = 0

@@ -109,6 +109,12 @@ def _bind_class(trainable: type, own: dict[str, Any]) -> Callable[[Worker], None
             raise LoadError(
                 f"parameter {parameter} is no field of {name}{_near(parameter, fields)}"
             )
+    for field in dataclasses.fields(trainable):
+        required = field.default is field.default_factory is dataclasses.MISSING
+        if field.init and required and field.name not in own:
+            raise LoadError(
+                f"field {field.name} of {name} has no default and no parameter; give it one"
+            )
     train: Callable[[Worker], None] = trainable(**own).train  # type: ignore[attr-defined]
     return train
 

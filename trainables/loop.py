@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from trainables import precision as formats
 from trainables.parallel.strategies import Strategy, choose, share
-from trainables.randomness import derive, permutation, seed_all
+from trainables.randomness import derive, permutation, preserved, seed_all
 from trainables.state import load_training_state, save_training_state
 from trainables.task import Data, Task
 from trainables.worker import Worker
@@ -23,11 +23,12 @@ from trainables.worker import Worker
 
 def fit(task: Task, worker: Worker) -> None:
     """Carry out an order; StopTrial passes through."""
-    session = start(task, worker)
-    for step in worker.steps():
-        seed_all(derive(worker.seed, "step", step, worker.rank))
-        sums = {"train/loss": session.train_epoch(step), **session.evaluate()}
-        session.report(step, sums)
+    with preserved():
+        session = start(task, worker)
+        for step in worker.steps():
+            seed_all(derive(worker.seed, "step", step, worker.rank))
+            tallies = {"train/loss": session.train_epoch(step), **session.evaluate()}
+            session.report(step, tallies)
 
 
 def start(task: Task, worker: Worker) -> "Session":

@@ -7,6 +7,8 @@ need not hold their state, and a resumed trial draws what the uninterrupted one 
 import hashlib
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -24,6 +26,20 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed % 2**32)
+
+
+@contextmanager
+def preserved() -> Iterator[None]:
+    """Give the process its global generators back as they were: a notebook draws on."""
+    python, numpy = random.getstate(), sys.modules.get("numpy")
+    legacy = numpy.random.get_state() if numpy else None
+    try:
+        with torch.random.fork_rng():
+            yield
+    finally:
+        random.setstate(python)
+        if numpy and legacy:
+            numpy.random.set_state(legacy)
 
 
 def permutation(seed: int, length: int) -> Tensor:

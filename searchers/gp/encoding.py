@@ -5,7 +5,7 @@ column per value (one-hot / sqrt 2, so that any two values are 1 apart); what is
 0.5, or at zeros. Decoding to user units is left to the Space and to the few points that need it.
 
 Axes: N points, P searched parameters in the order of `space.searched`, D model columns,
-C continuous parameters, V values of one parameter.
+C smooth parameters, V values of one parameter.
 """
 
 import math
@@ -27,6 +27,7 @@ Mask = NDArray[np.bool_]
 INACTIVE = 0.5
 # A finer grid is searched as if it were continuous; decoding still puts it on its values.
 FINEST = 100_000
+COARSE = 16  # values, up to which mutations alone find the best one
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ class Parameter:
     @property
     def width(self) -> int:
         return len(self.centre_V) if self.categorical else 1
+
+    @property
+    def is_smooth(self) -> bool:
+        """Whether it is continuous, or on a grid so fine that a gradient helps."""
+        return not self.categorical and not 0 < len(self.centre_V) <= COARSE
 
     def index(self, unit_N: Array) -> Index:
         """The value whose centre is nearest to each place."""
@@ -99,8 +105,9 @@ class Encoding:
         return np.repeat(np.arange(self.parameters), [one.width for one in self.searched])
 
     @property
-    def continuous_C(self) -> Index:
-        return np.flatnonzero([len(one.centre_V) == 0 for one in self.searched])
+    def smooth_C(self) -> Index:
+        """The parameters that a gradient can follow; those on a grid are snapped after it."""
+        return np.flatnonzero([one.is_smooth for one in self.searched])
 
     def snap(self, unit_NP: Array) -> Points:
         """The points nearest to the given ones that a proposal can have."""

@@ -2,9 +2,9 @@
 
 Candidates are snapped to what can be proposed before they are scored, so that integers, steps and
 categories are searched and not rounded afterwards: random points, mutations of the best rows,
-rounds of ever smaller mutations of the best candidates, then L-BFGS on the continuous parameters.
+rounds of ever smaller mutations of the best candidates, then L-BFGS on the smooth parameters.
 
-Axes: N candidates, S starts, P searched parameters, D model columns, C continuous parameters.
+Axes: N candidates, S starts, P searched parameters, D model columns, C smooth parameters.
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from searchers.space import Space
 
 FIRST_STEP, ROUND_STEP = 0.3, 0.2  # mutation sizes, in shares of a parameter's range
 PARENTS = 6  # candidates that a round mutates
+WAYS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05)  # shares of an ascent, where constraints may cut it
 APART = 0.05  # two starts of the gradient search differ by more in some parameter
 
 
@@ -82,7 +83,7 @@ class Maximiser:
             step = ROUND_STEP * 0.5**round_
             child_NP = self.mutated(parent_SP, effort.mutations // 2, step, rng)
             found = found.merged(self._scored(child_NP))
-        if len(self.encoding.continuous_C):
+        if len(self.encoding.smooth_C):
             found = found.merged(self._climbed(found))
         return found
 
@@ -121,13 +122,13 @@ class Maximiser:
         return Candidates(points.take(order_N), value_N[order_N])
 
     def _climbed(self, found: Candidates) -> Candidates:
-        """The best candidates that lie apart, after a joint ascent of the continuous parameters.
+        """The best candidates that lie apart, after a joint ascent of the smooth parameters.
 
         One L-BFGS over all starts: the sum of their values separates, and one call of the
         posterior for S points costs little more than for one.
         """
         start = found.points.take(self._apart(found.points.unit_NP))
-        parameter_C = self.encoding.continuous_C
+        parameter_C = self.encoding.smooth_C
         column_C = self.encoding.first_column_P[parameter_C]
         free_SC = start.active_NP[:, parameter_C]
         x_SD = self.encoding.columns_of(start)
@@ -148,6 +149,8 @@ class Maximiser:
         unit_SP = start.unit_NP.copy()
         climbed_SC = np.clip(result.x, 0.0, 1.0).reshape(free_SC.shape)
         unit_SP[:, parameter_C] = np.where(free_SC, climbed_SC, unit_SP[:, parameter_C])
+        if self.space.constraints:  # the way there may be allowed where its end is not
+            unit_SP = np.vstack([start.unit_NP + t * (unit_SP - start.unit_NP) for t in WAYS])
         return self._scored(unit_SP)
 
     def _apart(self, unit_NP: Array) -> list[int]:

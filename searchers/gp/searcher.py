@@ -41,7 +41,7 @@ class GaussianProcess:
     rows: int = 1000
 
     uses_results: ClassVar[bool] = True
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         if self.initial < 1:

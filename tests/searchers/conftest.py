@@ -18,8 +18,9 @@ def _floats(draw, when):
     low, span = draw(BOUNDS), draw(SPANS)
     log = draw(st.booleans())
     low = max(abs(low), 1e-3) if log else low
-    step = draw(st.none() | st.floats(0.01, 1.0)) if span > 1 else None
-    return Float(low, low + span, log, step, when)
+    share = draw(st.none() | st.floats(0.001, 0.9))
+    finest = 1e-9 * max(abs(low), abs(low + span))
+    return Float(low, low + span, log, share and max(share * span, finest), when)
 
 
 @st.composite

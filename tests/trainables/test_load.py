@@ -1,6 +1,6 @@
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import cloudpickle
@@ -131,6 +131,16 @@ def test_fields_take_parameters_and_keep_defaults_where_those_are_inactive():
 def test_a_parameter_that_is_no_field_names_the_nearest():
     with pytest.raises(LoadError, match=r"momentun is no field of Net; .* is momentum"):
         bind(Net, {"momentun": 0.5})
+
+
+def test_a_field_without_default_needs_a_parameter():
+    @dataclass(frozen=True)
+    class Strict(Net):
+        depth: int = field(kw_only=True)
+
+    with pytest.raises(LoadError, match=r"field depth of .*Strict has no default and no parameter"):
+        bind(Strict, {"lr": 0.1})
+    assert reported(Strict, {"depth": 3})["lr"] == 0.1
 
 
 def test_a_function_gets_a_plain_dict_without_training_options():

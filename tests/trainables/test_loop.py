@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainables import Saved, StopTrial, Training, Worker
+from trainables import Saved, StopTrial, Training, Worker, hygiene
+from trainables.randomness import derive, permutation, seed_all
 from trainables.task import Batch, Data, Task, Tensors
 from trainables.worker import LocalLink
 
@@ -70,8 +71,6 @@ def learned(task: Task, until: int = 3, **training: Any) -> list[dict[str, float
 
 def by_definition(epochs: int) -> list[float]:
     """val/loss of Tokens by plain full-batch code: the mean over all tokens of each batch."""
-    from trainables.randomness import derive, permutation, seed_all
-
     task = Tokens(lr=0.05)
     seed_all(derive(0, "model"))
     model, data = task.build_model().double(), task.load_data()
@@ -223,8 +222,7 @@ def test_a_diverged_trial_reports_that_it_did():
 
 
 def test_training_leaves_the_process_as_it_was():
-    from trainables import hygiene
-
-    before = hygiene.baseline()
+    before, generator = hygiene.baseline(), torch.get_rng_state()
     learned(Tokens(), precision="16-mixed")
     assert hygiene.difference(before, hygiene.baseline()) == []
+    assert torch.equal(torch.get_rng_state(), generator)

@@ -3,7 +3,7 @@ import random
 import numpy as np
 import torch
 
-from trainables.randomness import derive, permutation, seed_all
+from trainables.randomness import derive, permutation, preserved, seed_all
 
 
 def draws() -> tuple[float, float, float]:
@@ -38,3 +38,13 @@ def test_a_permutation_holds_every_position_once_whatever_was_drawn_before():
     torch.rand(3)
     assert torch.equal(permutation(5, 100), first)
     assert sorted(first.tolist()) == list(range(100))
+
+
+def test_the_process_draws_on_as_if_nothing_had_been_seeded():
+    seed_all(3)
+    expected = draws()
+    seed_all(3)
+    with preserved():
+        seed_all(9)
+        draws()
+    assert draws() == expected

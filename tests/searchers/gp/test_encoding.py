@@ -31,8 +31,8 @@ def test_numbers_have_one_column_and_categories_one_per_value():
     assert widths.pop("opt") == 3
     assert widths.pop("nesterov") == 2
     assert set(widths.values()) == {1}
-    continuous = {SPACE.searched[index] for index in ENCODING.continuous_C}
-    assert continuous == {"lr", "momentum", "trust_decay"}
+    smooth = {SPACE.searched[index] for index in ENCODING.smooth_C}
+    assert smooth == {"lr", "batch", "momentum", "trust_decay"}
 
 
 def test_snapped_points_are_what_the_space_decodes_and_encodes():
@@ -90,4 +90,6 @@ def test_every_grid_snaps_to_all_of_its_values_and_no_other(low, count, step, lo
 
 def test_a_grid_too_fine_to_list_is_searched_as_continuous():
     space = Space({"n": Int(1, 10**9, log=True)})
-    assert Encoding.of(space).continuous_C.tolist() == [0]
+    encoding = Encoding.of(space)
+    assert encoding.smooth_C.tolist() == [0]
+    np.testing.assert_array_equal(encoding.snap(np.array([[0.123]])).unit_NP, [[0.123]])

@@ -84,9 +84,7 @@ def test_a_focus_on_a_conditional_category_keeps_it_active():
     focus = Focus(schedule, space["schedule"].to_unit("step"))
     found = search(space, {"optimizer": "adam", "lr": 0.4}, focus)
     assert len(found.points)
-    assert {SPACE_AT["schedule"] for SPACE_AT in map(space.decode, found.points.unit_NP)} == {
-        "step"
-    }
+    assert {space.decode(unit_P)["schedule"] for unit_P in found.points.unit_NP} == {"step"}
 
 
 def test_all_candidates_satisfy_the_constraints():
@@ -95,9 +93,8 @@ def test_all_candidates_satisfy_the_constraints():
     decoded = [space.decode(unit_P) for unit_P in found.points.unit_NP]
     assert len(decoded) > 50
     assert all(space.allows(params) for params in decoded)
-    # The nearest allowed n to the target; x and y lie on the line x + y = 1 next to it.
-    assert decoded[0]["n"] >= 48
-    assert 0.9 < decoded[0]["x"] + decoded[0]["y"] <= 1.0
+    # The nearest allowed point has n = 50 and lies on the line x + y = 1: 0.053 + 0.024 away.
+    assert -0.11 < found.value_N[0] <= -0.077
 
 
 def test_constraints_that_no_candidate_meets_leave_no_candidates():

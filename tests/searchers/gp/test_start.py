@@ -29,11 +29,11 @@ def test_the_design_is_the_same_for_a_seed_and_another_for_another():
     assert design(SQUARE, 6, seed=1)[1:] != design(SQUARE, 6)[1:]
 
 
-def test_sixteen_points_fall_into_all_sixteenths_of_each_parameter():
+def test_sixteen_points_leave_gaps_of_a_sixteenth_in_each_parameter():
     points = design(SQUARE, 17)[1:]
     x_N = np.array([SQUARE.encode(params) for params in points])
     for column in range(2):
-        # A shift modulo 1 moves the strata with it: gaps stay near 1/16.
+        # A shift modulo 1 moves all points alike: around the ring the gaps stay.
         gap_N = np.diff(np.sort(x_N[:, column]), append=np.sort(x_N[:, column])[0] + 1.0)
         np.testing.assert_allclose(gap_N, 1.0 / 16.0, atol=1e-9)
 

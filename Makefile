@@ -1,0 +1,52 @@
+# make demo: a real sweep, here and now.   make test: everything that CI runs.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+HPOSVC_HOME ?= $(HOME)/.hposvc
+export HPOSVC_HOME
+
+.PHONY: install demo test lint lock bench chaos picture pre-commit clean
+
+install: $(VENV)/.installed
+demo: install
+	$(BIN)/hposvc run examples/digits.yaml
+
+test: lint
+	$(BIN)/python -m pytest -q tests
+
+lint: $(VENV)/.developing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+# The pinned versions, worked out anew; a week's newer releases come in this way only.
+lock:
+	rm -rf .lock && $(PYTHON) -m venv .lock
+	.lock/bin/pip install --quiet --upgrade-strategy eager torch==2.13.0 '.[dev]'
+	.lock/bin/pip freeze --exclude hposvc --exclude-editable | sed 's/+cpu$$//' > constraints.txt
+	rm -rf .lock
+
+bench: install
+	$(BIN)/python benchmarks/control.py
+	$(BIN)/python benchmarks/time_to_target.py
+
+chaos: $(VENV)/.developing
+	$(BIN)/python -m pytest -q tests/chaos
+
+pre-commit: $(VENV)/.developing
+	$(BIN)/pre-commit run --all-files
+
+clean:
+	rm -rf $(VENV) .lock build dist *.egg-info
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.developing: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@ $(VENV)/.installed

@@ -1,0 +1,155 @@
+"""A sweep at a glance: progress, the best so far, what runs. The live table is this, redrawn.
+
+Drawing costs the same whether there are ten trials or ten thousand: only running ones are looked
+at, and of a curve eight points.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from hposvc.state import SweepState
+from hposvc.trial import TrialState
+from hposvc.views.words import configuration, duration, number, sparkline, thinned
+from searchers.domains import Constant
+
+COLOURS = {
+    "QUEUED": "bright_black",
+    "RUNNING": "cyan",
+    "PENDING": "bright_black",
+    "PAUSED": "blue",
+    "COMPLETED": "green",
+    "STOPPED": "yellow",
+    "FAILED": "red",
+}
+BAR = 32  # characters
+OVER = ("COMPLETED", "STOPPED", "FAILED")
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Draws one sweep."""
+
+    sweep: str
+    rows: int = 12  # running trials shown at most
+
+    def draw(self, state: SweepState, elapsed_s: float) -> RenderableType:
+        """The sweep as it stands; `elapsed_s` are the seconds that drivers worked on it."""
+        parts = [_head(state, elapsed_s), _best(state)]
+        running = list(state.live())
+        if running:
+            parts += [Text(), _running(state, running[: self.rows])]
+        if len(running) > self.rows:
+            parts.append(Text(f"… and {len(running) - self.rows} more", style="bright_black"))
+        return Panel(
+            Group(*parts, Text(), _counts(state)),
+            title=Text(f" {self.sweep} ", style="bold"),
+            title_align="left",
+            subtitle=_phase(state, elapsed_s),
+            subtitle_align="right",
+            box=box.ROUNDED,
+            border_style="bright_black",
+            padding=(1, 2),
+        )
+
+
+def searched(state: SweepState) -> list[str]:
+    """The parameters that differ from trial to trial."""
+    space = state.spec.space
+    return [name for name in space if not isinstance(space[name], Constant)]
+
+
+def _phase(state: SweepState, elapsed_s: float) -> Text:
+    why = f" ({state.reason})" if state.reason else ""
+    return Text.assemble(
+        " ", (state.state + why, f"bold {COLOURS[state.state]}"), f" · {duration(elapsed_s)} "
+    )
+
+
+def _head(state: SweepState, elapsed_s: float) -> RenderableType:
+    """How far along: by trials, by the wall-clock budget, or by both."""
+    grid = Table.grid(padding=(0, 2))
+    spec = state.spec
+    done = sum(state.counts.get(phase, 0) for phase in OVER)
+    if spec.trials.max is not None:
+        text = f"{done} of {spec.trials.max} trials"
+        grid.add_row("trials", _bar(done, spec.trials.max, state), text)
+    if spec.budget.wall_s is not None:
+        text = f"{duration(elapsed_s)} of {duration(spec.budget.wall_s)}"
+        grid.add_row("budget", _bar(elapsed_s, spec.budget.wall_s, state), text)
+    return grid
+
+
+def _bar(completed: float, total: float, state: SweepState) -> ProgressBar:
+    colour = COLOURS[state.state]
+    shown = min(completed, total)
+    return ProgressBar(total, shown, BAR, complete_style=colour, finished_style=colour)
+
+
+def _best(state: SweepState) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    metric = state.spec.metric
+    if state.best is None:
+        grid.add_row("best  ", Text(f"no {metric.name} yet", style="bright_black"))
+        return grid
+    trial = state.trials[state.best]
+    step = trial.step if trial.selected is None else trial.selected[0]
+    where = f"  {trial.id} at {_unit(state)} {step}"
+    line = Text.assemble(
+        f"{metric.name} ", (number(trial.value), "bold green"), (where, "bright_black")
+    )
+    grid.add_row("best  ", line)
+    chosen = configuration(trial.params, searched(state))
+    grid.add_row("", Text(chosen, style="bright_black", overflow="ellipsis", no_wrap=True))
+    return grid
+
+
+def _running(state: SweepState, trials: Sequence[TrialState]) -> RenderableType:
+    table = Table(box=None, header_style="bright_black", padding=(0, 3, 0, 0), pad_edge=False)
+    table.add_column("trial", no_wrap=True)
+    table.add_column(_unit(state), justify="right", no_wrap=True)
+    table.add_column(state.spec.metric.name, justify="right", no_wrap=True)
+    table.add_column("trend", no_wrap=True)
+    table.add_column("configuration", no_wrap=True, overflow="ellipsis")
+    names = searched(state)
+    for trial in trials:
+        table.add_row(*_cells(state, trial, names))
+    return table
+
+
+def _cells(state: SweepState, trial: TrialState, names: Sequence[str]) -> Iterator[Text]:
+    is_best = trial.id == state.best
+    yield Text.assemble(
+        (trial.id, "bold green" if is_best else "bold"),
+        (f" ×{trial.attempts}" if trial.attempts > 1 else "", "yellow"),
+    )
+    yield Text(f"{trial.step}/{state.spec.last_step}")
+    value = trial.curve[-1][1] if trial.curve else None
+    yield Text(number(value), style="green" if is_best else "")
+    yield Text(trend(trial), style="green" if is_best else "cyan")
+    yield Text(configuration(trial.params, names), style="bright_black")
+
+
+def trend(trial: TrialState) -> str:
+    """The trial's curve as a sparkline; higher is better."""
+    points = [trial.curve[place] for place in thinned(len(trial.curve))]
+    return sparkline([trial.metric.loss(value) for _, value in points])
+
+
+def _counts(state: SweepState) -> Text:
+    """How many trials there are of each kind."""
+    present = [(phase, state.counts.get(phase, 0)) for phase in COLOURS]
+    parts = [
+        Text(f"{count} {phase.lower()}", style=COLOURS[phase]) for phase, count in present if count
+    ]
+    return Text(" · ", style="bright_black").join(parts or [Text("no trials yet")])
+
+
+def _unit(state: SweepState) -> str:
+    return state.spec.fidelity.unit if state.spec.fidelity else "step"

@@ -1,0 +1,153 @@
+"""Tables for people: the lists that `ls`, `trials` and `doctor` print, and what a spec means."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from hposvc.doctor import Check
+from hposvc.plugins import SCHEDULERS, build
+from hposvc.schedulers.scheduler import rungs
+from hposvc.spec import SweepSpec
+from hposvc.views.panel import COLOURS
+from hposvc.views.words import NONE, configuration, duration, number, scalar
+from searchers.domains import Choice, Constant, Domain
+from searchers.values import Value
+
+MARKS = {"ok": Text("ok", "green"), "warn": Text("warn", "yellow"), "fail": Text("fail", "red")}
+
+
+def sweeps(listed: Iterable[Mapping[str, Any]]) -> Table:
+    """What `ls` lists."""
+    table = _table("sweep", "state", "trials", "best", "project", "age")
+    for sweep in listed:
+        table.add_row(
+            sweep["sweep"],
+            phase(sweep["state"]),
+            str(sweep["trials"]),
+            number(sweep["best_value"]),
+            sweep["project"],
+            duration(time.time() - sweep["created"]),
+        )
+    return table
+
+
+def trials(listed: Sequence[Mapping[str, Any]], spec: SweepSpec, best: str | None) -> Table:
+    """What `trials` lists; the best is marked."""
+    unit = spec.fidelity.unit if spec.fidelity else "step"
+    table = _table("trial", "state", unit, spec.metric.name, "orders", "configuration", "reason")
+    names = [name for name in spec.space if not isinstance(spec.space[name], Constant)]
+    for trial in listed:
+        is_best = trial["trial"] == best
+        table.add_row(
+            Text(trial["trial"], "bold green" if is_best else ""),
+            phase(trial["state"]),
+            str(trial["step"]),
+            Text(number(trial["value"]), "bold green" if is_best else ""),
+            str(trial["attempts"]),
+            configuration(trial["params"], names),
+            trial["reason"] or NONE,
+        )
+    return table
+
+
+def checks(found: Iterable[Check]) -> Table:
+    """What `doctor` found; the remedy stands below what needs one."""
+    table = _table("", "check", "found")
+    for check in found:
+        text = Text(check.found)
+        if check.remedy:
+            text.append(f"\n→ {check.remedy}", "bold")
+        table.add_row(MARKS[check.state], check.check, text)
+    return table
+
+
+def parameters(spec: SweepSpec) -> Table:
+    """The types that the parameters were resolved to."""
+    table = _table("parameter", "type", "values", "scale", "when")
+    for name, domain in spec.space.items():
+        kind, values, scale = _domain(domain)
+        table.add_row(name, kind, values, scale, _condition(domain))
+    return table
+
+
+def plan(spec: SweepSpec) -> Table:
+    """What a run of the spec would do."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bright_black")
+    for name, text in _plan(spec).items():
+        grid.add_row(name, text)
+    return grid
+
+
+def phase(name: str) -> Text:
+    """A state in its colour."""
+    return Text(name, COLOURS.get(name, ""))
+
+
+def _table(*names: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, header_style="bright_black", pad_edge=False)
+    for name in names:
+        table.add_column(name)
+    return table
+
+
+def _domain(domain: Domain) -> tuple[str, str, str]:
+    match domain:
+        case Constant():
+            return "constant", scalar(domain.value), NONE
+        case Choice():
+            scale = "ordered" if domain.ordered else "unordered"
+            return "choice", _some(domain.values), scale
+    step = "" if domain.step in (None, 1) else f" by {domain.step:g}"
+    kind = type(domain).__name__.lower()
+    scale = "log" if domain.log else "linear"
+    return kind, f"{scalar(domain.low)} to {scalar(domain.high)}{step}", scale
+
+
+def _some(values: Sequence[Value], most: int = 12) -> str:
+    shown = ", ".join(scalar(value) for value in values[:most])
+    return shown if len(values) <= most else f"{shown}, … ({len(values)})"
+
+
+def _condition(domain: Domain) -> str:
+    parts = [f"{name} is {' or '.join(map(scalar, allowed))}" for name, allowed in domain.when.items()]
+    return " and ".join(parts) or NONE
+
+
+def _plan(spec: SweepSpec) -> dict[str, str]:
+    metric, resources, parallel = spec.metric, spec.resources, spec.trials.parallel
+    unit = spec.fidelity.unit if spec.fidelity else "step"
+    wall_s = spec.budget.wall_s
+    target = "" if metric.target is None else f", until {number(metric.target)}"
+    worker = f"{resources.cpus_per_worker:g} CPU, {resources.gpus_per_worker:g} GPU"
+    trials = "as many as the budget allows" if spec.trials.max is None else str(spec.trials.max)
+    return {
+        "metric": f"{metric.goal} the {metric.select} {metric.name}{target}",
+        "trials": f"{trials}, {'as many as fit' if parallel == 'auto' else parallel} at once",
+        "a trial": f"{spec.last_step} x {unit}, {resources.workers} x ({worker})",
+        "search": _plug_in(spec.search.name, spec.search.options),
+        "scheduler": _plug_in(spec.scheduler.name, spec.scheduler.options) + _rungs(spec),
+        "engine": spec.engine.type,
+        "training": f"{spec.training.strategy}, {spec.training.precision}",
+        "budget": "no limit" if wall_s is None else f"{duration(wall_s)} of wall-clock time",
+        "runs": str(spec.trainable or spec.engine.curve),
+    }
+
+
+def _plug_in(name: str, options: Mapping[str, object]) -> str:
+    given = ", ".join(f"{key}: {value}" for key, value in options.items())
+    return f"{name} ({given})" if given else name
+
+
+def _rungs(spec: SweepSpec) -> str:
+    """The steps at which a scheduler with rungs decides."""
+    policy = build(SCHEDULERS, spec.scheduler)
+    eta = getattr(policy, "eta", None)
+    if not isinstance(eta, int):
+        return ""
+    steps = rungs(spec.first_step, spec.last_step, eta)
+    return f", rungs at {', '.join(map(str, steps))}"

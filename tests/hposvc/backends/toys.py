@@ -1,0 +1,93 @@
+"""Trainables for tests on real ranks; each does one thing wrong, or nothing."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+
+def steady(params, worker):
+    """Reports and checkpoints each step; says which process it ran in."""
+    before = worker.restore()
+    total = float((before / "total").read_text()) if before else 0.0
+    for step in worker.steps():
+        total += params["lr"]
+        folder = worker.scratch()
+        (folder / "total").write_text(str(total))
+        worker.report(step, {"loss": total, "pid": os.getpid()}, checkpoint=folder)
+
+
+def slow(params, worker):
+    """A tenth of a second a step."""
+    for step in worker.steps():
+        time.sleep(0.1)
+        worker.report(step, {"loss": 1.0, "pid": os.getpid()}, checkpoint=worker.scratch())
+
+
+def ddp(params, worker):
+    """Real data-parallel steps on every rank."""
+    import torch
+    import torch.distributed as dist
+
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=params["lr"])
+    for step in worker.steps():
+        loss = model(torch.full((8, 4), float(worker.rank))).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        ranks = torch.ones(1)
+        dist.all_reduce(ranks)
+        worker.report(step, {"loss": loss.item(), "ranks": ranks.item()})
+
+
+def one_rank_raises(params, worker):
+    """Rank 1 fails at step 2 while rank 0 waits for it in a collective."""
+    import torch
+    import torch.distributed as dist
+
+    for step in worker.steps():
+        if step == 2 and worker.rank == 1 and params["bad"]:
+            raise ValueError("the batch of rank 1 is empty")
+        dist.all_reduce(torch.ones(1))
+        worker.report(step, {"loss": 1.0, "pid": os.getpid()})
+
+
+def dies_once(params, worker):
+    """A rank (params['victim']) is killed at step 2 of the first attempt."""
+    mark = Path(params["mark"])
+    before = worker.restore()
+    begun = int((before / "step").read_text()) if before else 0
+    for step in worker.steps():
+        assert step > begun
+        if step == 2 and worker.rank == params["victim"] and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        folder = worker.scratch()
+        (folder / "step").write_text(str(step))
+        worker.report(step, {"loss": 1.0, "first": worker.first}, checkpoint=folder)
+
+
+def leaks(params, worker):
+    """Leaves torch's default dtype changed, and reports what it found."""
+    import torch
+
+    found = torch.get_default_dtype() == torch.float64
+    torch.set_default_dtype(torch.float64)
+    worker.report(1, {"loss": float(found), "pid": os.getpid()})
+
+
+def out_of_step(params, worker):
+    """Ranks report different steps."""
+    for step in worker.steps():
+        worker.report(step + worker.rank, {"loss": 1.0})
+
+
+def silent(params, worker):
+    """Forgets to report."""
+
+
+def hears_its_run(params, worker):
+    """Reports whether rank 0 was told its MLflow run."""
+    worker.report(1, {"loss": 1.0, "told": float("MLFLOW_RUN_ID" in os.environ)})

@@ -1,0 +1,108 @@
+"""Sections that compute: the metric, retries, durations, sizes."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hposvc.kinds import read_bytes, read_seconds
+from hposvc.sections import Failure, Metric
+
+CURVE = [(1, 0.5), (2, 0.9), (3, 0.7), (4, 0.8)]
+
+
+def test_the_loss_is_the_value_or_its_negative():
+    assert Metric("loss", "minimize").loss(0.3) == 0.3
+    assert Metric("accuracy", "maximize").loss(0.3) == -0.3
+
+
+@given(st.floats(allow_nan=False), st.floats(allow_nan=False))
+def test_a_better_value_has_a_lower_loss(one, other):
+    assert (one > other) == (
+        Metric("accuracy", "maximize").loss(one) < Metric("accuracy", "maximize").loss(other)
+    )
+
+
+@pytest.mark.parametrize(
+    ("goal", "select", "value"),
+    [
+        ("maximize", "last", 0.8),
+        ("maximize", "best", 0.9),
+        ("minimize", "best", 0.5),
+        ("maximize", "mean_2", 0.75),
+        ("maximize", "mean_100", 0.725),
+    ],
+)
+def test_a_curve_has_the_selected_value(goal, select, value):
+    assert Metric("x", goal, select).value(CURVE) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("select", ["last", "best", "mean_3"])
+def test_a_curve_without_points_has_no_value(select):
+    assert Metric("x", "minimize", select).value([]) is None
+
+
+def test_best_passes_over_nan():
+    for goal, best in (("minimize", 0.2), ("maximize", 0.4)):
+        curve = [(1, math.nan), (2, 0.2), (3, 0.4), (4, math.nan)]
+        assert Metric("x", goal, "best").value(curve) == best
+
+
+def test_last_and_mean_show_nan():
+    curve = [(1, 0.2), (2, math.nan)]
+    assert math.isnan(Metric("x", "minimize", "last").value(curve))
+    assert math.isnan(Metric("x", "minimize", "mean_2").value(curve))
+
+
+def test_a_target_is_reached_by_a_value_as_good_or_better():
+    accuracy = Metric("x", "maximize", target=0.9)
+    assert [accuracy.reached(value) for value in (0.89, 0.9, 0.91, math.nan)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    loss = Metric("x", "minimize", target=0.1)
+    assert [loss.reached(value) for value in (0.2, 0.1, -math.inf)] == [False, True, True]
+
+
+def test_without_a_target_nothing_reaches_it():
+    assert not Metric("x", "minimize").reached(-math.inf)
+
+
+def test_retries_are_counted_by_cause():
+    failure = Failure(infra_retries=3, user_retries=1)
+    assert failure.retries("infra") == 3
+    assert failure.retries("user") == 1
+    assert failure.retries("preempt") is None
+    assert Failure(preempt_retries=2).retries("preempt") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("2h", 7200), ("1h30m", 5400), ("1.5h", 5400), ("3d", 259_200), (45, 45)],
+)
+def test_a_duration_is_seconds(text, seconds):
+    assert read_seconds(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["2 hours", "h", "", "-1s", -1, True, None, "1e3s", "9" * 400 + "s"]
+)
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(ValueError, match="give a duration like"):
+        read_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4GiB", 2**32), ("1.5KiB", 1536), ("2 MB", 2_000_000), (1024, 1024)]
+)
+def test_a_size_is_bytes(text, size):
+    assert read_bytes(text) == size
+
+
+@pytest.mark.parametrize("text", ["4G", "4gib", "", "0B", -1, True, 1.5, "9" * 400 + "B"])
+def test_what_is_no_size_is_refused(text):
+    with pytest.raises(ValueError, match="give a size like"):
+        read_bytes(text)

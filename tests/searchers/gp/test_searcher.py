@@ -1,0 +1,271 @@
+"""The searcher as a whole: it finds minima, is pure, and never repeats itself or gives up."""
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from searchers.gp.searcher import GaussianProcess
+from searchers.searcher import Observation, call_rng
+from searchers.space import Choice, Float, Int, Space
+
+BRANIN = Space({"x": Float(-5.0, 10.0), "y": Float(0.0, 15.0)})
+MIXED = Space(
+    {
+        "lr": Float(1e-5, 1.0, log=True),
+        "layers": Int(1, 12),
+        "batch": Choice((16, 32, 64, 128), ordered=True),
+        "optimizer": Choice(("sgd", "adam", "lars")),
+        "momentum": Float(0.0, 0.99, when={"optimizer": ("sgd", "lars")}),
+        "nesterov": Choice((True, False), when={"optimizer": ("sgd",)}),
+    }
+)
+
+
+def branin(params):
+    x, y = params["x"], params["y"]
+    bowl = (y - 5.1 / (4.0 * math.pi**2) * x * x + 5.0 / math.pi * x - 6.0) ** 2
+    return bowl + 10.0 * (1.0 - 1.0 / (8.0 * math.pi)) * math.cos(x) + 10.0  # minimum 0.397887
+
+
+def mixed(params):
+    """Minimum 0 in the sgd branch, 0.15 in the others."""
+    loss = 0.2 * (math.log10(params["lr"]) + 2.5) ** 2 + 0.03 * abs(params["layers"] - 5)
+    loss += 0.05 * abs(math.log2(params["batch"]) - 6.0)
+    if params["optimizer"] != "sgd":
+        return loss + 0.15
+    return loss + (params["momentum"] - 0.9) ** 2 + (0.0 if params["nesterov"] else 0.05)
+
+
+def run(space, objective, trials, seed, searcher=None, parallel=1):
+    """A history after `trials` results, asked in batches of `parallel`."""
+    searcher = searcher or GaussianProcess()
+    history = []
+    while len(history) < trials:
+        proposals = searcher.suggest(space, history, parallel, call_rng(seed, len(history)))
+        for proposal in proposals:
+            loss = objective(proposal.params)
+            name = str(len(history))
+            history.append(
+                Observation(name, proposal.params, proposal.note, loss=loss, state="done")
+            )
+        if len(proposals) < parallel:
+            break
+    return history
+
+
+def best(history):
+    return min(seen.loss for seen in history)
+
+
+def best_of_random(space, objective, trials, seed):
+    rng = np.random.default_rng(seed)
+    return min(objective(space.sample(rng)) for _ in range(trials))
+
+
+def done(name, params, loss, **rest):
+    return Observation(name, params, loss=loss, state="done", **rest)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_branin_is_solved_in_thirty_trials_where_random_search_is_not(seed):
+    found = best(run(BRANIN, branin, 30, seed)) - 0.397887
+    assert found < 0.02
+    assert found < 0.1 * (best_of_random(BRANIN, branin, 120, seed) - 0.397887)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_mixed_conditional_space_is_searched_better_than_by_chance(seed):
+    history = run(MIXED, mixed, 40, seed)
+    assert best(history) < 0.03
+    assert best(history) < 0.5 * best_of_random(MIXED, mixed, 160, seed)
+    for seen in history:
+        MIXED.validate(seen.params)
+
+
+def test_batches_of_four_still_find_the_minimum():
+    assert best(run(BRANIN, branin, 40, seed=3, parallel=4)) - 0.397887 < 0.05
+
+
+def test_the_start_is_the_centre_and_then_spread_out():
+    history = run(BRANIN, branin, 4, seed=0)
+    assert history[0].params == {"x": 2.5, "y": 7.5}
+    assert {seen.note["source"] for seen in history} == {"start"}
+    assert len({seen.note["design"] for seen in history}) == 1
+
+
+def test_the_start_goes_on_with_its_own_design_whatever_the_generator():
+    first = run(BRANIN, branin, 2, seed=0)
+    one = GaussianProcess().suggest(BRANIN, first, 1, np.random.default_rng(5))
+    other = GaussianProcess().suggest(BRANIN, first, 1, np.random.default_rng(6))
+    assert one == other
+
+
+def test_notes_are_json_and_say_what_was_expected():
+    history = run(MIXED, mixed, 16, seed=0)
+    assert [json.loads(json.dumps(seen.note, allow_nan=False)) for seen in history] == [
+        seen.note for seen in history
+    ]
+    modelled = [seen.note for seen in history if seen.note["source"] == "model"]
+    assert len(modelled) == 12
+    assert {note["model"] for note in modelled} == {"tail", "power"}
+    for note in modelled:
+        assert -1.0 < note["mean"] < 10.0
+        assert 0.0 < note["deviation"] < 10.0
+        assert note["acquisition"] < 3.0
+        assert len(note["fit"]["lengthscales"]) == 6
+    assert any("was tried least" in note["reason"] for note in modelled)
+
+
+def test_the_same_history_and_generator_give_the_same_proposals():
+    history = run(MIXED, mixed, 14, seed=0)
+    read_back = [
+        Observation(
+            seen.id, dict(seen.params), json.loads(json.dumps(seen.note)), seen.loss, (), "done"
+        )
+        for seen in history
+    ]
+    once = GaussianProcess().suggest(MIXED, history, 3, call_rng(0, 14))
+    again = GaussianProcess().suggest(MIXED, read_back, 3, call_rng(0, 14))
+    assert once == again
+    assert GaussianProcess().suggest(MIXED, history, 1, call_rng(1, 14))[0] != once[0]
+
+
+def test_another_process_gives_the_same_proposals():
+    program = (
+        "import math; from searchers import Space, create\n"
+        "space = Space.from_dict({'x': {'min': 0.0, 'max': 1.0}, 'k': {'values': ['a', 'b']}})\n"
+        "searcher = create('gp', space, seed=3)\n"
+        "for _ in range(9):\n"
+        "    trial = searcher.ask()\n"
+        "    searcher.tell(trial, math.sin(9 * trial.params['x']) + (trial.params['k'] == 'a'))\n"
+        "print(repr([(seen.params, seen.note) for seen in searcher.history]))\n"
+    )
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert outputs[0] == outputs[1]
+    assert "'source': 'model'" in outputs[0]
+
+
+def test_a_refit_starts_from_the_last_note_and_a_fit_that_is_not_due_is_reused():
+    history = run(BRANIN, branin, 12, seed=0)
+    # Nothing has come in since: the second model's turn comes round again with the same fit.
+    batch = GaussianProcess().suggest(BRANIN, history, 4, call_rng(0, 12))
+    fits = [proposal.note["fit"] for proposal in batch]
+    assert fits[0] == fits[2]
+    assert fits[1] == fits[3]
+    assert fits[0] != fits[1]
+
+
+def test_pending_trials_are_not_proposed_again_and_are_kept_away_from():
+    history = run(BRANIN, branin, 12, seed=0)
+    alone = GaussianProcess().suggest(BRANIN, history, 1, call_rng(0, 12))[0]
+    waiting = Observation("waiting", alone.params)
+    other = GaussianProcess().suggest(BRANIN, [*history, waiting], 1, call_rng(0, 12))[0]
+    distance = np.abs(BRANIN.encode(alone.params) - BRANIN.encode(other.params)).max()
+    assert distance > 0.02
+
+
+def test_a_small_space_is_exhausted_without_a_repeat():
+    space = Space({"n": Int(1, 6), "kind": Choice(("a", "b", True, 1))})
+    history = run(space, lambda params: float(params["n"]), 100, seed=0, parallel=5)
+    assert len(history) == len({space.key(seen.params) for seen in history}) == 24
+    assert GaussianProcess().suggest(space, history, 2, call_rng(0, 24)) == []
+
+
+def test_constraints_hold_for_every_proposal():
+    space = Space(dict(BRANIN), ["x + y <= 4"])
+    history = run(space, branin, 20, seed=0, parallel=2)
+    assert all(space.allows(seen.params) for seen in history)
+    assert {seen.note["source"] for seen in history[4:]} == {"model"}
+
+
+def test_a_region_that_fails_is_left_alone():
+    space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+    history = []
+    for place in range(40):
+        proposal = GaussianProcess().suggest(space, history, 1, call_rng(0, place))[0]
+        name, params, note = str(place), proposal.params, proposal.note
+        if params["x"] > 0.6:
+            seen = Observation(name, params, note, state="failed", reason="oom")
+        else:
+            loss = (params["x"] - 0.55) ** 2 + (params["y"] - 0.3) ** 2
+            seen = Observation(name, params, note, loss, (), "done")
+        history.append(seen)
+    assert sum(seen.state == "failed" for seen in history[10:]) < 10
+    assert min(seen.loss for seen in history if seen.loss is not None) < 0.002
+
+
+def test_models_learn_from_the_highest_step_with_enough_results():
+    rng = np.random.default_rng(0)
+    history = []
+    for place in range(24):
+        x = float(rng.random())
+        # After one step small x looks best; after nine large x is.
+        curve = ((1, x),) if place % 2 else ((1, x), (9, 1.0 - x))
+        history.append(done(str(place), {"x": x}, curve[-1][1], curve=curve))
+    space = Space({"x": Float(0.0, 1.0)})
+    proposals = GaussianProcess().suggest(space, history, 2, call_rng(0, 24))
+    assert all(proposal.params["x"] > 0.7 for proposal in proposals)
+
+
+LOSSES = {
+    "equal": [1.0] * 12,
+    "huge": [1e300 * (-1.0) ** i for i in range(12)],
+    "tiny": [1e-300 * i for i in range(12)],
+    "mostly divergent": [0.5, 0.4, *[1e12] * 10],
+    "infinite": [0.5, 0.4, math.inf, -math.inf, math.nan, *[0.3] * 7],
+}
+
+
+@pytest.mark.parametrize("losses", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("asked", [12, 13])
+def test_strange_losses_never_stop_the_search(losses, asked):
+    rng = np.random.default_rng(0)
+    history = [done(str(i), BRANIN.sample(rng), loss) for i, loss in enumerate(losses)]
+    history += [Observation(str(i), BRANIN.sample(rng)) for i in range(12, asked)]
+    proposals = GaussianProcess().suggest(BRANIN, history, 2, rng)
+    assert len(proposals) == 2
+    json.dumps([proposal.note for proposal in proposals], allow_nan=False)
+
+
+def test_a_model_that_breaks_gives_way_to_the_design_and_says_why():
+    rng = np.random.default_rng(0)
+    broken = {"lengthscales": [1e-300, 1e-300], "noise": 1e-6, "scale": 1.0, "trials": 12}
+    notes = [{"model": model, "fit": broken} for model in ("tail", "power")]
+    history = [done(str(i), BRANIN.sample(rng), rng.random(), note=notes[i % 2]) for i in range(12)]
+    proposal = GaussianProcess().suggest(BRANIN, history, 1, rng)[0]
+    assert proposal.note["source"] == "fallback"
+    assert "the model failed" in proposal.note["reason"]
+    BRANIN.validate(proposal.params)
+
+
+def test_all_failures_keep_the_quasi_random_start_going():
+    history = [
+        Observation(str(i), {"x": float(i), "y": float(i)}, state="failed", reason="diverged")
+        for i in range(9)
+    ]
+    proposals = GaussianProcess().suggest(BRANIN, history, 3, call_rng(0, 9))
+    assert [proposal.note["source"] for proposal in proposals] == ["start"] * 3
+
+
+def test_more_rows_than_the_limit_are_cut_to_the_best_and_the_latest():
+    rng = np.random.default_rng(0)
+    points = [BRANIN.sample(rng) for _ in range(120)]
+    history = [done(str(i), params, branin(params)) for i, params in enumerate(points)]
+    proposals = GaussianProcess(rows=40).suggest(BRANIN, history, 2, call_rng(0, 120))
+    assert {proposal.note["source"] for proposal in proposals} == {"model"}
+    assert min(branin(proposal.params) for proposal in proposals) < 2.0
+
+
+@pytest.mark.parametrize("options", [{"initial": 0}, {"probe_every": -1}, {"rows": 3}])
+def test_options_that_make_no_sense_are_named(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        GaussianProcess(**options)

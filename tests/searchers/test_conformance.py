@@ -1,0 +1,179 @@
+"""What every search method keeps to, whoever wrote it."""
+
+import json
+import math
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from searchers import METHODS, Choice, Constant, Float, Int, Observation, Space, create
+from searchers.methods import load
+from searchers.searcher import Exhausted, call_rng
+
+SPACES = {
+    "one parameter": Space({"lr": Float(1e-5, 1e-1, log=True)}),
+    "thirty parameters": Space({f"x{i:02}": Float(-1.0, 1.0) for i in range(30)}),
+    "all categorical": Space({f"k{i}": Choice((1, True, "1", None)) for i in range(4)}),
+    "conditional": Space(
+        {
+            "model": Choice(("cnn", "mlp")),
+            "norm": Choice(("batch", "none"), when={"model": ("cnn",)}),
+            "decay": Float(0.1, 0.9, when={"norm": ("batch",)}),
+            "width": Int(16, 512, log=True, when={"model": ("mlp",)}),
+            "epochs": Constant(3),
+        }
+    ),
+    "constrained": Space(
+        {
+            "batch": Choice((16, 32, 64, 128), ordered=True),
+            "layers": Int(1, 12),
+            "rate": Float(0.0, 1.0, step=0.05),
+        },
+        ["batch * layers <= 256", "rate < 0.5 or layers > 3"],
+    ),
+}
+TWELVE = Space({"a": Int(1, 4), "b": Int(1, 4)}, ["a != b"])
+LINE = Space({"x": Float(0.0, 1.0)})
+
+OPTIONS = {"grid": {"resolution": 40}}
+
+pytestmark = pytest.mark.parametrize("method", METHODS)
+
+
+def loss(params):
+    numbers = [float(value) for value in params.values() if isinstance(value, int | float)]
+    return sum((number - 0.3) ** 2 for number in numbers) / 1_000 + len(params)
+
+
+def searched(method, space, calls=7, batch=2, seed=0):
+    """An optimizer after some calls, of which the last has not been told."""
+    searcher = create(method, space, seed=seed, **OPTIONS.get(method, {}))
+    for _ in range(calls):
+        for trial in searcher.ask(batch):
+            searcher.tell(trial, loss(trial.params))
+    searcher.ask(batch)
+    return searcher
+
+
+def keys(space, trials):
+    return [space.key(trial.params) for trial in trials]
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_proposals_are_valid_and_new(method, space):
+    searcher = searched(method, space)
+    assert len(searcher.history) == 16
+    for seen in searcher.history:
+        space.validate(seen.params)
+    assert len(set(keys(space, searcher.history))) == 16
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_the_same_calls_with_the_same_seed_give_the_same_proposals(method, space):
+    one = searched(method, space)
+    random.seed(1)
+    np.random.seed(1)
+    other = searched(method, space)
+    assert [seen.params for seen in one.history] == [seen.params for seen in other.history]
+    assert [seen.note for seen in one.history] == [seen.note for seen in other.history]
+
+
+def test_another_seed_gives_other_proposals(method):
+    if method == "grid":
+        return
+    one, other = (searched(method, LINE, seed=seed) for seed in (1, 2))
+    assert [seen.params for seen in one.history] != [seen.params for seen in other.history]
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+def test_a_history_that_comes_back_from_a_journal_gives_the_same_proposals(method, space):
+    history = searched(method, space).history
+    journaled = [
+        replace(
+            seen,
+            params=json.loads(json.dumps(seen.params)),
+            note=json.loads(json.dumps(seen.note)),
+        )
+        for seen in history
+    ]
+    searcher, again = (load(method)(**OPTIONS.get(method, {})) for _ in range(2))
+    fresh = again.suggest(space, journaled, 2, call_rng(0, len(history)))
+    assert fresh == searcher.suggest(space, history, 2, call_rng(0, len(history)))
+    assert fresh == searcher.suggest(space, history, 2, call_rng(0, len(history)))
+
+
+def test_notes_and_proposals_are_json(method):
+    for seen in searched(method, SPACES["conditional"]).history:
+        assert json.loads(json.dumps([seen.params, seen.note])) == [seen.params, dict(seen.note)]
+
+
+def test_many_pending_trials_are_not_repeated(method):
+    searcher = searched(method, SPACES["constrained"], calls=4, batch=3)
+    for _ in range(4):
+        searcher.ask(5)
+    assert len(set(keys(searcher.space, searcher.history))) == 15 + 20
+
+
+def test_a_search_whose_trials_all_fail_goes_on(method):
+    searcher = create(method, SPACES["conditional"], seed=0)
+    outcomes = [None, math.nan, math.inf, -math.inf] * 4
+    for outcome in outcomes:
+        searcher.tell(searcher.ask(), outcome, reason="oom" if outcome is None else "")
+    searcher.space.validate(searcher.ask().params)
+
+
+def test_failures_between_results_are_survived(method):
+    searcher = create(method, SPACES["conditional"], seed=0)
+    for index in range(18):
+        trial = searcher.ask()
+        searcher.report(trial, math.nan if index % 5 == 4 else 3.0, step=1)
+        searcher.tell(trial, [0.5, None, math.nan, 1e300, 0.5][index % 5])
+    assert len(set(keys(searcher.space, searcher.history))) == 18
+
+
+def test_equal_losses_are_survived(method):
+    searcher = create(method, SPACES["constrained"], seed=0)
+    for _ in range(16):
+        searcher.tell(searcher.ask(), 1.0)
+    assert len(set(keys(searcher.space, searcher.history))) == 16
+
+
+def test_a_single_configuration_is_proposed_once(method):
+    for space in (Space({"c": Constant(1)}), Space({"k": Choice(("only",))})):
+        searcher = create(method, space)
+        assert len(searcher.ask(3)) == 1
+        with pytest.raises(Exhausted):
+            searcher.ask()
+
+
+def test_a_small_space_is_used_up_without_a_repeat_and_then_exhausted(method):
+    searcher = create(method, TWELVE)
+    for _ in range(4):
+        for trial in searcher.ask(5)[:5]:
+            searcher.tell(trial, loss(trial.params))
+        if len(searcher.history) == 12:
+            break
+    assert len(set(keys(TWELVE, searcher.history))) == 12
+    with pytest.raises(Exhausted):
+        searcher.ask()
+
+
+def test_early_losses_of_stopped_trials_are_not_taken_for_final_ones(method):
+    if not load(method).uses_results:
+        return
+    finished = [  # best near 0.2 at the end, and not good yet after one step
+        Observation(f"f{i}", {"x": x}, {}, 0.5 + abs(x - 0.2), ((1, 5.0), (9, 0.5 + abs(x - 0.2))))
+        for i, x in enumerate(np.linspace(0.02, 0.98, 14).round(3).tolist())
+    ]
+    stopped = [  # after one step these look better than all that
+        Observation(f"s{i}", {"x": x}, {}, 0.1, ((1, 0.1),), reason="rung")
+        for i, x in enumerate(np.linspace(0.85, 0.95, 14).round(4).tolist())
+    ]
+    history = [replace(seen, state="done") for seen in [*finished, *stopped]]
+    proposed = [
+        load(method)().suggest(LINE, history, 1, call_rng(seed, 28))[0].params["x"]
+        for seed in range(5)
+    ]
+    assert np.median(np.abs(np.array(proposed) - 0.2)) < 0.2

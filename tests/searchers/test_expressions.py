@@ -1,0 +1,168 @@
+import string
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from searchers.expressions import ExpressionError, parse
+
+VALUES = {"a": 2, "b": 3.5, "flag": True, "opt": "sgd", "none": None, "training.accumulate": 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "truth"),
+    [
+        ("a * training.accumulate <= 8", True),
+        ("1 < a < 3", True),
+        ("1 < a < 2", False),
+        ("a + b - 1 == 4.5", True),
+        ("b // 1 == 3 and b % 1 == 0.5", True),
+        ("-a ** 2 == -4", True),
+        ("2 ** a ** 2 == 16", True),
+        ("a / 4 == 0.5", True),
+        ("opt in ('sgd', 'lars')", True),
+        ("opt not in ['sgd', 'lars']", False),
+        ("opt == 'sgd' or a > 100", True),
+        ("not flag", False),
+        ("flag", True),
+        ("flag == True", True),
+        ("flag == 1", False),
+        ("flag in (1, 2)", False),
+        ("none == None", True),
+        ("a != none", True),
+        ("'a' < opt", True),
+        ("max(a, b, 1) == b and min(a, b) == a", True),
+        ("abs(-3) == 3 and sqrt(16) == 4 and round(2.6) == 3 and round(2.345, 1) == 2.3", True),
+        ("log(8, 2) == 3", True),
+        ("False and 1 / 0 > 1", False),
+        ("a < 3\nand b > 3", True),
+    ],
+)
+def test_an_expression_means_what_it_says(text, truth):
+    assert parse(text, VALUES).holds(VALUES) is truth
+
+
+def test_the_names_are_those_mentioned_dots_included():
+    assert parse("batch * training.accumulate <= max(4, lr)").names == {
+        "batch",
+        "training.accumulate",
+        "lr",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true') == 0",
+        "().__class__ == a",
+        "a.__class__.__bases__[0] == a",
+        "[x for x in (1, 2)] == a",
+        "(lambda: 1)() == 1",
+        "open('x') == 1",
+        "eval('1') == 1",
+        "a if flag else b",
+        "f'{a}' == '2'",
+        "b'x' == a",
+        "1j == a",
+        "... == a",
+        "(a := 3) == 3",
+        "max(*a) == 1",
+        "max(a, key=b) == 1",
+        "a is None",
+        "a in opt",
+        "a & 1 == 1",
+        "~a == 1",
+        "a @ b == 1",
+        "{1: 2} == a",
+        "a[0] == 1",
+        "max() == 1",
+        "sqrt(1, 2) == 1",
+        "a <",
+        "a = 3",
+        "import os",
+        "a; b",
+        "\0",
+        "",
+        "   ",
+        "a * b",
+        "3",
+        "'text'",
+    ],
+)
+def test_what_is_not_of_the_language_is_refused(text):
+    with pytest.raises(ExpressionError):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 400 + "a" + ")" * 400 + " < 1",
+        "-" * 900 + "a < 1",
+        "not " * 200 + "flag",
+        " + ".join(["a"] * 200) + " < 1",
+        "a < " + "9" * 900,
+        "x" * 2_000 + " < 1",
+        "a" + ".a" * 400 + " + " * 300,
+    ],
+)
+def test_hostile_sizes_are_refused_in_bounded_time(text):
+    start = time.perf_counter()
+    with pytest.raises(ExpressionError):
+        parse(text)
+    assert time.perf_counter() - start < 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10 ** 64 ** 64 ** 64 > 1",
+        "9 ** 9 ** 9 > 1",
+        "2.0 ** 5000 > 1",
+        "(10 ** 300) * (10 ** 300) > 1",
+        "a / 0 > 1",
+        "a % 0 > 1",
+        "0 ** -1 > 1",
+        "log(0) > 1",
+        "sqrt(-1) > 1",
+        "(-8) ** 0.5 > 1",
+        "opt * 3 > 1",
+        "'x' * 1000000000 > 1",
+        "opt % 3 > 1",
+        "opt < 3",
+        "none + 1 > 1",
+        "-opt > 1",
+        "a and flag",
+        "not a",
+        "a",
+        "round(a, 1e400) > 1",
+    ],
+)
+def test_what_cannot_be_computed_is_an_error_and_not_a_crash(text):
+    with pytest.raises(ExpressionError):
+        parse(text, VALUES).holds(VALUES)
+
+
+def test_an_unknown_name_is_named_with_the_nearest():
+    with pytest.raises(ExpressionError, match="mentions 'batchs': did you mean 'batch'"):
+        parse("batchs * layers <= 3", {"batch", "layers"})
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.text(alphabet=string.ascii_lowercase[:3] + "0123456789.+-*/%()<>=!, '\"[]\n", max_size=40)
+)
+def test_any_text_is_an_expression_or_an_expression_error(text):
+    try:
+        result = parse(text).holds({"a": 2, "b": 0.5, "c": "x", "a.b": True})
+    except (ExpressionError, KeyError):
+        return
+    assert isinstance(result, bool)
+
+
+@settings(max_examples=100, deadline=None)
+@given(a=st.integers(-9, 9), b=st.floats(-9, 9), c=st.integers(1, 9))
+def test_arithmetic_is_that_of_python(a, b, c):
+    text = "a * b + c / 2 - a // c < c ** 2 % 7 or (a < b) == (c > 3)"
+    assert parse(text).holds({"a": a, "b": b, "c": c}) == eval(text)

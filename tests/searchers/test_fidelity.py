@@ -1,0 +1,83 @@
+import math
+import time
+
+import pytest
+
+from searchers import Observation
+from searchers.fidelity import comparable
+
+
+def seen(id, curve=(), state="done", reason="", loss=None):
+    if curve and loss is None and state == "done":
+        loss = curve[-1][1]
+    return Observation(id, {"x": id}, {}, loss, tuple(curve), state, reason)
+
+
+def losses(history, enough):
+    return {one.observation.id: one.loss for one in comparable(history, enough)}
+
+
+RUNGS = [  # a successive halving: a stops at 1, b at 3, c and d at 9
+    seen("a", [(1, 0.9)], reason="rung"),
+    seen("b", [(1, 0.8), (3, 0.7)], reason="rung"),
+    seen("c", [(1, 0.7), (3, 0.6), (9, 0.3)]),
+    seen("d", [(1, 0.6), (3, 0.5), (9, 0.4)]),
+]
+
+
+@pytest.mark.parametrize(
+    ("enough", "expected"),
+    [
+        (1, {"c": 0.3, "d": 0.4}),
+        (2, {"c": 0.3, "d": 0.4}),
+        (3, {"b": 0.7, "c": 0.6, "d": 0.5}),
+        (4, {"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}),
+        (99, {"a": 0.9, "b": 0.8, "c": 0.7, "d": 0.6}),
+    ],
+)
+def test_losses_are_compared_at_the_highest_step_that_enough_have_reached(enough, expected):
+    assert losses(RUNGS, enough) == expected
+
+
+def test_one_running_trial_does_not_lower_the_step_for_all():
+    history = [*RUNGS, seen("e", [(1, 0.5), (2, 0.4), (5, 0.2)], state="pending")]
+    assert losses(history, 3) == {"b": 0.7, "c": 0.6, "d": 0.5, "e": 0.4}
+
+
+def test_paused_trials_wait_at_a_step_that_counts():
+    history = [seen(str(i), [(1, 1.0 - i / 10)], state="pending") for i in range(4)]
+    assert len(losses(history, 3)) == 4
+
+
+def test_failed_ones_are_the_worst_at_any_step_unless_it_was_not_their_fault():
+    history = [
+        *RUNGS,
+        seen("nan", [(1, 0.1), (2, math.nan)], state="failed", reason="diverged"),
+        seen("oom", state="failed", reason="oom"),
+        seen("node", [(1, 0.5), (9, 0.2)], state="failed", reason="infra"),
+        seen("early", state="failed", reason="infra"),
+    ]
+    assert losses(history, 3) == {"c": 0.3, "d": 0.4, "nan": None, "oom": None, "node": 0.2}
+
+
+def test_values_told_without_a_step_are_compared_with_one_another():
+    history = [seen(str(i), loss=float(i)) for i in range(5)]
+    assert losses(history, 3) == {str(i): float(i) for i in range(5)}
+    assert losses([*history, *RUNGS], 3) == losses(history, 3)
+    assert losses([*history[:1], *RUNGS], 3).keys() == {"b", "c", "d"}
+
+
+def test_without_results_there_is_nothing_to_compare():
+    assert comparable([], 3) == []
+    assert comparable([seen("a", state="pending")], 3) == []
+
+
+def test_the_cost_is_linear_in_the_history():
+    def seconds(number):
+        history = [seen(str(i), [(s, 1.0) for s in range(1, 10)]) for i in range(number)]
+        start = time.perf_counter()
+        comparable(history, 10)
+        return time.perf_counter() - start
+
+    seconds(1_000)
+    assert min(seconds(16_000) for _ in range(3)) < 60 * max(seconds(1_000), 1e-3)

@@ -1,0 +1,44 @@
+import dataclasses
+
+import pytest
+
+import searchers
+from searchers.methods import METHODS, load
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_a_frozen_dataclass_that_refuses_unknown_options(method):
+    kind = load(method)
+    assert dataclasses.is_dataclass(kind)
+    assert kind.__dataclass_params__.frozen
+    assert kind.__pydantic_config__ == {"extra": "forbid"}
+    assert isinstance(kind.uses_results, bool)
+    assert kind() == kind()
+
+
+def test_a_class_of_the_users_own_is_loaded_by_its_path():
+    assert load("searchers.grid:Grid") is load("grid")
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("bayes", "there is no search method 'bayes': known: auto, gp"),
+        ("sobl", "did you mean 'sobol'"),
+        ("cmaes", "'cmaes' is not there yet; use one of auto, gp"),
+        ("nsga2", "'nsga2' is not there yet"),
+        ("no_such_module:Thing", "cannot be loaded: No module named 'no_such_module'"),
+        ("searchers.grid:Gird", "cannot be loaded: .*has no attribute 'Gird'"),
+        ("searchers.grid:MARK", "is 'grid'; name a class"),
+    ],
+)
+def test_a_method_that_cannot_be_used_says_why(method, message):
+    with pytest.raises(ValueError, match=message):
+        load(method)
+
+
+def test_the_package_offers_what_it_lists():
+    for name in searchers.__all__:
+        assert getattr(searchers, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'Spce'"):
+        searchers.Spce  # noqa: B018

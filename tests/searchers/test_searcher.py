@@ -1,0 +1,157 @@
+import math
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from searchers import Float, Int, Proposal, Space, SpaceError, create
+from searchers.searcher import Exhausted, Optimizer
+
+LINE = Space({"x": Float(0.0, 1.0)})
+
+
+def test_ask_tell_and_best_speak_the_users_sign():
+    searcher = create("random", LINE, goal="maximize", seed=0)
+    for trial in searcher.ask(4):
+        searcher.tell(trial, trial.params["x"])
+    best = max(seen.params["x"] for seen in searcher.history)
+    assert searcher.best.value == best
+    assert searcher.best.params == {"x": best}
+    assert [seen.loss for seen in searcher.history] == [
+        -seen.params["x"] for seen in searcher.history
+    ]
+
+
+def test_ask_without_a_number_gives_one_trial_with_an_id():
+    searcher = create("random", LINE)
+    trial = searcher.ask()
+    assert isinstance(trial, Proposal)
+    assert [seen.id for seen in searcher.history] == [trial.id]
+    assert searcher.history[0].state == "pending"
+    assert searcher.best is None
+
+
+def test_the_same_calls_give_the_same_trials_and_another_seed_others():
+    def asked(seed):
+        searcher = create("random", LINE, seed=seed)
+        searcher.add({"x": 0.5}, 1.0)
+        return [trial.params for _ in range(3) for trial in searcher.ask(2)]
+
+    assert asked(1) == asked(1)
+    assert asked(1) != asked(2)
+
+
+def test_a_trial_can_be_told_by_its_id():
+    searcher = create("random", LINE)
+    trial = searcher.ask()
+    searcher.tell(trial.id, 0.25)
+    assert searcher.best.id == trial.id
+
+
+def test_none_is_a_failure_and_nan_or_inf_a_divergence():
+    searcher = create("random", LINE)
+    oom, plain, nan, inf = searcher.ask(4)
+    searcher.tell(oom, None, reason="oom")
+    searcher.tell(plain, None)
+    searcher.tell(nan, math.nan)
+    searcher.tell(inf, np.float32(np.inf))
+    assert [seen.state for seen in searcher.history] == ["failed"] * 4
+    assert [seen.reason for seen in searcher.history] == ["oom", "failed", "diverged", "diverged"]
+    assert all(seen.loss is None for seen in searcher.history)
+
+
+def test_reports_make_the_curve_and_the_told_value_counts_at_their_last_step():
+    searcher = create("random", LINE, goal="maximize")
+    trial = searcher.ask()
+    searcher.report(trial, value=0.5, step=1)
+    searcher.report(trial, value=0.6, step=3)
+    assert searcher.history[0].curve == ((1, -0.5), (3, -0.6))
+    searcher.tell(trial, 0.7)
+    assert searcher.history[0].curve == ((1, -0.5), (3, -0.7))
+
+
+def test_results_from_elsewhere_are_checked_and_counted():
+    searcher = create("random", LINE)
+    searcher.add({"x": 0.5}, 0.1)
+    assert searcher.best.params == {"x": 0.5}
+    with pytest.raises(SpaceError, match=r"x: is 2.0, outside 0.0 to 1.0"):
+        searcher.add({"x": 2.0}, 0.1)
+    assert len(searcher.history) == 1
+
+
+def test_what_cannot_be_told_says_why():
+    searcher = create("random", LINE)
+    trial = searcher.ask()
+    with pytest.raises(ValueError, match="tell: there is no trial '7'"):
+        searcher.tell("7", 0.1)
+    with pytest.raises(ValueError, match="several objectives are not there yet"):
+        searcher.tell(trial, [0.1, 0.2])
+    with pytest.raises(ValueError, match="value is 'good'; give a number"):
+        searcher.tell(trial, "good")
+    with pytest.raises(ValueError, match="value is True; give a number"):
+        searcher.tell(trial, True)
+    searcher.report(trial, 0.3, step=2)
+    with pytest.raises(ValueError, match="is at step 2 already; step 2 would go back"):
+        searcher.report(trial, 0.3, step=2)
+    searcher.tell(trial, 0.1)
+    with pytest.raises(ValueError, match=r"trial 0 has ended \(done\)"):
+        searcher.tell(trial, 0.1)
+
+
+def test_wrong_goals_methods_options_and_numbers_are_refused():
+    with pytest.raises(ValueError, match="several objectives are not there yet"):
+        create("random", LINE, goal=["minimize", "maximize"])
+    with pytest.raises(ValueError, match="goal is 'max'; write minimize or maximize"):
+        create("random", LINE, goal="max")
+    with pytest.raises(ValueError, match="no search method 'randon': did you mean 'random'"):
+        create("randon", LINE)
+    with pytest.raises(ValueError, match="no option 'startups': did you mean 'startup'"):
+        create("tpe", LINE, startups=3)
+    with pytest.raises(ValueError, match="seed is -1"):
+        create("random", LINE, seed=-1)
+    with pytest.raises(ValueError, match="n is 0; ask for 1 or more"):
+        create("random", LINE).ask(0)
+
+
+def test_asking_beyond_the_last_configuration_raises():
+    searcher = create("random", Space({"n": Int(1, 3)}))
+    assert {trial.params["n"] for trial in searcher.ask(5)} == {1, 2, 3}
+    with pytest.raises(Exhausted, match=r"all configurations .* were proposed: 3"):
+        searcher.ask()
+
+
+@dataclass(frozen=True)
+class Middle:
+    """A user's own searcher."""
+
+    share: float = 0.5
+
+    def suggest(self, space, history, n, rng):
+        return [Proposal(space.decode(np.full(len(space.searched), self.share))) for _ in range(n)]
+
+
+def test_a_searcher_of_the_users_own_can_be_used():
+    assert Optimizer(Middle(0.25), LINE).ask().params == {"x": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import searchers, searchers.methods", {"numpy", "scipy", "optuna", "ray", "torch"}),
+        ("from searchers import Space, create", {"optuna", "ray", "torch", "scipy"}),
+        (
+            "from searchers import METHODS; from searchers.methods import load;"
+            "[load(name) for name in METHODS if name != 'tpe']",
+            {"optuna", "ray", "torch"},
+        ),
+        ("from searchers.methods import load; load('tpe')", {"ray", "torch"}),
+    ],
+)
+def test_nothing_heavy_is_loaded_before_it_is_needed(statement, absent):
+    code = f"import sys; {statement}; print(*{absent!r} & sys.modules.keys())"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert found.stdout.split() == []
