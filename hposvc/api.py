@@ -50,6 +50,32 @@ class Sweeps:
 
 
 @dataclass(frozen=True)
+class Record:
+    """A sweep, and all that its journal says of it."""
+
+    row: SweepRow
+    state: SweepState
+    runs: Mapping[str, str]  # MLflow's run of each trial
+    driver: DriverState
+
+    def status(self) -> dict[str, Any]:
+        """The sweep in a few figures."""
+        return summary.status(self.row.id, self.state, self.runs, self.driver)
+
+    def trials(self) -> list[dict[str, Any]]:
+        """All trials, in the order proposed."""
+        return summary.trials(self.state, self.runs)
+
+    def best(self) -> dict[str, Any] | None:
+        """The best trial; None while no trial has a value."""
+        return summary.best(self.row.id, self.state, self.runs)
+
+    def failures(self) -> dict[str, str]:
+        """The last message of each trial that failed."""
+        return {trial.id: trial.message for trial in summary.failures(self.state)}
+
+
+@dataclass(frozen=True)
 class Log:
     """What one rank wrote during one order."""
 
@@ -90,10 +116,10 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
 
 def drive(
     sweeps: Sweeps, row: SweepRow, watchers: Sequence[Watcher] = (), address: str | None = None
-) -> dict[str, Any]:
-    """Run a recorded sweep to its end, or go on with one; its status."""
+) -> Record:
+    """Run a recorded sweep to its end, or go on with one."""
     state = Driver(sweeps.home, sweeps.journal, row, address, watchers).drive()
-    return summary.status(row.id, state, sweeps.journal.runs(row.id), "none")
+    return Record(row, state, sweeps.journal.runs(row.id), "none")
 
 
 def resume(
@@ -102,7 +128,7 @@ def resume(
     watchers: Sequence[Watcher] = (),
     address: str | None = None,
     accept_code: bool = False,
-) -> dict[str, Any]:
+) -> Record:
     """Go on with a sweep from its journal; one that has ended is reconciled with MLflow.
 
     Raises:
@@ -133,37 +159,30 @@ def ls(
     return [_listed(sweeps, row) for row in rows]
 
 
-def load(sweeps: Sweeps, sweep: str) -> tuple[SweepRow, SweepState]:
-    """A sweep, and all that its journal says of it.
+def load(sweeps: Sweeps, sweep: str) -> Record:
+    """A sweep as its journal has it.
 
     Raises:
         NotFound: no such sweep.
     """
     row = find(sweeps.journal, sweep)
-    return row, _fold(sweeps, row)
-
-
-def driver(sweeps: Sweeps, sweep: str) -> DriverState:
-    """Whether a driver is at work on the sweep with this whole id."""
-    return driver_state(sweeps.journal.store, sweep)
+    driver = driver_state(sweeps.journal.store, row.id)
+    return Record(row, _fold(sweeps, row), sweeps.journal.runs(row.id), driver)
 
 
 def status(sweeps: Sweeps, sweep: str) -> dict[str, Any]:
     """A sweep in a few figures."""
-    row, state = load(sweeps, sweep)
-    return summary.status(row.id, state, sweeps.journal.runs(row.id), driver(sweeps, row.id))
+    return load(sweeps, sweep).status()
 
 
 def trials(sweeps: Sweeps, sweep: str) -> list[dict[str, Any]]:
-    """All trials of a sweep."""
-    row, state = load(sweeps, sweep)
-    return summary.trials(state, sweeps.journal.runs(row.id))
+    """All trials of a sweep, in the order proposed."""
+    return load(sweeps, sweep).trials()
 
 
 def best(sweeps: Sweeps, sweep: str) -> dict[str, Any] | None:
     """The best trial; None while no trial has a value."""
-    row, state = load(sweeps, sweep)
-    return summary.best(row.id, state, sweeps.journal.runs(row.id))
+    return load(sweeps, sweep).best()
 
 
 def logs(
@@ -178,13 +197,13 @@ def logs(
     Raises:
         NotFound: no such trial.
     """
-    row, state = load(sweeps, sweep)
+    record = load(sweeps, sweep)
     if trial is not None:
-        _check_trial(row, state, trial)
+        _check_trial(record, trial)
         names = [trial]
     else:
-        names = [failed.id for failed in summary.failures(state)] or list(state.trials)[-1:]
-    folder = sweeps.home.folder(row.id, state.spec.storage)
+        names = list(record.failures()) or list(record.state.trials)[-1:]
+    folder = sweeps.home.folder(record.row.id, record.state.spec.storage)
     found = [log for name in names for log in _logs(folder, name)]
     return [log for log in found if rank is None or log.rank == rank]
 
@@ -199,15 +218,15 @@ def steer(
     Raises:
         NotFound: no such sweep or trial.
     """
-    row, state = load(sweeps, sweep)
+    record = load(sweeps, sweep)
+    row, phase = record.row, record.state.state
     if trial is not None:
-        _check_trial(row, state, trial)
-    found = driver(sweeps, row.id)
-    if not state.finished:
+        _check_trial(record, trial)
+    if not record.state.finished:
         sweeps.journal.request(row.id, verb, trial)
-        if found != "alive" and trial is None:
-            drive(sweeps, row)  # there is nobody else to end it
-    return Steered(row.id, state.state, found, _place(sweeps, row))
+        if record.driver != "alive" and trial is None:
+            phase = drive(sweeps, row).state.state  # there is nobody else to end it
+    return Steered(row.id, phase, record.driver, _place(sweeps, row))
 
 
 def _fold(sweeps: Sweeps, row: SweepRow) -> SweepState:
@@ -220,13 +239,15 @@ def _fold(sweeps: Sweeps, row: SweepRow) -> SweepState:
 
 def _place(sweeps: Sweeps, row: SweepRow) -> str:
     """Where the last driver is, host:pid."""
-    events = (event for _, event in sweeps.journal.read(row.id) if isinstance(event, Attached))
-    return max(events, key=lambda event: event.time, default=Attached(0.0, "")).driver
+    events = (event for _, event in sweeps.journal.read(row.id))
+    drivers = [event.driver for event in events if isinstance(event, Attached)]
+    return drivers[-1] if drivers else ""
 
 
-def _check_trial(row: SweepRow, state: SweepState, trial: str) -> None:
-    if trial not in state.trials:
-        raise NotFound(f"{row.id} has no trial {trial}; `hposvc trials {row.id}` lists them")
+def _check_trial(record: Record, trial: str) -> None:
+    if trial not in record.state.trials:
+        sweep = record.row.id
+        raise NotFound(f"{sweep} has no trial {trial}; `hposvc trials {sweep}` lists them")
 
 
 def _logs(folder: Path, trial: str) -> list[Log]:

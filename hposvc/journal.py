@@ -154,6 +154,11 @@ class Journal:
                 )
                 connection.execute(insert(RUNS), rows)
 
+    def forget_runs(self, sweep: str, trials: Sequence[str]) -> None:
+        """Drop runs that MLflow does not have any more."""
+        with self.store.writing() as connection:
+            connection.execute(delete(RUNS).where(RUNS.c.sweep == sweep, RUNS.c.trial.in_(trials)))
+
     def cursor(self, sweep: str) -> int:
         """How far MLflow has been told."""
         query = select(CURSORS.c.seq).where(CURSORS.c.sweep == sweep)

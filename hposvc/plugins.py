@@ -82,18 +82,16 @@ def build(kind: Kind[T], plug_in: PlugIn) -> T:
 
 
 def read(kind: Kind[T], data: object) -> PlugIn:
-    """The plug-in that a spec's mapping names, `{type: asha, eta: 3}`, once it could be built.
+    """The plug-in that a spec's mapping names, `{type: asha, eta: 3}`; `build` sees if it is there.
 
     Raises:
-        SpecError: see `build`.
+        SpecError: no mapping, or one without a name.
     """
     if not isinstance(data, Mapping) or not isinstance(data.get(kind.key), str):
         message = f"is missing; choose {', '.join(kind.classes)} or module:Class"
         raise fail(message, kind.key, at_key=True)
     options = {key: value for key, value in data.items() if key != kind.key}
-    plug_in = PlugIn(data[kind.key], options)
-    build(kind, plug_in)
-    return plug_in
+    return PlugIn(data[kind.key], options)
 
 
 def resolve(reference: str) -> Any:

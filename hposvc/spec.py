@@ -1,8 +1,9 @@
 """The spec: what a sweep is, as frozen dataclasses, from a YAML 1.2 file or a dict.
 
 `load` reads, checks everything that can be known without importing the trainable, and reports all
-that it finds with file, line and column; `check` imports the trainable too. `dump` gives the plain
-data that `load` reads back as an equal spec. docs/CONTRACT.md section 2 describes every key.
+that it finds with file, line and column; `check` imports the trainable too. `dump` freezes a spec
+into plain data, which `load` and `restore` read back as an equal spec.
+docs/CONTRACT.md section 2 describes every key.
 """
 
 import json
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
@@ -19,8 +20,8 @@ from hposvc.document import Document, from_mapping, read_file
 from hposvc.fill import fill
 from hposvc.kinds import VERSION, Count, Name, Parameters, Reference, Scalar, Version, Word
 from hposvc.pieces import not_there_yet
-from hposvc.plugins import SCHEDULERS, SEARCHERS, PlugIn
-from hposvc.problems import SpecError, fail
+from hposvc.plugins import SCHEDULERS, SEARCHERS, Kind, PlugIn
+from hposvc.problems import Problem, SpecError, fail
 from hposvc.rules import default_strategy
 from hposvc.sections import (
     CLOSED,
@@ -39,13 +40,14 @@ from trainables.training import Training
 
 __all__ = ["Budget", "Checkpoints", "Engine", "Failure", "Fidelity", "Metric", "PlugIn"]
 __all__ += ["Resources", "SpecError", "SweepSpec", "Tracking", "Training", "Trials"]
-__all__ += ["check", "dump", "load"]
+__all__ += ["check", "dump", "load", "restore"]
 
 NOTHING: Mapping[str, object] = {}
 WORDS = {"search": "method", "scheduler": "type", "engine": "type"}  # `engine: local`
 
 Search = Annotated[PlugIn, PlainValidator(partial(plugins.read, SEARCHERS))]
 Schedule = Annotated[PlugIn, PlainValidator(partial(plugins.read, SCHEDULERS))]
+PLUGGED: dict[str, Kind[Any]] = {"search": SEARCHERS, "scheduler": SCHEDULERS}
 AUTO, FIFO = PlugIn("auto"), PlugIn("fifo")
 
 
@@ -113,7 +115,7 @@ def load(
         SpecError: all that is wrong, each with file, line and column. Features that are still to
             come are told first, then misfits of single keys, then what does not fit together.
     """
-    return _read(_document(source, set), lambda data: fill(SweepSpec, data))
+    return _read(_document(source, set), _checked)
 
 
 def check(
@@ -124,7 +126,16 @@ def check(
     Raises:
         SpecError: see `load`; also a trainable or curve that cannot be imported or does not fit.
     """
-    return _read(_document(source, set), lambda data: _imported(fill(SweepSpec, data)))
+    return _read(_document(source, set), lambda data: _imported(_checked(data)))
+
+
+def restore(data: Mapping[str, object]) -> SweepSpec:
+    """The spec that `dump` froze. Its plug-ins and its trainable need not be there any more.
+
+    Raises:
+        SpecError: the data is no spec of this version.
+    """
+    return _read(from_mapping(data), lambda data: fill(SweepSpec, data))
 
 
 def dump(spec: SweepSpec) -> dict[str, object]:
@@ -168,6 +179,23 @@ def _read(document: Document, read: Callable[[dict[str, object]], SweepSpec]) ->
         raise SpecError(map(document.place, problems)) from error
 
 
+def _checked(data: dict[str, object]) -> SweepSpec:
+    problems: list[Problem] = []
+    for section, kind in PLUGGED.items():
+        try:
+            if section in data:
+                plugins.build(kind, plugins.read(kind, data[section]))
+        except SpecError as error:
+            problems += (problem.under(section) for problem in error.problems)
+    try:
+        spec = fill(SweepSpec, data)
+    except SpecError as error:
+        problems += error.problems
+    if problems:
+        raise SpecError(dict.fromkeys(problems))  # each once, though two of us may have seen it
+    return spec
+
+
 def _with_strategy(data: dict[str, object]) -> dict[str, object]:
     training, resources = data.get("training", {}), data.get("resources", {})
     workers = resources.get("workers", 1) if isinstance(resources, dict) else 1
@@ -181,7 +209,9 @@ def _imported(spec: SweepSpec) -> SweepSpec:
         plugins.check_trainable(spec.trainable, spec.space)
     if spec.engine.curve is not None:
         try:
-            plugins.resolve(spec.engine.curve)
+            curve = plugins.resolve(spec.engine.curve)
         except ValueError as error:
             raise fail(str(error), "engine", "curve") from error
+        if not callable(curve):
+            raise fail(f"{spec.engine.curve} is no function", "engine", "curve")
     return spec

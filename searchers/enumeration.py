@@ -82,7 +82,8 @@ def _count_group(
     for name in group:
         for parent, allowed in domains[name].when.items():
             mentioned.setdefault(parent, {}).update({identity(one): one for one in allowed})
-    ordered = [name for name in conditions.order if name in set(group)]
+    members = set(group)
+    ordered = [name for name in conditions.order if name in members]
     cases: list[tuple[dict[str, Value], int]] = [({}, 1)]
     for parent in (name for name in ordered if name in mentioned):
         named = mentioned[parent].values()

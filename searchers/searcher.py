@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, Protocol, overload
+from typing import Literal, Protocol, overload
 
 import numpy as np
 from numpy.random import Generator
@@ -41,9 +41,11 @@ class Proposal:
 
 
 class Searcher(Protocol):
-    """Proposes configurations: a pure function of the space, the history and the generator."""
+    """Proposes configurations: a pure function of the space, the history and the generator.
 
-    uses_results: ClassVar[bool]  # False: proposals depend on earlier proposals alone
+    A class attribute `uses_results = False` says that proposals depend on earlier proposals alone,
+    so that they can be made long before they are needed.
+    """
 
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator

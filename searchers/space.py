@@ -56,6 +56,8 @@ class Space(Mapping[str, Domain]):
         Raises:
             SpaceError: with the path from the spec's top, such as ("parameters", "lr", "min").
         """
+        if isinstance(constraints, str):
+            raise SpaceError(("constraints",), f"is {constraints!r}; write a list of such texts")
         space = cls(read_domains(parameters), constraints)
         space.sample(np.random.default_rng(0))  # constraints that nothing meets fail here
         return space

@@ -16,8 +16,8 @@ from rich.text import Text
 from hposvc.events import Event, Finished
 from hposvc.state import SweepState
 from hposvc.trial import TrialState
-from hposvc.views.panel import Panels
-from hposvc.views.words import number
+from hposvc.views.panel import Panels, elapsed_s
+from hposvc.views.words import last_line, number
 
 REDRAWS = 4  # a second
 FRAME = 14  # lines of the panel besides its rows
@@ -119,17 +119,6 @@ class Lines:
         self._console.print(f"{time.strftime('%H:%M:%S')} {line}", soft_wrap=True)
 
 
-def elapsed_s(state: SweepState, now: float) -> float:
-    """Seconds that drivers worked on a sweep, one that is at it now included.
-
-    Args:
-        now: seconds of the epoch; a simulation has a clock of its own.
-    """
-    if state.state != "RUNNING" or state.spec.engine.type == "simulate":
-        return state.elapsed_s
-    return state.elapsed_s + max(0.0, now - state.now)
-
-
 def _ending(state: SweepState, trial: TrialState) -> str:
     unit = state.spec.fidelity.unit if state.spec.fidelity else "step"
     at = f"{trial.id} {trial.state} at {trial.step}/{state.spec.last_step} {unit}"
@@ -143,9 +132,3 @@ def _new_best(state: SweepState) -> str:
         return "no trial has a value any more"
     trial = state.trials[state.best]
     return f"{trial.id} is the best so far, {trial.metric.name} {number(trial.value)}"
-
-
-def last_line(message: str) -> str:
-    """Of a failure's message: the line that says what it was."""
-    lines = [line for line in message.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""

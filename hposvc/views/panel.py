@@ -38,6 +38,7 @@ class Panels:
 
     sweep: str
     rows: int = 12  # running trials shown at most
+    expand: bool = True  # to the width of the terminal
 
     def draw(self, state: SweepState, elapsed_s: float) -> RenderableType:
         """The sweep as it stands; `elapsed_s` are the seconds that drivers worked on it."""
@@ -56,7 +57,19 @@ class Panels:
             box=box.ROUNDED,
             border_style="bright_black",
             padding=(1, 2),
+            expand=self.expand,
         )
+
+
+def elapsed_s(state: SweepState, now: float) -> float:
+    """Seconds that drivers worked on a sweep, one that is at it now included.
+
+    Args:
+        now: seconds of the epoch; a simulation has a clock of its own.
+    """
+    if state.state != "RUNNING" or state.spec.engine.type == "simulate":
+        return state.elapsed_s
+    return state.elapsed_s + max(0.0, now - state.now)
 
 
 def searched(state: SweepState) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tables for people: the lists that `ls`, `trials` and `doctor` print, and what a spec means."""
+"""Tables for people: the lists that `ls` and `trials` print, and what a spec means."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,6 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from hposvc.doctor import Check
 from hposvc.plugins import SCHEDULERS, build
 from hposvc.schedulers.scheduler import rungs
 from hposvc.spec import SweepSpec
@@ -17,12 +16,9 @@ from hposvc.views.words import NONE, configuration, duration, number, scalar
 from searchers.domains import Choice, Constant, Domain
 from searchers.values import Value
 
-MARKS = {"ok": Text("ok", "green"), "warn": Text("warn", "yellow"), "fail": Text("fail", "red")}
-
-
 def sweeps(listed: Iterable[Mapping[str, Any]]) -> Table:
     """What `ls` lists."""
-    table = _table("sweep", "state", "trials", "best", "project", "age")
+    table = listing("sweep", "state", "trials", "best", "project", "age")
     for sweep in listed:
         table.add_row(
             sweep["sweep"],
@@ -38,7 +34,7 @@ def sweeps(listed: Iterable[Mapping[str, Any]]) -> Table:
 def trials(listed: Sequence[Mapping[str, Any]], spec: SweepSpec, best: str | None) -> Table:
     """What `trials` lists; the best is marked."""
     unit = spec.fidelity.unit if spec.fidelity else "step"
-    table = _table("trial", "state", unit, spec.metric.name, "orders", "configuration", "reason")
+    table = listing("trial", "state", unit, spec.metric.name, "orders", "configuration", "reason")
     names = [name for name in spec.space if not isinstance(spec.space[name], Constant)]
     for trial in listed:
         is_best = trial["trial"] == best
@@ -54,20 +50,9 @@ def trials(listed: Sequence[Mapping[str, Any]], spec: SweepSpec, best: str | Non
     return table
 
 
-def checks(found: Iterable[Check]) -> Table:
-    """What `doctor` found; the remedy stands below what needs one."""
-    table = _table("", "check", "found")
-    for check in found:
-        text = Text(check.found)
-        if check.remedy:
-            text.append(f"\n→ {check.remedy}", "bold")
-        table.add_row(MARKS[check.state], check.check, text)
-    return table
-
-
 def parameters(spec: SweepSpec) -> Table:
     """The types that the parameters were resolved to."""
-    table = _table("parameter", "type", "values", "scale", "when")
+    table = listing("parameter", "type", "values", "scale", "when")
     for name, domain in spec.space.items():
         kind, values, scale = _domain(domain)
         table.add_row(name, kind, values, scale, _condition(domain))
@@ -88,7 +73,8 @@ def phase(name: str) -> Text:
     return Text(name, COLOURS.get(name, ""))
 
 
-def _table(*names: str) -> Table:
+def listing(*names: str) -> Table:
+    """An empty table with these columns."""
     table = Table(box=box.SIMPLE_HEAD, header_style="bright_black", pad_edge=False)
     for name in names:
         table.add_column(name)

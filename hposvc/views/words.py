@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
+from hposvc.kinds import read_seconds
 from searchers.values import Value
 
 NONE = "–"
@@ -42,6 +44,24 @@ def duration(seconds: float) -> str:
     if whole < 86400:
         return f"{hours}h {minutes % 60:02}m"
     return f"{days}d {hours % 24}h"
+
+
+def last_line(message: str) -> str:
+    """Of a failure's message: the line that says what it was."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def moment(text: str, now: float) -> float:
+    """Seconds of the epoch, from a date (local time) or a time span before `now`: `12h`, `7d`.
+
+    Raises:
+        ValueError: neither.
+    """
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return now - read_seconds(text)
 
 
 def sparkline(losses: Sequence[float]) -> str:

@@ -59,6 +59,11 @@ def user_code(tmp_path, monkeypatch):
     (tmp_path / "half.py").write_text("import no_such_dependency\n")
 
 
+def built(data):
+    """The searcher that a spec's mapping names."""
+    return build(SEARCHERS, read(SEARCHERS, data))
+
+
 def refusal(call, *args):
     with pytest.raises(SpecError) as caught:
         call(*args)
@@ -105,12 +110,12 @@ def test_a_class_of_the_users_builds_with_its_options():
     ],
 )
 def test_a_plug_in_that_does_not_fit_says_why(data, message):
-    assert refusal(read, SEARCHERS, data).startswith(message)
+    assert refusal(built, data).startswith(message)
 
 
 def test_two_wrong_options_are_told_together():
     data = {"method": "plugged:Greedy", "epsilon": "x", "tries": None}
-    assert refusal(read, SEARCHERS, data) == (
+    assert refusal(built, data) == (
         "epsilon: is 'x'; give a number\ntries: is empty (null); give a whole number"
     )
 

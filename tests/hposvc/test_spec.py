@@ -8,11 +8,12 @@ import dataclasses
 import json
 import os
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
 
-from hposvc.spec import SpecError, SweepSpec, Training, check, dump, load
+from hposvc.spec import SpecError, SweepSpec, Training, check, dump, load, restore
 
 SPECS = Path(__file__).parents[1] / "specs"
 GOOD = sorted(SPECS.glob("*.yaml"))
@@ -182,6 +183,28 @@ def test_a_spec_survives_a_copy_by_pickle():
     assert pickle.loads(pickle.dumps(spec)) == spec
 
 
+def test_a_frozen_spec_is_restored_without_its_code(tmp_path, monkeypatch):
+    (tmp_path / "frozen_search.py").write_text(
+        "from dataclasses import dataclass\n"
+        "@dataclass(frozen=True)\nclass Mine:\n    share: float = 0.5\n"
+        "    def suggest(self, space, history, n, rng): ...\n"
+    )
+    with monkeypatch.context() as there:
+        there.syspath_prepend(tmp_path)
+        frozen = load(small(search={"method": "frozen_search:Mine", "share": 0.2}))
+    del sys.modules["frozen_search"]
+    assert restore(dump(frozen)) == frozen
+    assert "there is no module frozen_search" in refusal(dump(frozen))
+
+
+def test_a_wrong_plug_in_and_a_wrong_value_are_told_together():
+    assert refusal(small(seed=-1, search={"method": "gpp"}, scheduler={"eta": 3})).splitlines() == [
+        "spec: search.method: gpp: no such search method; did you mean 'gp'?",
+        "spec: scheduler.type: is missing; choose fifo, asha or module:Class",
+        "spec: seed: is -1; give 0 or more",
+    ]
+
+
 def test_check_imports_the_trainable_and_the_curve(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "checked_code.py").write_text(
@@ -200,3 +223,5 @@ def test_check_imports_the_trainable_and_the_curve(tmp_path, monkeypatch):
     assert check(simulated).engine.curve == "checked_code:curve"
     with pytest.raises(SpecError, match=r"engine\.curve: checked_code has no such name"):
         check(simulated, {"engine.curve": "checked_code:curv"})
+    with pytest.raises(SpecError, match=r"engine\.curve: checked_code:__name__ is no function"):
+        check(simulated, {"engine.curve": "checked_code:__name__"})

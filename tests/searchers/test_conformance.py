@@ -2,7 +2,10 @@
 
 import json
 import math
+import os
 import random
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -78,6 +81,28 @@ def test_the_same_calls_with_the_same_seed_give_the_same_proposals(method, space
     other = searched(method, space)
     assert [seen.params for seen in one.history] == [seen.params for seen in other.history]
     assert [seen.note for seen in one.history] == [seen.note for seen in other.history]
+
+
+def test_the_hash_seed_of_the_process_changes_nothing(method):
+    code = (
+        "from searchers import *; space = Space.from_dict({'m': {'values': ['cnn', 'mlp']},"
+        "'a': {'min': 1, 'max': 99, 'when': {'m': 'cnn'}}, 'b': {'min': 0., 'max': 1.},"
+        "'c': {'min': 0., 'max': 1., 'when': {'m': 'mlp'}}});"
+        f"searcher = create({method!r}, space);"
+        "[searcher.tell(trial, trial.params['b']) for _ in range(16) for trial in searcher.ask(1)];"
+        "print(searcher.history)"
+    )
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+        )
+        for seed in ("1", "2")
+    ]
+    one, other = (run.communicate(timeout=60)[0] for run in runs)
+    assert one
+    assert one == other
 
 
 def test_another_seed_gives_other_proposals(method):

@@ -163,6 +163,21 @@ def test_constraints_that_nothing_meets_are_found_when_the_spec_is_read():
 
 
 @pytest.mark.parametrize(
+    ("constraints", "message"),
+    [
+        (["a <= 3", "aa > 1"], r"constraints[1]: 'aa > 1' mentions 'aa': did you mean 'a'?"),
+        (["a <"], r"constraints[0]: 'a <' cannot be read: invalid syntax"),
+        ([True], r"constraints[0]: True is no expression"),
+        ("a <= 3", r"constraints: is 'a <= 3'; write a list"),
+    ],
+)
+def test_a_wrong_constraint_is_named_by_its_place(constraints, message):
+    with pytest.raises(SpaceError) as caught:
+        Space.from_dict({"a": {"min": 1, "max": 9}}, constraints)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
     ("params", "message"),
     [
         ({"lrr": 1e-3}, "lrr: is no parameter: did you mean 'lr'?"),

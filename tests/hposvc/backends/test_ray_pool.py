@@ -83,3 +83,161 @@ def test_two_ddp_ranks_train_and_leave_nothing_behind(sweeps, home):
     assert ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"]
     connection.close()
     assert rank_processes() == []
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_rank_costs_a_retry_from_the_last_checkpoint(sweeps, tmp_path, victim):
+    """PAINS: DDP ranks that die take the trial with them."""
+    two = {"workers": 2, "cpus_per_worker": 0.5}
+    lost = {"mark": str(tmp_path / "mark"), "victim": victim}
+    sweep, status = run(sweeps, spec("dies_once", resources=two, parameters=lost))
+    assert status["state"] == "COMPLETED"
+    failures = events(sweeps, sweep, Failed)
+    assert [failure.cause for failure in failures] == ["infra"]
+    (trial,) = api.trials(sweeps, sweep)
+    assert trial["attempts"] == 2
+    assert trial["metrics"]["first"] == 2, "the second attempt starts behind the checkpoint"
+    assert trial["step"] == 3
+
+
+def test_the_error_shown_is_the_one_of_the_rank_that_raised(sweeps):
+    two = {"workers": 2, "cpus_per_worker": 0.5}
+    sweep, status = run(
+        sweeps,
+        spec(
+            "one_rank_raises",
+            resources=two,
+            parameters={"bad": {"values": [True, False]}},
+            search="grid",
+            trials={"max": 2, "parallel": 1},
+        ),
+    )
+    assert status["trials"]["failed"] == 1
+    assert status["trials"]["completed"] == 1
+    (failure,) = events(sweeps, sweep, Failed)
+    assert failure.cause == "user"
+    assert "the batch of rank 1 is empty" in failure.message
+
+
+def test_a_slot_stays_warm_from_trial_to_trial(sweeps):
+    sweep, _ = run(sweeps, spec("steady", trials={"max": 4, "parallel": 1}))
+    assert len({trial["metrics"]["pid"] for trial in api.trials(sweeps, sweep)}) == 1
+
+
+def test_what_an_order_leaves_behind_recycles_the_slot(sweeps):
+    """PAINS: state of one trial leaks into the next; measured with torch's default dtype."""
+    sweep, _ = run(sweeps, spec("leaks", fidelity={"max": 1}, trials={"max": 2, "parallel": 1}))
+    found = [trial["metrics"] for trial in api.trials(sweeps, sweep)]
+    assert [metrics["loss"] for metrics in found] == [0.0, 0.0]
+    assert found[0]["pid"] != found[1]["pid"]
+
+
+def test_ranks_that_differ_in_step_are_named(sweeps):
+    two = {"workers": 2, "cpus_per_worker": 0.5}
+    sweep, status = run(sweeps, spec("out_of_step", resources=two))
+    assert status["trials"]["failed"] == 1
+    assert "rank 1 reports step 2, rank 0 step 1" in events(sweeps, sweep, Failed)[0].message
+
+
+def test_a_trainable_that_never_reports_is_told_how(sweeps):
+    sweep, status = run(sweeps, spec("silent"))
+    assert status["state"] == "FAILED"
+    assert "call worker.report" in events(sweeps, sweep, Failed)[0].message
+
+
+def test_output_of_an_order_is_in_its_log(sweeps):
+    sweep, _ = run(sweeps, spec("one_rank_raises", parameters={"bad": True}))
+    (log,) = api.logs(sweeps, sweep, "t0001")
+    assert "Default process group has not been initialized" in log.path.read_text()
+
+
+class AtReport:
+    """Acts once, in another thread as another terminal would, when a trial reports a step."""
+
+    def __init__(self, action, step=2):
+        self.action, self.step, self.thread = action, step, None
+
+    def turn(self, state, events):
+        for event in events:
+            if event.kind == "reported" and event.step == self.step and self.thread is None:
+                self.thread = threading.Thread(target=self.action, args=(event,))
+                self.thread.start()
+
+
+def steered(sweeps, given, action):
+    row = api.create(sweeps, given)
+    watcher = AtReport(lambda event: action(row.id, event))
+    status = api.drive(sweeps, row, [watcher])
+    watcher.thread.join()
+    return row.id, status
+
+
+def test_stop_ends_a_sweep_at_the_next_report(sweeps):
+    long = spec("slow", fidelity={"max": 600}, trials={"max": 9, "parallel": 1})
+    sweep, status = steered(sweeps, long, lambda sweep, _: api.steer(sweeps, sweep, "stop"))
+    assert status["state"] == "STOPPED"
+    (trial,) = api.trials(sweeps, sweep)
+    assert (trial["state"], trial["reason"]) == ("STOPPED", "user")
+    assert api.best(sweeps, sweep)["checkpoint"] is not None
+
+
+def test_kill_ends_one_trial_and_the_sweep_goes_on(sweeps):
+    long = spec("slow", fidelity={"max": 30}, trials={"max": 2, "parallel": 1})
+
+    def kill(sweep, event):
+        os.kill(int(event.metrics["pid"]), signal.SIGSTOP)  # it will never report again
+        api.steer(sweeps, sweep, "kill", "t0001")
+
+    sweep, status = steered(sweeps, long, kill)
+    assert [trial["state"] for trial in api.trials(sweeps, sweep)] == ["STOPPED", "COMPLETED"]
+    assert status["state"] == "COMPLETED"
+    assert rank_processes() == []
+
+
+def test_a_killed_rank_between_orders_does_not_poison_the_next(sweeps):
+    """A warm slot that died while idle is replaced before it gets an order."""
+    row = api.create(sweeps, spec("steady", trials={"max": 3, "parallel": 1}))
+
+    class Killer:
+        done = False
+
+        def turn(self, state, events):
+            for event in events:
+                if event.kind == "ended" and not self.done:
+                    self.done = True
+                    os.kill(int(state.trials[event.trial].metrics["pid"]), signal.SIGKILL)
+
+    api.drive(sweeps, row, [Killer()])
+    trials = api.trials(sweeps, row.id)
+    assert [trial["state"] for trial in trials] == ["COMPLETED"] * 3
+    assert len({trial["metrics"]["pid"] for trial in trials}) == 2
+
+
+def test_what_no_node_can_give_is_said_at_once(sweeps):
+    with pytest.raises(OutOfReach, match="a trial needs 3 x {CPU: 64}"):
+        run(sweeps, spec("steady", resources={"workers": 3, "cpus_per_worker": 64}))
+
+
+def test_a_second_sweep_waits_for_resources(sweeps, home):
+    """PAINS: two sweeps collide."""
+    whole = {"workers": 1, "cpus_per_worker": psutil.cpu_count()}
+    long = spec("slow", fidelity={"max": 10}, resources=whole)
+    first, second = api.create(sweeps, long), api.create(sweeps, long)
+    other = api.Sweeps.open(home)
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from pathlib import Path; from hposvc import api; from hposvc.home import find;"
+        f"sys.path.insert(0, {str(HERE)!r}); sweeps = api.Sweeps.open(Path({str(home)!r}));"
+        f"api.drive(sweeps, find(sweeps.journal, {second.id!r}))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code])
+    api.drive(sweeps, first)
+    assert process.wait(timeout=120) == 0
+    spans = []
+    for sweep in (first, second):
+        ordered = [e for _, e in other.journal.read(sweep.id) if e.kind in ("ordered", "ended")]
+        spans.append((ordered[0].time, ordered[-1].time))
+    spans.sort()
+    assert spans[0][1] <= spans[1][0], "the two never trained at the same time"

@@ -1,0 +1,255 @@
+"""The recorder's process: tells MLflow what the journal says, at MLflow's pace.
+
+The outbox is the journal behind a cursor, so nothing waits in memory. Whatever goes wrong - a
+tracker out of reach, a run that somebody deleted, a database that was wiped - the answer is the
+same: wait, look at what MLflow holds, and go on from there. The process ends when its driver is
+gone and all is told, or when the tracker stays out of reach after that.
+"""
+
+import faulthandler
+import logging
+import select
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mlflow.entities import Run
+
+from hposvc import origin
+from hposvc import spec as specs
+from hposvc.events import Finished
+from hposvc.home import Home
+from hposvc.journal import Journal, SweepRow
+from hposvc.locking import locked
+from hposvc.projection import EXPERIMENT, PARENT, Projection, Record
+from hposvc.recorder import OUT_OF_REACH, hidden, tracking_uri
+from hposvc.tracking import Tracker
+
+POLL_S = 0.2
+IDLE_S = 1.0  # the longest pause between two looks at the journal
+BACKOFF_S = 10.0  # the longest between two tries to reach the tracker
+GIVE_UP_S = 30.0  # how long the tracker may be out of reach once the driver is gone
+HANG_S = 120.0  # a call that takes longer ends the process; its stacks go to the log
+FIRST, AHEAD = 8, 2  # runs kept ready for the first trials, and for the next ones
+
+log = logging.getLogger("hposvc")
+
+
+class Altered(Exception):
+    """MLflow does not hold what it was told."""
+
+
+@dataclass
+class Outbox:
+    """One sweep's way from the journal to MLflow."""
+
+    sweep: SweepRow
+    spec: specs.SweepSpec
+    journal: Journal
+    tracker: Tracker
+    seq: int = 0  # of the last event that MLflow has been told of
+    projection: Projection = field(init=False)
+    _runs: dict[str, str] = field(default_factory=dict)
+    _held: dict[str, Run] = field(default_factory=dict)  # as found, until something is added
+
+    def open(self) -> None:
+        """Look at what MLflow holds, and at what it was told; where they differ, tell it all."""
+        experiment = self.tracker.open()
+        self._held = self._adopt(self.tracker.runs())
+        self._runs = {name: run.info.run_id for name, run in self._held.items()}
+        known = self.journal.runs(self.sweep.id)
+        self.journal.forget_runs(self.sweep.id, [*known.keys() - self._runs.keys()])
+        self.journal.record_runs(self.sweep.id, {**self._runs, EXPERIMENT: experiment})
+        self._rewind(self.journal.cursor(self.sweep.id))
+        if self.seq > 0 and {PARENT, *self.projection.state.trials} - self._runs.keys():
+            self._rewind(0)
+
+    def turn(self) -> bool:
+        """Tell MLflow what is new in the journal; whether there was anything."""
+        seq = self.seq
+        for seq, event in self.journal.read(self.sweep.id, self.seq):
+            self.projection.apply(event)
+        told = self.projection.take()
+        if PARENT not in self._runs:
+            self._begin(told[PARENT])
+        for name, record in told.items():
+            self._tell(name, record)
+        if seq > self.seq:
+            self.journal.advance(self.sweep.id, seq)
+        news, self.seq = seq > self.seq, seq
+        return news
+
+    def prepare(self) -> None:
+        """Make the runs of trials to come, so that a trial knows its run when it starts."""
+        state, trials = self.projection.state, self.spec.trials
+        if self.spec.engine.type == "simulate" or state.closed or state.finished:
+            return
+        first = FIRST if trials.parallel == "auto" else trials.parallel
+        wanted = max(first, len(state.trials) + AHEAD)
+        for number in range(len(state.trials) + 1, min(wanted, trials.max or wanted) + 1):
+            name = f"t{number:04d}"
+            if name not in self._runs:
+                self._create(name, None, {"hposvc.trial": name, "hposvc.state": "PENDING"})
+
+    def finish(self) -> None:
+        """Take back the runs of trials that never came, and look over those of an ended sweep.
+
+        Raises:
+            Altered: runs are missing.
+        """
+        state = self.projection.state
+        for name in self._runs.keys() - {PARENT, *state.trials}:
+            self.tracker.delete(self._runs[name])
+            self.journal.forget_runs(self.sweep.id, [name])
+            del self._runs[name]
+        if not state.finished:
+            return
+        # The ranks had these runs at hand too: a user's own mlflow may have ended them otherwise.
+        held = self._adopt(self.tracker.runs())
+        if {PARENT, *state.trials} - held.keys():
+            raise Altered("runs of this sweep were deleted in MLflow; they are made again")
+        for name, run in held.items():
+            self._add(run.info.run_id, self.tracker.missing(run, self.projection.standing(name)))
+        self._attach()
+
+    def recheck(self) -> None:
+        """Have everything compared, if the sweep is over: what `resume` means then."""
+        last = self.journal.last(self.sweep.id)
+        ending = [event for _, event in self.journal.read(self.sweep.id, last - 1)]
+        if ending and isinstance(ending[-1], Finished):
+            self.journal.advance(self.sweep.id, 0)
+
+    def _rewind(self, seq: int) -> None:
+        """Fold what MLflow was told; the rest is to be told."""
+        self.seq = 0
+        self.projection = Projection(self.sweep, self.spec)
+        for number, event in self.journal.read(self.sweep.id):
+            if number > seq:
+                break
+            self.projection.apply(event)
+            self.seq = number
+        if seq > 0:
+            self.projection.take()
+
+    def _adopt(self, found: Mapping[str, list[Run]]) -> dict[str, Run]:
+        """One run a trial: the one that was recorded, otherwise the first; others are deleted."""
+        recorded = self.journal.runs(self.sweep.id)
+        kept = {}
+        for name, runs in found.items():
+            mine = [run for run in runs if run.info.run_id == recorded.get(name)] or runs
+            kept[name] = mine[0]
+            for run in runs:
+                if run is not mine[0]:
+                    self.tracker.delete(run.info.run_id)
+        return kept
+
+    def _begin(self, record: Record) -> None:
+        """Make the parent run."""
+        tags = {**origin.tags(Path.cwd()), **record.tags}
+        self._create(PARENT, self.projection.start(PARENT), tags)
+        self._attach()
+
+    def _tell(self, name: str, record: Record) -> None:
+        if name not in self._runs:
+            self._create(name, self.projection.start(name), record.tags)
+            record = replace(record, tags={})
+        elif name in self._held:
+            record = self.tracker.missing(self._held.pop(name), record)
+        self._add(self._runs[name], record)
+
+    def _create(self, name: str, start: int | None, tags: Mapping[str, str]) -> None:
+        tags = {**tags, "hposvc.sweep": self.sweep.id}
+        if name != PARENT:
+            tags["mlflow.parentRunId"] = self._runs[PARENT]
+        self._runs[name] = self.tracker.create(name or self.sweep.id, start, tags)
+        self.journal.record_runs(self.sweep.id, {name: self._runs[name]})
+
+    def _add(self, run: str, record: Record) -> None:
+        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        self.tracker.send(run, record)
+
+    def _attach(self) -> None:
+        try:
+            self.tracker.attach(self._runs[PARENT], origin.files(self.sweep.spec))
+        except Exception:  # the tracker may be there and its files' store not
+            log.exception("the spec and the packages could not be attached")
+
+
+class Patience:
+    """How long to wait before the next try, and whether to try at all."""
+
+    def __init__(self) -> None:
+        self.pause_s = 0.0
+        self._failing: float | None = None  # since when, monotonic
+
+    def worked(self, news: bool) -> None:
+        self._failing = None
+        self.pause_s = POLL_S if news else min(IDLE_S, self.pause_s + POLL_S)
+
+    def failed(self) -> None:
+        first = self._failing is None
+        self._failing = time.monotonic() if first else self._failing
+        self.pause_s = 1.0 if first else min(BACKOFF_S, 2 * self.pause_s)
+
+    @property
+    def spent(self) -> bool:
+        return self._failing is not None and time.monotonic() - self._failing > GIVE_UP_S
+
+
+def follow(outbox: Outbox, driver: int) -> bool:
+    """Work until the driver (it holds the other end of this file) is gone and all is told.
+
+    Returns:
+        False if the tracker was out of reach when the driver went, and stayed so.
+    """
+    patience = Patience()
+    opened = False
+    while True:
+        gone = _gone(driver, patience.pause_s)
+        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        try:
+            if not opened:
+                outbox.open()
+                opened = True
+            news = outbox.turn()
+            if gone:
+                outbox.finish()
+                return True
+            outbox.prepare()
+            patience.worked(news)
+        except Exception as error:  # noqa: BLE001 - a sweep never ends for its tracker's sake
+            opened = False
+            patience.failed()
+            log.warning("%s: %s", type(error).__name__, hidden(str(error)))
+            if gone and patience.spent:
+                return False
+            if gone:
+                time.sleep(patience.pause_s)
+
+
+def _gone(driver: int, timeout_s: float) -> bool:
+    """Whether the driver has closed its end, or is dead; waits that long for it."""
+    return bool(select.select([driver], [], [], timeout_s)[0])
+
+
+def main(task: Mapping[str, Any]) -> None:
+    """Record the task's sweep; the driver is at standard input."""
+    logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
+    for chatty in ("alembic", "mlflow"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    home = Home(Path(task["path"]), task["database"], task["tracking_uri"])
+    journal = home.journal()
+    sweep = journal.find(task["sweep"])
+    assert sweep is not None  # the driver has it
+    spec = specs.load(sweep.spec)
+    uri = tracking_uri(home, spec)
+    experiment = spec.tracking.experiment or spec.project
+    outbox = Outbox(sweep, spec, journal, Tracker(home, uri, experiment, sweep.id))
+    # Another recorder may still be telling what a dead driver left.
+    with locked(home.folder(sweep.id, spec.storage) / "recorder.lock"):
+        outbox.recheck()
+        told = follow(outbox, sys.stdin.fileno())
+    sys.exit(0 if told else OUT_OF_REACH)

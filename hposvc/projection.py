@@ -1,0 +1,192 @@
+"""What MLflow is to hold of a sweep: a fold of the journal that knows nothing of MLflow.
+
+All of it comes from journaled events, times included, so that telling it twice changes nothing.
+Times are milliseconds since the epoch; a simulated clock starts when the sweep was created.
+"""
+
+import posixpath
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from hposvc.events import Attached, Event, Finished, Proposed, Reported
+from hposvc.journal import SweepRow
+from hposvc.spec import SweepSpec
+from hposvc.state import SweepState
+from hposvc.trial import TrialState
+
+PARENT = ""  # the sweep's own run, where the others go by their trial's name
+EXPERIMENT = "experiment"  # among the runs in the journal: the id of the experiment they are in
+MOST_TEXT = 6000  # characters of a param; MLflow cuts longer ones, and refuses longer names
+MOST_NAME = 250
+
+RunEnd = Literal["FINISHED", "FAILED", "KILLED"]
+
+
+class Point(NamedTuple):
+    """A value of a metric."""
+
+    name: str
+    value: float
+    time: int  # ms
+    step: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a run is to be told."""
+
+    params: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    points: list[Point] = field(default_factory=list)
+    status: RunEnd | None = None  # None: it runs
+    end: int | None = None  # ms; None: it runs
+
+
+def legal(name: str) -> str:
+    """The name as MLflow takes it: what it refuses in a name becomes an underscore."""
+    plain = re.sub(r"[^/\w.\- :]", "_", name)[:MOST_NAME]
+    if plain != posixpath.normpath(plain) or plain.startswith(("/", "..")):
+        plain = plain.replace("/", "_")
+    return f"_{plain}" if plain in ("", ".", "..") else plain
+
+
+class Projection:
+    """Folds a sweep's events, and remembers what was not told yet."""
+
+    def __init__(self, sweep: SweepRow, spec: SweepSpec) -> None:
+        self.sweep, self.spec = sweep, spec
+        self.state = SweepState(spec)
+        self._offset_s = sweep.created if spec.engine.type == "simulate" else 0.0
+        self._starts: dict[str, int] = {PARENT: round(1000 * sweep.created)}
+        self._ends: dict[str, int] = {}
+        self._over = 0  # trials that have ended
+        self._new: set[str] = {PARENT}
+        self._stale: dict[str, None] = {PARENT: None}  # runs whose tags or status changed
+        self._points: dict[str, list[Point]] = {}
+
+    def apply(self, event: Event) -> None:
+        """Take an event in."""
+        touched = list(self._touched(event))
+        before = {name: self._standing(name) for name in touched}
+        taken = self._steps(event)
+        best = self.state.best
+        self.state.apply(event)
+        time = round(1000 * (event.time + self._offset_s))
+        if isinstance(event, Proposed):
+            self._starts[event.trial] = time
+            self._new.add(event.trial)
+        if isinstance(event, Reported) and self._steps(event) > taken:
+            points = self._points.setdefault(event.trial, [])
+            points += [Point(legal(k), v, time, event.step) for k, v in event.metrics.items()]
+        moved = [name for name in touched if self._standing(name) != before[name]]
+        self._stale.update(dict.fromkeys(moved))
+        if best != self.state.best:
+            self._stale.update({name: None for name in (best, self.state.best) if name})
+        self._end([name for name in moved if self._ended(name)], time)
+
+    def take(self) -> dict[str, Record]:
+        """What is to be told since the last call, by run; the parent comes last."""
+        names = dict.fromkeys([*self._points, *self._stale])
+        told = {name: self._untold(name) for name in names if name != PARENT}
+        if PARENT in names:
+            told[PARENT] = self._untold(PARENT)
+        self._new.clear()
+        self._stale.clear()
+        self._points.clear()
+        return told
+
+    def start(self, run: str) -> int | None:
+        """When a run began; None for a trial that was not proposed."""
+        return self._starts.get(run)
+
+    def standing(self, run: str) -> Record:
+        """All of a run but its metrics, as it stands."""
+        if run == PARENT:
+            return Record({}, self._parent_tags(), [], self._sweep_status(), self._ends.get(PARENT))
+        trial = self.state.trials[run]
+        params = {legal(name): str(value)[:MOST_TEXT] for name, value in trial.params.items()}
+        tags = {
+            "hposvc.sweep": self.sweep.id,
+            "hposvc.trial": run,
+            "hposvc.state": trial.state,
+            "hposvc.reason": trial.reason,
+            "hposvc.best": "true" if run == self.state.best else "false",
+        }
+        return Record(params, tags, [], _status(trial), self._ends.get(run))
+
+    def _untold(self, name: str) -> Record:
+        points = self._points.get(name, [])
+        if name not in self._stale:
+            return Record(points=points)
+        now = self.standing(name)
+        params = now.params if name in self._new else {}
+        return Record(params, now.tags, points, now.status, now.end)
+
+    def _touched(self, event: Event) -> Iterable[str]:
+        """The runs whose state an event may change."""
+        match event:
+            case Attached():
+                return [PARENT, *self.state.orders.values()]
+            case Finished():
+                return [PARENT, *(one.id for one in self.state.trials.values() if not one.over)]
+            case Reported():
+                return []
+        trial = event.order.trial if event.kind == "ordered" else getattr(event, "trial", None)
+        return [] if trial is None else [trial]
+
+    def _standing(self, name: str) -> tuple[str, str] | None:
+        """State and reason; None for a trial that is not there yet."""
+        one = self.state if name == PARENT else self.state.trials.get(name)
+        return None if one is None else (one.state, one.reason)
+
+    def _steps(self, event: Event) -> int:
+        """How many reports of the event's trial stand."""
+        if not isinstance(event, Reported):
+            return 0
+        return len(self.state.trials[event.trial].steps)
+
+    def _ended(self, name: str) -> bool:
+        return self.state.finished if name == PARENT else self.state.trials[name].over
+
+    def _end(self, names: list[str], time: int) -> None:
+        """Runs end; where trials do, the best value so far is a point of the parent's."""
+        self._ends.update(dict.fromkeys(names, time))
+        over = len(self._ends) - (PARENT in self._ends)
+        if over > self._over and self.state.best is not None:
+            value = self.state.trials[self.state.best].value
+            assert value is not None  # the best trial has a value
+            point = Point(legal(f"best/{self.spec.metric.name}"), value, time, over)
+            self._points.setdefault(PARENT, []).append(point)
+        self._over = over
+
+    def _sweep_status(self) -> RunEnd | None:
+        if not self.state.finished:
+            return None
+        if self.state.state == "STOPPED" and self.state.asked == "kill":
+            return "KILLED"
+        return "FAILED" if self.state.state == "FAILED" else "FINISHED"
+
+    def _parent_tags(self) -> dict[str, str]:
+        spec = self.spec
+        tags = {legal(name): str(value)[:MOST_TEXT] for name, value in spec.tags.items()}
+        if spec.description:
+            tags["mlflow.note.content"] = spec.description[:MOST_TEXT]
+        return tags | {
+            "hposvc.sweep": self.sweep.id,
+            "hposvc.state": self.state.state,
+            "hposvc.reason": self.state.reason,
+            "hposvc.metric": spec.metric.name,
+            "hposvc.goal": spec.metric.goal,
+            "hposvc.search": spec.search.name,
+            "hposvc.scheduler": spec.scheduler.name,
+        }
+
+
+def _status(trial: TrialState) -> RunEnd | None:
+    if not trial.over:
+        return None
+    if trial.state == "STOPPED" and trial.stop is not None and trial.stop[0] == "kill":
+        return "KILLED"
+    return "FAILED" if trial.state == "FAILED" else "FINISHED"

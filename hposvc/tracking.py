@@ -1,0 +1,164 @@
+"""The door to MLflow: the only file that imports it.
+
+A tracker speaks of runs by their trial's name, and finds them again by their tags. Everything here
+can be done twice: a run is searched before it is made, a value that is there stays as it is.
+"""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import mlflow
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.exceptions import MlflowException
+
+from hposvc.home import Home
+from hposvc.locking import locked
+from hposvc.projection import PARENT, Record
+
+PAGE = 1000  # runs that one search returns
+
+log = logging.getLogger("hposvc")
+
+
+@dataclass
+class Tracker:
+    """One sweep's experiment in MLflow.
+
+    Every method may raise what MLflow and its transport raise: then the tracker is out of reach,
+    or somebody changed there what this recorder relied on.
+    """
+
+    home: Home
+    uri: str
+    experiment: str  # its name
+    sweep: str
+    _client: MlflowClient = field(init=False)
+    _id: str = ""  # of the experiment
+
+    def open(self) -> str:
+        """Find or make the experiment; its id."""
+        with _alone(self.home, self.uri):
+            self._client = MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
+            self._id = self._find_experiment()
+        return self._id
+
+    def runs(self) -> dict[str, list[Run]]:
+        """The sweep's runs by trial, each trial's oldest first."""
+        found: dict[str, list[Run]] = {}
+        token: str | None = None
+        query = f"tags.`hposvc.sweep` = '{self.sweep}'"
+        oldest = ["attributes.start_time ASC", "attributes.run_id ASC"]
+        while token is None or token:
+            page = self._client.search_runs(
+                [self._id], query, max_results=PAGE, order_by=oldest, page_token=token
+            )
+            for run in page:
+                found.setdefault(run.data.tags.get("hposvc.trial", PARENT), []).append(run)
+            token = page.token or ""
+        return found
+
+    def create(self, name: str, start: int | None, tags: Mapping[str, str]) -> str:
+        """Make a run that starts at `start` (ms; None: now); its id."""
+        began = start or round(1000 * time.time())
+        run = self._client.create_run(self._id, start_time=began, tags=dict(tags), run_name=name)
+        return str(run.info.run_id)
+
+    def delete(self, run: str) -> None:
+        """Delete a run."""
+        self._client.delete_run(run)
+
+    def send(self, run: str, record: Record) -> None:
+        """Tell a run all of a record."""
+        metrics = [Metric(one.name, one.value, one.time, one.step) for one in record.points]
+        tags = [RunTag(name, value) for name, value in record.tags.items()]
+        try:
+            self._client.log_batch(run, metrics, _params(record.params), tags)
+        except MlflowException as error:
+            if error.error_code != "INVALID_PARAMETER_VALUE":
+                raise
+            params = self._compatible(run, record.params)
+            if params == record.params:
+                raise
+            self._client.log_batch(run, metrics, _params(params), tags)
+        if record.status is not None:
+            self._client.set_terminated(run, record.status, record.end)
+
+    def missing(self, run: Run, record: Record) -> Record:
+        """What of a record the run does not hold."""
+        held = {
+            (metric.key, metric.timestamp, metric.step)
+            for name in {point.name for point in record.points} & run.data.metrics.keys()
+            for metric in self._client.get_metric_history(run.info.run_id, name)
+        }
+        ended = (run.info.status, run.info.end_time) == (record.status, record.end)
+        return Record(
+            {name: text for name, text in record.params.items() if name not in run.data.params},
+            {name: text for name, text in record.tags.items() if run.data.tags.get(name) != text},
+            [one for one in record.points if (one.name, one.time, one.step) not in held],
+            None if ended else record.status,
+            record.end,
+        )
+
+    def attach(self, run: str, files: Mapping[str, str]) -> None:
+        """Give a run those texts as artifacts that it does not have."""
+        there = {Path(one.path).name for one in self._client.list_artifacts(run)}
+        for name, text in files.items():
+            if name not in there:
+                self._client.log_text(run, text, name)
+
+    def _compatible(self, run: str, params: Mapping[str, str]) -> dict[str, str]:
+        """The params that the run does not hold with another value: MLflow never changes one."""
+        held = self._client.get_run(run).data.params
+        others = [name for name, text in params.items() if held.get(name, text) != text]
+        if others:
+            log.warning("%s: the trial itself logged other params %s", run, ", ".join(others))
+        return {name: text for name, text in params.items() if name not in others}
+
+    def _find_experiment(self) -> str:
+        experiment = self._client.get_experiment_by_name(self.experiment)
+        if experiment is None:
+            embedded = self.uri == embedded_uri(self.home)
+            folder = self.home.artifacts.as_uri() if embedded else None
+            try:
+                return str(self._client.create_experiment(self.experiment, folder))
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+                experiment = self._client.get_experiment_by_name(self.experiment)
+        if experiment.lifecycle_stage == "deleted":
+            log.warning("experiment %s was deleted in MLflow; it is restored", self.experiment)
+            self._client.restore_experiment(experiment.experiment_id)
+        return str(experiment.experiment_id)
+
+
+def embedded_uri(home: Home) -> str:
+    """The MLflow that needs no server: a database in the home."""
+    return f"sqlite:///{home.path / 'mlflow.db'}"
+
+
+def _params(params: Mapping[str, str]) -> list[Param]:
+    return [Param(name, text) for name, text in params.items()]
+
+
+@contextmanager
+def _alone(home: Home, uri: str) -> Iterator[None]:
+    """Where MLflow opens a database by itself: one process at a time makes or upgrades it.
+
+    MLflow 3.17 takes no lock there, and two that begin at once fail on each other's tables.
+    """
+    if not uri.startswith("sqlite:"):
+        yield
+        return
+    with locked(home.path / "mlflow.lock"):
+        if uri == embedded_uri(home):
+            # One sync a commit in place of three, and `mlflow ui` reads while we write.
+            connection = sqlite3.connect(home.path / "mlflow.db")
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.close()
+        yield

@@ -1,0 +1,65 @@
+"""What a sweep came to: the best configuration, where to find things, what failed."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hposvc.home import Home
+from hposvc.spec import SweepSpec
+from hposvc.views.words import NONE, last_line, number, scalar
+
+SHOWN = 5  # failed trials
+
+
+def best(found: Mapping[str, Any], spec: SweepSpec) -> RenderableType:
+    """The best trial, one parameter a line; where its checkpoint lies."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bright_black")
+    unit = spec.fidelity.unit if spec.fidelity else "step"
+    value = Text.assemble(
+        (number(found["value"]), "bold green"), f" at {unit} {found['step']}, {found['trial']}"
+    )
+    grid.add_row(spec.metric.name, value)
+    for name, chosen in found["params"].items():
+        grid.add_row(name, Text(scalar(chosen)))
+    grid.add_row("checkpoint", Text(found["checkpoint"] or NONE))
+    return grid
+
+
+def mlflow(home: Home, spec: SweepSpec) -> RenderableType:
+    """How to open what MLflow has of the sweep."""
+    uri = spec.tracking.uri or home.tracking_uri
+    experiment = spec.tracking.experiment or spec.project
+    url = urlsplit(uri)
+    if url.scheme in ("http", "https"):
+        port = "" if url.port is None else f":{url.port}"
+        how = f"{url.scheme}://{url.hostname}{port}{url.path}"
+    elif "@" in uri:
+        how = f"the {url.scheme} database on {url.hostname}"  # its address holds a password
+    else:
+        how = f"mlflow ui --backend-store-uri {uri}"
+    return Text.assemble(("MLflow  ", "bright_black"), how, f"  (experiment {experiment})")
+
+
+def failures(sweep: str, messages: Mapping[str, str]) -> RenderableType:
+    """The trials that failed, each with what it was and where to read on.
+
+    Args:
+        messages: by trial.
+    """
+    lines = list(_failures(sweep, messages))
+    return Group(Text(f"{len(messages)} failed", style="red"), *lines)
+
+
+def _failures(sweep: str, messages: Mapping[str, str]) -> Iterator[Text]:
+    for trial, message in list(messages.items())[:SHOWN]:
+        what = last_line(message)
+        yield Text.assemble(
+            (f"{trial}  ", "bold"), what, (f"  → hposvc logs {sweep} {trial}", "bright_black")
+        )
+    if len(messages) > SHOWN:
+        yield Text(f"… and {len(messages) - SHOWN} more; hposvc trials {sweep}")
