@@ -4,6 +4,7 @@ A child can be given up on; a `ray.init` that hangs in one's own process can't.
 """
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -63,8 +64,8 @@ def ask(address: str, folder: Path, timeout_s: float = ANSWER_S) -> Answer:
 def _describe() -> str:
     """Nodes and resources, once a task has run."""
     ray.get(ray.remote(num_cpus=0)(lambda: None).remote(), timeout=ANSWER_S)
-    alive = [node for node in ray.nodes() if node["Alive"]]
-    total = ray.cluster_resources()
+    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    total = ray.cluster_resources()  # type: ignore[no-untyped-call]
     amounts = ", ".join(f"{total.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
     return f"{len(alive)} node{'s' if len(alive) > 1 else ''}, {amounts}"
 
@@ -74,7 +75,7 @@ if __name__ == "__main__":
         address=sys.argv[1],
         include_dashboard=False if sys.argv[1] == "local" else None,
         log_to_driver=False,
-        logging_level="ERROR",
+        logging_level=logging.ERROR,
     )
     print(_describe())  # noqa: T201 - this is how the parent hears of it
     ray.shutdown()

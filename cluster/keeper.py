@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import logging
 import os
 import signal
 import sys
@@ -29,7 +30,7 @@ def keep(folder: Path) -> None:
             include_dashboard=False,
             object_store_memory=STORE_BYTES,
             log_to_driver=False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
         )
         _publish(folder, ray.get_runtime_context().gcs_address)
         _await_last(drivers.fileno())

@@ -8,6 +8,7 @@ that was killed counts as gone.
 
 import fcntl
 import json
+import logging
 import os
 import secrets
 import signal
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 import ray
-from ray._raylet import Config
+from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
 
 START_S = 120.0  # for Ray to come up
 END_S = 30.0  # for Ray to go down
@@ -114,8 +115,9 @@ def _share_token(file: Path) -> None:
 
 
 def _join(address: str) -> None:
+    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
-        ray.init(address=address, namespace="hposvc", log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, namespace="hposvc", **quiet)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise Unreachable(
             f"no Ray cluster answers at {address}: {error}; "

@@ -17,8 +17,9 @@ from hposvc.driving import Driver
 from hposvc.events import Attached
 from hposvc.home import Home, NotFound, find
 from hposvc.journal import Journal, SweepRow
+from hposvc.kinds import check_name
 from hposvc.lease import DriverState, driver_state
-from hposvc.problems import Problem, SpecError
+from hposvc.problems import fail
 from hposvc.runner import Watcher
 from hposvc.spec import SweepSpec
 from hposvc.state import SweepPhase, SweepState
@@ -104,13 +105,18 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
     """Record a new sweep; nothing runs yet.
 
     Raises:
-        SpecError: the id is taken.
+        SpecError: the id is taken, or can't be the name of a folder.
     """
+    if identifier is not None:
+        try:
+            check_name(identifier)
+        except ValueError as error:
+            raise fail(str(error), "--id") from error
     name = identifier or f"{spec.name}-{secrets.token_hex(3)}"
     row = SweepRow(name, spec.name, spec.project, time.time(), specs.dump(spec), _code(spec))
     if not sweeps.journal.create(row):
         message = f"there is a sweep {name} already; `hposvc resume {name}` goes on with it"
-        raise SpecError([Problem(("--id",), message)])
+        raise fail(message, "--id")
     return row
 
 
@@ -135,13 +141,13 @@ def resume(
         SpecError: the trainable's source changed since the sweep began, and it is not accepted.
     """
     row = find(sweeps.journal, sweep)
-    spec = specs.load(row.spec)
+    spec = specs.restore(row.spec)
     if not accept_code and not _fold(sweeps, row).finished and _code(spec) != row.code:
         message = (
             f"{spec.trainable} changed since {row.id} began; "
             "go on with the new code by --accept-code, or put the old one back"
         )
-        raise SpecError([Problem(("trainable",), message)])
+        raise fail(message, "trainable")
     return drive(sweeps, row, watchers, address)
 
 
@@ -231,7 +237,7 @@ def steer(
 
 def _fold(sweeps: Sweeps, row: SweepRow) -> SweepState:
     """All that the journal says of a sweep."""
-    state = SweepState(specs.load(row.spec))
+    state = SweepState(specs.restore(row.spec))
     for _, event in sweeps.journal.read(row.id):
         state.apply(event)
     return state

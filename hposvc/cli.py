@@ -1,30 +1,34 @@
 """The command line. A command parses, calls the api and prints; the rest is loaded when it runs.
 
-Data goes to stdout, all else to stderr. Exit codes are those of docs/CONTRACT.md section 3.
+Data goes to stdout, all else to stderr. A command returns its exit code; docs/CONTRACT.md
+section 3 says what they mean.
 """
 
-import json
-import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Literal, NoReturn
 
 import click
 
-from hposvc.exits import INTERRUPTED, NO_VALUE, OUT_OF_REACH, finish
+from hposvc.views.console import console, emit, note, show
+from hposvc.views.errors import NO_VALUE, OUT_OF_REACH, report
+from hposvc.views.options import (
+    Shared,
+    one_trial,
+    ray_address,
+    settings,
+    share,
+    spec_file,
+    sweep_id,
+)
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from hposvc.api import Record, Sweeps
 
-    from hposvc.api import Sweeps
-    from hposvc.journal import SweepRow
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-# Of docs/CONTRACT.md section 3; a verb that is built leaves this table.
+# Of docs/CONTRACT.md section 3; who builds a verb takes it out.
 LATER = (
     *("init", "plan", "submit", "watch", "pause", "extend", "retry", "fork", "rm", "audit"),
     *("repro", "promote", "export", "scaling", "memory", "compare", "report", "import", "serve"),
@@ -39,183 +43,252 @@ DEBUG = {
 }
 
 
-@dataclass
-class Surface:
-    """What all verbs share."""
-
-    output: str = "table"
-    home: Path | None = None
-
-    def sweeps(self) -> "Sweeps":
-        """The open home."""
-        from hposvc.api import Sweeps
-
-        return Sweeps.open(self.home)
-
-    def show(self, data: object, *parts: "RenderableType") -> None:
-        """Print data as one JSON document, or what says the same to people."""
-        from hposvc.views.console import rendered
-
-        if self.output == "json":
-            emit(json.dumps(data, indent=2, allow_nan=False) + "\n")
-        else:
-            emit(rendered(sys.stdout, *parts))
-
-
-def emit(text: str) -> None:
-    """Write data to stdout."""
-    try:
-        click.echo(text, nl=False)
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def note(text: str) -> None:
-    """Write what is no data to stderr."""
-    click.echo(text, err=True)
-
-
-def shared(command: F) -> F:
-    """The options that stand before or behind the verb."""
-
-    def keep(context: click.Context, option: click.Parameter, value: object) -> None:
-        if value is not None and option.name is not None:
-            setattr(context.ensure_object(Surface), option.name, value)
-
-    choice = click.Choice(["table", "json"])
-    output = click.option("-o", "--output", type=choice, expose_value=False, callback=keep)
-    home = click.option(
-        *("--home", "home"),
-        type=click.Path(path_type=Path),
-        expose_value=False,
-        callback=keep,
-        help="Where sweeps live; else HPOSVC_HOME, or ~/.hposvc.",
-    )
-    return output(home(command))
-
-
-@shared
-@click.group("hposvc")
+@click.group("hposvc", context_settings={"max_content_width": 100})
+@share
 @click.pass_context
 def commands(context: click.Context) -> None:
     """Hyperparameter sweeps on Ray: run them, look at them, steer them.
 
     An ID is a sweep's id, a unique beginning of it, or `last`.
     """
-    context.ensure_object(Surface)
+    context.ensure_object(Shared)
 
 
 def verb(function: Callable[..., int | None]) -> click.Command:
-    """A command of the group; what it returns is the exit code."""
-    return commands.command()(shared(click.pass_obj(function)))
+    """A command of that name."""
+    return commands.command()(share(click.pass_obj(function)))
 
 
-sets = click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="As in trials.max=9.")
-ray_address = click.option("--address", envvar="RAY_ADDRESS", help="Of a Ray cluster.")
-spec_file = click.argument("spec", type=click.Path(path_type=Path))
-sweep_id = click.argument("sweep", metavar="ID")
+def opened(shared: Shared) -> "Sweeps":
+    """The home that is meant."""
+    from hposvc.api import Sweeps
+
+    return Sweeps.open(shared.home)
 
 
 @verb
 @spec_file
-@sets
-def validate(surface: Surface, spec: Path, sets: tuple[str, ...]) -> None:
-    """Check all that can be known without running."""
+@settings
+def validate(shared: Shared, spec: Path, sets: tuple[str, ...]) -> None:
+    """Check all that can be known of a spec without running it."""
     from hposvc import api, overrides
     from hposvc import spec as specs
     from hposvc.views import table
 
     checked = api.validate(spec, overrides.parse(sets))
-    domains = {
+    types = {
         name: {"type": type(domain).__name__.lower(), **asdict(domain)}
         for name, domain in checked.space.items()
     }
-    data = {"spec": specs.dump(checked), "parameters": domains}
-    surface.show(data, table.parameters(checked), table.plan(checked))
+    if not shared.json({"spec": specs.dump(checked), "parameters": types}):
+        show(table.parameters(checked), table.plan(checked))
 
 
 @verb
 @spec_file
-@sets
-@click.option("--id", "identifier", help="Of the sweep; else NAME-xxxxxx.")
+@settings
+@click.option("--id", "name", metavar="ID", help="What to call the sweep; else NAME-xxxxxx.")
 @click.option("--debug", is_flag=True, help="One trial in this process, for debuggers.")
 @ray_address
 def run(
-    surface: Surface,
+    shared: Shared,
     spec: Path,
     sets: tuple[str, ...],
-    identifier: str | None,
+    name: str | None,
     debug: bool,
     address: str | None,
 ) -> int:
     """Run a sweep to its end, here. After Ctrl-C or a crash, `resume` goes on with it."""
     from hposvc import api, overrides
+    from hposvc.views.foreground import driving
 
     values = overrides.parse(sets)
     checked = api.validate(spec, values)
     if debug:
         engine = {} if checked.engine.type == "simulate" else {"engine": "local"}
         checked = api.validate(spec, {**values, **DEBUG, **engine})
-    sweeps = surface.sweeps()
-    row = api.create(sweeps, checked, identifier)
-    note(f"{row.id}; from another terminal: hposvc status {row.id}")
-    with driving(row) as watchers:
-        status = api.drive(sweeps, row, () if debug else watchers, address)
-    return conclude(surface, sweeps, row, status)
+    sweeps = opened(shared)
+    row = api.create(sweeps, checked, name)
+    note(f"{row.id}: watch it from another terminal by `hposvc status {row.id}`")
+    with driving(row.id) as watching:
+        record = api.drive(sweeps, row, [] if debug else [watching], address)
+    return conclude(shared, sweeps, record)
 
 
 @verb
 @sweep_id
-@click.option("--accept-code", is_flag=True, help="Go on although the trainable changed.")
+@click.option("--accept-code", is_flag=True, help="Even if the trainable has changed.")
 @ray_address
-def resume(surface: Surface, sweep: str, accept_code: bool, address: str | None) -> int:
-    """Go on with a sweep, from its journal; one that has ended is reconciled with MLflow."""
+def resume(shared: Shared, sweep: str, accept_code: bool, address: str | None) -> int:
+    """Go on with a sweep; one that has ended is reconciled only."""
     from hposvc import api
+    from hposvc.views.foreground import driving
 
-    sweeps = surface.sweeps()
-    row, before = api.load(sweeps, sweep)
-    with driving(row) as watchers:
-        status = api.resume(sweeps, row.id, watchers, address, accept_code)
-    code = conclude(surface, sweeps, row, status)
-    return 0 if before.finished else code
+    sweeps = opened(shared)
+    before = api.load(sweeps, sweep)
+    with driving(before.row.id) as watching:
+        record = api.resume(sweeps, before.row.id, [watching], address, accept_code)
+    code = conclude(shared, sweeps, record)
+    return 0 if before.state.finished else code
+
+
+def conclude(shared: Shared, sweeps: "Sweeps", record: "Record") -> int:
+    """Print what a sweep came to."""
+    from hposvc.views import outcome
+
+    if record.failures():
+        console(sys.stderr).print(outcome.failures(record.row.id, record.failures()))
+    if not shared.json(record.status()):
+        show(*outcome.summary(record, sweeps.home))
+    return 0 if record.state.best else NO_VALUE
 
 
 @verb
 @click.option("--project")
 @click.option("--tag", metavar="NAME[=VALUE]")
 @click.option("--since", metavar="TIME", help="A date, or how long ago: 2025-11-01, 12h, 7d.")
-def ls(surface: Surface, project: str | None, tag: str | None, since: str | None) -> None:
+def ls(shared: Shared, project: str | None, tag: str | None, since: str | None) -> None:
     """List sweeps, newest first."""
     from hposvc import api
     from hposvc.views import table, words
 
-    begin = None if since is None else words.moment(since)
-    listed = api.ls(surface.sweeps(), project, tag, begin)
-    surface.show(listed, table.sweeps(listed))
+    try:
+        begin = None if since is None else words.moment(since, time.time())
+    except ValueError as error:
+        raise click.UsageError(f"--since {error}, or a date like 2025-11-01") from error
+    listed = api.ls(opened(shared), project, tag, begin)
+    if not shared.json(listed):
+        show(table.sweeps(listed))
 
 
 @verb
 @sweep_id
-def status(surface: Surface, sweep: str) -> None:
-    """Show a sweep: progress, the best so far, what runs."""
+def status(shared: Shared, sweep: str) -> None:
+    """Show a sweep: how far it is, the best so far, what runs."""
     from hposvc import api
     from hposvc.views import panel
 
-    sweeps = surface.sweeps()
-    row, state = api.load(sweeps, sweep)
-    driver = api.driver(sweeps, row.id)
-    data = api.summarize(sweeps, row, state)
-    surface.show(data, panel.at_rest(row.id, state, driver, sys.stdout.isatty()))
+    record = api.load(opened(shared), sweep)
+    if not shared.json(record.status()):
+        wide = sys.stdout.isatty()
+        show(panel.at_rest(record.row.id, record.state, record.driver, wide))
 
 
 @verb
 @sweep_id
-def trials(surface: Surface, sweep: str) -> None:
+def trials(shared: Shared, sweep: str) -> None:
     """List the trials of a sweep."""
     from hposvc import api
     from hposvc.views import table
 
-    sweeps = surface.sweeps()
-    row, state = api.load(sweeps, sweep)
-    listed = api.trials(sweeps, row.id)
-    surface.show(listed, table.trials(listed, state.spec, state.best))
+    record = api.load(opened(shared), sweep)
+    listed = record.trials()
+    if not shared.json(listed):
+        show(table.trials(listed, record.state.spec, record.state.best))
+
+
+@verb
+@sweep_id
+def best(shared: Shared, sweep: str) -> None:
+    """Show the best trial, and where its checkpoint lies."""
+    from hposvc import api
+    from hposvc.views import outcome
+
+    record = api.load(opened(shared), sweep)
+    found = record.best()
+    if shared.json(found):
+        return
+    if found is None:
+        note(f"no trial of {record.row.id} has a value yet")
+    else:
+        show(outcome.best(found, record.state.spec))
+
+
+@verb
+@sweep_id
+@one_trial
+@click.option("--rank", type=click.IntRange(0), help="Of the trial's workers; else all.")
+def logs(shared: Shared, sweep: str, trial: str | None, rank: int | None) -> None:
+    """Print what a trial's workers wrote.
+
+    Without TRIAL: of all trials that failed, or if none did, of the last one.
+    """
+    from hposvc import api
+    from hposvc.views import outcome
+
+    found = [
+        {**asdict(log), "path": str(log.path), "text": log.path.read_text(errors="replace")}
+        for log in api.logs(opened(shared), sweep, trial, rank)
+    ]
+    if not shared.json(found):
+        emit(outcome.logs(found))
+    if not found:
+        note(f"no log files; `hposvc trials {sweep}` has what is known")
+
+
+@verb
+@sweep_id
+@click.option("--drain", is_flag=True, hidden=True)
+def stop(shared: Shared, sweep: str, drain: bool) -> None:
+    """End a sweep; running trials stop at their next report."""
+    if drain:
+        raise click.UsageError("stop --drain is not there yet; leave --drain out")
+    steer(shared, "stop", sweep, None)
+
+
+@verb
+@sweep_id
+@one_trial
+def kill(shared: Shared, sweep: str, trial: str | None) -> None:
+    """End a sweep, or one trial of it, at once."""
+    steer(shared, "kill", sweep, trial)
+
+
+def steer(shared: Shared, verb: Literal["stop", "kill"], sweep: str, trial: str | None) -> None:
+    """Ask for it, and say who will do it."""
+    from hposvc import api
+    from hposvc.views import outcome
+
+    steered = api.steer(opened(shared), sweep, verb, trial)
+    if not shared.json({"verb": verb, "trial": trial, **asdict(steered)}):
+        show(outcome.steered(steered, verb, trial))
+
+
+@verb
+@click.option("--deep", is_flag=True, help="Start a Ray to see whether it can be.")
+def doctor(shared: Shared, deep: bool) -> int:
+    """Check this machine: what was found, and what to do about it."""
+    from hposvc import doctor as doctors
+    from hposvc.views.checks import checks
+
+    found = list(doctors.examine(shared.home, deep))
+    if not shared.json([asdict(check) for check in found]):
+        show(checks(found))
+    return OUT_OF_REACH if any(check.state == "fail" for check in found) else 0
+
+
+def later(name: str) -> click.Command:
+    """A verb that says that it is not there yet."""
+
+    def refuse() -> None:
+        raise click.ClickException(f"hposvc {name} is not there yet; hposvc --help has what is")
+
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(
+        name, callback=refuse, hidden=True, add_help_option=False, context_settings=anything
+    )
+
+
+for name in LATER:
+    commands.add_command(later(name))
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """The command `hposvc`; modules of the present folder can be imported, as by `python -m`."""
+    sys.path.insert(0, str(Path.cwd()))
+    shared = Shared()
+    try:
+        code = commands.main(arguments, "hposvc", obj=shared, standalone_mode=False)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - it ends here, with a word
+        code = report(error, shared.home)
+    sys.exit(code)

@@ -78,7 +78,7 @@ class Controller:
     def expire(self, now: float) -> list[Event]:
         """The end of the wall-clock budget, if `now` is past it."""
         wall_s = self.spec.budget.wall_s
-        if wall_s is None or self.halted or not self.state.started:
+        if wall_s is None or self.halted or self.state.started is None:
             return []
         spent_s = self.state.elapsed_s + max(0.0, now - self.state.now)
         return self._halt(now, "budget") if spent_s >= wall_s else []
@@ -111,7 +111,7 @@ class Controller:
     def _reach(self, time: float) -> list[Event]:
         """The end of the sweep, if its best value meets the target."""
         best = self.state.best
-        if best is None or self.state.closed == "target":
+        if best is None or self.halted:
             return []
         value = self.state.trials[best].value
         reached = value is not None and self.spec.metric.reached(value)

@@ -53,8 +53,10 @@ class Driver:
         policy = plugins.build(plugins.SCHEDULERS, spec.scheduler)
         controller = Controller(spec, policy.scheduler(spec.first_step, spec.last_step))
         state = controller.state
-        for _, event in self.journal.read(self.sweep.id):
+        seq = 0
+        for number, event in self.journal.read(self.sweep.id):
             controller.apply(event)
+            seq = number
         if state.finished:
             return state
         folder = self.home.folder(self.sweep.id, spec.storage)
@@ -73,7 +75,7 @@ class Driver:
                 watchers=self.watchers,
                 interrupted=interrupted.is_set,
                 environment=recorder.environment,
-                seq=self.journal.last(self.sweep.id),
+                seq=seq,
             )
             return runner.run(f"{socket.gethostname()}:{os.getpid()}")
 

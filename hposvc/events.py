@@ -8,7 +8,7 @@ since the start on a simulated clock. `VERSION` grows when a reader of old journ
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from searchers.space import Params
 from trainables.checkpoint import Saved
@@ -166,22 +166,8 @@ Event = (
 )
 BackendEvent = Checkpointed | Reported | Ended | Failed
 
-_TYPES: dict[str, type[Event]] = {
-    kind.kind: kind
-    for kind in (
-        Attached,
-        Proposed,
-        Ordered,
-        Checkpointed,
-        Reported,
-        Decided,
-        Ended,
-        Failed,
-        Requested,
-        Closed,
-        Finished,
-    )
-}
+_TYPES: dict[str, type[Event]] = {each.kind: each for each in get_args(Event)}
+_ENCODER = json.JSONEncoder(default=vars, separators=(",", ":"))
 
 
 class UnknownEvent(ValueError):
@@ -191,7 +177,7 @@ class UnknownEvent(ValueError):
 def to_json(event: Event) -> str:
     """The event's fields but its kind and time, which are columns of the journal."""
     body = {name: value for name, value in vars(event).items() if name != "time"}
-    return json.dumps(body, default=vars, separators=(",", ":"))
+    return _ENCODER.encode(body)
 
 
 def from_json(kind: str, time: float, body: str) -> Event:
@@ -203,8 +189,8 @@ def from_json(kind: str, time: float, body: str) -> Event:
     event_type = _TYPES.get(kind)
     if event_type is None:
         raise UnknownEvent(
-            f"journal: event kind {kind!r} is unknown to this version (it reads version {VERSION}); "
-            "install the hposvc that wrote this journal, or a later one"
+            f"journal: event kind {kind!r} is unknown here (this hposvc reads version {VERSION}); "
+            "install the one that wrote this journal, or a later one"
         )
     values = json.loads(body)
     if event_type is Ordered:

@@ -5,7 +5,6 @@ not renewed its lease for `EXPIRY_S`. The journal's own key fences out a driver 
 and does not know it.
 """
 
-import os
 import socket
 import time
 import uuid
@@ -14,6 +13,7 @@ from typing import Any, Literal
 
 import psutil
 from sqlalchemy import delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from hposvc.store import LEASES, Store
 
@@ -43,27 +43,28 @@ class Lease:
             Busy: a living driver has it.
         """
         process = psutil.Process()
-        with self.store.writing() as connection:
-            row = connection.execute(
-                select(LEASES).where(LEASES.c.sweep == self.sweep)
-            ).one_or_none()
-            if row is not None and _lives(row):
-                raise Busy(
-                    f"{self.sweep}: a driver is at work on it (process {row.pid} on {row.host}); "
-                    f"watch it with `hposvc status {self.sweep}`, "
-                    f"end it with `hposvc stop {self.sweep}`"
-                )
-            connection.execute(delete(LEASES).where(LEASES.c.sweep == self.sweep))
-            connection.execute(
-                insert(LEASES).values(
-                    sweep=self.sweep,
-                    driver=self.driver,
-                    host=socket.gethostname(),
-                    pid=process.pid,
-                    started=process.create_time(),
-                    renewed=time.time(),
-                )
-            )
+        mine = {
+            "sweep": self.sweep,
+            "driver": self.driver,
+            "host": socket.gethostname(),
+            "pid": process.pid,
+            "started": process.create_time(),
+            "renewed": time.time(),
+        }
+        try:
+            with self.store.writing() as connection:
+                row = connection.execute(
+                    select(LEASES).where(LEASES.c.sweep == self.sweep)
+                ).one_or_none()
+                if row is not None:
+                    if _lives(row):
+                        raise self._busy(f"process {row.pid} on {row.host}")
+                    # Only the one that is dead: another driver may have replaced it by now.
+                    dead = (LEASES.c.sweep == self.sweep) & (LEASES.c.driver == row.driver)
+                    connection.execute(delete(LEASES).where(dead))
+                connection.execute(insert(LEASES).values(mine))
+        except IntegrityError as error:
+            raise self._busy("it came a moment before") from error
         self.renewed = time.monotonic()
 
     def renew(self) -> None:
@@ -81,6 +82,12 @@ class Lease:
             mine = (LEASES.c.sweep == self.sweep) & (LEASES.c.driver == self.driver)
             connection.execute(delete(LEASES).where(mine))
 
+    def _busy(self, which: str) -> Busy:
+        return Busy(
+            f"{self.sweep}: a driver is at work on it ({which}); "
+            f"watch it with `hposvc status {self.sweep}`, end it with `hposvc stop {self.sweep}`"
+        )
+
 
 def driver_state(store: Store, sweep: str) -> DriverState:
     """Whether a driver is at work: `dead` if it went without a word, `none` if it let go."""
@@ -94,8 +101,6 @@ def driver_state(store: Store, sweep: str) -> DriverState:
 def _lives(row: Any) -> bool:
     if row.host != socket.gethostname():
         return bool(time.time() - row.renewed < EXPIRY_S)
-    if row.pid == os.getpid():
-        return True
     try:
         process = psutil.Process(row.pid)
         # A reused pid was started at another time; a zombie waits for its parent only.

@@ -16,17 +16,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mlflow.entities import Run
-
 from hposvc import origin
 from hposvc import spec as specs
 from hposvc.events import Finished
 from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
 from hposvc.locking import locked
-from hposvc.projection import EXPERIMENT, PARENT, Projection, Record
+from hposvc.projection import EXPERIMENT, PARENT, Entry, Projection
 from hposvc.recorder import OUT_OF_REACH, hidden, tracking_uri
-from hposvc.tracking import Tracker
+from hposvc.tracking import Run, Tracker
 
 POLL_S = 0.2
 IDLE_S = 1.0  # the longest pause between two looks at the journal
@@ -70,13 +68,14 @@ class Outbox:
     def turn(self) -> bool:
         """Tell MLflow what is new in the journal; whether there was anything."""
         seq = self.seq
-        for seq, event in self.journal.read(self.sweep.id, self.seq):
+        for number, event in self.journal.read(self.sweep.id, self.seq):
             self.projection.apply(event)
+            seq = number
         told = self.projection.take()
         if PARENT not in self._runs:
             self._begin(told[PARENT])
-        for name, record in told.items():
-            self._tell(name, record)
+        for name, entry in told.items():
+            self._tell(name, entry)
         if seq > self.seq:
             self.journal.advance(self.sweep.id, seq)
         news, self.seq = seq > self.seq, seq
@@ -101,18 +100,26 @@ class Outbox:
             Altered: runs are missing.
         """
         state = self.projection.state
-        for name in self._runs.keys() - {PARENT, *state.trials}:
-            self.tracker.delete(self._runs[name])
-            self.journal.forget_runs(self.sweep.id, [name])
-            del self._runs[name]
-        if not state.finished:
-            return
-        # The ranks had these runs at hand too: a user's own mlflow may have ended them otherwise.
+        spares = self._runs.keys() - {PARENT, *state.trials}
+        # A next driver hands out what stands here; a trial that it had begun before is told now.
+        self.journal.forget_runs(self.sweep.id, [*spares])
+        self.turn()
+        for name in spares & state.trials.keys():
+            self.journal.record_runs(self.sweep.id, {name: self._runs[name]})
+        for name in spares - state.trials.keys():
+            self.tracker.delete(self._runs.pop(name))
+        if state.finished:
+            self._look_over()
+
+    def _look_over(self) -> None:
+        """The ranks had the runs at hand too: a user's own mlflow may have ended them otherwise."""
         held = self._adopt(self.tracker.runs())
-        if {PARENT, *state.trials} - held.keys():
+        names = {PARENT, *self.projection.state.trials}
+        if names - held.keys():
             raise Altered("runs of this sweep were deleted in MLflow; they are made again")
-        for name, run in held.items():
-            self._add(run.info.run_id, self.tracker.missing(run, self.projection.standing(name)))
+        for name in names:
+            entry = self.tracker.missing(held[name], self.projection.standing(name))
+            self._add(held[name].info.run_id, entry)
         self._attach()
 
     def recheck(self) -> None:
@@ -146,19 +153,19 @@ class Outbox:
                     self.tracker.delete(run.info.run_id)
         return kept
 
-    def _begin(self, record: Record) -> None:
+    def _begin(self, entry: Entry) -> None:
         """Make the parent run."""
-        tags = {**origin.tags(Path.cwd()), **record.tags}
+        tags = {**origin.tags(Path.cwd()), **entry.tags}
         self._create(PARENT, self.projection.start(PARENT), tags)
         self._attach()
 
-    def _tell(self, name: str, record: Record) -> None:
+    def _tell(self, name: str, entry: Entry) -> None:
         if name not in self._runs:
-            self._create(name, self.projection.start(name), record.tags)
-            record = replace(record, tags={})
+            self._create(name, self.projection.start(name), entry.tags)
+            entry = replace(entry, tags={})
         elif name in self._held:
-            record = self.tracker.missing(self._held.pop(name), record)
-        self._add(self._runs[name], record)
+            entry = self.tracker.missing(self._held.pop(name), entry)
+        self._add(self._runs[name], entry)
 
     def _create(self, name: str, start: int | None, tags: Mapping[str, str]) -> None:
         tags = {**tags, "hposvc.sweep": self.sweep.id}
@@ -167,9 +174,9 @@ class Outbox:
         self._runs[name] = self.tracker.create(name or self.sweep.id, start, tags)
         self.journal.record_runs(self.sweep.id, {name: self._runs[name]})
 
-    def _add(self, run: str, record: Record) -> None:
+    def _add(self, run: str, entry: Entry) -> None:
         faulthandler.dump_traceback_later(HANG_S, exit=True)
-        self.tracker.send(run, record)
+        self.tracker.send(run, entry)
 
     def _attach(self) -> None:
         try:
@@ -181,8 +188,9 @@ class Outbox:
 class Patience:
     """How long to wait before the next try, and whether to try at all."""
 
-    def __init__(self) -> None:
+    def __init__(self, give_up_s: float) -> None:
         self.pause_s = 0.0
+        self._give_up_s = give_up_s
         self._failing: float | None = None  # since when, monotonic
 
     def worked(self, news: bool) -> None:
@@ -196,16 +204,16 @@ class Patience:
 
     @property
     def spent(self) -> bool:
-        return self._failing is not None and time.monotonic() - self._failing > GIVE_UP_S
+        return self._failing is not None and time.monotonic() - self._failing >= self._give_up_s
 
 
-def follow(outbox: Outbox, driver: int) -> bool:
+def follow(outbox: Outbox, driver: int, give_up_s: float = GIVE_UP_S) -> bool:
     """Work until the driver (it holds the other end of this file) is gone and all is told.
 
     Returns:
         False if the tracker was out of reach when the driver went, and stayed so.
     """
-    patience = Patience()
+    patience = Patience(give_up_s)
     opened = False
     while True:
         gone = _gone(driver, patience.pause_s)

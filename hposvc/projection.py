@@ -10,7 +10,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from hposvc.events import Attached, Event, Finished, Proposed, Reported
+from hposvc.events import (
+    Attached,
+    Decided,
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    Ordered,
+    Proposed,
+    Reported,
+)
 from hposvc.journal import SweepRow
 from hposvc.spec import SweepSpec
 from hposvc.state import SweepState
@@ -34,7 +44,7 @@ class Point(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Record:
+class Entry:
     """What a run is to be told."""
 
     params: dict[str, str] = field(default_factory=dict)
@@ -46,10 +56,12 @@ class Record:
 
 def legal(name: str) -> str:
     """The name as MLflow takes it: what it refuses in a name becomes an underscore."""
-    plain = re.sub(r"[^/\w.\- :]", "_", name)[:MOST_NAME]
-    if plain != posixpath.normpath(plain) or plain.startswith(("/", "..")):
+    plain = re.sub(r"[^/\w.\- :]", "_", name)
+    if plain != posixpath.normpath(plain) or plain.startswith("/"):
         plain = plain.replace("/", "_")
-    return f"_{plain}" if plain in ("", ".", "..") else plain
+    if plain in ("", ".") or plain.startswith(".."):
+        plain = f"_{plain}"
+    return plain[:MOST_NAME]
 
 
 class Projection:
@@ -86,7 +98,7 @@ class Projection:
             self._stale.update({name: None for name in (best, self.state.best) if name})
         self._end([name for name in moved if self._ended(name)], time)
 
-    def take(self) -> dict[str, Record]:
+    def take(self) -> dict[str, Entry]:
         """What is to be told since the last call, by run; the parent comes last."""
         names = dict.fromkeys([*self._points, *self._stale])
         told = {name: self._untold(name) for name in names if name != PARENT}
@@ -101,10 +113,10 @@ class Projection:
         """When a run began; None for a trial that was not proposed."""
         return self._starts.get(run)
 
-    def standing(self, run: str) -> Record:
+    def standing(self, run: str) -> Entry:
         """All of a run but its metrics, as it stands."""
         if run == PARENT:
-            return Record({}, self._parent_tags(), [], self._sweep_status(), self._ends.get(PARENT))
+            return Entry({}, self._parent_tags(), [], self._sweep_status(), self._ends.get(PARENT))
         trial = self.state.trials[run]
         params = {legal(name): str(value)[:MOST_TEXT] for name, value in trial.params.items()}
         tags = {
@@ -114,15 +126,15 @@ class Projection:
             "hposvc.reason": trial.reason,
             "hposvc.best": "true" if run == self.state.best else "false",
         }
-        return Record(params, tags, [], _status(trial), self._ends.get(run))
+        return Entry(params, tags, [], _status(trial), self._ends.get(run))
 
-    def _untold(self, name: str) -> Record:
+    def _untold(self, name: str) -> Entry:
         points = self._points.get(name, [])
         if name not in self._stale:
-            return Record(points=points)
+            return Entry(points=points)
         now = self.standing(name)
         params = now.params if name in self._new else {}
-        return Record(params, now.tags, points, now.status, now.end)
+        return Entry(params, now.tags, points, now.status, now.end)
 
     def _touched(self, event: Event) -> Iterable[str]:
         """The runs whose state an event may change."""
@@ -131,10 +143,11 @@ class Projection:
                 return [PARENT, *self.state.orders.values()]
             case Finished():
                 return [PARENT, *(one.id for one in self.state.trials.values() if not one.over)]
-            case Reported():
-                return []
-        trial = event.order.trial if event.kind == "ordered" else getattr(event, "trial", None)
-        return [] if trial is None else [trial]
+            case Ordered():
+                return [event.order.trial]
+            case Proposed() | Decided() | Ended() | Failed():
+                return [event.trial]
+        return []
 
     def _standing(self, name: str) -> tuple[str, str] | None:
         """State and reason; None for a trial that is not there yet."""

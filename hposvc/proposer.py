@@ -2,65 +2,48 @@
 
 The searcher is a pure function of the history, so it can work in a thread while trials run. A
 proposal that is ready but was made before the newest results is made anew, unless it is needed
-first; only the one that is used is journaled. The generator of a proposal is derived from the
-sweep's seed and the number of trials before it.
+first; only the one that is used is journaled. Each proposal has a generator of its own, derived
+from the sweep's seed and the number of trials before it, so a searcher that does not learn from
+results proposes the same whatever the timing.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-
 from hposvc.spec import SweepSpec
-from searchers.searcher import Observation, Proposal, Searcher
+from searchers.searcher import Observation, Proposal, Searcher, call_rng
+
+CLOSE_S = 0.5  # for a searcher that still thinks; its thread is a daemon beyond that
+
+History = Callable[[], Sequence[Observation]]  # a copy of the newest; made only where it is needed
 
 
 class Exhausted(Exception):
     """The space has no configuration that was not tried."""
 
 
-def propose(
-    spec: SweepSpec, searcher: Searcher, history: Sequence[Observation], count: int
-) -> list[Proposal]:
-    """The next proposals: the user's initial points first, then the searcher's.
+def propose(spec: SweepSpec, searcher: Searcher, history: Sequence[Observation]) -> Proposal | None:
+    """The next proposal: the user's initial points first, then the searcher's.
 
-    Fewer than `count` mean that the space is used up.
+    None: the space is used up.
     """
-    rng = np.random.default_rng([spec.seed, len(history)])
-    given = [
-        Proposal(spec.space.complete(point, rng), {"source": "initial"})
-        for point in spec.initial[len(history) : len(history) + count]
-    ]
-    missing = count - len(given)
-    if missing == 0:
-        return given
-    seen = [*history, *(_pending(proposal, index) for index, proposal in enumerate(given))]
-    return [*given, *searcher.suggest(spec.space, seen, missing, rng)]
-
-
-def _pending(proposal: Proposal, index: int) -> Observation:
-    return Observation(
-        id=f"ahead-{index}",
-        params=proposal.params,
-        note=proposal.note,
-        loss=None,
-        curve=(),
-        state="pending",
-        reason="",
-        cost=None,
-    )
+    rng = call_rng(spec.seed, len(history))
+    if len(history) < len(spec.initial):
+        point = spec.space.complete(spec.initial[len(history)], rng)
+        return Proposal(point, {"source": "initial"})
+    return next(iter(searcher.suggest(spec.space, history, 1, rng)), None)
 
 
 class Proposer(Protocol):
     """Where the runner gets its proposals."""
 
-    def look_ahead(self, history: Sequence[Observation], wanted: int, results: int) -> None:
+    def look_ahead(self, history: History, wanted: int, results: int) -> None:
         """Take the newest history; `results` grows when a trial's outcome came in."""
 
     def take(self) -> Proposal | None:
-        """A proposal if one is ready, otherwise None.
+        """A proposal if one is ready, otherwise None; the next history must hold it.
 
         Raises:
             Exhausted: there is none left.
@@ -76,16 +59,16 @@ class Inline:
 
     spec: SweepSpec
     searcher: Searcher
-    history: Sequence[Observation] = ()
+    history: History = tuple
 
-    def look_ahead(self, history: Sequence[Observation], wanted: int, results: int) -> None:
+    def look_ahead(self, history: History, wanted: int, results: int) -> None:
         self.history = history
 
     def take(self) -> Proposal | None:
-        proposals = propose(self.spec, self.searcher, self.history, 1)
-        if not proposals:
+        proposal = propose(self.spec, self.searcher, self.history())
+        if proposal is None:
             raise Exhausted
-        return proposals[0]
+        return proposal
 
     def close(self) -> None:
         pass
@@ -98,23 +81,23 @@ class Ahead:
         self._spec, self._searcher = spec, searcher
         self._learns = getattr(searcher, "uses_results", True)
         self._changed = threading.Condition()
-        self._history: list[Observation] = []
+        self._history: list[Observation] = []  # with what was taken since
         self._wanted = 0
         self._results = 0  # of the history
         self._seen = 0  # the results that the ready proposals know of
         self._ready: list[Proposal] = []
-        self._taken = 0
         self._exhausted = False
         self._error: Exception | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="proposals", daemon=True)
         self._thread.start()
 
-    def look_ahead(self, history: Sequence[Observation], wanted: int, results: int) -> None:
+    def look_ahead(self, history: History, wanted: int, results: int) -> None:
         with self._changed:
-            self._history, self._results = list(history), results
+            if self._learns or not self._history:
+                self._history = list(history())
+            self._results = results
             self._wanted = min(wanted, 1) if self._learns else wanted
-            self._exhausted = False
             self._changed.notify()
 
     def take(self) -> Proposal | None:
@@ -122,8 +105,10 @@ class Ahead:
             if self._error is not None:
                 raise self._error
             if self._ready:
-                self._taken += 1
-                return self._ready.pop(0)
+                proposal = self._ready.pop(0)
+                # The thread must not propose it again before the next history comes.
+                self._history.append(_pending(proposal))
+                return proposal
             if self._exhausted:
                 raise Exhausted
             return None
@@ -132,35 +117,42 @@ class Ahead:
         with self._changed:
             self._closed = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(CLOSE_S)
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._missing() or self._stale())
+                self._changed.wait_for(lambda: self._closed or self._lacks() or self._is_stale())
                 if self._closed:
                     return
-                kept = self._ready if self._missing() else []
-                count = self._missing() or len(self._ready)
-                ahead = [_pending(proposal, index) for index, proposal in enumerate(kept)]
-                seen, results, taken = [*self._history, *ahead], self._results, self._taken
+                anew, results = not self._lacks(), self._results
+                kept = [] if anew else self._ready
+                history = [*self._history, *map(_pending, kept)]
             try:
-                proposals = propose(self._spec, self._searcher, seen, count)
+                proposal = propose(self._spec, self._searcher, history)
             except Exception as error:  # noqa: BLE001 - it is raised on the caller's thread
                 with self._changed:
                     self._error = error
                 return
             with self._changed:
-                if kept or not self._ready:
-                    self._ready += proposals
-                    self._exhausted = len(proposals) < count
-                elif self._taken == taken:
-                    self._ready = proposals
-                # Proposals that were taken meanwhile are not known to this refresh: drop it.
+                self._keep(proposal, anew)
                 self._seen = results
 
-    def _missing(self) -> int:
-        return 0 if self._exhausted else max(0, self._wanted - len(self._ready))
+    def _keep(self, proposal: Proposal | None, anew: bool) -> None:
+        if proposal is None:
+            self._exhausted = True
+        elif not anew:
+            self._ready.append(proposal)
+        elif self._ready:  # otherwise it was taken meanwhile, and this one may be its twin
+            self._ready = [proposal]
 
-    def _stale(self) -> bool:
-        return self._learns and bool(self._ready) and self._results > self._seen
+    def _lacks(self) -> bool:
+        return not self._exhausted and len(self._ready) < self._wanted
+
+    def _is_stale(self) -> bool:
+        needed = 0 < len(self._ready) <= self._wanted
+        return self._learns and needed and self._results > self._seen
+
+
+def _pending(proposal: Proposal) -> Observation:
+    return Observation("ahead", proposal.params, proposal.note)

@@ -95,6 +95,7 @@ class Runner:
         self._fill()
         self._commit()
         if requests:
+            self._write(force=True)
             self.journal.take(requests)
 
     def _happen(self, event: Event) -> None:
@@ -161,8 +162,9 @@ class Runner:
         state = self.controller.state
         maximum = self.controller.spec.trials.max
         left = AHEAD if maximum is None else maximum - len(state.trials)
+        wanted = 0 if state.closed else min(left, AHEAD)
         self._known = state.results
-        self.proposer.look_ahead(state.history(), min(left, AHEAD), state.results)
+        self.proposer.look_ahead(state.history, wanted, state.results)
 
     def _commit(self) -> None:
         """Write the turn down, then act on it."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Literal
 
 from hposvc.events import (
@@ -46,12 +47,13 @@ class SweepState:
     best: str | None = None  # the trial with the best value
     results: int = 0  # outcomes so far: grows when a searcher can learn something
     dropped: list[Saved] = field(default_factory=list)  # checkpoints that nobody needs any more
-    started: float = 0.0
+    started: float | None = None  # None: no driver had it yet
     now: float = 0.0  # the last event's time
     elapsed_s: float = 0.0  # while a driver was at work
     _observed: dict[str, Observation] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
     _facts: list[facts.Fact] = field(default_factory=list)
+    _ranking: list[tuple[float, int, str]] = field(default_factory=list)  # a heap, see `_rank`
 
     def apply(self, event: Event) -> list[facts.Fact]:
         """Take an event in, and say what it means to a scheduler.
@@ -64,26 +66,14 @@ class SweepState:
         self.elapsed_s += max(0.0, event.time - self.now)
         self.now = max(self.now, event.time)
         match event:
-            case Proposed():
-                self._propose(event)
-            case Ordered():
-                self._order(event.order, event.time)
-            case Checkpointed():
-                self._checkpoint(event)
-            case Reported():
-                self._report(event)
-            case Decided():
-                self._decide(event)
-            case Ended():
-                self._end(event)
-            case Failed():
-                self._fail(event)
-            case Closed():
-                self._close(event)
             case Requested(verb=verb, trial=None):
                 self.asked = verb
+            case Closed():
+                self._close(event)
             case Finished():
                 self._finish(event)
+            case _:
+                self._follow(event)
         return self._facts
 
     @property
@@ -109,6 +99,24 @@ class SweepState:
         """The trials that a slot has."""
         return [self.trials[name] for name in self.orders.values()]
 
+    def _follow(self, event: Event) -> None:
+        """Take in what happened to one trial."""
+        match event:
+            case Proposed():
+                self._propose(event)
+            case Ordered():
+                self._order(event.order, event.time)
+            case Checkpointed():
+                self._checkpoint(event)
+            case Reported():
+                self._report(event)
+            case Decided():
+                self._decide(event)
+            case Ended():
+                self._end(event)
+            case Failed():
+                self._fail(event)
+
     def _attach(self, event: Attached) -> None:
         for number, name in list(self.orders.items()):
             trial = self.trials[name]
@@ -118,14 +126,20 @@ class SweepState:
                 self._settle(trial)
             else:
                 self._lose(trial)
-        self.started = self.started or event.time
+        self.started = event.time if self.started is None else self.started
         self.now = event.time
         if not self.finished:
             self.state = "RUNNING"
 
     def _propose(self, event: Proposed) -> None:
         trial = TrialState(
-            event.trial, self.spec.metric, event.params, event.note, event.until, event.milestones
+            id=event.trial,
+            metric=self.spec.metric,
+            params=event.params,
+            note=event.note,
+            until=event.until,
+            milestones=event.milestones,
+            number=len(self.trials),
         )
         self.trials[trial.id] = trial
         self.waiting[trial.id] = None
@@ -146,23 +160,24 @@ class SweepState:
 
     def _checkpoint(self, event: Checkpointed) -> None:
         trial = self.trials[event.trial]
-        if event.saved not in trial.checkpoints:
+        if trial.order is None or trial.order.id != event.order:
+            self.dropped.append(event.saved)  # of a rank of a lost order that still works
+        else:
             trial.checkpoints.append(event.saved)
 
     def _report(self, event: Reported) -> None:
         trial = self.trials[event.trial]
-        was, awaited = trial.loss, trial.awaiting
         if trial.order is None or trial.order.id != event.order:
             return  # a rank of a lost order that still speaks
+        awaited = trial.awaiting
         if not trial.report(event.step, event.metrics):
             return
         self._changed.add(trial.id)
-        heard = {event.step, trial.awaiting} - {awaited, None}
+        heard = {event.step}
+        if trial.awaiting is not None and trial.awaiting != awaited:
+            heard.add(trial.awaiting)  # a milestone that was stepped over
         self._facts += [facts.Report(trial.id, step, trial.last_loss) for step in sorted(heard)]
-        if trial.id == self.best and trial.loss > was:
-            self.best = min(self.trials.values(), key=lambda each: each.loss).id
-        elif trial.loss < (math.inf if self.best is None else self.trials[self.best].loss):
-            self.best = trial.id
+        self._rank(trial)
         keep = self.spec.checkpoints
         self.dropped += trial.prune(keep.keep_last, keep.keep_best)
 
@@ -187,16 +202,18 @@ class SweepState:
         if trial is None:
             return
         trial.message = event.message
-        if trial.stop is not None:
+        done = trial.step >= trial.until
+        if trial.stop is not None or (done and event.cause != "user"):
             self._settle(trial)
             return
         trial.failures[event.cause] = trial.failures.get(event.cause, 0) + 1
         allowed = self.spec.failure.retries(event.cause)
-        if allowed is None or trial.failures[event.cause] <= allowed:
+        if not done and (allowed is None or trial.failures[event.cause] <= allowed):
             self._lose(trial)
         else:
-            trial.reason = event.cause
+            trial.order, trial.reason = None, event.cause
             self._move(trial, "FAILED")
+            self._rank(trial)
 
     def _finish(self, event: Finished) -> None:
         for trial in self.trials.values():
@@ -212,6 +229,18 @@ class SweepState:
         # `trials` and `space` only end the proposing: what ends the sweep comes on top.
         if self.closed in (None, "trials", "space"):
             self.closed = event.reason
+
+    def _rank(self, trial: TrialState) -> None:
+        """Keep `best` up to date; of equals it is the first proposed.
+
+        The heap holds all losses that trials had; one that is not its trial's any more is passed
+        over when it comes up, so that a report costs the logarithm of the trials.
+        """
+        if trial.loss < math.inf:
+            heappush(self._ranking, (trial.loss, trial.number, trial.id))
+        while self._ranking and self._ranking[0][0] != self.trials[self._ranking[0][2]].loss:
+            heappop(self._ranking)
+        self.best = self._ranking[0][2] if self._ranking else None
 
     def _release(self, order: int, time: float) -> TrialState | None:
         """The trial whose order this was; None if the order is not out any more."""

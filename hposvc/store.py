@@ -23,11 +23,14 @@ from sqlalchemy import (
     Text,
     create_engine,
     event,
+    func,
     make_url,
+    select,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 
 BUSY_S = 30.0  # how long a writer waits for another
+SCHEMA_LOCK = 0x68706F  # any number that is ours
 NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs"}
     | {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "afs", "9p"}
@@ -106,10 +109,14 @@ class Store:
         self.url = url
         self._engine = _engine(url)
         with self.writing() as connection:
+            if connection.dialect.name == "postgresql":
+                # Two that make the tables at once would run into each other.
+                connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
             _SCHEMA.create_all(connection)
 
     def __str__(self) -> str:
-        return make_url(self.url).render_as_string(hide_password=True)
+        # Options may hold a password too.
+        return make_url(self.url).set(query={}).render_as_string(hide_password=True)
 
     def close(self) -> None:
         """Let go of the connections."""
@@ -131,9 +138,9 @@ class Store:
     def _named(self) -> Iterator[None]:
         try:
             yield
+        except IntegrityError:
+            raise
         except DBAPIError as error:
-            if type(error).__name__ == "IntegrityError":
-                raise
             raise StoreError(f"journal {self}: {error.orig}") from error
 
 
@@ -142,13 +149,16 @@ def _engine(url: str) -> Engine:
         parsed = make_url(url)
         if parsed.get_backend_name() != "sqlite":
             return create_engine(parsed, pool_pre_ping=True)
-    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
+        # The cause is left out, since it may quote the password.
         raise StoreError(
             "journal: HPOSVC_DB is not a database URL that this installation can open "
             f"({type(error).__name__}); use sqlite:///FILE or postgresql+psycopg://… "
             "(pip install 'hposvc[postgres]')"
-        ) from error
-    path = Path(parsed.database or "").absolute()
+        ) from None
+    if parsed.database in (None, "", ":memory:"):
+        raise StoreError(f"journal {parsed}: it would vanish with this process; name a file")
+    path = Path(parsed.database).absolute()
     _refuse_network(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     engine = create_engine(parsed, connect_args={"timeout": BUSY_S})

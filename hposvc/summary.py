@@ -6,16 +6,16 @@ from typing import Any
 
 from hposvc.lease import DriverState
 from hposvc.state import SweepState
-from hposvc.trial import TrialState
+from hposvc.trial import TrialPhase, TrialState
 
-PHASES = ("running", "paused", "completed", "stopped", "failed")
+PHASES: tuple[TrialPhase, ...] = ("RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED")
 
 
 def status(
     sweep: str, state: SweepState, runs: Mapping[str, str], driver: DriverState
 ) -> dict[str, Any]:
     """A sweep in a few figures."""
-    counts = {phase: state.counts.get(phase.upper(), 0) for phase in PHASES}
+    counts = {phase.lower(): state.counts.get(phase, 0) for phase in PHASES}
     return {
         "sweep": sweep,
         "state": state.state,

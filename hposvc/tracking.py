@@ -12,14 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import mlflow
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from hposvc.home import Home
 from hposvc.locking import locked
-from hposvc.projection import PARENT, Record
+from hposvc.projection import PARENT, Entry
+
+__all__ = ["Run", "Tracker", "embedded_uri"]
 
 PAGE = 1000  # runs that one search returns
 
@@ -51,17 +52,18 @@ class Tracker:
     def runs(self) -> dict[str, list[Run]]:
         """The sweep's runs by trial, each trial's oldest first."""
         found: dict[str, list[Run]] = {}
-        token: str | None = None
         query = f"tags.`hposvc.sweep` = '{self.sweep}'"
-        oldest = ["attributes.start_time ASC", "attributes.run_id ASC"]
-        while token is None or token:
+        order = ["attributes.start_time ASC", "attributes.run_id ASC"]
+        token: str | None = None
+        while True:
             page = self._client.search_runs(
-                [self._id], query, max_results=PAGE, order_by=oldest, page_token=token
+                [self._id], query, max_results=PAGE, order_by=order, page_token=token
             )
             for run in page:
                 found.setdefault(run.data.tags.get("hposvc.trial", PARENT), []).append(run)
-            token = page.token or ""
-        return found
+            token = page.token
+            if not token:
+                return found
 
     def create(self, name: str, start: int | None, tags: Mapping[str, str]) -> str:
         """Make a run that starts at `start` (ms; None: now); its id."""
@@ -73,36 +75,36 @@ class Tracker:
         """Delete a run."""
         self._client.delete_run(run)
 
-    def send(self, run: str, record: Record) -> None:
-        """Tell a run all of a record."""
-        metrics = [Metric(one.name, one.value, one.time, one.step) for one in record.points]
-        tags = [RunTag(name, value) for name, value in record.tags.items()]
+    def send(self, run: str, entry: Entry) -> None:
+        """Tell a run all of a entry."""
+        metrics = [Metric(one.name, one.value, one.time, one.step) for one in entry.points]
+        tags = [RunTag(name, value) for name, value in entry.tags.items()]
         try:
-            self._client.log_batch(run, metrics, _params(record.params), tags)
+            self._client.log_batch(run, metrics, _params(entry.params), tags)
         except MlflowException as error:
             if error.error_code != "INVALID_PARAMETER_VALUE":
                 raise
-            params = self._compatible(run, record.params)
-            if params == record.params:
+            params = self._compatible(run, entry.params)
+            if params == entry.params:
                 raise
             self._client.log_batch(run, metrics, _params(params), tags)
-        if record.status is not None:
-            self._client.set_terminated(run, record.status, record.end)
+        if entry.status is not None:
+            self._client.set_terminated(run, entry.status, entry.end)
 
-    def missing(self, run: Run, record: Record) -> Record:
-        """What of a record the run does not hold."""
+    def missing(self, run: Run, entry: Entry) -> Entry:
+        """What of a entry the run does not hold."""
         held = {
             (metric.key, metric.timestamp, metric.step)
-            for name in {point.name for point in record.points} & run.data.metrics.keys()
+            for name in {point.name for point in entry.points} & run.data.metrics.keys()
             for metric in self._client.get_metric_history(run.info.run_id, name)
         }
-        ended = (run.info.status, run.info.end_time) == (record.status, record.end)
-        return Record(
-            {name: text for name, text in record.params.items() if name not in run.data.params},
-            {name: text for name, text in record.tags.items() if run.data.tags.get(name) != text},
-            [one for one in record.points if (one.name, one.time, one.step) not in held],
-            None if ended else record.status,
-            record.end,
+        ended = (run.info.status, run.info.end_time) == (entry.status, entry.end)
+        return Entry(
+            {name: text for name, text in entry.params.items() if name not in run.data.params},
+            {name: text for name, text in entry.tags.items() if run.data.tags.get(name) != text},
+            [one for one in entry.points if (one.name, one.time, one.step) not in held],
+            None if ended else entry.status,
+            entry.end,
         )
 
     def attach(self, run: str, files: Mapping[str, str]) -> None:
@@ -121,20 +123,16 @@ class Tracker:
         return {name: text for name, text in params.items() if name not in others}
 
     def _find_experiment(self) -> str:
-        experiment = self._client.get_experiment_by_name(self.experiment)
-        if experiment is None:
+        found = self._client.get_experiment_by_name(self.experiment)
+        if found is None:
             embedded = self.uri == embedded_uri(self.home)
             folder = self.home.artifacts.as_uri() if embedded else None
-            try:
-                return str(self._client.create_experiment(self.experiment, folder))
-            except MlflowException as error:
-                if error.error_code != "RESOURCE_ALREADY_EXISTS":
-                    raise
-                experiment = self._client.get_experiment_by_name(self.experiment)
-        if experiment.lifecycle_stage == "deleted":
+            # If somebody else makes it meanwhile this raises, and the next try finds it.
+            return str(self._client.create_experiment(self.experiment, folder))
+        if found.lifecycle_stage == "deleted":
             log.warning("experiment %s was deleted in MLflow; it is restored", self.experiment)
-            self._client.restore_experiment(experiment.experiment_id)
-        return str(experiment.experiment_id)
+            self._client.restore_experiment(found.experiment_id)
+        return str(found.experiment_id)
 
 
 def embedded_uri(home: Home) -> str:

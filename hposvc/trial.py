@@ -25,12 +25,13 @@ class TrialState:
     note: Mapping[str, Any]
     until: int  # where its present or next order ends
     milestones: tuple[int, ...]
+    number: int  # in the order proposed
     state: TrialPhase = "PENDING"
     reason: str = ""
     order: Order | None = None  # the order that a slot has
     ordered_at: float = 0.0
     curve: list[tuple[int, float]] = field(default_factory=list)  # (step, value), as reported
-    steps: set[int] = field(default_factory=set)
+    steps: dict[int, float] = field(default_factory=dict)  # the curve, by step
     metrics: Mapping[str, float] = field(default_factory=dict)  # the last report's
     best: tuple[int, float, Mapping[str, float]] | None = None  # step, loss, metrics
     diverged: bool = False
@@ -64,8 +65,8 @@ class TrialState:
 
     @property
     def loss(self) -> float:
-        """The value's loss; infinite where there is no value."""
-        value = self.value
+        """The value's loss; infinite where there is no value, or the trial failed."""
+        value = None if self.state == "FAILED" else self.value
         return math.inf if value is None else self.metric.loss(value)
 
     @property
@@ -84,12 +85,12 @@ class TrialState:
         return self.step, self.metrics
 
     def report(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Take a report in; False if the step was reported before, and that report stands."""
-        if step in self.steps:
+        """Take a report in; False if the trial had come so far before, and that report stands."""
+        if step <= self.step:
             return False
         value = metrics.get(self.metric.name, math.nan)
         loss = self.metric.loss(value)
-        self.steps.add(step)
+        self.steps[step] = value
         self.curve.append((step, value))
         self.metrics = metrics
         if not math.isfinite(value):
@@ -111,15 +112,21 @@ class TrialState:
         Kept: the last ones, the ones of the best steps, and the one that its order started from,
         which a rank may still be reading.
         """
-        losses = {step: self.metric.loss(value) for step, value in self.curve}
         usable = self.usable()
-        ranked = sorted(usable, key=lambda saved: losses[saved.step])
+        if len(usable) <= keep_last:
+            return []
+        ranked = sorted(usable, key=self._loss_of)
         kept = {saved.path for saved in (*usable[-keep_last:], *ranked[:keep_best])}
         if self.order is not None and self.order.start is not None:
             kept.add(self.order.start.path)
         dropped = [saved for saved in usable if saved.path not in kept]
         self.checkpoints = [saved for saved in self.checkpoints if saved not in dropped]
         return dropped
+
+    def _loss_of(self, saved: Saved) -> tuple[bool, float]:
+        """What a usable checkpoint is ranked by; NaN is the worst."""
+        value = self.steps[saved.step]
+        return math.isnan(value), self.metric.loss(value)
 
     def checkpoint_at(self, step: int | None) -> Saved | None:
         """The checkpoint of a step if it is kept, otherwise None."""

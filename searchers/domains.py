@@ -33,6 +33,7 @@ class Choice:
                 raise SpaceError(
                     ("values", index), f"is {value!r}; give a finite number, text, bool or null"
                 )
+        for index, value in enumerate(self.values):
             if self._indices[identity(value)] != index:
                 raise SpaceError(("values", index), f"{value!r} is there twice; remove one")
         if self.ordered and len(self.values) < 2:

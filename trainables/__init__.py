@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from trainables.checkpoint import CheckpointDamaged as CheckpointDamaged
-    from trainables.task import Data as Data
+    from trainables.data import Data as Data
+    from trainables.data import Tensors as Tensors
     from trainables.task import Task as Task
-    from trainables.task import Tensors as Tensors
     from trainables.training import Training as Training
     from trainables.worker import ReportError as ReportError
     from trainables.worker import Saved as Saved
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 HOMES = {
     "CheckpointDamaged": "trainables.checkpoint",
-    "Data": "trainables.task",
+    "Data": "trainables.data",
     "ReportError": "trainables.worker",
     "Saved": "trainables.checkpoint",
     "StopTrial": "trainables.worker",
     "Task": "trainables.task",
-    "Tensors": "trainables.task",
+    "Tensors": "trainables.data",
     "Training": "trainables.training",
     "Worker": "trainables.worker",
 }

@@ -9,19 +9,23 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from trainables import precision as formats
+from trainables.data import Data
 from trainables.parallel.strategies import Strategy, choose, share
 from trainables.randomness import derive, permutation, preserved, seed_all
 from trainables.state import load_training_state, save_training_state
-from trainables.task import Data, Task
 from trainables.worker import Worker
 
+if TYPE_CHECKING:
+    from trainables.task import Task
 
-def fit(task: Task, worker: Worker) -> None:
+
+def fit(task: "Task", worker: Worker) -> None:
     """Carry out an order; StopTrial passes through."""
     with preserved():
         session = start(task, worker)
@@ -31,7 +35,7 @@ def fit(task: Task, worker: Worker) -> None:
             session.report(step, tallies)
 
 
-def start(task: Task, worker: Worker) -> "Session":
+def start(task: "Task", worker: Worker) -> "Session":
     """Build what the order trains, or restore it from the order's checkpoint."""
     stored = formats.stored(worker.training.precision)
     device = worker.device
@@ -60,7 +64,7 @@ def start(task: Task, worker: Worker) -> "Session":
 class Session:
     """One order's training on this rank. A tally is [sum, count] of values, shape (2,)."""
 
-    task: Task
+    task: "Task"
     worker: Worker
     strategy: Strategy
     data: Data

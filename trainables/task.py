@@ -1,67 +1,15 @@
-"""Task: a PyTorch trainable that says what to learn; the runtime (loop.py) does the rest.
-
-Axes: N samples of a source, B samples of a batch.
-"""
+"""Task: a PyTorch trainable that says what to learn; the runtime (loop.py) does the rest."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from trainables.data import Batch, Data
+from trainables.loop import fit
 from trainables.worker import Worker
-
-Batch = tuple[Tensor, ...]
-
-
-class Source(Protocol):
-    """Samples that can be picked by position."""
-
-    def __len__(self) -> int: ...
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> "Source":
-        """The same samples where the rank computes; `dtype` is for floating-point values."""
-        ...
-
-    def batch(self, at_B: Tensor) -> Batch:
-        """The samples at these positions (whole numbers on the source's device)."""
-        ...
-
-
-class Tensors:
-    """A source that fits into the device's memory: a batch is one index into each column."""
-
-    def __init__(self, *columns: Tensor) -> None:
-        if len({len(column) for column in columns}) != 1:
-            raise ValueError(
-                f"Tensors: columns have lengths {[len(column) for column in columns]}; "
-                "give one or more of equal length"
-            )
-        self.columns = columns
-
-    def __len__(self) -> int:
-        return len(self.columns[0])
-
-    def to(self, device: torch.device, dtype: torch.dtype) -> "Tensors":
-        return Tensors(
-            *(
-                column.to(device, dtype if column.is_floating_point() else None)
-                for column in self.columns
-            )
-        )
-
-    def batch(self, at_B: Tensor) -> Batch:
-        return tuple(column[at_B] for column in self.columns)
-
-
-@dataclass(frozen=True)
-class Data:
-    """What to learn from, and what to judge by."""
-
-    train: Source
-    validation: Source
 
 
 @dataclass(frozen=True)
@@ -111,6 +59,4 @@ class Task(ABC):
 
     def train(self, worker: Worker) -> None:
         """Carry out an order on this rank."""
-        from trainables.loop import fit
-
         fit(self, worker)

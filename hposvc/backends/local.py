@@ -1,10 +1,53 @@
 """Orders in this process, one at a time, without Ray: for debuggers.
 
 The trainable runs in a thread; where it reports, it waits until the driver has taken the report,
-so that a breakpoint anywhere holds everything.
+so that a breakpoint anywhere holds everything. Only queues are shared between the two threads.
 """
 
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from hposvc.backends.backend import Setting
+from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported, Verdict
+from trainables.assignment import Assignment, Outcome, Place, carry_out
+from trainables.checkpoint import Saved
+
 JOIN_S = 5.0  # for a function that was told to stop; it is a daemon thread beyond that
+
+
+@dataclass(frozen=True)
+class _Report:
+    step: int
+    metrics: Mapping[str, float]
+    saved: Saved | None
+
+
+@dataclass
+class _Running:
+    """An order on its thread; every report of it gets one answer."""
+
+    order: Order
+    thread: threading.Thread
+    answers: "queue.Queue[bool]"  # True: go on
+    step: int = 0  # the last one that the driver has taken
+    waits: bool = False  # for the answer to its report
+    at_milestone: bool = False  # only a decision answers
+    stopped: bool = False
+
+    def take(self, report: _Report) -> None:
+        milestones = self.order.milestones
+        self.at_milestone = any(self.step < at <= report.step for at in milestones)
+        self.step, self.waits = report.step, True
+
+    def answer(self) -> None:
+        if self.waits:
+            self.waits = self.at_milestone = False
+            self.answers.put(not self.stopped)
 
 
 class Local:
@@ -24,14 +67,14 @@ class Local:
             folder=setting.folder,
         )
         self._happened: queue.Queue[_Report | Outcome] = queue.Queue()
-        self._order: _Running | None = None
-        self._slots = 1
+        self._running: _Running | None = None
+        self._limit = 1
 
     def now(self) -> float:
         return time.time()
 
     def capacity(self) -> int:
-        return 0 if self._order is not None else self._slots
+        return 0 if self._running is not None else self._limit
 
     def slots(self) -> int:
         return 1
@@ -47,91 +90,70 @@ class Local:
             order.milestones,
             environment,
         )
-        self._order = _Running(order, self._place, task, self._happened)
-        self._order.thread.start()
+        link = _Link(self._happened)
+        thread = threading.Thread(target=self._carry_out, args=(task, link), daemon=True)
+        self._running = _Running(order, thread, link.answers)
+        thread.start()
 
     def decide(self, order: int, verdict: Verdict) -> None:
-        running = self._order
+        running = self._running
         if running is not None and running.order.id == order:
-            running.answer(verdict == "continue")
+            running.stopped = running.stopped or verdict != "continue"
+            running.answer()
 
     def kill(self, order: int) -> None:
         self.decide(order, "kill")  # a thread can't be killed: it stops where it next reports
 
     def limit(self, slots: int) -> None:
-        self._slots = slots
+        self._limit = min(slots, 1)
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
-        running = self._order
+        running = self._running
         if running is None:
             time.sleep(timeout_s)
             return []
-        running.go_on()
+        if not running.at_milestone or running.stopped:
+            running.answer()
         try:
             happened = self._happened.get(timeout=timeout_s)
         except queue.Empty:
             return []
         now, order = self.now(), running.order
         if isinstance(happened, Outcome):
-            self._order = None
+            self._running = None
             if happened.kind == "ended":
                 return [Ended(now, order.id, order.trial)]
-            cause = "infra" if happened.kind == "infra" else "user"
+            cause: Cause = "infra" if happened.kind == "infra" else "user"
             return [Failed(now, order.id, order.trial, cause, happened.message)]
+        running.take(happened)
         report = Reported(now, order.id, order.trial, happened.step, happened.metrics)
         if happened.saved is None:
             return [report]
         return [Checkpointed(now, order.id, order.trial, happened.saved), report]
 
     def close(self) -> None:
-        self._slots = 0
-        if self._order is not None:
-            self._order.answer(False)
-            self._order.thread.join(JOIN_S)
-            self._order = None
+        self._limit = 0
+        if self._running is not None:
+            self._running.stopped = True
+            self._running.answers.put(False)  # also for a report that nobody took
+            self._running.thread.join(JOIN_S)
+            self._running = None
+
+    def _carry_out(self, task: Assignment, link: "_Link") -> None:
+        try:
+            outcome = carry_out(self._place, task, 0, link)
+        except SystemExit:  # of the user's code; it would only end this thread
+            outcome = Outcome(task.order, "user", traceback.format_exc())
+        self._happened.put(outcome)
 
 
-@dataclass(frozen=True)
-class _Report:
-    step: int
-    metrics: Mapping[str, float]
-    saved: Saved | None
+@dataclass
+class _Link:
+    """The trainable's end."""
 
-
-class _Running:
-    """An order on its thread, which waits at each report until it hears `go on` or `stop`."""
-
-    def __init__(
-        self,
-        order: Order,
-        place: Place,
-        task: Assignment,
-        happened: "queue.Queue[_Report | Outcome]",
-    ) -> None:
-        self.order = order
-        self._happened = happened
-        self._answer: queue.Queue[bool] = queue.Queue()
-        self._waits: Literal["", "driver", "decision"] = ""
-        self._step = 0
-        self._stopped = False
-        self.thread = threading.Thread(
-            target=lambda: happened.put(carry_out(place, task, 0, self)), daemon=True
-        )
+    happened: "queue.Queue[_Report | Outcome]"
+    answers: "queue.Queue[bool]" = field(default_factory=queue.Queue)
 
     def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
-        milestone = any(self._step < at <= step for at in self.order.milestones)
-        self._step = step
-        self._waits = "decision" if milestone else "driver"
-        self._happened.put(_Report(step, metrics, checkpoint))
-        return self._answer.get() and not self._stopped
-
-    def go_on(self) -> None:
-        """The driver has taken what happened; only a decision keeps the trainable waiting."""
-        if self._waits == "driver" and self._happened.empty():
-            self.answer(not self._stopped)
-
-    def answer(self, go_on: bool) -> None:
-        self._stopped = self._stopped or not go_on
-        if self._waits:
-            self._waits = ""
-            self._answer.put(go_on)
+        self.happened.put(_Report(step, metrics, checkpoint))
+        return self.answers.get()

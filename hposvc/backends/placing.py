@@ -38,11 +38,11 @@ def count_fitting(resources: Resources, nodes: Sequence[Mapping[str, float]]) ->
     else:
         fitting = sum(per_node) // resources.workers
     if fitting == 0:
+        where = " on one node" if resources.placement == "strict_pack" else ""
+        found = "; ".join(_shown(node, wanted) for node in nodes) or "no node"
         raise OutOfReach(
-            f"resources: a trial needs {resources.workers} x {_shown(wanted)}"
-            f"{' on one node' if resources.placement == 'strict_pack' else ''}, "
-            f"and the cluster has {'; '.join(_shown(node, wanted) for node in nodes) or 'no node'}; "
-            "lower resources.workers or what each takes, or add nodes"
+            f"resources: a trial needs {resources.workers} x {_shown(wanted)}{where}, and the "
+            f"cluster has {found}; lower resources.workers or what each takes, or add nodes"
         )
     return fitting
 

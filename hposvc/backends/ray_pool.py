@@ -19,9 +19,10 @@ from cluster.launch import Connection, Unreachable, connect
 from hposvc.backends.backend import OutOfReach, Setting
 from hposvc.backends.placing import count_fitting
 from hposvc.backends.slot import Signal, Slot
-from hposvc.events import BackendEvent, Checkpointed, Ended, Failed, Order, Reported, Verdict
-from trainables import ranks
+from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported, Verdict
 from trainables.assignment import Place
+from trainables.wire import Finished, Message, Ready
+from trainables.wire import Reported as Heard
 
 GONE_S = 20.0  # for killed ranks to be gone
 FRESH_DEATHS = 3  # slots that die before they are ready, in a row, until we give up
@@ -113,7 +114,7 @@ class RayPool:
         return fitting if parallel == "auto" else min(fitting, parallel)
 
     def _await_strangers(self) -> None:
-        """Wait until the ranks of an earlier driver of this sweep are gone: they may still write."""
+        """Wait until the ranks of an earlier driver are gone: they may still write."""
         prefix = f"{self._setting.sweep}/"
         deadline = time.monotonic() + GONE_S
         while any(name.startswith(prefix) for name in ray.util.list_named_actors()):
@@ -173,22 +174,22 @@ class RayPool:
             slot.listen()
         return found
 
-    def _hear(self, slot: Slot, message: ranks.Message) -> list[BackendEvent]:
+    def _hear(self, slot: Slot, message: Message) -> list[BackendEvent]:
         now = self.now()
         match message:
-            case ranks.Ready():
+            case Ready():
                 slot.state = "ready"
                 self._deaths = 0
-            case ranks.Reported(order, trial, step, metrics, saved):
+            case Heard(order, trial, step, metrics, saved):
                 report = Reported(now, order, trial, step, metrics)
                 return (
                     [report] if saved is None else [Checkpointed(now, order, trial, saved), report]
                 )
-            case ranks.Finished(order, trial, failure, clean, residues):
+            case Finished(order, trial, failure, clean, residues):
                 slot.order = None
                 event: BackendEvent = Ended(now, order, trial)
                 if failure is not None:
-                    cause = "infra" if failure.kind == "infra" else "user"
+                    cause: Cause = "infra" if failure.kind == "infra" else "user"
                     event = Failed(now, order, trial, cause, failure.message)
                 if clean and not residues:
                     return [event]

@@ -1,10 +1,11 @@
 """A simulated cluster: results come from a function, time from a simulated clock.
 
-`curve(params, step)` gives the metrics of a step and the seconds that it takes. It is called once
-per step that runs, in the order of the clock, ties in the order of the orders' ids.
+`curve(params, step)` gives the metrics of a step and the seconds that it takes. It is called as the
+step begins, once per step that runs, in the order of the clock.
 """
 
 import heapq
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,7 +25,7 @@ class _Run:
 
     order: Order
     step: int  # the last one reported
-    outcome: tuple[Mapping[str, float], float] | Exception | None = None  # of the step under way
+    outcome: dict[str, float] | Exception | None = None  # of the step under way; None: no step
     waits: bool = False  # stands at a milestone
     told: Verdict = "continue"
 
@@ -40,7 +41,8 @@ class Simulation:
         spec = self.setting.spec
         self._curve: Curve = resolve(str(spec.engine.curve))
         parallel = spec.trials.parallel
-        self._slots = 1 if parallel == "auto" else parallel
+        self._most = 1 if parallel == "auto" else parallel
+        self._limit = self._most
         self._runs: dict[int, _Run] = {}
         self._clock = self.setting.clock
         self._agenda: list[tuple[float, int]] = []  # (time, order): when its next step is done
@@ -49,10 +51,10 @@ class Simulation:
         return self._clock
 
     def capacity(self) -> int:
-        return max(0, self._slots - len(self._runs))
+        return max(0, self._limit - len(self._runs))
 
     def slots(self) -> int:
-        return self._slots
+        return self._most
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
         self._runs[order.id] = _Run(order, order.first - 1)
@@ -74,7 +76,7 @@ class Simulation:
             heapq.heappush(self._agenda, (self._clock, order))
 
     def limit(self, slots: int) -> None:
-        self._slots = slots
+        self._limit = min(slots, self._most)
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
         while self._agenda:
@@ -96,11 +98,20 @@ class Simulation:
         run.outcome = None
         if run.told == "continue":
             try:
-                run.outcome = self._curve(run.order.params, run.step + 1)
-                seconds = run.outcome[1]
+                run.outcome, seconds = self._call(run.order.params, run.step + 1)
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything
                 run.outcome = error
         heapq.heappush(self._agenda, (self._clock + seconds, run.order.id))
+
+    def _call(self, params: Params, step: int) -> tuple[dict[str, float], float]:
+        """What the curve says of a step, once it has been looked at."""
+        metrics, seconds = self._curve(params, step)
+        name = self.setting.spec.metric.name
+        if name not in metrics:
+            raise ValueError(f"curve: step {step} has no metric {name!r}; it has {list(metrics)}")
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"curve: step {step} takes {seconds} seconds; give 0 or more")
+        return {str(key): float(value) for key, value in metrics.items()}, float(seconds)
 
     def _advance(self, run: _Run) -> Sequence[BackendEvent]:
         """What happens as the step under way is done."""
@@ -116,7 +127,7 @@ class Simulation:
         if run.step % self.setting.spec.checkpoints.every == 0 or run.step == order.until:
             path = f"{order.trial}/{order.id}-{run.step}"
             events.append(Checkpointed(time, order.id, order.trial, Saved(run.step, path, "", 0)))
-        events.append(Reported(time, order.id, order.trial, run.step, run.outcome[0]))
+        events.append(Reported(time, order.id, order.trial, run.step, run.outcome))
         if run.step == order.until or run.told == "stop":
             return [*events, self._leave(run)]
         if run.step in order.milestones:

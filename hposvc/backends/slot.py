@@ -13,10 +13,20 @@ from hposvc.backends.placing import STRATEGIES, bundle
 from hposvc.events import BackendEvent, Order
 from hposvc.spec import Resources
 from trainables.assignment import Assignment, Place
-from trainables.ranks import Leader, Rank
+from trainables.leader import Leader
+from trainables.ranks import Rank
+
+LEADER_CALLS = 4  # at once: one that waits for messages, a decision, the address
 
 Signal = Literal["placed", "said", "gone"]  # the group is placed; the leader spoke; a rank is gone
 Post = Callable[["Slot", Signal, "Future[Any]"], None]
+
+
+class _Leader(Leader):
+    """A leader that knows its node from Ray."""
+
+    def __init__(self, world_size: int) -> None:
+        super().__init__(world_size, ray.util.get_node_ip_address())
 
 
 @dataclass(eq=False)
@@ -48,16 +58,17 @@ class Slot:
     def launch(self) -> None:
         """Start leader and ranks in the group."""
         self.state = "starting"
-        self._leader = self._actor(Leader, 0, f"{self.name}/leader", {"num_cpus": 0})(
-            self.resources.workers
-        )
+        options = {"num_cpus": 0, "max_concurrency": LEADER_CALLS}
+        create = self._actor(_Leader, 0, f"{self.name}/leader", options)
+        self._leader = create(self.resources.workers)
         self._watch(self._leader.messages.remote(), "said")
+        address = self._leader.address.remote()
         for rank in range(self.resources.workers):
             create = self._actor(Rank, rank, f"{self.name}/rank-{rank}", _options(self.resources))
             actor = create(rank, self.place)
             self._ranks.append(actor)
             self.present += 1
-            self._watch(actor.serve.remote(self._leader), "gone")
+            self._watch(actor.serve.remote(address), "gone")
 
     def carry_out(self, order: Order, environment: dict[str, str]) -> None:
         """Give it an order; it must be ready and idle."""
@@ -99,6 +110,7 @@ class Slot:
             self._group = None
 
     def _actor(self, kind: type, index: int, name: str, options: dict[str, Any]) -> Any:
+        assert self._group is not None  # it was placed
         strategy = PlacementGroupSchedulingStrategy(self._group, index)
         return (
             ray.remote(kind)

@@ -15,7 +15,7 @@ import heapq
 import math
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from hposvc.schedulers.scheduler import (
     Advance,
@@ -40,7 +40,7 @@ class Asha:
 
     eta: int = 3
     mode: Literal["stop", "promote"] = "stop"
-    __pydantic_config__ = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
         if self.eta < 2:

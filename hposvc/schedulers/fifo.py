@@ -1,6 +1,7 @@
 """Every trial runs to its end, in the order proposed."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from hposvc.schedulers.scheduler import (
     Closed,
@@ -42,7 +43,7 @@ class _Queue:
 class Fifo:
     """No early stopping."""
 
-    __pydantic_config__ = {"extra": "forbid"}
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def scheduler(self, first: int, last: int) -> _Queue:
         return _Queue(last)

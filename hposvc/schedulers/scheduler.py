@@ -6,7 +6,6 @@ infinite). Parameters, checkpoints, retries and clocks are the controller's. Its
 (or the logarithm of a rung).
 """
 
-import math
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -107,5 +106,8 @@ class Policy(Protocol):
 
 def rungs(first: int, last: int, eta: int) -> tuple[int, ...]:
     """The steps first, first*eta, first*eta^2, … below `last`, and `last` (Jamieson 2016, §3)."""
-    count = max(0, math.ceil(math.log(last / first, eta) - 1e-9)) if last > first else 0
-    return (*(first * eta**k for k in range(count)), last)
+    steps = []
+    while first < last:
+        steps.append(first)
+        first *= eta
+    return (*steps, last)

@@ -1,18 +1,32 @@
 """What a sweep came to: the best configuration, where to find things, what failed."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hposvc.api import Record, Steered
 from hposvc.home import Home
 from hposvc.spec import SweepSpec
+from hposvc.trial import OVER
+from hposvc.views.panel import in_a_line
 from hposvc.views.words import NONE, last_line, number, scalar
 
 SHOWN = 5  # failed trials
+
+
+def summary(record: Record, home: Home) -> list[RenderableType]:
+    """How a sweep ended, its best trial, and how to open MLflow."""
+    found, spec = record.best(), record.state.spec
+    parts: list[RenderableType] = [in_a_line(record.row.id, record.state)]
+    if found is not None:
+        parts.append(best(found, spec))
+    if record.runs:
+        parts.append(mlflow(home, spec))
+    return parts
 
 
 def best(found: Mapping[str, Any], spec: SweepSpec) -> RenderableType:
@@ -53,6 +67,26 @@ def failures(sweep: str, messages: Mapping[str, str]) -> RenderableType:
     """
     lines = list(_failures(sweep, messages))
     return Group(Text(f"{len(messages)} failed", style="red"), *lines)
+
+
+def logs(found: Sequence[Mapping[str, Any]]) -> str:
+    """What ranks wrote, each under a line that names it if there are several."""
+    head = "==> {trial}, order {order}, rank {rank}: {path} <==\n" if len(found) > 1 else ""
+    return "".join(head.format(**log) + log["text"] for log in found)
+
+
+def steered(answer: Steered, verb: Literal["stop", "kill"], trial: str | None) -> str:
+    """Who does what was asked for."""
+    pid, host = answer.place.rpartition(":")[2], answer.place.rpartition(":")[0]
+    if answer.driver == "alive":
+        what = trial or answer.sweep
+        when = "at once" if verb == "kill" else "when its trials next report; none is begun"
+        return f"asked the driver (process {pid} on {host}): {what} ends {when}"
+    if answer.state in OVER:
+        return f"{answer.sweep} has ended: {answer.state}"
+    return (
+        f"nobody drives {answer.sweep}; {trial} ends when it goes on: hposvc resume {answer.sweep}"
+    )
 
 
 def _failures(sweep: str, messages: Mapping[str, str]) -> Iterator[Text]:

@@ -4,7 +4,8 @@ Drawing costs the same whether there are ten trials or ten thousand: only runnin
 at, and of a curve eight points.
 """
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -14,13 +15,13 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from hposvc.lease import DriverState
 from hposvc.state import SweepState
-from hposvc.trial import TrialState
+from hposvc.trial import OVER, TrialPhase, TrialState
 from hposvc.views.words import configuration, duration, number, sparkline, thinned
 from searchers.domains import Constant
 
-COLOURS = {
-    "QUEUED": "bright_black",
+TRIALS: dict[TrialPhase, str] = {
     "RUNNING": "cyan",
     "PENDING": "bright_black",
     "PAUSED": "blue",
@@ -28,8 +29,9 @@ COLOURS = {
     "STOPPED": "yellow",
     "FAILED": "red",
 }
+COLOURS: dict[str, str] = {str(phase): colour for phase, colour in TRIALS.items()}
+COLOURS["QUEUED"] = "bright_black"
 BAR = 32  # characters
-OVER = ("COMPLETED", "STOPPED", "FAILED")
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Panels:
             parts.append(Text(f"… and {len(running) - self.rows} more", style="bright_black"))
         return Panel(
             Group(*parts, Text(), _counts(state)),
-            title=Text(f" {self.sweep} ", style="bold"),
+            title=Text(self.sweep, style="bold"),
             title_align="left",
             subtitle=_phase(state, elapsed_s),
             subtitle_align="right",
@@ -59,6 +61,17 @@ class Panels:
             padding=(1, 2),
             expand=self.expand,
         )
+
+
+def at_rest(sweep: str, state: SweepState, driver: DriverState, terminal: bool) -> RenderableType:
+    """What `status` shows: the panel, and what to know of the driver."""
+    seconds = elapsed_s(state, time.time()) if driver == "alive" else state.elapsed_s
+    panel = Panels(sweep, expand=terminal).draw(state, seconds)
+    if state.finished or driver == "alive":
+        return panel
+    how = "died" if driver == "dead" else "let go"
+    line = f"nobody drives this sweep, its last driver {how}; go on with: hposvc resume {sweep}"
+    return Group(panel, Text(line, style="yellow"))
 
 
 def elapsed_s(state: SweepState, now: float) -> float:
@@ -78,11 +91,17 @@ def searched(state: SweepState) -> list[str]:
     return [name for name in space if not isinstance(space[name], Constant)]
 
 
+def in_a_line(sweep: str, state: SweepState) -> Text:
+    """A sweep that has ended."""
+    return Text.assemble(
+        (sweep, "bold"), " ", _phase(state, state.elapsed_s), "\n", _counts(state), "\n"
+    )
+
+
 def _phase(state: SweepState, elapsed_s: float) -> Text:
     why = f" ({state.reason})" if state.reason else ""
-    return Text.assemble(
-        " ", (state.state + why, f"bold {COLOURS[state.state]}"), f" · {duration(elapsed_s)} "
-    )
+    phase = (state.state + why, f"bold {COLOURS[state.state]}")
+    return Text.assemble(phase, f" · {duration(elapsed_s)}")
 
 
 def _head(state: SweepState, elapsed_s: float) -> RenderableType:
@@ -157,7 +176,7 @@ def trend(trial: TrialState) -> str:
 
 def _counts(state: SweepState) -> Text:
     """How many trials there are of each kind."""
-    present = [(phase, state.counts.get(phase, 0)) for phase in COLOURS]
+    present = [(phase, state.counts.get(phase, 0)) for phase in TRIALS]
     parts = [
         Text(f"{count} {phase.lower()}", style=COLOURS[phase]) for phase, count in present if count
     ]

@@ -16,6 +16,7 @@ from hposvc.views.words import NONE, configuration, duration, number, scalar
 from searchers.domains import Choice, Constant, Domain
 from searchers.values import Value
 
+
 def sweeps(listed: Iterable[Mapping[str, Any]]) -> Table:
     """What `ls` lists."""
     table = listing("sweep", "state", "trials", "best", "project", "age")
@@ -100,7 +101,9 @@ def _some(values: Sequence[Value], most: int = 12) -> str:
 
 
 def _condition(domain: Domain) -> str:
-    parts = [f"{name} is {' or '.join(map(scalar, allowed))}" for name, allowed in domain.when.items()]
+    parts = [
+        f"{name} is {' or '.join(map(scalar, allowed))}" for name, allowed in domain.when.items()
+    ]
     return " and ".join(parts) or NONE
 
 

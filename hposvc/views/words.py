@@ -1,4 +1,4 @@
-"""Values as people read them: numbers, durations, configurations, and curves of eight characters."""
+"""Values as people read them: numbers, times, configurations, curves of eight characters."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,5 +1,6 @@
 """Axes: N samples, B samples of a batch, T tokens of a sample."""
 
+import gc
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -9,10 +10,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from trainables import Saved, StopTrial, Training, Worker, hygiene
+from trainables.data import Batch, Data, Tensors
 from trainables.randomness import derive, permutation, seed_all
-from trainables.task import Batch, Data, Task, Tensors
+from trainables.task import Task
 from trainables.worker import LocalLink
 
 PRECISIONS = ["32-true", "64-true", "bf16-mixed", "16-mixed"]
@@ -118,6 +121,16 @@ def test_two_ranks_learn_what_one_learns(on_two_ranks: Callable[..., list[Any]])
         alone = learned(Tokens(lr=0.05), precision="64-true", clip=clip)
         for seen, expected in zip(heard, alone, strict=True):
             assert seen == pytest.approx(expected, abs=1e-12)
+
+
+def wrapped_models_left(rank: int) -> int:
+    gc.disable()
+    ddp_curves(rank, Tokens(), [Training("ddp")])
+    return sum(isinstance(each, DistributedDataParallel) for each in gc.get_objects())
+
+
+def test_the_first_order_of_a_rank_leaves_no_model_behind(on_two_ranks):
+    assert on_two_ranks(wrapped_models_left) == [0, 0]
 
 
 def test_two_ranks_run_at_every_precision_even_where_one_gets_no_sample(on_two_ranks):

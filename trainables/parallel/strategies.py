@@ -7,10 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from trainables.worker import Worker
 
@@ -52,30 +50,6 @@ class Single:
         return values
 
 
-@dataclass(frozen=True)
-class Ddp:
-    """A copy of the model on every rank; PyTorch's DistributedDataParallel."""
-
-    device: torch.device
-
-    def wrap(self, model: nn.Module) -> nn.Module:
-        on_gpu = self.device.type == "cuda"
-        return DistributedDataParallel(model, device_ids=[self.device] if on_gpu else None)
-
-    def local(self, model: nn.Module) -> AbstractContextManager[None]:
-        if not isinstance(model, DistributedDataParallel):
-            raise TypeError(f"model is {type(model).__name__}; wrap it before training")
-        return model.no_sync()
-
-    def share_buffers(self, model: nn.Module) -> None:
-        for buffer in model.buffers():
-            dist.broadcast(buffer, src=0)
-
-    def sum(self, values: Tensor) -> Tensor:
-        dist.all_reduce(values)
-        return values
-
-
 def choose(worker: Worker) -> Strategy:
     """The strategy for this worker's ranks.
 
@@ -91,6 +65,8 @@ def choose(worker: Worker) -> Strategy:
         )
     if not dist.is_initialized():
         raise ValueError(f"{worker.world_size} ranks, but no process group; initialize one first")
+    from trainables.parallel.ddp import Ddp  # a second and a half that one rank need not spend
+
     return Ddp(worker.device)
 
 

@@ -15,8 +15,9 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from trainables.data import Batch, Data, Tensors
 from trainables.optim.lars import Lars
-from trainables.task import Batch, Data, Task, Tensors
+from trainables.task import Task
 
 Optimizer = Literal["sgd", "adamw", "lars"]
 

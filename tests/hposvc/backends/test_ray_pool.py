@@ -53,8 +53,8 @@ def spec(function: str, **sections):
 
 def run(sweeps, given):
     row = api.create(sweeps, given)
-    status = api.drive(sweeps, row)
-    return row.id, status
+    api.drive(sweeps, row)
+    return row.id, api.status(sweeps, row.id)
 
 
 def events(sweeps, sweep, kind):
@@ -167,9 +167,9 @@ class AtReport:
 def steered(sweeps, given, action):
     row = api.create(sweeps, given)
     watcher = AtReport(lambda event: action(row.id, event))
-    status = api.drive(sweeps, row, [watcher])
+    api.drive(sweeps, row, [watcher])
     watcher.thread.join()
-    return row.id, status
+    return row.id, api.status(sweeps, row.id)
 
 
 def test_stop_ends_a_sweep_at_the_next_report(sweeps):

@@ -1,0 +1,183 @@
+"""Sweeps from Python: `Sweep(trainable=train, metric=..., parameters=...).run()`."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import cloudpickle
+
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.plugins import REFERENCE
+from hposvc.runner import Interrupted
+from hposvc.views.console import console
+from hposvc.views.live import Watching
+from trainables.load import PICKLE
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOTHING: Mapping[str, object] = {}
+COLUMNS = ("trial", "state", "reason", "value", "step", "attempts", "gpu_hours")
+
+
+class NoValue(LookupError):
+    """No trial of the sweep has a value."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best trial of a sweep."""
+
+    trial: str
+    params: Mapping[str, float | int | str | bool | None]
+    value: float
+    metrics: Mapping[str, float | None]  # of the step that the value is of
+    step: int
+    checkpoint: Path | None  # a folder; None: it was not kept, or there was none
+    mlflow_run_id: str | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a sweep came to."""
+
+    sweep: str  # its id
+    state: str  # COMPLETED, STOPPED or FAILED
+    record: api.Record
+
+    @property
+    def best(self) -> Best:
+        """The best trial.
+
+        Raises:
+            NoValue: none reported a value.
+        """
+        found = self.record.best()
+        if found is None:
+            failed = len(self.record.failures())
+            raise NoValue(
+                f"{self.sweep}: no trial has a value, {failed} failed; "
+                f"`hposvc logs {self.sweep}` shows why"
+            )
+        del found["sweep"]
+        checkpoint = found.pop("checkpoint")
+        return Best(**found, checkpoint=None if checkpoint is None else Path(checkpoint))
+
+    @property
+    def trials(self) -> "pd.DataFrame":
+        """A row a trial: COLUMNS, then a column a parameter.
+
+        A parameter that has the name of another column is `params.NAME`.
+        """
+        import pandas as pd
+
+        return pd.DataFrame([_row(trial) for trial in self.record.trials()])
+
+
+class Sweep:
+    """A sweep that is not recorded yet.
+
+    Args:
+        trainable: a class or function, or its name (`module:Name`, `path/to/file.py:Name`). What
+            cannot be imported by name (of a notebook, a script, another function) is pickled.
+        sections: those of a spec, docs/CONTRACT.md section 2; mappings, or the dataclasses.
+    """
+
+    def __init__(
+        self, trainable: Callable[..., Any] | str | None = None, **sections: object
+    ) -> None:
+        self._trainable = trainable
+        self._sections = {name: _plain(value) for name, value in sections.items()}
+
+    @classmethod
+    def load(cls, path: Path | str, set: Mapping[str, object] = NOTHING) -> "Sweep":
+        """The sweep in a file, with the values at the dotted keys of `set`.
+
+        Raises:
+            SpecError: what is wrong with it, with file, line and column.
+        """
+        return cls(**specs.dump(api.validate(Path(path), set)))  # type: ignore[arg-type]
+
+    def run(
+        self,
+        home: Path | str | None = None,
+        address: str | None = None,
+        show: bool = True,
+    ) -> Result:
+        """Run the sweep to its end.
+
+        Args:
+            home: where sweeps live; None: HPOSVC_HOME, or ~/.hposvc.
+            address: of a Ray cluster; None: one of this machine's own.
+            show: how it goes, on stderr.
+
+        Raises:
+            SpecError: what is wrong with the spec.
+            OutOfReach: the cluster, or resources that it can never give.
+            Interrupted: by Ctrl-C; it can be resumed.
+        """
+        sweeps = api.Sweeps.open(None if home is None else Path(home))
+        row = api.create(sweeps, api.validate(self._spec(sweeps.home.path), {}))
+        view = Watching(row.id, console(sys.stderr)) if show else nullcontext()
+        try:
+            with view as watching:
+                watchers = [] if watching is None else [watching]
+                record = api.drive(sweeps, row, watchers, address)
+        except Interrupted as error:
+            raise Interrupted(f"{row.id}: go on with `hposvc resume {row.id}`") from error
+        return Result(row.id, record.state.state, record)
+
+    def submit(self, address: str) -> None:
+        """Run it as a job of a cluster: not there yet."""
+        raise NotImplementedError("Sweep.submit is not there yet; use run(address=...)")
+
+    def _spec(self, home: Path) -> dict[str, object]:
+        if self._trainable is None:
+            return self._sections
+        return {**self._sections, "trainable": _reference(self._trainable, home / "pickles")}
+
+
+def _reference(trainable: Callable[..., Any] | str, folder: Path) -> str:
+    """The name by which any process finds the trainable."""
+    if isinstance(trainable, str):
+        return trainable
+    reference = f"{trainable.__module__}:{trainable.__qualname__}"
+    return reference if _importable(trainable, reference) else _pickled(trainable, folder)
+
+
+def _importable(trainable: object, reference: str) -> bool:
+    """Whether the name alone finds this very object, in other processes too."""
+    place, _, name = reference.partition(":")
+    if place == "__main__" or not REFERENCE.fullmatch(reference):
+        return False
+    return getattr(sys.modules.get(place), name, None) is trainable
+
+
+def _pickled(trainable: object, folder: Path) -> str:
+    """Keep the trainable by value, in a file that has its checksum for a name."""
+    content = cloudpickle.dumps(trainable)
+    file = folder / f"{hashlib.sha256(content).hexdigest()}.pkl"
+    if not file.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = file.with_suffix(f".{os.getpid()}")
+        draft.write_bytes(content)
+        draft.rename(file)
+    return f"{PICKLE}{file}"
+
+
+def _plain(value: object) -> object:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+
+
+def _row(trial: Mapping[str, Any]) -> dict[str, Any]:
+    params = {
+        f"params.{name}" if name in COLUMNS else name: value
+        for name, value in trial["params"].items()
+    }
+    return {**{name: trial[name] for name in COLUMNS}, **params}

@@ -1,0 +1,179 @@
+"""Simulated sweeps for the tests of the core: a lab that runs them, a desk to work one by hand."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from hposvc import plugins
+from hposvc import spec as specs
+from hposvc.backends.backend import Setting
+from hposvc.backends.simulate import Simulation
+from hposvc.controller import Controller
+from hposvc.events import Checkpointed, Ended, Event, Failed, Order, Ordered, Proposed, Reported
+from hposvc.journal import Journal
+from hposvc.lease import Lease
+from hposvc.proposer import Inline
+from hposvc.runner import Runner, Watcher
+from hposvc.schedulers.scheduler import NewTrial
+from hposvc.state import SweepState
+from trainables.checkpoint import Saved
+
+CALLS: Counter[tuple[float, int]] = Counter()  # of a curve, by lr and step; tests clear it
+
+
+def smooth(params, step):
+    """Better the closer lr is to 1e-3, and the longer it runs."""
+    return {"loss": (math.log10(params["lr"]) + 3) ** 2 + 1 / step}, 1.0 + params["lr"]
+
+
+def counted(params, step):
+    CALLS[params["lr"], step] += 1
+    return smooth(params, step)
+
+
+def troubled(params, step):
+    """One trial in five diverges at step 3, another fails for good at 2, another once at 4."""
+    CALLS[params["lr"], step] += 1
+    kind = int(params["lr"] * 1e9) % 5
+    if kind == 0 and step == 3:
+        return {"loss": math.nan}, 1.0
+    if (kind == 1 and step == 2) or (kind == 2 and step == 4 and CALLS[params["lr"], step] == 1):
+        raise RuntimeError(f"no luck at step {step}")
+    return smooth(params, step)
+
+
+def make_spec(**sections: Any) -> specs.SweepSpec:
+    """A sweep of twelve trials of nine steps on four slots, but for what is given."""
+    return specs.load(
+        {
+            "metric": {"name": "loss", "goal": "minimize"},
+            "fidelity": {"max": 9},
+            "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
+            "trials": {"max": 12, "parallel": 4},
+            "search": "random",
+            "engine": {"type": "simulate", "curve": "simulated_sweeps:smooth"},
+            **sections,
+        }
+    )
+
+
+def make_controller(spec: specs.SweepSpec) -> Controller:
+    policy = plugins.build(plugins.SCHEDULERS, spec.scheduler)
+    return Controller(spec, policy.scheduler(spec.first_step, spec.last_step))
+
+
+class Flaky(Simulation):
+    """A cluster that loses ranks: now and then an order breaks off, for no fault of its own."""
+
+    share = 0.05  # of turns
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._rng = Random(self.setting.spec.seed)
+
+    def events(self, timeout_s):
+        if self._runs and self._rng.random() < self.share:
+            run = self._runs.pop(self._rng.choice(list(self._runs)))
+            cause = self._rng.choice(["infra", "preempt"])
+            return [Failed(self.now(), run.order.id, run.order.trial, cause, "node lost")]
+        return super().events(timeout_s)
+
+
+@dataclass
+class Lab:
+    """Runs simulated sweeps in one journal; one that is there already is gone on with."""
+
+    journal: Journal
+    folder: Path
+
+    def run(
+        self,
+        spec: specs.SweepSpec,
+        sweep: str = "s",
+        backend: type[Simulation] = Simulation,
+        watchers: Sequence[Watcher] = (),
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> SweepState:
+        controller = make_controller(spec)
+        for _, event in self.journal.read(sweep):
+            controller.apply(event)
+        state = controller.state
+        if state.finished:
+            return state
+        setting = Setting(sweep, spec, self.folder, self.folder, clock=state.now)
+        return Runner(
+            sweep=sweep,
+            controller=controller,
+            backend=backend(setting),
+            proposer=Inline(spec, plugins.build(plugins.SEARCHERS, spec.search)),
+            journal=self.journal,
+            lease=Lease(self.journal.store, sweep),
+            watchers=watchers,
+            interrupted=interrupted,
+            seq=self.journal.last(sweep),
+        ).run("here:1")
+
+    def events(self, sweep: str = "s") -> list[Event]:
+        return [event for _, event in self.journal.read(sweep)]
+
+
+def fold(spec: specs.SweepSpec, events: Iterable[Event]) -> SweepState:
+    state = SweepState(spec)
+    for event in events:
+        state.apply(event)
+    return state
+
+
+@dataclass
+class Desk:
+    """A controller worked by hand: what happens is applied, and so is all that follows from it."""
+
+    controller: Controller
+    time: float = 0.0
+    log: list[Event] = field(default_factory=list)
+
+    @property
+    def state(self) -> SweepState:
+        return self.controller.state
+
+    def happen(self, event: Event) -> list[Event]:
+        """What follows from the event, in order."""
+        self.controller.apply(event)
+        self.log.append(event)
+        follows = []
+        for answer in self.controller.respond(event):
+            follows += [answer, *self.happen(answer)]
+        return follows
+
+    def start(self, lr: float = 1e-3) -> Order:
+        """Give a free slot what the controller wants it to do, which must be to run something."""
+        move = self.controller.next()
+        if isinstance(move, NewTrial):
+            name = f"t{len(self.state.trials) + 1:04d}"
+            self.happen(
+                Proposed(self.time, name, {"lr": lr}, {}, move.until, move.milestones)
+            )
+            move = self.controller.next()
+        assert isinstance(move, Order)
+        self.happen(Ordered(self.time, move))
+        return move
+
+    def report(self, order: Order, step: int, loss: float, save: bool = True) -> list[Event]:
+        if save:
+            saved = Saved(step, f"{order.trial}/{order.id}-{step}", "", 0)
+            self.happen(Checkpointed(self.time, order.id, order.trial, saved))
+        return self.happen(Reported(self.time, order.id, order.trial, step, {"loss": loss}))
+
+    def fail(self, order: Order, cause: Any) -> list[Event]:
+        return self.happen(Failed(self.time, order.id, order.trial, cause, f"{cause} it was"))
+
+    def end(self, order: Order) -> list[Event]:
+        return self.happen(Ended(self.time, order.id, order.trial))
+
+
+def at_desk(**sections: Any) -> Desk:
+    return Desk(make_controller(make_spec(**sections)))

@@ -1,0 +1,328 @@
+"""From the journal to MLflow: all of it, once."""
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from mlflow.artifacts import load_text
+
+from hposvc import spec as specs
+from hposvc.document import Document
+from hposvc.events import Attached, Closed, Finished, Proposed, Reported
+from hposvc.home import Home
+from hposvc.journal import Journal, SweepRow
+from hposvc.outbox import Outbox, follow
+from hposvc.projection import EXPERIMENT
+from hposvc.tracking import Tracker
+
+
+@pytest.fixture
+def gone() -> Iterator[int]:
+    """The end of a pipe whose other end a driver has closed."""
+    reading, writing = os.pipe()
+    os.close(writing)
+    yield reading
+    os.close(reading)
+
+
+@pytest.fixture
+def outbox(home: Home) -> Callable[[SweepRow, Journal], Outbox]:
+    def make(row: SweepRow, journal: Journal) -> Outbox:
+        tracker = Tracker(home, home.tracking_uri, row.project, row.id)
+        return Outbox(row, specs.load(row.spec), journal, tracker)
+
+    return make
+
+
+@pytest.fixture
+def tell(outbox, gone) -> Callable[[SweepRow, Journal], None]:
+    """Tells a sweep as a recorder does whose driver is gone."""
+
+    def tell_all(row: SweepRow, journal: Journal) -> None:
+        telling = outbox(row, journal)
+        telling.recheck()
+        assert follow(telling, gone)
+
+    return tell_all
+
+
+@pytest.fixture
+def waiting(home: Home) -> tuple[SweepRow, Journal]:
+    """A sweep on Ray that has just begun, with two trials of at most five."""
+    spec = specs.load(
+        {
+            "project": "waiting",
+            "trainable": "trainables.zoo.digits:DigitsCNN",
+            "metric": {"name": "loss", "goal": "minimize"},
+            "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
+            "trials": {"max": 5, "parallel": 3},
+        }
+    )
+    row = SweepRow("waiting-1", spec.name, spec.project, time.time(), specs.dump(spec), {})
+    journal = home.journal()
+    assert journal.create(row)
+    begun = [Attached(row.created, "here:1")]
+    begun += [Proposed(row.created, f"t000{one}", {"lr": 0.01}, {}, 1) for one in (1, 2)]
+    journal.append(row.id, 0, begun)
+    return row, journal
+
+
+def end(row: SweepRow, journal: Journal) -> None:
+    now = row.created + 9
+    ending = [Closed(now, "user"), Finished(now, "STOPPED", "user")]
+    journal.append(row.id, journal.last(row.id), ending)
+
+
+def expected_points(row: SweepRow, journal: Journal, trial: str) -> list[tuple[str, int, int, str]]:
+    """What the journal says, read plainly: a simulated sweep reports each step once."""
+    names = {"loss": "loss", "acc@1": "acc_1"}
+    return sorted(
+        (names[name], event.step, round(1000 * (row.created + event.time)), repr(value))
+        for _, event in journal.read(row.id)
+        if isinstance(event, Reported) and event.trial == trial
+        for name, value in event.metrics.items()
+    )
+
+
+def test_runs_are_nested_under_one_parent_a_sweep(simulated, tell, tracked):
+    row, journal = simulated()
+    tell(row, journal)
+    runs = tracked.runs(row.id)
+    parent = runs.pop("")
+    assert sorted(runs) == [f"t{number:04d}" for number in range(1, 13)]
+    assert {run.data.tags["mlflow.parentRunId"] for run in runs.values()} == {parent.info.run_id}
+    assert {name: run.info.run_name for name, run in runs.items()} == {name: name for name in runs}
+    assert parent.info.run_name == row.id
+    assert "mlflow.parentRunId" not in parent.data.tags
+    experiment = tracked.client.get_experiment(parent.info.experiment_id)
+    assert experiment.name == "valleys"
+
+
+def test_every_report_is_one_point_nan_included(simulated, tell, tracked):
+    row, journal = simulated()
+    tell(row, journal)
+    runs = tracked.runs(row.id)
+    del runs[""]
+    held = {name: tracked.points(run) for name, run in runs.items()}
+    assert held == {name: expected_points(row, journal, name) for name in runs}
+    assert any(value == "nan" for points in held.values() for *_, value in points)
+
+
+def test_params_are_the_configuration(simulated, tell, tracked):
+    row, journal = simulated()
+    tell(row, journal)
+    runs = tracked.runs(row.id)
+    proposed = [event for _, event in journal.read(row.id) if isinstance(event, Proposed)]
+    for event in proposed:
+        expected = {name: str(value) for name, value in event.params.items()}
+        assert runs[event.trial].data.params == expected
+
+
+def test_no_run_stays_running(simulated, tell, tracked):
+    row, journal = simulated()
+    tell(row, journal)
+    runs = tracked.runs(row.id).values()
+    assert {run.info.status for run in runs} == {"FINISHED"}
+    assert all(run.info.end_time >= run.info.start_time for run in runs)
+    assert {run.data.tags["hposvc.state"] for run in runs} == {"COMPLETED", "STOPPED"}
+
+
+def test_the_best_trial_alone_is_marked(simulated, tell, tracked):
+    row, journal = simulated()
+    tell(row, journal)
+    runs = tracked.runs(row.id)
+    best = [name for name, run in runs.items() if run.data.tags.get("hposvc.best") == "true"]
+    losses = {
+        name: run.data.metrics["loss"]
+        for name, run in runs.items()
+        if name and not math.isnan(run.data.metrics["loss"])
+    }
+    assert best == [min(losses, key=lambda name: losses[name])]
+    assert runs[""].data.metrics["best/loss"] == losses[best[0]]
+
+
+def test_the_parent_holds_the_spec_and_the_packages(simulated, tell, tracked):
+    row, journal = simulated()
+    tell(row, journal)
+    parent = tracked.runs(row.id)[""]
+    assert "\nmlflow==" in load_text(f"{parent.info.artifact_uri}/environment.txt")
+    text = load_text(f"{parent.info.artifact_uri}/spec.yaml")
+    assert specs.dump(specs.load(yaml(text).data)) == row.spec
+
+
+def yaml(text: str) -> Document:
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from hposvc.document import read_file
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "spec.yaml"
+        path.write_text(text)
+        return read_file(path)
+
+
+def test_told_twice_from_the_start_there_is_not_one_point_more(simulated, tell, tracked):
+    row, journal = simulated()
+    tell(row, journal)
+    before = everything(tracked, row)
+    journal.advance(row.id, 0)
+    tell(row, journal)
+    assert everything(tracked, row) == before
+    assert len(tracked.all(deleted=True)) == 13
+
+
+def everything(tracked, row: SweepRow) -> dict[str, object]:
+    return {
+        name: (run.info, run.data.params, run.data.tags, tracked.points(run))
+        for name, run in tracked.runs(row.id).items()
+    }
+
+
+def comparable(state: dict[str, object]) -> dict[str, object]:
+    return {name: [vars(part[0]), *part[1:]] for name, part in state.items()}  # type: ignore[index]
+
+
+def test_reconciling_makes_a_deleted_run_again_with_all_its_points(simulated, tell, tracked):
+    row, journal = simulated()
+    tell(row, journal)
+    lost = tracked.runs(row.id)["t0003"]
+    tracked.client.delete_run(lost.info.run_id)
+    tell(row, journal)
+    run = tracked.runs(row.id)["t0003"]
+    assert run.info.run_id != lost.info.run_id
+    assert tracked.points(run) == expected_points(row, journal, "t0003")
+    assert journal.run(row.id, "t0003") == run.info.run_id
+
+
+def test_reconciling_puts_right_what_others_changed(simulated, tell, tracked):
+    row, journal = simulated()
+    tell(row, journal)
+    run = tracked.runs(row.id)["t0002"].info.run_id
+    tracked.client.set_terminated(run, "KILLED")
+    tracked.client.set_tag(run, "hposvc.state", "RUNNING")
+    tracked.client.update_run(tracked.runs(row.id)[""].info.run_id, "RUNNING")
+    tell(row, journal)
+    runs = tracked.runs(row.id)
+    assert {one.info.status for one in runs.values()} == {"FINISHED"}
+    assert runs["t0002"].data.tags["hposvc.state"] in ("COMPLETED", "STOPPED")
+
+
+def test_a_tracker_that_was_wiped_is_told_all_again(simulated, tell, tracked):
+    row, journal = simulated()
+    tell(row, journal)
+    points = {name: tracked.points(run) for name, run in tracked.runs(row.id).items()}
+    for run in tracked.all():
+        tracked.client.delete_run(run.info.run_id)
+    tell(row, journal)
+    assert points == {name: tracked.points(run) for name, run in tracked.runs(row.id).items()}
+
+
+def test_a_run_that_the_journal_does_not_know_of_is_found_again(waiting, outbox, tracked):
+    row, journal = waiting
+    first = outbox(row, journal)
+    first.open()
+    first.turn()
+    before = {name: run.info.run_id for name, run in tracked.runs(row.id).items()}
+    journal.forget_runs(row.id, list(before))  # it died before it wrote them down
+    journal.advance(row.id, 0)
+    second = outbox(row, journal)
+    second.open()
+    second.turn()
+    assert {name: run.info.run_id for name, run in tracked.runs(row.id).items()} == before
+    assert {**before, EXPERIMENT: first.tracker.open()} == journal.runs(row.id)
+
+
+def test_of_two_runs_of_a_trial_the_recorded_one_stays(waiting, outbox, tracked):
+    row, journal = waiting
+    first = outbox(row, journal)
+    experiment = first.tracker.open()
+    first.open()
+    first.turn()
+    mine = journal.run(row.id, "t0001")
+    tags = {"hposvc.sweep": row.id, "hposvc.trial": "t0001"}
+    tracked.client.create_run(experiment, start_time=1, tags=tags)
+    outbox(row, journal).open()
+    assert tracked.runs(row.id)["t0001"].info.run_id == mine
+
+
+def test_a_run_deleted_in_mid_sweep_is_made_again(waiting, outbox, gone, tracked):
+    row, journal = waiting
+    telling = outbox(row, journal)
+    telling.open()
+    telling.turn()
+    tracked.client.delete_run(journal.run(row.id, "t0002"))
+    end(row, journal)
+    assert follow(telling, gone)
+    assert tracked.runs(row.id)["t0002"].info.status == "FINISHED"
+
+
+def test_runs_wait_for_the_next_trials_but_for_no_more_than_there_will_be(waiting, outbox):
+    row, journal = waiting
+    telling = outbox(row, journal)
+    telling.open()
+    telling.turn()
+    telling.prepare()
+    assert sorted(journal.runs(row.id)) == ["", EXPERIMENT, "t0001", "t0002", "t0003", "t0004"]
+    more = [Proposed(row.created, f"t000{one}", {"lr": 0.1}, {}, 1) for one in (3, 4)]
+    journal.append(row.id, journal.last(row.id), more)
+    telling.turn()
+    telling.prepare()
+    assert sorted(journal.runs(row.id))[2:] == ["t0001", "t0002", "t0003", "t0004", "t0005"]
+
+
+def test_a_trial_takes_the_run_that_waited_for_it(waiting, outbox, tracked):
+    row, journal = waiting
+    telling = outbox(row, journal)
+    telling.open()
+    telling.turn()
+    telling.prepare()
+    waited = journal.run(row.id, "t0003")
+    proposed = Proposed(row.created, "t0003", {"lr": 0.1}, {}, 1)
+    journal.append(row.id, journal.last(row.id), [proposed])
+    telling.turn()
+    run = tracked.runs(row.id)["t0003"]
+    assert (run.info.run_id, run.data.params) == (waited, {"lr": "0.1"})
+
+
+def test_runs_of_trials_that_never_came_are_taken_back(waiting, outbox, gone, tracked):
+    row, journal = waiting
+    telling = outbox(row, journal)
+    telling.open()
+    telling.turn()
+    telling.prepare()
+    end(row, journal)
+    assert follow(telling, gone)
+    assert sorted(tracked.runs(row.id)) == ["", "t0001", "t0002"]
+    assert sorted(journal.runs(row.id)) == ["", EXPERIMENT, "t0001", "t0002"]
+
+
+def test_a_trial_that_begins_while_they_are_taken_back_keeps_its_run(waiting, outbox, tracked):
+    row, journal = waiting
+    telling = outbox(row, journal)
+    telling.open()
+    telling.turn()
+    telling.prepare()
+    handed_out = journal.run(row.id, "t0003")
+    proposed = Proposed(row.created, "t0003", {"lr": 0.1}, {}, 1)
+    journal.append(row.id, journal.last(row.id), [proposed])
+    telling.finish()
+    assert tracked.runs(row.id)["t0003"].info.run_id == journal.run(row.id, "t0003") == handed_out
+    assert "t0004" not in tracked.runs(row.id)
+
+
+def test_simulated_trials_need_no_runs_ahead(simulated, outbox):
+    row, journal = simulated()
+    telling = outbox(row, journal)
+    telling.open()
+    telling.prepare()
+    assert list(journal.runs(row.id)) == [EXPERIMENT]
+
+
+def test_a_tracker_out_of_reach_is_given_up_when_the_driver_is_gone(waiting, home, gone):
+    row, journal = waiting
+    nobody = Tracker(home, "http://127.0.0.1:9", "waiting", row.id)
+    assert not follow(Outbox(row, specs.load(row.spec), journal, nobody), gone, give_up_s=0.0)
+    assert journal.cursor(row.id) == 0

@@ -1,0 +1,233 @@
+"""What MLflow is to hold of a sweep."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hposvc import spec as specs
+from hposvc.events import (
+    Attached,
+    Closed,
+    Decided,
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    Order,
+    Ordered,
+    Proposed,
+    Reported,
+    Requested,
+)
+from hposvc.journal import SweepRow
+from hposvc.projection import PARENT, Entry, Point, Projection, legal
+
+SPEC = {
+    "metric": {"name": "val loss", "goal": "minimize"},
+    "fidelity": {"max": 3},
+    "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
+    "trials": {"max": 9},
+    "trainable": "trainables.zoo.digits:DigitsCNN",
+    "description": "a valley",
+    "tags": {"team": "vision", "ticket": 17},
+}
+
+
+def projection(**changes: object) -> Projection:
+    spec = specs.load({**SPEC, **changes})
+    return Projection(SweepRow("s-1", "s", "p", 1000.0, specs.dump(spec), {}), spec)
+
+
+def proposed(time: float, trial: str, lr: float = 1e-3) -> Proposed:
+    return Proposed(time, trial, {"lr": lr}, {}, 3)
+
+
+def ordered(time: float, number: int, trial: str) -> Ordered:
+    return Ordered(time, Order(number, trial, {"lr": 1e-3}, None, 1, 3))
+
+
+def reported(time: float, number: int, trial: str, step: int, loss: float) -> Reported:
+    return Reported(time, number, trial, step, {"val loss": loss})
+
+
+def told(events: Sequence[Event]) -> dict[str, Entry]:
+    fold = projection()
+    for event in events:
+        fold.apply(event)
+    return fold.take()
+
+
+# Two trials end well, one fails, one is killed.
+STORY: list[Event] = [
+    Attached(1001.0, "here:1"),
+    proposed(1002.0, "t0001"),
+    ordered(1002.0, 1, "t0001"),
+    proposed(1002.5, "t0002"),
+    ordered(1002.5, 2, "t0002"),
+    reported(1003.0, 1, "t0001", 1, 0.9),
+    reported(1003.5, 2, "t0002", 1, 0.8),
+    reported(1004.0, 1, "t0001", 2, 0.7),
+    Failed(1004.5, 2, "t0002", "user", "ValueError: no"),
+    proposed(1004.6, "t0003"),
+    ordered(1004.6, 3, "t0003"),
+    reported(1005.0, 1, "t0001", 3, 0.6),
+    Ended(1005.1, 1, "t0001"),
+    reported(1005.5, 3, "t0003", 1, 0.2),
+    reported(1005.6, 3, "t0003", 2, 0.1),
+    reported(1005.7, 3, "t0003", 3, 0.3),
+    proposed(1005.8, "t0004"),
+    ordered(1005.8, 4, "t0004"),
+    Ended(1006.0, 3, "t0003"),
+    Requested(1006.5, "kill", "t0004"),
+    Decided(1006.5, "t0004", 4, 0, "kill", "user"),
+    Ended(1006.6, 4, "t0004"),
+    Closed(1007.0, "user"),
+    Finished(1008.0, "STOPPED", "user"),
+]
+
+
+def test_each_run_ends_as_its_trial_did():
+    ends = {name: (entry.status, entry.end) for name, entry in told(STORY).items()}
+    assert ends == {
+        "t0001": ("FINISHED", 1_005_100),
+        "t0002": ("FAILED", 1_004_500),
+        "t0003": ("FINISHED", 1_006_000),
+        "t0004": ("KILLED", 1_006_600),
+        PARENT: ("FINISHED", 1_008_000),
+    }
+
+
+def test_a_trial_that_goes_on_has_no_end():
+    entry = told(STORY[:8])["t0001"]
+    assert (entry.status, entry.end, entry.tags["hposvc.state"]) == (None, None, "RUNNING")
+
+
+def test_points_carry_our_steps_and_the_time_of_the_report():
+    assert told(STORY)["t0001"].points == [
+        Point("val loss", 0.9, 1_003_000, 1),
+        Point("val loss", 0.7, 1_004_000, 2),
+        Point("val loss", 0.6, 1_005_000, 3),
+    ]
+
+
+def test_the_first_report_of_a_step_stands():
+    repeat = reported(1004.2, 1, "t0001", 2, 99.0)
+    assert told([*STORY[:8], repeat])["t0001"].points == told(STORY[:8])["t0001"].points
+
+
+def test_a_rank_of_a_lost_order_is_not_heard():
+    zombie = reported(1004.2, 2, "t0001", 3, 99.0)
+    assert told([*STORY[:8], zombie])["t0001"].points == told(STORY[:8])["t0001"].points
+
+
+def test_nan_is_a_point_and_ends_the_trial_as_diverged():
+    events = [*STORY[:8], reported(1004.2, 1, "t0001", 3, math.nan), Ended(1004.3, 1, "t0001")]
+    entry = told(events)["t0001"]
+    assert math.isnan(entry.points[-1].value)
+    assert (entry.tags["hposvc.reason"], entry.status) == ("diverged", "FINISHED")
+
+
+def test_the_best_value_is_a_point_each_time_that_a_trial_ends():
+    assert told(STORY)[PARENT].points == [
+        Point("best/val loss", 0.7, 1_004_500, 1),
+        Point("best/val loss", 0.6, 1_005_100, 2),
+        Point("best/val loss", 0.3, 1_006_000, 3),
+        Point("best/val loss", 0.3, 1_006_600, 4),
+    ]
+
+
+def test_the_mark_of_the_best_moves():
+    fold = projection()
+    for event in STORY[:13]:
+        fold.apply(event)
+    before = fold.take()
+    for event in STORY[13:]:
+        fold.apply(event)
+    after = fold.take()
+    assert [before[name].tags["hposvc.best"] for name in ("t0001", "t0002")] == ["true", "false"]
+    assert [after[name].tags["hposvc.best"] for name in ("t0001", "t0003")] == ["false", "true"]
+
+
+def test_nothing_is_told_where_nothing_happened():
+    fold = projection()
+    fold.apply(STORY[0])
+    fold.take()
+    assert fold.take() == {}
+
+
+def test_params_are_told_once():
+    fold = projection()
+    for event in STORY[:3]:
+        fold.apply(event)
+    assert fold.take()["t0001"].params == {"lr": "0.001"}
+    for event in STORY[3:]:
+        fold.apply(event)
+    assert fold.take()["t0001"].params == {}
+
+
+def test_a_failed_sweep_is_a_failed_run():
+    parent = told([*STORY[:4], Finished(1003.0, "FAILED", "no trial has a value")])[PARENT]
+    assert parent.status == "FAILED"
+    assert parent.tags["hposvc.reason"] == "no trial has a value"
+
+
+def test_a_killed_sweep_is_a_killed_run():
+    killed = [*STORY[:4], Requested(1003.0, "kill"), Finished(1004.0, "STOPPED", "user")]
+    assert told(killed)[PARENT].status == "KILLED"
+
+
+def test_the_parent_has_the_users_description_and_tags():
+    tags = projection().take()[PARENT].tags
+    assert tags["mlflow.note.content"] == "a valley"
+    assert (tags["team"], tags["ticket"], tags["hposvc.sweep"]) == ("vision", "17", "s-1")
+
+
+def test_a_simulated_clock_starts_when_the_sweep_was_created():
+    engine = {"type": "simulate", "curve": "some:curve"}
+    fold = projection(trainable=None, engine=engine)
+    fold.apply(Attached(0.0, "here:1"))
+    fold.apply(proposed(2.5, "t0001"))
+    assert fold.start("t0001") == 1_002_500
+
+
+@given(st.sets(st.integers(0, len(STORY))))
+@settings(max_examples=60, deadline=None)
+def test_told_in_any_portions_it_comes_to_the_same(cuts: set[int]):
+    fold, points = projection(), {}
+    tags: dict[str, dict[str, str]] = {}
+    ends: dict[str, object] = {}
+    edges = sorted({0, *cuts, len(STORY)})
+    for first, last in zip(edges, edges[1:], strict=False):
+        for event in STORY[first:last]:
+            fold.apply(event)
+        for name, entry in fold.take().items():
+            points.setdefault(name, []).extend(entry.points)
+            tags.setdefault(name, {}).update(entry.tags)
+            ends[name] = (entry.status, entry.end) if entry.tags else ends[name]
+    whole = told(STORY)
+    assert points == {name: entry.points for name, entry in whole.items()}
+    assert tags == {name: entry.tags for name, entry in whole.items()}
+    assert ends == {name: (entry.status, entry.end) for name, entry in whole.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("val/loss", "val/loss"),
+        ("acc@1", "acc_1"),
+        ("f1(macro) %", "f1_macro_ _"),
+        ("a//b", "a__b"),
+        ("/rooted", "_rooted"),
+        ("../up", "_.._up"),
+        ("trailing/", "trailing_"),
+        ("..", "_.."),
+        ("", "_"),
+        ("größe", "größe"),
+        ("x" * 400, "x" * 250),
+    ],
+)
+def test_names_that_mlflow_refuses_are_made_legal(name: str, expected: str):
+    assert legal(name) == expected

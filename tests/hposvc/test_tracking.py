@@ -1,0 +1,117 @@
+"""The door to MLflow, on a real one in SQLite."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mlflow.utils.validation import _validate_metric_name
+
+from hposvc.home import Home
+from hposvc.projection import Entry, Point, legal
+from hposvc.tracking import Tracker
+
+ENTRY = Entry(
+    {"lr": "0.001", "batch": "64"},
+    {"hposvc.state": "COMPLETED"},
+    [Point("loss", 0.5, 1_000, 1), Point("loss", math.nan, 2_000, 2), Point("acc", 0.1, 1_000, 1)],
+    "FINISHED",
+    3_000,
+)
+
+
+@pytest.fixture
+def tracker(home: Home) -> Tracker:
+    tracker = Tracker(home, home.tracking_uri, "valleys", "s-1")
+    tracker.open()
+    return tracker
+
+
+def create(tracker: Tracker, trial: str = "t0001") -> str:
+    return tracker.create(trial, 500, {"hposvc.sweep": "s-1", "hposvc.trial": trial})
+
+
+def test_what_was_sent_is_held(tracker: Tracker, tracked):
+    run = create(tracker)
+    tracker.send(run, ENTRY)
+    held = tracker.runs()["t0001"][0]
+    assert held.data.params == ENTRY.params
+    assert held.data.tags["hposvc.state"] == "COMPLETED"
+    assert (held.info.status, held.info.start_time, held.info.end_time) == ("FINISHED", 500, 3_000)
+    assert tracked.points(held) == [
+        ("acc", 1, 1_000, "0.1"),
+        ("loss", 1, 1_000, "0.5"),
+        ("loss", 2, 2_000, "nan"),
+    ]
+
+
+def test_a_batch_sent_twice_leaves_single_points(tracker: Tracker, tracked):
+    run = create(tracker)
+    tracker.send(run, ENTRY)
+    once = tracked.points(tracker.runs()["t0001"][0])
+    tracker.send(run, ENTRY)
+    assert tracked.points(tracker.runs()["t0001"][0]) == once
+
+
+def test_nothing_is_missing_of_what_is_held(tracker: Tracker):
+    tracker.send(create(tracker), ENTRY)
+    assert tracker.missing(tracker.runs()["t0001"][0], ENTRY) == Entry(end=ENTRY.end)
+
+
+def test_all_is_missing_of_an_empty_run(tracker: Tracker):
+    create(tracker)
+    assert tracker.missing(tracker.runs()["t0001"][0], ENTRY) == ENTRY
+
+
+def test_more_than_a_call_of_mlflow_takes_arrives(tracker: Tracker, tracked):
+    params = {f"p{number}": "x" * 6000 for number in range(230)}
+    points = [Point("loss", 1 / step, step, step) for step in range(1, 2_501)]
+    tracker.send(create(tracker), Entry(params, {}, points))
+    held = tracker.runs()["t0001"][0]
+    assert held.data.params == params
+    assert len(tracked.points(held)) == 2_500
+
+
+def test_a_param_that_the_trial_logged_otherwise_does_not_stop_the_rest(tracker: Tracker, tracked):
+    run = create(tracker)
+    tracked.client.log_param(run, "lr", "1e-3")
+    tracker.send(run, ENTRY)
+    held = tracker.runs()["t0001"][0]
+    assert held.data.params == {"lr": "1e-3", "batch": "64"}
+    assert len(tracked.points(held)) == 3
+    assert held.info.status == "FINISHED"
+
+
+def test_a_run_that_was_deleted_is_not_found(tracker: Tracker):
+    run = create(tracker)
+    tracker.delete(run)
+    assert tracker.runs() == {}
+
+
+def test_a_sweep_sees_its_own_runs_only(tracker: Tracker, home: Home):
+    create(tracker)
+    other = Tracker(home, home.tracking_uri, "valleys", "s-2")
+    other.open()
+    assert other.runs() == {}
+
+
+def test_an_experiment_that_was_deleted_is_restored(tracker: Tracker, home: Home, tracked):
+    experiment = tracker.open()
+    create(tracker)
+    tracked.client.delete_experiment(experiment)
+    assert tracker.open() == experiment
+    assert list(tracker.runs()) == ["t0001"]
+
+
+def test_artifacts_of_the_embedded_mlflow_lie_in_the_home(tracker: Tracker, home: Home):
+    run = create(tracker)
+    tracker.attach(run, {"spec.yaml": "name: valley\n"})
+    tracker.attach(run, {"spec.yaml": "is there", "more.txt": "and more"})
+    found = {path.name: path.read_text() for path in home.artifacts.rglob("*.*") if path.is_file()}
+    assert found == {"spec.yaml": "name: valley\n", "more.txt": "and more"}
+
+
+@given(st.text(max_size=300))
+@settings(max_examples=100, deadline=None)
+def test_a_legal_name_is_one_that_mlflow_takes(text: str):
+    _validate_metric_name(legal(text))
