@@ -22,6 +22,7 @@ from sweeps import run
 from hposvc.events import Ended, Event, Failed, Reported
 
 CPUS = 1.0  # a rank
+DRIVER_CPUS = 0.1  # a function trainable can't have none; its trainer's ranks get so much less
 
 
 def ours(warm: int, raised: int, killed: int) -> Figures:
@@ -57,7 +58,7 @@ def naive_cold(warm: int) -> Figures:
 
 def nested(warm: int) -> Figures:
     """Ray Train's TorchTrainer within a function trainable, as Ray's guide has it."""
-    return _tune(tune.with_resources(_nested, {"CPU": 0}), tiny.plan(warm, 0, 0), reuse=False)
+    return _tune(tune.with_resources(_nested, {"cpu": DRIVER_CPUS}), tiny.plan(warm, 0, 0), reuse=False)
 
 
 def gaps(reports: Iterable[tuple[str, float]], fates: Sequence[tiny.Fate]) -> Figures:
@@ -121,7 +122,7 @@ def _nested(config: dict[str, Any]) -> None:
         _train_worker,
         train_loop_config=config,
         scaling_config=train.ScalingConfig(
-            num_workers=tiny.RANKS, resources_per_worker={"CPU": CPUS}
+            num_workers=tiny.RANKS, resources_per_worker={"CPU": CPUS - DRIVER_CPUS}
         ),
         run_config=train.RunConfig(
             name=tune.get_context().get_trial_id(),

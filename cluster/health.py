@@ -64,8 +64,8 @@ def ask(address: str, folder: Path, timeout_s: float = ANSWER_S) -> Answer:
 def _describe() -> str:
     """Nodes and resources, once a task has run."""
     ray.get(ray.remote(num_cpus=0)(lambda: None).remote(), timeout=ANSWER_S)
-    alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-    total = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    total = ray.cluster_resources()
     amounts = ", ".join(f"{total.get(name, 0.0):g} {name}" for name in ("CPU", "GPU"))
     return f"{len(alive)} node{'s' if len(alive) > 1 else ''}, {amounts}"
 

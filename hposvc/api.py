@@ -20,6 +20,7 @@ from hposvc.journal import Journal, SweepRow
 from hposvc.kinds import check_name
 from hposvc.lease import DriverState, driver_state
 from hposvc.problems import fail
+from hposvc.recorder import Recorder
 from hposvc.runner import Watcher
 from hposvc.spec import SweepSpec
 from hposvc.state import SweepPhase, SweepState
@@ -58,6 +59,7 @@ class Record:
     state: SweepState
     runs: Mapping[str, str]  # MLflow's run of each trial
     driver: DriverState
+    behind: int  # events that MLflow was not told of
 
     def status(self) -> dict[str, Any]:
         """The sweep in a few figures."""
@@ -125,7 +127,7 @@ def drive(
 ) -> Record:
     """Run a recorded sweep to its end, or go on with one."""
     state = Driver(sweeps.home, sweeps.journal, row, address, watchers).drive()
-    return Record(row, state, sweeps.journal.runs(row.id), "none")
+    return _record(sweeps, row, state)
 
 
 def resume(
@@ -172,8 +174,7 @@ def load(sweeps: Sweeps, sweep: str) -> Record:
         NotFound: no such sweep.
     """
     row = find(sweeps.journal, sweep)
-    driver = driver_state(sweeps.journal.store, row.id)
-    return Record(row, _fold(sweeps, row), sweeps.journal.runs(row.id), driver)
+    return _record(sweeps, row, _fold(sweeps, row))
 
 
 def status(sweeps: Sweeps, sweep: str) -> dict[str, Any]:
@@ -241,6 +242,12 @@ def _fold(sweeps: Sweeps, row: SweepRow) -> SweepState:
     for _, event in sweeps.journal.read(row.id):
         state.apply(event)
     return state
+
+
+def _record(sweeps: Sweeps, row: SweepRow, state: SweepState) -> Record:
+    driver = driver_state(sweeps.journal.store, row.id)
+    recorder = Recorder(sweeps.home, row.id, state.spec, sweeps.journal)
+    return Record(row, state, sweeps.journal.runs(row.id), driver, recorder.behind)
 
 
 def _place(sweeps: Sweeps, row: SweepRow) -> str:

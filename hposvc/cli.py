@@ -129,7 +129,7 @@ def resume(shared: Shared, sweep: str, accept_code: bool, address: str | None) -
     with driving(before.row.id) as watching:
         record = api.resume(sweeps, before.row.id, [watching], address, accept_code)
     code = conclude(shared, sweeps, record)
-    return 0 if before.state.finished else code
+    return 0 if before.state.finished and code == NO_VALUE else code
 
 
 def conclude(shared: Shared, sweeps: "Sweeps", record: "Record") -> int:
@@ -140,7 +140,11 @@ def conclude(shared: Shared, sweeps: "Sweeps", record: "Record") -> int:
         console(sys.stderr).print(outcome.failures(record.row.id, record.failures()))
     if not shared.json(record.status()):
         show(*outcome.summary(record, sweeps.home))
-    return 0 if record.state.best else NO_VALUE
+    if record.behind:
+        note(outcome.behind(record))
+    if record.state.best is None:
+        return NO_VALUE
+    return OUT_OF_REACH if record.behind else 0
 
 
 @verb

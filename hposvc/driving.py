@@ -40,7 +40,7 @@ class Driver:
             Interrupted: it can be resumed.
             OutOfReach: the cluster, or resources that it can never give.
         """
-        spec = specs.load(self.sweep.spec)
+        spec = specs.restore(self.sweep.spec)
         lease = Lease(self.journal.store, self.sweep.id)
         lease.acquire()
         try:

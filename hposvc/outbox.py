@@ -11,8 +11,9 @@ import logging
 import select
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class Outbox:
     spec: specs.SweepSpec
     journal: Journal
     tracker: Tracker
+    alive: Callable[[], object] = bool  # called as the work goes on, for a watchdog
     seq: int = 0  # of the last event that MLflow has been told of
     projection: Projection = field(init=False)
     _runs: dict[str, str] = field(default_factory=dict)
@@ -175,7 +177,7 @@ class Outbox:
         self.journal.record_runs(self.sweep.id, {name: self._runs[name]})
 
     def _add(self, run: str, entry: Entry) -> None:
-        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        self.alive()
         self.tracker.send(run, entry)
 
     def _attach(self) -> None:
@@ -217,7 +219,7 @@ def follow(outbox: Outbox, driver: int, give_up_s: float = GIVE_UP_S) -> bool:
     opened = False
     while True:
         gone = _gone(driver, patience.pause_s)
-        faulthandler.dump_traceback_later(HANG_S, exit=True)
+        outbox.alive()
         try:
             if not opened:
                 outbox.open()
@@ -255,7 +257,9 @@ def main(task: Mapping[str, Any]) -> None:
     spec = specs.load(sweep.spec)
     uri = tracking_uri(home, spec)
     experiment = spec.tracking.experiment or spec.project
-    outbox = Outbox(sweep, spec, journal, Tracker(home, uri, experiment, sweep.id))
+    watchdog = partial(faulthandler.dump_traceback_later, HANG_S, exit=True)
+    tracker = Tracker(home, uri, experiment, sweep.id)
+    outbox = Outbox(sweep, spec, journal, tracker, watchdog)
     # Another recorder may still be telling what a dead driver left.
     with locked(home.folder(sweep.id, spec.storage) / "recorder.lock"):
         outbox.recheck()

@@ -1,6 +1,7 @@
 """Sweeps from Python: `Sweep(trainable=train, metric=..., parameters=...).run()`."""
 
 import hashlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.plugins import REFERENCE
 from hposvc.runner import Interrupted
+from hposvc.views import outcome
 from hposvc.views.console import console
 from hposvc.views.live import Watching
 from trainables.load import PICKLE
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NOTHING: Mapping[str, object] = {}
+log = logging.getLogger("hposvc")
+
 COLUMNS = ("trial", "state", "reason", "value", "step", "attempts", "gpu_hours")
 
 
@@ -131,6 +135,8 @@ class Sweep:
                 record = api.drive(sweeps, row, watchers, address)
         except Interrupted as error:
             raise Interrupted(f"{row.id}: go on with `hposvc resume {row.id}`") from error
+        if record.behind:
+            log.warning("%s", outcome.behind(record))
         return Result(row.id, record.state.state, record)
 
     def submit(self, address: str) -> None:

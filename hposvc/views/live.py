@@ -71,7 +71,7 @@ class Table:
 
     def open(self) -> None:
         """Take the terminal."""
-        self._live.start()
+        self._live.start(refresh=True)
 
     def close(self) -> None:
         """Give the terminal back, with the last picture left on it."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -10,6 +9,7 @@ from rich.text import Text
 
 from hposvc.api import Record, Steered
 from hposvc.home import Home
+from hposvc.recorder import hidden, tracking_uri
 from hposvc.spec import SweepSpec
 from hposvc.trial import OVER
 from hposvc.views.panel import in_a_line
@@ -46,17 +46,19 @@ def best(found: Mapping[str, Any], spec: SweepSpec) -> RenderableType:
 
 def mlflow(home: Home, spec: SweepSpec) -> RenderableType:
     """How to open what MLflow has of the sweep."""
-    uri = spec.tracking.uri or home.tracking_uri
+    uri = tracking_uri(home, spec)
+    served = uri.startswith(("http://", "https://"))
+    how = hidden(uri) if served else f"mlflow ui --backend-store-uri {hidden(uri)}"
     experiment = spec.tracking.experiment or spec.project
-    url = urlsplit(uri)
-    if url.scheme in ("http", "https"):
-        port = "" if url.port is None else f":{url.port}"
-        how = f"{url.scheme}://{url.hostname}{port}{url.path}"
-    elif "@" in uri:
-        how = f"the {url.scheme} database on {url.hostname}"  # its address holds a password
-    else:
-        how = f"mlflow ui --backend-store-uri {uri}"
-    return Text.assemble(("MLflow  ", "bright_black"), how, f"  (experiment {experiment})")
+    return Text.assemble(("MLflow      ", "bright_black"), f"{how}  (experiment {experiment})")
+
+
+def behind(record: Record) -> str:
+    """What to do about a tracker that was out of reach; empty if it has everything."""
+    if not record.behind:
+        return ""
+    sweep = record.row.id
+    return f"MLflow was not told of {record.behind} events; when it answers: hposvc resume {sweep}"
 
 
 def failures(sweep: str, messages: Mapping[str, str]) -> RenderableType:

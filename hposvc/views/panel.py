@@ -5,7 +5,7 @@ at, and of a curve eight points.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -18,7 +18,7 @@ from rich.text import Text
 from hposvc.lease import DriverState
 from hposvc.state import SweepState
 from hposvc.trial import OVER, TrialPhase, TrialState
-from hposvc.views.words import configuration, duration, number, sparkline, thinned
+from hposvc.views.words import WIDTH, configuration, duration, number, sparkline, thinned
 from searchers.domains import Constant
 
 TRIALS: dict[TrialPhase, str] = {
@@ -137,8 +137,7 @@ def _best(state: SweepState) -> RenderableType:
         f"{metric.name} ", (number(trial.value), "bold green"), (where, "bright_black")
     )
     grid.add_row("best  ", line)
-    chosen = configuration(trial.params, searched(state))
-    grid.add_row("", Text(chosen, style="bright_black", overflow="ellipsis", no_wrap=True))
+    grid.add_row("", _cut(configuration(trial.params, searched(state))))
     return grid
 
 
@@ -147,8 +146,8 @@ def _running(state: SweepState, trials: Sequence[TrialState]) -> RenderableType:
     table.add_column("trial", no_wrap=True)
     table.add_column(_unit(state), justify="right", no_wrap=True)
     table.add_column(state.spec.metric.name, justify="right", no_wrap=True)
-    table.add_column("trend", no_wrap=True)
-    table.add_column("configuration", no_wrap=True, overflow="ellipsis")
+    table.add_column("trend", no_wrap=True, width=WIDTH)
+    table.add_column("configuration")  # the one that may shrink
     names = searched(state)
     for trial in trials:
         table.add_row(*_cells(state, trial, names))
@@ -165,7 +164,12 @@ def _cells(state: SweepState, trial: TrialState, names: Sequence[str]) -> Iterat
     value = trial.curve[-1][1] if trial.curve else None
     yield Text(number(value), style="green" if is_best else "")
     yield Text(trend(trial), style="green" if is_best else "cyan")
-    yield Text(configuration(trial.params, names), style="bright_black")
+    yield _cut(configuration(trial.params, names))
+
+
+def _cut(text: str) -> Text:
+    """A line that ends in … where there is no room for all of it."""
+    return Text(text, style="bright_black", overflow="ellipsis", no_wrap=True)
 
 
 def trend(trial: TrialState) -> str:

@@ -32,7 +32,7 @@ import math
 def valley(params, step):
     """Diverges where the rate is large; lower rates take longer."""
     loss = (math.log10(params["lr"]) + 3) ** 2 + 1 / step
-    return {"loss": math.nan if params["lr"] > 0.05 and step > 1 else loss, "acc@1": 0.5}, 1.0
+    return {"loss": math.nan if params["lr"] > 0.01 and step > 1 else loss, "acc@1": 0.5}, 1.0
 '''
 SPEC: Mapping[str, Any] = {
     "project": "valleys",

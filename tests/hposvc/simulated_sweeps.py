@@ -154,9 +154,7 @@ class Desk:
         move = self.controller.next()
         if isinstance(move, NewTrial):
             name = f"t{len(self.state.trials) + 1:04d}"
-            self.happen(
-                Proposed(self.time, name, {"lr": lr}, {}, move.until, move.milestones)
-            )
+            self.happen(Proposed(self.time, name, {"lr": lr}, {}, move.until, move.milestones))
             move = self.controller.next()
         assert isinstance(move, Order)
         self.happen(Ordered(self.time, move))

@@ -9,7 +9,6 @@ import pytest
 from mlflow.artifacts import load_text
 
 from hposvc import spec as specs
-from hposvc.document import Document
 from hposvc.events import Attached, Closed, Finished, Proposed, Reported
 from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
@@ -143,25 +142,14 @@ def test_the_best_trial_alone_is_marked(simulated, tell, tracked):
     assert runs[""].data.metrics["best/loss"] == losses[best[0]]
 
 
-def test_the_parent_holds_the_spec_and_the_packages(simulated, tell, tracked):
+def test_the_parent_holds_the_spec_and_the_packages(simulated, tell, tracked, tmp_path):
     row, journal = simulated()
     tell(row, journal)
     parent = tracked.runs(row.id)[""]
     assert "\nmlflow==" in load_text(f"{parent.info.artifact_uri}/environment.txt")
-    text = load_text(f"{parent.info.artifact_uri}/spec.yaml")
-    assert specs.dump(specs.load(yaml(text).data)) == row.spec
-
-
-def yaml(text: str) -> Document:
-    from pathlib import Path
-    from tempfile import TemporaryDirectory
-
-    from hposvc.document import read_file
-
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "spec.yaml"
-        path.write_text(text)
-        return read_file(path)
+    again = tmp_path / "spec.yaml"
+    again.write_text(load_text(f"{parent.info.artifact_uri}/spec.yaml"))
+    assert specs.dump(specs.load(again)) == row.spec
 
 
 def test_told_twice_from_the_start_there_is_not_one_point_more(simulated, tell, tracked):
@@ -179,10 +167,6 @@ def everything(tracked, row: SweepRow) -> dict[str, object]:
         name: (run.info, run.data.params, run.data.tags, tracked.points(run))
         for name, run in tracked.runs(row.id).items()
     }
-
-
-def comparable(state: dict[str, object]) -> dict[str, object]:
-    return {name: [vars(part[0]), *part[1:]] for name, part in state.items()}  # type: ignore[index]
 
 
 def test_reconciling_makes_a_deleted_run_again_with_all_its_points(simulated, tell, tracked):

@@ -221,7 +221,7 @@ def test_told_in_any_portions_it_comes_to_the_same(cuts: set[int]):
         ("f1(macro) %", "f1_macro_ _"),
         ("a//b", "a__b"),
         ("/rooted", "_rooted"),
-        ("../up", "_.._up"),
+        ("../up", "_../up"),
         ("trailing/", "trailing_"),
         ("..", "_.."),
         ("", "_"),

@@ -56,6 +56,9 @@ def one_rank_raises(params, worker):
 
 def dies_once(params, worker):
     """A rank (params['victim']) is killed at step 2 of the first attempt."""
+    import torch
+    import torch.distributed as dist
+
     mark = Path(params["mark"])
     before = worker.restore()
     begun = int((before / "step").read_text()) if before else 0
@@ -64,6 +67,7 @@ def dies_once(params, worker):
         if step == 2 and worker.rank == params["victim"] and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+        dist.all_reduce(torch.ones(1))
         folder = worker.scratch()
         (folder / "step").write_text(str(step))
         worker.report(step, {"loss": 1.0, "first": worker.first}, checkpoint=folder)

@@ -1,0 +1,358 @@
+"""ASHA against a reference that rescans all trials, and against what the paper promises."""
+
+import math
+import sys
+from dataclasses import dataclass, field
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_sweeps import Flaky, Lab, make_controller, make_spec
+
+from hposvc.backends.backend import Setting
+from hposvc.backends.simulate import Simulation
+from hposvc.journal import Journal
+from hposvc.lease import Lease
+from hposvc.proposer import Inline
+from hposvc.runner import Runner
+from hposvc.schedulers.asha import Asha
+from hposvc.schedulers.scheduler import (
+    Advance,
+    Closed,
+    Decision,
+    Left,
+    NewTrial,
+    Ordered,
+    Over,
+    Paused,
+    Report,
+    Wait,
+    rungs,
+)
+from hposvc.store import Store
+from searchers.random_search import Random as RandomSearch
+
+
+@dataclass
+class Rescan:
+    """ASHA as its docstring says it: every answer looks at all that was ever told."""
+
+    mode: str
+    eta: int
+    steps: tuple[int, ...]
+    facts: list = field(default_factory=list)
+
+    def apply(self, fact):
+        self.facts.append(fact)
+
+    def judge(self, report):
+        if self.mode == "promote":
+            return "continue"
+        rung = [f.loss for f in self.facts if isinstance(f, Report) and f.step == report.step]
+        better = sum(loss < report.loss for loss in rung)
+        best = better < math.ceil(len(rung) / self.eta)
+        return "continue" if best and report.loss < math.inf else "stop"
+
+    def next(self):
+        closed = any(isinstance(fact, Closed) for fact in self.facts)
+        if self.mode == "stop":
+            new = NewTrial(self.steps[-1], self.steps[:-1])
+        else:
+            new = NewTrial(self.steps[0])
+            for rung, after in reversed(list(pairwise(self.steps))):
+                best = self._promotable(rung)
+                if best is not None:
+                    return Advance(best, after)
+        busy = any(self._phase(trial) == "running" for trial in self._trials())
+        return new if not closed else Wait() if busy else Over()
+
+    def _promotable(self, rung):
+        """Algorithm 2: of the best floor(n/eta) of the rung, the best that was not promoted."""
+        arrived = sorted(
+            (f.loss, f.trial) for f in self.facts if isinstance(f, Report) and f.step == rung
+        )
+        for loss, trial in arrived[: len(arrived) // self.eta]:
+            waits = self._phase(trial) == "paused" and self._until(trial) == rung
+            if waits and loss < math.inf:
+                return trial
+        return None
+
+    def _trials(self):
+        return {fact.trial for fact in self.facts if isinstance(fact, Ordered)}
+
+    def _phase(self, trial):
+        phases = {Ordered: "running", Paused: "paused", Left: "left"}
+        told = [phases[type(f)] for f in self.facts if type(f) in phases and f.trial == trial]
+        return told[-1] if told else "new"
+
+    def _until(self, trial):
+        orders = [f for f in self.facts if isinstance(f, Ordered) and f.trial == trial]
+        return orders[-1].until
+
+
+@dataclass
+class Both:
+    """A scheduler that is held against the reference at every question."""
+
+    real: object
+    reference: Rescan
+    asked: int = 0
+
+    def apply(self, fact):
+        self.real.apply(fact)
+        self.reference.apply(fact)
+
+    def next(self):
+        move = self.real.next()
+        assert move == self.reference.next()
+        self.asked += 1
+        return move
+
+    def judge(self, report) -> Decision:
+        decision = self.real.judge(report)
+        assert decision.verdict == self.reference.judge(report)
+        return decision
+
+
+def both(mode, eta, first, last):
+    steps = rungs(first, last, eta)
+    return Both(Asha(eta, mode).scheduler(first, last), Rescan(mode, eta, steps))
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+
+
+class Cluster:
+    """Slots whose trials report, fail, are retried and leave in any order; no controller."""
+
+    def __init__(self, scheduler, rng, steps, most):
+        self.scheduler, self.rng, self.steps, self.most = scheduler, rng, steps, most
+        self.losses = {}  # of rungs that were reported, by trial
+        self.running = {}  # trial -> until
+        self.trials = 0
+        self.closed = False
+
+    def order(self, trial, until):
+        self.running[trial] = until
+        self.losses.setdefault(trial, {})
+        self.scheduler.apply(Ordered(trial, until))
+
+    def fill(self):
+        move = self.scheduler.next()
+        if isinstance(move, Advance):
+            self.order(move.trial, move.until)
+        elif isinstance(move, NewTrial):
+            self.trials += 1
+            self.order(f"t{self.trials:04d}", move.until)
+            if self.trials == self.most:
+                self.close()
+        return move
+
+    def close(self):
+        if not self.closed:
+            self.closed = True
+            self.scheduler.apply(Closed())
+
+    def advance(self):
+        """One of the running trials reports its next rung, fails, or comes back after a loss."""
+        trial = self.rng.choice(list(self.running))
+        until, luck = self.running[trial], self.rng.random()
+        if luck < 0.05:
+            return self.leave(trial)
+        if luck < 0.15:
+            return self.order(trial, until)  # a retry; what it reported stands
+        ahead = [step for step in self.steps if step not in self.losses[trial] and step <= until]
+        if ahead:
+            loss = self.rng.choice([self.rng.random(), 0.5, math.inf])
+            self.losses[trial][ahead[0]] = loss
+            report = Report(trial, ahead[0], loss)
+            self.scheduler.apply(report)
+            milestone = ahead[0] < self.steps[-1]
+            if loss == math.inf or (milestone and self.scheduler.judge(report).verdict == "stop"):
+                return self.leave(trial)
+        if until in self.losses[trial]:
+            if until == self.steps[-1]:
+                return self.leave(trial)
+            del self.running[trial]
+            self.scheduler.apply(Paused(trial))
+        return None
+
+    def leave(self, trial):
+        del self.running[trial]
+        self.scheduler.apply(Left(trial))
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    mode=st.sampled_from(["stop", "promote"]),
+    eta=st.integers(2, 4),
+    first=st.integers(1, 3),
+    last=st.integers(3, 30),
+    slots=st.integers(1, 64),
+    most=st.integers(1, 40),
+)
+def test_decisions_are_those_of_a_rescan_and_the_sweep_ends(
+    seed, mode, eta, first, last, slots, most
+):
+    rng = Random(seed)
+    cluster = Cluster(both(mode, eta, first, last), rng, rungs(first, last, eta), most)
+    for _ in range(5_000):
+        if len(cluster.running) < slots and rng.random() < 0.7:
+            if isinstance(cluster.fill(), Over):
+                break
+        elif cluster.running:
+            cluster.advance()
+        elif rng.random() < 0.001:
+            cluster.close()  # the space is used up
+    else:
+        pytest.fail("the sweep does not end")
+    assert not cluster.running
+    assert cluster.trials <= most
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    mode=st.sampled_from(["stop", "promote"]),
+    eta=st.integers(2, 4),
+    last=st.integers(1, 30),
+    slots=st.integers(1, 64),
+    most=st.integers(1, 25),
+    every=st.integers(1, 3),
+    backend=st.sampled_from([Simulation, Flaky]),
+)
+def test_whole_sweeps_decide_as_a_rescan_and_end(
+    tmp_path_factory, seed, mode, eta, last, slots, most, every, backend
+):
+    folder = tmp_path_factory.mktemp("sweep")
+    spec = make_spec(
+        seed=seed,
+        fidelity={"max": last},
+        scheduler={"type": "asha", "eta": eta, "mode": mode},
+        trials={"max": most, "parallel": slots},
+        checkpoints={"every": every},
+        failure={"user_retries": 1, "infra_retries": 2},
+        engine={"type": "simulate", "curve": "simulated_sweeps:troubled"},
+    )
+    controller = make_controller(spec)
+    controller.scheduler = both(mode, eta, 1, last)
+    journal = Journal(Store(f"sqlite:///{folder / 'x.db'}"))
+    state = Runner(
+        "s",
+        controller,
+        backend(Setting("s", spec, folder, folder)),
+        Inline(spec, RandomSearch()),
+        journal,
+        Lease(journal.store, "s"),
+    ).run("here:1")
+    assert state.finished
+    assert len(state.trials) == most
+    assert not {"PENDING", "RUNNING", "PAUSED"} & {t.state for t in state.trials.values()}
+    journal.store.close()
+
+
+def test_one_nan_does_not_poison_its_rung():
+    scheduler = Asha(eta=3).scheduler(1, 9)
+    for number in range(2):
+        report = Report(f"t{number}", 1, math.inf)
+        scheduler.apply(report)
+        assert scheduler.judge(report).verdict == "stop"
+    finite = Report("t2", 1, 0.5)
+    scheduler.apply(finite)
+    assert scheduler.judge(finite).verdict == "continue"
+
+
+def test_a_diverged_trial_is_never_promoted_though_its_rung_has_room():
+    scheduler = Asha(eta=2, mode="promote").scheduler(1, 4)
+    for number in range(4):
+        scheduler.apply(Ordered(f"t{number}", 1))
+        scheduler.apply(Report(f"t{number}", 1, math.inf))
+        scheduler.apply(Paused(f"t{number}"))
+    scheduler.apply(Closed())
+    assert scheduler.next() == Over()
+
+
+def test_algorithm_2_promotes_the_best_third_of_a_rung_best_first():
+    scheduler = Asha(eta=3, mode="promote").scheduler(1, 9)
+    for number, loss in enumerate([0.6, 0.2, 0.5, 0.1, 0.4, 0.3]):
+        scheduler.apply(Ordered(f"t{number}", 1))
+        scheduler.apply(Report(f"t{number}", 1, loss))
+        scheduler.apply(Paused(f"t{number}"))
+    assert scheduler.next() == Advance("t3", 3)
+    scheduler.apply(Ordered("t3", 3))
+    assert scheduler.next() == Advance("t1", 3)
+    scheduler.apply(Ordered("t1", 3))
+    assert scheduler.next() == NewTrial(1)
+
+
+def test_a_trial_that_is_gone_gives_its_place_to_none_and_is_not_asked_for():
+    scheduler = Asha(eta=2, mode="promote").scheduler(1, 4)
+    for number, loss in enumerate([0.1, 0.2]):
+        scheduler.apply(Ordered(f"t{number}", 1))
+        scheduler.apply(Report(f"t{number}", 1, loss))
+        scheduler.apply(Paused(f"t{number}"))
+    scheduler.apply(Left("t0"))  # somebody stopped it
+    assert scheduler.next() == NewTrial(1)
+
+
+@pytest.mark.parametrize("mode", ["stop", "promote"])
+def test_resources_stay_near_one_in_eta_of_each_rung(mode, lab):
+    spec = make_spec(
+        fidelity={"max": 27},
+        scheduler={"type": "asha", "mode": mode},
+        trials={"max": 900, "parallel": 16},
+    )
+    state = lab.run(spec)
+    steps = [trial.step for trial in state.trials.values()]
+    reached = {rung: sum(step >= rung for step in steps) for rung in (1, 3, 9, 27)}
+    for rung, after in pairwise(reached):
+        share, slack = reached[rung] / 3, 3 * math.sqrt(reached[rung]) + 3
+        assert share - slack <= reached[after] <= share + slack
+    assert set(steps) <= set(reached)
+    # Every trial to its end would cost 27 steps each; four rungs of nine steps' worth are theory.
+    assert sum(steps) < 900 * 4 * 1.2
+
+
+def test_eta_below_two_halves_nothing_and_is_refused():
+    with pytest.raises(ValueError, match="eta is 1; choose"):
+        Asha(eta=1)
+
+
+@pytest.mark.parametrize("mode", ["stop", "promote"])
+def test_control_costs_as_much_at_8000_trials_as_at_500(mode, lab):
+    """Python calls per event, of the whole loop, in two windows of one sweep."""
+    calls = 0
+
+    def count(frame, kind, argument):
+        nonlocal calls
+        calls += kind in ("call", "c_call")
+
+    windows = {500: None, 1_000: None, 7_500: None, 8_000: None}
+    events = 0
+
+    class Meter:
+        def turn(self, state, written):
+            nonlocal events
+            events += len(written)
+            for trials, seen in windows.items():
+                if seen is None and len(state.trials) >= trials:
+                    windows[trials] = (events, calls)
+                    sys.setprofile(count if trials in (500, 7_500) else None)
+
+    spec = make_spec(
+        fidelity={"max": 27},
+        scheduler={"type": "asha", "mode": mode},
+        trials={"max": 8_000, "parallel": 8},
+    )
+    try:
+        lab.run(spec, watchers=[Meter()])
+    finally:
+        sys.setprofile(None)
+    (e0, c0), (e1, c1), (e2, c2), (e3, c3) = windows.values()
+    early, late = (c1 - c0) / (e1 - e0), (c3 - c2) / (e3 - e2)
+    assert late < 1.3 * early

@@ -1,0 +1,79 @@
+import io
+
+from rich.console import Console
+
+from hposvc.views.live import Watching
+
+
+def plain():
+    return Console(file=io.StringIO(), width=200, markup=False, highlight=False)
+
+
+def terminal():
+    return Console(file=io.StringIO(), width=100, height=40, force_terminal=True, markup=False)
+
+
+def said(console):
+    """What was printed, without the time of day."""
+    return [line[9:] for line in console.file.getvalue().splitlines()]
+
+
+def test_a_pipe_gets_a_line_a_trial_and_a_line_a_best(story):
+    console = plain()
+    with Watching("digits-1", console) as watching:
+        watching.turn(story.state, story.begin("t0001", 1))
+        for step, value in [(1, 0.5), (2, 0.6), (3, 0.7)]:
+            watching.turn(story.state, story.report("t0001", 1, step, value))
+        watching.turn(story.state, story.stop("t0001", 1, 3, "rung: place 4 of 5"))
+        watching.turn(story.state, story.begin("t0002", 2))
+        watching.turn(story.state, story.fail("t0002", 2, "Traceback\nValueError: no luck"))
+        watching.turn(story.state, story.finish())
+    assert said(console) == [
+        "t0001 is the best so far, val/accuracy 0.5",
+        "t0001 STOPPED at 3/27 epoch, val/accuracy 0.7 (rung: place 4 of 5)",
+        "t0002 FAILED at 0/27 epoch (ValueError: no luck)",
+        "COMPLETED (trials)",
+    ]
+
+
+def test_a_trial_is_told_once(story):
+    console = plain()
+    with Watching("digits-1", console) as watching:
+        story.begin("t0001", 1)
+        ending = story.stop("t0001", 1, 0, "user")
+        watching.turn(story.state, ending)
+        watching.turn(story.state, ending)
+    assert len(said(console)) == 1
+
+
+def test_a_terminal_gets_the_table_and_its_cursor_back(story):
+    console = terminal()
+    with Watching("digits-1", console) as watching:
+        watching.turn(story.state, story.begin("t0001", 1))
+        watching.turn(story.state, story.report("t0001", 1, 1, 0.5))
+        watching.turn(story.state, story.finish())
+    text = console.file.getvalue()
+    assert "digits-1: starting" in text
+    assert "COMPLETED (trials)" in text
+    hidden, shown = "\x1b[?25l", "\x1b[?25h"
+    assert text.rindex(shown) > text.rindex(hidden)
+
+
+def test_the_cursor_comes_back_when_the_sweep_breaks_off():
+    console = terminal()
+    try:
+        with Watching("digits-1", console):
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        assert console.file.getvalue().endswith("\x1b[?25h")
+
+
+def test_a_view_that_breaks_does_not_end_the_sweep(story):
+    console = plain()
+    story.begin("t0001", 1)
+    ending = story.stop("t0001", 1, 0, "user")
+    story.state.best = "nobody"
+    with Watching("digits-1", console) as watching:
+        watching.turn(story.state, ending)
+        watching.turn(story.state, ending)
+    assert console.file.getvalue().count("the live view broke") == 1
