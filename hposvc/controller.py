@@ -106,7 +106,7 @@ class Controller:
             return []
         report = Report(trial.id, trial.awaiting, trial.last_loss)
         decision = self.scheduler.judge(report)
-        return [_decided(time, trial, decision.verdict, decision.reason)]
+        return [_decided(time, trial, decision.verdict, decision.reason, decision.detail)]
 
     def _reach(self, time: float) -> list[Event]:
         """The end of the sweep, if its best value meets the target."""
@@ -152,7 +152,9 @@ class Controller:
         return events
 
 
-def _decided(time: float, trial: TrialState, verdict: Verdict, reason: str) -> Decided:
+def _decided(
+    time: float, trial: TrialState, verdict: Verdict, reason: str, detail: str = ""
+) -> Decided:
     order = None if trial.order is None else trial.order.id
     step = trial.step if trial.awaiting is None else trial.awaiting
-    return Decided(time, trial.id, order, step, verdict, reason)
+    return Decided(time, trial.id, order, step, verdict, reason, detail)

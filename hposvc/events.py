@@ -97,7 +97,8 @@ class Decided:
     order: int | None  # None: no slot has the trial
     step: int
     verdict: Verdict
-    reason: str
+    reason: str  # a word: rung, diverged, target, budget, user
+    detail: str = ""  # what the decision was made from, for people
 
 
 @dataclass(frozen=True)

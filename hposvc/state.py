@@ -188,7 +188,8 @@ class SweepState:
         trial.decided = max(trial.decided, event.step)
         if event.verdict == "continue":
             return
-        trial.stop = trial.stop or (event.verdict, event.reason)
+        if trial.stop is None:
+            trial.stop, trial.message = (event.verdict, event.reason), event.detail
         if trial.order is None:
             self._settle(trial)
 

@@ -41,7 +41,7 @@ class TrialState:
     checkpoints: list[Saved] = field(default_factory=list)
     attempts: int = 0  # orders so far
     failures: dict[str, int] = field(default_factory=dict)  # by cause
-    message: str = ""  # of the last failure
+    message: str = ""  # what its last failure, or its stop, was about
     seconds: float = 0.0  # of orders
 
     @property

@@ -87,7 +87,7 @@ class _Stopping:
         survivors = math.ceil(len(rung) / self.eta)
         place = f"place {better + 1} of {len(rung)} at step {report.step}, {survivors} go on"
         goes_on = better < survivors and not math.isinf(report.loss)
-        return Decision("continue" if goes_on else "stop", f"rung: {place}")
+        return Decision("continue" if goes_on else "stop", "rung", place)
 
 
 @dataclass
@@ -155,4 +155,4 @@ class _Promoting:
         return Wait() if self.running else Over()
 
     def judge(self, report: Report) -> Decision:
-        return Decision("continue", f"runs to its rung, {report.step}")
+        return Decision("continue", "rung", f"runs to its rung, {report.step}")

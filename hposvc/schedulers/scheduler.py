@@ -78,10 +78,11 @@ class Over:
 
 @dataclass(frozen=True)
 class Decision:
-    """The answer to a report at a milestone; `reason` is for people."""
+    """The answer to a report at a milestone: why in a word, and what it was made from."""
 
     verdict: Literal["continue", "stop"]
     reason: str
+    detail: str = ""
 
 
 class Scheduler(Protocol):

@@ -18,7 +18,7 @@ from rich.text import Text
 from hposvc.lease import DriverState
 from hposvc.state import SweepState
 from hposvc.trial import OVER, TrialPhase, TrialState
-from hposvc.views.words import WIDTH, configuration, duration, number, sparkline, thinned
+from hposvc.views.words import WIDTH, duration, number, scalar, sparkline, thinned
 from searchers.domains import Constant
 
 TRIALS: dict[TrialPhase, str] = {
@@ -137,7 +137,7 @@ def _best(state: SweepState) -> RenderableType:
         f"{metric.name} ", (number(trial.value), "bold green"), (where, "bright_black")
     )
     grid.add_row("best  ", line)
-    grid.add_row("", _cut(configuration(trial.params, searched(state))))
+    grid.add_row("", _configuration(trial, searched(state)))
     return grid
 
 
@@ -164,12 +164,17 @@ def _cells(state: SweepState, trial: TrialState, names: Sequence[str]) -> Iterat
     value = trial.curve[-1][1] if trial.curve else None
     yield Text(number(value), style="green" if is_best else "")
     yield Text(trend(trial), style="green" if is_best else "cyan")
-    yield _cut(configuration(trial.params, names))
+    yield _configuration(trial, names)
 
 
-def _cut(text: str) -> Text:
-    """A line that ends in … where there is no room for all of it."""
-    return Text(text, style="bright_black", overflow="ellipsis", no_wrap=True)
+def _configuration(trial: TrialState, names: Sequence[str]) -> Text:
+    """The trial's values on a line that ends in … where there is no room for all of them."""
+    line = Text(overflow="ellipsis", no_wrap=True)
+    for name in names:
+        if name in trial.params:
+            line.append(f"{name} ", "bright_black").append(f"{scalar(trial.params[name])}  ")
+    line.rstrip()
+    return line
 
 
 def trend(trial: TrialState) -> str:

@@ -1,11 +1,11 @@
 """The picture of a sweep in the README, from its journal: `python -m hposvc.views.picture ID`."""
 
 import io
+import re
 from pathlib import Path
 
 import click
 from rich.console import Console
-from rich.terminal_theme import SVG_EXPORT_THEME
 
 from hposvc.api import Sweeps
 from hposvc.home import find
@@ -38,7 +38,13 @@ def picture(sweep: str, state: SweepState) -> str:
         highlight=False,
     )
     target.print(Panels(sweep).draw(state, state.elapsed_s))
-    return target.export_svg(title=f"hposvc run {state.spec.name}.yaml", theme=SVG_EXPORT_THEME)
+    return portable(target.export_svg(title=f"hposvc: {state.spec.name}"))
+
+
+def portable(svg: str) -> str:
+    """The same picture, without fonts from the network, and with the spaces that lead a text."""
+    svg = re.sub(r"@font-face \{[^}]*\}\s*", "", svg)
+    return svg.replace("<svg ", '<svg xml:space="preserve" ', 1)
 
 
 @click.command()

@@ -8,7 +8,7 @@ from hposvc.kinds import read_seconds
 from searchers.values import Value
 
 NONE = "–"
-BARS = "▁▂▃▄▅▆▇█"
+BARS = "▁▂▃▄▅▆▇"  # a full block would run into the row above
 NOT_FINITE = "×"
 WIDTH = 8  # characters of a sparkline
 

@@ -48,6 +48,8 @@ SWEEPS = {
     },
 }
 
+REASONS = ("target", "budget", "space")
+
 
 @pytest.fixture
 def lab(tmp_path):
@@ -115,7 +117,8 @@ def check_verdicts(events):
 @pytest.mark.parametrize("name", SWEEPS)
 def test_a_crash_after_every_event_loses_nothing(lab, name):
     spec = make_spec(engine=TROUBLED, **SWEEPS[name])
-    lab.run(spec, "whole")
+    reason = {"used up": "space"}.get(name, name)
+    assert lab.run(spec, "whole").reason == (reason if reason in REASONS else "trials")
     whole = lab.events("whole")
     check(spec, whole)
     for length in range(len(whole)):
@@ -372,6 +375,12 @@ def test_the_target_ends_the_sweep_and_names_itself(lab):
     assert (state.state, state.reason) == ("COMPLETED", "target")
     assert state.trials[state.best].value <= 0.5
     assert {trial.reason for trial in state.trials.values()} <= {"target", ""}
+
+
+def test_the_wall_budget_counts_from_a_clock_at_zero(lab):
+    state = lab.run(make_spec(budget={"wall": 20}))
+    assert state.reason == "budget"
+    assert 20 <= state.elapsed_s < 23
 
 
 def test_the_wall_budget_runs_on_the_simulated_clock_across_drivers(lab):

@@ -56,7 +56,7 @@ def test_a_configuration_leaves_out_what_is_inactive():
 
 
 def test_a_falling_loss_is_a_rising_line():
-    assert sparkline([8, 7, 6, 5, 4, 3, 2, 1]) == BARS
+    assert sparkline([7, 6, 5, 4, 3, 2, 1]) == BARS
 
 
 def test_a_flat_curve_is_a_flat_line():

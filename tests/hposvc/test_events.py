@@ -1,0 +1,113 @@
+"""Events: what is written is what is read, to the last bit."""
+
+import math
+from dataclasses import fields
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hposvc.events import (
+    Attached,
+    Checkpointed,
+    Closed,
+    Decided,
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    Order,
+    Ordered,
+    Proposed,
+    Reported,
+    Requested,
+    UnknownEvent,
+    from_json,
+    to_json,
+)
+from trainables.checkpoint import Saved
+
+texts = st.text(max_size=20)
+numbers = st.integers(0, 2**53)
+floats = st.floats(allow_nan=True, allow_infinity=True)
+times = st.floats(0, 4e9)
+values = st.one_of(floats.filter(math.isfinite), st.integers(), texts, st.booleans(), st.none())
+params = st.dictionaries(texts, values, max_size=4)
+notes = st.dictionaries(texts, st.recursive(values, lambda each: st.lists(each, max_size=3)))
+steps = st.lists(numbers, max_size=4).map(tuple)
+saves = st.builds(Saved, step=numbers, path=texts, checksum=texts, size=numbers)
+orders = st.builds(
+    Order,
+    id=numbers,
+    trial=texts,
+    params=params,
+    start=st.none() | saves,
+    first=numbers,
+    until=numbers,
+    milestones=steps,
+)
+EVENTS = {
+    Attached: st.builds(Attached, times, texts),
+    Proposed: st.builds(Proposed, times, texts, params, notes, numbers, steps),
+    Ordered: st.builds(Ordered, times, orders),
+    Checkpointed: st.builds(Checkpointed, times, numbers, texts, saves),
+    Reported: st.builds(Reported, times, numbers, texts, numbers, st.dictionaries(texts, floats)),
+    Decided: st.builds(
+        Decided,
+        times,
+        texts,
+        st.none() | numbers,
+        numbers,
+        st.sampled_from(["continue", "stop", "kill"]),
+        texts,
+    ),
+    Ended: st.builds(Ended, times, numbers, texts),
+    Failed: st.builds(
+        Failed, times, numbers, texts, st.sampled_from(["user", "infra", "preempt"]), texts
+    ),
+    Requested: st.builds(Requested, times, st.sampled_from(["stop", "kill"]), st.none() | texts),
+    Closed: st.builds(Closed, times, st.sampled_from(["trials", "space", "target"])),
+    Finished: st.builds(
+        Finished, times, st.sampled_from(["COMPLETED", "STOPPED", "FAILED"]), texts
+    ),
+}
+
+
+def bits(value):
+    """A form in which NaN equals itself, and 0.0 does not equal -0.0."""
+    if isinstance(value, float):
+        return value.hex()
+    if isinstance(value, dict):
+        return {name: bits(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [type(value).__name__, *map(bits, value)]
+    return vars_of(value) if hasattr(value, "__dataclass_fields__") else value
+
+
+def vars_of(value):
+    return {field.name: bits(getattr(value, field.name)) for field in fields(value)}
+
+
+def test_every_kind_of_event_is_covered_here():
+    assert set(EVENTS) == set(get_args(Event))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(*EVENTS.values()))
+def test_an_event_is_read_as_it_was_written(event):
+    read = from_json(event.kind, event.time, to_json(event))
+    assert type(read) is type(event)
+    assert bits(read) == bits(event)
+
+
+def test_the_text_is_plain_ascii_without_the_time():
+    text = to_json(Failed(1.5, 3, "t0001", "user", "übel\n\x00\ud800"))
+    assert text.isascii()
+    assert "\x00" not in text  # Postgres takes none
+    assert "time" not in text
+
+
+def test_an_event_of_a_later_version_is_named_with_the_remedy():
+    with pytest.raises(UnknownEvent, match=r"'forked' is unknown here \(this hposvc reads"):
+        from_json("forked", 0.0, "{}")
