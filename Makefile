@@ -34,6 +34,10 @@ bench: install
 chaos: $(VENV)/.developing
 	$(BIN)/python -m pytest -q tests/chaos
 
+# The picture of the README, from the last real sweep of this home.
+picture: install
+	$(BIN)/python -m hposvc.views.picture last
+
 pre-commit: $(VENV)/.developing
 	$(BIN)/pre-commit run --all-files
 

@@ -55,7 +55,11 @@ def tune_class(orders: int, slots: int) -> Figures:
 
 def _tune(trainable: Any, orders: int, slots: int) -> Figures:
     config = tune.TuneConfig(
-        num_samples=orders, reuse_actors=True, max_concurrent_trials=slots, metric="loss", mode="min"
+        num_samples=orders,
+        reuse_actors=True,
+        max_concurrent_trials=slots,
+        metric="loss",
+        mode="min",
     )
     with joined_ray(), CpuClock() as clock:
         diary = tuning.fit(

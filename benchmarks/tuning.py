@@ -35,9 +35,7 @@ class Diary(tune.Callback):
     ) -> None:
         self.results.append((time.time(), trial.trial_id, result))
 
-    def on_trial_complete(
-        self, iteration: int, trials: list[Any], trial: Any, **info: Any
-    ) -> None:
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         self.ends.append(time.time())
         self.outcomes[trial.trial_id] = "ended"
 
@@ -45,9 +43,7 @@ class Diary(tune.Callback):
         self.outcomes[trial.trial_id] = "failed"
 
 
-def fit(
-    trainable: Any, space: Mapping[str, Any], config: tune.TuneConfig, **run: Any
-) -> Diary:
+def fit(trainable: Any, space: Mapping[str, Any], config: tune.TuneConfig, **run: Any) -> Diary:
     """Run an experiment with the fast settings.
 
     Args:

@@ -30,7 +30,7 @@ def running(folder: Path) -> str | None:
     """The address of the machine's own Ray that drivers of this home share, if it is up."""
     try:
         address = str(json.loads((folder / ADDRESS).read_text())["address"])
-    except FileNotFoundError:
+    except OSError:
         return None
     return address if held(folder / KEEPER) else None
 

@@ -115,9 +115,13 @@ def _share_token(file: Path) -> None:
 
 
 def _join(address: str) -> None:
-    quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
-        ray.init(address=address, namespace="hposvc", **quiet)
+        ray.init(
+            address=address,
+            namespace="hposvc",
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise Unreachable(
             f"no Ray cluster answers at {address}: {error}; "

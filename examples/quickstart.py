@@ -13,8 +13,7 @@ def train(params, worker):
     worker.report(1, {"accuracy": shares.mean()})
 
 
-log_range = {"min": 1e-2, "max": 1e2, "log": True}
 metric = {"name": "accuracy", "goal": "maximize"}
-parameters = {"C": log_range, "gamma": log_range}
-result = Sweep(train, metric=metric, parameters=parameters, trials={"max": 20}).run()
-print(result.best.params, result.best.value)
+scale = {"min": 1e-2, "max": 1e2, "log": True}
+sweep = Sweep(train, metric=metric, parameters={"C": scale, "gamma": scale}, trials={"max": 20})
+print(sweep.run().best)

@@ -274,7 +274,10 @@ def _code(spec: SweepSpec) -> dict[str, Any]:
     """What the trainable is, so that a change of it is seen."""
     if spec.trainable is None:
         return {}
-    return {"trainable": spec.trainable, "sha256": trainables.source_hash(spec.trainable)}
+    try:
+        return {"trainable": spec.trainable, "sha256": trainables.source_hash(spec.trainable)}
+    except trainables.LoadError as error:
+        raise fail(str(error).removeprefix("trainable "), "trainable") from error
 
 
 def _tagged(row: SweepRow, tag: str) -> bool:

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from packaging.requirements import Requirement
@@ -23,6 +25,7 @@ from cluster import health
 from hposvc.api import Sweeps
 from hposvc.home import Home
 from hposvc.lease import driver_state
+from hposvc.recorder import hidden
 from hposvc.store import StoreError
 
 Level = Literal["ok", "warn", "fail"]
@@ -176,23 +179,28 @@ def _strays(sweeps: Sweeps) -> Iterator[Check]:
 
 
 def _mlflow(home: Home) -> Check:
-    url = urlsplit(home.tracking_uri)
-    shown = f"{url.scheme}://{url.hostname}:{url.port}" if url.hostname else home.tracking_uri
-    look: Callable[[str], None] | None
-    look = {"http": _get, "https": _get, "sqlite": _open}.get(url.scheme)
+    scheme = urlsplit(home.tracking_uri).scheme
+    shown = hidden(home.tracking_uri)
+    look = {"http": _get, "https": _get, "sqlite": _open}.get(scheme)
     if look is None:
         return Check("mlflow", "ok", f"{shown} (not looked into)")
     try:
         look(home.tracking_uri)
-    except (OSError, sqlite3.Error, ValueError) as error:
+    except (OSError, HTTPException, sqlite3.Error, ValueError) as error:
         remedy = "start the server, or unset MLFLOW_TRACKING_URI to use a file of the home"
         return Check("mlflow", "fail", f"{shown}: {error}", remedy)
     return Check("mlflow", "ok", shown)
 
 
 def _get(uri: str) -> None:
-    with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=ANSWER_S):
-        pass
+    """Hear from a server; that it wants a password is an answer."""
+    place = urlsplit(uri)._replace(netloc=urlsplit(uri).netloc.rpartition("@")[2]).geturl()
+    try:
+        with urllib.request.urlopen(f"{place.rstrip('/')}/health", timeout=ANSWER_S):
+            pass
+    except HTTPError as error:
+        if error.code not in (401, 403):
+            raise
 
 
 def _open(uri: str) -> None:

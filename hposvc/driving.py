@@ -61,8 +61,8 @@ class Driver:
             return state
         folder = self.home.folder(self.sweep.id, spec.storage)
         setting = Setting(self.sweep.id, spec, folder, self.home.path, self.address, state.now)
-        backend: Backend = plugins.resolve(plugins.BACKENDS[spec.engine.type])(setting)
         searcher = plugins.build(plugins.SEARCHERS, spec.search)
+        backend: Backend = plugins.resolve(plugins.BACKENDS[spec.engine.type])(setting)
         proposer = Inline(spec, searcher) if backend.virtual else Ahead(spec, searcher)
         with interruptible() as interrupted:
             runner = Runner(

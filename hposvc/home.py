@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hposvc.journal import Journal, SweepRow
@@ -18,8 +18,9 @@ class Home:
     """A folder, and the databases that go with it."""
 
     path: Path
-    database: str  # SQLAlchemy URL of the journal
-    tracking_uri: str  # MLflow's, unless a spec names another
+    # Both may hold a password.
+    database: str = field(repr=False)  # SQLAlchemy URL of the journal
+    tracking_uri: str = field(repr=False)  # MLflow's, unless a spec names another
 
     @classmethod
     def of(cls, path: Path | None = None, environment: Mapping[str, str] = os.environ) -> "Home":

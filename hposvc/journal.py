@@ -132,7 +132,7 @@ class Journal:
             connection.execute(delete(REQUESTS).where(REQUESTS.c.id.in_(requests)))
 
     def runs(self, sweep: str) -> dict[str, str]:
-        """MLflow's run of each trial, the parent's under the empty name."""
+        """MLflow's run of each trial; the parent's under the empty name, and `experiment`'s id."""
         query = select(RUNS.c.trial, RUNS.c.run).where(RUNS.c.sweep == sweep)
         with self.store.reading() as connection:
             return {row.trial: row.run for row in connection.execute(query)}

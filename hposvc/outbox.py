@@ -49,7 +49,7 @@ class Outbox:
     spec: specs.SweepSpec
     journal: Journal
     tracker: Tracker
-    alive: Callable[[], object] = bool  # called as the work goes on, for a watchdog
+    alive: Callable[[], None] = lambda: None  # called as the work goes on, for a watchdog
     seq: int = 0  # of the last event that MLflow has been told of
     projection: Projection = field(init=False)
     _runs: dict[str, str] = field(default_factory=dict)
@@ -183,8 +183,8 @@ class Outbox:
     def _attach(self) -> None:
         try:
             self.tracker.attach(self._runs[PARENT], origin.files(self.sweep.spec))
-        except Exception:  # the tracker may be there and its files' store not
-            log.exception("the spec and the packages could not be attached")
+        except Exception as error:  # noqa: BLE001 - MLflow may be there and its files' store not
+            log.warning("the spec and the packages could not be attached: %s", _shown(error))
 
 
 class Patience:
@@ -233,11 +233,15 @@ def follow(outbox: Outbox, driver: int, give_up_s: float = GIVE_UP_S) -> bool:
         except Exception as error:  # noqa: BLE001 - a sweep never ends for its tracker's sake
             opened = False
             patience.failed()
-            log.warning("%s: %s", type(error).__name__, hidden(str(error)))
+            log.warning("trying again in %.0f s: %s", patience.pause_s, _shown(error))
             if gone and patience.spent:
                 return False
             if gone:
                 time.sleep(patience.pause_s)
+
+
+def _shown(error: Exception) -> str:
+    return hidden(f"{type(error).__name__}: {error}")
 
 
 def _gone(driver: int, timeout_s: float) -> bool:
@@ -248,8 +252,8 @@ def _gone(driver: int, timeout_s: float) -> bool:
 def main(task: Mapping[str, Any]) -> None:
     """Record the task's sweep; the driver is at standard input."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
-    for chatty in ("alembic", "mlflow"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    for chatty in ("alembic", "mlflow", "urllib3"):
+        logging.getLogger(chatty).setLevel(logging.ERROR)
     home = Home(Path(task["path"]), task["database"], task["tracking_uri"])
     journal = home.journal()
     sweep = journal.find(task["sweep"])

@@ -1,8 +1,9 @@
 """The driver's hold on the MLflow recorder, which is a process of its own (outbox.py).
 
-MLflow takes some 40 ms of a run and 2 s to import: in the driver's process that would be time
-that slots wait. Standard input of the recorder is a pipe: when the driver closes it, or dies, the
-recorder tells the rest of what the journal holds and ends.
+MLflow takes 2 s to import and, measured on two cores, 16 ms a trial in the embedded database or
+47 ms over HTTP: in the driver's process that would be time that slots wait. Standard input of the
+recorder is a pipe: when the driver closes it, or dies, the recorder tells the rest of what the
+journal holds and ends.
 """
 
 import json
@@ -17,8 +18,7 @@ from types import TracebackType
 from hposvc.home import Home
 from hposvc.journal import Journal
 from hposvc.projection import EXPERIMENT
-from hposvc.sections import Tracking
-from hposvc.spec import SweepSpec
+from hposvc.spec import SweepSpec, Tracking
 
 OUT_OF_REACH = 5  # the recorder's exit code when it gave up on the tracker
 FLUSH_S = 5.0  # what an interrupted sweep waits for its recorder
@@ -45,7 +45,7 @@ log = logging.getLogger("hposvc")
 def recorded(spec: SweepSpec) -> bool:
     """Whether MLflow is told of a sweep: always, but for large simulations that do not ask for it.
 
-    They are over in a second, and MLflow takes some 40 ms a run.
+    They are over in a second, and MLflow takes 16 to 47 ms a trial.
     """
     if spec.engine.type != "simulate" or spec.tracking != Tracking():
         return True

@@ -20,7 +20,7 @@ def show(*parts: RenderableType) -> None:
     """Print these parts to stdout, one below the other."""
     target = console(sys.stdout)
     with target.capture() as captured:
-        target.print(*parts, sep="\n")
+        target.print(*parts, sep="\n", crop=False)
     emit(captured.get())
 
 

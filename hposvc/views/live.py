@@ -4,6 +4,7 @@ Both are watchers of the runner and write to stderr. A view that fails says so o
 silent; the sweep goes on.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -92,7 +93,7 @@ class Lines:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._over: set[str] = set()
-        self._best: str | None = None
+        self._best = ("", math.inf)  # the trial that was told, and the lowest loss so far
 
     def open(self) -> None:
         """Nothing to take."""
@@ -108,9 +109,11 @@ class Lines:
             if trial is not None and trial.over and trial.id not in self._over:
                 self._over.add(trial.id)
                 self._say(_ending(state, trial))
-        if state.best != self._best:
-            self._best = state.best
-            self._say(_new_best(state))
+        best = None if state.best is None else state.trials[state.best]
+        if best is not None and best.loss < self._best[1]:
+            if best.id != self._best[0]:
+                self._say(f"{best.id} is the best so far, {best.metric.name} {number(best.value)}")
+            self._best = (best.id, best.loss)
         for event in events:
             if isinstance(event, Finished):
                 self._say(f"{event.state}{f' ({event.reason})' if event.reason else ''}")
@@ -123,12 +126,5 @@ def _ending(state: SweepState, trial: TrialState) -> str:
     unit = state.spec.fidelity.unit if state.spec.fidelity else "step"
     at = f"{trial.id} {trial.state} at {trial.step}/{state.spec.last_step} {unit}"
     value = "" if trial.value is None else f", {trial.metric.name} {number(trial.value)}"
-    why = last_line(trial.message) if trial.state == "FAILED" else trial.reason
+    why = ": ".join(filter(None, (trial.reason, last_line(trial.message))))
     return f"{at}{value}{f' ({why})' if why else ''}"
-
-
-def _new_best(state: SweepState) -> str:
-    if state.best is None:
-        return "no trial has a value any more"
-    trial = state.trials[state.best]
-    return f"{trial.id} is the best so far, {trial.metric.name} {number(trial.value)}"

@@ -32,7 +32,7 @@ def summary(record: Record, home: Home) -> list[RenderableType]:
 def best(found: Mapping[str, Any], spec: SweepSpec) -> RenderableType:
     """The best trial, one parameter a line; where its checkpoint lies."""
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bright_black")
+    grid.add_column(style="bright_black", min_width=10)  # as wide as _copied's names
     unit = spec.fidelity.unit if spec.fidelity else "step"
     value = Text.assemble(
         (number(found["value"]), "bold green"), f" at {unit} {found['step']}, {found['trial']}"
@@ -40,8 +40,7 @@ def best(found: Mapping[str, Any], spec: SweepSpec) -> RenderableType:
     grid.add_row(spec.metric.name, value)
     for name, chosen in found["params"].items():
         grid.add_row(name, Text(scalar(chosen)))
-    grid.add_row("checkpoint", Text(found["checkpoint"] or NONE))
-    return grid
+    return Group(grid, _copied("checkpoint", found["checkpoint"] or NONE))
 
 
 def mlflow(home: Home, spec: SweepSpec) -> RenderableType:
@@ -50,7 +49,14 @@ def mlflow(home: Home, spec: SweepSpec) -> RenderableType:
     served = uri.startswith(("http://", "https://"))
     how = hidden(uri) if served else f"mlflow ui --backend-store-uri {hidden(uri)}"
     experiment = spec.tracking.experiment or spec.project
-    return Text.assemble(("MLflow      ", "bright_black"), f"{how}  (experiment {experiment})")
+    return _copied("MLflow", f"{how}  (experiment {experiment})")
+
+
+def _copied(name: str, text: str) -> Text:
+    """A line that people copy from: it runs over the edge of the screen rather than break."""
+    line = Text.assemble((f"{name:<12}", "bright_black"), text)
+    line.no_wrap, line.overflow = True, "ignore"
+    return line
 
 
 def behind(record: Record) -> str:

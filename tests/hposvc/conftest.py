@@ -2,14 +2,12 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mlflow import MlflowClient
-from mlflow.entities import Run, ViewType
 
 from hposvc import plugins
 from hposvc import spec as specs
@@ -24,6 +22,10 @@ from hposvc.runner import Runner
 
 # Test modules share simulated_sweeps.py, and specs name its curves.
 sys.path.insert(0, str(Path(__file__).parent))
+
+if TYPE_CHECKING:  # it takes two seconds, which the tests of other modules need not wait
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
 
 CREATED = 1_700_000_000.0
 CURVES = '''
@@ -48,21 +50,21 @@ SPEC: Mapping[str, Any] = {
 class Tracked:
     """MLflow as a reader sees it."""
 
-    client: MlflowClient
+    client: "MlflowClient"
 
-    def all(self, deleted: bool = False) -> list[Run]:
+    def all(self, deleted: bool = False) -> "list[Run]":
         experiments = self.client.search_experiments()
-        view = ViewType.ALL if deleted else ViewType.ACTIVE_ONLY
+        view = 3 if deleted else 1  # ViewType.ALL, ViewType.ACTIVE_ONLY
         return list(self.client.search_runs([e.experiment_id for e in experiments], "", view))
 
-    def runs(self, sweep: str) -> dict[str, Run]:
+    def runs(self, sweep: str) -> "dict[str, Run]":
         """The runs of a sweep by trial, the parent under the empty name; no trial has two."""
         runs = [run for run in self.all() if run.data.tags.get("hposvc.sweep") == sweep]
         named = {run.data.tags.get("hposvc.trial", ""): run for run in runs}
         assert len(named) == len(runs)
         return named
 
-    def points(self, run: Run) -> list[tuple[str, int, int, str]]:
+    def points(self, run: "Run") -> list[tuple[str, int, int, str]]:
         """All points of a run, sorted: (metric, step, ms, value)."""
         return sorted(
             (one.key, one.step, one.timestamp, repr(one.value))
@@ -74,6 +76,8 @@ class Tracked:
 @pytest.fixture(scope="session")
 def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with MLflow's tables: to make them takes seconds."""
+    from mlflow import MlflowClient
+
     path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
     MlflowClient(f"sqlite:///{path}").search_experiments()
     return path
@@ -87,6 +91,8 @@ def home(tmp_path: Path, empty_mlflow: Path) -> Home:
 
 @pytest.fixture
 def tracked(home: Home) -> Tracked:
+    from mlflow import MlflowClient
+
     return Tracked(MlflowClient(home.tracking_uri))
 
 
@@ -122,3 +128,27 @@ def simulated(
         return row, journal
 
     return simulate
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The socket of a real Postgres, where one can be started."""
+    pytest.importorskip("psycopg")
+    import postgres_server
+
+    try:
+        with postgres_server.start() as socket:
+            yield socket
+    except postgres_server.Missing as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database of either kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'journal.db'}"
+    import postgres_server
+
+    socket = request.getfixturevalue("postgres")
+    return postgres_server.create_database(socket, tmp_path.name)

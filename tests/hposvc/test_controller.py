@@ -29,7 +29,7 @@ def test_a_report_that_steps_over_a_milestone_is_judged_there():
     assert (decided.step, decided.verdict) == (1, "continue")
     [decided] = desk.report(desk.start(), 2, 0.6)
     assert (decided.step, decided.verdict) == (1, "stop")
-    assert "place 2 of 2" in decided.reason
+    assert (decided.reason, decided.detail) == ("rung", "place 2 of 2 at step 1, 1 go on")
 
 
 @pytest.mark.parametrize("scheduler", [STOP, PROMOTE, {"type": "fifo"}])
@@ -210,7 +210,7 @@ def test_what_an_earlier_driver_had_not_decided_is_decided_at_the_start():
     desk.report(good, 1, 0.1)
     desk.controller.apply(Reported(0.0, poor.id, poor.trial, 1, {"loss": 0.9}))
     follows = desk.happen(Attached(1.0, "here:2"))
-    assert decisions(follows) == [(poor.trial, "stop", "rung: place 2 of 2 at step 1, 1 go on")]
+    assert decisions(follows) == [(poor.trial, "stop", "rung")]
     assert desk.state.trials[poor.trial].state == "STOPPED"
     order = desk.start()
     assert (order.trial, order.first, order.milestones) == (good.trial, 2, (3,))

@@ -14,6 +14,7 @@ from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
 from hposvc.outbox import Outbox, follow
 from hposvc.projection import EXPERIMENT
+from hposvc.recorder import QUIET
 from hposvc.tracking import Tracker
 
 
@@ -243,6 +244,18 @@ def test_a_run_deleted_in_mid_sweep_is_made_again(waiting, outbox, gone, tracked
     assert tracked.runs(row.id)["t0002"].info.status == "FINISHED"
 
 
+def test_what_a_users_own_mlflow_ended_is_put_right_at_the_end(waiting, outbox, gone, tracked):
+    row, journal = waiting
+    telling = outbox(row, journal)
+    telling.open()
+    telling.turn()
+    end(row, journal)
+    telling.turn()
+    tracked.client.set_terminated(journal.run(row.id, "t0001"), "FAILED")
+    telling.finish()
+    assert tracked.runs(row.id)["t0001"].info.status == "FINISHED"
+
+
 def test_runs_wait_for_the_next_trials_but_for_no_more_than_there_will_be(waiting, outbox):
     row, journal = waiting
     telling = outbox(row, journal)
@@ -305,7 +318,11 @@ def test_simulated_trials_need_no_runs_ahead(simulated, outbox):
     assert list(journal.runs(row.id)) == [EXPERIMENT]
 
 
-def test_a_tracker_out_of_reach_is_given_up_when_the_driver_is_gone(waiting, home, gone):
+def test_a_tracker_out_of_reach_is_given_up_when_the_driver_is_gone(
+    waiting, home, gone, monkeypatch
+):
+    for name, value in QUIET.items():
+        monkeypatch.setenv(name, value)
     row, journal = waiting
     nobody = Tracker(home, "http://127.0.0.1:9", "waiting", row.id)
     assert not follow(Outbox(row, specs.load(row.spec), journal, nobody), gone, give_up_s=0.0)

@@ -1,5 +1,6 @@
 """What MLflow is to hold of a sweep."""
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -200,7 +201,7 @@ def test_told_in_any_portions_it_comes_to_the_same(cuts: set[int]):
     tags: dict[str, dict[str, str]] = {}
     ends: dict[str, object] = {}
     edges = sorted({0, *cuts, len(STORY)})
-    for first, last in zip(edges, edges[1:], strict=False):
+    for first, last in itertools.pairwise(edges):
         for event in STORY[first:last]:
             fold.apply(event)
         for name, entry in fold.take().items():

@@ -1,4 +1,4 @@
-"""The recorder as a process: beside a driver, without one, and with a tracker that comes and goes."""
+"""The recorder as a process: beside a driver, without one, and while the tracker is away."""
 
 import os
 import random
@@ -9,12 +9,11 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
-import pytest
 from mlflow import MlflowClient
 
 from hposvc import spec as specs
@@ -176,9 +175,9 @@ def test_a_trial_is_told_its_run(home: Home, tracked):
 
 def test_run_ids_are_kept_when_a_sweep_is_resumed(home: Home, tracked):
     row, journal = begin(home, "kept-1", 2)
-    with pytest.raises(KeyboardInterrupt), recorder_of(home, row, journal):
-        until(lambda: journal.cursor(row.id))
-        raise KeyboardInterrupt
+    recorder = recorder_of(home, row, journal).__enter__()
+    until(lambda: journal.cursor(row.id))
+    recorder.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     before = {name: run.info.run_id for name, run in tracked.runs(row.id).items()}
     assert sorted(before) == ["", "t0001", "t0002"]
     with recorder_of(home, row, journal):
@@ -225,14 +224,16 @@ def test_two_that_make_the_database_at_once_do_not_fail(tmp_path: Path):
 @contextmanager
 def server(folder: Path, port: int) -> Iterator[str]:
     """A tracking server on this port; its database outlives it."""
-    where = [
-        f"--backend-store-uri=sqlite:///{folder}/mlflow.db",
-        f"--artifacts-destination={folder}",
+    command = [
+        *(sys.executable, "-m", "mlflow", "server", "--workers=1"),
+        *("--host=127.0.0.1", f"--port={port}"),
+        *(f"--backend-store-uri=sqlite:///{folder}/mlflow.db", f"--artifacts-destination={folder}"),
     ]
-    command = [sys.executable, "-m", "mlflow", "server", "--host=127.0.0.1", f"--port={port}"]
+    # Its job runner starts nine more processes.
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     with (folder / "server.log").open("a") as log:
         process = subprocess.Popen(
-            [*command, "--workers=1", *where], stdout=log, stderr=log, start_new_session=True
+            command, stdout=log, stderr=log, start_new_session=True, env=environment
         )
     uri = f"http://127.0.0.1:{port}"
     try:
@@ -261,19 +262,19 @@ def test_a_server_that_goes_and_comes_back_gets_everything(home: Home, tracked):
     port = free_port()
     uri = f"http://127.0.0.1:{port}"
     row, journal = begin(home, "outage-1", 3, tracking={"uri": uri})
-    with recorder_of(home, row, journal) as recorder:
+    with ExitStack() as stack:
         with server(home.path, port):
+            recorder = recorder_of(home, row, journal).__enter__()
             until(lambda: journal.cursor(row.id))
         seq = journal.cursor(row.id)
-        journal.append(row.id, journal.last(row.id), [Attached(row.created + 3, "here:1")])
+        end(row, journal)
         log = home.folder(row.id, None) / "logs" / "recorder.log"
         until(lambda: "Connection refused" in log.read_text())
         assert journal.cursor(row.id) == seq
-        end(row, journal)
-        with server(home.path, port):
-            recorder.__exit__(None, None, None)
-            assert recorder.behind == 0
-            assert_complete(replace(tracked, client=MlflowClient(uri)), row, 3)
+        stack.enter_context(server(home.path, port))
+        recorder.__exit__(None, None, None)
+        assert recorder.behind == 0
+        assert_complete(replace(tracked, client=MlflowClient(uri)), row, 3)
 
 
 def test_a_large_simulation_is_not_recorded_unless_tracking_is_given():

@@ -187,7 +187,7 @@ def test_a_repeat_counts_neither_in_the_curve_nor_in_a_rung():
     assert desk.state.trials[order.trial].curve == [(1, 0.5)]
     # The rung has one loss, 0.5: a second trial of 0.6 is place 2 of 2, of whom 1 goes on.
     other = desk.start()
-    assert "place 2 of 2" in desk.report(other, 1, 0.6)[0].reason
+    assert "place 2 of 2" in desk.report(other, 1, 0.6)[0].detail
 
 
 def test_a_trial_that_returns_early_is_completed_with_what_it_reported():

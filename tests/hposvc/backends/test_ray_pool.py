@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -224,15 +226,8 @@ def test_a_second_sweep_waits_for_resources(sweeps, home):
     long = spec("slow", fidelity={"max": 10}, resources=whole)
     first, second = api.create(sweeps, long), api.create(sweeps, long)
     other = api.Sweeps.open(home)
-    import subprocess
-    import sys
-
-    code = (
-        "import sys; from pathlib import Path; from hposvc import api; from hposvc.home import find;"
-        f"sys.path.insert(0, {str(HERE)!r}); sweeps = api.Sweeps.open(Path({str(home)!r}));"
-        f"api.drive(sweeps, find(sweeps.journal, {second.id!r}))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code])
+    command = [sys.executable, "-m", "hposvc", "--home", str(home), "resume", second.id]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(HERE)})
     api.drive(sweeps, first)
     assert process.wait(timeout=120) == 0
     spans = []

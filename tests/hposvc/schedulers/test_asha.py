@@ -324,7 +324,7 @@ def test_eta_below_two_halves_nothing_and_is_refused():
 
 
 @pytest.mark.parametrize("mode", ["stop", "promote"])
-def test_control_costs_as_much_at_8000_trials_as_at_500(mode, lab):
+def test_an_event_costs_as_much_at_8000_trials_as_at_500_and_10000_are_run(mode, lab):
     """Python calls per event, of the whole loop, in two windows of one sweep."""
     calls = 0
 
@@ -347,12 +347,13 @@ def test_control_costs_as_much_at_8000_trials_as_at_500(mode, lab):
     spec = make_spec(
         fidelity={"max": 27},
         scheduler={"type": "asha", "mode": mode},
-        trials={"max": 8_000, "parallel": 8},
+        trials={"max": 10_000, "parallel": 8},
     )
     try:
-        lab.run(spec, watchers=[Meter()])
+        state = lab.run(spec, watchers=[Meter()])
     finally:
         sys.setprofile(None)
+    assert (len(state.trials), state.state) == (10_000, "COMPLETED")
     (e0, c0), (e1, c1), (e2, c2), (e3, c3) = windows.values()
     early, late = (c1 - c0) / (e1 - e0), (c3 - c2) / (e3 - e2)
     assert late < 1.3 * early

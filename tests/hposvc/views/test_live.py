@@ -31,7 +31,7 @@ def test_a_pipe_gets_a_line_a_trial_and_a_line_a_best(story):
     assert said(console) == [
         "t0001 is the best so far, val/accuracy 0.5",
         "t0001 STOPPED at 3/27 epoch, val/accuracy 0.7 (rung: place 4 of 5)",
-        "t0002 FAILED at 0/27 epoch (ValueError: no luck)",
+        "t0002 FAILED at 0/27 epoch (user: ValueError: no luck)",
         "COMPLETED (trials)",
     ]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def gate(tmp_path):
 
 
 @pytest.fixture
-def hposvc(tmp_path, gate):
+def hposvc(tmp_path, gate, empty_mlflow):
     """Starts `hposvc` in this folder; the answer is a process with pipes."""
     removed = ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS", "COLUMNS")
     environment = {name: value for name, value in os.environ.items() if name not in removed}
@@ -41,6 +42,9 @@ def hposvc(tmp_path, gate):
         "PYTHONPATH": str(ROOT),
         "OMP_NUM_THREADS": "1",
     }
+
+    (tmp_path / "home").mkdir()
+    shutil.copy(empty_mlflow, tmp_path / "home" / "mlflow.db")
 
     def start(*arguments):
         return subprocess.Popen(

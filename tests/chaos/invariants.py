@@ -1,0 +1,150 @@
+"""What holds of every sweep that has ended, whatever was killed on the way."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.events import (
+    Attached,
+    Checkpointed,
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    Order,
+    Ordered,
+    Proposed,
+    Reported,
+)
+from hposvc.home import Home
+from trainables import checkpoint
+from trainables.checkpoint import Saved
+
+Points = dict[int, dict[str, float]]  # by step: the metrics of the report that stands
+
+
+@dataclass
+class Ledger:
+    """A second, simple-minded reading of a journal, that refuses what must never be there."""
+
+    out: dict[int, Order] = field(default_factory=dict)
+    points: dict[str, Points] = field(default_factory=dict)  # by trial
+    saved: dict[str, list[Saved]] = field(default_factory=dict)  # by trial, of its own orders
+    orders: int = 0
+    lost: int = 0  # orders that a driver had out when it died
+
+    def read(self, event: Event) -> None:
+        match event:
+            case Attached():
+                self.lost += len(self.out)
+                self.out.clear()
+            case Proposed(trial=trial):
+                assert trial == f"t{len(self.points) + 1:04d}"
+                self.points[trial], self.saved[trial] = {}, []
+            case Ordered(order=order):
+                self._order(order)
+            case Checkpointed(order=number, saved=saved):
+                self._checkpoint(number, saved)
+            case Reported(order=number) if number in self.out:
+                points = self.points[event.trial]
+                assert event.step == max(points, default=0) + 1 or event.step in points
+                points.setdefault(event.step, dict(event.metrics))
+            case Ended(order=number) | Failed(order=number):
+                self.out.pop(number, None)
+
+    def _order(self, order: Order) -> None:
+        self.orders += 1
+        assert order.id == self.orders, "orders are numbered without a gap"
+        assert order.trial not in {other.trial for other in self.out.values()}
+        begin = 1 if order.start is None else order.start.step + 1
+        assert order.first == begin, "an order goes on behind its checkpoint"
+        assert order.start is None or order.start in self.saved[order.trial]
+        self.out[order.id] = order
+
+    def _checkpoint(self, number: int, saved: Saved) -> None:
+        order = self.out.get(number)
+        if order is not None:
+            assert Path(saved.path).parts[-2:] == (order.trial, f"{number}-{saved.step}")
+            self.saved[order.trial].append(saved)
+
+
+def check(home: Path, sweep: str, trials: int) -> Ledger:
+    """Assert that a sweep ended with exactly these trials, and that nothing is lost or twice."""
+    sweeps = api.Sweeps(Home.of(home, {}), Home.of(home, {}).journal())
+    record = api.load(sweeps, sweep)
+    ledger = Ledger()
+    events = [event for _, event in sweeps.journal.read(sweep)]
+    for event in events:
+        ledger.read(event)
+    assert record.state.state == "COMPLETED"
+    assert [type(event) for event in events].count(Finished) == 1
+    assert isinstance(events[-1], Finished)
+    assert not ledger.out, "every order ended, failed or was lost with its driver"
+    assert len(ledger.points) == trials
+    for trial in record.state.trials.values():
+        assert trial.over
+        assert sorted(ledger.points[trial.id]) == list(range(1, trial.step + 1))
+        assert trial.steps == {
+            step: metrics[record.state.spec.metric.name]
+            for step, metrics in ledger.points[trial.id].items()
+        }
+    assert record.behind == 0
+    check_checkpoints(sweeps, record)
+    check_mlflow(sweeps.home, record, ledger)
+    return ledger
+
+
+def check_checkpoints(sweeps: api.Sweeps, record: api.Record) -> None:
+    """The checkpoints that are kept are whole, and so is whatever else lies there."""
+    kept = [saved for trial in record.state.trials.values() for saved in trial.checkpoints]
+    for saved in kept:
+        checkpoint.verify(saved)
+    folder = sweeps.home.folder(record.row.id, record.state.spec.storage) / "checkpoints"
+    for trial in folder.glob("t*"):
+        for found in trial.iterdir():
+            order, _, step = found.name.partition("-")
+            assert order.isdigit()
+            assert step.isdigit()
+            assert (found / checkpoint.MANIFEST).is_file()
+    best = record.best()
+    assert best is not None
+    assert best["checkpoint"] in {saved.path for saved in kept}
+
+
+def check_mlflow(home: Home, record: api.Record, ledger: Ledger) -> None:
+    """MLflow holds what the journal does: each run once, each point once, all ended."""
+    client = MlflowClient(home.tracking_uri)
+    spec = specs.restore(record.row.spec)
+    experiment = client.get_experiment_by_name(spec.project)
+    query = f"tags.`hposvc.sweep` = '{record.row.id}'"
+    runs = client.search_runs([experiment.experiment_id], query)
+    assert Counter(run.info.status for run in runs) == {"FINISHED": len(runs)}
+    parents = [run for run in runs if "mlflow.parentRunId" not in run.data.tags]
+    (parent,) = parents
+    children = {run.data.tags["hposvc.trial"]: run for run in runs if run is not parent}
+    assert len(runs) == len(children) + 1
+    assert children.keys() == record.state.trials.keys()
+    for name, run in children.items():
+        trial = record.state.trials[name]
+        assert run.info.run_id == record.runs[name]
+        assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
+        assert run.data.tags["hposvc.state"] == trial.state
+        assert run.data.params == {key: str(value) for key, value in trial.params.items()}
+        assert _history(client, run) == sorted(
+            (metric, step, value)
+            for step, metrics in ledger.points[name].items()
+            for metric, value in metrics.items()
+        )
+
+
+def _history(client: MlflowClient, run: Run) -> list[tuple[str, int, float]]:
+    return sorted(
+        (one.key, one.step, one.value)
+        for metric in run.data.metrics
+        for one in client.get_metric_history(run.info.run_id, metric)
+    )

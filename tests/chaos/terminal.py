@@ -1,0 +1,131 @@
+"""A person's terminal on one home: starts commands, sees how far a sweep is, finds processes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from hposvc.journal import Journal
+from hposvc.store import Store
+
+HERE = Path(__file__).parent
+DEADLINE_S = 120.0  # for what takes seconds on an idle machine
+GONE_S = 15.0  # for what a driver that ended left behind
+
+
+def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Wait for a condition.
+
+    Raises:
+        TimeoutError: it did not come.
+    """
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"after {deadline_s:.0f} s still not: {what}")
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command under way; its output goes to files, so that a killed one blocks nobody."""
+
+    process: subprocess.Popen[bytes]
+    stdout: Path
+    stderr: Path
+
+    def end(self) -> tuple[int, str]:
+        """Wait for its end: exit code and what it said on stderr."""
+        code = self.process.wait(DEADLINE_S)
+        return code, self.stderr.read_text()
+
+    def kill(self) -> None:
+        """SIGKILL: the process alone, none of its children."""
+        self.process.kill()
+        self.process.wait(DEADLINE_S)
+
+
+@dataclass(frozen=True)
+class Terminal:
+    """A home, and commands on it; the trainables of this folder can be imported by them."""
+
+    home: Path
+
+    @property
+    def journal(self) -> Journal:
+        return Journal(Store(f"sqlite:///{self.home / 'hposvc.db'}"))
+
+    def start(self, *arguments: str) -> Command:
+        """Begin `hposvc ARGUMENTS`."""
+        return self.start_python("-m", "hposvc", *arguments)
+
+    def start_python(self, *arguments: str) -> Command:
+        """Begin `python ARGUMENTS`, in a session of its own, as a terminal gives one."""
+        folder = self.home / "outputs"
+        folder.mkdir(parents=True, exist_ok=True)
+        number = len(list(folder.glob("*.err")))
+        out, err = folder / f"{number}.out", folder / f"{number}.err"
+        others = {"HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"}
+        environment = {name: value for name, value in os.environ.items() if name not in others}
+        environment |= {"HPOSVC_HOME": str(self.home), "PYTHONPATH": str(HERE)}
+        with out.open("wb") as stdout, err.open("wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                env={**environment, "OMP_NUM_THREADS": "1"},
+                cwd=HERE.parents[1],
+            )
+        return Command(process, out, err)
+
+    def ask(self, *arguments: str) -> Any:
+        """What `hposvc ARGUMENTS -o json` answers."""
+        command = self.start(*arguments, "-o", "json")
+        code, said = command.end()
+        assert code == 0, said
+        return json.loads(command.stdout.read_text())
+
+    def reach(self, sweep: str, seq: int, command: Command) -> bool:
+        """Wait until the journal holds so many events; False if the command ended before."""
+        journal = self.journal
+        until(
+            lambda: journal.last(sweep) >= seq or command.process.poll() is not None,
+            f"event {seq} of {sweep}; {command.stderr.read_text()}",
+        )
+        return command.process.poll() is None
+
+    def processes(self) -> list[psutil.Process]:
+        """All that live and were started for this home, by whomever."""
+        return [
+            process for process in psutil.process_iter() if _belongs(process, str(self.home))
+        ]
+
+    def ranks(self) -> list[psutil.Process]:
+        """The processes that train, and their leaders."""
+        return [process for process in self.processes() if "ray::" in process.cmdline()[0]]
+
+    def keeper(self) -> psutil.Process:
+        """The process that holds this home's Ray."""
+        return psutil.Process(json.loads((self.home / "ray" / "address.json").read_text())["pid"])
+
+    def sweep_up(self) -> None:
+        """End all that a failed test may have left."""
+        for process in self.processes():
+            process.kill()
+
+
+def _belongs(process: psutil.Process, home: str) -> bool:
+    try:
+        ours = process.environ().get("HPOSVC_HOME") == home
+        return ours and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -1,0 +1,259 @@
+"""Orders in this process: a function, its checkpoints, its errors, and a driver that comes back."""
+
+import sys
+import time
+
+import pytest
+from simulated_sweeps import make_controller, make_spec
+
+from hposvc import plugins
+from hposvc.backends.backend import Setting
+from hposvc.backends.local import Local
+from hposvc.events import Checkpointed, Ended, Failed, Order, Ordered, Reported
+from hposvc.journal import Journal
+from hposvc.lease import Lease
+from hposvc.proposer import Ahead
+from hposvc.runner import Interrupted, Runner
+from hposvc.store import Store
+
+CODE = '''
+import os
+import sys
+from pathlib import Path
+from trainables.worker import StopTrial
+
+SEEN = []
+
+def train(params, worker):
+    """Counts; the count travels in the checkpoint."""
+    folder = worker.restore()
+    count = int((folder / "count").read_text()) if folder else 0
+    SEEN.append((worker.trial, worker.first, count))
+    for step in worker.steps():
+        count += 1
+        saved = worker.scratch()
+        (saved / "count").write_text(str(count))
+        worker.report(step, {"loss": params["lr"] + 1 / count, "count": count}, checkpoint=saved)
+
+def unlucky(params, worker):
+    worker.report(1, {"loss": 0.5})
+    raise ZeroDivisionError("in the second step")
+
+def leaves(params, worker):
+    sys.exit("enough")
+
+def surroundings(params, worker):
+    worker.report(1, {"loss": float(os.environ.get("MADE_UP", -1))})
+
+def hesitant(params, worker):
+    """Goes on for a while after it was told to stop, as a finally block may."""
+    try:
+        train(params, worker)
+    except StopTrial:
+        SEEN.append("stopped")
+        raise
+'''
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The name of an importable module of trainables, new in each test."""
+    name = f"local_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield name
+    sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def engine(tmp_path, module):
+    """An engine for one of its functions, closed at the end."""
+    made = []
+
+    def make(function="train", **sections):
+        spec = make_spec(engine="local", trainable=f"{module}:{function}", **sections)
+        made.append(Local(Setting("s", spec, tmp_path / "sweep", tmp_path)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def order(until=3, first=1, milestones=(), start=None, number=1):
+    return Order(number, "t0001", {"lr": 0.1}, start, first, until, milestones)
+
+
+def await_events(engine, kind, seconds=20.0):
+    """What happens up to the first event of a kind."""
+    seen, deadline = [], time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        seen += engine.events(0.05)
+        if seen and isinstance(seen[-1], kind):
+            return seen
+    raise TimeoutError(f"no {kind.__name__} came; only {seen}")
+
+
+def test_an_order_reports_each_step_behind_its_checkpoint(engine):
+    local = engine()
+    assert (local.capacity(), local.slots()) == (1, 1)
+    local.start(order(), {})
+    assert local.capacity() == 0
+    seen = await_events(local, Ended)
+    assert [event.kind for event in seen] == ["checkpointed", "reported"] * 3 + ["ended"]
+    assert [event.step for event in seen if isinstance(event, Reported)] == [1, 2, 3]
+    assert [event.saved.step for event in seen if isinstance(event, Checkpointed)] == [1, 2, 3]
+    assert local.capacity() == 1
+
+
+def test_the_trainable_waits_until_its_report_was_taken(engine, module):
+    local = engine()
+    local.start(order(), {})
+    await_events(local, Reported)
+    assert local._happened.empty()
+    assert local._running.thread.is_alive()
+    assert [event.step for event in local.events(20.0) if isinstance(event, Reported)] == [2]
+
+
+def test_a_milestone_waits_for_the_decision(engine):
+    local = engine()
+    local.start(order(until=9, milestones=(2, 4)), {})
+    seen = await_events(local, Reported) + await_events(local, Reported)
+    assert seen[-1].step == 2
+    assert local.events(0.05) == local.events(0.05) == []
+    local.decide(1, "continue")
+    assert await_events(local, Reported)[-1].step == 3
+    assert await_events(local, Reported)[-1].step == 4
+    local.decide(1, "stop")
+    assert [event.kind for event in await_events(local, Ended)] == ["ended"]
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_stop_is_seen_where_the_trainable_reports(engine, module, how):
+    local = engine("hesitant")
+    local.start(order(until=9), {})
+    await_events(local, Reported)
+    if how == "stop":
+        local.decide(1, "stop")
+    else:
+        local.kill(1)
+    assert [event.kind for event in await_events(local, Ended)] == ["ended"]
+    assert sys.modules[module].SEEN == [("t0001", 1, 0), "stopped"]
+    assert local.capacity() == 1
+
+
+def test_an_error_is_the_user_s_with_its_traceback(engine, module):
+    local = engine("unlucky")
+    local.start(order(), {})
+    [*_, failed] = await_events(local, Failed)
+    assert failed.cause == "user"
+    assert failed.message.rstrip().endswith("ZeroDivisionError: in the second step")
+    assert f"{module}.py" in failed.message
+    assert local.capacity() == 1
+
+
+def test_a_trainable_that_exits_fails_instead_of_hanging(engine):
+    local = engine("leaves")
+    local.start(order(), {})
+    [failed] = await_events(local, Failed)
+    assert (failed.cause, failed.message.rstrip().splitlines()[-1]) == (
+        "user",
+        "SystemExit: enough",
+    )
+
+
+def test_a_checkpoint_that_was_changed_is_no_fault_of_the_trainable(engine, tmp_path):
+    local = engine()
+    local.start(order(until=1), {})
+    saved = await_events(local, Ended)[0].saved
+    (tmp_path / "sweep" / "checkpoints" / "t0001" / "1-1" / "count").write_text("7")
+    local.start(order(first=2, start=saved, number=2), {})
+    [failed] = await_events(local, Failed)
+    assert failed.cause == "infra"
+    assert "count" in failed.message
+
+
+def test_an_order_goes_on_from_a_checkpoint(engine, module):
+    local = engine()
+    local.start(order(until=2), {})
+    saved = [event.saved for event in await_events(local, Ended) if event.kind == "checkpointed"]
+    local.start(order(first=3, start=saved[-1], number=2), {})
+    seen = await_events(local, Ended)
+    counts = [event.metrics["count"] for event in seen if isinstance(event, Reported)]
+    assert counts == [3.0]
+    assert sys.modules[module].SEEN[-1] == ("t0001", 3, 2)
+
+
+def test_rank_0_sees_the_environment_of_its_order_and_no_other(engine):
+    local = engine("surroundings")
+    for number, value in enumerate([{"MADE_UP": "7"}, {}], 1):
+        local.start(order(number=number), value)
+        seen = await_events(local, Ended)
+        assert [event.metrics["loss"] for event in seen[:-1]] == [float(value.get("MADE_UP", -1))]
+
+
+def test_closing_stops_what_runs(engine, module):
+    local = engine("hesitant")
+    local.start(order(until=9), {})
+    await_events(local, Reported)
+    thread = local._running.thread
+    local.close()
+    assert not thread.is_alive()
+    assert sys.modules[module].SEEN[-1] == "stopped"
+    assert local.capacity() == 0
+
+
+def drive(journal, folder, spec, interrupted=lambda: False):
+    controller = make_controller(spec)
+    for _, event in journal.read("s"):
+        controller.apply(event)
+    runner = Runner(
+        sweep="s",
+        controller=controller,
+        backend=Local(Setting("s", spec, folder / "sweep", folder, clock=controller.state.now)),
+        proposer=Ahead(spec, plugins.build(plugins.SEARCHERS, spec.search)),
+        journal=journal,
+        lease=Lease(journal.store, "s"),
+        interrupted=interrupted,
+        seq=journal.last("s"),
+    )
+    return runner.run("here:1")
+
+
+@pytest.mark.parametrize("mode", ["stop", "promote"])
+def test_a_sweep_resumes_from_its_checkpoints_after_an_interruption(tmp_path, module, mode):
+    spec = make_spec(
+        engine="local",
+        trainable=f"{module}:train",
+        trials={"max": 5},
+        fidelity={"max": 9},
+        scheduler={"type": "asha", "eta": 3, "mode": mode},
+    )
+    journal = Journal(Store(f"sqlite:///{tmp_path / 'x.db'}"))
+    with pytest.raises(Interrupted):
+        drive(journal, tmp_path, spec, lambda: journal.last("s") >= 12)
+    state = drive(journal, tmp_path, spec)
+    assert (state.state, len(state.trials)) == ("COMPLETED", 5)
+    for trial in state.trials.values():
+        assert trial.over
+        assert [step for step, _ in trial.curve] == list(range(1, trial.step + 1))
+        assert trial.metrics["count"] == trial.step  # no step was trained twice into the weights
+    orders = [event.order for _, event in journal.read("s") if isinstance(event, Ordered)]
+    assert any(order.start is not None for order in orders)
+    kept = {saved.path for trial in state.trials.values() for saved in trial.usable()}
+    folders = {str(path) for path in (tmp_path / "sweep" / "checkpoints").glob("t*/*")}
+    assert folders == kept
+
+
+def test_a_trial_that_fails_does_not_end_the_sweep(tmp_path, module):
+    spec = make_spec(
+        engine="local",
+        trainable=f"{module}:unlucky",
+        trials={"max": 2},
+        failure={"user_retries": 1},
+    )
+    journal = Journal(Store(f"sqlite:///{tmp_path / 'x.db'}"))
+    state = drive(journal, tmp_path, spec)
+    assert (state.state, state.counts["FAILED"]) == ("FAILED", 2)
+    assert {trial.attempts for trial in state.trials.values()} == {2}
+    assert "ZeroDivisionError" in state.trials["t0001"].message

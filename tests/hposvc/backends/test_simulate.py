@@ -1,0 +1,195 @@
+"""The simulated cluster: a clock, slots, and a curve that is asked once per step that runs."""
+
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+import simulated_sweeps
+from simulated_sweeps import Lab, make_spec
+
+from hposvc.backends.backend import Setting
+from hposvc.backends.simulate import Simulation
+from hposvc.events import Checkpointed, Failed, Order, Reported
+from hposvc.journal import Journal
+from hposvc.store import Store
+
+
+def curve(params, step):
+    return {"loss": 1 / step, "seen": params["lr"]}, params["lr"]
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """A simulation of the curve given; two slots."""
+
+    def make(function=curve, clock=0.0, **sections):
+        monkeypatch.setattr(simulated_sweeps, "made_up", function, raising=False)
+        engine = {"type": "simulate", "curve": "simulated_sweeps:made_up"}
+        spec = make_spec(engine=engine, **{"trials": {"max": 9, "parallel": 2}, **sections})
+        return Simulation(Setting("s", spec, tmp_path, tmp_path, clock=clock))
+
+    return make
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+
+
+def order(number, lr=1.0, until=9, first=1, milestones=()):
+    return Order(number, f"t{number:04d}", {"lr": lr}, None, first, until, milestones)
+
+
+def watch(cluster, turns=100):
+    """All that happens until nothing does, told as (time, order, step or kind)."""
+    told = []
+    for _ in range(turns):
+        for event in cluster.events(0.0):
+            if isinstance(event, Reported):
+                told.append((event.time, event.order, event.step))
+            elif not isinstance(event, Checkpointed):
+                told.append((event.time, event.order, event.kind))
+    return told
+
+
+def test_steps_of_two_slots_follow_the_clock(cluster):
+    slots = cluster()
+    slots.start(order(1, lr=2.0, until=2), {})
+    slots.start(order(2, lr=1.5, until=2), {})
+    assert slots.capacity() == 0
+    assert watch(slots) == [
+        (1.5, 2, 1),
+        (2.0, 1, 1),
+        (3.0, 2, 2),
+        (3.0, 2, "ended"),
+        (4.0, 1, 2),
+        (4.0, 1, "ended"),
+    ]
+    assert (slots.now(), slots.capacity()) == (4.0, 2)
+
+
+def test_a_clock_goes_on_from_where_an_earlier_driver_left_it(cluster):
+    slots = cluster(clock=100.0)
+    slots.start(order(1, until=1), {})
+    assert watch(slots)[0] == (101.0, 1, 1)
+
+
+def test_a_checkpoint_comes_before_its_report(cluster):
+    slots = cluster(checkpoints={"every": 2})
+    slots.start(order(1, until=3), {})
+    kinds = [event.kind for _ in range(3) for event in slots.events(0.0)]
+    assert kinds == ["reported", "checkpointed", "reported", "checkpointed", "reported", "ended"]
+
+
+def test_an_order_that_resumes_begins_behind_its_checkpoint(cluster):
+    slots = cluster()
+    slots.start(order(1, first=5, until=6), {})
+    assert [step for _, _, step in watch(slots)] == [5, 6, "ended"]
+
+
+def test_ranks_wait_at_a_milestone_for_the_decision(cluster):
+    slots = cluster()
+    slots.start(order(1, milestones=(1, 3)), {})
+    assert [step for _, _, step in watch(slots)] == [1]
+    slots.decide(1, "continue")
+    assert [step for _, _, step in watch(slots)] == [2, 3]
+    slots.decide(1, "stop")
+    assert watch(slots) == [(3.0, 1, "ended")]
+
+
+def test_a_stop_in_mid_step_is_seen_at_the_next_report(cluster):
+    slots = cluster()
+    slots.start(order(1), {})
+    slots.decide(1, "stop")
+    assert watch(slots) == [(1.0, 1, 1), (1.0, 1, "ended")]
+
+
+def test_a_kill_waits_for_no_report(cluster):
+    slots = cluster()
+    slots.start(order(1), {})
+    slots.start(order(2, until=1), {})
+    slots.kill(1)
+    assert watch(slots) == [(0.0, 1, "ended"), (1.0, 2, 1), (1.0, 2, "ended")]
+    slots.kill(1)  # gone already
+    assert watch(slots) == []
+
+
+def test_an_error_of_the_curve_is_the_user_s(cluster):
+    def broken(params, step):
+        if step == 2:
+            raise ZeroDivisionError("no luck")
+        return {"loss": 1.0}, 1.0
+
+    slots = cluster(broken)
+    slots.start(order(1), {})
+    slots.events(0.0)
+    [failed] = slots.events(0.0)
+    assert isinstance(failed, Failed)
+    assert (failed.cause, failed.message) == ("user", "ZeroDivisionError: no luck")
+    assert slots.capacity() == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (({"lost": 1.0}, 1.0), r"step 1 has no metric 'loss'; it has \['lost'\]"),
+        (({"loss": 1.0}, -1.0), "step 1 takes -1.0 seconds; give 0 or more"),
+        (({"loss": 1.0}, math.nan), "takes nan seconds"),
+        (({"loss": "high"}, 1.0), "could not convert"),
+        (1.0, "unpack"),
+    ],
+)
+def test_a_curve_that_breaks_the_rules_fails_its_trial_with_the_reason(cluster, given, message):
+    slots = cluster(lambda params, step: given)
+    slots.start(order(1), {})
+    [failed] = slots.events(0.0)
+    assert failed.cause == "user"
+    with pytest.raises(ValueError, match=message):
+        raise ValueError(failed.message)
+
+
+def test_numbers_of_numpy_are_taken_as_numbers(cluster, lab):
+    slots = cluster(lambda params, step: ({"loss": np.float32(0.5)}, np.int64(1)))
+    slots.start(order(1), {})
+    [saved, report] = slots.events(0.0)
+    assert type(report.metrics["loss"]) is type(report.time) is float
+    lab.journal.append("s", 0, [saved, report])
+
+
+def test_slots_are_limited_while_orders_run_out(cluster):
+    slots = cluster()
+    slots.start(order(1), {})
+    slots.limit(1)
+    assert (slots.capacity(), slots.slots()) == (0, 2)
+    slots.limit(5)
+    assert slots.capacity() == 1
+
+
+def test_the_curve_is_called_once_per_step_in_the_order_of_the_clock(lab, monkeypatch):
+    calls, begins = Counter(), []
+
+    def made_up(params, step):
+        calls[params["lr"], step] += 1
+        begins.append((cluster[0].now(), params["lr"]))
+        return {"loss": params["lr"] / step}, 1 + params["lr"]
+
+    cluster = []
+
+    class Known(Simulation):
+        def __post_init__(self):
+            super().__post_init__()
+            cluster.append(self)
+
+    monkeypatch.setattr(simulated_sweeps, "made_up", made_up, raising=False)
+    spec = make_spec(
+        engine={"type": "simulate", "curve": "simulated_sweeps:made_up"},
+        scheduler={"type": "asha", "mode": "promote"},
+        fidelity={"max": 27},
+        trials={"max": 40, "parallel": 5},
+    )
+    state = lab.run(spec, backend=Known)
+    assert set(calls.values()) == {1}
+    steps = {(trial.params["lr"], step) for trial in state.trials.values() for step in trial.steps}
+    assert steps == set(calls)
+    assert [time for time, _ in begins] == sorted(time for time, _ in begins)

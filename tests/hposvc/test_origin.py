@@ -1,0 +1,32 @@
+"""Where a sweep was started from."""
+
+import subprocess
+from pathlib import Path
+
+from hposvc import origin
+
+
+def git(folder: Path, *arguments: str) -> str:
+    who = ["-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
+    command = ["git", *who, *arguments]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_the_commit_of_a_repository_is_a_tag(tmp_path: Path):
+    git(tmp_path, "init")
+    git(tmp_path, "commit", "--allow-empty", "--message", "first")
+    commit = git(tmp_path, "rev-parse", "HEAD")
+    assert origin.tags(tmp_path)["mlflow.source.git.commit"] == commit
+
+
+def test_outside_a_repository_there_is_no_commit(tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert "mlflow.source.git.commit" not in origin.tags(tmp_path)
+
+
+def test_every_package_is_named_with_its_version():
+    lines = origin.files({"name": "valley"})["environment.txt"].splitlines()
+    assert lines[0].startswith("# Python 3.")
+    assert all("==" in line for line in lines[1:])
+    assert any(line.startswith("pytest==") for line in lines)

@@ -1,0 +1,144 @@
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hposvc import Metric, NoValue, SpecError, Sweep
+from hposvc.sweep import COLUMNS
+from trainables.zoo.digits import DigitsCNN
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+CURVE = """
+def valley(params, step):
+    return {"loss": (params["x"] - 3) ** 2 + 1 / step}, 1.0
+
+def broken(params, step):
+    raise ValueError("no luck")
+"""
+SECTIONS = {
+    "engine": {"type": "simulate", "curve": "curves_of_sweeps:valley"},
+    "metric": Metric("loss", "minimize"),
+    "fidelity": {"max": 3},
+    "parameters": {"x": {"values": [1, 2, 3, 4], "ordered": True}, "step": {"values": [1, 2]}},
+    "search": "grid",
+    "budget": {"wall": "1h"},
+}
+
+
+@pytest.fixture(autouse=True)
+def curves(tmp_path, monkeypatch):
+    (tmp_path / "curves_of_sweeps.py").write_text(CURVE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_the_result_has_the_best_and_a_row_a_trial(tmp_path):
+    result = Sweep(name="valley", **SECTIONS).run(home=tmp_path / "home", show=False)
+    assert result.state == "COMPLETED"
+    assert result.sweep.startswith("valley-")
+    assert result.best.params["x"] == 3
+    assert result.best.value == pytest.approx(1 / 3)
+    assert result.best.step == 3
+    assert isinstance(result.best.checkpoint, Path)
+    frame = result.trials
+    assert list(frame.columns) == [*COLUMNS, "x", "params.step"]
+    assert len(frame) == 8
+    assert frame.value.min() == result.best.value
+
+
+def test_a_sweep_without_a_value_has_no_best(tmp_path):
+    broken = {"type": "simulate", "curve": "curves_of_sweeps:broken"}
+    result = Sweep(**{**SECTIONS, "engine": broken}).run(home=tmp_path, show=False)
+    assert result.state == "FAILED"
+    with pytest.raises(NoValue, match="8 failed; `hposvc logs sweep-"):
+        _ = result.best
+
+
+def test_a_file_is_the_same_sweep_and_its_values_can_be_set(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text(json.dumps({**SECTIONS, "metric": {"name": "loss", "goal": "minimize"}}))
+    result = Sweep.load(path, set={"parameters.x": 1, "name": "mine"}).run(tmp_path, show=False)
+    assert result.sweep.startswith("mine-")
+    assert len(result.trials) == 2
+    with pytest.raises(SpecError, match=r"--set trials\.mx: no such key"):
+        Sweep.load(path, set={"trials.mx": 3})
+
+
+def test_it_runs_off_the_main_thread_and_shows_how_it_goes(tmp_path, capsys):
+    found = []
+    sweep = Sweep(name="valley", **SECTIONS)
+    thread = threading.Thread(target=lambda: found.append(sweep.run(home=tmp_path)))
+    thread.start()
+    thread.join()
+    assert found[0].best.params["x"] == 3
+    captured = capsys.readouterr()
+    assert "COMPLETED at 3/3 step, loss 0.33333" in captured.err
+    assert captured.out == ""
+
+
+def test_what_cannot_be_imported_by_name_is_pickled_under_its_checksum(tmp_path):
+    scale = 2.0
+
+    def train(params, worker):
+        for step in worker.steps():
+            worker.report(step, {"loss": scale * params["x"]})
+
+    sections = {"metric": SECTIONS["metric"], "parameters": {"x": {"values": [1, 2]}}}
+    result = Sweep(train, engine="local", trials={"max": 2}, **sections).run(tmp_path, show=False)
+    assert result.best.value == 2.0
+    [file] = (tmp_path / "pickles").iterdir()
+    assert result.record.row.spec["trainable"] == f"pickle:{file}"
+    assert len(file.stem) == 64
+
+
+def test_what_can_be_imported_goes_by_its_name(tmp_path):
+    sweep = Sweep(DigitsCNN, metric=SECTIONS["metric"], parameters={"lr": 0.1}, trials={"max": 1})
+    assert sweep._spec(tmp_path)["trainable"] == "trainables.zoo.digits:DigitsCNN"
+    assert not (tmp_path / "pickles").exists()
+
+
+def test_a_class_of_a_script_can_be_swept(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from dataclasses import dataclass\n"
+        "from hposvc import Sweep\n"
+        "@dataclass(frozen=True)\n"
+        "class Net:\n"
+        "    x: float = 1.0\n"
+        "    def train(self, worker):\n"
+        "        worker.report(1, {'loss': self.x})\n"
+        "metric = {'name': 'loss', 'goal': 'minimize'}\n"
+        "sweep = Sweep(Net, metric=metric, parameters={'x': {'values': [3, 2]}},\n"
+        "              engine='local', search='grid', trials={'max': 2})\n"
+        f"print(sweep.run(home={str(tmp_path)!r}).best.value)\n"
+    )
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"}
+    ran = subprocess.run(
+        [sys.executable, script], env=environment, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert ran.stdout == "2.0\n", ran.stderr
+
+
+def test_submit_says_that_it_is_not_there_yet():
+    with pytest.raises(NotImplementedError, match="not there yet"):
+        Sweep(**SECTIONS).submit("http://head:8265")
+
+
+def test_sections_may_be_the_dataclasses_of_a_spec(tmp_path):
+    @dataclass(frozen=True)
+    class Unknown:
+        a: int = 1
+
+    with pytest.raises(SpecError, match=r"fidelity\.a: no such key"):
+        Sweep(**{**SECTIONS, "fidelity": Unknown()}).run(tmp_path)
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    heavy = ("ray", "torch", "mlflow", "optuna", "scipy", "numpy", "pandas", "pydantic", "rich")
+    code = f"import sys, hposvc; print([name for name in {heavy} if name in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert loaded.stdout == "[]\n"
