@@ -1,4 +1,4 @@
-"""Measure in a process of its own, with a home and a Ray of its own, both gone afterwards.
+"""Measure in a process of its own, with a home of its own, both gone afterwards.
 
 A measurement is a function from options to figures, both plain data. `measure` names it and runs
 its script; the script ends with `answer`. So ours and the peers never share a warm process.
@@ -8,13 +8,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-
-from cluster import launch
 
 HERE = Path(__file__).parent
 MEETING = "BENCHMARK_MEETING"  # environment: a folder where the processes of all slots meet
@@ -57,35 +54,6 @@ def answer(measurements: Mapping[str, Callable[..., Figures]]) -> None:
     name, options, file = sys.argv[1:]
     figures = measurements[name](**json.loads(options))
     Path(file).write_text(json.dumps(figures))
-
-
-@contextmanager
-def own_ray() -> Iterator[Path]:
-    """A Ray that is up before any clock starts, and has ended when the block is left.
-
-    Yields:
-        The folder by which `cluster.launch` finds it: a sweep in the same home uses it.
-    """
-    folder = Path(os.environ["HPOSVC_HOME"]) / "ray"
-    lock = launch.start(folder)
-    try:
-        launch.connect(folder).close()
-        yield folder
-    finally:
-        last = launch.connect(folder)
-        lock.close()
-        last.close()
-
-
-@contextmanager
-def joined_ray() -> Iterator[None]:
-    """This process as a driver on a Ray of its own: what a peer needs and a sweep does itself."""
-    with own_ray() as folder:
-        connection = launch.connect(folder)
-        try:
-            yield
-        finally:
-            connection.close()
 
 
 def _environment(home: Path, meeting: Path) -> dict[str, str]:

@@ -10,17 +10,20 @@ from functools import partial
 from pathlib import Path
 
 import tuning
-from apart import Figures, answer, joined_ray, own_ray
+from apart import Figures, answer
 from digits_tune import EPOCHS, RANKS, SEED, DigitsGang, Reached, suggest
 from gang import resources
 from optuna.samplers import TPESampler
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search.optuna import OptunaSearch
+from rays import joined_ray, own_ray
 from sweeps import run_file
 
+from hposvc import plugins
 from hposvc import spec as specs
 from hposvc.events import Reported
+from hposvc.schedulers.asha import Asha
 
 FILE = Path(__file__).parent.parent / "examples" / "digits.yaml"
 CPUS = 0.5  # a rank
@@ -52,6 +55,8 @@ def tuned(seed: int, target: float, trials: int, hints: bool) -> Figures:
     """Tune's parts for the same space, rungs and slots."""
     spec = specs.load(FILE)
     metric, mode, ranks = spec.metric.name, "max", spec.resources.workers
+    asha = plugins.build(plugins.SCHEDULERS, spec.scheduler)
+    assert isinstance(asha, Asha)
     search = OptunaSearch(
         partial(suggest, spec.space),
         metric=metric,
@@ -66,7 +71,7 @@ def tuned(seed: int, target: float, trials: int, hints: bool) -> Figures:
             mode=mode,
             grace_period=spec.first_step,
             max_t=spec.last_step,
-            reduction_factor=spec.scheduler.options["eta"],
+            reduction_factor=asha.eta,
         ),
         num_samples=trials,
         reuse_actors=True,

@@ -60,11 +60,13 @@ class Gang(tune.Trainable):
     work: ClassVar[type]  # built with the trial's config and the rank
 
     def setup(self, config: dict[str, Any]) -> None:
-        bundles = self.trial_resources.bundles
-        group = PlacementGroupSchedulingStrategy(ray.util.get_current_placement_group())
-        self.ranks = [
+        resources, group = self.trial_resources, ray.util.get_current_placement_group()
+        assert resources is not None
+        assert group is not None
+        bundles, strategy = resources.bundles, PlacementGroupSchedulingStrategy(group)
+        self.ranks: list[Any] = [
             ray.remote(Rank)
-            .options(num_cpus=bundle["CPU"], scheduling_strategy=group)
+            .options(num_cpus=bundle["CPU"], scheduling_strategy=strategy)
             .remote(rank, len(bundles), self.work)
             for rank, bundle in enumerate(bundles)
         ]

@@ -4,10 +4,10 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import TracebackType
 
 import numpy as np
-
 from apart import Figures
 
 SAMPLE_S = 0.02
@@ -62,6 +62,6 @@ def pace(ends: Sequence[float], slots: int, clock: CpuClock) -> Figures:
     cpu = [clock.at(mark) for mark in marks]
     return {
         "rate": (len(times) - 1) / (times[-1] - times[0]),
-        "wall_ms": [1e3 * (b - a) / orders for a, b in zip(marks[:-1], marks[1:], strict=True)],
-        "cpu_ms": [1e3 * (b - a) / orders for a, b in zip(cpu[:-1], cpu[1:], strict=True)],
+        "wall_ms": [1e3 * (b - a) / orders for a, b in pairwise(marks)],
+        "cpu_ms": [1e3 * (b - a) / orders for a, b in pairwise(cpu)],
     }

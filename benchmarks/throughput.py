@@ -5,9 +5,10 @@ from typing import Any
 
 import noop
 import tuning
-from apart import Figures, answer, joined_ray, own_ray
+from apart import Figures, answer
 from pace import CpuClock, pace
 from ray import tune
+from rays import joined_ray, own_ray
 from sweeps import run, times_of
 
 SPACE = {"lr": {"min": 1e-5, "max": 1e-1, "log": True}}

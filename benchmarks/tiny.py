@@ -59,4 +59,7 @@ def train(params: Mapping[str, Any], worker: Any) -> None:
 
 def plan(warm: int, raised: int, killed: int) -> list[Fate]:
     """The fates of a run: `warm` turn-arounds without a fault, then those after faults."""
-    return ["fine"] * (warm + 1) + ["raise", "fine"] * raised + ["kill", "fine"] * killed
+    fates: list[Fate] = ["fine"] * (warm + 1)
+    after_raise: list[Fate] = ["raise", "fine"]
+    after_kill: list[Fate] = ["kill", "fine"]
+    return [*fates, *after_raise * raised, *after_kill * killed]

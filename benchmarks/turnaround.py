@@ -12,11 +12,12 @@ from typing import Any
 
 import tiny
 import tuning
-from apart import Figures, answer, joined_ray, own_ray
+from apart import Figures, answer
 from gang import Gang, resources
 from ray import train, tune
 from ray.train.torch import TorchTrainer
 from ray.tune.integration.ray_train import TuneReportCallback
+from rays import joined_ray, own_ray
 from sweeps import run
 
 from hposvc.events import Ended, Event, Failed, Reported
@@ -130,7 +131,7 @@ def _nested(config: dict[str, Any]) -> None:
         run_config=train.RunConfig(
             name=tune.get_context().get_trial_id(),
             storage_path=str(Path(os.environ["HPOSVC_HOME"]) / "train"),
-            callbacks=[TuneReportCallback()],
+            callbacks=[TuneReportCallback()],  # type: ignore[no-untyped-call,list-item]
         ),
     )
     trainer.fit()

@@ -19,7 +19,8 @@ STORE_BYTES = 200 * 2**20  # of shared memory: trials pass messages, not data
 
 def keep(folder: Path) -> None:
     """Start Ray, say where it is, and end it when nobody needs it."""
-    with (folder / KEEPER).open("a") as mine, (folder / DRIVERS).open("a") as drivers:
+    # The first to open is the last to close: who gets the drivers' lock finds no keeper.
+    with (folder / DRIVERS).open("a") as drivers, (folder / KEEPER).open("a") as mine:
         try:
             fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

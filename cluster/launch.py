@@ -42,6 +42,18 @@ class Connection:
     address: str
     lock: IO[str] | None  # of the machine's own Ray
 
+    def check(self) -> None:
+        """See that the machine's own Ray is there; calls to one that is not wait for 60 s.
+
+        Raises:
+            Unreachable: its keeper is gone, and Ray with it.
+        """
+        if self.lock is None:
+            return
+        folder = Path(self.lock.name).parent
+        if not held(folder / KEEPER):
+            raise Unreachable(f"this machine's own Ray has died; see {folder / LOG}")
+
     def close(self) -> None:
         """Disconnect; the machine's own Ray has ended on return if this was its last driver."""
         ray.shutdown()

@@ -125,8 +125,9 @@ class Tracker:
     def _find_experiment(self) -> str:
         found = self._client.get_experiment_by_name(self.experiment)
         if found is None:
-            embedded = self.uri == embedded_uri(self.home)
-            folder = self.home.artifacts.as_uri() if embedded else None
+            # A server knows where its artifacts go; without one MLflow would take ./mlruns.
+            alone = self.uri.startswith("sqlite:")
+            folder = self.home.artifacts.as_uri() if alone else None
             # If somebody else makes it meanwhile this raises, and the next try finds it.
             return str(self._client.create_experiment(self.experiment, folder))
         if found.lifecycle_stage == "deleted":

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,13 +89,16 @@ def verify(saved: Saved) -> Path:
 
 
 def remove(saved: Saved) -> None:
-    """Delete a checkpoint; its name vanishes first, so nobody finds half of it. Twice is fine."""
+    """Delete a checkpoint; its name vanishes first, so nobody finds half of it.
+
+    Twice is fine, and finishes what a process that died here had begun.
+    """
     folder = Path(saved.path)
-    if not folder.exists():
-        return
-    doomed = Path(tempfile.mkdtemp(prefix=".removed-", dir=folder.parent))
-    folder.rename(doomed)
-    shutil.rmtree(doomed)
+    doomed = folder.with_name(f".removed-{folder.name}")
+    if folder.exists():
+        folder.rename(doomed)
+    if doomed.exists():
+        shutil.rmtree(doomed)
 
 
 def _compare(file: Path, expected: str) -> None:

@@ -5,6 +5,7 @@ here is shared between threads but that queue.
 """
 
 import queue
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from hposvc.backends.placing import count_fitting
 from hposvc.backends.slot import Signal, Slot
 from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported, Verdict
 from trainables.assignment import Place
+from trainables.checkpoint import SCRATCH
 from trainables.wire import Finished, Message, Ready
 from trainables.wire import Reported as Heard
 
@@ -85,6 +87,7 @@ class RayPool:
             self._close(slot, Ended(self.now(), order, slot.order.trial))
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
+        self._check()
         try:
             signals = [self._signals.get(timeout=timeout_s)]
         except queue.Empty:
@@ -102,9 +105,19 @@ class RayPool:
         deadline = time.monotonic() + GONE_S
         while self._slots and time.monotonic() < deadline:
             self.events(0.1)
+        # What killed ranks were about to save.
+        shutil.rmtree(self._setting.folder / "checkpoints" / SCRATCH, ignore_errors=True)
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+    def _check(self) -> None:
+        try:
+            if self._connection is not None:
+                self._connection.check()
+        except Unreachable as error:
+            self._slots.clear()  # nobody is left to ask for their end
+            raise OutOfReach(f"{error}; `hposvc resume {self._setting.sweep}` goes on") from error
 
     def _fitting(self) -> int:
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]

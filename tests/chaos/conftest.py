@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-# Test modules share terminal.py and invariants.py; specs name trainables of fragile.py.
+# Test modules share terminal.py and aftermath.py; specs name trainables of fragile.py.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from terminal import Terminal

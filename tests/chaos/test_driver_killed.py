@@ -3,10 +3,12 @@
 import os
 import random
 
-import invariants
+import aftermath
 import psutil
 import pytest
 from terminal import GONE_S, Terminal, until
+
+from hposvc import api
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -26,7 +28,7 @@ def finished(terminal: Terminal) -> dict[str, tuple[object, ...]]:
     """What stays of the trials that are over, whatever comes."""
     return {
         trial["trial"]: (trial["state"], trial["value"], trial["step"], trial["attempts"])
-        for trial in terminal.ask("trials", SWEEP)
+        for trial in api.trials(api.Sweeps.open(terminal.home), SWEEP)
         if trial["state"] in ("COMPLETED", "STOPPED")
     }
 
@@ -61,6 +63,6 @@ def test_a_sweep_survives_its_driver_being_killed_at_random_moments(terminal):
     code, said = driver.end()
     assert code == 0, said
     assert kills >= ROUNDS // 2
-    ledger = invariants.check(terminal.home, SWEEP, TRIALS)
+    ledger = aftermath.check(terminal.home, SWEEP, TRIALS)
     assert ledger.lost <= ledger.orders - TRIALS
     until(lambda: not terminal.processes(), "nothing is left", GONE_S)

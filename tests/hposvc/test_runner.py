@@ -1,26 +1,16 @@
-"""The loop: a crash after every event, two drivers at once, people who steer, slow searchers."""
+"""The loop: budgets, targets, people who steer, searchers that are slow or break."""
 
 import math
 import threading
-from collections import Counter
 
 import pytest
-from simulated_sweeps import CALLS, Flaky, Lab, at_desk, fold, make_controller, make_spec
+from invariants import check
+from simulated_sweeps import CALLS, Lab, at_desk, make_controller, make_spec
 
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.events import (
-    Attached,
-    Decided,
-    Ended,
-    Failed,
-    Finished,
-    Ordered,
-    Proposed,
-    Reported,
-    Requested,
-)
-from hposvc.journal import Fenced, Journal
+from hposvc.events import Ended, Proposed, Reported, Requested
+from hposvc.journal import Journal
 from hposvc.lease import Lease
 from hposvc.proposer import Ahead, Inline
 from hposvc.runner import Interrupted, Runner
@@ -28,211 +18,12 @@ from hposvc.store import Store
 from searchers.random_search import Random
 
 TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
-SWEEPS = {
-    "fifo": {"failure": {"user_retries": 1}, "trials": {"max": 8, "parallel": 3}},
-    "stop": {"scheduler": {"type": "asha"}, "failure": {"user_retries": 1}},
-    "promote": {"scheduler": {"type": "asha", "mode": "promote"}, "failure": {"user_retries": 2}},
-    "sparse checkpoints": {
-        "scheduler": {"type": "asha"},
-        "checkpoints": {"every": 4},
-        "failure": {"user_retries": 1},
-    },
-    "target": {
-        "scheduler": {"type": "asha"},
-        "metric": {"name": "loss", "goal": "minimize", "target": 0.5},
-    },
-    "budget": {"scheduler": {"type": "asha", "mode": "promote"}, "budget": {"wall": 9}},
-    "used up": {
-        "parameters": {"lr": {"values": [1e-4, 1e-3, 2e-3, 1e-2]}},
-        "scheduler": {"type": "asha"},
-    },
-}
-
-REASONS = ("target", "budget", "space")
 
 
 @pytest.fixture
 def lab(tmp_path):
     CALLS.clear()
     return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
-
-
-def check(spec, events):
-    """What holds of every journal of a sweep that came to its end."""
-    state = fold(spec, events)
-    assert state.finished
-    assert isinstance(events[-1], Finished)
-    if state.closed in ("trials", None):
-        assert len(state.trials) == spec.trials.max
-    assert all(trial.over for trial in state.trials.values())
-    assert not state.orders
-    assert sum(state.counts.values()) == len(state.trials)
-    check_orders(events)
-    check_reports(spec, events)
-    check_verdicts(events)
-    return state
-
-
-def check_orders(events):
-    """Each order is over once: it ended, it failed, or the next driver found it lost."""
-    out = {}
-    for event in events:
-        if isinstance(event, Ordered):
-            order = event.order
-            assert order.id not in out
-            assert order.trial not in out.values()
-            assert order.first <= order.until
-            out[order.id] = order.trial
-        elif isinstance(event, Ended | Failed):
-            assert out.pop(event.order) == event.trial
-        elif isinstance(event, Attached):
-            out.clear()
-    assert not out
-
-
-def check_reports(spec, events):
-    """Each step of a trial stands once, and no order starts beyond what was reported."""
-    reached = Counter()
-    for event in events:
-        if isinstance(event, Reported):
-            assert event.step <= reached[event.trial] + 1
-            reached[event.trial] = max(reached[event.trial], event.step)
-        elif isinstance(event, Ordered):
-            order = event.order
-            assert order.first <= reached[order.trial] + 1
-            assert order.first == (order.start.step + 1 if order.start else 1)
-    for trial in fold(spec, events).trials.values():
-        assert [step for step, _ in trial.curve] == list(range(1, trial.step + 1))
-
-
-def check_verdicts(events):
-    """No trial is told to go on and to stop at the same milestone."""
-    verdicts = {}
-    for event in events:
-        if isinstance(event, Decided) and event.reason.startswith("rung"):
-            place = event.trial, event.step
-            assert verdicts.setdefault(place, event.verdict) == event.verdict
-
-
-@pytest.mark.parametrize("name", SWEEPS)
-def test_a_crash_after_every_event_loses_nothing(lab, name):
-    spec = make_spec(engine=TROUBLED, **SWEEPS[name])
-    reason = {"used up": "space"}.get(name, name)
-    assert lab.run(spec, "whole").reason == (reason if reason in REASONS else "trials")
-    whole = lab.events("whole")
-    check(spec, whole)
-    for length in range(len(whole)):
-        CALLS.clear()
-        sweep = f"after-{length}"
-        lab.journal.append(sweep, 0, whole[:length])
-        before = fold(spec, whole[:length])
-        lab.run(spec, sweep)
-        events = lab.events(sweep)
-        after = check(spec, events)
-        for trial in before.trials.values():
-            if trial.over:
-                same = after.trials[trial.id]
-                assert (same.state, same.reason) == (trial.state, trial.reason)
-                assert same.value == trial.value
-                assert same.attempts == trial.attempts
-
-
-def test_a_crash_after_every_event_of_a_sweep_that_is_stopped(lab):
-    """The request is journaled after half of the events, as a driver would."""
-    spec = make_spec(scheduler={"type": "asha", "mode": "promote"})
-    lab.run(spec, "whole")
-    half = lab.events("whole")[:40]
-    controller = make_controller(spec)
-    for event in half:
-        controller.apply(event)
-    follows = [Requested(half[-1].time, "stop")]
-    for event in follows:
-        controller.apply(event)
-        follows += controller.respond(event)
-    stopped = [*half, *follows]
-    assert any(isinstance(event, Decided) for event in follows)
-    for length in range(41, len(stopped) + 1):
-        sweep = f"after-{length}"
-        lab.journal.append(sweep, 0, stopped[:length])
-        state = lab.run(spec, sweep)
-        check(spec, lab.events(sweep))
-        assert (state.state, state.reason) == ("STOPPED", "user")
-        assert len(state.trials) == len(controller.state.trials)
-
-
-def test_lost_ranks_cost_attempts_and_nothing_else(lab):
-    for seed in range(20):
-        spec = make_spec(
-            seed=seed,
-            engine=TROUBLED,
-            scheduler={"type": "asha", "mode": ["stop", "promote"][seed % 2]},
-            failure={"infra_retries": 100, "user_retries": 1},
-        )
-        lab.run(spec, f"s{seed}", Flaky)
-        state = check(spec, lab.events(f"s{seed}"))
-        assert "infra" not in {trial.reason for trial in state.trials.values()}
-
-
-def test_two_runs_write_the_same_journal(lab):
-    spec = make_spec(scheduler={"type": "asha"})
-    lab.run(spec, "one")
-    lab.run(spec, "two")
-    assert lab.events("one") == lab.events("two")
-
-
-def test_an_interrupted_sweep_goes_on_where_it_was(lab):
-    spec = make_spec(scheduler={"type": "asha"})
-    turns = iter([False] * 20)
-    with pytest.raises(Interrupted):
-        lab.run(spec, interrupted=lambda: next(turns, True))
-    state = fold(spec, lab.events())
-    assert state.orders
-    assert not state.finished
-    lab.run(spec)
-    check(spec, lab.events())
-
-
-def test_a_trial_that_waits_for_its_retry_is_ended_by_a_stop(lab):
-    spec = make_spec()
-    turns = iter([False] * 5)
-    with pytest.raises(Interrupted):
-        lab.run(spec, interrupted=lambda: next(turns, True))
-    lab.journal.request("s", "stop", None)
-    state = lab.run(spec)
-    check(spec, lab.events())
-    assert {trial.state for trial in state.trials.values()} == {"STOPPED"}
-    assert {trial.attempts for trial in state.trials.values()} == {1}
-
-
-def test_an_ended_sweep_is_left_as_it_is(lab):
-    spec = make_spec()
-    lab.run(spec)
-    count = len(lab.events())
-    assert lab.run(spec).finished
-    assert len(lab.events()) == count
-
-
-class TakenOver:
-    """Another driver writes to the sweep as soon as this one has written."""
-
-    def __init__(self, journal):
-        self.journal, self.done = journal, False
-
-    def turn(self, state, events):
-        if not self.done:
-            self.done = True
-            self.journal.append("s", self.journal.last("s"), [Attached(0.0, "there:2")])
-
-
-def test_a_driver_that_was_replaced_stops_and_leaves_the_journal_to_the_other(lab):
-    spec = make_spec(trials={"max": 500, "parallel": 4})
-    with pytest.raises(Fenced, match="another driver"):
-        lab.run(spec, watchers=[TakenOver(lab.journal)])
-    events = lab.events()
-    assert events[-1] == Attached(0.0, "there:2")
-    assert sum(isinstance(event, Attached) for event in events) == 2
-    lab.run(spec)
-    check(spec, lab.events())
 
 
 def test_a_request_is_journaled_once_and_taken(lab):
@@ -243,26 +34,6 @@ def test_a_request_is_journaled_once_and_taken(lab):
     assert lab.journal.requests("s") == []
     asked = [event for event in lab.events() if isinstance(event, Requested)]
     assert [(event.verb, event.trial) for event in asked] == [("stop", None)]
-
-
-class DyingJournal(Journal):
-    """Its process is killed before the second group of events is durable."""
-
-    def append(self, sweep, after, events):
-        if after:
-            raise KeyboardInterrupt
-        return super().append(sweep, after, events)
-
-
-def test_a_request_survives_a_crash_before_it_is_durable(lab):
-    """A simulation writes in groups; what was asked for must not be forgotten before that."""
-    spec = make_spec()
-    lab.journal.append("s", 0, [Attached(0.0, "here:1")])
-    lab.journal.request("s", "stop", None)
-    dying = Lab(DyingJournal(lab.journal.store), lab.folder)
-    with pytest.raises(KeyboardInterrupt):
-        dying.run(spec)
-    assert lab.run(spec).reason == "user"
 
 
 @pytest.mark.parametrize("verb", ["stop", "kill"])

@@ -111,6 +111,15 @@ def test_artifacts_of_the_embedded_mlflow_lie_in_the_home(tracker: Tracker, home
     assert found == {"spec.yaml": "name: valley\n", "more.txt": "and more"}
 
 
+def test_artifacts_of_another_sqlite_lie_in_the_home_too(home: Home, empty_mlflow, tmp_path):
+    elsewhere = tmp_path / "elsewhere.db"
+    elsewhere.write_bytes(empty_mlflow.read_bytes())
+    tracker = Tracker(home, f"sqlite:///{elsewhere}", "valleys", "s-1")
+    tracker.open()
+    tracker.attach(create(tracker), {"spec.yaml": "name: valley\n"})
+    assert [path.name for path in home.artifacts.rglob("*.yaml")] == ["spec.yaml"]
+
+
 @given(st.text(max_size=300))
 @settings(max_examples=100, deadline=None)
 def test_a_legal_name_is_one_that_mlflow_takes(text: str):

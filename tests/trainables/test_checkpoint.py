@@ -90,3 +90,10 @@ def test_removing_twice_is_fine(saved):
     checkpoint.remove(saved)
     checkpoint.remove(saved)
     assert list(Path(saved.path).parent.iterdir()) == []
+
+
+def test_removing_again_finishes_what_a_killed_process_began(saved):
+    folder = Path(saved.path)
+    folder.rename(folder.with_name(f".removed-{folder.name}"))
+    checkpoint.remove(saved)
+    assert list(folder.parent.iterdir()) == []

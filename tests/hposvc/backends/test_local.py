@@ -242,7 +242,8 @@ def test_a_sweep_resumes_from_its_checkpoints_after_an_interruption(tmp_path, mo
     assert any(order.start is not None for order in orders)
     kept = {saved.path for trial in state.trials.values() for saved in trial.usable()}
     folders = {str(path) for path in (tmp_path / "sweep" / "checkpoints").glob("t*/*")}
-    assert folders == kept
+    told = {event.saved.path for _, event in journal.read("s") if isinstance(event, Checkpointed)}
+    assert folders & told == kept  # one may have been written that the first driver never took
 
 
 def test_a_trial_that_fails_does_not_end_the_sweep(tmp_path, module):

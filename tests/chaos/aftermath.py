@@ -1,5 +1,6 @@
 """What holds of every sweep that has ended, whatever was killed on the way."""
 
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,17 +101,14 @@ def check(home: Path, sweep: str, trials: int) -> Ledger:
 
 
 def check_checkpoints(sweeps: api.Sweeps, record: api.Record) -> None:
-    """The checkpoints that are kept are whole, and so is whatever else lies there."""
+    """The checkpoints that are kept are whole, and so is whatever else lies there: no rests."""
     kept = [saved for trial in record.state.trials.values() for saved in trial.checkpoints]
     for saved in kept:
         checkpoint.verify(saved)
     folder = sweeps.home.folder(record.row.id, record.state.spec.storage) / "checkpoints"
-    for trial in folder.glob("t*"):
-        for found in trial.iterdir():
-            order, _, step = found.name.partition("-")
-            assert order.isdigit()
-            assert step.isdigit()
-            assert (found / checkpoint.MANIFEST).is_file()
+    for found in folder.glob("*/*"):
+        assert re.fullmatch(r"t\d+/\d+-\d+", str(found.relative_to(folder)))
+        assert (found / checkpoint.MANIFEST).is_file()
     best = record.best()
     assert best is not None
     assert best["checkpoint"] in {saved.path for saved in kept}

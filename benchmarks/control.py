@@ -1,0 +1,122 @@
+"""What control costs: orders a second, and the time from one order to the next.
+
+`python benchmarks/control.py [--quick]` prints Markdown; README.md says what the figures mean.
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from apart import Figures, measure
+from tables import figure, heading, median, spread, table
+
+PEERS = {"function": "Ray Tune, function", "class": "Ray Tune, class"}
+NAMES = {"ours": "hposvc", **PEERS}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    slots: Sequence[int]
+    orders: int  # a run, ours and peers alike
+    repeats: int
+    warm: int  # turn-arounds
+    faults: int  # of each kind
+    cold: int  # turn-arounds that start processes afresh
+
+
+FULL = Size(slots=(2, 8), orders=3000, repeats=3, warm=30, faults=4, cold=4)
+QUICK = Size(slots=(8,), orders=200, repeats=1, warm=4, faults=1, cold=1)
+
+
+def measure_rates(size: Size, slots: int) -> dict[str, list[Figures]]:
+    """Runs of each, in turn, so that what else the machine does hits all."""
+    found: dict[str, list[Figures]] = {name: [] for name in NAMES}
+    for _ in range(size.repeats):
+        for name in NAMES:
+            found[name].append(measure("throughput.py", name, orders=size.orders, slots=slots))
+    return found
+
+
+def show_rates(found: Mapping[str, Sequence[Figures]], slots: int) -> None:
+    """A row each, and the ratio to the faster peer, run by run."""
+    head = (
+        f"{slots} slots",
+        "orders/s",
+        "ms/order, first fifth",
+        "last fifth",
+        "driver CPU ms/order, first fifth",
+        "last fifth",
+        "to close, s",
+    )
+    rows = [[NAMES[name], *_rate_cells(runs)] for name, runs in found.items()]
+    print(table(head, rows))
+    peers = [max(runs) for runs in zip(*(rates(found[name]) for name in PEERS), strict=True)]
+    ratios = [ours / peer for ours, peer in zip(rates(found["ours"]), peers, strict=True)]
+    print(f"hposvc against the faster form of Ray Tune, run by run: {spread(ratios)} times.\n")
+
+
+def rates(runs: Sequence[Figures]) -> list[float]:
+    """Orders a second of each run."""
+    return [run["rate"] for run in runs]
+
+
+def measure_turns(size: Size) -> dict[str, Figures]:
+    """Gaps between trials of ours and of the peers."""
+    every = {"warm": size.warm, "raised": size.faults, "killed": size.faults}
+    peer = {**every, "raised": size.cold, "killed": size.cold}
+    ours = measure("turnaround.py", "ours", **every)
+    return {
+        "hposvc": ours["ranks"],
+        "hposvc, in the journal": ours["driver"],
+        "class trainable, actors reused": measure("turnaround.py", "naive", **peer)["ranks"],
+        "class trainable": measure("turnaround.py", "naive_cold", warm=size.cold)["ranks"],
+        "nested TorchTrainer": measure("turnaround.py", "nested", warm=size.cold)["ranks"],
+    }
+
+
+def show_turns(found: Mapping[str, Figures]) -> None:
+    """A row each; seconds."""
+    head = ("2 DDP ranks, s", "after a trial: median", "p95", "n", "after a raise", "after a kill")
+    rows = [
+        [
+            name,
+            figure(median(gaps["warm"]), 3),
+            figure(float(np.percentile(gaps["warm"], 95)), 3),
+            str(len(gaps["warm"])),
+            figure(median(gaps["raise"]), 3),
+            figure(median(gaps["kill"]), 3),
+        ]
+        for name, gaps in found.items()
+    ]
+    print(table(head, rows))
+
+
+def _rate_cells(runs: Sequence[Figures]) -> list[str]:
+    def fifth(kind: str, index: int) -> str:
+        return figure(median([run[kind][index] for run in runs]))
+
+    return [
+        spread(rates(runs), 0),
+        *(fifth(kind, index) for kind in ("wall_ms", "cpu_ms") for index in (0, -1)),
+        figure(median([run["close_s"] for run in runs if "close_s" in run]), 1),
+    ]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a small run, to see that it works")
+    size = QUICK if parser.parse_args().quick else FULL
+    print(heading())
+    print(f"No-op orders: {size.orders} a run, {size.repeats} runs each, in turn; medians.\n")
+    for slots in size.slots:
+        show_rates(measure_rates(size, slots), slots)
+    print("From rank 0's last report of a trial to rank 0's first of the next.\n")
+    show_turns(measure_turns(size))
+
+
+if __name__ == "__main__":
+    main()

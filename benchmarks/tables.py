@@ -1,0 +1,58 @@
+"""What goes above and into a table of results, in Markdown."""
+
+import datetime
+import math
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+PACKAGES = ("ray", "torch", "optuna", "mlflow")
+
+
+def heading() -> str:
+    """Date, machine, versions and command."""
+    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    return (
+        f"{datetime.date.today().isoformat()}; {os.cpu_count()} cores, {_processor()}; "
+        f"load {os.getloadavg()[0]:.1f} at the start.\n"
+        f"Python {sys.version.split()[0]}, {versions}.\n"
+        f"`{command}`\n"
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first column is text, the others are figures."""
+    rule = ["---", *["---:"] * (len(head) - 1)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows)) + "\n"
+
+
+def figure(value: float, digits: int = 2) -> str:
+    """A number for people; a dash where there is none."""
+    return f"{value:,.{digits}f}" if math.isfinite(value) else "–"
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle; NaN of nothing."""
+    return float(np.median(values)) if values else math.nan
+
+
+def spread(values: Sequence[float], digits: int = 2) -> str:
+    """Median, and lowest to highest."""
+    if not values:
+        return "–"
+    low, high = figure(min(values), digits), figure(max(values), digits)
+    return f"{figure(median(values), digits)} ({low} – {high})"
+
+
+def _processor() -> str:
+    """The processor's name, as Linux tells it."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else "unknown processor"

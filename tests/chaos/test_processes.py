@@ -1,0 +1,137 @@
+"""Signals to the processes around a sweep: its driver, the keeper of Ray, leaders and ranks."""
+
+import os
+import signal
+from pathlib import Path
+
+import aftermath
+import psutil
+import pytest
+from ruamel.yaml import YAML
+from terminal import GONE_S, until
+
+from hposvc.events import Failed, Ordered, Reported
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+SWEEP = "gated"
+TRIALS = 2
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """Trials stop at step 3 until this file is there."""
+    return tmp_path / "gate"
+
+
+@pytest.fixture
+def driver(terminal, gate):
+    """The driver of a sweep whose two trials both wait at the gate."""
+    spec = {
+        "trainable": "fragile:gated",
+        "metric": {"name": "loss", "goal": "minimize"},
+        "fidelity": {"max": 5},
+        "parameters": {"lr": {"min": 1e-4, "max": 1e-1, "log": True}, "gate": str(gate)},
+        "search": "random",
+        "trials": {"max": TRIALS, "parallel": 2},
+        "resources": {"cpus_per_worker": 0.5},
+    }
+    file = terminal.home / "spec.yaml"
+    YAML().dump(spec, file)
+    command = terminal.start("run", str(file), "--id", SWEEP)
+    until(lambda: len(reports(terminal, step=2)) == TRIALS, "the trials wait at the gate")
+    return command
+
+
+def happened(terminal, kind):
+    return [event for _, event in terminal.journal.read(SWEEP) if isinstance(event, kind)]
+
+
+def reports(terminal, step):
+    return [event for event in happened(terminal, Reported) if event.step == step]
+
+
+def finish(terminal, gate):
+    """Resume the sweep; it must end with nothing lost, twice or left behind."""
+    gate.touch()
+    code, said = terminal.start("resume", SWEEP).end()
+    assert code == 0, said
+    return expect_sound(terminal)
+
+
+def expect_sound(terminal):
+    until(lambda: not terminal.processes(), "nothing is left", GONE_S)
+    return aftermath.check(terminal.home, SWEEP, TRIALS)
+
+
+def test_without_its_keeper_a_driver_ends_and_the_sweep_can_be_resumed(terminal, driver, gate):
+    terminal.keeper().kill()
+    code, said = driver.end()
+    assert code == 5, said
+    assert f"`hposvc resume {SWEEP}` goes on" in said
+    until(lambda: not terminal.processes(), "nothing is left", GONE_S)
+    ledger = finish(terminal, gate)
+    assert ledger.lost == TRIALS
+
+
+def test_a_killed_leader_costs_its_trial_a_retry(terminal, driver, gate):
+    leaders = [each for each in terminal.ranks() if "Leader" in each.cmdline()[0]]
+    leaders[0].kill()
+    until(lambda: len(happened(terminal, Ordered)) == TRIALS + 1, "the retry is ordered")
+    gate.touch()
+    code, said = driver.end()
+    assert code == 0, said
+    assert [failure.cause for failure in happened(terminal, Failed)] == ["infra"]
+    assert happened(terminal, Ordered)[-1].order.first == 3
+    expect_sound(terminal)
+
+
+@pytest.mark.parametrize(
+    "signals",
+    [[signal.SIGTERM], [signal.SIGINT], [signal.SIGINT, signal.SIGINT]],
+    ids=["a polite kill", "Ctrl-C", "Ctrl-C twice"],
+)
+def test_an_interrupted_driver_leaves_nothing_but_the_way_to_resume(
+    terminal, driver, gate, signals
+):
+    for each in signals:
+        os.killpg(driver.process.pid, each)
+    code, said = driver.end()
+    assert code == 130, said
+    assert f"hposvc resume {SWEEP}" in said
+    until(lambda: not terminal.processes(), "nothing is left", GONE_S)
+    status = terminal.ask("status", SWEEP)
+    assert (status["state"], status["driver"]) == ("RUNNING", "none")
+    finish(terminal, gate)
+
+
+def test_a_frozen_rank_is_ended_by_kill_and_the_others_go_on(terminal, driver, gate):
+    frozen = psutil.Process(int(reports(terminal, step=2)[0].metrics["pid"]))
+    trial = reports(terminal, step=2)[0].trial
+    frozen.suspend()
+    terminal.ask("kill", SWEEP, trial)
+    until(lambda: not frozen.is_running(), "the frozen rank is gone")
+    gate.touch()
+    code, said = driver.end()
+    assert code == 0, said
+    states = {each["trial"]: each["state"] for each in terminal.ask("trials", SWEEP)}
+    assert states.pop(trial) == "STOPPED"
+    assert list(states.values()) == ["COMPLETED"]
+    until(lambda: not terminal.processes(), "nothing is left", GONE_S)
+
+
+def test_of_two_drivers_that_resume_at_once_one_wins(terminal, driver, gate):
+    driver.kill()
+    gate.touch()
+    ends = [each.end() for each in [terminal.start("resume", SWEEP) for _ in range(2)]]
+    (won, _), (lost, said) = sorted(ends)
+    assert (won, lost) == (0, 2), said
+    assert "a driver is at work on it" in said
+    expect_sound(terminal)
+
+
+def test_a_killed_driver_leaves_nothing_running(terminal, driver, gate):
+    driver.kill()
+    until(lambda: not terminal.processes(), "nothing is left", GONE_S)
+    assert not Path(terminal.home / "ray" / "address.json").exists()
+    finish(terminal, gate)

@@ -1,0 +1,180 @@
+"""Drivers that die, are interrupted, or are replaced: nothing is lost, nothing is done twice."""
+
+import pytest
+from invariants import check
+from simulated_sweeps import CALLS, Flaky, Lab, fold, make_controller, make_spec
+
+from hposvc.events import Attached, Decided, Requested
+from hposvc.journal import Fenced, Journal
+from hposvc.runner import Interrupted
+from hposvc.store import Store
+
+TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
+SWEEPS = {
+    "fifo": {"failure": {"user_retries": 1}, "trials": {"max": 8, "parallel": 3}},
+    "stop": {"scheduler": {"type": "asha"}, "failure": {"user_retries": 1}},
+    "promote": {"scheduler": {"type": "asha", "mode": "promote"}, "failure": {"user_retries": 2}},
+    "sparse checkpoints": {
+        "scheduler": {"type": "asha"},
+        "checkpoints": {"every": 4},
+        "failure": {"user_retries": 1},
+    },
+    "target": {
+        "scheduler": {"type": "asha"},
+        "metric": {"name": "loss", "goal": "minimize", "target": 0.5},
+    },
+    "budget": {"scheduler": {"type": "asha", "mode": "promote"}, "budget": {"wall": 9}},
+    "used up": {
+        "parameters": {"lr": {"values": [1e-4, 1e-3, 2e-3, 1e-2]}},
+        "scheduler": {"type": "asha"},
+    },
+}
+
+REASONS = ("target", "budget", "space")
+
+
+@pytest.fixture
+def lab(tmp_path):
+    CALLS.clear()
+    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_a_crash_after_every_event_loses_nothing(lab, name):
+    spec = make_spec(engine=TROUBLED, **SWEEPS[name])
+    reason = {"used up": "space"}.get(name, name)
+    assert lab.run(spec, "whole").reason == (reason if reason in REASONS else "trials")
+    whole = lab.events("whole")
+    check(spec, whole)
+    for length in range(len(whole)):
+        CALLS.clear()
+        sweep = f"after-{length}"
+        lab.journal.append(sweep, 0, whole[:length])
+        before = fold(spec, whole[:length])
+        lab.run(spec, sweep)
+        events = lab.events(sweep)
+        after = check(spec, events)
+        for trial in before.trials.values():
+            if trial.over:
+                same = after.trials[trial.id]
+                assert (same.state, same.reason) == (trial.state, trial.reason)
+                assert same.value == trial.value
+                assert same.attempts == trial.attempts
+
+
+def test_a_crash_after_every_event_of_a_sweep_that_is_stopped(lab):
+    """The request is journaled after half of the events, as a driver would."""
+    spec = make_spec(scheduler={"type": "asha", "mode": "promote"})
+    lab.run(spec, "whole")
+    half = lab.events("whole")[:40]
+    controller = make_controller(spec)
+    for event in half:
+        controller.apply(event)
+    follows = [Requested(half[-1].time, "stop")]
+    for event in follows:
+        controller.apply(event)
+        follows += controller.respond(event)
+    stopped = [*half, *follows]
+    assert any(isinstance(event, Decided) for event in follows)
+    for length in range(41, len(stopped) + 1):
+        sweep = f"after-{length}"
+        lab.journal.append(sweep, 0, stopped[:length])
+        state = lab.run(spec, sweep)
+        check(spec, lab.events(sweep))
+        assert (state.state, state.reason) == ("STOPPED", "user")
+        assert len(state.trials) == len(controller.state.trials)
+
+
+def test_lost_ranks_cost_attempts_and_nothing_else(lab):
+    for seed in range(20):
+        spec = make_spec(
+            seed=seed,
+            engine=TROUBLED,
+            scheduler={"type": "asha", "mode": ["stop", "promote"][seed % 2]},
+            failure={"infra_retries": 100, "user_retries": 1},
+        )
+        lab.run(spec, f"s{seed}", Flaky)
+        state = check(spec, lab.events(f"s{seed}"))
+        assert "infra" not in {trial.reason for trial in state.trials.values()}
+
+
+def test_two_runs_write_the_same_journal(lab):
+    spec = make_spec(scheduler={"type": "asha"})
+    lab.run(spec, "one")
+    lab.run(spec, "two")
+    assert lab.events("one") == lab.events("two")
+
+
+def test_an_interrupted_sweep_goes_on_where_it_was(lab):
+    spec = make_spec(scheduler={"type": "asha"})
+    turns = iter([False] * 20)
+    with pytest.raises(Interrupted):
+        lab.run(spec, interrupted=lambda: next(turns, True))
+    state = fold(spec, lab.events())
+    assert state.orders
+    assert not state.finished
+    lab.run(spec)
+    check(spec, lab.events())
+
+
+def test_a_trial_that_waits_for_its_retry_is_ended_by_a_stop(lab):
+    spec = make_spec()
+    turns = iter([False] * 5)
+    with pytest.raises(Interrupted):
+        lab.run(spec, interrupted=lambda: next(turns, True))
+    lab.journal.request("s", "stop", None)
+    state = lab.run(spec)
+    check(spec, lab.events())
+    assert {trial.state for trial in state.trials.values()} == {"STOPPED"}
+    assert {trial.attempts for trial in state.trials.values()} == {1}
+
+
+def test_an_ended_sweep_is_left_as_it_is(lab):
+    spec = make_spec()
+    lab.run(spec)
+    count = len(lab.events())
+    assert lab.run(spec).finished
+    assert len(lab.events()) == count
+
+
+class TakenOver:
+    """Another driver writes to the sweep as soon as this one has written."""
+
+    def __init__(self, journal):
+        self.journal, self.done = journal, False
+
+    def turn(self, state, events):
+        if not self.done:
+            self.done = True
+            self.journal.append("s", self.journal.last("s"), [Attached(0.0, "there:2")])
+
+
+def test_a_driver_that_was_replaced_stops_and_leaves_the_journal_to_the_other(lab):
+    spec = make_spec(trials={"max": 500, "parallel": 4})
+    with pytest.raises(Fenced, match="another driver"):
+        lab.run(spec, watchers=[TakenOver(lab.journal)])
+    events = lab.events()
+    assert events[-1] == Attached(0.0, "there:2")
+    assert sum(isinstance(event, Attached) for event in events) == 2
+    lab.run(spec)
+    check(spec, lab.events())
+
+
+class DyingJournal(Journal):
+    """Its process is killed before the second group of events is durable."""
+
+    def append(self, sweep, after, events):
+        if after:
+            raise KeyboardInterrupt
+        return super().append(sweep, after, events)
+
+
+def test_a_request_survives_a_crash_before_it_is_durable(lab):
+    """A simulation writes in groups; what was asked for must not be forgotten before that."""
+    spec = make_spec()
+    lab.journal.append("s", 0, [Attached(0.0, "here:1")])
+    lab.journal.request("s", "stop", None)
+    dying = Lab(DyingJournal(lab.journal.store), lab.folder)
+    with pytest.raises(KeyboardInterrupt):
+        dying.run(spec)
+    assert lab.run(spec).reason == "user"
