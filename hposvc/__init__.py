@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hposvc.backends.backend import OutOfReach
     from hposvc.home import NotFound
-    from hposvc.problems import SpecError
+    from hposvc.reading.problems import SpecError
     from hposvc.runner import Interrupted
     from hposvc.spec import Metric, SweepSpec
     from hposvc.sweep import Best, NoValue, Result, Sweep
@@ -19,7 +19,7 @@ _HOMES = {
     "NotFound": "hposvc.home",
     "OutOfReach": "hposvc.backends.backend",
     "Result": "hposvc.sweep",
-    "SpecError": "hposvc.problems",
+    "SpecError": "hposvc.reading.problems",
     "Sweep": "hposvc.sweep",
     "SweepSpec": "hposvc.spec",
 }

@@ -17,14 +17,14 @@ from hposvc.driving import Driver
 from hposvc.events import Attached
 from hposvc.home import Home, NotFound, find
 from hposvc.journal import Journal, SweepRow
-from hposvc.kinds import check_name
 from hposvc.lease import DriverState, driver_state
-from hposvc.problems import fail
-from hposvc.recorder import Recorder
+from hposvc.reading.problems import fail
 from hposvc.runner import Watcher
 from hposvc.spec import SweepSpec
+from hposvc.spec.kinds import check_name
 from hposvc.state import SweepPhase, SweepState
 from hposvc.store import StoreError
+from hposvc.tracking.recorder import Recorder
 from trainables import load as trainables
 from trainables.assignment import log_file
 
@@ -232,7 +232,7 @@ def steer(
     if not record.state.finished:
         sweeps.journal.request(row.id, verb, trial)
         if record.driver != "alive" and trial is None:
-            phase = drive(sweeps, row).state.state  # there is nobody else to end it
+            phase = Driver(sweeps.home, sweeps.journal, row).end().state
     return Steered(row.id, phase, record.driver, _place(sweeps, row))
 
 

@@ -71,8 +71,9 @@ def opened(shared: Shared) -> "Sweeps":
 @settings
 def validate(shared: Shared, spec: Path, sets: tuple[str, ...]) -> None:
     """Check all that can be known of a spec without running it."""
-    from hposvc import api, overrides
+    from hposvc import api
     from hposvc import spec as specs
+    from hposvc.reading import overrides
     from hposvc.views import table
 
     checked = api.validate(spec, overrides.parse(sets))
@@ -99,7 +100,8 @@ def run(
     address: str | None,
 ) -> int:
     """Run a sweep to its end, here. After Ctrl-C or a crash, `resume` goes on with it."""
-    from hposvc import api, overrides
+    from hposvc import api
+    from hposvc.reading import overrides
     from hposvc.views.foreground import driving
 
     values = overrides.parse(sets)

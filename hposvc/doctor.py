@@ -25,8 +25,8 @@ from cluster import health
 from hposvc.api import Sweeps
 from hposvc.home import Home
 from hposvc.lease import driver_state
-from hposvc.recorder import hidden
 from hposvc.store import StoreError
+from hposvc.tracking.recorder import hidden
 
 Level = Literal["ok", "warn", "fail"]
 

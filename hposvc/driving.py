@@ -17,9 +17,9 @@ from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
 from hposvc.lease import Lease
 from hposvc.proposer import Ahead, Inline
-from hposvc.recorder import Recorder
 from hposvc.runner import Interrupted, Runner, Watcher
 from hposvc.state import SweepState
+from hposvc.tracking.recorder import Recorder
 
 
 @dataclass(frozen=True)
@@ -41,15 +41,24 @@ class Driver:
             OutOfReach: the cluster, or resources that it can never give.
         """
         spec = specs.restore(self.sweep.spec)
+        return self._with_lease(spec, spec.engine.type)
+
+    def end(self) -> SweepState:
+        """Carry out a request to end the sweep, in place of the driver that it has lost."""
+        return self._with_lease(specs.restore(self.sweep.spec), "nowhere")
+
+    def _with_lease(self, spec: specs.SweepSpec, engine: str) -> SweepState:
         lease = Lease(self.journal.store, self.sweep.id)
         lease.acquire()
         try:
             with Recorder(self.home, self.sweep.id, spec, self.journal) as recorder:
-                return self._drive(spec, lease, recorder)
+                return self._drive(spec, engine, lease, recorder)
         finally:
             lease.release()
 
-    def _drive(self, spec: specs.SweepSpec, lease: Lease, recorder: Recorder) -> SweepState:
+    def _drive(
+        self, spec: specs.SweepSpec, engine: str, lease: Lease, recorder: Recorder
+    ) -> SweepState:
         policy = plugins.build(plugins.SCHEDULERS, spec.scheduler)
         controller = Controller(spec, policy.scheduler(spec.first_step, spec.last_step))
         state = controller.state
@@ -62,7 +71,7 @@ class Driver:
         folder = self.home.folder(self.sweep.id, spec.storage)
         setting = Setting(self.sweep.id, spec, folder, self.home.path, self.address, state.now)
         searcher = plugins.build(plugins.SEARCHERS, spec.search)
-        backend: Backend = plugins.resolve(plugins.BACKENDS[spec.engine.type])(setting)
+        backend: Backend = plugins.resolve(plugins.BACKENDS[engine])(setting)
         proposer = Inline(spec, searcher) if backend.virtual else Ahead(spec, searcher)
         with interruptible() as interrupted:
             runner = Runner(

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
-from hposvc.fill import fill
-from hposvc.problems import Problem, SpecError, cut, fail, no_such
+from hposvc.reading.fill import fill
+from hposvc.reading.problems import Problem, SpecError, cut, fail, no_such
 from hposvc.schedulers.scheduler import Policy
 from searchers.methods import METHODS
 from searchers.searcher import Searcher
@@ -28,6 +28,7 @@ BACKENDS = {
     "ray": "hposvc.backends.ray_pool:RayPool",
     "local": "hposvc.backends.local:Local",
     "simulate": "hposvc.backends.simulate:Simulation",
+    "nowhere": "hposvc.backends.nowhere:Nowhere",  # no spec names it: see Driver.end
 }
 
 

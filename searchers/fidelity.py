@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from searchers.searcher import Observation
 
 # Ends for which the configuration is not to blame: nothing is learned from them.
-NO_FAULT = frozenset({"infra", "preempted", "killed", "budget"})
+NO_FAULT = frozenset({"infra", "preempt", "killed", "budget"})
 END = math.inf  # stands for the step of a result that was told without one
 
 

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
 DOORS = {
-    "mlflow": ("hposvc/tracking",),
+    "mlflow": ("hposvc/tracking/tracker",),
     "optuna": ("searchers/optuna_samplers",),
     "scipy": ("searchers/",),
     "torch": ("trainables/",),
@@ -25,13 +25,13 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("views", "sweep", "doctor"),
     ("api",),
     ("driving",),
-    ("runner", "recorder", "tracking", "backends", "proposer"),
+    ("runner", "proposer", "backends", "tracking"),
     ("controller", "home", "summary"),
     ("state", "lease", "journal"),
     ("trial", "store"),
     ("spec", "events"),
-    ("sections", "overrides", "pieces", "plugins"),
-    ("fill", "document", "reader", "problems", "schedulers"),
+    ("plugins",),
+    ("reading", "schedulers"),
 )
 
 

@@ -14,7 +14,7 @@ BUG, USAGE, NO_VALUE, NOT_FOUND, OUT_OF_REACH, INTERRUPTED = 1, 2, 3, 4, 5, 130
 # By the place of the class, so that nothing is loaded for it; those below it count too.
 CODES = {
     "click.exceptions.ClickException": USAGE,
-    "hposvc.problems.SpecError": USAGE,
+    "hposvc.reading.problems.SpecError": USAGE,
     "hposvc.lease.Busy": USAGE,
     "hposvc.journal.Fenced": USAGE,
     "hposvc.events.UnknownEvent": USAGE,

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from hposvc.api import Record, Steered
 from hposvc.home import Home
-from hposvc.recorder import hidden, tracking_uri
 from hposvc.spec import SweepSpec
+from hposvc.tracking.recorder import hidden, tracking_uri
 from hposvc.trial import OVER
 from hposvc.views.panel import in_a_line
 from hposvc.views.words import NONE, last_line, number, scalar

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from hposvc.kinds import read_seconds
+from hposvc.spec.kinds import read_seconds
 from searchers.values import Value
 
 NONE = "–"

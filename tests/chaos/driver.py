@@ -11,8 +11,9 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from hposvc import api, recorder
+from hposvc import api
 from hposvc.home import find
+from hposvc.tracking.tracker import recorder
 
 # Effect: where its call is found, and which call of it is the fatal one.
 COUNTS = {
@@ -25,7 +26,7 @@ COUNTS = {
 BOOT = (
     "import json, sys; task = json.loads(sys.stdin.readline()); sys.path[:] = task.pop('import'); "
     "import driver; driver.kill_once({effect!r}, {moment!r}, {mark!r}); "
-    "from hposvc.outbox import main; main(task)"
+    "from hposvc.tracking.outbox import main; main(task)"
 )
 
 

@@ -105,9 +105,7 @@ class Terminal:
 
     def processes(self) -> list[psutil.Process]:
         """All that live and were started for this home, by whomever."""
-        return [
-            process for process in psutil.process_iter() if _belongs(process, str(self.home))
-        ]
+        return [process for process in psutil.process_iter() if _belongs(process, str(self.home))]
 
     def ranks(self) -> list[psutil.Process]:
         """The processes that train, and their leaders."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from hposvc.plugins import SCHEDULERS, SEARCHERS, PlugIn, build, check_trainable, read, resolve
-from hposvc.problems import SpecError
+from hposvc.reading.problems import SpecError
 from hposvc.schedulers.asha import Asha
 from hposvc.schedulers.fifo import Fifo
 from searchers.random_search import Random

@@ -216,7 +216,7 @@ def test_a_killed_rank_between_orders_does_not_poison_the_next(sweeps):
 
 
 def test_what_no_node_can_give_is_said_at_once(sweeps):
-    with pytest.raises(OutOfReach, match="a trial needs 3 x {CPU: 64}"):
+    with pytest.raises(OutOfReach, match=r"a trial needs 3 x \{CPU: 64\}"):
         run(sweeps, spec("steady", resources={"workers": 3, "cpus_per_worker": 64}))
 
 

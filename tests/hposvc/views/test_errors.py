@@ -3,7 +3,7 @@ from importlib import import_module
 
 import pytest
 
-from hposvc.problems import SpecError, fail
+from hposvc.reading.problems import SpecError, fail
 from hposvc.views.errors import CODES, exit_code, report
 
 

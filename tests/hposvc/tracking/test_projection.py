@@ -24,7 +24,7 @@ from hposvc.events import (
     Requested,
 )
 from hposvc.journal import SweepRow
-from hposvc.projection import PARENT, Entry, Point, Projection, legal
+from hposvc.tracking.projection import PARENT, Entry, Point, Projection, legal
 
 SPEC = {
     "metric": {"name": "val loss", "goal": "minimize"},

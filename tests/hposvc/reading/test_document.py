@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hposvc.document import from_mapping, read_file, read_text, read_value
-from hposvc.problems import Problem, SpecError
+from hposvc.reading.document import from_mapping, read_file, read_text, read_value
+from hposvc.reading.problems import Problem, SpecError
 
 
 def refusal(text):

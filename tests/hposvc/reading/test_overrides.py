@@ -2,9 +2,9 @@
 
 import pytest
 
-from hposvc.document import from_mapping
-from hposvc.overrides import apply, parse
-from hposvc.problems import Problem, SpecError
+from hposvc.reading.document import from_mapping
+from hposvc.reading.overrides import apply, parse
+from hposvc.reading.problems import Problem, SpecError
 
 
 def changed(data, **sets):

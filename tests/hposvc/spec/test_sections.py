@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hposvc.kinds import read_bytes, read_seconds
-from hposvc.sections import Failure, Metric
+from hposvc.spec.kinds import read_bytes, read_seconds
+from hposvc.spec.sections import Failure, Metric
 
 CURVE = [(1, 0.5), (2, 0.9), (3, 0.7), (4, 0.8)]
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from hposvc.problems import Path, Problem, SpecError, no_such, shown
+from hposvc.reading.problems import Path, Problem, SpecError, no_such, shown
 
 T = TypeVar("T")
 

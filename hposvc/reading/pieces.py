@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from hposvc.problems import Problem, cut
+from hposvc.reading.problems import Problem, cut
 
 PIECES = {
     "2": "Hyperband, PBT, Tune engine and jobs",

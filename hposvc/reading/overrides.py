@@ -4,8 +4,8 @@ import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from hposvc.document import Document, plain, read_value
-from hposvc.problems import Path, Problem, SpecError, shown
+from hposvc.reading.document import Document, plain, read_value
+from hposvc.reading.problems import Path, Problem, SpecError, shown
 from trainables.load import TRAINING
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hposvc.pieces import LATER, PIECES, not_there_yet
+from hposvc.reading.pieces import LATER, PIECES, not_there_yet
 from hposvc.spec import SweepSpec
 
-PAGE = Path(__file__).parents[2] / "docs" / "CONTRACT.md"
+PAGE = Path(__file__).parents[3] / "docs" / "CONTRACT.md"
 HEADER = "| key | default | values and meaning | piece |"
 
 

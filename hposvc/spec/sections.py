@@ -1,6 +1,6 @@
 """The sections of a spec as frozen dataclasses; units and defaults stand beside the fields.
 
-Each checks itself; what ties sections together is in hposvc/rules.py.
+Each checks itself; what ties sections together is in hposvc/spec/rules.py.
 """
 
 import math
@@ -12,9 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from hposvc.kinds import Bytes, Count, Parallel, Positive, Retries, Seconds, Word
 from hposvc.plugins import REFERENCE
-from hposvc.problems import fail, shown
+from hposvc.reading.problems import fail, shown
+from hposvc.spec.kinds import Bytes, Count, Parallel, Positive, Retries, Seconds, Word
 
 CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)
 SELECT = re.compile(r"last|best|mean_[1-9][0-9]{0,5}", re.ASCII)

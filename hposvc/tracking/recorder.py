@@ -17,8 +17,8 @@ from types import TracebackType
 
 from hposvc.home import Home
 from hposvc.journal import Journal
-from hposvc.projection import EXPERIMENT
 from hposvc.spec import SweepSpec, Tracking
+from hposvc.tracking.projection import EXPERIMENT
 
 OUT_OF_REACH = 5  # the recorder's exit code when it gave up on the tracker
 FLUSH_S = 5.0  # what an interrupted sweep waits for its recorder
@@ -28,7 +28,7 @@ MOST_SIMULATED = 200  # trials
 # What an interpreter runs before it can import us: the driver's own import path comes first.
 BOOT = (
     "import json, sys; task = json.loads(sys.stdin.readline()); sys.path[:] = task.pop('import'); "
-    "from hposvc.outbox import main; main(task)"
+    "from hposvc.tracking.outbox import main; main(task)"
 )
 # An outage is to be noticed soon: waiting and trying again is the recorder's own work.
 QUIET = {

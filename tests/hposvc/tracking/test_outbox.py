@@ -12,10 +12,10 @@ from hposvc import spec as specs
 from hposvc.events import Attached, Closed, Finished, Proposed, Reported
 from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
-from hposvc.outbox import Outbox, follow
-from hposvc.projection import EXPERIMENT
-from hposvc.recorder import QUIET
-from hposvc.tracking import Tracker
+from hposvc.tracking.outbox import Outbox, follow
+from hposvc.tracking.projection import EXPERIMENT
+from hposvc.tracking.recorder import QUIET
+from hposvc.tracking.tracker import Tracker
 
 
 @pytest.fixture

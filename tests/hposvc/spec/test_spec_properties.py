@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hposvc.spec import SpecError, dump, load
 
-EXAMPLE = Path(__file__).parents[1] / "specs" / "everything.yaml"
+EXAMPLE = Path(__file__).parents[2] / "specs" / "everything.yaml"
 EVERYTHING = dump(load(EXAMPLE))
 SECOND = 1.0  # of CPU
 

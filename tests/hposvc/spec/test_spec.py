@@ -15,10 +15,10 @@ import pytest
 
 from hposvc.spec import SpecError, SweepSpec, Training, check, dump, load, restore
 
-SPECS = Path(__file__).parents[1] / "specs"
+SPECS = Path(__file__).parents[2] / "specs"
 GOOD = sorted(SPECS.glob("*.yaml"))
 BAD = SPECS / "bad"
-PAGE = Path(__file__).parents[2] / "docs" / "CONTRACT.md"
+PAGE = Path(__file__).parents[3] / "docs" / "CONTRACT.md"
 
 SMALL = {
     "trainable": "my_code:Net",

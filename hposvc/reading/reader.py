@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ruamel.yaml import YAML, events
 from ruamel.yaml.error import MarkedYAMLError
 
-from hposvc.problems import Path, SpecError, cut, fail, shown
+from hposvc.reading.problems import Path, SpecError, cut, fail, shown
 
 DEPTH = 64
 VALUES = 100_000

@@ -15,15 +15,17 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
-from hposvc import overrides, plugins, rules
-from hposvc.document import Document, from_mapping, read_file
-from hposvc.fill import fill
-from hposvc.kinds import VERSION, Count, Name, Parameters, Reference, Scalar, Version, Word
-from hposvc.pieces import not_there_yet
+from hposvc import plugins
 from hposvc.plugins import SCHEDULERS, SEARCHERS, Kind, PlugIn
-from hposvc.problems import Problem, SpecError, fail
-from hposvc.rules import default_strategy
-from hposvc.sections import (
+from hposvc.reading import overrides
+from hposvc.reading.document import Document, from_mapping, read_file
+from hposvc.reading.fill import fill
+from hposvc.reading.pieces import not_there_yet
+from hposvc.reading.problems import Problem, SpecError, fail
+from hposvc.spec import rules
+from hposvc.spec.kinds import VERSION, Count, Name, Parameters, Reference, Scalar, Version, Word
+from hposvc.spec.rules import default_strategy
+from hposvc.spec.sections import (
     CLOSED,
     Budget,
     Checkpoints,

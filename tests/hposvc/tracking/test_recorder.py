@@ -20,7 +20,7 @@ from hposvc import spec as specs
 from hposvc.events import Attached, Closed, Finished, Order, Ordered, Proposed, Reported
 from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
-from hposvc.recorder import MOST_SIMULATED, Recorder, hidden, recorded
+from hposvc.tracking.recorder import MOST_SIMULATED, Recorder, hidden, recorded
 
 PATIENCE_S = 60.0
 
@@ -191,7 +191,7 @@ import os, signal, sys
 from pathlib import Path
 from hposvc import spec as specs
 from hposvc.home import Home
-from hposvc.recorder import Recorder
+from hposvc.tracking.recorder import Recorder
 home = Home.of(Path(sys.argv[1]), {})
 journal = home.journal()
 row = journal.find(sys.argv[2])

@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from hposvc.fill import fill
 from hposvc.plugins import PlugIn
-from hposvc.problems import Problem, SpecError, no_such
-from hposvc.sections import Budget, Engine, Fidelity, Resources, Trials
+from hposvc.reading.fill import fill
+from hposvc.reading.problems import Problem, SpecError, no_such
+from hposvc.spec.sections import Budget, Engine, Fidelity, Resources, Trials
 from searchers.domains import Choice, Constant, Domain
 from searchers.space import Space
 from searchers.syntax import read_domain

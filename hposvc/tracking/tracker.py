@@ -17,8 +17,8 @@ from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from hposvc.home import Home
-from hposvc.locking import locked
-from hposvc.projection import PARENT, Entry
+from hposvc.tracking.locking import locked
+from hposvc.tracking.projection import PARENT, Entry
 
 __all__ = ["Run", "Tracker", "embedded_uri"]
 

@@ -6,9 +6,9 @@ from functools import partial
 from numbers import Integral, Real
 from pathlib import Path as FilePath
 
-from hposvc.pieces import object_message
-from hposvc.problems import Path, Problem, SpecError, fail, shown
-from hposvc.reader import DEPTH, VALUES, Mark, Reader, check_size
+from hposvc.reading.pieces import object_message
+from hposvc.reading.problems import Path, Problem, SpecError, fail, shown
+from hposvc.reading.reader import DEPTH, VALUES, Mark, Reader, check_size
 
 BYTES = 2**20
 

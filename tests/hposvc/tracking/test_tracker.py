@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from mlflow.utils.validation import _validate_metric_name
 
 from hposvc.home import Home
-from hposvc.projection import Entry, Point, legal
-from hposvc.tracking import Tracker
+from hposvc.tracking.projection import Entry, Point, legal
+from hposvc.tracking.tracker import Tracker
 
 ENTRY = Entry(
     {"lr": "0.001", "batch": "64"},

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from hposvc import origin
+from hposvc.tracking import origin
 
 
 def git(folder: Path, *arguments: str) -> str:

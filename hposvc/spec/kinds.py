@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
 
 from hposvc.plugins import REFERENCE
-from hposvc.problems import Problem, SpecError, shown
+from hposvc.reading.problems import Problem, SpecError, shown
 from searchers.syntax import read_domain
 from searchers.values import SpaceError, Value
 from trainables.load import PICKLE

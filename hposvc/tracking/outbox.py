@@ -17,15 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hposvc import origin
 from hposvc import spec as specs
 from hposvc.events import Finished
 from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
-from hposvc.locking import locked
-from hposvc.projection import EXPERIMENT, PARENT, Entry, Projection
-from hposvc.recorder import OUT_OF_REACH, hidden, tracking_uri
-from hposvc.tracking import Run, Tracker
+from hposvc.tracking import origin
+from hposvc.tracking.locking import locked
+from hposvc.tracking.projection import EXPERIMENT, PARENT, Entry, Projection
+from hposvc.tracking.recorder import OUT_OF_REACH, hidden, tracking_uri
+from hposvc.tracking.tracker import Run, Tracker
 
 POLL_S = 0.2
 IDLE_S = 1.0  # the longest pause between two looks at the journal

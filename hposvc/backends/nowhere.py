@@ -1,0 +1,44 @@
+"""No slots at all: for a sweep that is only to be ended, since its driver is gone."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hposvc.backends.backend import Setting
+from hposvc.events import BackendEvent, Order, Verdict
+
+
+@dataclass(frozen=True)
+class Nowhere:
+    """Starts nothing, so that ending a sweep does not start a cluster."""
+
+    setting: Setting
+    virtual: ClassVar[bool] = False
+
+    def now(self) -> float:
+        return max(time.time(), self.setting.clock)
+
+    def capacity(self) -> int:
+        return 0
+
+    def slots(self) -> int:
+        return 0
+
+    def start(self, order: Order, environment: dict[str, str]) -> None:
+        raise AssertionError("there is no slot for an order")
+
+    def decide(self, order: int, verdict: Verdict) -> None:
+        pass
+
+    def kill(self, order: int) -> None:
+        pass
+
+    def limit(self, slots: int) -> None:
+        pass
+
+    def events(self, timeout_s: float) -> Sequence[BackendEvent]:
+        return []
+
+    def close(self) -> None:
+        pass
