@@ -3,6 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SOURCES := $(shell find hposvc searchers trainables cluster -name '*.py' -o -name py.typed)
 HPOSVC_HOME ?= $(HOME)/.hposvc
 export HPOSVC_HOME
 
@@ -12,8 +13,9 @@ install: $(VENV)/.installed
 demo: install
 	$(BIN)/hposvc run examples/digits.yaml
 
+# On the installed wheel; `python -m pytest` from here runs on the working tree instead.
 test: lint
-	$(BIN)/python -m pytest -q tests
+	$(BIN)/pytest -q tests
 
 lint: $(VENV)/.developing
 	$(BIN)/ruff format --check .
@@ -47,10 +49,18 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+# The dependencies once, then our wheel each time that a source changed.
+$(VENV)/.dependencies: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/pip install --quiet --constraint constraints.txt .
 	touch $@
 
-$(VENV)/.developing: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	touch $@ $(VENV)/.installed
+$(VENV)/.developer: pyproject.toml constraints.txt | $(VENV)/.dependencies
+	$(BIN)/pip install --quiet --constraint constraints.txt '.[dev]'
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
+	$(BIN)/pip install --quiet --no-deps --force-reinstall .
+	touch $@
+
+$(VENV)/.developing: $(VENV)/.installed $(VENV)/.developer
+	touch $@

@@ -1,4 +1,4 @@
-"""Drives a sweep that is there, and dies at a chosen call: `python -m driver HOME SWEEP EFFECT MOMENT`.
+"""Drives a sweep and dies at a chosen call: `python -m driver HOME SWEEP EFFECT MOMENT`.
 
 The process is killed by SIGKILL right before or right after the call of the effect that COUNTS
 names. `batch` is an effect of the recorder's process, which then dies instead, once.
@@ -13,14 +13,14 @@ from pathlib import Path
 
 from hposvc import api
 from hposvc.home import find
-from hposvc.tracking.tracker import recorder
+from hposvc.tracking import recorder
 
 # Effect: where its call is found, and which call of it is the fatal one.
 COUNTS = {
     "order": ("hposvc.backends.slot:Slot.carry_out", 3),
     "decision": ("hposvc.backends.slot:Slot.decide", 3),
     "turn": ("hposvc.journal:Journal.append", 6),
-    "deletion": ("trainables.checkpoint:remove", 2),
+    "deletion": ("trainables.checkpoint:shutil.rmtree", 2),
     "batch": ("mlflow:MlflowClient.log_batch", 4),
 }
 BOOT = (

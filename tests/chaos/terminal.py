@@ -16,6 +16,7 @@ from hposvc.journal import Journal
 from hposvc.store import Store
 
 HERE = Path(__file__).parent
+ROUNDS = int(os.environ.get("HPOSVC_CHAOS_ROUNDS", "3"))  # kills of the driver; `make chaos`: more
 DEADLINE_S = 120.0  # for what takes seconds on an idle machine
 GONE_S = 15.0  # for what a driver that ended left behind
 

@@ -1,18 +1,16 @@
-"""The driver of a digits sweep is killed again and again. HPOSVC_CHAOS_ROUNDS: how often."""
+"""The driver of a digits sweep is killed again and again."""
 
-import os
 import random
 
 import aftermath
 import psutil
 import pytest
-from terminal import GONE_S, Terminal, until
+from terminal import GONE_S, ROUNDS, Terminal, until
 
 from hposvc import api
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1800)]
 
-ROUNDS = int(os.environ.get("HPOSVC_CHAOS_ROUNDS", "4"))
 TRIALS = 8
 SWEEP = "digits"
 SETTINGS = (

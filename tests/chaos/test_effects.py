@@ -5,7 +5,7 @@ import signal
 
 import aftermath
 import pytest
-from terminal import GONE_S, HERE, Terminal, until
+from terminal import GONE_S, HERE, ROUNDS, Terminal, until
 
 from cluster import launch
 from hposvc import api
@@ -16,6 +16,7 @@ from trainables import checkpoint
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 TRIALS = 6
+EFFECTS = ["order", "decision", *(["turn", "deletion"] if ROUNDS > 3 else [])]
 MOMENTS = ["before", "after"]
 KILLED = -signal.SIGKILL
 
@@ -53,7 +54,7 @@ def drive(terminal, sweep, effect, moment):
     return terminal.start_python("-m", "driver", str(terminal.home), sweep, effect, moment).end()
 
 
-@pytest.mark.parametrize("effect", ["order", "decision", "turn", "deletion"])
+@pytest.mark.parametrize("effect", EFFECTS)
 def test_the_driver_may_die_around_an_effect(terminal, monkeypatch, effect):
     """Killed right before one, resumed, killed right after one, resumed: nothing lost or twice."""
     sweep = create(terminal, monkeypatch)

@@ -47,7 +47,6 @@ def spec(function: str, **sections):
             "search": "random",
             "trials": {"max": 1, "parallel": 1},
             "resources": {"workers": 1, "cpus_per_worker": 0.5},
-            "tracking": {"uri": "sqlite:///unused.db"},
             **sections,
         }
     )

@@ -41,7 +41,7 @@ def test_a_running_trial_with_a_comparable_loss_is_a_result_and_not_pending():
 
 
 def test_a_failure_that_was_no_ones_fault_says_nothing():
-    evidence = Evidence.of(SPACE, [seen("0", state="failed", reason="preempted")])
+    evidence = Evidence.of(SPACE, [seen("0", state="failed", reason="preempt")])
     assert not len(evidence.loss_N)
     assert not evidence.pending
 

@@ -1,0 +1,49 @@
+"""What README.md shows can be done as it stands there."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCKS = FENCE.findall((ROOT / "README.md").read_text())
+SKIPPED = {  # the first word of a command: why it is not run here
+    "make": "`make test` runs this test; `make demo` installs",
+    "pip": "tests/e2e/test_wheel.py installs",
+}
+
+
+def blocks(language):
+    return [text for word, text in BLOCKS if word == language]
+
+
+def test_no_block_is_in_a_language_that_nobody_runs():
+    assert {word for word, _ in BLOCKS} == {"bash", "python", "yaml"}
+
+
+def test_commands_run_one_after_the_other(python):
+    lines = [
+        shlex.split(line, comments=True) for text in blocks("bash") for line in text.split("\n")
+    ]
+    for command, *arguments in filter(None, lines):
+        if command in SKIPPED:
+            continue
+        assert Path(command).name == "hposvc"
+        ended = python("-m", "hposvc", *arguments)
+        assert ended.stdout or arguments[0] == "logs", arguments
+
+
+@pytest.mark.parametrize("text", blocks("yaml"))
+def test_a_spec_is_valid(python, tmp_path, text):
+    (tmp_path / "spec.yaml").write_text(text)
+    python("-m", "hposvc", "validate", str(tmp_path / "spec.yaml"))
+
+
+@pytest.mark.parametrize("text", blocks("python"))
+def test_a_program_runs(python, tmp_path, text):
+    (tmp_path / "program.py").write_text(text)
+    assert python("program.py", cwd=tmp_path).stdout

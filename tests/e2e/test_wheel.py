@@ -1,0 +1,84 @@
+"""The wheel holds all that is needed: installed alone, far from this checkout."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
+SPEC = """
+engine: {type: simulate, curve: "valley:curve"}
+metric: {name: loss, goal: minimize}
+fidelity: {max: 3}
+parameters: {lr: {min: 1e-4, max: 1e-1, log: true}}
+trials: {max: 3}
+"""
+CURVE = """
+def curve(params, step):
+    return {"loss": params["lr"] / step}, 1.0
+"""
+
+
+def run(*command, cwd):
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=240,
+        check=False,
+        env={**environment, "HPOSVC_HOME": str(cwd / "home")},
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def binaries(tmp_path_factory):
+    """The scripts of a fresh environment with our wheel; its dependencies are those of this one."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source, target = folder / "source", folder / "venv"
+    skipped = shutil.ignore_patterns("__pycache__")
+    for name in PACKAGES:  # a copy: an old build/ or egg-info in the checkout hides what is missing
+        shutil.copytree(ROOT / name, source / name, ignore=skipped)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", folder, source, cwd=folder)
+    venv.create(target)
+    (wheel,) = folder.glob("*.whl")
+    run(*pip, "--python", target, "install", "--no-deps", "--no-index", wheel, cwd=folder)
+    (packages,) = target.glob("lib/*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    return target / "bin"
+
+
+def test_the_four_packages_come_from_the_wheel_with_their_data(binaries, tmp_path):
+    code = "import hposvc, searchers, trainables, cluster as c; print(hposvc.__file__, c.__file__)"
+    assert str(ROOT) not in run(binaries / "python", "-c", code, cwd=tmp_path)
+    (packages,) = binaries.parent.glob("lib/*/site-packages")
+    for name in PACKAGES:
+        source = {file.relative_to(ROOT) for file in (ROOT / name).rglob("*.py")}
+        there = {file.relative_to(packages) for file in (packages / name).rglob("*.py")}
+        assert there == source
+        assert (packages / name / "py.typed").exists()
+
+
+def test_the_command_runs_a_sweep_in_an_empty_folder(binaries, tmp_path):
+    (tmp_path / "spec.yaml").write_text(SPEC)
+    (tmp_path / "valley.py").write_text(CURVE)
+    hposvc = binaries / "hposvc"
+    assert "Usage: hposvc" in run(hposvc, "--help", cwd=tmp_path)
+    assert "lr" in run(hposvc, "validate", "spec.yaml", cwd=tmp_path)
+    status = json.loads(run(hposvc, "run", "spec.yaml", "-o", "json", cwd=tmp_path))
+    assert (status["state"], status["trials"]["total"]) == ("COMPLETED", 3)
