@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from threadpoolctl import threadpool_limits
+
 from hposvc.spec import SweepSpec
 from searchers.searcher import Observation, Proposal, Searcher, call_rng
 
@@ -89,7 +91,7 @@ class Ahead:
         self._exhausted = False
         self._error: Exception | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name="proposals", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="proposals", daemon=True)
         self._thread.start()
 
     def look_ahead(self, history: History, wanted: int, results: int) -> None:
@@ -118,6 +120,11 @@ class Ahead:
             self._closed = True
             self._changed.notify()
         self._thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        # BLAS threads that wait for each other would take the cores from the ranks beside them.
+        with threadpool_limits(limits=1, user_api="blas"):
+            self._work()
 
     def _work(self) -> None:
         while True:

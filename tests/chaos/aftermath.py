@@ -62,6 +62,7 @@ class Ledger:
         self.orders += 1
         assert order.id == self.orders, "orders are numbered without a gap"
         assert order.trial not in {other.trial for other in self.out.values()}
+        assert max(self.points[order.trial], default=0) < order.until, "nothing is done again"
         begin = 1 if order.start is None else order.start.step + 1
         assert order.first == begin, "an order goes on behind its checkpoint"
         assert order.start is None or order.start in self.saved[order.trial]
