@@ -122,9 +122,13 @@ class Ahead:
         self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
-        # BLAS threads that wait for each other would take the cores from the ranks beside them.
-        with threadpool_limits(limits=1, user_api="blas"):
-            self._work()
+        try:
+            # BLAS threads that wait for each other would take the cores from the ranks beside them.
+            with threadpool_limits(limits=1, user_api="blas"):
+                self._work()
+        except Exception as error:  # noqa: BLE001 - it is raised on the caller's thread
+            with self._changed:
+                self._error = error
 
     def _work(self) -> None:
         while True:
@@ -135,12 +139,7 @@ class Ahead:
                 anew, results = not self._lacks(), self._results
                 kept = [] if anew else self._ready
                 history = [*self._history, *map(_pending, kept)]
-            try:
-                proposal = propose(self._spec, self._searcher, history)
-            except Exception as error:  # noqa: BLE001 - it is raised on the caller's thread
-                with self._changed:
-                    self._error = error
-                return
+            proposal = propose(self._spec, self._searcher, history)
             with self._changed:
                 self._keep(proposal, anew)
                 self._seen = results
