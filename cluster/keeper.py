@@ -13,6 +13,7 @@ import ray
 
 from cluster.launch import ADDRESS, DRIVERS, KEEPER, POLL_S
 
+TAKE_S = 0.5  # to take the lock
 LINGER_S = 3.0  # after the last driver was killed, for one that resumes at once
 STORE_BYTES = 200 * 2**20  # of shared memory: trials pass messages, not data
 
@@ -20,10 +21,8 @@ STORE_BYTES = 200 * 2**20  # of shared memory: trials pass messages, not data
 def keep(folder: Path) -> None:
     """Start Ray, say where it is, and end it when nobody needs it."""
     # The first to open is the last to close: who gets the drivers' lock finds no keeper.
-    with (folder / DRIVERS).open("a") as drivers, (folder / KEEPER).open("a") as mine:
-        try:
-            fcntl.flock(mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with (folder / DRIVERS).open("a+") as drivers, (folder / KEEPER).open("a+") as mine:
+        if not _take(mine.fileno()):
             return  # another keeper was faster
         (folder / ADDRESS).unlink(missing_ok=True)
         ray.init(
@@ -37,6 +36,19 @@ def keep(folder: Path) -> None:
         _await_last(drivers.fileno())
         (folder / ADDRESS).unlink(missing_ok=True)
         ray.shutdown()
+
+
+def _take(lock: int) -> bool:
+    """Take the keeper's lock; one who only looks whether it is held has it for a moment."""
+    deadline = time.monotonic() + TAKE_S
+    while time.monotonic() < deadline:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.01)
+        else:
+            return True
+    return False
 
 
 def _publish(folder: Path, address: str) -> None:

@@ -74,7 +74,7 @@ def start(folder: Path) -> IO[str]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     _share_token(folder / TOKEN)
-    lock = (folder / DRIVERS).open("w")
+    lock = (folder / DRIVERS).open("a+")
     fcntl.flock(lock, fcntl.LOCK_SH)  # waits while a keeper is ending
     if not held(folder / KEEPER):
         _spawn(folder)
@@ -98,7 +98,7 @@ def connect(folder: Path, address: str | None = None) -> Connection:
 
 def held(path: Path) -> bool:
     """Whether some process has the lock on this file."""
-    with path.open("a") as file:
+    with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -173,7 +173,7 @@ def _await_end(folder: Path) -> None:
         os.kill(json.loads((folder / ADDRESS).read_text())["pid"], signal.SIGTERM)
     while time.monotonic() < deadline and held(folder / KEEPER):
         # The keeper itself holds the drivers' lock while it ends; another driver shares it.
-        with (folder / DRIVERS).open("a") as file:
+        with (folder / DRIVERS).open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from hposvc import plugins
@@ -20,6 +21,7 @@ from hposvc.proposer import Ahead, Inline
 from hposvc.runner import Interrupted, Runner, Watcher
 from hposvc.state import SweepState
 from hposvc.tracking.recorder import Recorder
+from trainables import checkpoint
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class Driver:
         setting = Setting(self.sweep.id, spec, folder, self.home.path, self.address, state.now)
         searcher = plugins.build(plugins.SEARCHERS, spec.search)
         backend: Backend = plugins.resolve(plugins.BACKENDS[engine])(setting)
+        if not backend.virtual:
+            _tidy(folder / "checkpoints", state)
         proposer = Inline(spec, searcher) if backend.virtual else Ahead(spec, searcher)
         with interruptible() as interrupted:
             runner = Runner(
@@ -87,6 +91,13 @@ class Driver:
                 seq=seq,
             )
             return runner.run(f"{socket.gethostname()}:{os.getpid()}")
+
+
+def _tidy(folder: Path, state: SweepState) -> None:
+    """Delete checkpoints that the journal does not hold; the ranks that wrote them are gone."""
+    held = {saved.path for trial in state.trials.values() for saved in trial.checkpoints}
+    checkpoint.keep_only(folder, held)
+    state.dropped.clear()
 
 
 @contextmanager

@@ -121,6 +121,7 @@ class Failed:
     trial: str
     cause: Cause
     message: str
+    damaged: bool = False  # the checkpoint that it was to start from can't be used
 
 
 @dataclass(frozen=True)

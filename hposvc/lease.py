@@ -34,7 +34,8 @@ class Lease:
     store: Store
     sweep: str
     driver: str = field(default_factory=lambda: uuid.uuid4().hex)
-    renewed: float = 0.0
+    renewed: float = 0.0  # monotonic seconds
+    held: bool = False
 
     def acquire(self) -> None:
         """Take the sweep.
@@ -65,15 +66,21 @@ class Lease:
                 connection.execute(insert(LEASES).values(mine))
         except IntegrityError as error:
             raise self._busy("it came a moment before") from error
-        self.renewed = time.monotonic()
+        self.renewed, self.held = time.monotonic(), True
 
     def renew(self) -> None:
-        """Say that this driver lives, if it is time to."""
+        """Say that this driver lives, if it is time to.
+
+        Raises:
+            Busy: another driver has taken the sweep over.
+        """
         if time.monotonic() - self.renewed < RENEW_S:
             return
         with self.store.writing() as connection:
             mine = (LEASES.c.sweep == self.sweep) & (LEASES.c.driver == self.driver)
-            connection.execute(update(LEASES).where(mine).values(renewed=time.time()))
+            found = connection.execute(update(LEASES).where(mine).values(renewed=time.time()))
+        if self.held and found.rowcount == 0:
+            raise self._busy("it took over while this one did not answer")
         self.renewed = time.monotonic()
 
     def release(self) -> None:

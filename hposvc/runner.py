@@ -4,6 +4,7 @@ A turn: take what happened, let the controller answer, fill the free slots, writ
 then act. A driver that dies between two turns loses nothing that anybody acted on.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from hposvc.proposer import Exhausted, Proposer
 from hposvc.schedulers.scheduler import NewTrial, Over
 from hposvc.state import SweepState
 from trainables import checkpoint
+
+log = logging.getLogger("hposvc")
 
 POLL_S = 0.2  # how often requests and the clock are looked at
 HURRY_S = 0.01  # while a slot waits for a proposal
@@ -192,5 +195,8 @@ class Runner:
         dropped = self.controller.state.dropped
         if not self.backend.virtual:
             for saved in dropped:
-                checkpoint.remove(saved)
+                try:
+                    checkpoint.remove(saved)
+                except OSError as error:
+                    log.warning("%s can't be removed: %s", saved.path, error)
         dropped.clear()

@@ -178,8 +178,7 @@ class SweepState:
             heard.add(trial.awaiting)  # a milestone that was stepped over
         self._facts += [facts.Report(trial.id, step, trial.last_loss) for step in sorted(heard)]
         self._rank(trial)
-        keep = self.spec.checkpoints
-        self.dropped += trial.prune(keep.keep_last, keep.keep_best)
+        self._prune(trial)
 
     def _decide(self, event: Decided) -> None:
         trial = self.trials[event.trial]
@@ -203,6 +202,8 @@ class SweepState:
         if trial is None:
             return
         trial.message = event.message
+        if event.damaged and trial.order is not None and trial.order.start is not None:
+            trial.checkpoints.remove(trial.order.start)  # the next order starts from an older one
         done = trial.step >= trial.until
         if trial.stop is not None or (done and event.cause != "user"):
             self._settle(trial)
@@ -213,6 +214,7 @@ class SweepState:
             self._lose(trial)
         else:
             trial.order, trial.reason = None, event.cause
+            self._prune(trial)
             self._move(trial, "FAILED")
             self._rank(trial)
 
@@ -243,6 +245,10 @@ class SweepState:
             heappop(self._ranking)
         self.best = self._ranking[0][2] if self._ranking else None
 
+    def _prune(self, trial: TrialState) -> None:
+        keep = self.spec.checkpoints
+        self.dropped += trial.prune(keep.keep_last, keep.keep_best)
+
     def _release(self, order: int, time: float) -> TrialState | None:
         """The trial whose order this was; None if the order is not out any more."""
         name = self.orders.pop(order, None)
@@ -264,6 +270,7 @@ class SweepState:
     def _settle(self, trial: TrialState) -> None:
         """Its order is done: over, or paused below the end."""
         trial.order = None
+        self._prune(trial)
         self.waiting.pop(trial.id, None)
         if trial.diverged:
             trial.reason = "diverged"

@@ -7,7 +7,7 @@ torch, unless there is a process group to join.
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,37 @@ from trainables.checkpoint import CheckpointDamaged, Saved
 from trainables.training import Training
 from trainables.worker import Link, Params, ReportError, StopTrial, Worker
 
-OutcomeKind = Literal["ended", "user", "infra", "collateral"]  # collateral: a peer's fault
+# damaged: the checkpoint that it was to start from; collateral: a peer's or the network's fault
+OutcomeKind = Literal["ended", "user", "damaged", "collateral"]
+# Ray decides these for each rank: its own settings, which GPUs, how many threads.
+RAYS = ("RAY_", "CUDA_VISIBLE_DEVICES", "NVIDIA_", "HIP_", "ROCR_", "ASCEND_", "OMP_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """What a process of this machine takes over from the driver that it works for.
+
+    Ray gives its processes what the one that started Ray had, who may be somebody else.
+    """
+
+    environment: Mapping[str, str] = field(repr=False)  # may hold secrets
+    folder: str
+
+    @classmethod
+    def here(cls) -> "Inherited":
+        """What this process has, but for what Ray decides for each rank."""
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(RAYS)
+        }
+        return cls(environment, os.getcwd())  # noqa: PTH109 - as the system has it
+
+    def take_over(self) -> None:
+        """Make it this process's own."""
+        for name in [name for name in os.environ if not name.startswith(RAYS)]:
+            if name not in self.environment:
+                del os.environ[name]
+        os.environ.update(self.environment)
+        os.chdir(self.folder)
 
 
 @dataclass(frozen=True)
@@ -35,6 +65,7 @@ class Place:
     world_size: int = 1
     gpu: bool = False
     path: tuple[str, ...] = ()  # folders that the driver imports from
+    inherited: Inherited | None = None  # from the driver; None: what the node has
 
 
 @dataclass(frozen=True)
@@ -81,8 +112,8 @@ def carry_out(
             _train(place, task, rank, link)
         kind, message = "ended", ""
     except CheckpointDamaged as error:
-        kind, message = "infra", f"{error}"
-    except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+        kind, message = "damaged", f"{error}"
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         traceback.print_exc()
         kind = "collateral" if _from_peer(error) else "user"
         message = traceback.format_exc()
@@ -127,7 +158,7 @@ def _worker(place: Place, task: Assignment, rank: int, link: Link) -> Worker:
     )
 
 
-def _from_peer(error: Exception) -> bool:
+def _from_peer(error: BaseException) -> bool:
     """Whether an error only says that another rank is gone."""
     names = {kind.__name__ for kind in type(error).__mro__}
     text = str(error)

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,6 +100,16 @@ def remove(saved: Saved) -> None:
         folder.rename(doomed)
     if doomed.exists():
         shutil.rmtree(doomed)
+
+
+def keep_only(folder: Path, paths: Collection[str]) -> None:
+    """Delete what is under the checkpoint folder but for these: nobody else may write there.
+
+    A process that was killed leaves checkpoints that nobody heard of, and halves of others.
+    """
+    for found in folder.glob("*/*"):
+        if str(found) not in paths:
+            shutil.rmtree(found, ignore_errors=True)
 
 
 def _compare(file: Path, expected: str) -> None:

@@ -41,6 +41,7 @@ FRESH_TORCH: Mapping[str, object] = MappingProxyType(
         "cudnn.enabled": True,
         "cudnn.benchmark": False,
         "cudnn.deterministic": False,
+        "process group": False,
     }
 )
 
@@ -151,7 +152,7 @@ def _torch_globals() -> dict[str, object]:
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
-    cudnn = torch.backends.cudnn
+    cudnn, dist = torch.backends.cudnn, torch.distributed
     return {
         "default dtype": str(torch.get_default_dtype()),
         "default device": str(torch.get_default_device()),
@@ -164,6 +165,7 @@ def _torch_globals() -> dict[str, object]:
         "cudnn.benchmark": cudnn.benchmark,
         "cudnn.deterministic": cudnn.deterministic,
         "threads": torch.get_num_threads(),
+        "process group": dist.is_available() and dist.is_initialized(),
     }
 
 

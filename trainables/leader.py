@@ -1,21 +1,25 @@
 """The leader of a slot: hands orders to the ranks, collects their reports, passes decisions on.
 
-It is no rank and loads no torch, so it answers while the ranks compute. One thread listens to the
-ranks; the methods are called from others (those of a Ray actor, or of a Tune trial).
+Leaders live where the decisions are made (the driver, or a Tune trial) and load no torch, so they
+answer while the ranks compute. Ranks call in at a switchboard, over sockets: one process less a
+slot than a leader of its own, and a message costs a fortieth of a call between Ray actors.
 """
 
-import queue
 import secrets
+import socket
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener, wait
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge, wait
 from typing import Literal
 
 from trainables.assignment import Assignment, Outcome
 from trainables.wire import (
     Address,
+    Call,
     Done,
     Finished,
     Hello,
@@ -27,7 +31,65 @@ from trainables.wire import (
 )
 
 GRACE_S = 5.0  # for the other ranks to come back after one failed
-EPILOGUE_S = 0.02  # how long an order's last report waits for its end, to travel with it
+POLL_S = 1.0  # how often a thread looks whether it is still needed
+
+
+class Switchboard:
+    """Where the ranks of all slots call in.
+
+    Args:
+        host: the address of this machine that ranks on others reach.
+    """
+
+    def __init__(self, host: str) -> None:
+        self._key = secrets.token_bytes(32)
+        self._server = socket.create_server((host, 0), backlog=128)
+        self._server.settimeout(POLL_S)
+        self._leaders: dict[str, Leader] = {}
+        self._closed = threading.Event()
+        threading.Thread(target=self._accept, name="switchboard", daemon=True).start()
+
+    def call(self, slot: str) -> Call:
+        """What a rank of this slot needs to call in."""
+        host, port = self._server.getsockname()[:2]
+        return Call((str(host), int(port)), self._key, slot)
+
+    def connect(self, slot: str, leader: "Leader") -> None:
+        """Put the calls of a slot's ranks through to its leader."""
+        self._leaders[slot] = leader
+
+    def disconnect(self, slot: str) -> None:
+        """Take no more calls from this slot."""
+        self._leaders.pop(slot, None)
+
+    def close(self) -> None:
+        """Take no more calls at all."""
+        self._closed.set()
+
+    def _accept(self) -> None:
+        with self._server:
+            while not self._closed.is_set():
+                with suppress(TimeoutError):
+                    line, _ = self._server.accept()
+                    # One that calls and says nothing keeps nobody else waiting.
+                    greet = threading.Thread(target=self._greet, args=(line,), daemon=True)
+                    greet.start()
+
+    def _greet(self, line: socket.socket) -> None:
+        line.setblocking(True)
+        connection = Connection(line.detach())
+        try:
+            deliver_challenge(connection, self._key)
+            answer_challenge(connection, self._key)
+            hello: Hello = prompt(connection).recv()
+        except (AuthenticationError, EOFError, OSError):
+            connection.close()
+            return
+        leader = self._leaders.get(hello.slot)
+        if leader is None:
+            connection.close()
+        else:
+            leader.join(hello, connection)
 
 
 @dataclass
@@ -46,44 +108,36 @@ class Leader:
     """Runs orders one after the other on the ranks of its slot.
 
     Args:
-        host: the address of this machine that ranks on others reach.
+        say: called with each message, from the leader's thread.
     """
 
-    def __init__(self, world_size: int, host: str) -> None:
+    def __init__(self, world_size: int, say: Callable[[Message], None]) -> None:
         self._world_size = world_size
-        self._key = secrets.token_bytes(32)
-        self._listener = Listener((host, 0), authkey=self._key)
+        self._say = say
         self._lock = threading.Lock()
         self._ranks: dict[int, Connection] = {}
-        self._out: queue.Queue[Message] = queue.Queue()
+        self._meeting: Address | None = None
         self._current: _Current | None = None
+
+    def join(self, hello: Hello, connection: Connection) -> None:
+        """A rank is up; when all are, they learn where rank 0 meets them, and work can begin."""
+        with self._lock:
+            self._ranks[hello.rank] = connection
+            self._meeting = hello.meeting or self._meeting
+            if len(self._ranks) < self._world_size:
+                return
+            for each in self._ranks.values():
+                each.send(self._meeting)
         threading.Thread(target=self._listen, name="leader", daemon=True).start()
+        self._say(Ready())
 
-    def address(self) -> tuple[Address, bytes]:
-        """Where ranks reach this leader, and the key that they need."""
-        host, port = self._listener.address
-        return (str(host), int(port)), self._key
-
-    def carry_out(self, task: Assignment) -> list[Message]:
-        """Hand an order to the ranks; what happened first."""
+    def carry_out(self, task: Assignment) -> None:
+        """Hand an order to the ranks, which are idle."""
         with self._lock:
             self._current = _Current(task)
             for connection in self._ranks.values():
-                connection.send(task)
-        return self.messages()
-
-    def messages(self) -> list[Message]:
-        """What happened since the last call; waits for the first."""
-        found = [self._out.get()]
-        current = self._current
-        if current is not None and current.step >= current.task.until:
-            try:
-                found.append(self._out.get(timeout=EPILOGUE_S))
-            except queue.Empty:
-                return found
-        while not self._out.empty():
-            found.append(self._out.get())
-        return found
+                with suppress(OSError):  # a rank that is gone is missed by whoever watches it
+                    connection.send(task)
 
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
         """The controller's answer to a milestone; a `stop` may come at any time."""
@@ -97,42 +151,24 @@ class Leader:
         """Let rank 0 leave its milestone."""
         if current.at_milestone:
             current.at_milestone = False
-            self._ranks[0].send(not current.stop)
+            with suppress(OSError):
+                self._ranks[0].send(not current.stop)
 
     def _listen(self) -> None:
-        self._gather()
-        self._out.put(Ready())
         connections = {connection: rank for rank, connection in self._ranks.items()}
         while connections:
-            for connection in wait(list(connections), timeout=1.0):
+            for connection in wait(list(connections), timeout=POLL_S):
                 assert isinstance(connection, Connection)
                 try:
                     said = connection.recv()
                 except (EOFError, OSError):
-                    del connections[connection]  # the driver watches the rank itself
+                    connection.close()
+                    del connections[connection]
                     continue
                 with self._lock:
                     self._hear(connections[connection], said)
             with self._lock:
                 self._lose_patience()
-
-    def _gather(self) -> None:
-        """Wait until all ranks are here, and tell the others where rank 0 meets them."""
-        meeting: Address | None = None
-        waiting: list[Connection] = []
-        while len(self._ranks) < self._world_size:
-            try:
-                connection = prompt(self._listener.accept())
-                hello: Hello = connection.recv()
-            except (AuthenticationError, EOFError, OSError):
-                continue  # not one of ours
-            self._ranks[hello.rank] = connection
-            meeting = hello.meeting or meeting
-            waiting.append(connection)
-            if meeting is not None:
-                for each in waiting:
-                    each.send(meeting)
-                waiting.clear()
 
     def _hear(self, rank: int, said: Report | Done) -> None:
         current = self._current
@@ -145,7 +181,7 @@ class Leader:
         crossed = any(current.step < milestone <= said.step for milestone in task.milestones)
         current.step = said.step
         current.at_milestone = said.answered
-        self._out.put(Reported(task.order, task.trial, said.step, said.metrics, said.saved))
+        self._say(Reported(task.order, task.trial, said.step, said.metrics, said.saved))
         if not crossed or current.stop:
             self._answer(current)
 
@@ -177,4 +213,4 @@ class Leader:
         failure = failures[0] if failures else None
         task = current.task
         self._current = None
-        self._out.put(Finished(task.order, task.trial, failure, clean, residues))
+        self._say(Finished(task.order, task.trial, failure, clean, residues))

@@ -8,6 +8,7 @@ waits for it learns of the rank's death at once, idle or not.
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 from trainables import load
 from trainables.assignment import Assignment, Outcome, Place, captured, carry_out, log_file
 from trainables.checkpoint import Saved
-from trainables.wire import Address, Done, Hello, Report, dial, own_host
+from trainables.wire import Call, Done, Hello, Report, dial, own_host
 from trainables.worker import ReportError
 
 if TYPE_CHECKING:
@@ -31,34 +32,39 @@ class Rank:
         self._rank, self._place = rank, place
         sys.path[:0] = [folder for folder in place.path if folder not in sys.path]
 
-    def serve(self, leader: tuple[Address, bytes]) -> None:
-        """Carry out the leader's orders until it has no more, or is gone."""
+    def serve(self, call: Call) -> None:
+        """Carry out the leader's orders until it is gone."""
         place, rank = self._place, self._rank
+        if place.inherited is not None:
+            place.inherited.take_over()
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(place.world_size), LOCAL_RANK="0")
         load.resolve(place.trainable)  # imports what it needs, so that the first order is warm too
-        line = dial(*leader)
-        meeting = self._meet(line)
-        while (task := line.recv()) is not None:
-            with captured(log_file(place.folder, task.trial, task.order, rank)):
-                outcome = self._carry_out(line, task, meeting)
-            line.send(Done(outcome))
+        line = dial(call)
+        meeting = self._meet(line, call.slot)
+        with suppress(EOFError, OSError):  # the leader is gone
+            while True:
+                task = line.recv()
+                with captured(log_file(place.folder, task.trial, task.order, rank)):
+                    outcome = self._carry_out(line, task, meeting)
+                line.send(Done(outcome))
 
-    def _meet(self, line: Connection) -> "Meeting | None":
+    def _meet(self, line: Connection, slot: str) -> "Meeting | None":
         """Say hello, and join the others if there are any."""
         world_size, gpu = self._place.world_size, self._place.gpu
         host = own_host(line)
         if world_size == 1:
-            line.send(Hello(0, (host, 0)))
+            line.send(Hello(slot, 0, (host, 0)))
             line.recv()
             return None
-        from trainables.parallel.group import Meeting
+        from trainables.parallel.group import Meeting, talk_over
 
+        talk_over(host)
         if self._rank == 0:
             meeting = Meeting.open(host, world_size, gpu)
-            line.send(Hello(0, (host, meeting.port)))
+            line.send(Hello(slot, 0, (host, meeting.port)))
             line.recv()
             return meeting
-        line.send(Hello(self._rank, None))
+        line.send(Hello(slot, self._rank, None))
         host, port = line.recv()
         return Meeting.join(host, port, self._rank, world_size, gpu)
 

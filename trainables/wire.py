@@ -1,6 +1,6 @@
 """What leader and ranks say to each other, and the connections that carry it.
 
-Plain sockets, authenticated by a key that travels with the actors: a message costs some 15
+Plain sockets, authenticated by a key that travels with the ranks: a message costs some 15
 microseconds of CPU on either side, a call between Ray actors 20 to 40 times that (measured on Ray
 2.60, two cores).
 """
@@ -18,9 +18,18 @@ from trainables.checkpoint import Saved
 Address = tuple[str, int]
 
 
+class Call(NamedTuple):
+    """What a rank needs to call its leader: where, with which key, for which slot."""
+
+    address: Address
+    key: bytes
+    slot: str
+
+
 class Hello(NamedTuple):
     """A rank is up; rank 0 of a group says where the others meet it."""
 
+    slot: str
     rank: int
     meeting: Address | None
 
@@ -35,17 +44,17 @@ class Report(NamedTuple):
 
 
 class Done(NamedTuple):
-    """How the order went on one rank; the leader answers with the next one, or None to go home."""
+    """How the order went on one rank; it is ready for the next."""
 
     outcome: Outcome
 
 
 class Ready(NamedTuple):
-    """To the driver: all ranks are up."""
+    """To whoever leads: all ranks are up."""
 
 
 class Reported(NamedTuple):
-    """To the driver: a report."""
+    """To whoever leads: a report."""
 
     order: int
     trial: str
@@ -55,7 +64,7 @@ class Reported(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """To the driver: the order is over. `clean`: the ranks can take the next one."""
+    """To whoever leads: the order is over. `clean`: the ranks can take the next one."""
 
     order: int
     trial: str
@@ -67,9 +76,9 @@ class Finished(NamedTuple):
 Message = Ready | Reported | Finished
 
 
-def dial(address: Address, key: bytes) -> "Connection":
+def dial(call: Call) -> "Connection":
     """A connection to the leader."""
-    return prompt(Client(address, authkey=key))
+    return prompt(Client(call.address, authkey=call.key))
 
 
 def prompt(connection: "Connection") -> "Connection":

@@ -123,8 +123,9 @@ class Local:
             self._running = None
             if happened.kind == "ended":
                 return [Ended(now, order.id, order.trial)]
-            cause: Cause = "infra" if happened.kind == "infra" else "user"
-            return [Failed(now, order.id, order.trial, cause, happened.message)]
+            cause: Cause = "user" if happened.kind == "user" else "infra"
+            damaged = happened.kind == "damaged"
+            return [Failed(now, order.id, order.trial, cause, happened.message, damaged)]
         running.take(happened)
         report = Reported(now, order.id, order.trial, happened.step, happened.metrics)
         if happened.saved is None:

@@ -5,7 +5,6 @@ here is shared between threads but that queue.
 """
 
 import queue
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -21,8 +20,8 @@ from hposvc.backends.backend import OutOfReach, Setting
 from hposvc.backends.placing import count_fitting
 from hposvc.backends.slot import Signal, Slot
 from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported, Verdict
-from trainables.assignment import Place
-from trainables.checkpoint import SCRATCH
+from trainables.assignment import Inherited, Place
+from trainables.leader import Switchboard
 from trainables.wire import Finished, Message, Ready
 from trainables.wire import Reported as Heard
 
@@ -37,7 +36,7 @@ class RayPool:
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
-        self._signals: queue.Queue[tuple[Slot, Signal, Future[Any]]] = queue.Queue()
+        self._signals: queue.Queue[tuple[Slot, Signal, Future[Any] | Message]] = queue.Queue()
         self._slots: list[Slot] = []
         self._started = 0
         self._deaths = 0
@@ -50,6 +49,7 @@ class RayPool:
             self._most = self._fitting()
             self._limit = self._most
             self._await_strangers()
+            self._switchboard = Switchboard(ray.util.get_node_ip_address())
         except BaseException:
             self._connection.close()
             raise
@@ -105,8 +105,7 @@ class RayPool:
         deadline = time.monotonic() + GONE_S
         while self._slots and time.monotonic() < deadline:
             self.events(0.1)
-        # What killed ranks were about to save.
-        shutil.rmtree(self._setting.folder / "checkpoints" / SCRATCH, ignore_errors=True)
+        self._switchboard.close()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -145,7 +144,8 @@ class RayPool:
         while len(self._slots) < self._limit:
             self._started += 1
             name = f"{self._setting.sweep}/slot-{self._started}"
-            slot = Slot(name, self._place(), self._setting.spec.resources, self._post)
+            resources = self._setting.spec.resources
+            slot = Slot(name, self._place(), resources, self._switchboard, self._post)
             self._slots.append(slot)
             slot.reserve()
 
@@ -162,30 +162,30 @@ class RayPool:
             world_size=spec.resources.workers,
             gpu=spec.resources.gpus_per_worker > 0,
             path=tuple(str(Path(folder).absolute()) for folder in sys.path),
+            inherited=Inherited.here() if self._setting.address is None else None,
         )
 
-    def _post(self, slot: Slot, signal: Signal, future: Future[Any]) -> None:
-        self._signals.put((slot, signal, future))
+    def _post(self, slot: Slot, signal: Signal, what: Future[Any] | Message) -> None:
+        self._signals.put((slot, signal, what))
 
     def _with(self, order: int) -> Slot | None:
         held = (slot for slot in self._slots if slot.order is not None and slot.order.id == order)
         return next(held, None)
 
-    def _handle(self, slot: Slot, signal: Signal, future: Future[Any]) -> list[BackendEvent]:
-        if signal == "gone":
-            return self._lose_rank(slot, future)
+    def _handle(
+        self, slot: Slot, signal: Signal, what: Future[Any] | Message
+    ) -> list[BackendEvent]:
+        if signal == "gone" and isinstance(what, Future):
+            return self._lose_rank(slot, what)
         if slot.state == "closing":
             return []
-        error = future.exception()
+        if not isinstance(what, Future):
+            return self._hear(slot, what)
+        error = what.exception()
         if error is not None:
             return self._lose(slot, f"{signal}: {_plainly(error)}")
-        if signal == "placed":
-            slot.launch()
-            return []
-        found = [event for message in future.result() for event in self._hear(slot, message)]
-        if slot.order is not None and slot.state == "ready":
-            slot.listen()
-        return found
+        slot.launch()
+        return []
 
     def _hear(self, slot: Slot, message: Message) -> list[BackendEvent]:
         now = self.now()
@@ -202,8 +202,9 @@ class RayPool:
                 slot.order = None
                 event: BackendEvent = Ended(now, order, trial)
                 if failure is not None:
-                    cause: Cause = "infra" if failure.kind == "infra" else "user"
-                    event = Failed(now, order, trial, cause, failure.message)
+                    cause: Cause = "user" if failure.kind == "user" else "infra"
+                    damaged = failure.kind == "damaged"
+                    event = Failed(now, order, trial, cause, failure.message, damaged)
                 if clean and not residues:
                     return [event]
                 self._close(slot, event)
@@ -216,7 +217,8 @@ class RayPool:
             error = future.exception()
             fresh = slot.state == "starting"
             found = self._lose(slot, _plainly(error) if error else "a rank went home")
-            if fresh and isinstance(error, RayTaskError):
+            unreached = (OSError, EOFError)  # its leader's connection: not the trainable's fault
+            if fresh and isinstance(error, RayTaskError) and not isinstance(error.cause, unreached):
                 self.close()
                 raise OutOfReach(f"a rank could not start: {_plainly(error)}") from error
         if slot.present == 0:
@@ -226,7 +228,7 @@ class RayPool:
 
     def _lose(self, slot: Slot, why: str) -> list[BackendEvent]:
         """A slot broke: what its order comes to is told when all its ranks are gone."""
-        if slot.state != "ready":
+        if not any(other.state == "ready" for other in self._slots):
             self._deaths += 1
             if self._deaths >= FRESH_DEATHS:
                 self.close()

@@ -13,39 +13,32 @@ from hposvc.backends.placing import STRATEGIES, bundle
 from hposvc.events import BackendEvent, Order
 from hposvc.spec import Resources
 from trainables.assignment import Assignment, Place
-from trainables.leader import Leader
+from trainables.leader import Leader, Switchboard
 from trainables.ranks import Rank
-
-LEADER_CALLS = 4  # at once: one that waits for messages, a decision, the address
+from trainables.wire import Message
 
 Signal = Literal["placed", "said", "gone"]  # the group is placed; the leader spoke; a rank is gone
-Post = Callable[["Slot", Signal, "Future[Any]"], None]
-
-
-class _Leader(Leader):
-    """A leader that knows its node from Ray."""
-
-    def __init__(self, world_size: int) -> None:
-        super().__init__(world_size, ray.util.get_node_ip_address())
+Post = Callable[["Slot", Signal, "Future[Any] | Message"], None]
 
 
 @dataclass(eq=False)
 class Slot:
     """Ranks that carry out one order after the other.
 
-    What happens to it is posted from Ray's threads.
+    What happens to it is posted from other threads: Ray's, and its leader's.
     """
 
     name: str  # SWEEP/slot-n
     place: Place
     resources: Resources
+    switchboard: Switchboard
     post: Post
     state: Literal["placing", "starting", "ready", "closing"] = "placing"
     order: Order | None = None
     farewell: BackendEvent | None = None  # to be told once the ranks are gone
     present: int = 0  # ranks whose process may live
     _group: PlacementGroup | None = None
-    _leader: Any = None
+    _leader: Leader | None = None
     _ranks: list[Any] = field(default_factory=list)
 
     def reserve(self) -> None:
@@ -56,19 +49,18 @@ class Slot:
         self._watch(self._group.ready(), "placed")
 
     def launch(self) -> None:
-        """Start leader and ranks in the group."""
+        """Start the ranks in the group; they call their leader."""
         self.state = "starting"
-        options = {"num_cpus": 0, "max_concurrency": LEADER_CALLS}
-        create = self._actor(_Leader, 0, f"{self.name}/leader", options)
-        self._leader = create(self.resources.workers)
-        self._watch(self._leader.messages.remote(), "said")
-        address = self._leader.address.remote()
+        self._leader = Leader(
+            self.resources.workers, lambda message: self.post(self, "said", message)
+        )
+        self.switchboard.connect(self.name, self._leader)
         for rank in range(self.resources.workers):
-            create = self._actor(Rank, rank, f"{self.name}/rank-{rank}", _options(self.resources))
+            create = self._actor(rank)
             actor = create(rank, self.place)
             self._ranks.append(actor)
             self.present += 1
-            self._watch(actor.serve.remote(address), "gone")
+            self._watch(actor.serve.remote(self.switchboard.call(self.name)), "gone")
 
     def carry_out(self, order: Order, environment: dict[str, str]) -> None:
         """Give it an order; it must be ready and idle."""
@@ -83,25 +75,22 @@ class Slot:
             order.milestones,
             environment,
         )
-        self._watch(self._leader.carry_out.remote(task), "said")
-
-    def listen(self) -> None:
-        """Wait for what comes next of the order."""
-        self._watch(self._leader.messages.remote(), "said")
+        assert self._leader is not None
+        self._leader.carry_out(task)
 
     def decide(self, verdict: Literal["continue", "stop"]) -> None:
         """Pass a decision on the present order to the leader."""
-        if self.order is not None and self.state == "ready":
-            self._leader.decide.remote(self.order.id, verdict)
+        if self.order is not None and self._leader is not None:
+            self._leader.decide(self.order.id, verdict)
 
     def close(self, farewell: BackendEvent | None = None) -> None:
         """Kill everything; when the last rank is gone, `farewell` may be told."""
         if self.state == "closing":
             return
         self.state, self.farewell = "closing", farewell
-        for actor in (*self._ranks, self._leader):
-            if actor is not None:
-                ray.kill(actor)
+        self.switchboard.disconnect(self.name)
+        for actor in self._ranks:
+            ray.kill(actor)
 
     def release(self) -> None:
         """Give the resources back; the ranks are gone."""
@@ -109,12 +98,16 @@ class Slot:
             remove_placement_group(self._group)
             self._group = None
 
-    def _actor(self, kind: type, index: int, name: str, options: dict[str, Any]) -> Any:
+    def _actor(self, rank: int) -> Any:
         assert self._group is not None  # it was placed
-        strategy = PlacementGroupSchedulingStrategy(self._group, index)
         return (
-            ray.remote(kind)
-            .options(name=name, scheduling_strategy=strategy, max_restarts=0, **options)
+            ray.remote(Rank)
+            .options(
+                name=f"{self.name}/rank-{rank}",
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, rank),
+                max_restarts=0,
+                **_options(self.resources),
+            )
             .remote
         )
 

@@ -129,7 +129,8 @@ def test_a_driver_that_was_replaced_neither_renews_nor_releases_the_other_s_leas
     new.acquire()
     old.renewed = 0.0
     seen = row(store)
-    old.renew()
+    with pytest.raises(Busy, match="took over"):
+        old.renew()
     old.release()
     assert row(store) == seen
 

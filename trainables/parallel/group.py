@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import psutil
 import torch.distributed as dist
 
 # Warms a rank up: DDP's first use imports some 800 modules more, which takes 1.5 s.
@@ -60,9 +61,13 @@ class Meeting:
         )
         try:
             yield
-        finally:
-            # On every rank, whatever happened: the others see it and leave their collectives.
-            dist.destroy_process_group()
+        except Exception:
+            # The others see that it is gone, and leave their collectives. NCCL would wait for them
+            # here while they wait for this rank: there it stays open, and the slot is closed.
+            if not self.gpu:
+                dist.destroy_process_group()
+            raise
+        dist.destroy_process_group()
 
     def tell(self, order: int, number: int, text: str) -> None:
         """Rank 0 tells the others what became of its report `number`."""
@@ -76,7 +81,11 @@ class Meeting:
             raise PeerLost(f"rank 0 left before its report {number}") from error
 
 
-def prefer_loopback(hosts: set[str]) -> None:
-    """Let gloo talk over the loopback interface when all ranks are on one host."""
-    if len(hosts) == 1:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+def talk_over(host: str) -> None:
+    """Let gloo use the interface that has this address of ours.
+
+    By itself it looks the host's name up, which may be unknown, or 127.0.1.1.
+    """
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == host for address in addresses):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
