@@ -34,7 +34,7 @@ bench: install
 	$(BIN)/python benchmarks/time_to_target.py
 
 chaos: $(VENV)/.developing
-	$(BIN)/python -m pytest -q tests/chaos
+	HPOSVC_CHAOS_ROUNDS=20 $(BIN)/pytest -q tests/chaos
 
 # The picture of the README, from the last real sweep of this home.
 picture: install

@@ -90,7 +90,10 @@ class Driver:
                 environment=recorder.environment,
                 seq=seq,
             )
-            return runner.run(f"{socket.gethostname()}:{os.getpid()}")
+            runner.run(f"{socket.gethostname()}:{os.getpid()}")
+        if not backend.virtual:
+            _tidy(folder / "checkpoints", state)
+        return state
 
 
 def _tidy(folder: Path, state: SweepState) -> None:

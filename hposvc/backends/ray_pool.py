@@ -48,6 +48,8 @@ class RayPool:
         try:
             self._most = self._fitting()
             self._limit = self._most
+            cores = int(ray.cluster_resources().get("CPU", 1))
+            self._at_once = max(1, cores // setting.spec.resources.workers)
             self._await_strangers()
             self._switchboard = Switchboard(ray.util.get_node_ip_address())
         except BaseException:
@@ -141,7 +143,14 @@ class RayPool:
         return [slot for slot in self._slots if slot.state != "closing"]
 
     def _grow(self) -> None:
-        while len(self._slots) < self._limit:
+        """Start the slots that are missing, not more at once than there are cores to do it.
+
+        A process that starts is busy importing: two for each core are up in twice the time, and
+        the first slot could have been at work long before.
+        """
+        starting = sum(slot.state in ("placing", "starting") for slot in self._slots)
+        while len(self._slots) < self._limit and starting < self._at_once:
+            starting += 1
             self._started += 1
             name = f"{self._setting.sweep}/slot-{self._started}"
             resources = self._setting.spec.resources

@@ -109,7 +109,7 @@ class Terminal:
         return [process for process in psutil.process_iter() if _belongs(process, str(self.home))]
 
     def ranks(self) -> list[psutil.Process]:
-        """The processes that train, and their leaders."""
+        """The processes that train."""
         return [process for process in self.processes() if "ray::" in process.cmdline()[0]]
 
     def keeper(self) -> psutil.Process:

