@@ -15,6 +15,7 @@ from hposvc.lease import Lease
 from hposvc.proposer import Ahead
 from hposvc.runner import Interrupted, Runner
 from hposvc.store import Store
+from trainables import checkpoint
 
 CODE = '''
 import os
@@ -44,6 +45,21 @@ def leaves(params, worker):
 
 def surroundings(params, worker):
     worker.report(1, {"loss": float(os.environ.get("MADE_UP", -1))})
+
+def spoils(params, worker):
+    """Fails once at step 3, and spoils the newest checkpoint as it goes."""
+    for_good = worker.checkpoints / "spoiled"
+    folder = worker.restore()
+    count = int((folder / "count").read_text()) if folder else 0
+    for step in worker.steps():
+        if step == 3 and not for_good.exists():
+            for_good.touch()
+            (worker.checkpoints / worker.trial / "1-2" / "count").write_text("torn")
+            raise OSError("the disk")
+        count += 1
+        saved = worker.scratch()
+        (saved / "count").write_text(str(count))
+        worker.report(step, {"loss": 1.0, "count": count}, checkpoint=saved)
 
 def hesitant(params, worker):
     """Goes on for a while after it was told to stop, as a finally block may."""
@@ -258,3 +274,35 @@ def test_a_trial_that_fails_does_not_end_the_sweep(tmp_path, module):
     assert (state.state, state.counts["FAILED"]) == ("FAILED", 2)
     assert {trial.attempts for trial in state.trials.values()} == {2}
     assert "ZeroDivisionError" in state.trials["t0001"].message
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(tmp_path, module):
+    """Starting from the same broken one again and again would use up the retries."""
+    spec = make_spec(
+        engine="local",
+        trainable=f"{module}:spoils",
+        trials={"max": 1},
+        fidelity={"max": 4},
+        checkpoints={"keep_last": 2},
+        failure={"user_retries": 1},
+    )
+    journal = Journal(Store(f"sqlite:///{tmp_path / 'x.db'}"))
+    state = drive(journal, tmp_path, spec)
+    assert state.state == "COMPLETED"
+    orders = [event.order for _, event in journal.read("s") if isinstance(event, Ordered)]
+    assert [order.first for order in orders] == [1, 3, 2]
+    assert state.trials["t0001"].metrics["count"] == 4
+
+
+def test_a_checkpoint_that_cannot_be_deleted_does_not_end_the_sweep(tmp_path, module, monkeypatch):
+    """A file that somebody holds open on a network file system is such a one."""
+
+    def busy(saved):
+        raise OSError(39, "Directory not empty", saved.path)
+
+    monkeypatch.setattr(checkpoint, "remove", busy)
+    spec = make_spec(
+        engine="local", trainable=f"{module}:train", trials={"max": 1}, fidelity={"max": 4}
+    )
+    journal = Journal(Store(f"sqlite:///{tmp_path / 'x.db'}"))
+    assert drive(journal, tmp_path, spec).state == "COMPLETED"

@@ -1,0 +1,111 @@
+"""One order on one rank, in this process. If these fail, faults are blamed on the wrong party."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainables.assignment import Assignment, Inherited, Place, captured, carry_out, log_file
+from trainables.checkpoint import Saved
+from trainables.training import Training
+from trainables.worker import LocalLink
+
+TRAINABLES = """
+import os, sys
+
+def fine(params, worker):
+    os.environ["LEFT"] = "behind"
+    print("seen")
+    worker.report(1, {"loss": params["lr"]})
+
+def raises(params, worker):
+    raise ValueError("bad batch")
+
+def exits(params, worker):
+    sys.exit(3)
+
+def restores(params, worker):
+    worker.restore()
+
+def silent(params, worker):
+    pass
+
+def told(params, worker):
+    worker.report(1, {"loss": float(os.environ["MLFLOW_RUN_ID"])})
+"""
+
+
+@pytest.fixture
+def attempt(tmp_path):
+    """Carries an order out, and returns its outcome and link."""
+    file = tmp_path / "mine.py"
+    file.write_text(TRAINABLES)
+
+    def run(name, start=None, environment=None):
+        place = Place(f"{file}:{name}", Training(), "loss", 1, 1, 0, tmp_path)
+        task = Assignment(5, "t0003", {"lr": 0.5}, start, 1, 1, (), environment or {})
+        link = LocalLink()
+        return carry_out(place, task, 0, link), link
+
+    return run
+
+
+def test_an_order_that_ends_leaves_the_process_as_it_was(attempt):
+    outcome, link = attempt("fine")
+    assert (outcome.order, outcome.kind, outcome.residues) == (5, "ended", ())
+    assert [report.metrics for report in link.reports] == [{"loss": 0.5}]
+    assert "LEFT" not in os.environ
+
+
+def test_what_the_user_s_code_raises_is_the_user_s(attempt):
+    outcome, _ = attempt("raises")
+    assert outcome.kind == "user"
+    assert "ValueError: bad batch" in outcome.message
+
+
+def test_an_exit_in_the_user_s_code_is_an_error_of_its_own(attempt):
+    """It must neither kill the rank nor count as infrastructure."""
+    outcome, _ = attempt("exits")
+    assert outcome.kind == "user"
+    assert "SystemExit: 3" in outcome.message
+
+
+def test_a_checkpoint_that_is_not_there_is_told_apart(attempt, tmp_path):
+    outcome, _ = attempt("restores", start=Saved(1, str(tmp_path / "gone"), "0" * 64, 1))
+    assert outcome.kind == "damaged"
+
+
+def test_a_function_that_never_reports_is_told_how(attempt):
+    assert "call worker.report(step, {...})" in attempt("silent")[0].message
+
+
+def test_rank_0_sees_its_mlflow_run_during_the_order_only(attempt):
+    _, link = attempt("told", environment={"MLFLOW_RUN_ID": "17"})
+    assert link.reports[0].metrics == {"loss": 17.0}
+    assert "MLFLOW_RUN_ID" not in os.environ
+
+
+def test_output_of_child_processes_is_captured_too(tmp_path):
+    file = log_file(tmp_path, "t0001", 2, 0)
+    with captured(file):
+        subprocess.run([sys.executable, "-c", "print('from a child')"], check=True)
+    assert file.read_text() == "from a child\n"
+
+
+def test_a_process_takes_its_driver_s_environment_but_ray_s_part(tmp_path):
+    """PAINS: two sweeps collide; a shared Ray carries the environment of who came first."""
+    mine = Inherited({"MY_DATA": "b", "PATH": os.environ["PATH"]}, str(tmp_path))
+    code = (
+        "import os, sys; from trainables.assignment import Inherited; "
+        f"Inherited({dict(mine.environment)!r}, {mine.folder!r}).take_over(); "
+        "print(os.environ['MY_DATA'], 'THEIRS' in os.environ, "
+        "os.environ['CUDA_VISIBLE_DEVICES'], os.getcwd())"
+    )
+    theirs = {**os.environ, "MY_DATA": "a", "THEIRS": "1", "CUDA_VISIBLE_DEVICES": "3"}
+    root = Path(__file__).parents[2]
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=theirs, cwd=root, capture_output=True, text=True
+    )
+    assert found.stdout.split() == ["b", "False", "3", str(tmp_path)], found.stderr
