@@ -1,4 +1,4 @@
-"""A leader and its ranks over real sockets. If these fail, orders are lost, repeated or never end."""
+"""A leader and its ranks over real sockets. If these fail, orders are lost or never end."""
 
 import queue
 import socket
