@@ -27,6 +27,7 @@ from hposvc.lease import Lease
 from hposvc.proposer import Exhausted, Proposer
 from hposvc.schedulers.scheduler import NewTrial, Over
 from hposvc.state import SweepState
+from hposvc.trial import trial_name
 from trainables import checkpoint
 
 log = logging.getLogger("hposvc")
@@ -151,7 +152,7 @@ class Runner:
         if proposal is None:
             self._hungry = True
             return False
-        name = f"t{len(state.trials) + 1:04d}"
+        name = trial_name(len(state.trials) + 1)
         now = self.backend.now()
         new = Proposed(now, name, proposal.params, proposal.note, move.until, move.milestones)
         self._happen(new)

@@ -15,6 +15,11 @@ TrialPhase = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FA
 OVER: frozenset[TrialPhase] = frozenset({"COMPLETED", "STOPPED", "FAILED"})
 
 
+def trial_name(number: int) -> str:
+    """What the n-th trial of a sweep is called, from 1."""
+    return f"t{number:04d}"
+
+
 @dataclass
 class TrialState:
     """One trial. Values are as the user reports them; losses are signed so that lower is better."""

@@ -7,6 +7,7 @@ from typing import ClassVar, Protocol
 
 from hposvc.events import BackendEvent, Order, Verdict
 from hposvc.spec import SweepSpec
+from trainables.assignment import Assignment, Place
 
 
 class OutOfReach(Exception):
@@ -23,6 +24,35 @@ class Setting:
     home: Path
     address: str | None = None  # of a Ray cluster; None: the one of this machine
     clock: float = 0.0  # the last event's time: a simulated clock goes on from there
+
+    def place(self) -> Place:
+        """What the ranks of every slot must know of it."""
+        spec = self.spec
+        return Place(
+            trainable=str(spec.trainable),
+            training=spec.training,
+            metric=spec.metric.name,
+            total=spec.last_step,
+            every=spec.checkpoints.every,
+            seed=spec.seed,
+            folder=self.folder,
+            world_size=spec.resources.workers,
+            gpu=spec.resources.gpus_per_worker > 0,
+        )
+
+
+def assignment(order: Order, environment: dict[str, str]) -> Assignment:
+    """The order as the ranks get it; rank 0 sees the environment."""
+    return Assignment(
+        order.id,
+        order.trial,
+        order.params,
+        order.start,
+        order.first,
+        order.until,
+        order.milestones,
+        environment,
+    )
 
 
 class Backend(Protocol):

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hposvc.backends.backend import Setting
+from hposvc.backends.backend import Setting, assignment
 from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported, Verdict
-from trainables.assignment import Assignment, Outcome, Place, carry_out
+from trainables.assignment import Assignment, Outcome, carry_out
 from trainables.checkpoint import Saved
 
 JOIN_S = 5.0  # for a function that was told to stop; it is a daemon thread beyond that
@@ -56,16 +56,7 @@ class Local:
     virtual: ClassVar[bool] = False
 
     def __init__(self, setting: Setting) -> None:
-        spec = setting.spec
-        self._place = Place(
-            trainable=str(spec.trainable),
-            training=spec.training,
-            metric=spec.metric.name,
-            total=spec.last_step,
-            every=spec.checkpoints.every,
-            seed=spec.seed,
-            folder=setting.folder,
-        )
+        self._place = setting.place()
         self._happened: queue.Queue[_Report | Outcome] = queue.Queue()
         self._running: _Running | None = None
         self._limit = 1
@@ -80,16 +71,7 @@ class Local:
         return 1
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
-        task = Assignment(
-            order.id,
-            order.trial,
-            order.params,
-            order.start,
-            order.first,
-            order.until,
-            order.milestones,
-            environment,
-        )
+        task = assignment(order, environment)
         link = _Link(self._happened)
         thread = threading.Thread(target=self._carry_out, args=(task, link), daemon=True)
         self._running = _Running(order, thread, link.answers)

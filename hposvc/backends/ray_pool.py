@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -159,17 +160,8 @@ class RayPool:
             slot.reserve()
 
     def _place(self) -> Place:
-        spec = self._setting.spec
-        return Place(
-            trainable=str(spec.trainable),
-            training=spec.training,
-            metric=spec.metric.name,
-            total=spec.last_step,
-            every=spec.checkpoints.every,
-            seed=spec.seed,
-            folder=self._setting.folder,
-            world_size=spec.resources.workers,
-            gpu=spec.resources.gpus_per_worker > 0,
+        return replace(
+            self._setting.place(),
             path=tuple(str(Path(folder).absolute()) for folder in sys.path),
             inherited=Inherited.here() if self._setting.address is None else None,
         )

@@ -9,10 +9,11 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from hposvc.backends.backend import assignment
 from hposvc.backends.placing import STRATEGIES, bundle
 from hposvc.events import BackendEvent, Order
 from hposvc.spec import Resources
-from trainables.assignment import Assignment, Place
+from trainables.assignment import Place
 from trainables.leader import Leader, Switchboard
 from trainables.ranks import Rank
 from trainables.wire import Message
@@ -65,18 +66,8 @@ class Slot:
     def carry_out(self, order: Order, environment: dict[str, str]) -> None:
         """Give it an order; it must be ready and idle."""
         self.order = order
-        task = Assignment(
-            order.id,
-            order.trial,
-            order.params,
-            order.start,
-            order.first,
-            order.until,
-            order.milestones,
-            environment,
-        )
         assert self._leader is not None
-        self._leader.carry_out(task)
+        self._leader.carry_out(assignment(order, environment))
 
     def decide(self, verdict: Literal["continue", "stop"]) -> None:
         """Pass a decision on the present order to the leader."""

@@ -26,6 +26,7 @@ from hposvc.tracking.locking import locked
 from hposvc.tracking.projection import EXPERIMENT, PARENT, Entry, Projection
 from hposvc.tracking.recorder import OUT_OF_REACH, hidden, tracking_uri
 from hposvc.tracking.tracker import Run, Tracker
+from hposvc.trial import trial_name
 
 POLL_S = 0.2
 IDLE_S = 1.0  # the longest pause between two looks at the journal
@@ -91,7 +92,7 @@ class Outbox:
         first = FIRST if trials.parallel == "auto" else trials.parallel
         wanted = max(first, len(state.trials) + AHEAD)
         for number in range(len(state.trials) + 1, min(wanted, trials.max or wanted) + 1):
-            name = f"t{number:04d}"
+            name = trial_name(number)
             if name not in self._runs:
                 self._create(name, None, {"hposvc.trial": name, "hposvc.state": "PENDING"})
 
