@@ -44,7 +44,8 @@ def best(sweep: str, state: SweepState, runs: Mapping[str, str]) -> dict[str, An
         "value": trial.value,
         "metrics": _finite(metrics),
         "step": step,
-        "checkpoint": None if saved is None else saved.path,
+        # A simulated checkpoint has a name and no files.
+        "checkpoint": saved.path if saved is not None and saved.size else None,
         "mlflow_run_id": runs.get(trial.id),
     }
 
