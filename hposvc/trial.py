@@ -155,11 +155,7 @@ class TrialState:
             params=self.params,
             note=self.note,
             loss=None if value is None else self.metric.loss(value),
-            curve=tuple(
-                (step, self.metric.loss(value))
-                for step, value in self.curve
-                if math.isfinite(value)
-            ),
+            curve=self.metric.losses(self.curve),
             state=("failed" if failed else "done") if settled else "pending",
             reason="diverged" if self.diverged else self.reason,
             cost=self.seconds or None,

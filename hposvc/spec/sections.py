@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from statistics import fmean
 from typing import Annotated, Literal
 
@@ -52,6 +53,17 @@ class Metric:
         if self.select == "best":
             return min(values, key=lambda value: (math.isnan(value), self.loss(value)))
         return fmean(values[-int(self.select.removeprefix("mean_")) :])
+
+    def losses(self, curve: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
+        """The selected loss so far at each step; values that are not finite are passed over."""
+        points = [(step, self.loss(value)) for step, value in curve if math.isfinite(value)]
+        losses = [loss for _, loss in points]
+        if self.select == "best":
+            losses = list(accumulate(losses, min))
+        elif self.select != "last":
+            width = int(self.select.removeprefix("mean_"))
+            losses = [fmean(losses[max(0, end - width) : end]) for end in range(1, len(losses) + 1)]
+        return tuple((step, loss) for (step, _), loss in zip(points, losses, strict=True))
 
     def reached(self, value: float) -> bool:
         """Whether the value is as good as the target; False without one."""

@@ -24,6 +24,16 @@ def test_a_better_value_has_a_lower_loss(one, other):
     )
 
 
+def test_a_curve_of_losses_selects_at_each_step():
+    """Searchers compare trials at one step, by what would be selected there."""
+    curve = [*CURVE[:3], (4, math.nan), (5, 0.8)]
+    assert Metric("x", "minimize").losses(curve) == ((1, 0.5), (2, 0.9), (3, 0.7), (5, 0.8))
+    best = Metric("x", "maximize", "best").losses(curve)
+    assert best == ((1, -0.5), (2, -0.9), (3, -0.9), (5, -0.9))
+    mean = dict(Metric("x", "minimize", "mean_2").losses(curve))
+    assert mean == pytest.approx({1: 0.5, 2: 0.7, 3: 0.8, 5: 0.75})
+
+
 @pytest.mark.parametrize(
     ("goal", "select", "value"),
     [
