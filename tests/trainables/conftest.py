@@ -11,8 +11,10 @@ from typing import Any
 import cloudpickle
 import pytest
 
+# It leaves as a rank of ours does, at once: gloo's threads can abort an interpreter that is being
+# taken down ("terminate called without an active exception"), after all work is done.
 CHILD = """
-import pickle, sys
+import os, pickle, sys
 from datetime import timedelta
 import torch, torch.distributed as dist
 torch.set_num_threads(1)
@@ -20,8 +22,10 @@ rank, file, call, out = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
 store = dist.FileStore(file, 2)
 dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
 function, arguments = pickle.load(open(call, "rb"))
-pickle.dump(function(rank, *arguments), open(out, "wb"))
+with open(out, "wb") as stream:
+    pickle.dump(function(rank, *arguments), stream)
 dist.destroy_process_group()
+os._exit(0)
 """
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from trainables.parallel.group import Meeting, PeerLost, talk_over
 
+# Leaves at once, as a rank does: see ../conftest.py.
 PEER = """
-import sys
+import os, sys
 import torch
 import torch.distributed as dist
 from trainables.parallel.group import Meeting
@@ -21,6 +22,7 @@ for order in (1, 2):
     with meeting.group(order):
         dist.all_reduce(torch.ones(1))
     meeting.hear(order, 0)
+os._exit(0)
 """
 
 
