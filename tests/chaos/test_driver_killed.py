@@ -37,7 +37,7 @@ def runs(terminal: Terminal, trials: dict[str, tuple[object, ...]]) -> dict[str,
 
 
 def test_a_sweep_survives_its_driver_being_killed_at_random_moments(terminal):
-    """A pain of peers: restore loses trials; MLflow runs stay RUNNING, or are there twice, after it."""
+    """Peers: restore loses trials; MLflow runs stay RUNNING, or are there twice, after it."""
     rng = random.Random(ROUNDS)
     sets = [part for setting in SETTINGS for part in ("--set", setting)]
     driver = terminal.start("run", "examples/digits.yaml", "--id", SWEEP, *sets)

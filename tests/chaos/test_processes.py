@@ -97,7 +97,7 @@ def test_an_interrupted_driver_leaves_nothing_but_the_way_to_resume(terminal, dr
 
 
 def test_a_killed_rank_costs_a_retry_and_a_frozen_one_can_be_killed(terminal, driver, gate):
-    """A pain of peers: hung trials. The sweep goes on without them, in the same driver."""
+    """Peers: hung trials. The sweep goes on without them, in the same driver."""
     broken, healthy = reports(terminal, step=2)
     psutil.Process(int(broken.metrics["pid"])).kill()
     until(lambda: len(happened(terminal, Ordered)) == TRIALS + 1, "the retry is ordered")

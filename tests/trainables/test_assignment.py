@@ -95,7 +95,7 @@ def test_output_of_child_processes_is_captured_too(tmp_path):
 
 
 def test_a_process_takes_its_driver_s_environment_but_ray_s_part(tmp_path):
-    """A pain of peers: two sweeps collide; a shared Ray carries the environment of who came first."""
+    """Peers: two sweeps collide; a shared Ray carries the environment of who came first."""
     mine = Inherited({"MY_DATA": "b", "PATH": os.environ["PATH"]}, str(tmp_path))
     code = (
         "import os, sys; from trainables.assignment import Inherited; "

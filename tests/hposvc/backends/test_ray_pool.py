@@ -96,7 +96,7 @@ def test_two_ddp_ranks_train_and_leave_nothing_behind(sweeps, home):
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_a_killed_rank_costs_a_retry_from_the_last_checkpoint(sweeps, tmp_path, victim):
-    """A pain of peers: DDP ranks that die take the trial with them."""
+    """Peers: DDP ranks that die take the trial with them."""
     two = {"workers": 2, "cpus_per_worker": 0.5}
     lost = {"mark": str(tmp_path / "mark"), "victim": victim}
     sweep, status = run(sweeps, spec("dies_once", resources=two, parameters=lost))
@@ -134,7 +134,7 @@ def test_a_slot_stays_warm_from_trial_to_trial(sweeps):
 
 
 def test_what_an_order_leaves_behind_recycles_the_slot(sweeps):
-    """A pain of peers: state of one trial leaks into the next; measured with torch's default dtype."""
+    """Peers: state of one trial leaks into the next; measured with torch's default dtype."""
     sweep, _ = run(sweeps, spec("leaks", fidelity={"max": 1}, trials={"max": 2, "parallel": 1}))
     found = [trial["metrics"] for trial in api.trials(sweeps, sweep)]
     assert [metrics["loss"] for metrics in found] == [0.0, 0.0]
@@ -228,7 +228,7 @@ def test_what_no_node_can_give_is_said_at_once(sweeps):
 
 
 def test_a_second_sweep_waits_for_resources(sweeps, home):
-    """A pain of peers: two sweeps collide."""
+    """Peers: two sweeps collide."""
     whole = {"workers": 1, "cpus_per_worker": psutil.cpu_count()}
     long = spec("slow", fidelity={"max": 10}, resources=whole)
     first, second = api.create(sweeps, long), api.create(sweeps, long)
