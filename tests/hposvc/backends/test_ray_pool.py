@@ -16,7 +16,7 @@ from cluster import launch
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.backends.backend import OutOfReach
-from hposvc.events import Failed
+from hposvc.events import Checkpointed, Failed
 
 pytestmark = pytest.mark.ray
 HERE = Path(__file__).parent
@@ -158,6 +158,16 @@ def test_output_of_an_order_is_in_its_log(sweeps):
     sweep, _ = run(sweeps, spec("one_rank_raises", parameters={"bad": True}))
     (log,) = api.logs(sweeps, sweep, "t0001")
     assert "Default process group has not been initialized" in log.path.read_text()
+
+
+def test_rank_0_is_told_its_mlflow_run_once_the_tracker_answers(sweeps):
+    """So what the user's own mlflow.log_* says lands in the trial's run."""
+    few = spec("hears_its_run", fidelity={"max": 20}, trials={"max": 8, "parallel": 1})
+    sweep, _ = run(sweeps, few)
+    last = api.trials(sweeps, sweep)[-1]
+    saved = [each.saved for each in events(sweeps, sweep, Checkpointed) if each.trial == "t0008"]
+    assert last["mlflow_run_id"] is not None
+    assert Path(saved[-1].path, "run").read_text() == last["mlflow_run_id"]
 
 
 class AtReport:
