@@ -12,6 +12,7 @@ import logging
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -25,6 +26,7 @@ from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
 
 START_S = 120.0  # for Ray to come up
 END_S = 30.0  # for Ray to go down
+DIAL_S = 5.0  # for a cluster's port to answer
 POLL_S = 0.05
 
 DRIVERS, KEEPER, ADDRESS, LOG = "drivers.lock", "keeper.lock", "address.json", "keeper.log"
@@ -127,14 +129,17 @@ def _share_token(file: Path) -> None:
 
 
 def _join(address: str) -> None:
+    host, _, port = address.rpartition(":")
     try:
+        if port.isdecimal():  # Ray itself would try for minutes
+            socket.create_connection((host, int(port)), timeout=DIAL_S).close()
         ray.init(
             address=address,
             namespace="hposvc",
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise Unreachable(
             f"no Ray cluster answers at {address}: {error}; "
             "check the address, or leave it out to use this machine"

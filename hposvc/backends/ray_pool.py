@@ -256,5 +256,7 @@ def _plainly(error: BaseException) -> str:
     if isinstance(error, RayTaskError):
         return f"{type(error.cause).__name__}: {error.cause}"
     if isinstance(error, RayActorError):
-        return f"a process of the slot died: {str(error).splitlines()[0]}"
+        last = str(error).strip().splitlines()[-1].strip()  # the cause, where there is one
+        hint = "; install it on every node of the cluster" if "No module named" in last else ""
+        return f"a process of the slot died: {last}{hint}"
     return f"{type(error).__name__}: {error}"

@@ -237,6 +237,22 @@ def test_what_no_node_can_give_is_said_at_once(sweeps):
         run(sweeps, spec("steady", resources={"workers": 3, "cpus_per_worker": 64}))
 
 
+def test_a_cluster_is_joined_by_its_address_and_left_running(sweeps, home):
+    connection = launch.connect(home / "ray")
+    address = connection.address
+    connection.close()
+    row = api.create(sweeps, spec("steady"))
+    api.drive(sweeps, row, address=address)
+    assert api.status(sweeps, row.id)["state"] == "COMPLETED"
+    assert launch.held(home / "ray" / launch.KEEPER)
+
+
+def test_an_address_where_nothing_answers_is_said(sweeps):
+    row = api.create(sweeps, spec("steady"))
+    with pytest.raises(OutOfReach, match=r"no Ray cluster answers at 127\.0\.0\.1:1"):
+        api.drive(sweeps, row, address="127.0.0.1:1")
+
+
 def test_a_second_sweep_waits_for_resources(sweeps, home):
     """Peers: two sweeps collide."""
     whole = {"workers": 1, "cpus_per_worker": psutil.cpu_count()}
