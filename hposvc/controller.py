@@ -76,7 +76,18 @@ class Controller:
         return self.state.closed in ("target", "budget", "user")
 
     def expire(self, now: float) -> list[Event]:
-        """The end of the wall-clock budget, if `now` is past it."""
+        """What is due by `now`: the end of trials that do not heed a stop, and of the budget."""
+        return [*self._enforce(now), *self._spend(now)]
+
+    def _enforce(self, now: float) -> list[Event]:
+        grace_s = self.spec.failure.grace
+        return [
+            _decided(now, trial, "kill", trial.stop[1])
+            for trial in self.state.live()
+            if trial.stop is not None and not trial.killed and now - trial.told_at > grace_s
+        ]
+
+    def _spend(self, now: float) -> list[Event]:
         wall_s = self.spec.budget.wall_s
         if wall_s is None or self.halted or self.state.started is None:
             return []

@@ -189,6 +189,8 @@ class SweepState:
             return
         if trial.stop is None:
             trial.stop, trial.message = (event.verdict, event.reason), event.detail
+            trial.told_at = event.time
+        trial.killed = trial.killed or event.verdict == "kill"
         if trial.order is None:
             self._settle(trial)
 

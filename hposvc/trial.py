@@ -43,6 +43,8 @@ class TrialState:
     awaiting: int | None = None  # the milestone that it stands at, undecided
     decided: int = 0  # the last milestone at which it may go on
     stop: tuple[str, str] | None = None  # verdict and reason, once it is told to end
+    told_at: float = 0.0  # when it was told
+    killed: bool = False  # it was not waited for
     checkpoints: list[Saved] = field(default_factory=list)
     attempts: int = 0  # orders so far
     failures: dict[str, int] = field(default_factory=dict)  # by cause

@@ -200,7 +200,21 @@ def test_the_wall_budget_counts_the_time_of_drivers():
     assert decisions(follows) == [(order.trial, "stop", "budget")]
     for event in follows:
         desk.happen(event)
-    assert desk.controller.expire(6000.0) == []
+    assert desk.controller.expire(5041.0) == []
+
+
+def test_a_stop_that_is_not_heeded_is_enforced_once_after_the_grace():
+    desk = at_desk(budget={"wall": 100}, failure={"grace": 60})
+    desk.happen(Attached(0.0, "here:1"))
+    order = desk.start()
+    for event in desk.controller.expire(100.0):
+        desk.happen(event)
+    assert desk.controller.expire(159.0) == []
+    follows = desk.controller.expire(161.0)
+    assert decisions(follows) == [(order.trial, "kill", "budget")]
+    for event in follows:
+        desk.happen(event)
+    assert desk.controller.expire(500.0) == []
 
 
 def test_what_an_earlier_driver_had_not_decided_is_decided_at_the_start():

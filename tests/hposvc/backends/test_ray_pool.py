@@ -269,3 +269,17 @@ def test_a_second_sweep_waits_for_resources(sweeps, home):
         spans.append((ordered[0].time, ordered[-1].time))
     spans.sort()
     assert spans[0][1] <= spans[1][0], "the two never trained at the same time"
+
+
+def test_a_trial_that_does_not_heed_a_stop_is_killed_after_the_grace(sweeps):
+    """It has stopped reporting: nothing else would ever end it."""
+    long = spec("slow", fidelity={"max": 600}, failure={"grace": "1s"})
+
+    def freeze(sweep, event):
+        os.kill(int(event.metrics["pid"]), signal.SIGSTOP)
+        api.steer(sweeps, sweep, "stop")
+
+    sweep, status = steered(sweeps, long, freeze)
+    assert status["state"] == "STOPPED"
+    assert api.trials(sweeps, sweep)[0]["reason"] == "user"
+    assert_no_ranks()
