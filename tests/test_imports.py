@@ -22,6 +22,7 @@ DOORS = {
 # From the outside in: a module may import those to its right and its own kind, never to its left.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__", "cli"),
+    ("commands",),
     ("views", "sweep", "doctor"),
     ("api",),
     ("driving",),
@@ -101,7 +102,7 @@ def test_every_module_of_hposvc_has_a_layer():
 
 
 def test_imports_inside_functions_are_for_doors_and_commands_only():
-    allowed = ("hposvc/cli.py", "hposvc/plugins.py", "hposvc/__main__.py")
+    allowed = ("hposvc/commands/", "hposvc/plugins.py", "hposvc/__main__.py")
     wrong = []
     for path, tree in modules():
         for function in ast.walk(tree):
@@ -110,7 +111,7 @@ def test_imports_inside_functions_are_for_doors_and_commands_only():
             wrong += [
                 f"{path}:{node.lineno} imports {name} in {function.name}"
                 for name, node in imported(function)
-                if name.split(".")[0] == "hposvc" and str(path) not in allowed
+                if name.split(".")[0] == "hposvc" and not str(path).startswith(allowed)
             ]
     assert not wrong, "\n".join(wrong)
 

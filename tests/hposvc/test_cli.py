@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hposvc.cli import LATER, commands, main
+from hposvc.cli import commands, main
+from hposvc.commands.later import LATER
 from trainables.assignment import log_file
 
 HERE = Path(__file__).parent

@@ -1,0 +1,107 @@
+"""Verbs that check a sweep, run it, and go on with it."""
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hposvc.commands.group import opened, verb
+from hposvc.views.console import console, note, show
+from hposvc.views.errors import NO_VALUE, OUT_OF_REACH
+from hposvc.views.options import Shared, ray_address, settings, spec_file, sweep_id
+
+if TYPE_CHECKING:
+    from hposvc.api import Record, Sweeps
+
+DEBUG = {
+    "trials.max": 1,
+    "trials.parallel": 1,
+    "resources.workers": 1,
+    "training.strategy": "single",
+    "failure.user_retries": 0,
+}
+
+
+@verb
+@spec_file
+@settings
+def validate(shared: Shared, spec: Path, sets: tuple[str, ...]) -> None:
+    """Check all that can be known of a spec without running it."""
+    from hposvc import api
+    from hposvc import spec as specs
+    from hposvc.reading import overrides
+    from hposvc.views import table
+
+    checked = api.validate(spec, overrides.parse(sets))
+    types = {
+        name: {"type": type(domain).__name__.lower(), **asdict(domain)}
+        for name, domain in checked.space.items()
+    }
+    if not shared.json({"spec": specs.dump(checked), "parameters": types}):
+        show(table.parameters(checked), table.plan(checked))
+
+
+@verb
+@spec_file
+@settings
+@click.option("--id", "name", metavar="ID", help="What to call the sweep; else NAME-xxxxxx.")
+@click.option("--debug", is_flag=True, help="One trial in this process, for debuggers.")
+@ray_address
+def run(
+    shared: Shared,
+    spec: Path,
+    sets: tuple[str, ...],
+    name: str | None,
+    debug: bool,
+    address: str | None,
+) -> int:
+    """Run a sweep to its end, here. After Ctrl-C or a crash, `resume` goes on with it."""
+    from hposvc import api
+    from hposvc.reading import overrides
+    from hposvc.views.foreground import driving
+
+    values = overrides.parse(sets)
+    checked = api.validate(spec, values)
+    if debug:
+        engine = {} if checked.engine.type == "simulate" else {"engine": "local"}
+        checked = api.validate(spec, {**values, **DEBUG, **engine})
+    sweeps = opened(shared)
+    row = api.create(sweeps, checked, name)
+    note(f"{row.id}: watch it from another terminal by `hposvc status {row.id}`")
+    with driving(row.id) as watching:
+        record = api.drive(sweeps, row, [] if debug else [watching], address)
+    return conclude(shared, sweeps, record)
+
+
+@verb
+@sweep_id
+@click.option("--accept-code", is_flag=True, help="Even if the trainable has changed.")
+@ray_address
+def resume(shared: Shared, sweep: str, accept_code: bool, address: str | None) -> int:
+    """Go on with a sweep; one that has ended is reconciled only."""
+    from hposvc import api
+    from hposvc.views.foreground import driving
+
+    sweeps = opened(shared)
+    before = api.load(sweeps, sweep)
+    with driving(before.row.id) as watching:
+        record = api.resume(sweeps, before.row.id, [watching], address, accept_code)
+    code = conclude(shared, sweeps, record)
+    return 0 if before.state.finished and code == NO_VALUE else code
+
+
+def conclude(shared: Shared, sweeps: "Sweeps", record: "Record") -> int:
+    """Print what a sweep came to."""
+    from hposvc.views import outcome
+
+    if record.failures():
+        console(sys.stderr).print(outcome.failures(record.row.id, record.failures()))
+    if not shared.json(record.status()):
+        show(*outcome.summary(record, sweeps.home))
+    if record.behind:
+        note(outcome.behind(record))
+    if record.state.best is None:
+        return NO_VALUE
+    return OUT_OF_REACH if record.behind else 0
