@@ -4,8 +4,10 @@
 what follows from an event that just happened, `next` what a free slot should do.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import numpy as np
 
 from hposvc.events import (
     Attached,
@@ -19,10 +21,21 @@ from hposvc.events import (
     Requested,
     Verdict,
 )
-from hposvc.schedulers.scheduler import Advance, NewTrial, Over, Report, Scheduler, Wait
+from hposvc.schedulers.scheduler import (
+    Advance,
+    NewTrial,
+    Over,
+    Plan,
+    Policy,
+    Report,
+    Scheduler,
+    Wait,
+)
 from hposvc.spec import SweepSpec
 from hposvc.state import SweepState
 from hposvc.trial import TrialState
+
+CHANGES = 1  # tells the generators of changes from those of proposals
 
 
 @dataclass
@@ -30,11 +43,15 @@ class Controller:
     """One sweep's decisions."""
 
     spec: SweepSpec
-    scheduler: Scheduler
+    policy: Policy
+    scheduler: Scheduler = field(init=False)
     state: SweepState = field(init=False)
 
     def __post_init__(self) -> None:
-        self.state = SweepState(self.spec)
+        spec = self.spec
+        plan = Plan(spec.first_step, spec.last_step, spec.trials.max, spec.seed)
+        self.scheduler = self.policy.scheduler(plan)
+        self.state = SweepState(spec)
 
     def apply(self, event: Event) -> None:
         """Take an event into the state, and tell the scheduler what it means."""
@@ -64,11 +81,26 @@ class Controller:
             return trial.next_order(state.next_order, trial.until, trial.milestones)
         move = self.scheduler.next()
         if isinstance(move, Advance):
-            trial = state.trials[move.trial]
-            return trial.next_order(state.next_order, move.until, move.milestones)
+            return self._advance(move)
         if isinstance(move, Over) and state.orders:
             return Wait()
         return move
+
+    def cut(self, time: float) -> list[Event]:
+        """The end of paused trials that will never go on."""
+        if self.halted:
+            return []
+        trials = self.state.trials
+        return [
+            _decided(time, trials[cut.trial], "stop", cut.reason, cut.detail)
+            for cut in self.scheduler.cut()
+        ]
+
+    @property
+    def width(self) -> int:
+        """How many orders may be out at once from here on, if there are no new trials."""
+        width = 0 if self.halted else self.scheduler.width()
+        return max(width, len(self.state.orders) + len(self.state.waiting))
 
     @property
     def halted(self) -> bool:
@@ -103,6 +135,23 @@ class Controller:
             return Finished(now, "FAILED", "no trial has a value")
         return Finished(now, "COMPLETED", state.closed or "")
 
+    def _advance(self, move: Advance) -> Order:
+        """The order that carries a paused trial on, with what becomes of its values."""
+        state, change = self.state, move.change
+        trial = state.trials[move.trial]
+        order = trial.next_order(state.next_order, move.until, move.milestones)
+        if change is None:
+            return order
+        source = trial if change.donor is None else state.trials[change.donor]
+        rng = np.random.default_rng([self.spec.seed, state.next_order, CHANGES])
+        params = change.values(self.spec.space, source.params, rng)
+        if change.donor is None:
+            return replace(order, params=params)
+        start, _, parent = source.newest
+        return replace(
+            order, params=params, start=start, first=trial.step + 1, parent=parent or source.id
+        )
+
     def _answer(self, event: Reported) -> list[Event]:
         trial = self.state.trials[event.trial]
         if trial.order is None or trial.order.id != event.order or trial.stop is not None:
@@ -115,6 +164,9 @@ class Controller:
         """The decision that a trial at a milestone waits for."""
         if trial.awaiting is None:
             return []
+        if self.scheduler.copies and trial.checkpoint_at(trial.awaiting) is None:
+            detail = f"{self.spec.scheduler.name} copies trials; report a checkpoint at each step"
+            return [_decided(time, trial, "stop", "no checkpoint", detail)]
         report = Report(trial.id, trial.awaiting, trial.last_loss)
         decision = self.scheduler.judge(report)
         return [_decided(time, trial, decision.verdict, decision.reason, decision.detail)]

@@ -61,8 +61,7 @@ class Driver:
     def _drive(
         self, spec: specs.SweepSpec, engine: str, lease: Lease, recorder: Recorder
     ) -> SweepState:
-        policy = plugins.build(plugins.SCHEDULERS, spec.scheduler)
-        controller = Controller(spec, policy.scheduler(spec.first_step, spec.last_step))
+        controller = Controller(spec, plugins.build(plugins.SCHEDULERS, spec.scheduler))
         state = controller.state
         seq = 0
         for number, event in self.journal.read(self.sweep.id):
@@ -100,7 +99,7 @@ def _tidy(folder: Path, state: SweepState) -> None:
     """Delete checkpoints that the journal does not hold; the ranks that wrote them are gone."""
     held = {saved.path for trial in state.trials.values() for saved in trial.checkpoints}
     checkpoint.keep_only(folder, held)
-    state.dropped.clear()
+    state.shelf.dropped.clear()
 
 
 @contextmanager

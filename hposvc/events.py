@@ -16,7 +16,7 @@ from trainables.checkpoint import Saved
 VERSION = 1
 
 Cause = Literal["user", "infra", "preempt"]
-Verdict = Literal["continue", "stop", "kill"]
+Verdict = Literal["continue", "pause", "stop", "kill"]
 SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
 
 
@@ -31,6 +31,7 @@ class Order:
     first: int
     until: int
     milestones: tuple[int, ...] = ()  # the steps at which the ranks wait for a decision
+    parent: str | None = None  # whose checkpoint `start` is, if it is another trial's
 
 
 @dataclass(frozen=True)

@@ -129,6 +129,8 @@ class Runner:
         """Give every free slot something to do."""
         self._hungry = False
         state = self.controller.state
+        for event in self.controller.cut(self.backend.now()):
+            self._happen(event)
         for _ in range(self.backend.capacity()):
             move = self.controller.next()
             if isinstance(move, Order):
@@ -138,8 +140,8 @@ class Runner:
         if not state.orders and isinstance(self.controller.next(), Over):
             self._happen(self.controller.finish(self.backend.now()))
         # Slots that nothing can need any more give their resources back.
-        needed = len(state.orders) + len(state.waiting)
-        self.backend.limit(self.backend.slots() if state.closed is None else max(1, needed))
+        needed = self.backend.slots() if state.closed is None else self.controller.width
+        self.backend.limit(max(1, needed))
 
     def _begin_trial(self, move: NewTrial) -> bool:
         """Propose a trial and order its first steps; False if there is nothing to propose yet."""
@@ -192,8 +194,9 @@ class Runner:
                 if event.verdict == "kill":
                     self.backend.kill(event.order)
                 else:
-                    self.backend.decide(event.order, event.verdict)
-        dropped = self.controller.state.dropped
+                    go_on = event.verdict == "continue"
+                    self.backend.decide(event.order, "continue" if go_on else "stop")
+        dropped = self.controller.state.shelf.dropped
         if not self.backend.virtual:
             for saved in dropped:
                 try:

@@ -22,10 +22,10 @@ from hposvc.events import (
     Requested,
 )
 from hposvc.schedulers import scheduler as facts
+from hposvc.shelf import Shelf
 from hposvc.spec import SweepSpec
 from hposvc.trial import OVER, TrialPhase, TrialState
 from searchers.searcher import Observation
-from trainables.checkpoint import Saved
 
 SweepPhase = Literal["QUEUED", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"]
 
@@ -45,8 +45,8 @@ class SweepState:
     asked: Literal["stop", "kill"] | None = None  # what somebody wants of the whole sweep
     closed: str | None = None  # why there are no new trials any more
     best: str | None = None  # the trial with the best value
+    shelf: Shelf = field(init=False)
     results: int = 0  # outcomes so far: grows when a searcher can learn something
-    dropped: list[Saved] = field(default_factory=list)  # checkpoints that nobody needs any more
     started: float | None = None  # None: no driver had it yet
     now: float = 0.0  # the last event's time
     elapsed_s: float = 0.0  # while a driver was at work
@@ -54,6 +54,9 @@ class SweepState:
     _changed: set[str] = field(default_factory=set)
     _facts: list[facts.Fact] = field(default_factory=list)
     _ranking: list[tuple[float, int, str]] = field(default_factory=list)  # a heap, see `_rank`
+
+    def __post_init__(self) -> None:
+        self.shelf = Shelf(self.spec.checkpoints, self.trials)
 
     def apply(self, event: Event) -> list[facts.Fact]:
         """Take an event in, and say what it means to a scheduler.
@@ -122,7 +125,7 @@ class SweepState:
             trial = self.trials[name]
             trial.seconds += max(0.0, self.now - trial.ordered_at)
             del self.orders[number]
-            if trial.order is not None and trial.step >= trial.order.until:
+            if trial.step >= trial.until:
                 self._settle(trial)
             else:
                 self._lose(trial)
@@ -152,16 +155,15 @@ class SweepState:
         self.waiting.pop(trial.id, None)
         self.orders[order.id] = trial.id
         self.next_order = order.id + 1
-        trial.order, trial.ordered_at, trial.until = order, time, order.until
-        trial.milestones = tuple(sorted({*trial.milestones, *order.milestones}))
-        trial.attempts += 1
+        trial.begin(order, time)
+        self.shelf.lend(trial)
         self._move(trial, "RUNNING")
         self._facts.append(facts.Ordered(trial.id, order.until))
 
     def _checkpoint(self, event: Checkpointed) -> None:
         trial = self.trials[event.trial]
         if trial.order is None or trial.order.id != event.order:
-            self.dropped.append(event.saved)  # of a rank of a lost order that still works
+            self.shelf.dropped.append(event.saved)  # of a rank of a lost order that still works
         else:
             trial.checkpoints.append(event.saved)
 
@@ -178,21 +180,26 @@ class SweepState:
             heard.add(trial.awaiting)  # a milestone that was stepped over
         self._facts += [facts.Report(trial.id, step, trial.last_loss) for step in sorted(heard)]
         self._rank(trial)
-        self._prune(trial)
+        self.shelf.tidy(trial)
 
     def _decide(self, event: Decided) -> None:
         trial = self.trials[event.trial]
         self.results += 1
         trial.awaiting = None
         trial.decided = max(trial.decided, event.step)
-        if event.verdict == "continue":
-            return
+        if event.verdict == "pause":
+            trial.until = min(trial.until, event.step)
+        elif event.verdict != "continue":
+            self._end_by(trial, event)
+        if trial.order is None and event.verdict != "continue":
+            self._settle(trial)
+
+    def _end_by(self, trial: TrialState, event: Decided) -> None:
+        """It is told to end."""
         if trial.stop is None:
             trial.stop, trial.message = (event.verdict, event.reason), event.detail
             trial.told_at = event.time
         trial.killed = trial.killed or event.verdict == "kill"
-        if trial.order is None:
-            self._settle(trial)
 
     def _end(self, event: Ended) -> None:
         trial = self._release(event.order, event.time)
@@ -204,8 +211,8 @@ class SweepState:
         if trial is None:
             return
         trial.message = event.message
-        if event.damaged and trial.order is not None and trial.order.start is not None:
-            trial.checkpoints.remove(trial.order.start)  # the next order starts from an older one
+        if event.damaged:
+            self.shelf.discard(trial)
         done = trial.step >= trial.until
         if trial.stop is not None or (done and event.cause != "user"):
             self._settle(trial)
@@ -216,8 +223,8 @@ class SweepState:
             self._lose(trial)
         else:
             trial.order, trial.reason = None, event.cause
-            self._prune(trial)
             self._move(trial, "FAILED")
+            self.shelf.tidy(trial)
             self._rank(trial)
 
     def _finish(self, event: Finished) -> None:
@@ -247,10 +254,6 @@ class SweepState:
             heappop(self._ranking)
         self.best = self._ranking[0][2] if self._ranking else None
 
-    def _prune(self, trial: TrialState) -> None:
-        keep = self.spec.checkpoints
-        self.dropped += trial.prune(keep.keep_last, keep.keep_best)
-
     def _release(self, order: int, time: float) -> TrialState | None:
         """The trial whose order this was; None if the order is not out any more."""
         name = self.orders.pop(order, None)
@@ -272,7 +275,7 @@ class SweepState:
     def _settle(self, trial: TrialState) -> None:
         """Its order is done: over, or paused below the end."""
         trial.order = None
-        self._prune(trial)
+        self.shelf.tidy(trial)
         self.waiting.pop(trial.id, None)
         if trial.diverged:
             trial.reason = "diverged"

@@ -1,7 +1,7 @@
 """What is known of one trial: a fold of its events."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -15,6 +15,19 @@ TrialPhase = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FA
 OVER: frozenset[TrialPhase] = frozenset({"COMPLETED", "STOPPED", "FAILED"})
 
 
+@dataclass(frozen=True)
+class Life:
+    """A stretch of a trial's steps with the same values, from one checkpoint on.
+
+    A trial that copies another (an exploit of PBT) or changes its values begins a new one.
+    """
+
+    params: Params
+    after: int  # the last step before it, on the trial's own clock
+    parent: str | None = None  # the trial that `start` is of; None: it is this trial's own
+    start: Saved | None = None  # None: from nothing
+
+
 def trial_name(number: int) -> str:
     """What the n-th trial of a sweep is called, from 1."""
     return f"t{number:04d}"
@@ -26,7 +39,7 @@ class TrialState:
 
     id: str
     metric: Metric
-    params: Params
+    params: Params  # the present ones
     note: Mapping[str, Any]
     until: int  # where its present or next order ends
     milestones: tuple[int, ...]
@@ -46,6 +59,7 @@ class TrialState:
     told_at: float = 0.0  # when it was told
     killed: bool = False  # it was not waited for
     checkpoints: list[Saved] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)  # one, unless it copies or changes
     attempts: int = 0  # orders so far
     failures: dict[str, int] = field(default_factory=dict)  # by cause
     message: str = ""  # what its last failure, or its stop, was about
@@ -109,21 +123,63 @@ class TrialState:
                 self.awaiting = milestone
         return True
 
+    def begin(self, order: Order, time: float) -> None:
+        """A slot gets this order."""
+        after = order.first - 1
+        last = self.lives[-1] if self.lives else None
+        copies = order.parent is not None
+        if last is None or order.params != last.params:
+            new = True
+        else:
+            new = copies and (order.start, after) != (last.start, last.after)
+        if new:
+            start = order.start if copies else None
+            self.lives.append(Life(order.params, after, order.parent, start))
+        self.order, self.ordered_at = order, time
+        self.params, self.until = order.params, order.until
+        self.milestones = tuple(sorted({*self.milestones, *order.milestones}))
+        self.attempts += 1
+
     def usable(self) -> list[Saved]:
         """Its checkpoints, oldest first; one counts once its step is reported."""
         return [saved for saved in self.checkpoints if saved.step in self.steps]
 
-    def prune(self, keep_last: int, keep_best: int) -> list[Saved]:
+    @property
+    def newest(self) -> tuple[Saved | None, int, str | None]:
+        """What it goes on from: a checkpoint, the step that it counts for, and whose it is.
+
+        After a copy that is the parent's, until there is a checkpoint of its own again.
+        """
+        usable = self.usable()
+        life = self.lives[-1] if self.lives else None
+        own = usable[-1].step if usable else 0
+        if life is not None and life.start is not None and own <= life.after:
+            return life.start, life.after, life.parent
+        return (usable[-1], usable[-1].step, None) if usable else (None, 0, None)
+
+    @property
+    def borrowed(self) -> Saved | None:
+        """The checkpoint of another trial that it may still need."""
+        start = None if self.order is None or self.order.parent is None else self.order.start
+        saved, _, parent = self.newest
+        return start or (saved if parent is not None and not self.over else None)
+
+    def prune(
+        self, keep_last: int, keep_best: int, lent: Collection[str] = frozenset()
+    ) -> list[Saved]:
         """Forget and return the checkpoints that need not be kept.
 
         Kept: the last ones, the ones of the best steps, and the one that its order started from,
-        which a rank may still be reading.
+        which a rank may still be reading; also those that are lent to other trials.
+
+        Args:
+            lent: paths.
         """
         usable = self.usable()
         if len(usable) <= keep_last:
             return []
         ranked = sorted(usable, key=self._loss_of)
-        kept = {saved.path for saved in (*usable[-keep_last:], *ranked[:keep_best])}
+        kept = {saved.path for saved in (*usable[-keep_last:], *ranked[:keep_best])} | set(lent)
         if self.order is not None and self.order.start is not None:
             kept.add(self.order.start.path)
         dropped = [saved for saved in usable if saved.path not in kept]
@@ -140,12 +196,10 @@ class TrialState:
         return next((saved for saved in self.usable() if saved.step == step), None)
 
     def next_order(self, number: int, until: int, milestones: tuple[int, ...]) -> Order:
-        """The order that carries it on from its last checkpoint."""
-        usable = self.usable()
-        start = usable[-1] if usable else None
+        """The order that carries it on from its newest checkpoint."""
+        start, step, parent = self.newest
         undecided = tuple(step for step in milestones if step > self.decided)
-        first = start.step + 1 if start else 1
-        return Order(number, self.id, self.params, start, first, until, undecided)
+        return Order(number, self.id, self.params, start, step + 1, until, undecided, parent)
 
     def observation(self) -> Observation:
         """What a searcher may see of it."""

@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("runner", "proposer", "backends", "tracking"),
     ("controller", "home", "summary"),
     ("state", "lease", "journal"),
+    ("shelf",),
     ("trial", "store"),
     ("spec", "events"),
     ("plugins",),

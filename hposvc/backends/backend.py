@@ -1,13 +1,16 @@
 """What carries out orders: real ranks on Ray, one process, or a simulation."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar, Literal, Protocol
 
-from hposvc.events import BackendEvent, Order, Verdict
+from hposvc.events import BackendEvent, Order
 from hposvc.spec import SweepSpec
 from trainables.assignment import Assignment, Place
+
+
+Answer = Literal["continue", "stop"]
 
 
 class OutOfReach(Exception):
@@ -24,6 +27,7 @@ class Setting:
     home: Path
     address: str | None = None  # of a Ray cluster; None: the one of this machine
     clock: float = 0.0  # the last event's time: a simulated clock goes on from there
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # for every rank to see
 
     def place(self) -> Place:
         """What the ranks of every slot must know of it."""
@@ -38,6 +42,8 @@ class Setting:
             folder=self.folder,
             world_size=spec.resources.workers,
             gpu=spec.resources.gpus_per_worker > 0,
+            variables=spec.environment.env,
+            secrets=self.secrets,
         )
 
 
@@ -76,7 +82,7 @@ class Backend(Protocol):
     def start(self, order: Order, environment: dict[str, str]) -> None:
         """Carry out an order; rank 0 sees the environment."""
 
-    def decide(self, order: int, verdict: Verdict) -> None:
+    def decide(self, order: int, verdict: Answer) -> None:
         """Pass a decision to the ranks: at a milestone, or `stop` at any time."""
 
     def kill(self, order: int) -> None:

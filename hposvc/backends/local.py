@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hposvc.backends.backend import Setting, assignment
-from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported, Verdict
+from hposvc.backends.backend import Answer, Setting, assignment
+from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported
 from trainables.assignment import Assignment, Outcome, carry_out
 from trainables.checkpoint import Saved
 
@@ -77,14 +77,14 @@ class Local:
         self._running = _Running(order, thread, link.answers)
         thread.start()
 
-    def decide(self, order: int, verdict: Verdict) -> None:
+    def decide(self, order: int, verdict: Answer) -> None:
         running = self._running
         if running is not None and running.order.id == order:
             running.stopped = running.stopped or verdict != "continue"
             running.answer()
 
     def kill(self, order: int) -> None:
-        self.decide(order, "kill")  # a thread can't be killed: it stops where it next reports
+        self.decide(order, "stop")  # a thread can't be killed: it stops where it next reports
 
     def limit(self, slots: int) -> None:
         self._limit = min(slots, 1)

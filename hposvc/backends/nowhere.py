@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hposvc.backends.backend import Setting
-from hposvc.events import BackendEvent, Order, Verdict
+from hposvc.backends.backend import Answer, Setting
+from hposvc.events import BackendEvent, Order
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Nowhere:
     def start(self, order: Order, environment: dict[str, str]) -> None:
         raise AssertionError("there is no slot for an order")
 
-    def decide(self, order: int, verdict: Verdict) -> None:
+    def decide(self, order: int, verdict: Answer) -> None:
         pass
 
     def kill(self, order: int) -> None:

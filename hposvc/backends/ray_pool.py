@@ -17,10 +17,10 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from cluster.launch import Connection, Unreachable, connect
-from hposvc.backends.backend import OutOfReach, Setting
+from hposvc.backends.backend import Answer, OutOfReach, Setting
 from hposvc.backends.placing import count_fitting
 from hposvc.backends.slot import Signal, Slot
-from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported, Verdict
+from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported
 from trainables.assignment import Inherited, Place
 from trainables.leader import Switchboard
 from trainables.wire import Finished, Message, Ready
@@ -79,9 +79,9 @@ class RayPool:
         slot = next(slot for slot in self._slots if slot.state == "ready" and slot.order is None)
         slot.carry_out(order, environment)
 
-    def decide(self, order: int, verdict: Verdict) -> None:
+    def decide(self, order: int, verdict: Answer) -> None:
         slot = self._with(order)
-        if slot is not None and verdict != "kill":
+        if slot is not None:
             slot.decide(verdict)
 
     def kill(self, order: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hposvc.backends.backend import Setting
+from hposvc.backends.backend import Answer, Setting
 from hposvc.events import BackendEvent, Checkpointed, Ended, Failed, Order, Reported, Verdict
 from hposvc.plugins import resolve
 from searchers.space import Params
@@ -60,7 +60,7 @@ class Simulation:
         self._runs[order.id] = _Run(order, order.first - 1)
         self._plan(self._runs[order.id])
 
-    def decide(self, order: int, verdict: Verdict) -> None:
+    def decide(self, order: int, verdict: Answer) -> None:
         run = self._runs.get(order)
         if run is None:
             return

@@ -19,7 +19,6 @@ from typing import ClassVar, Literal
 
 from hposvc.schedulers.scheduler import (
     Advance,
-    Closed,
     Decision,
     Fact,
     Left,
@@ -27,7 +26,9 @@ from hposvc.schedulers.scheduler import (
     Ordered,
     Over,
     Paused,
+    Plan,
     Report,
+    Running,
     Scheduler,
     Wait,
     rungs,
@@ -48,38 +49,29 @@ class Asha:
                 f"eta is {self.eta}; choose a whole number from 2 up (the paper has 4)"
             )
 
-    def scheduler(self, first: int, last: int) -> Scheduler:
-        steps = rungs(first, last, self.eta)
+    def scheduler(self, plan: Plan) -> Scheduler:
+        steps = rungs(plan.first, plan.last, self.eta)
         if self.mode == "stop":
             return _Stopping(self.eta, steps)
         return _Promoting(self.eta, steps)
 
 
 @dataclass
-class _Stopping:
+class _Stopping(Running):
     eta: int
     steps: tuple[int, ...]
     losses: dict[int, list[float]] = field(default_factory=dict)  # by rung, ascending
-    running: set[str] = field(default_factory=set)
-    closed: bool = False
 
     def __post_init__(self) -> None:
         self.losses = {step: [] for step in self.steps[:-1]}
 
     def apply(self, fact: Fact) -> None:
+        super().apply(fact)
         if isinstance(fact, Report) and fact.step in self.losses:
             insort(self.losses[fact.step], fact.loss)
-        elif isinstance(fact, Ordered):
-            self.running.add(fact.trial)
-        elif isinstance(fact, Left):
-            self.running.discard(fact.trial)
-        elif isinstance(fact, Closed):
-            self.closed = True
 
     def next(self) -> NewTrial | Wait | Over:
-        if not self.closed:
-            return NewTrial(self.steps[-1], self.steps[:-1])
-        return Wait() if self.running else Over()
+        return self.rest() if self.closed else NewTrial(self.steps[-1], self.steps[:-1])
 
     def judge(self, report: Report) -> Decision:
         rung = self.losses[report.step]
@@ -109,36 +101,29 @@ class _Rung:
 
 
 @dataclass
-class _Promoting:
+class _Promoting(Running):
     eta: int
     steps: tuple[int, ...]
     rungs: dict[int, _Rung] = field(default_factory=dict)
     at: dict[str, tuple[int, float]] = field(
         default_factory=dict
     )  # last rung and loss, of the live
-    running: set[str] = field(default_factory=set)
-    closed: bool = False
 
     def __post_init__(self) -> None:
         self.rungs = {step: _Rung() for step in self.steps[:-1]}
 
     def apply(self, fact: Fact) -> None:
+        super().apply(fact)
         if isinstance(fact, Report) and fact.step in self.rungs:
             insort(self.rungs[fact.step].arrived, (fact.loss, fact.trial))
             self.at[fact.trial] = (fact.step, fact.loss)
-        elif isinstance(fact, Paused):
-            self.running.discard(fact.trial)
-            if fact.trial in self.at:
-                step, loss = self.at[fact.trial]
-                heapq.heappush(self.rungs[step].waiting, (loss, fact.trial))
+        elif isinstance(fact, Paused) and fact.trial in self.at:
+            step, loss = self.at[fact.trial]
+            heapq.heappush(self.rungs[step].waiting, (loss, fact.trial))
         elif isinstance(fact, Ordered):
-            self.running.add(fact.trial)
             self._leave_rung(fact.trial, below=fact.until)
         elif isinstance(fact, Left):
-            self.running.discard(fact.trial)
             self._leave_rung(fact.trial, below=self.steps[-1] + 1)
-        elif isinstance(fact, Closed):
-            self.closed = True
 
     def _leave_rung(self, trial: str, below: int) -> None:
         if trial in self.at and self.at[trial][0] < below:
@@ -150,9 +135,7 @@ class _Promoting:
             trial = self.rungs[step].promotable(self.eta)
             if trial is not None:
                 return Advance(trial, after)
-        if not self.closed:
-            return NewTrial(self.steps[0])
-        return Wait() if self.running else Over()
+        return self.rest() if self.closed else NewTrial(self.steps[0])
 
     def judge(self, report: Report) -> Decision:
         return Decision("continue", "rung", f"runs to its rung, {report.step}")

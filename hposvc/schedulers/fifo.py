@@ -1,39 +1,17 @@
 """Every trial runs to its end, in the order proposed."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-from hposvc.schedulers.scheduler import (
-    Closed,
-    Decision,
-    Fact,
-    Left,
-    NewTrial,
-    Ordered,
-    Over,
-    Report,
-    Wait,
-)
+from hposvc.schedulers.scheduler import Decision, NewTrial, Over, Plan, Report, Running, Wait
 
 
 @dataclass
-class _Queue:
+class _Queue(Running):
     last: int
-    running: set[str] = field(default_factory=set)
-    closed: bool = False
-
-    def apply(self, fact: Fact) -> None:
-        if isinstance(fact, Ordered):
-            self.running.add(fact.trial)
-        elif isinstance(fact, Left):
-            self.running.discard(fact.trial)
-        elif isinstance(fact, Closed):
-            self.closed = True
 
     def next(self) -> NewTrial | Wait | Over:
-        if not self.closed:
-            return NewTrial(self.last)
-        return Wait() if self.running else Over()
+        return self.rest() if self.closed else NewTrial(self.last)
 
     def judge(self, report: Report) -> Decision:
         return Decision("continue", "fifo")
@@ -45,5 +23,5 @@ class Fifo:
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    def scheduler(self, first: int, last: int) -> _Queue:
-        return _Queue(last)
+    def scheduler(self, plan: Plan) -> _Queue:
+        return _Queue(plan.last)

@@ -2,12 +2,27 @@
 
 A scheduler knows trials by their names, steps and losses (lower is better; a diverged trial's is
 infinite). Parameters, checkpoints, retries and clocks are the controller's. Its state changes in
-`apply` alone, so replaying a journal rebuilds it; `next` and `judge` only look, at constant cost
-(or the logarithm of a rung).
+`apply` alone, so replaying a journal rebuilds it; all else only looks, at constant cost (or the
+logarithm of a rung).
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
+
+from numpy.random import Generator
+
+from searchers.space import Params, Space
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a scheduler must know of the sweep."""
+
+    first: int  # step of the first rung
+    last: int  # step at which a trial is over
+    trials: int | None = None  # how many there will be; None: as many as the budget allows
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,13 +72,25 @@ class NewTrial:
     milestones: tuple[int, ...] = ()
 
 
+class Change(Protocol):
+    """What becomes of a trial that goes on with other values."""
+
+    @property
+    def donor(self) -> str | None:
+        """The trial whose newest checkpoint it goes on from; None: its own."""
+
+    def values(self, space: Space, params: Params, rng: Generator) -> Params:
+        """The values that it goes on with, from those of the trial that the checkpoint is of."""
+
+
 @dataclass(frozen=True)
 class Advance:
-    """Run a paused trial on, up to `until`."""
+    """Run a paused trial on, up to `until`; its clock goes on whatever changes."""
 
     trial: str
     until: int
     milestones: tuple[int, ...] = ()
+    change: Change | None = None
 
 
 @dataclass(frozen=True)
@@ -78,15 +105,31 @@ class Over:
 
 @dataclass(frozen=True)
 class Decision:
-    """The answer to a report at a milestone: why in a word, and what it was made from."""
+    """The answer to a report at a milestone: why in a word, and what it was made from.
 
-    verdict: Literal["continue", "stop"]
+    A trial that is paused gives its slot up, keeps its checkpoint, and may be advanced.
+    """
+
+    verdict: Literal["continue", "pause", "stop"]
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A paused trial that will never go on: why in a word, and what that was made from."""
+
+    trial: str
     reason: str
     detail: str = ""
 
 
 class Scheduler(Protocol):
     """Decides which trials go on."""
+
+    @property
+    def copies(self) -> bool:
+        """Whether trials go on from each other's checkpoints, so that each must write some."""
 
     def apply(self, fact: Fact) -> None:
         """Take note of what happened."""
@@ -97,12 +140,50 @@ class Scheduler(Protocol):
     def judge(self, report: Report) -> Decision:
         """Whether the trial that stands at a milestone goes on."""
 
+    def cut(self) -> Sequence[Cut]:
+        """The paused trials that are to be stopped now; told until they have left."""
+
+    def width(self) -> int:
+        """How many orders may be out at once from here on, if there are no new trials."""
+
 
 class Policy(Protocol):
     """A scheduler's options as the spec gives them; a frozen dataclass."""
 
-    def scheduler(self, first: int, last: int) -> Scheduler:
-        """A scheduler for trials whose first rung is `first` and whose end is `last` (steps)."""
+    def scheduler(self, plan: Plan) -> Scheduler:
+        """A scheduler for one sweep."""
+
+
+@dataclass
+class Running:
+    """What every scheduler knows: which trials run, and whether there will be new ones."""
+
+    running: set[str] = field(default_factory=set, kw_only=True)
+    closed: bool = field(default=False, kw_only=True)
+
+    copies = False
+
+    def apply(self, fact: Fact) -> None:
+        """Take note of what happened."""
+        match fact:
+            case Ordered():
+                self.running.add(fact.trial)
+            case Paused() | Left():
+                self.running.discard(fact.trial)
+            case Closed():
+                self.closed = True
+
+    def cut(self) -> Sequence[Cut]:
+        """Nothing waits in vain."""
+        return ()
+
+    def width(self) -> int:
+        """As many as run."""
+        return len(self.running)
+
+    def rest(self) -> Wait | Over:
+        """What is left to do when there is nothing to run."""
+        return Wait() if self.running else Over()
 
 
 def rungs(first: int, last: int, eta: int) -> tuple[int, ...]:

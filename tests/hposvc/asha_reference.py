@@ -14,6 +14,7 @@ from hposvc.schedulers.scheduler import (
     Ordered,
     Over,
     Paused,
+    Plan,
     Report,
     Wait,
     rungs,
@@ -84,6 +85,13 @@ class Both:
     real: object
     reference: Rescan
     asked: int = 0
+    copies = False
+
+    def cut(self):
+        return self.real.cut()
+
+    def width(self):
+        return self.real.width()
 
     def apply(self, fact):
         self.real.apply(fact)
@@ -103,7 +111,7 @@ class Both:
 
 def both(mode, eta, first, last):
     steps = rungs(first, last, eta)
-    return Both(Asha(eta, mode).scheduler(first, last), Rescan(mode, eta, steps))
+    return Both(Asha(eta, mode).scheduler(Plan(first, last)), Rescan(mode, eta, steps))
 
 
 class Cluster:

@@ -119,7 +119,7 @@ def simulated(
         policy = plugins.build(plugins.SCHEDULERS, spec.scheduler)
         Runner(
             row.id,
-            Controller(spec, policy.scheduler(spec.first_step, spec.last_step)),
+            Controller(spec, policy),
             Simulation(Setting(row.id, spec, home.path, home.path)),
             Inline(spec, plugins.build(plugins.SEARCHERS, spec.search)),
             journal,

@@ -63,7 +63,7 @@ def make_spec(**sections: Any) -> specs.SweepSpec:
 
 def make_controller(spec: specs.SweepSpec) -> Controller:
     policy = plugins.build(plugins.SCHEDULERS, spec.scheduler)
-    return Controller(spec, policy.scheduler(spec.first_step, spec.last_step))
+    return Controller(spec, policy)
 
 
 class Flaky(Simulation):

@@ -25,8 +25,9 @@ TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
 def canonical(controller):
     """All that is known, in a form in which NaN equals itself."""
     state = controller.state
-    hidden = {"spec", "dropped", "_facts", "_observed", "_changed"}
+    hidden = {"spec", "shelf", "_facts", "_observed", "_changed"}
     known = {name: value for name, value in vars(state).items() if name not in hidden}
+    known["lent"] = state.shelf.lent
     known["history"] = state.history()
     known["next"] = controller.next()
     known["scheduler"] = controller.scheduler
@@ -51,7 +52,7 @@ def test_a_replay_gives_the_driver_s_state_after_every_event(tmp_path, mode):
         engine=TROUBLED, scheduler=scheduler, failure={"infra_retries": 50, "user_retries": 1}
     )
     journal = Journal(Store(f"sqlite:///{tmp_path / 'x.db'}"))
-    live = Remembering(spec, make_controller(spec).scheduler)
+    live = Remembering(spec, make_controller(spec).policy)
     setting = Setting("s", spec, tmp_path, tmp_path)
     proposer = Inline(spec, Random())
     Runner("s", live, Flaky(setting), proposer, journal, Lease(journal.store, "s")).run("here:1")
@@ -171,7 +172,7 @@ def test_a_zombie_s_reports_and_checkpoints_do_not_count():
     assert desk.fail(lost, "user") == []
     assert trial.curve == [(1, 0.5), (2, 0.4)]
     assert trial.order == order
-    assert [saved.path for saved in desk.state.dropped] == ["t0001/1-3"]
+    assert [saved.path for saved in desk.state.shelf.dropped] == ["t0001/1-3"]
     assert [saved.step for saved in trial.usable()] == [1, 2]
 
 
@@ -204,7 +205,7 @@ def test_superseded_checkpoints_are_dropped_and_told():
     order = desk.start()
     for step, loss in enumerate([0.1, 0.5, 0.4], 1):
         desk.report(order, step, loss)
-    assert [saved.path for saved in desk.state.dropped] == ["t0001/1-2"]
+    assert [saved.path for saved in desk.state.shelf.dropped] == ["t0001/1-2"]
     assert [saved.step for saved in desk.state.trials[order.trial].usable()] == [1, 3]
 
 

@@ -26,6 +26,7 @@ from hposvc.schedulers.scheduler import (
     Ordered,
     Over,
     Paused,
+    Plan,
     Report,
     rungs,
 )
@@ -109,7 +110,7 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
 
 
 def test_one_nan_does_not_poison_its_rung():
-    scheduler = Asha(eta=3).scheduler(1, 9)
+    scheduler = Asha(eta=3).scheduler(Plan(1, 9))
     for number in range(2):
         report = Report(f"t{number}", 1, math.inf)
         scheduler.apply(report)
@@ -120,7 +121,7 @@ def test_one_nan_does_not_poison_its_rung():
 
 
 def test_a_diverged_trial_is_never_promoted_though_its_rung_has_room():
-    scheduler = Asha(eta=2, mode="promote").scheduler(1, 4)
+    scheduler = Asha(eta=2, mode="promote").scheduler(Plan(1, 4))
     for number in range(4):
         scheduler.apply(Ordered(f"t{number}", 1))
         scheduler.apply(Report(f"t{number}", 1, math.inf))
@@ -130,7 +131,7 @@ def test_a_diverged_trial_is_never_promoted_though_its_rung_has_room():
 
 
 def test_algorithm_2_promotes_the_best_third_of_a_rung_best_first():
-    scheduler = Asha(eta=3, mode="promote").scheduler(1, 9)
+    scheduler = Asha(eta=3, mode="promote").scheduler(Plan(1, 9))
     for number, loss in enumerate([0.6, 0.2, 0.5, 0.1, 0.4, 0.3]):
         scheduler.apply(Ordered(f"t{number}", 1))
         scheduler.apply(Report(f"t{number}", 1, loss))
@@ -143,7 +144,7 @@ def test_algorithm_2_promotes_the_best_third_of_a_rung_best_first():
 
 
 def test_a_trial_that_is_gone_gives_its_place_to_none_and_is_not_asked_for():
-    scheduler = Asha(eta=2, mode="promote").scheduler(1, 4)
+    scheduler = Asha(eta=2, mode="promote").scheduler(Plan(1, 4))
     for number, loss in enumerate([0.1, 0.2]):
         scheduler.apply(Ordered(f"t{number}", 1))
         scheduler.apply(Report(f"t{number}", 1, loss))

@@ -4,18 +4,27 @@ from simulated_sweeps import Flaky, Lab, make_spec
 
 from hposvc.journal import Journal
 from hposvc.schedulers.fifo import Fifo
-from hposvc.schedulers.scheduler import Closed, Left, NewTrial, Ordered, Over, Report, Wait
+from hposvc.schedulers.scheduler import (
+    Closed,
+    Left,
+    NewTrial,
+    Ordered,
+    Over,
+    Plan,
+    Report,
+    Wait,
+)
 from hposvc.store import Store
 
 
 def test_every_trial_runs_to_its_end_without_milestones():
-    queue = Fifo().scheduler(1, 9)
+    queue = Fifo().scheduler(Plan(1, 9))
     assert queue.next() == NewTrial(9)
     assert queue.judge(Report("t0001", 9, float("inf"))).verdict == "continue"
 
 
 def test_it_waits_for_what_runs_and_is_over_then():
-    queue = Fifo().scheduler(1, 9)
+    queue = Fifo().scheduler(Plan(1, 9))
     queue.apply(Ordered("t0001", 9))
     queue.apply(Closed())
     assert queue.next() == Wait()
