@@ -166,8 +166,9 @@ class Desk:
             self.happen(Checkpointed(self.time, order.id, order.trial, saved))
         return self.happen(Reported(self.time, order.id, order.trial, step, {"loss": loss}))
 
-    def fail(self, order: Order, cause: Any) -> list[Event]:
-        return self.happen(Failed(self.time, order.id, order.trial, cause, f"{cause} it was"))
+    def fail(self, order: Order, cause: Any, damaged: bool = False) -> list[Event]:
+        message = f"{cause} it was"
+        return self.happen(Failed(self.time, order.id, order.trial, cause, message, damaged))
 
     def end(self, order: Order) -> list[Event]:
         return self.happen(Ended(self.time, order.id, order.trial))

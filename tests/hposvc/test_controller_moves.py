@@ -1,0 +1,128 @@
+"""What schedulers may do beside new trials and stops: pause, cut, copy with other values."""
+
+import pytest
+from simulated_sweeps import at_desk
+
+from hposvc.events import Attached, Decided
+
+
+@pytest.fixture
+def desk():
+    """Two trials that stand at step 3, paused; t0001 is the better."""
+    return paused(at_desk(scheduler={"type": "seesaw:Seesaw"}, trials={"max": 2}))
+
+
+def paused(desk, save=True):
+    one, other = desk.start(lr=0.01), desk.start(lr=0.04)
+    for order, loss in ((one, 0.2), (other, 0.7)):
+        for step in (1, 2, 3):
+            desk.report(order, step, loss / step, save)
+    for order in (one, other):
+        if desk.state.trials[order.trial].order is not None:
+            desk.end(order)
+    return desk
+
+
+def restart(desk):
+    """A driver that dies, and the next one that finds its orders lost."""
+    desk.happen(Attached(desk.time, "here:2"))
+
+
+def test_a_pause_frees_the_slot_and_keeps_the_trial(desk):
+    assert {trial.state for trial in desk.state.trials.values()} == {"PAUSED"}
+    assert desk.state.orders == {}
+
+
+def test_a_pause_that_the_driver_s_death_cut_short_is_a_pause():
+    desk = at_desk(scheduler={"type": "seesaw:Seesaw"}, trials={"max": 2})
+    order = desk.start()
+    for step in (1, 2, 3):
+        desk.report(order, step, 0.5)
+    restart(desk)
+    assert desk.state.trials[order.trial].state == "PAUSED"
+    assert order.trial not in desk.state.waiting
+
+
+def test_a_copy_goes_on_from_the_donor_s_weights_by_its_own_clock_with_other_values(desk):
+    own, copy = desk.start(), desk.start()
+    assert (own.trial, own.start.path, own.parent, own.first) == ("t0001", "t0001/1-3", None, 4)
+    assert (copy.trial, copy.start.path, copy.parent, copy.first) == (
+        "t0002",
+        "t0001/1-3",
+        "t0001",
+        4,
+    )
+    assert copy.params == {"lr": 0.005}
+    lives = desk.state.trials["t0002"].lives
+    assert [(life.after, life.params["lr"], life.parent) for life in lives] == [
+        (0, 0.04, None),
+        (3, 0.005, "t0001"),
+    ]
+
+
+def test_a_copy_that_is_lost_before_its_first_checkpoint_copies_the_same_weights_again(desk):
+    _, copy = desk.start(), desk.start()
+    desk.report(copy, 4, 0.6, save=False)
+    restart(desk)
+    again = next(order for order in (desk.start(), desk.start()) if order.trial == "t0002")
+    assert (again.start, again.parent, again.first) == (copy.start, "t0001", 4)
+    assert again.params == copy.params
+    assert len(desk.state.trials["t0002"].lives) == 2
+
+
+def test_a_copy_that_is_lost_later_goes_on_from_its_own_checkpoint(desk):
+    _, copy = desk.start(), desk.start()
+    desk.report(copy, 4, 0.6)
+    desk.report(copy, 5, 0.6)
+    desk.fail(copy, "infra")
+    again = desk.start()
+    assert (again.start.path, again.parent, again.first) == (f"t0002/{copy.id}-5", None, 6)
+    assert again.params == copy.params
+
+
+def test_a_checkpoint_that_is_lent_is_kept_until_the_copy_has_its_own(desk):
+    own, copy = desk.start(), desk.start()
+    for step in (4, 5, 6, 7, 8, 9):
+        desk.report(own, step, 0.01)
+    desk.end(own)
+    dropped = desk.state.shelf.dropped
+    assert copy.start.path not in {saved.path for saved in dropped}
+    for step in (4, 5):
+        desk.report(copy, step, 0.6)
+    assert copy.start.path not in {saved.path for saved in dropped}  # a rank may still read it
+    for step in (6, 7, 8, 9):
+        desk.report(copy, step, 0.6)
+    desk.end(copy)
+    assert copy.start.path in {saved.path for saved in dropped}
+    assert desk.state.shelf.lent == {}
+
+
+def test_a_donor_s_damaged_checkpoint_is_not_copied_twice(desk):
+    _, copy = desk.start(), desk.start()
+    damaged = copy.start
+    desk.fail(copy, "infra", damaged=True)
+    again = desk.start()
+    assert again.trial == "t0002"
+    assert again.start != damaged
+    assert damaged not in desk.state.trials["t0001"].checkpoints
+
+
+def test_a_trial_without_a_checkpoint_can_t_be_copied_and_is_told_so():
+    desk = at_desk(scheduler={"type": "seesaw:Seesaw"}, trials={"max": 2})
+    order = desk.start()
+    for step in (1, 2):
+        desk.report(order, step, 0.5, save=False)
+    [decided] = desk.report(order, 3, 0.5, save=False)
+    assert (decided.verdict, decided.reason) == ("stop", "no checkpoint")
+
+
+def test_a_trial_that_waits_in_vain_is_stopped():
+    scheduler = {"type": "seesaw:Seesaw", "cuts": True}
+    desk = paused(at_desk(scheduler=scheduler, trials={"max": 2}))
+    [cut] = desk.controller.cut(desk.time)
+    assert isinstance(cut, Decided)
+    assert (cut.trial, cut.order, cut.verdict, cut.reason) == ("t0002", None, "stop", "seesaw")
+    desk.happen(cut)
+    assert desk.state.trials["t0002"].state == "STOPPED"
+    assert list(desk.controller.cut(desk.time)) == []
+    assert desk.start().trial == "t0001"
