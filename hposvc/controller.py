@@ -21,12 +21,14 @@ from hposvc.events import (
     Requested,
     Verdict,
 )
+from hposvc.schedulers.plateau import Rests
 from hposvc.schedulers.scheduler import (
     Advance,
+    Decision,
     NewTrial,
     Over,
-    Plan,
     Policy,
+    Repeating,
     Report,
     Scheduler,
     Wait,
@@ -45,18 +47,23 @@ class Controller:
     spec: SweepSpec
     policy: Policy
     scheduler: Scheduler = field(init=False)
+    rests: Rests | None = field(init=False)  # None: no trial is stopped for its own curve
     state: SweepState = field(init=False)
 
     def __post_init__(self) -> None:
         spec = self.spec
-        plan = Plan(spec.first_step, spec.last_step, spec.trials.max, spec.seed)
-        self.scheduler = self.policy.scheduler(plan)
+        self.scheduler = self.policy.scheduler(spec.plan)
+        self.rests = None if spec.plateau is None else Rests(spec.plateau)
         self.state = SweepState(spec)
 
     def apply(self, event: Event) -> None:
         """Take an event into the state, and tell the scheduler what it means."""
-        for fact in self.state.apply(event):
+        facts = self.state.apply(event)
+        for fact in facts:
             self.scheduler.apply(fact)
+        if self.rests is not None and isinstance(event, Reported) and facts:
+            loss = self.state.trials[event.trial].last_loss
+            self.rests.apply(Report(event.trial, event.step, loss))
 
     def respond(self, event: Event) -> list[Event]:
         """What follows at once from an event that was just applied, to be applied in turn."""
@@ -78,10 +85,11 @@ class Controller:
             return Wait() if state.orders else Over()
         if state.waiting:
             trial = state.trials[next(iter(state.waiting))]
-            return trial.next_order(state.next_order, trial.until, trial.milestones)
+            order = trial.next_order(state.next_order, trial.until, trial.milestones)
+            return self._seeded(order)
         move = self.scheduler.next()
         if isinstance(move, Advance):
-            return self._advance(move)
+            return self._seeded(self._advance(move))
         if isinstance(move, Over) and state.orders:
             return Wait()
         return move
@@ -147,10 +155,16 @@ class Controller:
         params = change.values(self.spec.space, source.params, rng)
         if change.donor is None:
             return replace(order, params=params)
-        start, _, parent = source.newest
-        return replace(
-            order, params=params, start=start, first=trial.step + 1, parent=parent or source.id
-        )
+        start, parent = state.shelf.offer(source)
+        if start is None:  # what it had was damaged: there is nothing to copy
+            return order
+        return replace(order, params=params, start=start, first=trial.step + 1, parent=parent)
+
+    def _seeded(self, order: Order) -> Order:
+        """The order, with the random numbers that its trial is to repeat."""
+        if not isinstance(self.policy, Repeating):
+            return order
+        return replace(order, seed_of=self.policy.seeded_as(order.first))
 
     def _answer(self, event: Reported) -> list[Event]:
         trial = self.state.trials[event.trial]
@@ -161,15 +175,26 @@ class Controller:
         return self._reach(event.time) or self._judge(trial, event.time)
 
     def _judge(self, trial: TrialState, time: float) -> list[Event]:
-        """The decision that a trial at a milestone waits for."""
-        if trial.awaiting is None:
+        """The decision that a trial at a milestone waits for, or the end of one at rest."""
+        decision = None if trial.awaiting is None else self._pass(trial, trial.awaiting)
+        if decision is None or decision.verdict == "continue":
+            decision = self._rest(trial) or decision
+        if decision is None:
             return []
-        if self.scheduler.copies and trial.checkpoint_at(trial.awaiting) is None:
-            detail = f"{self.spec.scheduler.name} copies trials; report a checkpoint at each step"
-            return [_decided(time, trial, "stop", "no checkpoint", detail)]
-        report = Report(trial.id, trial.awaiting, trial.last_loss)
-        decision = self.scheduler.judge(report)
         return [_decided(time, trial, decision.verdict, decision.reason, decision.detail)]
+
+    def _pass(self, trial: TrialState, milestone: int) -> Decision:
+        """Whether a trial passes a milestone."""
+        if self.scheduler.copies and trial.checkpoint_at(milestone) is None:
+            detail = f"scheduler {self.spec.scheduler.name} needs a checkpoint at each of its steps"
+            return Decision("stop", "no checkpoint", detail)
+        return self.scheduler.judge(Report(trial.id, milestone, trial.last_loss))
+
+    def _rest(self, trial: TrialState) -> Decision | None:
+        """The end of a trial whose own curve has come to rest before its last step."""
+        if self.rests is None or not 0 < trial.step < self.spec.last_step:
+            return None
+        return self.rests.judge(trial.id, trial.step)
 
     def _reach(self, time: float) -> list[Event]:
         """The end of the sweep, if its best value meets the target."""

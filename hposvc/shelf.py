@@ -17,6 +17,13 @@ class Shelf:
     dropped: list[Saved] = field(default_factory=list)  # nobody needs them any more
     lent: dict[str, tuple[str, Saved]] = field(default_factory=dict)  # borrower: owner, checkpoint
 
+    def take(self, trial: TrialState, order: int, saved: Saved) -> None:
+        """A checkpoint is there."""
+        if trial.order is None or trial.order.id != order:
+            self.dropped.append(saved)  # of a rank of a lost order that still works
+        else:
+            trial.checkpoints.append(saved)
+
     def tidy(self, trial: TrialState) -> None:
         """Let go of what neither this trial, nor one that copies it, needs."""
         if trial.id in self.lent and trial.borrowed is None:
@@ -27,8 +34,9 @@ class Shelf:
 
     def lend(self, trial: TrialState) -> None:
         """Keep the checkpoint that a trial copies while the trial may need it."""
-        if trial.order is not None and trial.order.parent and trial.order.start:
-            self.lent[trial.id] = (trial.order.parent, trial.order.start)
+        order = trial.order
+        if order is not None and order.parent is not None and order.start is not None:
+            self._hold(trial.id, order.parent, order.start)
 
     def discard(self, trial: TrialState) -> None:
         """What the trial's order started from is damaged: the next order takes an older one."""
@@ -38,5 +46,38 @@ class Shelf:
         owner = self.trials[order.parent] if order.parent else trial
         if order.start in owner.checkpoints:
             owner.checkpoints.remove(order.start)
-        if order.parent:
-            trial.lives[-1] = replace(trial.lives[-1], start=owner.newest[0])
+        borrowers = [name for name, (_, saved) in self.lent.items() if saved == order.start]
+        for each in (owner, *(self.trials[name] for name in borrowers)):
+            if each.order is None:  # it waits, and has perhaps no other
+                self.mend(each)
+
+    def mend(self, trial: TrialState) -> None:
+        """Where it would go on from a copied checkpoint that is gone: from what there is."""
+        start, _, parent = trial.newest
+        if parent is None or start in self.trials[parent].checkpoints:
+            return
+        start, parent = self.offer(self.trials[parent])
+        trial.lives[-1] = replace(trial.lives[-1], start=start, parent=parent)
+        if start is not None and parent is not None:
+            self._hold(trial.id, parent, start)
+
+    def offer(self, trial: TrialState) -> tuple[Saved | None, str | None]:
+        """What there is to copy of a trial, and whose that is; None and None: nothing.
+
+        A trial that has no checkpoint of its own yet, or any more, offers the one that it copied.
+        """
+        seen: set[str] = set()
+        while trial.id not in seen:
+            seen.add(trial.id)
+            start, _, parent = trial.newest
+            owner = self.trials[parent or trial.id]
+            if start is None or start in owner.checkpoints:
+                return (None, None) if start is None else (start, owner.id)
+            trial = owner
+        return None, None
+
+    def _hold(self, borrower: str, owner: str, saved: Saved) -> None:
+        before = self.lent.get(borrower)
+        self.lent[borrower] = (owner, saved)
+        if before is not None and before != (owner, saved):
+            self.tidy(self.trials[before[0]])

@@ -110,7 +110,7 @@ class SweepState:
             case Ordered():
                 self._order(event.order, event.time)
             case Checkpointed():
-                self._checkpoint(event)
+                self.shelf.take(self.trials[event.trial], event.order, event.saved)
             case Reported():
                 self._report(event)
             case Decided():
@@ -159,13 +159,6 @@ class SweepState:
         self.shelf.lend(trial)
         self._move(trial, "RUNNING")
         self._facts.append(facts.Ordered(trial.id, order.until))
-
-    def _checkpoint(self, event: Checkpointed) -> None:
-        trial = self.trials[event.trial]
-        if trial.order is None or trial.order.id != event.order:
-            self.shelf.dropped.append(event.saved)  # of a rank of a lost order that still works
-        else:
-            trial.checkpoints.append(event.saved)
 
     def _report(self, event: Reported) -> None:
         trial = self.trials[event.trial]
@@ -228,10 +221,12 @@ class SweepState:
             self._rank(trial)
 
     def _finish(self, event: Finished) -> None:
+        waited = self.closed not in ("target", "budget", "user")
         for trial in self.trials.values():
             if not trial.over:
-                trial.reason = "rung" if trial.state == "PAUSED" else event.reason
+                trial.reason = "rung" if trial.state == "PAUSED" and waited else event.reason
                 self._move(trial, "STOPPED")
+                self.shelf.tidy(trial)
         self.waiting.clear()
         self.state, self.reason = event.state, event.reason
 
@@ -270,12 +265,12 @@ class SweepState:
             self._settle(trial)
         else:
             self.waiting[trial.id] = None
+            self.shelf.mend(trial)
             self._move(trial, "PENDING")
 
     def _settle(self, trial: TrialState) -> None:
         """Its order is done: over, or paused below the end."""
         trial.order = None
-        self.shelf.tidy(trial)
         self.waiting.pop(trial.id, None)
         if trial.diverged:
             trial.reason = "diverged"
@@ -290,6 +285,7 @@ class SweepState:
             self._move(trial, "COMPLETED")
         else:
             self._move(trial, "PAUSED")
+        self.shelf.tidy(trial)
 
     def _move(self, trial: TrialState, phase: TrialPhase) -> None:
         self.counts[trial.state] -= 1

@@ -74,7 +74,7 @@ def _trial(state: SweepState, trial: TrialState, run: str | None) -> dict[str, A
         "attempts": trial.attempts,
         "gpu_hours": seconds * resources.workers * resources.gpus_per_worker / 3600,
         "mlflow_run_id": run,
-        "parent": None,
+        "parent": trial.parent,
     }
 
 

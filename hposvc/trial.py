@@ -140,6 +140,11 @@ class TrialState:
         self.milestones = tuple(sorted({*self.milestones, *order.milestones}))
         self.attempts += 1
 
+    @property
+    def parent(self) -> str | None:
+        """The trial that it last copied; None: it copied none."""
+        return next((life.parent for life in reversed(self.lives) if life.parent), None)
+
     def usable(self) -> list[Saved]:
         """Its checkpoints, oldest first; one counts once its step is reported."""
         return [saved for saved in self.checkpoints if saved.step in self.steps]

@@ -6,12 +6,13 @@ infinite). Parameters, checkpoints, retries and clocks are the controller's. Its
 logarithm of a rung).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from numpy.random import Generator
 
+from hposvc.reading.problems import Problem
 from searchers.space import Params, Space
 
 
@@ -152,6 +153,22 @@ class Policy(Protocol):
 
     def scheduler(self, plan: Plan) -> Scheduler:
         """A scheduler for one sweep."""
+
+
+@runtime_checkable
+class Demanding(Protocol):
+    """A policy that does not suit every sweep."""
+
+    def problems(self, space: Space, plan: Plan) -> Iterable[Problem]:
+        """What does not fit; paths are from the spec's top."""
+
+
+@runtime_checkable
+class Repeating(Protocol):
+    """A policy that does again what other trials did."""
+
+    def seeded_as(self, step: int) -> str | None:
+        """The trial whose random numbers an order draws that begins there; None: its own."""
 
 
 @dataclass

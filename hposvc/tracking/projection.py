@@ -24,6 +24,7 @@ from hposvc.events import (
 from hposvc.journal import SweepRow
 from hposvc.spec import SweepSpec
 from hposvc.state import SweepState
+from hposvc.tracking.changes import Changes
 from hposvc.trial import TrialState
 
 PARENT = ""  # the sweep's own run, where the others go by their trial's name
@@ -77,6 +78,7 @@ class Projection:
         self._new: set[str] = {PARENT}
         self._stale: dict[str, None] = {PARENT: None}  # runs whose tags or status changed
         self._points: dict[str, list[Point]] = {}
+        self._changes: dict[str, Changes] = {}  # of trials that have begun
 
     def apply(self, event: Event) -> None:
         """Take an event in."""
@@ -89,6 +91,8 @@ class Projection:
         if isinstance(event, Proposed):
             self._starts[event.trial] = time
             self._new.add(event.trial)
+        if isinstance(event, Ordered):
+            self._begin(event.order.trial, time)
         if isinstance(event, Reported) and self._steps(event) > taken:
             points = self._points.setdefault(event.trial, [])
             points += [Point(legal(k), v, time, event.step) for k, v in event.metrics.items()]
@@ -118,7 +122,8 @@ class Projection:
         if run == PARENT:
             return Entry({}, self._parent_tags(), [], self._sweep_status(), self._ends.get(PARENT))
         trial = self.state.trials[run]
-        params = {legal(name): str(value)[:MOST_TEXT] for name, value in trial.params.items()}
+        first = trial.lives[0].params if trial.lives else trial.params  # a param never changes
+        params = {legal(name): str(value)[:MOST_TEXT] for name, value in first.items()}
         tags = {
             "hposvc.sweep": self.sweep.id,
             "hposvc.trial": run,
@@ -126,7 +131,19 @@ class Projection:
             "hposvc.reason": trial.reason,
             "hposvc.best": "true" if run == self.state.best else "false",
         }
+        if trial.parent is not None:
+            tags["hposvc.parent_trial"] = trial.parent
+        if run in self._changes:
+            for name, text in self._changes[run].present().items():
+                tags[legal(f"hp/{name}")] = text[:MOST_TEXT]
         return Entry(params, tags, [], _status(trial), self._ends.get(run))
+
+    def _begin(self, trial: str, time: int) -> None:
+        """An order goes out: if the trial's values change with it, they are points."""
+        changes = self._changes.setdefault(trial, Changes(tuple(self.spec.space.searched)))
+        for name, value, at, step in changes.follow(self.state.trials[trial].lives, time):
+            point = Point(legal(f"hp/{name}"), value, at, step)
+            self._points.setdefault(trial, []).append(point)
 
     def _untold(self, name: str) -> Entry:
         points = self._points.get(name, [])

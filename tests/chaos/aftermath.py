@@ -22,6 +22,7 @@ from hposvc.events import (
     Reported,
 )
 from hposvc.home import Home
+from hposvc.trial import TrialState
 from trainables import checkpoint
 from trainables.checkpoint import Saved
 
@@ -62,9 +63,14 @@ class Ledger:
         assert order.id == self.orders, "orders are numbered without a gap"
         assert order.trial not in {other.trial for other in self.out.values()}
         assert max(self.points[order.trial], default=0) < order.until, "nothing is done again"
-        begin = 1 if order.start is None else order.start.step + 1
-        assert order.first == begin, "an order goes on behind its checkpoint"
-        assert order.start is None or order.start in self.saved[order.trial]
+        if order.parent is None:
+            begin = 1 if order.start is None else order.start.step + 1
+            assert order.first == begin, "an order goes on behind its checkpoint"
+        else:
+            last = max(self.points[order.trial], default=0)
+            assert order.first <= last + 1, "a copy keeps its own clock"
+            assert order.start is not None
+        assert order.start is None or order.start in self.saved[order.parent or order.trial]
         self.out[order.id] = order
 
     def _checkpoint(self, number: int, saved: Saved) -> None:
@@ -130,12 +136,20 @@ def check_mlflow(home: Home, record: api.Record, ledger: Ledger) -> None:
         assert run.info.run_id == record.runs[name]
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         assert run.data.tags["hposvc.state"] == trial.state
-        assert run.data.params == {key: str(value) for key, value in trial.params.items()}
+        first = trial.lives[0].params
+        assert run.data.params == {key: str(value) for key, value in first.items()}
+        assert run.data.tags.get("hposvc.parent_trial") == trial.parent
         assert _history(client, run) == sorted(
             (metric, step, value)
             for step, metrics in ledger.points[name].items()
-            for metric, value in metrics.items()
+            for metric, value in [*metrics.items(), *_values(trial, step)]
         )
+
+
+def _values(trial: TrialState, step: int) -> list[tuple[str, float]]:
+    """The values that begin at a step, of a trial that changes them."""
+    begun = [life.params for life in trial.lives if life.after + 1 == step and trial.lives[1:]]
+    return [(f"hp/{key}", params[key]) for params in begun for key in params if key == "lr"]
 
 
 def _history(client: MlflowClient, run: Run) -> list[tuple[str, int, float]]:

@@ -1,0 +1,257 @@
+"""Hyperband: brackets of successive halving, from many short trials to few long ones.
+
+With R = last/first, bracket s (s = s_max, …, 0; s_max = floor(log_eta(R))) begins with
+n = ceil((s_max + 1)/(s + 1) * eta^s) trials at step last/eta^s, and its i-th rung lies at
+last/eta^(s - i), rounded down: the lowest at `first` if R is a power of eta, the highest always
+at `last`. When the n_i = floor(n/eta^i) trials of a rung have all paused there or left, the best
+floor(n/eta^(i+1)) go on, and the others are stopped at once. Bracket 0 runs its trials straight
+to the end. After bracket 0 comes bracket s_max again, for as long as there are new trials.
+(Table 1 of the paper, and some programs, round (s_max + 1)/(s + 1) before they multiply.)
+
+What the paper leaves open:
+
+* Nobody idles at a barrier: a free slot goes to the oldest bracket with a trial to promote, and
+  otherwise to a new trial, of the next bracket if all before it are full. Only a trial of a
+  bracket's own, one that has to be retried say, can hold the bracket up.
+* A trial that left, or diverged, is the worst of its rung but counts there: the rung promotes as
+  many as it would have. Whoever leaves after the rung's decision leaves its place empty.
+* If the trials run out, the bracket that is being filled makes do with what it has: n is their
+  number, and while any of them has a finite loss, each rung promotes one at least. So a bracket
+  of two still has a trial that runs to the end.
+* Equal losses rank in the order in which the trials came to the rung.
+
+Source: Li et al., Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization
+(JMLR 2018), Algorithm 1.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from hposvc.schedulers.scheduler import (
+    Advance,
+    Closed,
+    Cut,
+    Decision,
+    Fact,
+    Left,
+    NewTrial,
+    Ordered,
+    Over,
+    Paused,
+    Plan,
+    Report,
+    Running,
+    Scheduler,
+    Wait,
+)
+
+
+@dataclass(frozen=True)
+class Hyperband:
+    """Halves in several brackets, so that nobody has to know how early a trial can be judged."""
+
+    eta: int = 3
+    brackets: int | None = None  # this many kinds at most, from s_max down; None: all
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        if self.eta < 2:
+            raise ValueError(
+                f"eta is {self.eta}; choose a whole number from 2 up (the paper has 3)"
+            )
+        if self.brackets is not None and self.brackets < 1:
+            raise ValueError(
+                f"brackets is {self.brackets}; choose 1 or more, or leave it out for all of them"
+            )
+
+    def scheduler(self, plan: Plan) -> Scheduler:
+        most = 0
+        while plan.first * self.eta ** (most + 1) <= plan.last:
+            most += 1
+        kinds = tuple(_kind(s, most, self.eta, plan.last) for s in range(most, -1, -1))
+        return _Brackets(kinds[: self.brackets])
+
+
+@dataclass(frozen=True)
+class Bohb(Hyperband):
+    """Hyperband whose trials a model proposes; `search.method` is the model.
+
+    It learns from the highest rung that enough trials have reached (searchers/fidelity.py).
+    Source: Falkner et al., BOHB: Robust and Efficient Hyperparameter Optimization at Scale
+    (ICML 2018), section 4: Hyperband decides how long each trial runs, the model which are run.
+    """
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What the brackets of one s have in common."""
+
+    eta: int
+    trials: int  # n
+    steps: tuple[int, ...]  # of the rungs
+
+
+def _kind(s: int, most: int, eta: int, last: int) -> _Kind:
+    trials = -(-(most + 1) * eta**s // (s + 1))  # rounded up, with no float on the way
+    return _Kind(eta, trials, tuple(last // eta**left for left in range(s, -1, -1)))
+
+
+@dataclass
+class _Bracket:
+    """A bracket under way, at one of its rungs."""
+
+    number: int  # from 0, in the order begun
+    kind: _Kind
+    trials: int = 0  # that came to it
+    full: bool = False  # no more come, as far as is known
+    rung: int = 0
+    came: int = 0  # trials that came to the rung
+    losses: dict[str, float] = field(default_factory=dict)  # of those of them that have not left
+    out: set[str] = field(default_factory=set)  # those that run, or are to
+    due: dict[str, None] = field(default_factory=dict)  # to be ordered to `target`, best first
+    decided: bool = False  # who goes on from the rung; until the first of them does
+
+    @property
+    def quota(self) -> int:
+        """How many go on from the rung, if so many have a finite loss."""
+        if self.rung == len(self.kind.steps) - 1:
+            return 0
+        share: int = self.kind.eta ** (self.rung + 1)
+        return max(1, self.trials // share)
+
+    @property
+    def target(self) -> int:
+        """The step to which those that are due go."""
+        return self.kind.steps[self.rung + self.decided]
+
+    @property
+    def width(self) -> int:
+        """How many orders it may have out at once from here on."""
+        return max(len(self.out), len(self.due), min(self.quota, len(self.losses)))
+
+    def enter(self, trial: str) -> None:
+        """A new trial comes; a decision that was made without it does not stand."""
+        self.trials += 1
+        self.came += 1
+        self.full = self.full or self.trials == self.kind.trials
+        self.losses[trial] = math.inf
+        self.out.add(trial)
+        self.due.clear()
+        self.decided = False
+
+    def promote(self, trial: str) -> None:
+        """One of those due goes on; the first of them takes the bracket to its next rung."""
+        if self.decided:
+            self.rung += 1
+            self.came = len(self.due)
+            self.losses = dict.fromkeys(self.due, math.inf)
+            self.out = set(self.due)
+            self.decided = False
+        del self.due[trial]
+
+    def leave(self, trial: str) -> None:
+        self.losses.pop(trial, None)
+        self.out.discard(trial)
+        self.due.pop(trial, None)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the rung can be decided, and is not."""
+        return self.full and not self.out and not self.decided
+
+    def decide(self) -> list[Cut]:
+        """Say who goes on from the rung, and who is cut."""
+        ranked = sorted(self.losses, key=self.losses.__getitem__)
+        quota = self.quota
+        chosen = [trial for trial in ranked[:quota] if math.isfinite(self.losses[trial])]
+        self.due = dict.fromkeys(chosen)
+        self.decided = True
+        step = self.kind.steps[self.rung]
+        where = f"of {self.came} at step {step} of bracket {self.number + 1}, {len(chosen)} go on"
+        return [
+            Cut(trial, "rung", f"place {place} {where}")
+            for place, trial in enumerate(ranked[len(chosen) :], len(chosen) + 1)
+        ]
+
+
+@dataclass
+class _Brackets(Running):
+    kinds: tuple[_Kind, ...]
+    begun: int = 0
+    filling: _Bracket | None = None  # the bracket that new trials come to
+    live: dict[int, _Bracket] = field(default_factory=dict)  # by number; no more than run, and one
+    at: dict[str, _Bracket] = field(default_factory=dict)  # of the trials that have not left
+    cuts: dict[str, Cut] = field(default_factory=dict)  # of the trials that have not left
+
+    def apply(self, fact: Fact) -> None:
+        super().apply(fact)
+        if isinstance(fact, Closed):
+            bracket = self.filling
+            if bracket is not None:
+                bracket.full = True
+        elif isinstance(fact, Ordered) and fact.trial not in self.at:
+            bracket = self._enter(fact.trial)
+        else:
+            bracket = self.at.get(fact.trial)
+            if bracket is not None:
+                self._move(bracket, fact)
+        if bracket is not None:
+            self._settle(bracket)
+
+    def _enter(self, trial: str) -> _Bracket:
+        """A new trial comes; the last one may be ordered when it is known to be the last."""
+        bracket = self.filling
+        if bracket is None:
+            kind = self.kinds[self.begun % len(self.kinds)]
+            bracket = self.filling = _Bracket(self.begun, kind, full=self.closed)
+            self.begun += 1
+        if bracket.decided:  # that was too early, and who was cut is not
+            for other in bracket.losses:
+                self.cuts.pop(other, None)
+        self.live[bracket.number] = self.at[trial] = bracket
+        bracket.enter(trial)
+        if bracket.trials == bracket.kind.trials:
+            self.filling = None
+        return bracket
+
+    def _move(self, bracket: _Bracket, fact: Ordered | Report | Paused | Left) -> None:
+        match fact:
+            case Ordered(trial=trial) if trial in bracket.due:
+                if bracket is self.filling:
+                    self.filling = None
+                bracket.promote(trial)
+            case Report(trial=trial) if trial in bracket.losses:
+                bracket.losses[trial] = fact.loss
+            case Paused(trial=trial):
+                bracket.out.discard(trial)
+            case Left(trial=trial):
+                bracket.leave(trial)
+                del self.at[trial]
+                self.cuts.pop(trial, None)
+
+    def _settle(self, bracket: _Bracket) -> None:
+        """Decide the bracket's rung if it is complete; a bracket that has nothing left is over."""
+        if bracket.complete:
+            self.cuts |= {cut.trial: cut for cut in bracket.decide()}
+        if bracket.decided and not bracket.due:
+            self.live.pop(bracket.number, None)
+
+    def next(self) -> NewTrial | Advance | Wait | Over:
+        for bracket in self.live.values():
+            if bracket.due:
+                return Advance(next(iter(bracket.due)), bracket.target)
+        if self.closed:
+            return self.rest()
+        if self.filling is not None:
+            return NewTrial(self.filling.kind.steps[0])
+        return NewTrial(self.kinds[self.begun % len(self.kinds)].steps[0])
+
+    def judge(self, report: Report) -> Decision:
+        return Decision("continue", "rung", f"runs to its rung, {report.step}")
+
+    def cut(self) -> list[Cut]:
+        return list(self.cuts.values())
+
+    def width(self) -> int:
+        return sum(bracket.width for bracket in self.live.values())

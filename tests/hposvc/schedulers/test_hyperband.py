@@ -1,0 +1,309 @@
+"""Hyperband against a reference that rescans all facts, and against what the paper promises."""
+
+import math
+import sys
+from collections import Counter
+from random import Random
+
+import pytest
+from hyperband_reference import Both, Cluster, Rescan, layout, theory
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_sweeps import CALLS, Flaky, Lab, make_controller, make_spec
+
+from hposvc.backends.backend import Setting
+from hposvc.backends.simulate import Simulation
+from hposvc.journal import Journal
+from hposvc.lease import Lease
+from hposvc.proposer import Inline
+from hposvc.runner import Runner
+from hposvc.schedulers.hyperband import Hyperband
+from hposvc.schedulers.scheduler import (
+    Advance,
+    Closed,
+    Left,
+    NewTrial,
+    Ordered,
+    Over,
+    Paused,
+    Plan,
+    Report,
+)
+from hposvc.store import Store
+from searchers.random_search import Random as RandomSearch
+
+
+@pytest.fixture
+def lab(tmp_path):
+    CALLS.clear()
+    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+
+
+def both(eta, first, last, brackets=None):
+    reference = Rescan(eta, layout(eta, first, last)[:brackets])
+    return Both(Hyperband(eta, brackets).scheduler(Plan(first, last)), reference)
+
+
+def reached(state, *steps):
+    """How many trials came so far."""
+    return [sum(trial.step >= step for trial in state.trials.values()) for step in steps]
+
+
+def stand(scheduler, trial, step, loss):
+    """Let a trial run to a rung and wait there."""
+    scheduler.apply(Ordered(trial, step))
+    scheduler.apply(Report(trial, step, loss))
+    scheduler.apply(Paused(trial))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    eta=st.integers(2, 5),
+    first=st.integers(1, 4),
+    more=st.integers(0, 40),
+    brackets=st.none() | st.integers(1, 3),
+    slots=st.integers(1, 64),
+    most=st.integers(1, 40),
+)
+def test_decisions_are_those_of_a_rescan_and_the_sweep_ends(
+    seed, eta, first, more, brackets, slots, most
+):
+    last = first + more
+    cluster = Cluster(both(eta, first, last, brackets), Random(seed), last, slots, most)
+    assert cluster.run(), "the sweep does not end"
+    for cut in cluster.scheduler.cut():
+        cluster.leave(cut.trial)
+    assert not cluster.paused
+    if brackets is None:
+        assert sum(cluster.steps.values()) <= theory(eta, first, last, len(cluster.steps))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    eta=st.integers(2, 4),
+    first=st.integers(1, 3),
+    last=st.integers(3, 30),
+    slots=st.integers(1, 64),
+    most=st.integers(1, 25),
+    every=st.integers(1, 3),
+    backend=st.sampled_from([Simulation, Flaky]),
+)
+def test_whole_sweeps_decide_as_a_rescan_and_end(
+    tmp_path_factory, seed, eta, first, last, slots, most, every, backend
+):
+    folder = tmp_path_factory.mktemp("sweep")
+    spec = make_spec(
+        seed=seed,
+        fidelity={"min": first, "max": last},
+        scheduler={"type": "hyperband", "eta": eta},
+        trials={"max": most, "parallel": slots},
+        checkpoints={"every": every},
+        failure={"user_retries": 1, "infra_retries": 2},
+        engine={"type": "simulate", "curve": "simulated_sweeps:troubled"},
+    )
+    controller = make_controller(spec)
+    controller.scheduler = both(eta, first, last)
+    journal = Journal(Store(f"sqlite:///{folder / 'x.db'}"))
+    state = Runner(
+        "s",
+        controller,
+        backend(Setting("s", spec, folder, folder)),
+        Inline(spec, RandomSearch()),
+        journal,
+        Lease(journal.store, "s"),
+    ).run("here:1")
+    journal.store.close()
+    assert state.finished
+    assert len(state.trials) == most
+    assert not {"PENDING", "RUNNING", "PAUSED"} & {t.state for t in state.trials.values()}
+    assert sum(trial.step for trial in state.trials.values()) <= theory(eta, first, last, most)
+
+
+def test_the_brackets_of_81_steps_are_those_of_algorithm_1(lab):
+    spec = make_spec(
+        fidelity={"max": 81},
+        scheduler="hyperband",
+        trials={"max": 81 + 34 + 15 + 8 + 5, "parallel": 7},
+    )
+    trials = list(lab.run(spec).trials.values())
+    table = []
+    for n, first in [(81, 1), (34, 3), (15, 9), (8, 27), (5, 81)]:
+        steps, trials = [trial.step for trial in trials[:n]], trials[n:]
+        assert min(steps) >= first
+        table.append([sum(step >= first * 3**i for step in steps) for i in range(5)])
+    assert table == [
+        [81, 27, 9, 3, 1],
+        [34, 11, 3, 1, 0],
+        [15, 5, 1, 0, 0],
+        [8, 2, 0, 0, 0],
+        [5, 0, 0, 0, 0],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "eta", "kinds"),
+    [
+        (2, 54, 3, [(27, [2, 6, 18, 54]), (12, [6, 18, 54]), (6, [18, 54]), (4, [54])]),
+        (1, 26, 3, [(9, [2, 8, 26]), (5, [8, 26]), (3, [26])]),  # no power of eta: rounded down
+        (5, 12, 3, [(1, [12])]),  # no room for a second rung
+        (4, 4, 2, [(1, [4])]),
+    ],
+)
+def test_rungs_end_at_the_last_step_and_lie_not_below_the_first(first, last, eta, kinds):
+    found = Hyperband(eta).scheduler(Plan(first, last)).kinds
+    assert [(kind.trials, list(kind.steps)) for kind in found] == kinds
+
+
+def test_equal_losses_rank_as_the_trials_came():
+    scheduler = Hyperband(eta=3).scheduler(Plan(1, 3))
+    for trial in ["t3", "t1", "t2"]:
+        stand(scheduler, trial, 1, 0.5)
+    assert scheduler.next() == Advance("t3", 3)
+    assert [cut.trial for cut in scheduler.cut()] == ["t1", "t2"]
+    where = "of 3 at step 1 of bracket 1, 1 go on"
+    assert [cut.detail for cut in scheduler.cut()] == [f"place 2 {where}", f"place 3 {where}"]
+
+
+def test_free_slots_start_the_next_bracket_while_one_waits_and_old_brackets_go_first():
+    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))  # brackets of 9, 5 and 3
+    for number in range(8):
+        stand(scheduler, f"t{number}", 1, number)
+    scheduler.apply(Ordered("slow", 1))
+    for number in range(5):
+        assert scheduler.next() == NewTrial(3)
+        stand(scheduler, f"u{number}", 3, number)
+    assert scheduler.next() == Advance("u0", 9)
+    scheduler.apply(Report("slow", 1, 0.5))
+    scheduler.apply(Paused("slow"))
+    for trial in ["t0", "slow", "t1"]:
+        assert scheduler.next() == Advance(trial, 3)
+        scheduler.apply(Ordered(trial, 3))
+    assert scheduler.next() == Advance("u0", 9)
+    scheduler.apply(Ordered("u0", 9))
+    assert scheduler.next() == NewTrial(9)
+
+
+def test_the_failed_count_in_their_rung_and_are_its_worst():
+    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
+    for number in range(7):
+        scheduler.apply(Ordered(f"t{number}", 1))
+        scheduler.apply(Left(f"t{number}"))
+    stand(scheduler, "good", 1, 0.5)
+    stand(scheduler, "poor", 1, 0.7)
+    assert scheduler.cut() == []  # of nine, three may go on: the two that are left do
+    for trial, loss in [("good", 0.4), ("poor", 0.3)]:
+        assert scheduler.next() == Advance(trial, 3)
+        stand(scheduler, trial, 3, loss)
+    assert scheduler.next() == Advance("poor", 9)
+    assert [cut.trial for cut in scheduler.cut()] == ["good"]
+
+
+@pytest.mark.parametrize("most", [1, 2, 5, 10])
+def test_a_bracket_that_runs_short_of_trials_still_ends_in_a_whole_one(lab, most):
+    spec = make_spec(
+        fidelity={"max": 27}, scheduler="hyperband", trials={"max": most, "parallel": 3}
+    )
+    state = lab.run(spec)
+    steps = (1, 3, 9, 27)
+    assert reached(state, *steps) == [max(1, most // step) for step in steps]
+    best = min(state.trials.values(), key=lambda trial: trial.loss)
+    assert best.step == 27
+
+
+def test_the_last_trial_counts_though_it_is_ordered_when_the_sweep_is_closed():
+    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
+    stand(scheduler, "poor", 1, 0.7)
+    stand(scheduler, "poorer", 1, 0.8)
+    scheduler.apply(Closed())
+    assert scheduler.next() == Advance("poor", 3)
+    assert [cut.trial for cut in scheduler.cut()] == ["poorer"]
+    scheduler.apply(Ordered("good", 1))
+    assert scheduler.cut() == []
+    scheduler.apply(Report("good", 1, 0.5))
+    scheduler.apply(Paused("good"))
+    assert scheduler.next() == Advance("good", 3)
+    assert [cut.trial for cut in scheduler.cut()] == ["poor", "poorer"]
+
+
+def test_a_diverged_trial_is_never_promoted_though_its_bracket_has_room():
+    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
+    stand(scheduler, "diverged", 1, math.inf)
+    scheduler.apply(Closed())
+    assert scheduler.next() == Over()
+    assert [cut.trial for cut in scheduler.cut()] == ["diverged"]
+
+
+def test_slots_are_kept_for_all_that_a_rung_is_going_to_promote():
+    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
+    for number in range(8):
+        stand(scheduler, f"t{number}", 1, number)
+    scheduler.apply(Ordered("slow", 1))
+    scheduler.apply(Closed())
+    assert scheduler.width() == 3
+    scheduler.apply(Left("slow"))
+    assert scheduler.width() == 3
+    for number in range(3):
+        stand(scheduler, f"t{number}", 3, number)
+    assert scheduler.width() == 1
+    stand(scheduler, "t0", 9, 0.1)
+    scheduler.apply(Left("t0"))
+    assert (scheduler.width(), scheduler.next()) == (0, Over())
+
+
+@pytest.mark.parametrize("search", ["random", "hyperband_reference:Own"])
+@pytest.mark.parametrize("parallel", [1, 2])
+def test_it_halves_on_one_or_two_slots_and_under_any_searcher(lab, parallel, search):
+    """Ray Tune's runs every trial to its end, without a word."""
+    spec = make_spec(scheduler="hyperband", search=search, trials={"max": 17, "parallel": parallel})
+    state = lab.run(spec)
+    counts = Counter(trial.step for trial in state.trials.values())
+    assert counts == {1: 6, 3: 2 + 4, 9: 1 + 1 + 3}
+    assert {trial.reason for trial in state.trials.values() if trial.step < 9} == {"rung"}
+
+
+def test_no_trial_waits_for_ever_for_one_that_is_gone(lab):
+    """ray#6780, ray#14500, ray#37605: trials that stay PAUSED when others of theirs fail."""
+    for seed in range(10):
+        spec = make_spec(
+            seed=seed,
+            scheduler="hyperband",
+            trials={"max": 23, "parallel": 2 + seed},
+            failure={"infra_retries": 1},
+            engine={"type": "simulate", "curve": "simulated_sweeps:troubled"},
+        )
+        state = lab.run(spec, f"s{seed}", Flaky)
+        assert state.state == "COMPLETED"
+        assert not state.counts.get("PAUSED")
+        states = Counter(trial.state for trial in state.trials.values())
+        assert states["FAILED"] > 0
+        assert states["COMPLETED"] > 0
+
+
+def test_a_turn_costs_as_much_after_7000_trials_as_after_1000():
+    """Python calls, in two windows of one sweep."""
+    calls, marks = 0, {}
+
+    def count(frame, kind, argument):
+        nonlocal calls
+        calls += kind in ("call", "c_call")
+
+    cluster = Cluster(Hyperband().scheduler(Plan(1, 27)), Random(0), 27, 8, 7_500, trouble=False)
+    sys.setprofile(count)
+    try:
+        while not cluster.fill():
+            marks.setdefault(len(cluster.steps), calls)
+            while len(cluster.running) == 8 or (cluster.closed and cluster.running):
+                cluster.work()
+    finally:
+        sys.setprofile(None)
+    early, late = marks[1_500] - marks[1_000], marks[7_500] - marks[7_000]
+    assert late < 1.2 * early
+
+
+def test_options_that_mean_nothing_are_refused():
+    with pytest.raises(ValueError, match="eta is 1; choose"):
+        Hyperband(eta=1)
+    with pytest.raises(ValueError, match="brackets is 0; choose 1 or more"):
+        Hyperband(brackets=0)

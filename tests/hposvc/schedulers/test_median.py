@@ -1,0 +1,181 @@
+"""The median stopping rule against a reference that rescans, and on cases done by hand."""
+
+import math
+from random import Random
+
+import pytest
+from asha_reference import Cluster
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invariants import check
+from median_reference import both
+from simulated_sweeps import CALLS, Flaky, Lab, make_controller, make_spec
+
+from hposvc.backends.backend import Setting
+from hposvc.backends.simulate import Simulation
+from hposvc.journal import Journal
+from hposvc.lease import Lease
+from hposvc.proposer import Inline
+from hposvc.runner import Runner
+from hposvc.schedulers.median import Median
+from hposvc.schedulers.scheduler import Left, NewTrial, Ordered, Over, Plan, Report
+from hposvc.store import Store
+from searchers.random_search import Random as RandomSearch
+
+
+class Eighths(Cluster):
+    """Losses whose sums are exact in any order."""
+
+    def advance(self):
+        self.rng.random, exact = lambda: self.rng.getrandbits(3) / 8, self.rng.random
+        try:
+            return super().advance()
+        finally:
+            self.rng.random = exact
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    min_trials=st.integers(1, 4),
+    interval=st.integers(1, 4),
+    first=st.integers(1, 3),
+    last=st.integers(3, 12),
+    slots=st.sampled_from([1, 2, 3, 5, 16, 64]),
+    most=st.integers(1, 50),
+)
+def test_decisions_are_those_of_a_rescan_and_the_sweep_ends(
+    seed, min_trials, interval, first, last, slots, most
+):
+    rng = Random(seed)
+    scheduler = both(min_trials, interval, first, last)
+    cluster = Eighths(scheduler, rng, range(1, last + 1), most)
+    for _ in range(5_000):
+        if len(cluster.running) < slots and rng.random() < 0.7:
+            if isinstance(cluster.fill(), Over):
+                break
+        elif cluster.running:
+            cluster.advance()
+        elif rng.random() < 0.001:
+            cluster.close()  # the space is used up
+    else:
+        pytest.fail("the sweep does not end")
+    assert not cluster.running
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    min_trials=st.integers(1, 5),
+    interval=st.integers(1, 4),
+    last=st.integers(1, 30),
+    slots=st.integers(1, 64),
+    most=st.integers(1, 25),
+    backend=st.sampled_from([Simulation, Flaky]),
+)
+def test_whole_sweeps_decide_as_a_rescan_and_end(
+    tmp_path_factory, seed, min_trials, interval, last, slots, most, backend
+):
+    CALLS.clear()
+    folder = tmp_path_factory.mktemp("sweep")
+    spec = make_spec(
+        seed=seed,
+        fidelity={"max": last},
+        scheduler={"type": "median", "min_trials": min_trials, "interval": interval},
+        trials={"max": most, "parallel": slots},
+        failure={"user_retries": 1, "infra_retries": 2},
+        engine={"type": "simulate", "curve": "simulated_sweeps:troubled"},
+    )
+    controller = make_controller(spec)
+    controller.scheduler = both(min_trials, interval, 1, last)
+    journal = Journal(Store(f"sqlite:///{folder / 'x.db'}"))
+    backend = backend(Setting("s", spec, folder, folder))
+    proposer = Inline(spec, RandomSearch())
+    Runner("s", controller, backend, proposer, journal, Lease(journal.store, "s")).run("here:1")
+    state = check(spec, [event for _, event in journal.read("s")])
+    assert len(state.trials) == most
+    journal.store.close()
+
+
+def after(curves, **options):
+    """A scheduler of four steps that saw these trials come to their end."""
+    scheduler = Median(**options).scheduler(Plan(1, 4))
+    for number, curve in enumerate(curves):
+        scheduler.apply(Ordered(f"t{number}", 4))
+        for step, loss in curve.items():
+            scheduler.apply(Report(f"t{number}", step, loss))
+        scheduler.apply(Left(f"t{number}"))
+    return scheduler
+
+
+def verdict(scheduler, *losses):
+    """On a trial that reported these losses, one a step."""
+    scheduler.apply(Ordered("new", 4))
+    for step, loss in enumerate(losses, 1):
+        scheduler.apply(Report("new", step, loss))
+    return scheduler.judge(Report("new", len(losses), losses[-1])).verdict
+
+
+FALLING = [{1: 8.0, 2: 4.0, 3: 3.0, 4: 2.0}, {1: 6.0, 2: 2.0, 3: 1.0}, {1: 9.0, 2: 9.0}]
+
+
+def test_the_best_so_far_is_held_against_the_median_of_the_means_so_far():
+    # The means up to step 2 are 6, 4 and 9; those up to step 3 are 5 and 3, whose median is 4.
+    assert verdict(after(FALLING, min_trials=2), 7.0, 6.5) == "stop"
+    assert verdict(after(FALLING, min_trials=2), 7.0, 6.0) == "continue"
+    assert verdict(after(FALLING, min_trials=2), 6.5, 8.0) == "stop"
+    assert verdict(after(FALLING, min_trials=2), 5.0, 8.0) == "continue"
+    assert verdict(after(FALLING, min_trials=2), 5.0, 4.1, 4.5) == "stop"
+    assert verdict(after(FALLING, min_trials=2), 5.0, 4.0, 4.5) == "continue"
+
+
+def test_nobody_is_stopped_before_enough_came_as_far():
+    assert verdict(after(FALLING, min_trials=3), 100.0, 100.0) == "stop"
+    assert verdict(after(FALLING, min_trials=3), 100.0, 100.0, 100.0) == "continue"
+
+
+def test_trials_that_still_run_are_held_against_nobody():
+    scheduler = after(FALLING[:1], min_trials=2)
+    scheduler.apply(Ordered("runs", 4))
+    scheduler.apply(Report("runs", 1, 0.1))
+    assert verdict(scheduler, 7.0) == "continue"
+
+
+def test_a_diverged_trial_is_the_worst_from_there_on_and_poisons_no_median():
+    gone = {1: 1.0, 2: math.inf}
+    assert verdict(after([gone, *FALLING[:2]], min_trials=3), 1.0, 6.5, 5.5) == "continue"
+    assert verdict(after([gone, *FALLING[:2]], min_trials=3), 9.0, 6.5, 5.5) == "stop"
+    assert verdict(after([gone, gone, gone], min_trials=3), 9.0, 9.0) == "continue"
+
+
+def test_a_step_that_was_not_reported_counts_with_the_next_report():
+    # A milestone that is stepped over is told with the loss of the report that stepped over it.
+    sparse = {2: 6.0, 3: 2.0}
+    scheduler = after([{1: 6.0, **sparse}], min_trials=1)
+    assert scheduler.means == after([sparse], min_trials=1).means == {1: [6], 2: [6], 3: [14 / 3]}
+
+
+def test_long_trials_are_judged_a_hundred_times_unless_told_otherwise():
+    assert Median().scheduler(Plan(1, 27)).next() == NewTrial(27, tuple(range(1, 27)))
+    long = Median().scheduler(Plan(10, 50_000)).next().milestones
+    assert (long[:2], len(long)) == ((10, 510), 100)
+    assert Median(interval=10).scheduler(Plan(5, 36)).next() == NewTrial(36, (5, 15, 25, 35))
+
+
+@pytest.mark.parametrize("option", ["min_trials", "interval"])
+def test_options_below_one_are_refused(option):
+    with pytest.raises(ValueError, match=f"{option} is 0; choose"):
+        Median(**{option: 0})
+
+
+def test_on_curves_that_keep_their_order_about_half_is_stopped_and_not_the_best(tmp_path):
+    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    spec = make_spec(
+        fidelity={"max": 27},
+        scheduler={"type": "median"},
+        trials={"max": 300, "parallel": 8},
+    )
+    state = lab.run(spec)
+    stopped = [trial for trial in state.trials.values() if trial.reason == "median"]
+    assert 0.4 < len(stopped) / len(state.trials) < 0.8
+    assert state.trials[state.best].step == 27

@@ -1,0 +1,102 @@
+"""One trial whose values follow a fixed schedule."""
+
+import pytest
+from simulated_sweeps import Lab, at_desk, make_spec
+
+from hposvc.events import Decided, Ordered
+from hposvc.journal import Journal
+from hposvc.schedulers.replay import Replay, Shift
+from hposvc.schedulers.scheduler import Closed, Left, NewTrial, Over, Plan
+from hposvc.schedulers.scheduler import Ordered as Begun
+from hposvc.spec import SpecError
+from hposvc.store import Store
+
+SCHEDULE = [
+    {"after": 2, "values": {"lr": 0.02}, "seed_of": "t0007"},
+    {"after": 5, "values": {"depth": 4}},
+]
+TWO = {"lr": 0.01, "depth": 3}
+
+
+def replay(schedule=SCHEDULE, **sections):
+    scheduler = {"type": "replay", "schedule": schedule, "seed_of": "t0003"}
+    given = {"scheduler": scheduler, "trials": {"max": 1}, "parameters": TWO, **sections}
+    return make_spec(fidelity={"max": 8}, **given)
+
+
+def test_each_order_has_the_values_and_the_random_numbers_of_its_steps(tmp_path):
+    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    state = lab.run(replay())
+    assert (state.state, state.counts["COMPLETED"]) == ("COMPLETED", 1)
+    orders = [event.order for event in lab.events() if isinstance(event, Ordered)]
+    seen = [(order.first, order.params, order.seed_of, order.parent) for order in orders]
+    assert seen == [
+        (1, {"lr": 0.01, "depth": 3}, "t0003", None),
+        (3, {"lr": 0.02, "depth": 3}, "t0007", None),
+        (6, {"lr": 0.02, "depth": 4}, None, None),
+    ]
+    assert [order.start and order.start.step for order in orders] == [None, 2, 5]
+    reasons = {event.reason for event in lab.events() if isinstance(event, Decided)}
+    assert reasons == {"schedule"}
+
+
+def test_a_retry_goes_on_with_the_values_of_its_steps():
+    desk = at_desk(
+        scheduler={"type": "replay", "schedule": SCHEDULE},
+        trials={"max": 1},
+        parameters=TWO,
+        failure={"user_retries": 2},
+    )
+    first = desk.start()
+    desk.report(first, 1, 0.5)
+    desk.fail(first, "user")
+    retry = desk.start()
+    assert (retry.first, retry.seed_of, retry.milestones) == (2, None, (2, 5))
+    desk.report(retry, 2, 0.5)
+    desk.end(retry)
+    second = desk.start()
+    desk.report(second, 3, 0.5)
+    desk.fail(second, "user")
+    retry = desk.start()
+    assert (retry.first, retry.params["lr"], retry.seed_of) == (4, 0.02, "t0007")
+
+
+def test_without_checkpoints_there_is_nothing_to_go_on_from():
+    desk = at_desk(
+        scheduler={"type": "replay", "schedule": SCHEDULE}, trials={"max": 1}, parameters=TWO
+    )
+    order = desk.start()
+    [decided] = desk.report(order, 2, 0.5, save=False)
+    assert (decided.verdict, decided.reason) == ("stop", "no checkpoint")
+
+
+def test_a_trial_that_is_over_is_not_begun_again():
+    scheduler = Replay((Shift(2),)).scheduler(Plan(1, 8, 1))
+    assert scheduler.next() == NewTrial(8, (2,))
+    scheduler.apply(Begun("t0001", 8))
+    scheduler.apply(Closed())
+    scheduler.apply(Left("t0001"))
+    assert (scheduler.next(), scheduler.width()) == (Over(), 0)
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"trials": {"max": 2}}, "trials.max: is 2, but scheduler replay trains a single trial"),
+        ({"schedule": [{"after": 8}]}, "scheduler.schedule[0].after: is 8; give a step after 0"),
+        ({"schedule": [{"after": 3}, {"after": 3}]}, "scheduler.schedule[1].after: is 3; give a"),
+        (
+            {"schedule": [{"after": 3, "values": {"lrr": 1}}]},
+            "scheduler.schedule[0].values.lrr: no such parameter; did you mean 'lr'?",
+        ),
+        (
+            {"schedule": [{"after": 3, "values": {"lr": [1]}}]},
+            "scheduler.schedule[0].values.lr: is a list; give one value",
+        ),
+        ({"schedule": [{"afer": 3}]}, "scheduler.schedule[0].afer: no such key; did you mean"),
+    ],
+)
+def test_a_schedule_that_makes_no_sense_is_refused(sections, message):
+    with pytest.raises(SpecError) as caught:
+        replay(**sections)
+    assert message in str(caught.value)

@@ -1,0 +1,179 @@
+"""Checkpoints that are lent to other trials: there while they are needed, gone at the end."""
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invariants import check
+from simulated_sweeps import CALLS, Lab, at_desk, make_spec
+
+from hposvc.backends.simulate import Simulation
+from hposvc.events import Checkpointed, Failed, Ordered, Requested
+from hposvc.journal import Journal
+from hposvc.state import SweepState
+from hposvc.store import Store
+
+POPULATION = {"type": "pbt", "interval": 2, "mutate": {"lr": {}}, "quantile": 0.4}
+
+
+class Rotten(Simulation):
+    """Now and then an order breaks off, for no fault of its own or for its checkpoint's."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._rng = Random(self.setting.spec.seed)
+
+    def events(self, timeout_s):
+        if self._runs and self._rng.random() < 0.1:
+            run = self._runs.pop(self._rng.choice(list(self._runs)))
+            order, damaged = run.order, self._rng.random() < 0.4
+            untouched = run.step < order.first and order.start is not None
+            return [
+                Failed(self.now(), order.id, order.trial, "infra", "lost", damaged and untouched)
+            ]
+        return super().events(timeout_s)
+
+
+class Librarian:
+    """Follows a journal, and keeps account of every checkpoint."""
+
+    def __init__(self, spec):
+        self.state = SweepState(spec)
+        self.written, self.damaged = set(), set()
+        self.copies = 0
+
+    def read(self, event):
+        if isinstance(event, Ordered) and event.order.start is not None:
+            self._lends(event.order)
+        if isinstance(event, Failed) and event.damaged:
+            self.damaged.add(self.state.trials[event.trial].order.start.path)
+        self.state.apply(event)
+        if isinstance(event, Checkpointed):
+            self.written.add(event.saved.path)
+        gone = {saved.path for saved in self.state.shelf.dropped}
+        for trial in self.state.trials.values():
+            needed = trial.borrowed if trial.order is None else trial.order.start
+            assert needed is None or needed.path not in gone
+            assert not gone & {saved.path for saved in trial.checkpoints}
+
+    def _lends(self, order):
+        self.copies += order.parent is not None
+        owner = self.state.trials[order.parent or order.trial]
+        assert order.start in owner.usable()
+        assert order.start.path not in {saved.path for saved in self.state.shelf.dropped}
+
+    def close(self):
+        shelf, keep = self.state.shelf, self.state.spec.checkpoints
+        assert shelf.lent == {}
+        kept = [saved.path for trial in self.state.trials.values() for saved in trial.checkpoints]
+        gone = [saved.path for saved in shelf.dropped]
+        assert len({*kept, *gone}) == len(kept) + len(gone), "each is kept once or dropped once"
+        assert {*kept, *gone} | self.damaged == self.written
+        for trial in self.state.trials.values():
+            assert len(trial.usable()) <= keep.keep_last + keep.keep_best
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    members=st.integers(2, 12),
+    slots=st.integers(1, 64),
+    last=st.integers(3, 12),
+    interval=st.integers(1, 2),
+    keep=st.tuples(st.integers(1, 2), st.integers(0, 1)),
+    every=st.integers(1, 3),
+    backend=st.sampled_from([Simulation, Rotten]),
+)
+def test_what_is_lent_is_never_dropped_while_needed_and_all_is_let_go_at_the_end(
+    tmp_path_factory, seed, members, slots, last, interval, keep, every, backend
+):
+    CALLS.clear()
+    folder = tmp_path_factory.mktemp("sweep")
+    lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+    spec = make_spec(
+        seed=seed,
+        fidelity={"max": last},
+        scheduler={**POPULATION, "interval": interval},
+        trials={"max": members, "parallel": slots},
+        checkpoints={"every": every, "keep_last": keep[0], "keep_best": keep[1]},
+        failure={"user_retries": 1, "infra_retries": 3},
+        engine={"type": "simulate", "curve": "simulated_sweeps:troubled"},
+    )
+    lab.run(spec, backend=backend)
+    librarian = Librarian(spec)
+    for event in lab.events():
+        librarian.read(event)
+    librarian.close()
+    check(spec, lab.events())
+    lab.journal.store.close()
+
+
+def population_at_desk(**sections):
+    """Five members that stand at step 2; the last two are told to copy one of the first two."""
+    desk = at_desk(
+        scheduler=POPULATION,
+        fidelity={"max": 8},
+        trials={"max": 5, "parallel": 5},
+        failure={"infra_retries": 5},
+        **sections,
+    )
+    orders = [desk.start(lr) for lr in (0.1, 0.02, 0.03, 0.04, 0.05)]
+    for order, loss in zip(orders, (0.1, 0.2, 0.3, 0.8, 0.9), strict=True):
+        desk.report(order, 1, 1.0)
+        follows = desk.report(order, 2, loss)
+    assert (follows[0].verdict, follows[0].reason) == ("pause", "exploit")
+    desk.end(orders[-1])
+    return desk
+
+
+def break_off(desk, order, damaged=False):
+    desk.happen(Failed(desk.time, order.id, order.trial, "infra", "lost", damaged))
+
+
+def test_a_copy_that_ends_before_it_reports_lets_go():
+    desk = population_at_desk()
+    order = desk.start()
+    assert (order.trial, order.parent, order.first) == ("t0005", "t0001", 3)
+    desk.happen(Requested(0.0, "kill", "t0005"))
+    desk.end(order)
+    assert desk.state.shelf.lent == {}
+
+
+def test_a_retry_of_a_copy_starts_from_the_same_weights_with_the_same_values():
+    desk = population_at_desk()
+    order = desk.start()
+    donor = desk.state.trials["t0001"]
+    desk.report(donor.order, 3, 0.1)  # its newest is another by now
+    break_off(desk, order)
+    retry = desk.start()
+    assert (retry.start, retry.parent, retry.params) == (order.start, "t0001", order.params)
+    assert (retry.first, len(desk.state.trials["t0005"].lives)) == (3, 2)
+
+
+def test_a_copy_whose_checkpoint_is_damaged_takes_the_donor_s_next_one():
+    desk = population_at_desk()
+    order = desk.start()
+    desk.report(desk.state.trials["t0001"].order, 3, 0.1)
+    break_off(desk, order, damaged=True)
+    retry = desk.start()
+    assert (retry.start.path, retry.parent, retry.first) == ("t0001/1-3", "t0001", 3)
+    assert retry.params == order.params
+
+
+def test_a_copy_of_which_nothing_is_left_goes_on_from_its_own():
+    desk = population_at_desk()
+    order = desk.start()
+    break_off(desk, order, damaged=True)
+    retry = desk.start()
+    assert (retry.start.path, retry.parent, retry.first) == ("t0005/5-2", None, 3)
+    assert desk.state.trials["t0005"].parent is None
+    desk.report(retry, 3, 0.5)
+    assert desk.state.shelf.lent == {}
+
+
+def test_a_donor_without_a_checkpoint_is_not_copied():
+    desk = population_at_desk()
+    desk.state.trials["t0001"].checkpoints.clear()
+    order = desk.start()
+    assert (order.trial, order.parent, order.start.path) == ("t0005", None, "t0005/5-2")
+    assert order.params == {"lr": 0.05}
