@@ -8,14 +8,25 @@ import logging
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ray
+from ray import cloudpickle
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from cluster.launch import ADDRESS, KEEPER, TOKEN, held
+from cluster import probes
+from cluster.fitness import Fitness, judge, unanswered
+from cluster.launch import ADDRESS, KEEPER, held
+from cluster.tokens import TOKEN
 
 ANSWER_S = 90.0  # a cold start takes 5 to 30 seconds
+PROBE_S = 60.0  # for all nodes to answer a probe
+TORCH_S = 45.0  # for a node to import torch
+CLOCK_TRIES = 3  # the quickest answer tells the clock best
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,7 @@ class Answer:
 
     works: bool
     text: str  # its nodes and resources, or what went wrong
+    nodes: tuple[Fitness, ...] = ()  # if they were asked for
 
 
 def running(folder: Path) -> str | None:
@@ -42,12 +54,27 @@ def ask(address: str, folder: Path, timeout_s: float = ANSWER_S) -> Answer:
         address: `local` starts a Ray, and ends it.
         folder: of the machine's own Ray, whose token opens it.
     """
+    return _ask([address], folder, timeout_s)
+
+
+def ask_nodes(address: str, folder: Path, storage: Path) -> Answer:
+    """Let every node of the cluster say what it is like.
+
+    Args:
+        address: as for `ask`.
+        folder: as for `ask`.
+        storage: where checkpoints are to lie; the room there is asked of every node.
+    """
+    return _ask([address, str(storage)], folder, ANSWER_S + PROBE_S)
+
+
+def _ask(arguments: list[str], folder: Path, timeout_s: float) -> Answer:
     token = folder / TOKEN
     # Ray 2.60 reads the token's whereabouts from the environment, when it is imported.
     own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)} if token.exists() else {}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "cluster.health", address],
+            [sys.executable, "-m", "cluster.health", *arguments],
             capture_output=True,
             text=True,
             timeout=timeout_s,
@@ -58,7 +85,8 @@ def ask(address: str, folder: Path, timeout_s: float = ANSWER_S) -> Answer:
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()]
         return Answer(False, lines[-1] if lines else f"the child ended with {done.returncode}")
-    return Answer(True, done.stdout.strip().splitlines()[-1])
+    told = json.loads(done.stdout.strip().splitlines()[-1])
+    return Answer(True, told["text"], tuple(map(Fitness.from_dict, told["nodes"])))
 
 
 def _describe() -> str:
@@ -70,6 +98,53 @@ def _describe() -> str:
     return f"{len(alive)} node{'s' if len(alive) > 1 else ''}, {amounts}"
 
 
+def _examine_nodes(storage: str) -> list[Fitness]:
+    """Probe all nodes at once, each with a time limit; then compare their clocks with ours."""
+    cloudpickle.register_pickle_by_value(probes)  # our packages may not be there
+    here = probes.examine(probes.PACKAGES, None, TORCH_S, {})
+    listed = sorted(ray.nodes(), key=lambda node: str(node["NodeName"]))
+    nodes = {node["NodeID"]: node for node in listed if node["Alive"]}
+    asked = {}
+    for node_id, node in nodes.items():
+        # .../session_.../sockets/plasma_store
+        temporary = str(Path(node["ObjectStoreSocketName"]).parents[2])
+        folders = {"storage": storage, "Ray's files": temporary}
+        probe = ray.remote(probes.examine).options(**_pinned(node_id))
+        asked[node_id] = probe.remote(probes.PACKAGES, probes.TORCH, TORCH_S, folders)
+    ray.wait(list(asked.values()), num_returns=len(asked), timeout=PROBE_S)
+    return [_fitness(nodes[node_id], here, asked[node_id]) for node_id in nodes]
+
+
+def _fitness(node: Mapping[str, Any], here: Mapping[str, Any], answer: Any) -> Fitness:
+    name, host = node["NodeName"], node["NodeManagerAddress"]
+    try:
+        there = ray.get(answer, timeout=0)
+        offset_s, error_s = _clock(node["NodeID"])
+    except ray.exceptions.GetTimeoutError:
+        return unanswered(name, host, f"no answer within {PROBE_S:g} s")
+    except (ray.exceptions.RayError, ImportError) as error:
+        return unanswered(name, host, str(error).strip().splitlines()[-1])
+    return judge(name, host, node["Resources"], here, {**there, "clock": (offset_s, error_s)})
+
+
+def _clock(node_id: str) -> tuple[float, float]:
+    """How far a node's clock is before ours, and how well that is known, in seconds."""
+    ask = ray.remote(probes.clock).options(**_pinned(node_id))
+    tries = []
+    for _ in range(CLOCK_TRIES):
+        sent = time.time()
+        theirs = ray.get(ask.remote(), timeout=PROBE_S)
+        heard = time.time()
+        tries.append(((heard - sent) / 2, theirs - (sent + heard) / 2))
+    error_s, offset_s = min(tries)
+    return offset_s, error_s
+
+
+def _pinned(node_id: str) -> dict[str, Any]:
+    where = NodeAffinitySchedulingStrategy(node_id, soft=False)
+    return {"num_cpus": 0, "scheduling_strategy": where, "max_retries": 0}
+
+
 if __name__ == "__main__":
     ray.init(
         address=sys.argv[1],
@@ -77,5 +152,7 @@ if __name__ == "__main__":
         log_to_driver=False,
         logging_level=logging.ERROR,
     )
-    print(_describe())  # noqa: T201 - this is how the parent hears of it
+    found = _examine_nodes(sys.argv[2]) if sys.argv[2:] else []
+    told = {"text": _describe(), "nodes": [each.to_dict() for each in found]}
+    print(json.dumps(told))  # noqa: T201 - this is how the parent hears of it
     ray.shutdown()

@@ -10,12 +10,12 @@ import fcntl
 import json
 import logging
 import os
-import secrets
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,13 +24,16 @@ from typing import IO
 import ray
 from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
 
+from cluster.tokens import TOKEN, make_token
+
 START_S = 120.0  # for Ray to come up
 END_S = 30.0  # for Ray to go down
 DIAL_S = 5.0  # for a cluster's port to answer
 POLL_S = 0.05
 
 DRIVERS, KEEPER, ADDRESS, LOG = "drivers.lock", "keeper.lock", "address.json", "keeper.log"
-TOKEN = "token"
+TOKENS = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
+NOTHING: Mapping[str, object] = {}
 
 
 class Unreachable(Exception):
@@ -83,18 +86,21 @@ def start(folder: Path) -> IO[str]:
     return lock
 
 
-def connect(folder: Path, address: str | None = None) -> Connection:
+def connect(
+    folder: Path, address: str | None = None, runtime_env: Mapping[str, object] = NOTHING
+) -> Connection:
     """Join the cluster at `address`, or the machine's own, started if there is none.
 
     Raises:
         Unreachable: nothing answers there.
     """
     if address is not None:
-        _join(address)
+        _heed_token()
+        _join(address, runtime_env)
         return Connection(address, None)
     lock = start(folder)
     found = _await_address(folder)
-    _join(found)
+    _join(found, runtime_env)
     return Connection(found, lock)
 
 
@@ -113,22 +119,22 @@ def _share_token(file: Path) -> None:
 
     Ray 2.60 turns tokens on in a Ray that it starts itself, and off in one who joins by address.
     """
-    if {"RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+    if {"RAY_AUTH_MODE", *TOKENS} & os.environ.keys():
+        _heed_token()
         return
-    with suppress(FileExistsError):
-        draft = file.with_name(f"{TOKEN}.{os.getpid()}")
-        draft.touch(mode=0o600)
-        draft.write_text(secrets.token_hex(32))
-        try:
-            file.hardlink_to(draft)  # whole, or not at all
-        finally:
-            draft.unlink()
-    os.environ["RAY_AUTH_MODE"] = "token"
+    make_token(file)
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(file)
-    Config.initialize("")  # Ray 2.60 reads the mode when it is imported, and offers no other way
+    _heed_token()
 
 
-def _join(address: str) -> None:
+def _heed_token() -> None:
+    """Use the token that there is: one who joins by address would not, unless told to."""
+    if "RAY_AUTH_MODE" not in os.environ and TOKENS & os.environ.keys():
+        os.environ["RAY_AUTH_MODE"] = "token"
+        Config.initialize("")  # Ray 2.60 reads the mode when it is imported; there is no other way
+
+
+def _join(address: str, runtime_env: Mapping[str, object]) -> None:
     host, _, port = address.rpartition(":")
     try:
         if port.isdecimal():  # Ray itself would try for minutes
@@ -136,6 +142,7 @@ def _join(address: str) -> None:
         ray.init(
             address=address,
             namespace="hposvc",
+            runtime_env=dict(runtime_env) or None,
             log_to_driver=False,
             logging_level=logging.ERROR,
         )

@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from sqlalchemy import make_url
 
 from cluster import health
+from cluster.fitness import Fitness
 from hposvc.api import Sweeps
 from hposvc.home import Home
 from hposvc.lease import driver_state
@@ -49,11 +50,15 @@ class Check:
     remedy: str = ""
 
 
-def examine(home: Path | None = None, deep: bool = False) -> Iterator[Check]:
+def examine(
+    home: Path | None = None, deep: bool = False, address: str | None = None
+) -> Iterator[Check]:
     """All checks, as they are done.
 
     Args:
-        deep: start a Ray of this machine's own if there is none, which takes some seconds.
+        deep: start a Ray of this machine's own if there is none, and probe every node of the
+            cluster, which takes some seconds.
+        address: of a Ray cluster; None: RAY_ADDRESS, or this machine's own.
     """
     yield _python()
     yield _packages()
@@ -67,7 +72,7 @@ def examine(home: Path | None = None, deep: bool = False) -> Iterator[Check]:
         return
     yield from _of_home(place)
     yield _mlflow(place)
-    yield _ray(place, deep)
+    yield from _ray(place, deep, address or os.environ.get("RAY_ADDRESS"))
 
 
 def _python() -> Check:
@@ -210,15 +215,39 @@ def _open(uri: str) -> None:
             connection.execute("select count(*) from sqlite_master")
 
 
-def _ray(home: Home, deep: bool) -> Check:
+def _ray(home: Home, deep: bool, given: str | None) -> Iterator[Check]:
     folder = home.path / "ray"
-    given = os.environ.get("RAY_ADDRESS")
     address = given or health.running(folder)
     if address is None and not deep:
-        return Check("ray", "ok", "none runs; a sweep starts one (--deep tries it)")
-    answer = health.ask(address or "local", folder)
+        yield Check("ray", "ok", "none runs; a sweep starts one (--deep tries it)")
+        return
+    remedy = "check its address and its token" if given else "see the log in HPOSVC_HOME/ray"
+    yield from examine_cluster(home, address, deep, remedy)
+
+
+def examine_cluster(home: Home, address: str | None, deep: bool, remedy: str) -> Iterator[Check]:
+    """Whether a cluster works, and what its nodes are like.
+
+    Args:
+        address: None: start one.
+        deep: probe every node.
+        remedy: for one that does not answer.
+    """
+    folder, where = home.path / "ray", address or "local"
+    answer = health.ask_nodes(where, folder, home.path) if deep else health.ask(where, folder)
     name = address or "one of this machine's own"
     if answer.works:
-        return Check("ray", "ok", f"{name}: {answer.text}")
-    remedy = "check RAY_ADDRESS and its token" if given else "see the log in HPOSVC_HOME/ray"
-    return Check("ray", "fail", f"{name}: {answer.text}", remedy)
+        yield Check("ray", "ok", f"{name}: {answer.text}")
+    else:
+        yield Check("ray", "fail", f"{name}: {answer.text}", remedy)
+    for node in answer.nodes:
+        yield from _of_node(node)
+
+
+def _of_node(node: Fitness) -> Iterator[Check]:
+    """What a node said of itself, and what is amiss there."""
+    name = f"node {node.name}"
+    if not node.troubles:
+        yield Check(name, "ok", node.text)
+    for trouble in node.troubles:
+        yield Check(name, "fail" if trouble.fatal else "warn", trouble.text, trouble.remedy)

@@ -1,0 +1,103 @@
+"""What a cluster's dashboard says of it, over HTTP: nodes, jobs, actors, tasks.
+
+It answers in milliseconds and needs no connection as a driver. Source: the REST API of Ray 2.60's
+dashboard (`/api/v0/...` is the state API, `/api/jobs/` that of jobs).
+"""
+
+import json
+import urllib.request
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+
+ANSWER_S = 20.0
+MOST = 10_000  # what the state API gives at a time
+RUNNING = ("PENDING", "RUNNING")
+
+
+class Silent(Exception):
+    """The dashboard does not answer, or not to us."""
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """A cluster's dashboard."""
+
+    url: str  # http://host:port
+    token: str | None = None
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """Its nodes: `node_name`, `node_ip`, `state` (ALIVE, DEAD), `resources_total`, ..."""
+        return self._listed("nodes")
+
+    def actors(self) -> list[dict[str, Any]]:
+        """Its actors: `name`, `class_name`, `state`, `pid`, `node_id`, ..."""
+        return self._listed("actors")
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """Its tasks: `name`, `state`, `actor_id`, `profiling_data`, ..."""
+        return self._listed("tasks")
+
+    def jobs(self) -> list[dict[str, Any]]:
+        """Drivers and submitted jobs: `submission_id` (None: a driver), `status`, ..."""
+        return list(self.get("/api/jobs/"))
+
+    def used(self) -> dict[str, dict[str, float]]:
+        """CPUs and GPUs in use, by node id; some seconds old, and nothing of the newest nodes."""
+        status = self.get("/api/cluster_status")["data"]["clusterStatus"] or {}
+        by_node = (status.get("loadMetricsReport") or {}).get("usageByNode") or {}
+        return {
+            node: {name: usage[name][0] for name in ("CPU", "GPU") if name in usage}
+            for node, usage in by_node.items()
+        }
+
+    def overview(self) -> dict[str, Any]:
+        """Nodes with what of them is used, and the jobs that run, ready to be shown."""
+        used = self.used()
+        nodes = [
+            {
+                "name": node["node_name"],
+                "host": node["node_ip"],
+                "state": node["state"],
+                "head": node["is_head_node"],
+                "resources": _amounts(node["resources_total"]),
+                "used": used.get(node["node_id"], {}),
+            }
+            for node in self.nodes()
+        ]
+        jobs = [
+            {"job": job["submission_id"], "status": job["status"], "since": job["start_time"] / 1e3}
+            for job in self.jobs()
+            if job["submission_id"] and job["status"] in RUNNING
+        ]
+        nodes.sort(key=lambda node: (not node["head"], node["name"]))
+        return {"dashboard": self.url, "nodes": nodes, "jobs": jobs}
+
+    def get(self, path: str) -> Any:
+        """The JSON at a path.
+
+        Raises:
+            Silent: says why there is none.
+        """
+        request = urllib.request.Request(f"{self.url}{path}")
+        if self.token:
+            request.add_unredirected_header("Authorization", f"Bearer {self.token}")
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
+                return json.load(answer)
+        except HTTPError as error:
+            why = {401: "it wants a token", 403: "it takes another token"}.get(error.code)
+            raise Silent(f"{self.url}: {why or error}") from error
+        except (OSError, HTTPException, ValueError) as error:
+            raise Silent(f"{self.url} does not answer: {error}") from error
+
+    def _listed(self, kind: str) -> list[dict[str, Any]]:
+        answer = self.get(f"/api/v0/{kind}?{urlencode({'detail': 1, 'limit': MOST})}")
+        return list(answer["data"]["result"]["result"])
+
+
+def _amounts(resources: dict[str, float]) -> dict[str, float]:
+    """What people ask for; Ray lists each node's address as a resource too."""
+    return {name: amount for name, amount in resources.items() if not name.startswith("node:")}

@@ -1,0 +1,22 @@
+"""The token that opens this home's clusters, in a file that only this user can read."""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+TOKEN = "token"  # the file, in the folder of the machine's own Ray
+
+
+def make_token(file: Path) -> None:
+    """Put a new token there, unless there is one."""
+    if file.exists():
+        return
+    with suppress(FileExistsError):
+        draft = file.with_name(f"{file.name}.{os.getpid()}")
+        draft.touch(mode=0o600)
+        draft.write_text(secrets.token_hex(32))
+        try:
+            file.hardlink_to(draft)  # whole, or not at all
+        finally:
+            draft.unlink()

@@ -1,0 +1,102 @@
+"""A sweep's numbers on Ray's metrics endpoint, for Prometheus and Grafana.
+
+Ray puts `ray_` before each name. cluster/deploy/grafana.json draws these; a test holds the two
+together. What a turn costs does not grow with the trials.
+"""
+
+import time
+from collections.abc import Sequence
+
+import ray
+from ray.util.metrics import Counter, Gauge
+
+from hposvc.events import Ended, Event, Failed, Ordered
+from hposvc.spec import SweepSpec
+from hposvc.state import SweepState
+from hposvc.trial import TrialPhase
+
+EVERY_S = 1.0  # between two settings; Ray hands them on every ten seconds
+STATES: tuple[TrialPhase, ...] = (
+    *("PENDING", "RUNNING", "PAUSED"),
+    *("COMPLETED", "STOPPED", "FAILED"),
+)
+TAGS = ("sweep", "project")
+
+TRIALS = "hposvc_trials"
+BEST = "hposvc_best_value"
+SLOTS = "hposvc_slots_busy"
+ORDERS = "hposvc_orders_total"
+RANK_SECONDS = "hposvc_rank_seconds_total"
+GPU_SECONDS = "hposvc_gpu_seconds_total"
+
+
+class Metrics:
+    """Sees a sweep as it goes, and keeps its metrics up to date; a Watcher of the runner."""
+
+    def __init__(self, sweep: str, spec: SweepSpec) -> None:
+        tags = {"sweep": sweep, "project": spec.project}
+        self._ranks = spec.resources.workers
+        self._gpus = spec.resources.workers * spec.resources.gpus_per_worker
+        self._trials = _gauge(TRIALS, "Trials of the sweep in a state.", tags, "state")
+        self._best = _gauge(BEST, "The best value so far of the sweep's metric.", tags, "metric")
+        self._best_tags = {"metric": spec.metric.name}
+        self._slots = _gauge(SLOTS, "Slots that carry out an order.", tags)
+        self._orders = _Total(ORDERS, "Orders that were given to slots.", tags)
+        self._rank_s = _Total(RANK_SECONDS, "Seconds that ranks were at work.", tags)
+        self._gpu_s = _Total(GPU_SECONDS, "Seconds that GPUs were held by orders.", tags)
+        self._begun: dict[int, float] = {}  # when each order began that a slot has
+        self._spent_s: float | None = None  # of orders that are over, earlier drivers' too
+        self._set_at = -EVERY_S
+
+    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+        """Called after the events are durable."""
+        if self._spent_s is None:
+            self._spent_s = sum(trial.seconds for trial in state.trials.values())
+        self._spent_s += sum(map(self._follow, events))
+        now = time.monotonic()
+        due = state.finished or now - self._set_at >= EVERY_S
+        if due and ray.is_initialized():
+            self._set_at = now
+            self._set(state, self._spent_s)
+
+    def _follow(self, event: Event) -> float:
+        """The seconds of the order that is over by this event."""
+        if isinstance(event, Ordered):
+            self._begun[event.order.id] = event.time
+        if isinstance(event, Ended | Failed) and event.order in self._begun:
+            return max(0.0, event.time - self._begun.pop(event.order))
+        return 0.0
+
+    def _set(self, state: SweepState, spent_s: float) -> None:
+        for phase in STATES:
+            self._trials.set(state.counts.get(phase, 0), {"state": phase})
+        value = None if state.best is None else state.trials[state.best].value
+        if value is not None:
+            self._best.set(value, self._best_tags)
+        self._slots.set(len(state.orders))
+        self._orders.reach(state.next_order - 1)
+        at_work = (max(0.0, time.time() - begun) for begun in self._begun.values())
+        seconds = spent_s + sum(at_work)
+        self._rank_s.reach(seconds * self._ranks)
+        self._gpu_s.reach(seconds * self._gpus)
+
+
+class _Total:
+    """A counter that is told what it should be at, since Ray's are told what to add."""
+
+    def __init__(self, name: str, description: str, tags: dict[str, str]) -> None:
+        self._counter = Counter(name, description, tag_keys=TAGS)
+        self._counter.set_default_tags(tags)
+        self._at = 0.0
+
+    def reach(self, total: float) -> None:
+        """Count up to this; never down."""
+        if total > self._at:
+            self._counter.inc(total - self._at)
+            self._at = total
+
+
+def _gauge(name: str, description: str, tags: dict[str, str], *more: str) -> Gauge:
+    gauge = Gauge(name, description, tag_keys=(*TAGS, *more))
+    gauge.set_default_tags(tags)
+    return gauge

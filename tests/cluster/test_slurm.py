@@ -1,0 +1,99 @@
+"""The Slurm script, run for real but for Slurm: its `srun` starts the steps on this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "cluster" / "deploy" / "slurm.sbatch"
+TOYS = ROOT / "tests" / "hposvc" / "backends"
+DEADLINE_S = 280.0
+
+pytestmark = [pytest.mark.ray, pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2")]
+
+COMMANDS = {
+    "srun": """
+        while [[ ${1:-} == --* ]]; do shift; done
+        if [[ $1 == hostname ]]; then echo 127.0.0.2; exit; fi
+        exec "$@"
+    """,
+    "scontrol": "printf 'n0\\nn1\\n'",
+    "ray": f'exec {sys.executable} -m ray.scripts.scripts "$@"',
+    "python": f'exec {sys.executable} "$@"',
+    "hposvc": f'exec {sys.executable} -m hposvc "$@"',
+}
+
+
+@pytest.fixture
+def allocation(tmp_path):
+    """The environment of an allocation of two nodes, which are both here."""
+    tools, activate = tmp_path / "tools", tmp_path / "venv" / "bin" / "activate"
+    tools.mkdir()
+    activate.parent.mkdir(parents=True)
+    (tmp_path / "home").mkdir()
+    for name, body in COMMANDS.items():
+        (tools / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (tools / name).chmod(0o755)
+    activate.write_text(f"export PATH={tools}:$PATH\n")
+    ours = ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS")
+    return {
+        **{name: value for name, value in os.environ.items() if name not in ours},
+        "HOME": str(tmp_path / "home"),
+        "HPOSVC_HOME": str(tmp_path / "hposvc"),
+        "PYTHONPATH": f"{ROOT}:{TOYS}",
+        "VENV": str(tmp_path / "venv"),
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_JOB_NODELIST": "n[0-1]",
+        "SLURM_CPUS_PER_TASK": "1",
+    }
+
+
+def run(script_arguments, allocation):
+    """The script's exit code and what it said."""
+    command = ["bash", SCRIPT, *script_arguments]
+    started = subprocess.Popen(
+        command, env=allocation, stdout=-1, stderr=-2, text=True, start_new_session=True
+    )
+    try:
+        said, _ = started.communicate(timeout=DEADLINE_S)
+        return started.returncode, said
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGKILL)
+
+
+def test_the_slurm_script_brings_a_cluster_up_runs_the_sweep_and_leaves_nothing(
+    tmp_path, allocation
+):
+    spec = {
+        "trainable": "toys:steady",
+        "metric": {"name": "loss", "goal": "minimize"},
+        "fidelity": {"max": 2},
+        "parameters": {"lr": {"min": 1e-4, "max": 1e-1, "log": True}},
+        "search": {"method": "random"},
+        "trials": {"max": 2},
+        "resources": {"workers": 2, "placement": "spread"},
+        "storage": str(tmp_path / "storage"),
+    }
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    code, said = run([tmp_path / "spec.yaml", "slurm-1"], allocation)
+    assert code == 0, said
+    assert "slurm-1 COMPLETED" in said
+    assert list((tmp_path / "home").iterdir()) == []  # no token stays
+    deadline = time.monotonic() + 60
+    while left := [each for each in Path("/proc").glob("[0-9]*/environ") if ours(each, allocation)]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.2)
+
+
+def ours(environ, allocation):
+    try:
+        return f"HPOSVC_HOME={allocation['HPOSVC_HOME']}".encode() in environ.read_bytes()
+    except OSError:
+        return False

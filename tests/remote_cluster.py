@@ -1,0 +1,161 @@
+"""A cluster as on other machines: a head and a worker that see only part of this one's folders.
+
+Each node lives in a mount namespace of its own, in which folders of this machine are hidden under
+empty ones; that is what separate disks look like. Where the system permits no namespaces, the nodes
+see everything, and `hides` says so.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+HEAD, WORKER = "127.0.0.51", "127.0.0.52"
+START_S = 180.0
+NAMESPACES = (["unshare", "-m"], ["unshare", "-rm"])  # as root, and as somebody else
+HIDE = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 1; shift; done; shift; exec "$@"'
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A cluster of a head and a worker with one CPU each; the worker is labelled zone: b."""
+
+    folder: Path
+    token: str
+    dashboard: str
+    gcs: str
+    hides: bool
+
+    @property
+    def mine(self) -> Path:
+        """A folder that no node sees: the submitting machine's own disk."""
+        return self.folder / "mine"
+
+    @property
+    def heads(self) -> Path:
+        """A folder that the worker does not see."""
+        return self.folder / "heads"
+
+    @property
+    def shared(self) -> Path:
+        """A folder that all see."""
+        return self.folder / "shared"
+
+    @property
+    def ray(self) -> Path:
+        """Ray's own files."""
+        return self.folder / "ray"
+
+    def environment(self, home: Path) -> dict[str, str]:
+        """Of a process that submits."""
+        clean = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
+        return {**clean, "RAY_AUTH_TOKEN": self.token, "HPOSVC_HOME": str(home)}
+
+    def get(self, path: str) -> str:
+        """What the dashboard says."""
+        request = urllib.request.Request(f"{self.dashboard}{path}")
+        request.add_header("Authorization", f"Bearer {self.token}")
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return str(answer.read().decode())
+
+
+def until(condition: Callable[[], object], what: str, deadline_s: float = START_S) -> None:
+    """Wait for a condition."""
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < deadline, f"after {deadline_s:g} s still not: {what}"
+        time.sleep(0.1)
+
+
+@contextmanager
+def start() -> Iterator[Remote]:
+    """Bring it up; everything of it is gone at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="hposvc-r-", dir="/tmp"))  # sockets want a short path
+    namespace = next((words for words in NAMESPACES if _works(words)), None)
+    token = secrets.token_hex(16)
+    gcs, port = _free(HEAD), _free(HEAD)
+    remote = Remote(folder, token, f"http://{HEAD}:{port}", f"{HEAD}:{gcs}", namespace is not None)
+    for one in (remote.mine, remote.heads, remote.shared):
+        one.mkdir()
+    head = ["--head", f"--node-ip-address={HEAD}", f"--port={gcs}", "--dashboard-host", HEAD]
+    head += [f"--dashboard-port={port}", f"--ray-client-server-port={_free(HEAD)}"]
+    worker = [f"--address={remote.gcs}", f"--node-ip-address={WORKER}", "--labels=zone=b"]
+    nodes = []
+    try:
+        nodes.append(_node(remote, namespace, [remote.mine], head))
+        until(lambda: _alive(remote) >= 1, "a head")
+        nodes.append(_node(remote, namespace, [remote.mine, remote.heads], worker))
+        until(lambda: _alive(remote) >= 2, "a worker")
+        yield remote
+    finally:
+        for process in reversed(nodes):
+            _end(process)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _node(
+    remote: Remote, namespace: list[str] | None, hidden: Sequence[Path], words: Sequence[str]
+) -> "subprocess.Popen[bytes]":
+    ray = str(Path(sys.executable).with_name("ray"))
+    command = [ray, "start", "--block", *words, "--num-cpus=1", "--disable-usage-stats"]
+    command += ["--object-store-memory=100000000", f"--metrics-export-port={_free(HEAD)}"]
+    command += [f"--dashboard-agent-listen-port={_free(HEAD)}"]
+    # Of its own: of two nodes in one folder, each would delete what the other has unpacked.
+    command += [f"--temp-dir={remote.ray / ('head' if '--head' in words else 'worker')}"]
+    if namespace is not None:
+        folders = [str(folder) for folder in hidden]
+        command = [*namespace, "sh", "-c", HIDE, "sh", *folders, "--", *command]
+    home = remote.shared / "head-home"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**remote.environment(home), "RAY_AUTH_MODE": "token", "PATH": path}
+    environment.pop("PYTHONPATH", None)
+    with (remote.folder / "nodes.log").open("a") as log:
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, env=environment, cwd="/", start_new_session=True
+        )
+
+
+def _alive(remote: Remote) -> int:
+    try:
+        answer = json.loads(remote.get("/api/v0/nodes"))
+    except OSError:
+        return 0
+    return sum(node["state"] == "ALIVE" for node in answer["data"]["result"]["result"])
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGTERM)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(20)
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    process.kill()
+    process.wait(20)
+
+
+def _works(words: list[str]) -> bool:
+    command = [*words, "sh", "-c", "mount -t tmpfs none /mnt"]
+    try:
+        return subprocess.run(command, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def _free(host: str) -> int:
+    with socket.create_server((host, 0)) as server:
+        return int(server.getsockname()[1])
