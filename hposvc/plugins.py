@@ -5,20 +5,25 @@ A plug-in is a frozen dataclass whose fields are its options. A name is one of t
 """
 
 import dataclasses
+import difflib
 import importlib
 import re
+import shutil
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
+from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from hposvc.reading.fill import fill
-from hposvc.reading.problems import Problem, SpecError, cut, fail, no_such
+from hposvc.reading.problems import Problem, SpecError, cut, fail, no_such, shown
 from hposvc.schedulers.scheduler import Policy
 from searchers.methods import METHODS
 from searchers.searcher import Searcher
 from searchers.space import Space
 from trainables import load
+from trainables.command import PYTHONS, findable
+from trainables.rendering import names
 
 T = TypeVar("T")
 
@@ -26,9 +31,16 @@ REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 BACKENDS = {
     "ray": "hposvc.backends.ray_pool:RayPool",
+    "tune": "hposvc.backends.ray_tune:RayTune",
     "local": "hposvc.backends.local:Local",
     "simulate": "hposvc.backends.simulate:Simulation",
     "nowhere": "hposvc.backends.nowhere:Nowhere",  # no spec names it: see Driver.end
+}
+
+# Who else sees a sweep under an engine.
+WATCHERS = {
+    "ray": ("hposvc.backends.metrics:Metrics",),
+    "tune": ("hposvc.backends.metrics:Metrics",),
 }
 
 
@@ -40,6 +52,7 @@ class Kind(Generic[T]):
     key: str  # of the spec's mapping that holds the name
     role: str  # the method that each of them has
     classes: Mapping[str, str]  # name -> "module:Class"
+    beside: tuple[str, ...] = ()  # keys of the mapping that are no options: see `beside`
 
 
 SEARCHERS: Kind[Searcher] = Kind("search method", "method", "suggest", METHODS)
@@ -50,13 +63,22 @@ SCHEDULERS: Kind[Policy] = Kind(
     {
         "fifo": "hposvc.schedulers.fifo:Fifo",
         "asha": "hposvc.schedulers.asha:Asha",
+        "median": "hposvc.schedulers.median:Median",
+        "hyperband": "hposvc.schedulers.hyperband:Hyperband",
+        "bohb": "hposvc.schedulers.hyperband:Bohb",
+        "pbt": "hposvc.schedulers.pbt:Pbt",
+        "replay": "hposvc.schedulers.replay:Replay",
     },
+    beside=("plateau",),
 )
 
 
 @dataclass(frozen=True)
 class PlugIn:
-    """A plug-in as a spec names it; `options` are those of its fields that are given."""
+    """A plug-in as a spec names it; `options` are those of its fields that are given.
+
+    What stands beside any plug-in of the kind is among them, and `build` leaves it out.
+    """
 
     name: str
     options: Mapping[str, object] = field(default_factory=dict)
@@ -79,7 +101,35 @@ def build(kind: Kind[T], plug_in: PlugIn) -> T:
         raise fail(f"{plug_in.name} is not a dataclass; its options must be fields", kind.key)
     if not callable(getattr(cls, kind.role, None)):
         raise fail(f"{plug_in.name} is no {kind.noun}: it has no {kind.role}()", kind.key)
-    return cast(T, fill(cls, plug_in.options))
+    return cast(T, fill(cls, _own_options(kind, cls, plug_in)))
+
+
+def _own_options(kind: Kind[T], cls: type, plug_in: PlugIn) -> dict[str, object]:
+    """The options without what stands beside them, of which none may be misspelled."""
+    fields = {field.name for field in dataclasses.fields(cls)}
+    options = {key: value for key, value in plug_in.options.items() if key not in kind.beside}
+    for key in options.keys() - fields:
+        if difflib.get_close_matches(key, kind.beside):
+            raise fail(no_such("key", key, kind.beside), key, at_key=True)
+    return options
+
+
+def beside(plug_in: PlugIn, key: str, cls: type[T]) -> T | None:
+    """What a spec has at `key` beside the plug-in's options; None: nothing.
+
+    Raises:
+        SpecError: it does not fit; paths are those of the spec's mapping.
+    """
+    data = plug_in.options.get(key)
+    if data is None:
+        return None
+    if not isinstance(data, Mapping):
+        names = ", ".join(known.name for known in dataclasses.fields(cast(Any, cls)))
+        raise fail(f"is {shown(data)}; give a mapping of {names}", key)
+    try:
+        return fill(cls, data)
+    except SpecError as error:
+        raise SpecError(problem.under(key) for problem in error.problems) from error
 
 
 def read(kind: Kind[T], data: object) -> PlugIn:
@@ -130,12 +180,29 @@ def check_trainable(reference: str, space: Space) -> None:
         raise fail(str(error).removeprefix("trainable "), "trainable") from error
     except (Exception, SystemExit) as error:
         raise fail(_why_not(reference, error), "trainable") from error
+    if load.is_tune_class(trainable):
+        return
     if not dataclasses.is_dataclass(trainable) or not callable(getattr(trainable, "train", None)):
         message = "must be a frozen dataclass with train(self, worker), or a function"
         raise fail(f"{reference} {message}", "trainable")
     problems = [*_no_field(trainable, space), *_no_value(trainable, space)]
     if problems:
         raise SpecError(problems)
+
+
+def check_command(command: Sequence[str]) -> None:
+    """See that the program, and the script that a Python is to run, are there.
+
+    Raises:
+        SpecError: one is not; paths are from the spec's top.
+    """
+    first, script = command[0], command[1] if len(command) > 1 else ""
+    if names(first):
+        return  # a trial's parameters decide
+    if first not in PYTHONS and shutil.which(first, path=findable({})["PATH"]) is None:
+        raise fail(f"there is no program {first} on the PATH; give its path", "command", 0)
+    if first in PYTHONS and script.endswith(".py") and not Path(script).is_file():
+        raise fail(f"there is no file {Path(script).absolute()}", "command", 1)
 
 
 def _no_field(trainable: type, space: Space) -> Iterator[Problem]:

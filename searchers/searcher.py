@@ -117,6 +117,7 @@ class Optimizer:
         if seed < 0:
             raise ValueError(f"seed is {seed}; give a whole number from 0 on")
         self.space = space
+        self.goal = goal
         self._searcher = searcher
         self._sign = 1.0 if goal == "minimize" else -1.0
         self._seed = seed

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from searchers import define_by_run
 from searchers.conditions import Conditions
 from searchers.domains import Choice, Constant, Domain, Float, Int
 from searchers.enumeration import count, walk
@@ -28,6 +29,7 @@ Array = NDArray[np.float64]
 
 TRIES = 10_000  # samples before a space is said to have no configuration that satisfies it
 MOVES = 100  # perturbations before one gives up and keeps what it was given
+REPLAYS = 50  # configurations on which a function must ask for what it did before
 RESAMPLE = 0.25  # chance that PBT draws a parameter afresh (Ray Tune's default)
 
 
@@ -60,6 +62,21 @@ class Space(Mapping[str, Domain]):
             raise SpaceError(("constraints",), f"is {constraints!r}; write a list of such texts")
         space = cls(read_domains(parameters), constraints)
         space.sample(np.random.default_rng(0))  # constraints that nothing meets fail here
+        return space
+
+    @classmethod
+    def from_function(
+        cls, function: define_by_run.Function, constraints: Sequence[str] = ()
+    ) -> "Space":
+        """The space that a function suggests, as Optuna's do: `trial.suggest_float("lr", 0, 1)`.
+
+        Raises:
+            SpaceError: it has none that parameters and their conditions could describe.
+        """
+        rng = np.random.default_rng(0)
+        with define_by_run.named(function):
+            space = cls(define_by_run.trace(function), constraints)
+            define_by_run.check(function, space, [space.sample(rng) for _ in range(REPLAYS)])
         return space
 
     def to_dict(self) -> dict[str, object]:

@@ -15,6 +15,11 @@ from typing import Literal
 
 from trainables import hygiene, load
 from trainables.checkpoint import CheckpointDamaged, Saved
+from trainables.command import Command
+from trainables.endings import CommandFailed, CommandLost
+from trainables.redaction import redact
+from trainables.rendezvous import Seat, alone
+from trainables.running import Peers
 from trainables.training import Training
 from trainables.worker import Link, Params, ReportError, StopTrial, Worker
 
@@ -55,7 +60,7 @@ class Inherited:
 class Place:
     """What stays the same from order to order for the ranks of a slot."""
 
-    trainable: str  # a reference; see load.py
+    trainable: str  # a reference, see load.py; empty where there is a command
     training: Training
     metric: str
     total: int  # the last step of a whole trial
@@ -66,6 +71,9 @@ class Place:
     gpu: bool = False
     path: tuple[str, ...] = ()  # folders that the driver imports from
     inherited: Inherited | None = None  # from the driver; None: what the node has
+    command: Command | None = None  # a program in place of the trainable
+    variables: Mapping[str, str] = field(default_factory=dict)  # of every rank's environment
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # more of them
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,7 @@ class Assignment:
     until: int
     milestones: tuple[int, ...]
     environment: dict[str, str] = field(default_factory=dict)  # rank 0 only
+    seed_of: str | None = None  # the trial whose random numbers it draws; None: its own
 
 
 @dataclass(frozen=True)
@@ -92,51 +101,70 @@ class Outcome:
     residues: tuple[str, ...] = ()  # what it left behind in the process
 
 
+@dataclass(frozen=True)
+class Company:
+    """What a rank shares with the others during an order."""
+
+    seat: Seat
+    group: AbstractContextManager[None] = field(default_factory=nullcontext)  # the process group
+    peers: Peers | None = None  # None: there are no others
+
+
 def carry_out(
-    place: Place,
-    task: Assignment,
-    rank: int,
-    link: Link,
-    group: AbstractContextManager[None] | None = None,
+    place: Place, task: Assignment, rank: int, link: Link, company: Company | None = None
 ) -> Outcome:
     """Run the trainable for this order, within a process group if there is one.
 
     Errors of its code are part of the outcome.
+
+    Args:
+        company: None: there is this rank only.
     """
+    if company is None:
+        with alone() as seat:
+            return carry_out(place, task, rank, link, Company(seat))
     kind: OutcomeKind
     before = hygiene.baseline()
+    os.environ.update(company.seat.variables)
     if rank == 0:
         os.environ.update(task.environment)
     try:
-        with group or nullcontext():
-            _train(place, task, rank, link)
+        with company.group:
+            _train(place, task, rank, link, company)
         kind, message = "ended", ""
     except CheckpointDamaged as error:
         kind, message = "damaged", f"{error}"
+    except (CommandFailed, CommandLost) as error:  # its output is in the log
+        kind, message = "user" if isinstance(error, CommandFailed) else "collateral", f"{error}"
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         traceback.print_exc()
         kind = "collateral" if _from_peer(error) else "user"
         message = traceback.format_exc()
     hygiene.restore(before)
     residues = hygiene.difference(before, hygiene.baseline())
-    return Outcome(task.order, kind, message, tuple(residues))
+    return Outcome(task.order, kind, redact(message, place.secrets.values()), tuple(residues))
 
 
-def _train(place: Place, task: Assignment, rank: int, link: Link) -> None:
-    train = load.bind(load.resolve(place.trainable), task.params)
+def _train(place: Place, task: Assignment, rank: int, link: Link, company: Company) -> None:
     worker = _worker(place, task, rank, link)
     try:
-        train(worker)
+        if place.command is not None:
+            place.command.train(worker, task.params, company.seat, company.peers)
+            return
+        load.bind(load.resolve(place.trainable), task.params)(worker)
     except StopTrial:
         pass
     finally:
         worker.close()
     if worker.reported is None:
-        raise ReportError("train returned without a report; call worker.report(step, {...})")
+        raise ReportError(
+            "train returned without a report; call worker.report(step, {...}), "
+            "or hposvc.report({...}) where there is no worker"
+        )
 
 
 def _worker(place: Place, task: Assignment, rank: int, link: Link) -> Worker:
-    number = int("".join(filter(str.isdigit, task.trial)) or 0)
+    number = int("".join(filter(str.isdigit, task.seed_of or task.trial)) or 0)
     return Worker(
         rank=rank,
         world_size=place.world_size,

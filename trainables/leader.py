@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge, wait
-from typing import Literal
+from typing import Literal, Protocol
 
 from trainables.assignment import Assignment, Outcome
 from trainables.wire import (
@@ -34,6 +34,13 @@ GRACE_S = 5.0  # for the other ranks to come back after one failed
 POLL_S = 1.0  # how often a thread looks whether it is still needed
 
 
+class Host(Protocol):
+    """Who takes calls that come in at a switchboard."""
+
+    def join(self, hello: Hello, connection: Connection) -> None:
+        """Somebody is there; called from a thread of its own."""
+
+
 class Switchboard:
     """Where the ranks of all slots call in.
 
@@ -45,7 +52,7 @@ class Switchboard:
         self._key = secrets.token_bytes(32)
         self._server = socket.create_server((host, 0), backlog=128)
         self._server.settimeout(POLL_S)
-        self._leaders: dict[str, Leader] = {}
+        self._hosts: dict[str, Host] = {}
         self._closed = threading.Event()
         threading.Thread(target=self._accept, name="switchboard", daemon=True).start()
 
@@ -54,13 +61,13 @@ class Switchboard:
         host, port = self._server.getsockname()[:2]
         return Call((str(host), int(port)), self._key, slot)
 
-    def connect(self, slot: str, leader: "Leader") -> None:
+    def connect(self, slot: str, host: Host) -> None:
         """Put the calls of a slot's ranks through to its leader."""
-        self._leaders[slot] = leader
+        self._hosts[slot] = host
 
     def disconnect(self, slot: str) -> None:
         """Take no more calls from this slot."""
-        self._leaders.pop(slot, None)
+        self._hosts.pop(slot, None)
 
     def close(self) -> None:
         """Take no more calls at all."""
@@ -85,11 +92,11 @@ class Switchboard:
         except (AuthenticationError, EOFError, OSError):
             connection.close()
             return
-        leader = self._leaders.get(hello.slot)
-        if leader is None:
+        host = self._hosts.get(hello.slot)
+        if host is None:
             connection.close()
         else:
-            leader.join(hello, connection)
+            host.join(hello, connection)
 
 
 @dataclass

@@ -10,18 +10,23 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from trainables import functions
+from trainables.session import Session
 from trainables.training import Training
 from trainables.worker import Params, Worker
 
 PICKLE = "pickle:"
+TUNE_TRAINABLE = "ray.tune.trainable.trainable.Trainable"
 TRAINING = "training."  # parameters with this prefix set options of the training runtime
 
-Trainable = Callable[..., Any]  # a dataclass with train(worker), or a function (params, worker)
+Trainable = Callable[..., Any]  # a class with train(worker), or a function
 
 
 class LoadError(ValueError):
@@ -72,17 +77,43 @@ def bind(trainable: Trainable, params: Params) -> Callable[[Worker], None]:
     own = {name: value for name, value in params.items() if not name.startswith(TRAINING)}
     if inspect.isclass(trainable):
         return _bind_class(trainable, own)
-    try:
-        inspect.signature(trainable).bind(own, None)
-    except TypeError as error:
-        raise LoadError(
-            f"trainable {_name(trainable)} must take (params, worker): {error}"
-        ) from error
+    if not _takes(trainable, own, None):
+        if not _takes(trainable, own):
+            takes = inspect.signature(trainable)
+            message = f"must take (params, worker), or (config) alone; it takes {takes}"
+            raise LoadError(f"trainable {_name(trainable)} {message}")
+        return functions.bind(trainable, own, partial(_surroundings, trainable))
 
     def train(worker: Worker) -> None:
         trainable(own, worker)
 
     return train
+
+
+def is_tune_class(trainable: object) -> bool:
+    """Whether it is a Trainable of Ray Tune; tells without loading Tune."""
+    kinds = trainable.__mro__ if inspect.isclass(trainable) else ()
+    return any(f"{kind.__module__}.{kind.__name__}" == TUNE_TRAINABLE for kind in kinds)
+
+
+def _takes(trainable: Trainable, *arguments: object) -> bool:
+    try:
+        inspect.signature(trainable).bind(*arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def _surroundings(
+    function: Trainable, session: Session, worker: Worker
+) -> AbstractContextManager[functions.Read]:
+    """What a function of a configuration runs in: Tune's session too, if it brings Tune."""
+    named = getattr(getattr(function, "__code__", None), "co_names", ())
+    if "ray.tune" in sys.modules or "ray.tune" in named or {"ray", "tune"} <= {*named}:
+        from trainables.tune_trainables import in_session
+
+        return in_session(session, worker)
+    return nullcontext(dict)
 
 
 def training_of(base: Training, params: Params) -> Training:
@@ -100,6 +131,10 @@ def training_of(base: Training, params: Params) -> Training:
 
 
 def _bind_class(trainable: type, own: dict[str, Any]) -> Callable[[Worker], None]:
+    if is_tune_class(trainable):
+        from trainables.tune_trainables import bind_class
+
+        return bind_class(trainable, own)
     name = _name(trainable)
     if not dataclasses.is_dataclass(trainable) or not callable(getattr(trainable, "train", None)):
         raise LoadError(f"trainable {name} must be a dataclass with a method train(self, worker)")

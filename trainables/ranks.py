@@ -14,8 +14,19 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from trainables import load
-from trainables.assignment import Assignment, Outcome, Place, captured, carry_out, log_file
+from trainables.assignment import (
+    Assignment,
+    Company,
+    Outcome,
+    Place,
+    captured,
+    carry_out,
+    log_file,
+)
 from trainables.checkpoint import Saved
+from trainables.redaction import redact_file
+from trainables.rendezvous import Berth, Seat, alone, held_port
+from trainables.showing import shown
 from trainables.wire import Call, Done, Hello, Report, dial, own_host
 from trainables.worker import ReportError
 
@@ -37,15 +48,20 @@ class Rank:
         place, rank = self._place, self._rank
         if place.inherited is not None:
             place.inherited.take_over()
+        os.environ.update({**place.variables, **place.secrets})
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(place.world_size), LOCAL_RANK="0")
-        load.resolve(place.trainable)  # imports what it needs, so that the first order is warm too
+        if place.command is None:
+            load.resolve(place.trainable)  # imports what it needs: the first order is warm too
         line = dial(call)
         meeting = self._meet(line, call.slot)
         with suppress(EOFError, OSError):  # the leader is gone
             while True:
                 task = line.recv()
-                with captured(log_file(place.folder, task.trial, task.order, rank)):
+                log = log_file(place.folder, task.trial, task.order, rank)
+                name = f"{call.slot}/rank-{rank}"
+                with captured(log), shown(name, f"{task.trial}/order-{task.order}"):
                     outcome = self._carry_out(line, task, meeting)
+                redact_file(log, place.secrets.values())
                 line.send(Done(outcome))
 
     def _meet(self, line: Connection, slot: str) -> "Meeting | None":
@@ -63,22 +79,37 @@ class Rank:
             meeting = Meeting.open(host, world_size, gpu)
             line.send(Hello(slot, 0, (host, meeting.port)))
             line.recv()
-            return meeting
-        line.send(Hello(slot, self._rank, None))
-        host, port = line.recv()
-        return Meeting.join(host, port, self._rank, world_size, gpu)
+        else:
+            line.send(Hello(slot, self._rank, None))
+            master, port = line.recv()
+            meeting = Meeting.join(master, port, self._rank, world_size, gpu)
+        meeting.introduce(Berth.here(host))
+        return meeting
 
     def _carry_out(self, line: Connection, task: Assignment, meeting: "Meeting | None") -> Outcome:
+        place, rank = self._place, self._rank
         if meeting is None:
-            return carry_out(self._place, task, self._rank, _Speaker(line, task))
-        group = meeting.group(task.order)
-        if self._rank > 0:
-            return carry_out(self._place, task, self._rank, _Listener(meeting, task.order), group)
+            with alone(own_host(line)) as seat:
+                return carry_out(place, task, 0, _Speaker(line, task), Company(seat))
+        if rank > 0:
+            company = self._company(task, meeting, meeting.hear_port(task.order))
+            return carry_out(place, task, rank, _Listener(meeting, task.order), company)
         speaker = _Speaker(line, task, meeting)
-        try:
-            return carry_out(self._place, task, self._rank, speaker, group)
-        finally:
-            meeting.tell(task.order, speaker.number, OVER)  # nobody waits for a report any more
+        with held_port() as port:
+            meeting.tell_port(task.order, port)
+            try:
+                company = self._company(task, meeting, port)
+                return carry_out(place, task, rank, speaker, company)
+            finally:
+                meeting.tell(task.order, speaker.number, OVER)  # nobody waits for a report any more
+
+    def _company(self, task: Assignment, meeting: "Meeting", port: int) -> Company:
+        seat = Seat(self._rank, meeting.berths, port)
+        if self._place.command is not None:
+            return Company(seat, peers=_Peers(meeting, task.order))
+        if load.training_of(self._place.training, task.params).init == "none":
+            return Company(seat)
+        return Company(seat, meeting.group(task.order))
 
 
 @dataclass
@@ -124,3 +155,28 @@ class _Listener:
                 "every rank must report the same steps"
             )
         return verdict == GO
+
+
+@dataclass
+class _Peers:
+    """The other ranks, as a program's rank follows them: it waits for none."""
+
+    meeting: "Meeting"
+    order: int
+    number: int = 0  # of the report to be heard next
+
+    def verdicts(self) -> list[tuple[int, bool]]:
+        found = []
+        while self.meeting.rank > 0 and (heard := self.meeting.heard(self.order, self.number)):
+            if heard == OVER:
+                break
+            self.number += 1
+            step, verdict = heard.split()
+            found.append((int(step), verdict == GO))
+        return found
+
+    def lose(self) -> None:
+        self.meeting.lose(self.order)
+
+    def lost(self) -> bool:
+        return self.meeting.lost(self.order)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 Strategy = Literal["single", "ddp"]
+Init = Literal["ours", "none"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "64-true"]
 
 
@@ -15,6 +16,7 @@ class Training:
     strategy: Strategy = "single"
     precision: Precision = "32-true"  # Lightning's names
     accumulate: int = 1  # micro-batches into which a rank splits its share of each batch
+    init: Init = "ours"  # who makes the process group; none: a trainable that does it itself
     clip: float | None = None  # largest norm of the whole gradient; None: no clipping
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -27,6 +29,8 @@ class Training:
             raise ValueError(
                 f"precision is {self.precision!r}; choose one of {', '.join(get_args(Precision))}"
             )
+        if self.init not in get_args(Init):
+            raise ValueError(f"init is {self.init!r}; choose one of {', '.join(get_args(Init))}")
         if isinstance(self.accumulate, bool) or not isinstance(self.accumulate, int):
             raise ValueError(f"accumulate is {self.accumulate!r}; give a whole number")
         if self.accumulate < 1:

@@ -154,6 +154,11 @@ class Worker:
             raise AttributeError("reports are kept by Worker.alone() only; read the journal")
         return self.link.reports
 
+    @property
+    def next_step(self) -> int:
+        """The first step that may still be reported; past `until`: none."""
+        return self.first if self.reported is None else self.reported + 1
+
     def steps(self) -> range:
         """This order's steps, the last one included."""
         return range(self.first, self.until + 1)
@@ -217,7 +222,7 @@ class Worker:
         return checkpoints.store(folder, target, step)
 
     def _checked_step(self, step: int) -> int:
-        lowest = self.first if self.reported is None else self.reported + 1
+        lowest = self.next_step
         try:
             number = operator.index(step)
         except TypeError:

@@ -6,7 +6,7 @@ from functools import partial
 from numbers import Integral, Real
 from pathlib import Path as FilePath
 
-from hposvc.reading.pieces import object_message
+from hposvc.reading.foreign import declared, object_message
 from hposvc.reading.problems import Path, Problem, SpecError, fail, shown
 from hposvc.reading.reader import DEPTH, VALUES, Mark, Reader, check_size
 
@@ -120,6 +120,8 @@ def _plain(value: object, path: Path, left: Iterator[int]) -> object:
     if next(left, None) is None or len(path) > DEPTH:
         message = f"nests deeper than {DEPTH} levels, or holds more than {VALUES:,} values"
         raise fail(message, *path[:1])
+    if path[:1] == ("parameters",) and len(path) == 2:
+        value = declared(value, *path)
     match value:
         case None | bool():
             return value
@@ -134,7 +136,7 @@ def _plain(value: object, path: Path, left: Iterator[int]) -> object:
             return {key: _plain(item, (*path, key), left) for key, item in items}
         case list() | tuple():
             return [_plain(item, (*path, place), left) for place, item in enumerate(value)]
-    raise fail(object_message(value), *path)
+    raise fail(object_message(value, path), *path)
 
 
 def _sized(number: float, path: Path) -> float:

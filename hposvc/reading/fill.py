@@ -125,7 +125,10 @@ def _hint_at(cls: type, path: Path) -> Any:
     """The type that the dataclass `cls` declares at a path, without `| None`."""
     hint: Any = cls
     for part in path:
-        hint = get_type_hints(hint).get(str(part)) if dataclasses.is_dataclass(hint) else None
+        if isinstance(part, int):  # of a list
+            hint = next(iter(get_args(hint)), None)
+        else:
+            hint = get_type_hints(hint).get(part) if dataclasses.is_dataclass(hint) else None
         inner = [kind for kind in get_args(hint) if kind is not type(None)]
         if get_origin(hint) is not Literal and len(inner) == 1:
             hint = inner[0]

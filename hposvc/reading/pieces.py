@@ -56,21 +56,19 @@ def _is_mapping(value: object) -> bool:
     return isinstance(value, Mapping)
 
 
-SCHEDULERS = ("hyperband", "bohb", "median", "pbt", "pb2")
+SCHEDULERS = ("pb2",)
 STRATEGIES = ("fsdp", "zero1", "tensor", "pipeline")
-SPACE, PERIOD, URL = r"[\w.]+:\w+", r"\d+(\.\d+)?\s*[a-z]+", r"[a-zA-Z][\w+.-]*://.*"
+PERIOD, URL = r"\d+(\.\d+)?\s*[a-z]+", r"[a-zA-Z][\w+.-]*://.*"
 
 LATER = (
-    *_keys("2", "command", "launch", "collect", "environment", "resources.labels"),
+    *_keys("2", "environment.image"),
     *_keys("3", "metrics", "limits", "warm_start"),
     *_keys("4", "failure.oom", "failure.stall"),
     *_keys("4", "training.compile", "training.ema", "training.optimizer", "training.schedule"),
-    *_keys("6", "finalists", "stop", "register", "scheduler.plateau", "failure.straggler"),
+    *_keys("6", "finalists", "stop", "register", "failure.straggler"),
     *_keys("6", "budget.gpu_hours", "budget.cpu_hours", "budget.reserve"),
     *_keys("6", "tracking.system_metrics"),
     *_keys("next", "queue", "notify"),
-    Later("parameters.space", "2", _text(SPACE), "define-by-run", "give a range to each parameter"),
-    _words("2", "engine.type", ("tune",), "use ray"),
     _words("2", "scheduler.type", SCHEDULERS, "use asha"),
     _words("3", "search.method", ("cmaes", "nsga2"), "use gp or tpe"),
     _words("4", "training.strategy", STRATEGIES, "use ddp"),
@@ -81,19 +79,6 @@ LATER = (
     Later("resources.workers", "6", _is_mapping, "{min, max}", "give one number"),
     _words("next", "resources.gpus_per_worker", ("auto",), "give a number"),
 )
-
-
-FOREIGN = {"ray": "2", "optuna": "2"}  # whose domains will be taken in place of ours
-
-
-def object_message(value: object) -> str:
-    """What to tell someone whose dict holds a Python object."""
-    cls = type(value)
-    kind = f"{cls.__module__}.{cls.__qualname__}"
-    piece = FOREIGN.get(cls.__module__.partition(".")[0])
-    if piece:
-        return f"{kind} is not there yet (it comes with {PIECES[piece]}); give {{min, max}}"
-    return f"is a Python object ({kind}); give numbers, text, lists and mappings"
 
 
 def not_there_yet(data: Mapping[str, object]) -> Iterator[Problem]:

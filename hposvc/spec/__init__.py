@@ -7,6 +7,7 @@ docs/CONTRACT.md section 2 describes every key.
 """
 
 import json
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -22,7 +23,11 @@ from hposvc.reading.document import Document, from_mapping, read_file
 from hposvc.reading.fill import fill
 from hposvc.reading.pieces import not_there_yet
 from hposvc.reading.problems import Problem, SpecError, fail
+from hposvc.schedulers.plateau import Plateau
+from hposvc.schedulers.scheduler import Plan
 from hposvc.spec import rules
+from hposvc.spec.command import Collect, Items, Launch, Program, of_command
+from hposvc.spec.environment import Environment
 from hposvc.spec.kinds import VERSION, Count, Name, Parameters, Reference, Scalar, Version, Word
 from hposvc.spec.rules import default_strategy
 from hposvc.spec.sections import (
@@ -37,11 +42,12 @@ from hposvc.spec.sections import (
     Tracking,
     Trials,
 )
+from hposvc.spec.suggested import with_called, with_space
 from searchers.space import Space
 from trainables.training import Training
 
-__all__ = ["Budget", "Checkpoints", "Engine", "Failure", "Fidelity", "Metric", "PlugIn"]
-__all__ += ["Resources", "SpecError", "SweepSpec", "Tracking", "Training", "Trials"]
+__all__ = ["Budget", "Checkpoints", "Engine", "Environment", "Failure", "Fidelity", "Metric"]
+__all__ += ["PlugIn", "Resources", "SpecError", "SweepSpec", "Tracking", "Training", "Trials"]
 __all__ += ["check", "dump", "load", "restore"]
 
 NOTHING: Mapping[str, object] = {}
@@ -62,7 +68,10 @@ class SweepSpec:
     version: Version = VERSION
     name: Name = "sweep"  # the sweep's id begins with it
     project: Word = "default"  # the MLflow experiment
-    trainable: Reference | None = None  # None: simulated
+    trainable: Reference | None = None  # None: a command, or simulated
+    command: Items | None = None  # a program and its arguments, in place of a trainable
+    launch: Launch = "rank"  # a process of the command for each rank, or for each node
+    collect: Collect | None = None  # where its metrics are; None: it calls hposvc.report
     fidelity: Fidelity | None = None  # None: a trial is one step
     constraints: tuple[str, ...] = ()
     initial: tuple[dict[str, Scalar], ...] = ()  # tried first; what is missing is filled in
@@ -75,6 +84,7 @@ class SweepSpec:
     budget: Budget = field(default_factory=Budget)
     failure: Failure = field(default_factory=Failure)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
+    environment: Environment = field(default_factory=Environment)
     storage: Word | None = None  # a folder; None: under HPOSVC_HOME
     tracking: Tracking = field(default_factory=Tracking)
     seed: Count = 0
@@ -86,16 +96,39 @@ class SweepSpec:
         problems = [
             *rules.of_space(lambda: self.space, self.initial),
             *rules.of_trials(self.trials, self.budget, self.fidelity, self.scheduler),
-            *rules.of_engine(self.engine, self.trainable, self.resources),
+            *rules.of_scheduler(self.scheduler, lambda: self.space, self.fidelity, self.plan),
+            *rules.of_search(self.search, self.scheduler),
+            *rules.of_plateau(lambda: self.plateau, self.checkpoints),
+            *rules.of_engine(self.engine, self.trainable or self.command, self.resources),
+            *of_command(self._program, self.metric.name, self.training, self.resources.workers),
             *rules.of_training(self.training, self.parameters, self.resources.workers),
         ]
         if problems:
             raise SpecError(problems)
 
+    @property
+    def _program(self) -> Program:
+        return Program(self.command, self.launch, self.collect, self.trainable, self.parameters)
+
+    @property
+    def runs(self) -> str:
+        """What a trial runs, as people call it."""
+        return self.trainable or shlex.join(self.command or ()) or str(self.engine.curve)
+
     @cached_property
     def space(self) -> Space:
         """What is searched."""
         return Space.from_dict(self.parameters, self.constraints)
+
+    @cached_property
+    def plateau(self) -> Plateau | None:
+        """When a trial is stopped for its own curve, beside any scheduler; None: never."""
+        return plugins.beside(self.scheduler, "plateau", Plateau)
+
+    @property
+    def plan(self) -> Plan:
+        """What a scheduler must know of it."""
+        return Plan(self.first_step, self.last_step, self.trials.max, self.seed)
 
     @property
     def first_step(self) -> int:
@@ -155,7 +188,10 @@ def dump(spec: SweepSpec) -> dict[str, object]:
 
 
 def _document(source: Path | str | Mapping[str, object], set: Mapping[str, object]) -> Document:
-    document = from_mapping(source) if isinstance(source, Mapping) else read_file(Path(source))
+    if isinstance(source, Mapping):
+        document = from_mapping(with_called(source))
+    else:
+        document = read_file(Path(source))
     document = replace(document, data=_expand(document.data))
     document = overrides.apply(document, set)
     return replace(document, data=_expand(document.data))
@@ -190,7 +226,7 @@ def _checked(data: dict[str, object]) -> SweepSpec:
         except SpecError as error:
             problems += (problem.under(section) for problem in error.problems)
     try:
-        spec = fill(SweepSpec, data)
+        spec = fill(SweepSpec, with_space(data))
     except SpecError as error:
         problems += error.problems
     if problems:
@@ -209,6 +245,8 @@ def _with_strategy(data: dict[str, object]) -> dict[str, object]:
 def _imported(spec: SweepSpec) -> SweepSpec:
     if spec.trainable is not None:
         plugins.check_trainable(spec.trainable, spec.space)
+    if spec.command is not None:
+        plugins.check_command(spec.command)
     if spec.engine.curve is not None:
         try:
             curve = plugins.resolve(spec.engine.curve)

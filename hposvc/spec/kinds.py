@@ -21,6 +21,10 @@ BYTES = {"B": 1}
 BYTES |= {f"{letter}iB": 1024 ** (place + 1) for place, letter in enumerate("KMGT")}
 BYTES |= {f"{letter}B": 1000 ** (place + 1) for place, letter in enumerate("kMGT")}
 MOST_BYTES = 2**60
+# Ray's own grammar of label selectors: a, !a, in(a, b), !in(a, b).
+LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+LABEL_NAME = re.compile(rf"(?:[a-z0-9.-]+/)?{LABEL}", re.ASCII)
+SELECTOR = re.compile(rf"!?(?:{LABEL}|in\({LABEL}(?:, ?{LABEL})*\))", re.ASCII)
 VERSION = 1  # of the spec's format
 
 
@@ -101,6 +105,27 @@ def check_parameters(declared: dict[str, object]) -> dict[str, object]:
     return declared
 
 
+def read_labels(value: object) -> dict[str, str]:
+    """What nodes must be labelled with, as selectors of Ray; a list means any of these."""
+    if not isinstance(value, dict):
+        raise ValueError(f"is {shown(value)}; give a mapping of label: value, or label: [values]")
+    found: dict[str, str] = {}
+    problems = []
+    for name, wanted in value.items():
+        text = f"in({', '.join(map(str, wanted))})" if isinstance(wanted, list) else wanted
+        if not isinstance(name, str) or not LABEL_NAME.fullmatch(name):
+            message = "is no name of a label; use letters, digits, '.', '_', '-' and one '/'"
+            problems.append(Problem((str(name),), message, at_key=True))
+        elif not isinstance(text, str) or not SELECTOR.fullmatch(text):
+            message = f"is {shown(wanted)}; give text, a list of texts, or a text after '!'"
+            problems.append(Problem((name,), message))
+        else:
+            found[name] = text
+    if problems:
+        raise SpecError(problems)
+    return found
+
+
 def read_scalar(value: object) -> object:
     """A value that is no list and no mapping."""
     if isinstance(value, dict | list):
@@ -119,4 +144,5 @@ Version = Annotated[int, AfterValidator(check_version)]
 Name = Annotated[str, AfterValidator(check_name)]
 Reference = Annotated[str, AfterValidator(check_reference)]
 Parameters = Annotated[dict[str, object], AfterValidator(check_parameters)]
+Labels = Annotated[dict[str, str], PlainValidator(read_labels)]
 Scalar = Annotated[Value, PlainValidator(read_scalar)]

@@ -7,10 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from hposvc.plugins import PlugIn
+from hposvc.plugins import SCHEDULERS, PlugIn, build
 from hposvc.reading.fill import fill
 from hposvc.reading.problems import Problem, SpecError, no_such
-from hposvc.spec.sections import Budget, Engine, Fidelity, Resources, Trials
+from hposvc.schedulers.plateau import Plateau
+from hposvc.schedulers.scheduler import Demanding, Plan
+from hposvc.spec.sections import Budget, Checkpoints, Engine, Fidelity, Resources, Trials
 from searchers.domains import Choice, Constant, Domain
 from searchers.space import Space
 from searchers.syntax import read_domain
@@ -18,6 +20,7 @@ from searchers.values import Params, SpaceError
 from trainables.load import TRAINING
 from trainables.training import Training
 
+BLIND = ("grid", "random", "sobol")  # search methods without a model
 ENOUGH = 5  # wrong points to try first that are told; one can take a third of a second to see
 
 
@@ -54,18 +57,56 @@ def of_trials(
     if trials.max is None and budget.wall is None:
         message = "is missing; say how many trials, or give budget.wall"
         yield Problem(("trials", "max"), message, at_key=True)
-    if fidelity is None and scheduler.name != "fifo":
-        message = f"is missing; scheduler {scheduler.name} must know how long a trial is"
+    plateau = "plateau" if scheduler.options.get("plateau") else "fifo"
+    judge = plateau if scheduler.name == "fifo" else scheduler.name
+    if fidelity is None and judge != "fifo":
+        message = f"is missing; scheduler {judge} must know how long a trial is"
         yield Problem(("fidelity",), f"{message}, so give at least {{max: ...}}", at_key=True)
 
 
-def of_engine(engine: Engine, trainable: str | None, resources: Resources) -> Iterator[Problem]:
-    """The engine has something to run, and can run it."""
-    if engine.type == "simulate" and trainable is not None:
+def of_scheduler(
+    scheduler: PlugIn, space: Callable[[], Space], fidelity: Fidelity | None, plan: Plan
+) -> Iterator[Problem]:
+    """A scheduler that does not suit every sweep suits this one."""
+    try:
+        policy, built = build(SCHEDULERS, scheduler), space()
+    except (SpecError, SpaceError):
+        return  # told elsewhere
+    if fidelity is not None and isinstance(policy, Demanding):
+        yield from policy.problems(built, plan)
+
+
+def of_search(search: PlugIn, scheduler: PlugIn) -> Iterator[Problem]:
+    """BOHB has its model."""
+    if scheduler.name == "bohb" and search.name in BLIND:
+        message = f"is {search.name}, but scheduler bohb is Hyperband with a model"
+        remedy = "choose gp, tpe or auto, or scheduler hyperband"
+        yield Problem(("search", "method"), f"{message}; {remedy}")
+
+
+def of_plateau(
+    plateau: Callable[[], Plateau | None], checkpoints: Checkpoints
+) -> Iterator[Problem]:
+    """A trial that is stopped for its own curve keeps its best checkpoint."""
+    try:
+        given = plateau() is not None
+    except SpecError as error:
+        yield from (problem.under("scheduler") for problem in error.problems)
+        return
+    if given and checkpoints.keep_best < 1:
+        message = "is 0, but a trial that scheduler.plateau stops was best before; set it to 1"
+        yield Problem(("checkpoints", "keep_best"), message)
+
+
+def of_engine(
+    engine: Engine, runs: str | Sequence[str] | None, resources: Resources
+) -> Iterator[Problem]:
+    """The engine has something to run, a trainable or a command, and can run it."""
+    if engine.type == "simulate" and runs is not None:
         message = "is given, but engine simulate calls engine.curve instead; remove one of them"
-        yield Problem(("trainable",), message, at_key=True)
-    if engine.type != "simulate" and trainable is None:
-        message = "is missing; give module:Name or path/to/file.py:Name"
+        yield Problem(("trainable" if isinstance(runs, str) else "command",), message, at_key=True)
+    if engine.type != "simulate" and runs is None:
+        message = "is missing; give module:Name, path/to/file.py:Name, or a command"
         yield Problem(("trainable",), message, at_key=True)
     if engine.type == "local" and resources.workers > 1:
         message = f"is {resources.workers}, but engine local is one process; set it to 1"

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field
 
 from hposvc.plugins import REFERENCE
 from hposvc.reading.problems import fail, shown
-from hposvc.spec.kinds import Bytes, Count, Parallel, Positive, Retries, Seconds, Word
+from hposvc.spec.kinds import Bytes, Count, Labels, Parallel, Positive, Retries, Seconds, Word
 
 CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)
 SELECT = re.compile(r"last|best|mean_[1-9][0-9]{0,5}", re.ASCII)
@@ -103,6 +103,7 @@ class Resources:
     memory_per_worker: Bytes | None = None  # a text like 4GiB is read as bytes
     accelerator: Word | None = None  # Ray's name of a GPU type: A100, H100
     custom: Mapping[str, Annotated[float, Field(gt=0)]] = field(default_factory=dict)  # a worker's
+    labels: Labels = field(default_factory=dict)  # that the nodes of its workers must have
     placement: Literal["pack", "strict_pack", "spread"] = "pack"
     __pydantic_config__ = CLOSED
 
@@ -119,7 +120,7 @@ class Resources:
 class Engine:
     """What carries the orders out."""
 
-    type: Literal["ray", "local", "simulate"] = "ray"
+    type: Literal["ray", "tune", "local", "simulate"] = "ray"
     curve: str | None = None  # of simulate: module:function, (params, step) -> (metrics, seconds)
     __pydantic_config__ = CLOSED
 

@@ -10,6 +10,13 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 SMALL = {
     "tabular_sklearn.yaml": {"trials.max": 4, "fidelity.max": 3, "resources.cpus_per_worker": 0.5},
+    "digits_pbt.yaml": {
+        "trials.max": 4,
+        "fidelity.max": 4,
+        "parameters.width": 8,
+        "resources.cpus_per_worker": 0.5,
+    },
+    "script.yaml": {"trials.max": 4, "fidelity.max": 3, "resources.cpus_per_worker": 0.5},
 }
 
 
@@ -18,6 +25,15 @@ def test_no_example_is_without_a_test():
         *SMALL,
         "digits.yaml",  # run by test_readme.py, and killed in tests/chaos
         "quickstart.py",
+        "train_script.py",  # of script.yaml
+        "torchrun.yaml",
+        "train_torchrun.py",
+        "function.py",
+        "optuna_space.py",
+        "tune_search.py",
+        "ray_tune.py",
+        "optuna_distributions.py",
+        "pareto.yaml",
     }
 
 
@@ -32,8 +48,54 @@ def test_a_spec_runs(python, name):
     assert Path(status["best"]["checkpoint"]).is_dir()
 
 
+def test_torchrun_starts_the_ranks_of_a_script(python):
+    sets = ("--set", "trials.max=2", "--set", "resources.cpus_per_worker=0.5")
+    ended = python("-m", "hposvc", "run", "examples/torchrun.yaml", *sets, "-o", "json")
+    status = json.loads(ended.stdout)
+    assert status["trials"]["completed"] == 2
+    assert status["best"]["step"] == 3
+    assert status["best"]["value"] < 2.3  # a guess among ten
+
+
+def test_a_function_that_reports_is_swept(python, tmp_path):
+    ended = python(str(ROOT / "examples" / "function.py"), cwd=tmp_path)
+    best = json.loads(python("-m", "hposvc", "best", "last", "-o", "json").stdout)
+    assert str(best["value"]) in ended.stdout
+    assert best["value"] > 0.8
+
+
 def test_the_quickstart_finds_a_good_model(python, tmp_path):
     ended = python(str(ROOT / "examples" / "quickstart.py"), cwd=tmp_path)
     best = json.loads(python("-m", "hposvc", "best", "last", "-o", "json").stdout)
     assert str(best["value"]) in ended.stdout
     assert best["value"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("name", "enough"), [("ray_tune.py", 0.8), ("optuna_distributions.py", 0.3)]
+)
+def test_what_was_written_for_others_runs_as_it_is(python, tmp_path, name, enough):
+    ended = python(str(ROOT / "examples" / name), cwd=tmp_path)
+    best = json.loads(python("-m", "hposvc", "best", "last", "-o", "json").stdout)
+    assert str(best["value"]) in ended.stdout
+    assert best["value"] > enough
+
+
+def test_several_metrics_are_refused_with_those_words(python):
+    ended = python("-m", "hposvc", "validate", "examples/pareto.yaml", code=2)
+    assert "metrics: not there yet (it comes with the searcher)" in ended.stderr
+
+
+def test_a_space_that_a_function_suggests_is_searched(python, tmp_path):
+    python(str(ROOT / "examples" / "optuna_space.py"), cwd=tmp_path)
+    best = json.loads(python("-m", "hposvc", "best", "last", "-o", "json").stdout)
+    own = {"forest": {"max_depth", "max_features"}, "logistic": {"C"}}
+    assert best["params"].keys() == {"model", *own[best["params"]["model"]]}
+    assert best["value"] > 0.9
+
+
+def test_our_searcher_serves_a_tuner_of_ray_tune(python, tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    monkeypatch.setenv("HOME", str(tmp_path))  # where Tune writes its results
+    ended = python(str(ROOT / "examples" / "tune_search.py"), cwd=tmp_path)
+    assert float(ended.stdout.split()[-1]) > 0.9

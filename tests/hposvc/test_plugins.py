@@ -4,10 +4,20 @@ from dataclasses import dataclass
 
 import pytest
 
-from hposvc.plugins import SCHEDULERS, SEARCHERS, PlugIn, build, check_trainable, read, resolve
+from hposvc.plugins import (
+    SCHEDULERS,
+    SEARCHERS,
+    PlugIn,
+    beside,
+    build,
+    check_trainable,
+    read,
+    resolve,
+)
 from hposvc.reading.problems import SpecError
 from hposvc.schedulers.asha import Asha
 from hposvc.schedulers.fifo import Fifo
+from hposvc.schedulers.plateau import Plateau
 from searchers.random_search import Random
 from searchers.space import Space
 
@@ -44,7 +54,7 @@ class Old:
     def train(self, worker): ...
 
 def function(params, worker): ...
-def short(config): ...
+def short(): ...
 number = 3
 """
 
@@ -74,6 +84,16 @@ def test_a_name_builds_the_class_of_the_table():
     assert build(SCHEDULERS, PlugIn("fifo")) == Fifo()
     assert build(SCHEDULERS, PlugIn("asha", {"eta": 4, "mode": "promote"})) == Asha(4, "promote")
     assert build(SEARCHERS, PlugIn("random")) == Random()
+
+
+def test_what_stands_beside_the_options_is_no_option_of_any_scheduler():
+    required = {"pbt": {"interval": 2, "mutate": {"lr": {}}}}
+    for name in (*SCHEDULERS.classes, "hposvc.schedulers.fifo:Fifo"):
+        options = required.get(name, {})
+        alone = build(SCHEDULERS, PlugIn(name, options))
+        assert build(SCHEDULERS, PlugIn(name, {**options, "plateau": {"patience": 3}})) == alone
+    assert beside(PlugIn("fifo", {"plateau": {"patience": 3}}), "plateau", Plateau) == Plateau(3)
+    assert beside(PlugIn("fifo"), "plateau", Plateau) is None
 
 
 @pytest.mark.parametrize("name", SEARCHERS.classes)

@@ -7,16 +7,18 @@ order can hang the next.
 """
 
 import datetime
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 
 import psutil
 import torch.distributed as dist
 
 # Warms a rank up: DDP's first use imports some 800 modules more, which takes 1.5 s.
 import trainables.parallel.ddp  # noqa: F401
+from trainables.rendezvous import Berth
 
 # Rank 0 may evaluate alone for hours while the others wait; a rank that died is seen at once.
 PATIENCE = datetime.timedelta(days=7)
@@ -36,6 +38,7 @@ class Meeting:
     world_size: int
     gpu: bool
     store: dist.TCPStore
+    berths: tuple[Berth, ...] = field(default=(), init=False)  # where each rank runs
 
     @classmethod
     def open(cls, host: str, world_size: int, gpu: bool) -> "Meeting":
@@ -48,6 +51,12 @@ class Meeting:
         """The side of the others."""
         store = dist.TCPStore(host, port, None, False, PATIENCE, wait_for_workers=False)
         return cls(host, port, rank, world_size, gpu, store)
+
+    def introduce(self, own: Berth) -> None:
+        """Tell the others where this rank runs, and learn where they do."""
+        self.store.set(f"berth-{self.rank}", json.dumps(asdict(own)))
+        found = [self.store.get(f"berth-{rank}") for rank in range(self.world_size)]
+        self.berths = tuple(Berth(**json.loads(text)) for text in found)
 
     @contextmanager
     def group(self, order: int) -> Iterator[None]:
@@ -75,10 +84,40 @@ class Meeting:
 
     def hear(self, order: int, number: int) -> str:
         """What rank 0 said of its report `number`; waits for it."""
+        return self._get(f"report-{order}-{number}", f"rank 0 left before its report {number}")
+
+    def heard(self, order: int, number: int) -> str | None:
+        """The same, without waiting; None: it has not said anything yet."""
+        said = self._has(f"report-{order}-{number}")
+        return self.hear(order, number) if said else None
+
+    def tell_port(self, order: int, port: int) -> None:
+        """Rank 0 tells the others its free port."""
+        self.store.set(f"port-{order}", f"{port}")
+
+    def hear_port(self, order: int) -> int:
+        """Rank 0's free port; waits for it."""
+        return int(self._get(f"port-{order}", f"rank 0 left before order {order}"))
+
+    def lose(self, order: int) -> None:
+        """Tell all that this rank has failed."""
+        self.store.set(f"lost-{order}", "")
+
+    def lost(self, order: int) -> bool:
+        """Whether any rank has."""
+        return self._has(f"lost-{order}")
+
+    def _get(self, key: str, otherwise: str) -> str:
         try:
-            return str(self.store.get(f"report-{order}-{number}").decode())
+            return str(self.store.get(key).decode())
         except dist.DistError as error:
-            raise PeerLost(f"rank 0 left before its report {number}") from error
+            raise PeerLost(otherwise) from error
+
+    def _has(self, key: str) -> bool:
+        try:
+            return bool(self.store.check([key]))
+        except dist.DistError as error:
+            raise PeerLost("rank 0 has left") from error
 
 
 def talk_over(host: str) -> None:

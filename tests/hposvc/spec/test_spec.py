@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from hposvc.plugins import SCHEDULERS, build
+from hposvc.schedulers.asha import Asha
+from hposvc.schedulers.plateau import Plateau
 from hposvc.spec import SpecError, SweepSpec, Training, check, dump, load, restore
 
 SPECS = Path(__file__).parents[2] / "specs"
@@ -88,11 +91,14 @@ def test_a_spec_with_every_key_means_what_it_says():
     assert spec.resources.memory_per_worker == 4 * 2**30
     assert spec.budget.wall_s == 5400
     assert spec.failure.grace == 30
-    assert spec.scheduler.options == {"eta": 4, "mode": "promote"}
+    assert build(SCHEDULERS, spec.scheduler) == Asha(4, "promote")
+    assert spec.plateau == Plateau(4, 0.001)
     assert spec.search.name == "random"
     assert (spec.first_step, spec.last_step) == (3, 27)
     defaults = {field.name: field.default for field in dataclasses.fields(SweepSpec)}
-    assert not [name for name in defaults if getattr(spec, name) == defaults[name] != 1]
+    script = load(SPECS / "command.yaml")
+    both = [(name, getattr(spec, name), getattr(script, name)) for name in defaults]
+    assert not [name for name, one, other in both if one == other == defaults[name] != 1]
 
 
 def test_an_empty_key_is_as_good_as_none():
@@ -126,7 +132,7 @@ def test_set_replaces_a_range_by_a_constant():
     [
         ("trials__maxx", 3, "--set trials.maxx: no such key; did you mean 'max'?"),
         ("trials__max", "many", "--set trials.max: is 'many'; give a whole number"),
-        ("scheduler", "pbt", "--set scheduler.type: pbt is not there yet"),
+        ("scheduler", "pb2", "--set scheduler.type: pb2 is not there yet"),
         ("metrc__goal", "minimize", "--set metrc: no such key; did you mean 'metric'?"),
         ("parameters__lr__max", 1e-9, "--set parameters.lr: min is 1e-05, max is 1e-09; swap"),
         ("seed", print, "--set seed: is a Python object"),
@@ -167,10 +173,13 @@ def test_true_is_no_number():
     assert refusal(small(seed=True)) == "spec: seed: is true; give a whole number"
 
 
-def test_foreign_domains_are_still_to_come():
+def test_foreign_ranges_are_frozen_as_plain_data():
     tune = pytest.importorskip("ray.tune")
-    message = refusal(small(parameters={"lr": tune.uniform(0, 1)}))
-    assert message.startswith("spec: parameters.lr: ray.tune.search.sample.Float is not there yet")
+    spec = load(small(parameters={"lr": tune.loguniform(1e-5, 0.1)}))
+    assert spec.parameters == {"lr": {"min": 1e-5, "max": 0.1, "type": "float", "log": True}}
+    spec = load(SMALL, {"parameters.layers": tune.randint(1, 4)})
+    assert restore(dump(spec)).parameters["layers"] == {"min": 1, "max": 3, "type": "int"}
+    assert refusal(SMALL, parameters__lr=tune.randn()).startswith("--set parameters.lr: is normal")
 
 
 def test_a_spec_in_python_is_held_to_the_same_rules():
@@ -200,7 +209,7 @@ def test_a_frozen_spec_is_restored_without_its_code(tmp_path, monkeypatch):
 def test_a_wrong_plug_in_and_a_wrong_value_are_told_together():
     assert refusal(small(seed=-1, search={"method": "gpp"}, scheduler={"eta": 3})).splitlines() == [
         "spec: search.method: gpp: no such search method; did you mean 'gp'?",
-        "spec: scheduler.type: is missing; choose fifo, asha or module:Class",
+        f"spec: scheduler.type: is missing; choose {', '.join(SCHEDULERS.classes)} or module:Class",
         "spec: seed: is -1; give 0 or more",
     ]
 

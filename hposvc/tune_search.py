@@ -1,0 +1,194 @@
+"""Our searchers as a search algorithm of Ray Tune, for people who keep their own Tuner.
+
+    Tuner(train, param_space={"lr": tune.loguniform(1e-5, 1e-1)},
+          tune_config=TuneConfig(metric="loss", mode="min", search_alg=TuneSearch("gp")))
+
+Tune aborts an experiment where a search algorithm raises in the midst of it (2.60): what is wrong
+is said before the first trial, and a fault after that is logged and ends the proposals.
+"""
+
+import logging
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from ray.tune.search import Searcher
+from ray.tune.search.variant_generator import parse_spec_vars
+
+from hposvc.reading.document import plain
+from searchers.names import is_name
+from searchers.searcher import Exhausted, Optimizer, create
+from searchers.space import Space
+from searchers.values import Params, is_value
+
+GOALS = {"min": "minimize", "max": "maximize"}
+log = logging.getLogger("hposvc")
+
+
+class TuneSearch(Searcher):
+    """Proposes the configurations of a Tuner's trials.
+
+    Args:
+        searcher: a method (`gp`, `tpe`, ...), which searches the ranges in the Tuner's
+            `param_space`; or what `searchers.create` made, which has a space of its own.
+        metric: the result that is optimised; None: the Tuner's, which a method alone is told.
+        mode: `min` or `max`; None: the Tuner's, or the goal of the searcher.
+        time_attr: the result that says in whole numbers how far a trial is.
+        options: `seed`, and those of the method.
+
+    Raises:
+        ValueError: no such method or option, or a searcher without a metric.
+    """
+
+    def __init__(
+        self,
+        searcher: Optimizer | str = "auto",
+        metric: str | None = None,
+        mode: str | None = None,
+        time_attr: str = "training_iteration",
+        **options: Any,
+    ) -> None:
+        super().__init__(metric=metric, mode=mode)
+        self._time_attr = time_attr
+        self._method = searcher if isinstance(searcher, str) else None
+        self._options = options
+        self._optimizer = None if isinstance(searcher, str) else searcher
+        self._paths: dict[str, tuple[str, ...]] = {}  # where our names are in Tune's configuration
+        self._objects: dict[str, Sequence[object]] = {}  # choices of more than scalars, by index
+        self._trials: dict[str, str] = {}  # Tune's id of each running trial -> ours
+        self._steps: dict[str, int] = {}  # the last of each running trial
+        if self._method is not None:
+            create(self._method, Space.from_dict({"any": 1}), **options)  # says what is wrong
+            return
+        if options:
+            raise ValueError(f"{', '.join(options)}: give options of the method to create()")
+        if metric is None:
+            raise ValueError("metric is missing; a searcher with its own space is not told it")
+        self._set_goal(metric, mode)
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
+    ) -> bool:
+        """Take over what the Tuner was given; Tune calls it before the first trial.
+
+        Raises:
+            ValueError: nothing to optimise or to search, or a range that cannot be searched.
+        """
+        self._set_goal(metric or self._metric, mode or self._mode)
+        _, ranges, grids = parse_spec_vars(config)
+        if self._method is None:
+            if ranges or grids:
+                names = ", ".join(".".join(map(str, path)) for path, _ in [*ranges, *grids])
+                raise ValueError(f"param_space has ranges ({names}), and so has the searcher")
+            return True
+        if not ranges and not grids:
+            raise ValueError("param_space has no range, so there is nothing to search")
+        space = self._read([*ranges, *grids])
+        if self._optimizer is None:
+            goal = GOALS[str(self._mode)]
+            self._optimizer = create(self._method, space, goal, **self._options)
+        elif self._optimizer.space.to_dict() != space.to_dict():
+            raise ValueError("it has searched another param_space; make another TuneSearch")
+        return True
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | None:
+        """The configuration of a new trial, or FINISHED where there is none.
+
+        None would not do: Tune asks again for ever.
+        """
+        finished = cast(dict[str, Any], Searcher.FINISHED)  # the base class does not say it is text
+        if self._optimizer is None:
+            log.error("param_space is empty, so there is nothing to search")
+            return finished
+        try:
+            trial = self._optimizer.ask()
+        except Exhausted as error:
+            log.info("%s", error)
+            return finished
+        except Exception:
+            log.exception("the searcher failed; trials that run go on, and no more are proposed")
+            return finished
+        self._trials[trial_id] = trial.id
+        return self._nested(trial.params)
+
+    def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
+        """Take note of a value on the way; what is no number, or no new step, is passed over."""
+        value, step = self._value(result), _whole(result.get(self._time_attr))
+        if self._optimizer is None or trial_id not in self._trials or value is None or step is None:
+            return
+        if step > self._steps.get(trial_id, -1):
+            self._steps[trial_id] = step
+            self._optimizer.report(self._trials[trial_id], value, step)
+
+    def on_trial_complete(
+        self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Take note of the end, whether the trial ended, was stopped, or failed."""
+        value = None if error or result is None else self._value(result)
+        if result is not None and value is not None:
+            self.on_trial_result(trial_id, result)
+        ours = self._trials.pop(trial_id, None)
+        self._steps.pop(trial_id, None)
+        if self._optimizer is not None and ours is not None:
+            self._optimizer.tell(ours, value, "error" if error else "")
+
+    def save(self, checkpoint_path: str) -> None:
+        """Keep all that is known; Tune does so with its own state."""
+        Path(checkpoint_path).write_bytes(pickle.dumps(self.__dict__))
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Go on where `save` was called."""
+        self.__dict__ = pickle.loads(Path(checkpoint_path).read_bytes())
+
+    def _set_goal(self, metric: str | None, mode: str | None) -> None:
+        goal = self._optimizer.goal if self._optimizer else None
+        if mode is None and goal is not None:
+            mode = next(mode for mode, name in GOALS.items() if name == goal)
+        if metric is None or mode not in GOALS:
+            raise ValueError(f"metric is {metric}, mode is {mode}; give a name, and min or max")
+        if goal not in (None, GOALS[mode]):
+            raise ValueError(f"mode is {mode}, but the goal of the searcher is to {goal}")
+        self._metric, self._mode = metric, mode
+
+    def _read(self, ranges: Sequence[tuple[tuple[Any, ...], Any]]) -> Space:
+        """The space of Tune's ranges; a nested one is called by its keys, joined by dots."""
+        parameters: dict[str, object] = {}
+        for path, domain in ranges:
+            if not all(isinstance(key, str) for key in path):
+                where = ".".join(map(str, path))
+                raise ValueError(f"param_space.{where}: stands in a list; give it a key of its own")
+            name = ".".join(path)
+            if not is_name(name) or name in parameters:
+                name = f"parameter_{len(parameters)}"
+            self._paths[name] = path
+            values = getattr(domain, "categories", ())
+            parameters[name] = domain
+            if not all(map(is_value, values)) and not domain.is_grid():
+                self._objects[name] = values
+                parameters[name] = {"values": list(range(len(values)))}
+        found = plain(parameters, "parameters")
+        return Space.from_dict(found)  # type: ignore[arg-type]  # a mapping, as it was
+
+    def _nested(self, params: Params) -> dict[str, Any]:
+        config: dict[str, Any] = {}
+        for name, value in params.items():
+            *outer, last = self._paths.get(name, (name,))
+            inner = config
+            for key in outer:
+                inner = inner.setdefault(key, {})
+            inner[last] = self._objects[name][value] if name in self._objects else value  # type: ignore[index]
+        return config
+
+    def _value(self, result: Mapping[str, Any]) -> float | None:
+        value = result.get(str(self._metric))
+        is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        return float(value) if is_number else None  # type: ignore[arg-type]
+
+
+def _whole(step: object) -> int | None:
+    """A step, from 0 on, whatever kind of number says it."""
+    if isinstance(step, bool) or not isinstance(step, int | float | np.number):
+        return None
+    return int(step) if step >= 0 and step == step // 1 else None  # type: ignore[operator]

@@ -1,0 +1,71 @@
+"""The section `environment`: secrets are named, never held."""
+
+import pytest
+
+from hposvc import spec as specs
+from hposvc.reading.problems import SpecError
+
+SWEEP = {
+    "trainable": "somewhere:train",
+    "metric": {"name": "loss", "goal": "minimize"},
+    "parameters": {"lr": {"min": 0.1, "max": 1.0}},
+    "trials": {"max": 2},
+}
+
+
+def load(**environment):
+    return specs.load({**SWEEP, "environment": environment})
+
+
+def problem(**environment):
+    with pytest.raises(SpecError) as error:
+        load(**environment)
+    return str(error.value)
+
+
+def test_numbers_become_the_text_that_a_variable_holds():
+    assert load(env={"THREADS": 4, "RATE": 0.5}).environment.env == {"THREADS": "4", "RATE": "0.5"}
+
+
+def test_a_frozen_spec_is_read_back_as_it_was():
+    spec = load(secrets=["HF_TOKEN", {"DB": "file:/run/db"}], env={"A": "b"}, pip=["x==1"])
+    assert specs.restore(specs.dump(spec)) == spec
+
+
+@pytest.mark.parametrize("name", ["RANK", "CUDA_VISIBLE_DEVICES", "RAY_ADDRESS", "MLFLOW_RUN_ID"])
+def test_variables_that_ranks_set_themselves_are_refused(name):
+    assert "set for each rank by Ray or by us" in problem(env={name: "1"})
+    assert "set for each rank by Ray or by us" in problem(secrets=[name])
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"env": {"a-b": "1"}}, "env.a-b: 'a-b' is no name of a variable"),
+        ({"env": {"A": True}}, "env.A: is true; give text or a number"),
+        ({"secrets": "HF"}, "give a list like"),
+        ({"secrets": ["HF", "HF"]}, r"secrets[1]: HF is there twice"),
+        ({"secrets": ["A"], "env": {"A": "b"}}, "env.A: A is a secret too"),
+        ({"secrest": ["A"]}, "secrets"),
+    ],
+)
+def test_what_does_not_fit_is_told_with_its_place(environment, words):
+    assert words in problem(**environment)
+
+
+def test_a_secret_written_into_the_spec_is_refused_and_not_repeated():
+    message = problem(secrets=[{"HF_TOKEN": "hf_abcdefgh"}])
+    assert "give {HF_TOKEN: file:PATH}" in message
+    assert "hf_abcdefgh" not in message
+
+
+def test_secrets_are_read_from_variables_and_files(tmp_path):
+    (tmp_path / "db").write_text("postgres\n")
+    environment = load(secrets=["HF_TOKEN", {"DB": f"file:{tmp_path / 'db'}"}]).environment
+    assert environment.reveal({"HF_TOKEN": "hf"}) == {"HF_TOKEN": "hf", "DB": "postgres"}
+
+
+def test_every_secret_that_is_missing_is_told(tmp_path):
+    environment = load(secrets=["HF_TOKEN", {"DB": f"file:{tmp_path / 'db'}"}]).environment
+    with pytest.raises(SpecError, match=r"(?s)HF_TOKEN is not set here; export it.*DB: .*read"):
+        environment.reveal({})

@@ -1,0 +1,267 @@
+"""Our searchers in somebody's own Ray Tune experiment."""
+
+import json
+import math
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ray import tune
+from ray.tune.search import Searcher
+
+from hposvc import SpecError, TuneSearch
+from searchers import Choice, Float, Space, create
+
+ROOT = Path(__file__).parents[2]
+LR = {"lr": tune.loguniform(1e-4, 1.0)}
+RUN = '''
+"""Trials that are stopped at rungs, one that fails, more samples than there are configurations."""
+import json, sys
+import ray
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler
+from hposvc import TuneSearch
+
+def train(config):
+    for step in range(1, 10):
+        if config["model"]["depth"] == 3 and config["kind"] == "b":
+            raise RuntimeError("does not fit")
+        tune.report({"loss": config["model"]["depth"] + 1 / step, "twice": config["double"]})
+
+if __name__ == "__main__":
+    ray.init(address="local", num_cpus=2, include_dashboard=False)
+    search = TuneSearch(sys.argv[1], seed=3)
+    tuner = tune.Tuner(
+        train,
+        param_space={
+            "double": 2,
+            "model": {"depth": tune.randint(1, 4)},
+            "kind": tune.choice(["a", "b"]),
+        },
+        tune_config=tune.TuneConfig(
+            metric="loss", mode="min", num_samples=50, max_concurrent_trials=2, search_alg=search,
+            scheduler=ASHAScheduler(max_t=9, grace_period=1, reduction_factor=3),
+        ),
+        run_config=tune.RunConfig(storage_path=sys.argv[2], name="mine", verbose=0),
+    )
+    grid = tuner.fit()
+    found = [
+        [result.config, (result.metrics or {}).get("training_iteration"), result.error is not None]
+        for result in grid
+    ]
+    told = [[seen.state, seen.curve and seen.curve[-1]] for seen in search._optimizer.history]
+    print(json.dumps({"found": found, "told": told}))
+'''
+
+
+def begun(searcher="random", space=LR, **options):
+    """A search that Tune has set up."""
+    search = TuneSearch(searcher, **options)
+    assert search.set_search_properties("loss", "min", space, run="any")
+    return search
+
+
+def history(search):
+    return search._optimizer.history
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_an_experiment_under_asha_runs_through_the_space_and_ends(tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text(RUN)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, script, "tpe", tmp_path / "results"],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        env=environment,
+    )
+    assert ran.returncode == 0, ran.stderr
+    seen = json.loads(ran.stdout.splitlines()[-1])
+    configs = [(config["model"]["depth"], config["kind"]) for config, _, _ in seen["found"]]
+    assert sorted(configs) == [(depth, kind) for depth in (1, 2, 3) for kind in "ab"]
+    assert all(config["double"] == 2 for config, _, _ in seen["found"])
+    assert [config for config, _, failed in seen["found"] if failed] == [
+        {"double": 2, "model": {"depth": 3}, "kind": "b"}
+    ]
+    assert sorted(state for state, _ in seen["told"]) == ["done"] * 5 + ["failed"]
+    ended = {step for _, step, failed in seen["found"] if not failed}
+    assert ended == {point[0] for state, point in seen["told"] if state == "done"}
+    assert 9 in ended
+
+
+def test_a_nested_space_comes_back_nested_and_in_its_own_values():
+    shapes = [(64,), (64, 64)]
+    space = {
+        "model": {"shape": tune.choice(shapes), "opt/lr": tune.uniform(0, 1)},
+        "batch": tune.qrandint(32, 64, 32),
+        "fixed": 3,
+    }
+    search = begun("random", space)
+    for trial in range(20):
+        config = search.suggest(str(trial))
+        assert config.keys() == {"model", "batch"}
+        assert config["model"]["shape"] in shapes
+        assert 0 <= config["model"]["opt/lr"] <= 1
+        assert config["batch"] in (32, 64)
+
+
+def test_values_count_at_their_step_and_a_stopped_trial_at_its_last():
+    search = begun(time_attr="epoch")
+    search.suggest("t")
+    search.on_trial_result("t", {"loss": 3.0, "epoch": 1})
+    search.on_trial_result("t", {"loss": 2.0, "epoch": 2.0})
+    search.on_trial_complete("t", {"loss": 1.0, "epoch": 3})
+    [seen] = history(search)
+    assert (seen.state, seen.loss) == ("done", 1.0)
+    assert seen.curve == ((1, 3.0), (2, 2.0), (3, 1.0))
+
+
+def test_a_larger_value_is_better_under_max():
+    search = TuneSearch("random")
+    search.set_search_properties("accuracy", "max", LR)
+    for trial, value in (("a", 0.5), ("b", 0.9)):
+        search.suggest(trial)
+        search.on_trial_complete(trial, {"accuracy": value})
+    assert search._optimizer.best.value == 0.9
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        (None, True),
+        (None, False),
+        ({"loss": 1.0}, True),
+        ({}, False),
+        ({"loss": "low", "training_iteration": 1}, False),
+        ({"loss": math.nan, "training_iteration": 1}, False),
+        ({"loss": True, "training_iteration": "one"}, False),
+    ],
+)
+def test_a_trial_without_a_value_has_failed(result, error):
+    search = begun()
+    search.suggest("t")
+    search.on_trial_complete("t", result, error=error)
+    assert history(search)[0].state == "failed"
+    assert search.suggest("u") is not None
+
+
+def test_no_hook_raises_whatever_tune_tells():
+    search = begun()
+    search.suggest("t")
+    for step in (1, 1, 0, -1, 1.5, math.nan, math.inf, None, True, "two"):
+        search.on_trial_result("t", {"loss": 1.0, "training_iteration": step})
+    search.on_trial_result("unknown", {"loss": 1.0, "training_iteration": 1})
+    search.on_trial_complete("t", {"loss": 0.5})
+    search.on_trial_complete("t", {"loss": 0.1})
+    search.on_trial_result("t", {"loss": 0.1, "training_iteration": 7})
+    search.on_trial_complete("unknown", error=True)
+    [seen] = history(search)
+    assert (seen.loss, len(seen.curve)) == (0.5, 1)
+
+
+def test_a_searcher_that_fails_ends_the_proposals_and_is_logged(caplog):
+    class Broken:
+        def suggest(self, space, history, n, rng):
+            raise ArithmeticError("no inverse")
+
+    space = Space({"x": Float(0, 1)})
+    optimizer = create("random", space)
+    optimizer._searcher = Broken()
+    search = TuneSearch(optimizer, metric="loss")
+    assert search.suggest("t") == Searcher.FINISHED
+    assert "no inverse" in caplog.text
+
+
+def test_a_space_that_is_used_up_is_finished():
+    search = begun("random", {"k": tune.choice([1, 2])})
+    assert sorted(search.suggest(str(trial))["k"] for trial in range(2)) == [1, 2]
+    assert search.suggest("2") == Searcher.FINISHED
+
+
+def test_a_searcher_with_a_space_of_its_own_keeps_its_conditions():
+    space = Space({"opt": Choice(("sgd", "adam")), "m": Float(0, 1, when={"opt": ("sgd",)})})
+    search = TuneSearch(create("random", space, goal="maximize"), metric="accuracy")
+    assert search.mode == "max"
+    assert search.set_search_properties(None, None, {"epochs": 3})
+    for trial in range(20):
+        config = search.suggest(str(trial))
+        assert ("m" in config) == (config["opt"] == "sgd")
+
+
+@pytest.mark.parametrize("method", ["gp", "tpe"])
+def test_a_restored_search_goes_on_as_if_it_had_not_stopped(method, tmp_path):
+    search = begun(method)
+    for trial in range(12):
+        search.on_trial_complete(str(trial), {"loss": search.suggest(str(trial))["lr"]})
+    search.suggest("running")
+    search.save(str(tmp_path / "state.pkl"))
+    other = pickle.loads(pickle.dumps(TuneSearch(method)))
+    other.set_search_properties("loss", "min", LR)
+    other.restore(str(tmp_path / "state.pkl"))
+    for one in (search, other):
+        one.on_trial_complete("running", {"loss": 0.5})
+    assert history(other) == history(search)
+    assert [other.suggest(name) for name in "ab"] == [search.suggest(name) for name in "ab"]
+
+
+def test_a_search_goes_on_in_a_second_experiment_over_the_same_space():
+    search = begun()
+    search.suggest("t")
+    assert search.set_search_properties("loss", "min", LR)
+    assert len(history(search)) == 1
+    with pytest.raises(ValueError, match="it has searched another param_space"):
+        search.set_search_properties("loss", "min", {"lr": tune.uniform(0, 1)})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TuneSearch("gpp"), "there is no search method 'gpp': did you mean 'gp'"),
+        (lambda: TuneSearch("gp", sed=1), "method 'gp' has no option 'sed': known: "),
+        (lambda: TuneSearch(create("gp", Space({"x": Float(0, 1)}))), "metric is missing; a sear"),
+        (
+            lambda: TuneSearch(create("gp", Space({"x": Float(0, 1)})), metric="loss", mode="max"),
+            "mode is max, but the goal of the searcher is to minimize",
+        ),
+        (
+            lambda: TuneSearch(create("gp", Space({"x": Float(0, 1)})), metric="loss", seed=3),
+            "seed: give options of the method to create()",
+        ),
+        (lambda: begun(space={"lr": 0.1}), "param_space has no range, so there is nothing to s"),
+        (lambda: begun(space={"a": [tune.uniform(0, 1)]}), "param_space.a.0: stands in a list"),
+        (
+            lambda: TuneSearch().set_search_properties("loss", None, LR),
+            "metric is loss, mode is None; give a name, and min or max",
+        ),
+        (
+            lambda: TuneSearch(
+                create("gp", Space({"x": Float(0, 1)})), metric="loss"
+            ).set_search_properties("loss", "min", LR),
+            "param_space has ranges (lr), and so has the searcher",
+        ),
+    ],
+)
+def test_what_cannot_be_searched_is_said_before_the_first_trial(make, message):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared
+        make()
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("domain", "message"),
+    [
+        (tune.grid_search([1, 2]), "is Tune's grid_search; give tune.choice"),
+        (tune.sample_from(lambda config: 1), "tune.sample_from is code"),
+        (tune.randn(), "is normal, without ends"),
+    ],
+    ids=str,
+)
+def test_what_is_no_range_is_said_before_the_first_trial(domain, message):
+    with pytest.raises(SpecError, match=message):
+        begun(space={"model": {"x": domain}, **LR})

@@ -1,0 +1,85 @@
+"""Metrics in a program's output. If these fail, a report is lost, doubled or made up."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainables.collecting import LONGEST, Collector, NoNumber
+
+LOSS = r"(?:epoch (?P<step>\d+).*)?loss=(?P<loss>\S+)"
+
+
+def collected(pattern, *chunks, metric="loss"):
+    found = []
+    collector = Collector(re.compile(pattern), metric, lambda *report: found.append(report))
+    for chunk in (*chunks, b""):
+        collector.feed(chunk)
+    return found
+
+
+@given(st.lists(st.integers(1, 60)))
+def test_lines_may_come_in_any_pieces(cuts):
+    text = b"".join(b"epoch %d: loss=%d\n" % (step, step) for step in range(1, 9))
+    chunks, rest = [], text
+    for cut in cuts:
+        chunks.append(rest[:cut])
+        rest = rest[cut:]
+    chunks = [chunk for chunk in [*chunks, rest] if chunk]
+    assert collected(LOSS, *chunks) == [(step, {"loss": step}) for step in range(1, 9)]
+
+
+def test_a_line_without_an_end_counts_when_the_output_ends():
+    assert collected(LOSS, b"loss=0.5") == [(None, {"loss": 0.5})]
+
+
+def test_a_progress_bar_is_many_lines():
+    assert collected(LOSS, b"\r10%\r50% loss=2\r\nloss=1\r") == [
+        (None, {"loss": 2.0}),
+        (None, {"loss": 1.0}),
+    ]
+
+
+def test_bytes_that_are_no_text_hide_nothing():
+    assert collected(LOSS, b"\xff\xfe\x80 loss=1 \xc3\n") == [(None, {"loss": 1.0})]
+
+
+def test_a_line_that_never_ends_is_not_kept():
+    found = []
+    collector = Collector(re.compile(LOSS), "loss", lambda *report: found.append(report))
+    for _ in range(1000):
+        collector.feed(b"x" * 2**16)
+    assert len(collector._rest) <= LONGEST
+    collector.feed(b"\nloss=1\n")
+    assert found == [(None, {"loss": 1.0})]
+
+
+def test_metrics_add_up_until_the_sweep_s_own_comes():
+    pattern = r"step (?P<step>\d+)|train=(?P<train>\S+)|loss=(?P<loss>\S+)"
+    output = b"step 3\ntrain=0.1\nloss=0.2\nloss=0.3\n"
+    assert collected(pattern, output) == [(3, {"train": 0.1, "loss": 0.2}), (None, {"loss": 0.3})]
+
+
+def test_names_and_values_are_metrics_of_any_name():
+    pairs = r"(?P<name>[\w/]+)=(?P<value>\S+)"
+    assert collected(pairs, b"step=2 val/acc=0.5 loss=1\n") == [(2, {"val/acc": 0.5, "loss": 1.0})]
+
+
+def test_nan_and_infinity_are_numbers():
+    (_, one), (_, other) = collected(LOSS, b"loss=nan\nloss=-inf\n")
+    assert one["loss"] != one["loss"]
+    assert other["loss"] == float("-inf")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        (r"loss=(?P<loss>\S+)", r"found 'low' for loss in the line 'loss=low'; .* match numbers"),
+        (r"(?P<loss>)(?P<step>loss)", "found '' for loss"),
+        (r"=(?P<step>l)|(?P<loss>x)", "found 'l' for step .* match whole numbers only"),
+    ],
+)
+def test_what_is_no_number_is_shown(pattern, message):
+    with pytest.raises(NoNumber, match=message):
+        collected(pattern, b"loss=low\n")

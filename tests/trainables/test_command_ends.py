@@ -1,0 +1,112 @@
+"""How a program is ended. If these fail, a stopped trial goes on, and holds what the next needs."""
+
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+
+from trainables.worker import LocalLink
+
+WAIT_S = 60
+LOSS = r"loss=(?P<loss>\S+)"
+
+
+def await_true(what, seconds=WAIT_S):
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, f"{what} did not come true"
+        time.sleep(0.01)
+
+
+FAMILY = """
+    import os, signal, subprocess, sys, time
+    {first}
+    child = "import signal, time; {ignore}; open(r'{mark}' + sys.argv[1], 'w'); time.sleep(600)"
+    child = "import sys; " + child
+    subprocess.Popen([sys.executable, "-c", child, "child"])
+    subprocess.Popen([sys.executable, "-c", child, "stranger"], start_new_session=True)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execv(sys.executable, [sys.executable, "-c", child, "daemon"])
+        os._exit(0)
+    while sum(os.path.exists(r"{mark}" + each) for each in ("child", "stranger", "daemon")) < 3:
+        time.sleep(0.01)
+    {last}
+"""
+IGNORE = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+
+
+def family(tmp_path, first="", last="", ignore="pass"):
+    return FAMILY.format(mark=f"{tmp_path}/mark-", first=first, last=last, ignore=ignore)
+
+
+def left(tmp_path):
+    """Processes of the family that are still there."""
+    mine = []
+    for process in psutil.process_iter():
+        try:
+            if str(tmp_path) in " ".join(process.cmdline()) and process.status() != "zombie":
+                mine.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return mine
+
+
+def test_an_end_leaves_no_child_grandchild_or_daemon(attempt, tmp_path):
+    outcome, _ = attempt(family(tmp_path, last="import hposvc; hposvc.report({'loss': 1})"))
+    assert (outcome.kind, outcome.residues) == ("ended", ())
+    assert not left(tmp_path)
+
+
+def test_a_stop_is_sigterm_then_after_the_grace_sigkill_to_all(attempt, tmp_path):
+    last = "print('loss=1', flush=True); time.sleep(600)"
+    script = family(tmp_path, first=IGNORE, last=last, ignore=IGNORE)
+    began = time.monotonic()
+    outcome, _ = attempt(script, collect=LOSS, until=9, link=LocalLink(stop_at=1), grace=1.0)
+    assert outcome.kind == "ended"
+    assert time.monotonic() - began < WAIT_S
+    assert not left(tmp_path)
+
+
+def test_a_stop_lets_the_script_tidy_up(attempt, tmp_path):
+    script = f"""
+        import signal, sys, time
+        def leave(*_):
+            open({str(tmp_path / "tidied")!r}, "w")
+            sys.exit(1)
+        signal.signal(signal.SIGTERM, leave)
+        print("loss=1")
+        time.sleep(600)
+    """
+    outcome, _ = attempt(script, collect=LOSS, until=9, link=LocalLink(stop_at=1))
+    assert outcome.kind == "ended"
+    assert (tmp_path / "tidied").exists()
+
+
+def test_nothing_outlives_a_rank_that_is_killed(tmp_path):
+    """No handler runs on SIGKILL, and Ray kills the process's own children as well."""
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(family(tmp_path, last="time.sleep(600)", ignore=IGNORE)))
+    code = f"""
+from pathlib import Path
+from trainables.assignment import Assignment, Place, carry_out
+from trainables.command import Command
+from trainables.training import Training
+from trainables.worker import LocalLink
+place = Place("", Training(), "loss", 1, 1, 0, Path({str(tmp_path)!r}),
+              command=Command(("python", {str(script)!r}, "x"), "rank", None, 60.0))
+carry_out(place, Assignment(1, "t0001", {{}}, None, 1, 1, ()), 0, LocalLink())
+"""
+    rank = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2])
+    try:
+        await_true(lambda: len(list(tmp_path.glob("mark-*"))) == 3)
+    finally:
+        for child in psutil.Process(rank.pid).children():
+            child.kill()
+        rank.kill()
+        rank.wait()
+    await_true(lambda: not left(tmp_path))

@@ -1,0 +1,105 @@
+"""Functions of a configuration. If these fail, people's functions run and nothing is recorded."""
+
+import os
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+import hposvc
+from trainables import ReportError, StopTrial, Worker
+from trainables.load import bind
+
+PARAMS = {"lr": 0.5, "training.clip": 1.0}
+
+
+def attempt(function, worker=None, until=1):
+    worker = worker or replace(Worker.alone(until=until), metric="loss")
+    bind(function, PARAMS)(worker)
+    return [(report.step, report.metrics) for report in worker.reports]
+
+
+def rung(until, total, first=1):
+    return replace(Worker.alone(), metric="loss", first=first, until=until, total=total)
+
+
+@pytest.mark.parametrize(
+    ("returned", "metrics"),
+    [(0.25, {"loss": 0.25}), ({"loss": 1, "acc": 2}, {"loss": 1, "acc": 2})],
+)
+def test_what_a_function_returns_is_its_one_report(returned, metrics):
+    assert attempt(lambda config: returned, until=3) == [(3, metrics)]
+
+
+def test_a_numpy_number_is_a_number():
+    import numpy as np
+
+    assert attempt(lambda config: np.float32(0.5)) == [(1, {"loss": 0.5})]
+
+
+def test_what_is_neither_number_nor_metrics_is_refused():
+    with pytest.raises(ReportError, match=r"returned str and reported nothing; return a number"):
+        attempt(lambda config: "fine")
+
+
+def test_a_function_gets_its_configuration_alone_and_what_partial_gave():
+    def train(config, *, factor):
+        assert config == {"lr": 0.5}
+        hposvc.report({"loss": config["lr"] * factor})
+        return "a model"  # not needed any more
+
+    assert attempt(partial(train, factor=4)) == [(1, {"loss": 2.0})]
+
+
+def test_two_positional_parameters_are_the_parameters_and_the_worker():
+    def train(params, worker=None):
+        worker.report(1, {"loss": params["lr"]})
+
+    assert attempt(train) == [(1, {"loss": 0.5})]
+
+
+def test_reports_without_a_step_count_on_from_the_first_of_the_order():
+    def train(config):
+        hposvc.report({"loss": 1})
+        hposvc.report({"loss": 2}, step=6)
+        hposvc.report({"loss": 3})
+
+    steps = [step for step, _ in attempt(train, rung(first=4, until=7, total=7))]
+    assert steps == [4, 6, 7]
+
+
+def test_a_checkpoint_is_kept_and_found_again(tmp_path):
+    def train(config):
+        before = hposvc.get_checkpoint()
+        count = int((before / "count").read_text()) if before else 0
+        (tmp_path / "count").write_text(f"{count + 1}")
+        hposvc.report({"loss": count}, checkpoint=tmp_path)
+
+    worker = replace(Worker.alone(), metric="loss")
+    attempt(train, worker)
+    again = replace(Worker.alone(), metric="loss", start=worker.reports[0].checkpoint)
+    assert attempt(train, again) == [(1, {"loss": 1.0})]
+
+
+def test_a_function_that_does_not_know_where_the_rung_ends_is_ended_there():
+    """And at the trial's own end it may go on to tidy up."""
+    tidied = []
+
+    def train(config):
+        for _ in range(27):
+            hposvc.report({"loss": 1})
+        tidied.append(True)
+
+    worker = rung(until=3, total=27)
+    with pytest.raises(StopTrial):
+        attempt(train, worker)
+    assert [report.step for report in worker.reports] == [1, 2, 3]
+    attempt(train, rung(until=27, total=27))
+    assert tidied == [True]
+
+
+def test_a_session_ends_with_its_function(capsys):
+    attempt(lambda config: 1.0)
+    hposvc.report({"loss": 2.0})
+    assert capsys.readouterr().err == "report: {'loss': 2.0}\n"
+    assert "HPOSVC_LINE" not in os.environ

@@ -1,0 +1,115 @@
+"""A program under guard. If these fail, output is lost, or a program can't be held or ended."""
+
+import os
+import queue
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from trainables.process import CannotStart, Ended, Process
+
+WAIT_S = 60
+
+
+@pytest.fixture
+def run():
+    """Starts Python code; gives the process and a queue of what it prints and its end."""
+    started = []
+
+    def start(code, *arguments):
+        found = queue.SimpleQueue()
+        program = [sys.executable, "-u", "-c", code, *arguments]
+        started.append(Process(program, {"PATH": os.environ["PATH"]}))
+        started[-1].listen(found.put, found.put)
+        return started[-1], found
+
+    yield start
+    for process in started:
+        process.close()
+
+
+def read(found):
+    """All output, and the end."""
+    pieces = []
+    while not isinstance(said := found.get(timeout=WAIT_S), Ended):
+        pieces.append(said)
+    return b"".join(pieces), said
+
+
+def test_output_and_arguments_come_through_byte_by_byte(run):
+    code = "import os, sys; os.write(1, os.fsencode(sys.argv[1])); os.write(2, b'no metric')"
+    _, found = run(code, "a  b'\"$x\n\tä\udcff")
+    assert read(found) == (b"a  b'\"$x\n\t\xc3\xa4\xff", Ended(0))
+
+
+def test_much_output_is_passed_on_and_little_of_it_kept(run, capfd):
+    code = (
+        "import os\nfor n in range(300): os.write(1, b'x' * 99_999 + b'\\n'); os.write(2, b'y\\n')"
+    )
+    process, found = run(code)
+    output, end = read(found)
+    assert (len(output), end) == (30_000_000, Ended(0))
+    assert len(capfd.readouterr().err) == 30_000_600
+    assert len(process.tail()) <= 2 * 4096
+    assert sum(len(piece) for tail in process._tails for piece in tail) < 20_000
+
+
+def test_the_tail_is_the_last_lines_of_both_outputs(run):
+    code = "import sys\nfor n in range(99): print(n)\nprint('50%\\r100%'); sys.exit('no data')"
+    process, found = run(code)
+    assert read(found)[1] == Ended(1)
+    assert process.tail().splitlines() == [*map(str, range(86, 99)), "50%", "100%", "no data"]
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [("no-such-program", "No such file"), (str(Path(__file__).parent), "Permission denied")],
+)
+def test_what_can_t_be_started_is_said(program, message):
+    with pytest.raises(CannotStart, match=message):
+        Process([program], dict(os.environ))
+
+
+def test_an_argument_that_no_program_can_take_is_said():
+    with pytest.raises(CannotStart, match="null byte"):
+        Process([sys.executable, "a\0b"], dict(os.environ))
+
+
+def test_a_held_program_and_its_children_do_not_run(run, tmp_path):
+    """A checkpoint is copied meanwhile."""
+    code = (
+        "import os, sys, time\nname = 'child' if os.fork() == 0 else 'parent'\n"
+        "if name == 'child': os.setsid()\n"
+        "for n in range(10**9): open(f'{sys.argv[1]}/{name}', 'w').write(f'{n}'); time.sleep(0.001)"
+    )
+    process, _ = run(code, str(tmp_path))
+    names = ("parent", "child")
+    deadline = time.monotonic() + WAIT_S
+    while not all((tmp_path / name).exists() for name in names):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with process.held():
+        before = [(tmp_path / name).stat().st_mtime_ns for name in names]
+        time.sleep(0.2)  # nothing to wait for: nothing may happen
+        assert [(tmp_path / name).stat().st_mtime_ns for name in names] == before
+    while any(
+        (tmp_path / name).stat().st_mtime_ns == at for name, at in zip(names, before, strict=True)
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_guard_that_is_killed_takes_the_program_with_it(run):
+    process, found = run("import time; time.sleep(600)")
+    (guard,) = psutil.Process(process._guard.pid).children()
+    guard.kill()
+    assert read(found) == (b"", Ended(None))
+    deadline = time.monotonic() + WAIT_S
+    with suppress(psutil.NoSuchProcess):
+        while psutil.Process(process._pid).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)

@@ -1,0 +1,180 @@
+"""A leader and two real ranks of a slot, without Ray. If these fail, ranks wait for each other."""
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from trainables.assignment import Assignment, Place
+from trainables.command import Command
+from trainables.leader import Leader, Switchboard
+from trainables.training import Training
+from trainables.wire import Finished, Ready, Reported
+
+WAIT_S = 120
+ROOT = Path(__file__).parents[2]
+RANK = """
+import os, pickle, sys
+from trainables.ranks import Rank
+rank, place, call = pickle.load(open(sys.argv[1], "rb"))
+Rank(rank, place).serve(call)
+os._exit(0)
+"""
+# As people have it: nothing of it knows of us. torchrun runs it too.
+DDP = """
+import argparse, os
+import torch, torch.distributed as dist
+
+flags = argparse.ArgumentParser()
+flags.add_argument("--lr", type=float)
+lr = flags.parse_args().lr
+dist.init_process_group("gloo")
+assert dist.get_rank() == int(os.environ["RANK"])
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+for epoch in range(3):
+    loss = model(torch.full((8, 4), float(dist.get_rank()))).pow(2).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    ranks = torch.ones(1)
+    dist.all_reduce(ranks)
+    if dist.get_rank() == 0:
+        local = os.environ["LOCAL_RANK"] + "/" + os.environ["LOCAL_WORLD_SIZE"]
+        print(f"loss={loss.item()} ranks={ranks.item()} local={local}", flush=True)
+dist.destroy_process_group()
+"""
+FUNCTIONS = """
+import os
+import hposvc
+
+def own_group(config):
+    import torch, torch.distributed as dist
+    dist.init_process_group("gloo")
+    ranks = torch.full((1,), float(os.environ["RANK"]) + 1)
+    dist.all_reduce(ranks)
+    dist.destroy_process_group()
+    for _ in range(2):
+        hposvc.report({"loss": config["lr"], "ranks": ranks.item()})
+"""
+
+
+class Slot:
+    """Two ranks, and what their leader says."""
+
+    def __init__(self, leader, said):
+        self.leader, self.said, self.number = leader, said, 0
+
+    def order(self, params, until=3, milestones=()):
+        """Carry out an order; its reports, and how it ended."""
+        self.number += 1
+        task = Assignment(self.number, "t0001", params, None, 1, until, milestones)
+        self.leader.carry_out(task)
+        reports = []
+        while isinstance(message := self.said.get(timeout=WAIT_S), Reported):
+            reports.append(message)
+            if message.step in milestones:
+                self.leader.decide(self.number, "stop")
+        assert isinstance(message, Finished)
+        return reports, message
+
+
+@contextmanager
+def started(folder, **fields):
+    """A slot of two ranks for a place."""
+    given = {"trainable": "", "training": Training("ddp"), "total": 3, "world_size": 2}
+    given |= {"metric": "loss", "every": 1, "seed": 0, "folder": folder / "sweep"}
+    place = Place(**{**given, **fields})
+    board, said = Switchboard("127.0.0.1"), queue.Queue()
+    board.connect("s", leader := Leader(2, said.put))
+    ranks = []
+    for rank in range(2):
+        (folder / f"rank{rank}").write_bytes(pickle.dumps((rank, place, board.call("s"))))
+        command = [sys.executable, "-c", RANK, str(folder / f"rank{rank}")]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        ranks.append(subprocess.Popen(command, cwd=ROOT, env=environment))
+    try:
+        assert said.get(timeout=WAIT_S) == Ready()
+        yield Slot(leader, said)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+        board.close()
+
+
+def script(folder, text, program="python", launch="rank", collect=None):
+    """A command that runs a script."""
+    file = folder / "script.py"
+    file.write_text(text)
+    return Command((program, str(file), "${args}"), launch, collect, 30.0)
+
+
+@pytest.mark.parametrize(("launch", "program"), [("rank", "python"), ("node", "torchrun")])
+def test_an_unmodified_ddp_script_trains_on_two_ranks(tmp_path, launch, program):
+    pattern = r"loss=(?P<loss>\S+) ranks=(?P<ranks>\S+) local=0/(?P<local>\d)"
+    with started(tmp_path, command=script(tmp_path, DDP, program, launch, pattern)) as two:
+        reports, end = two.order({"lr": 0.1})
+        assert (end.failure, end.clean, end.residues) == (None, True, ())
+        assert [report.step for report in reports] == [1, 2, 3]
+        assert {report.metrics["ranks"] for report in reports} == {2.0}
+        assert {report.metrics["local"] for report in reports} == {2.0}
+        assert reports[0].metrics["loss"] != reports[2].metrics["loss"]
+
+
+CASES = """
+import argparse, os, sys, time
+import hposvc
+
+flags = argparse.ArgumentParser()
+flags.add_argument("--case")
+case, rank = flags.parse_args().case, os.environ["RANK"]
+if case == "rank 1 fails" and rank == "1":
+    sys.exit("the batch of rank 1 is empty")
+for step in range(1, 4):
+    if case == "all report" or rank == "0":
+        hposvc.report({"loss": 1.0}, step)
+if case == "rank 0 reports" and rank == "1" or case == "rank 1 fails":
+    time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """One slot, whose script does what the order's parameter `case` says."""
+    folder = tmp_path_factory.mktemp("served")
+    with started(folder, command=script(folder, CASES)) as two:
+        yield two
+
+
+@pytest.mark.parametrize("case", ["rank 0 reports", "all report"])
+def test_a_stop_reaches_ranks_that_report_and_ranks_that_do_not(served, case):
+    reports, end = served.order({"case": case}, milestones=(2,))
+    assert [report.step for report in reports] == [1, 2]
+    assert (end.failure, end.clean) == (None, True)
+
+
+def test_a_rank_that_fails_ends_the_others_and_is_the_one_that_is_told(served):
+    """The others would wait for it in a collective until its time-out."""
+    _, end = served.order({"case": "rank 1 fails"})
+    assert end.failure.kind == "user"
+    assert "the batch of rank 1 is empty" in end.failure.message
+    assert end.clean
+    _, end = served.order({"case": "all report"})
+    assert (end.failure, end.clean) == (None, True)
+
+
+def test_a_function_may_make_its_process_group_itself(tmp_path):
+    (tmp_path / "mine.py").write_text(FUNCTIONS)
+    training, name = Training("ddp", init="none"), f"{tmp_path / 'mine.py'}:own_group"
+    with started(tmp_path, trainable=name, training=training) as two:
+        for _ in range(2):
+            reports, end = two.order({"lr": 0.1}, until=2)
+            assert (end.failure, end.clean, end.residues) == (None, True, ())
+            assert [report.metrics for report in reports] == [{"loss": 0.1, "ranks": 3.0}] * 2

@@ -1,0 +1,124 @@
+"""Ray Tune's function and class trainables, as people have them, under our worker.
+
+Only loaded for code that brings ray.tune itself. `tune.report` and its kin ask a module of Ray for
+the session of this process; there is no public way to give it one (Ray 2.60), so its variable is
+set while the function runs.
+"""
+
+import numbers
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+from ray.train._internal import session as of_process
+
+from trainables.functions import Read
+from trainables.session import Session
+from trainables.worker import Params, Worker
+
+TRAINING_ITERATION = "training_iteration"
+# What Trainable.train puts into each result beside what the user's step gives.
+FILLED_IN = {"done", TRAINING_ITERATION, "timesteps_total", "episodes_total", "should_checkpoint"}
+
+
+@dataclass
+class _TuneSession:
+    """What ray.tune's functions ask of a session; the names are theirs."""
+
+    session: Session
+    worker: Worker
+    world_rank: int | None = None  # Tune's own sessions have none either
+
+    def report(self, metrics: Mapping[str, Any], checkpoint: Any = None) -> None:
+        values = dict(_numbers(metrics, ()))
+        if checkpoint is None:
+            self.session.report(values, None, None)
+            return
+        with checkpoint.as_directory() as folder:
+            self.session.report(values, None, Path(folder))
+
+    @property
+    def loaded_checkpoint(self) -> Any:
+        folder = self.session.get_checkpoint()
+        return None if folder is None else tune.Checkpoint.from_directory(str(folder))
+
+    @property
+    def trial_name(self) -> str:
+        return self.worker.trial
+
+    @property
+    def trial_id(self) -> str:
+        return self.worker.trial
+
+    @property
+    def experiment_name(self) -> str:
+        return self.worker.checkpoints.parent.name  # the sweep's folder has its id for a name
+
+    @cached_property
+    def trial_dir(self) -> str:
+        return str(self.worker.scratch())
+
+    @property
+    def trial_resources(self) -> Any:
+        return tune.PlacementGroupFactory([{"CPU": 1}])
+
+
+@contextmanager
+def in_session(session: Session, worker: Worker) -> Iterator[Read]:
+    """Within it, `tune.report` and `tune.get_checkpoint` of this process are the worker's."""
+    own: Any = _TuneSession(session, worker)
+    before, of_process._session = of_process._session, own
+    try:
+        yield lambda returned: dict(_numbers(returned, ()))
+    finally:
+        of_process._session = before
+
+
+def bind_class(cls: type, own: Params) -> Callable[[Worker], None]:
+    """What a rank calls with its worker: a step of the Trainable is one of the worker's."""
+
+    def train(worker: Worker) -> None:
+        trainable = cls(config=dict(own))
+        try:
+            _run(trainable, worker)
+        finally:
+            trainable.stop()
+            with suppress(OSError):  # the user's files are in it
+                Path(trainable.logdir).rmdir()
+
+    return train
+
+
+def _run(trainable: Any, worker: Worker) -> None:
+    saves = type(trainable).save_checkpoint is not tune.Trainable.save_checkpoint
+    start = worker.restore()
+    if start is not None:
+        checkpoint = tune.Checkpoint.from_directory(str(start))
+        counted = {TRAINING_ITERATION: worker.first - 1}
+        trainable.restore(of_process._TrainingResult(checkpoint, counted))
+    filled_in = {*trainable.get_auto_filled_metrics(), *FILLED_IN} - {worker.metric}
+    for step in worker.steps():
+        result = trainable.train()
+        folder = worker.scratch() if saves and worker.due(step) else None
+        if folder is not None:
+            trainable.save(str(folder))
+        worker.report(step, dict(_numbers(result, filled_in)), folder)
+        if result.get("done"):
+            return
+
+
+def _numbers(result: Mapping[str, Any], but: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """The numbers of a result, nested ones by their path; Tune lets anything else be in it too."""
+    for name, value in result.items():
+        if name in but:
+            continue
+        if isinstance(value, Mapping):
+            yield from ((f"{name}/{inner}", number) for inner, number in _numbers(value, ()))
+        elif not isinstance(value, bool) and (
+            isinstance(value, numbers.Real) or getattr(value, "ndim", None) == 0
+        ):
+            yield name, value
