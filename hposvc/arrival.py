@@ -1,0 +1,141 @@
+"""The side on the cluster: what a job does that carries a submitted sweep.
+
+It starts from a parcel, and drives the sweep as `run` and `resume` do. What the cluster can't
+reach is seen before anything is recorded.
+"""
+
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cluster.launch import Unreachable, connect
+from cluster.parcels import Gone, take
+from hposvc import api, source
+from hposvc import spec as specs
+from hposvc.backends.backend import OutOfReach, Setting
+from hposvc.backends.sharing import check_shared
+from hposvc.driving import Driver
+from hposvc.home import Home
+from hposvc.journal import SweepRow
+from hposvc.parcel import Parcel, Proof
+from hposvc.runner import Watcher
+from hposvc.spec import SweepSpec
+from hposvc.tracking.recorder import hidden, recorded, tracking_uri
+
+DIAL_S = 10.0
+PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306}
+ON_RAY = ("ray", "tune")  # engines whose ranks are elsewhere
+EPHEMERAL = "or submit with --ephemeral, which keeps journal and tracker on the head"
+REMEDIES = {
+    "journal": "set HPOSVC_DB to a postgresql:// URL that both sides reach",
+    "tracker": "set MLFLOW_TRACKING_URI to a server that both sides reach",
+}
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A sweep that is ready to be driven here."""
+
+    sweeps: api.Sweeps
+    row: SweepRow
+    parcel: Parcel
+
+    def drive(self, watchers: Sequence[Watcher]) -> api.Record:
+        """Bring it to its end."""
+        home, journal, address = self.sweeps.home, self.sweeps.journal, _address()
+        Driver(home, journal, self.row, address, watchers, self.parcel.secrets).drive()
+        return api.load(self.sweeps, self.row.id)
+
+
+def unpack(name: str) -> Parcel:
+    """The parcel of this job; this process becomes what its sender was.
+
+    Raises:
+        OutOfReach: it is gone.
+    """
+    try:
+        parcel = Parcel.unpack(take(name))
+    except Gone as error:
+        raise OutOfReach(str(error)) from error
+    os.environ.update(parcel.variables)
+    sys.path[:0] = [str(Path(path).absolute()) for path in parcel.paths]
+    return parcel
+
+
+def receive(parcel: Parcel) -> Arrived:
+    """Check that all is in reach, and record the sweep unless the journal has it.
+
+    Raises:
+        OutOfReach: journal, tracker or storage; names the remedy.
+        SpecError: the trainable can't be imported here, or it is not what it was.
+    """
+    for proof in parcel.proofs:
+        _check_proof(proof)
+    sweeps = api.Sweeps.open(None if parcel.home is None else Path(parcel.home))
+    row = sweeps.journal.find(parcel.sweep)
+    spec = specs.restore(parcel.spec if row is None else row.spec)
+    # The trainable is imported to be checked, and may want at once what its ranks have.
+    os.environ.update({**spec.environment.env, **parcel.secrets})
+    if parcel.proofs or parcel.variables:
+        _check_tracker(sweeps.home, spec)
+    if spec.engine.type in ON_RAY:
+        _check_storage(sweeps.home, parcel.sweep, spec)
+    if row is None:
+        row = api.create(sweeps, api.validate(specs.dump(spec), {}), parcel.sweep)
+    elif not api.load(sweeps, row.id).state.finished:
+        source.check_unchanged(row)
+    return Arrived(sweeps, row, parcel)
+
+
+def _check_proof(proof: Proof) -> None:
+    file = Path(proof.file)
+    try:
+        if file.read_text() == proof.word:
+            return
+    except OSError:
+        pass  # not there, or not for us: not shared
+    raise OutOfReach(
+        f"{proof.what}: it is in {file.parent} of the submitting machine, and {_here()} has no "
+        f"such folder; {REMEDIES[proof.what]}, {EPHEMERAL}"
+    )
+
+
+def _check_tracker(home: Home, spec: SweepSpec) -> None:
+    uri = tracking_uri(home, spec)
+    parts = urlsplit(uri)
+    if not recorded(spec) or not parts.hostname:
+        return
+    port = parts.port or PORTS.get(parts.scheme.partition("+")[0])
+    try:
+        if port is not None:
+            socket.create_connection((parts.hostname, port), DIAL_S).close()
+    except OSError as error:
+        raise OutOfReach(
+            f"tracker {hidden(uri)}: {_here()} can't reach it ({error}); "
+            f"{REMEDIES['tracker']}, {EPHEMERAL}"
+        ) from error
+
+
+def _check_storage(home: Home, sweep: str, spec: SweepSpec) -> None:
+    """Before the sweep is recorded: one that is refused leaves no trace in the journal."""
+    folder = home.folder(sweep, spec.storage)
+    try:
+        connection = connect(home.path / "ray", _address())
+    except Unreachable as error:
+        raise OutOfReach(str(error)) from error
+    try:
+        check_shared(Setting(sweep, spec, folder, home.path, _address()))
+    finally:
+        connection.close()
+
+
+def _here() -> str:
+    return f"the cluster's head ({socket.gethostname()})"
+
+
+def _address() -> str:
+    return os.environ["RAY_ADDRESS"]  # Ray sets it for every job

@@ -1,0 +1,45 @@
+"""What a job is told: where journal and tracker are, and nothing of it in a repr."""
+
+from pathlib import Path
+
+from hposvc import spec as specs
+from hposvc.home import Home
+from hposvc.parcel import Parcel, Proof, locate
+
+SPEC = specs.load(
+    {
+        "trainable": "somewhere:train",
+        "metric": {"name": "loss", "goal": "minimize"},
+        "parameters": {"lr": {"min": 0.1, "max": 1.0}},
+        "trials": {"max": 2},
+    }
+)
+PASSWORD = "hunter22"
+SERVERS = {
+    "HPOSVC_DB": f"postgresql+psycopg://me:{PASSWORD}@db/x",
+    "MLFLOW_TRACKING_URI": f"https://me:{PASSWORD}@mlflow",
+    "MLFLOW_TRACKING_TOKEN": PASSWORD,
+}
+
+
+def test_what_is_in_the_home_must_be_proved(tmp_path: Path):
+    where = locate(Home.of(tmp_path, {}), SPEC, {})
+    assert where.home == str(tmp_path)
+    assert where.folders == {"journal": tmp_path, "tracker": tmp_path}
+    with where.proofs() as proofs:
+        assert [Path(proof.file).read_text() for proof in proofs] == [one.word for one in proofs]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_servers_are_told_and_need_no_proof(tmp_path: Path):
+    where = locate(Home.of(tmp_path, SERVERS), SPEC, SERVERS)
+    assert (where.home, where.folders) == (None, {})
+    assert where.variables == SERVERS
+
+
+def test_a_parcel_comes_out_as_it_was_packed():
+    proofs = (Proof("journal", "/x", "word"),)
+    parcel = Parcel("s-1", "/home", {"A": "b"}, {"name": "s"}, (".",), proofs, {"S": PASSWORD})
+    assert Parcel.unpack(parcel.pack()) == parcel
+    assert PASSWORD not in repr(parcel)
+    assert PASSWORD not in repr(locate(Home.of(Path("/x"), SERVERS), SPEC, SERVERS))
