@@ -7,7 +7,7 @@ SOURCES := $(shell find hposvc searchers trainables cluster -name '*.py' -o -nam
 HPOSVC_HOME ?= $(HOME)/.hposvc
 export HPOSVC_HOME
 
-.PHONY: install demo test lint lock bench chaos picture pre-commit clean
+.PHONY: install demo test lint lock bench chaos picture pictures pre-commit clean
 
 install: $(VENV)/.installed
 demo: install
@@ -39,6 +39,10 @@ chaos: $(VENV)/.developing
 # The picture of the README, from the last real sweep of this home.
 picture: install
 	$(BIN)/python -m hposvc.views.picture last
+
+# The pictures of docs/schedulers.md, from simulated sweeps.
+pictures: $(VENV)/.developing
+	$(BIN)/python docs/pictures.py
 
 pre-commit: $(VENV)/.developing
 	$(BIN)/pre-commit run --all-files

@@ -1,4 +1,4 @@
-"""What control costs: orders a second, and the time from one order to the next.
+"""What control costs: orders a second, and the time from one order to the next, by engine.
 
 `python benchmarks/control.py [--quick]` prints Markdown; README.md says what the figures mean.
 """
@@ -12,7 +12,8 @@ from apart import Figures, measure
 from tables import figure, heading, median, spread, table
 
 PEERS = {"function": "Ray Tune, function", "class": "Ray Tune, class"}
-NAMES = {"ours": "hposvc", **PEERS}
+NAMES = {"ours": "hposvc", "ours_on_tune": "hposvc, engine: tune", **PEERS}
+ENGINES = ("ray", "tune")
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,11 @@ class Size:
     warm: int  # turn-arounds
     faults: int  # of each kind
     cold: int  # turn-arounds that start processes afresh
+    rungs: int  # barriers, of each engine
 
 
-FULL = Size(slots=(2, 8), orders=3000, repeats=3, warm=30, faults=4, cold=4)
-QUICK = Size(slots=(8,), orders=200, repeats=1, warm=4, faults=1, cold=1)
+FULL = Size(slots=(2, 8), orders=3000, repeats=3, warm=30, faults=4, cold=4, rungs=40)
+QUICK = Size(slots=(8,), orders=200, repeats=1, warm=4, faults=1, cold=1, rungs=5)
 
 
 def measure_rates(size: Size, slots: int) -> dict[str, list[Figures]]:
@@ -41,7 +43,7 @@ def measure_rates(size: Size, slots: int) -> dict[str, list[Figures]]:
 
 
 def show_rates(found: Mapping[str, Sequence[Figures]], slots: int) -> None:
-    """A row each, and the ratio to the faster peer, run by run."""
+    """A row each, and the ratios that there are aims for, run by run."""
     head = (
         f"{slots} slots",
         "orders/s",
@@ -56,6 +58,9 @@ def show_rates(found: Mapping[str, Sequence[Figures]], slots: int) -> None:
     peers = [max(runs) for runs in zip(*(rates(found[name]) for name in PEERS), strict=True)]
     ratios = [ours / peer for ours, peer in zip(rates(found["ours"]), peers, strict=True)]
     print(f"hposvc against the faster form of Ray Tune, run by run: {spread(ratios)} times.\n")
+    pairs = zip(rates(found["ours_on_tune"]), rates(found["class"]), strict=True)
+    ratios = [ours / peer for ours, peer in pairs]
+    print(f"`engine: tune` against the class form, run by run: {spread(ratios)} times.\n")
 
 
 def rates(runs: Sequence[Figures]) -> list[float]:
@@ -94,6 +99,36 @@ def show_turns(found: Mapping[str, Figures]) -> None:
     print(table(head, rows))
 
 
+def measure_barriers(size: Size) -> dict[str, dict[int, Figures]]:
+    """Gaps at a rung's barrier, by engine and number of slots."""
+    return {
+        engine: {
+            slots: measure("barrier.py", engine, slots=slots, rungs=size.rungs)
+            for slots in size.slots
+        }
+        for engine in ENGINES
+    }
+
+
+def show_barriers(found: Mapping[str, Mapping[int, Figures]]) -> None:
+    """A row each; seconds."""
+    head = ("a rung's barrier, s", "slots", "a slot: median", "p95", "all slots: median", "p95")
+    rows = [
+        [
+            f"engine: {engine}",
+            str(slots),
+            *(
+                figure(value, 3)
+                for kind in ("slots", "rungs")
+                for value in (median(gaps[kind]), float(np.percentile(gaps[kind], 95)))
+            ),
+        ]
+        for engine, by_slots in found.items()
+        for slots, gaps in by_slots.items()
+    ]
+    print(table(head, rows))
+
+
 def _rate_cells(runs: Sequence[Figures]) -> list[str]:
     def fifth(kind: str, index: int) -> str:
         return figure(median([run[kind][index] for run in runs]))
@@ -116,6 +151,8 @@ def main() -> None:
         show_rates(measure_rates(size, slots), slots)
     print("From rank 0's last report of a trial to rank 0's first of the next.\n")
     show_turns(measure_turns(size))
+    print("From the end of a rung, when all slots are idle, to the first reports of the next.\n")
+    show_barriers(measure_barriers(size))
 
 
 if __name__ == "__main__":

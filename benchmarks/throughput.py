@@ -1,4 +1,4 @@
-"""How many orders that do nothing a second: ours, and Ray Tune's two forms of a trainable."""
+"""How many orders that do nothing a second: our two engines, and Ray Tune's two forms."""
 
 import time
 from typing import Any
@@ -15,11 +15,12 @@ SPACE = {"lr": {"min": 1e-5, "max": 1e-1, "log": True}}
 CORES = 2.0  # that the slots share
 
 
-def ours(orders: int, slots: int) -> Figures:
+def ours(orders: int, slots: int, engine: str = "ray") -> Figures:
     """`Sweep.run`, with the journal and the recorder."""
     with own_ray(), CpuClock() as clock:
         events = run(
             trainable="noop:train",
+            engine=engine,
             metric={"name": "loss", "goal": "minimize"},
             parameters={**SPACE, "slots": slots},
             search="random",
@@ -29,6 +30,11 @@ def ours(orders: int, slots: int) -> Figures:
         returned = time.time()
     ends = times_of(events, "ended")
     return {**pace(ends, slots, clock), "close_s": returned - times_of(events, "finished")[0]}
+
+
+def ours_on_tune(orders: int, slots: int) -> Figures:
+    """The same with `engine: tune`."""
+    return ours(orders, slots, "tune")
 
 
 def tune_function(orders: int, slots: int) -> Figures:
@@ -72,4 +78,11 @@ def _tune(trainable: Any, orders: int, slots: int) -> Figures:
 
 
 if __name__ == "__main__":
-    answer({"ours": ours, "function": tune_function, "class": tune_class})
+    answer(
+        {
+            "ours": ours,
+            "ours_on_tune": ours_on_tune,
+            "function": tune_function,
+            "class": tune_class,
+        }
+    )

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from hposvc.runner import Interrupted
     from hposvc.spec import Metric, SweepSpec
     from hposvc.sweep import Best, NoValue, Result, Sweep
+    from hposvc.tune_search import TuneSearch
+    from trainables.session import get_checkpoint, report
 
 _HOMES = {
     "Best": "hposvc.sweep",
@@ -22,6 +24,9 @@ _HOMES = {
     "SpecError": "hposvc.reading.problems",
     "Sweep": "hposvc.sweep",
     "SweepSpec": "hposvc.spec",
+    "TuneSearch": "hposvc.tune_search",
+    "get_checkpoint": "trainables.session",
+    "report": "trainables.session",
 }
 __all__ = [
     "Best",
@@ -34,6 +39,9 @@ __all__ = [
     "SpecError",
     "Sweep",
     "SweepSpec",
+    "TuneSearch",
+    "get_checkpoint",
+    "report",
 ]
 
 

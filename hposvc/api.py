@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from hposvc import source, summary
 from hposvc import spec as specs
-from hposvc import summary
 from hposvc.driving import Driver
 from hposvc.events import Attached
 from hposvc.home import Home, NotFound, find
@@ -25,7 +25,6 @@ from hposvc.spec.kinds import check_name
 from hposvc.state import SweepPhase, SweepState
 from hposvc.store import StoreError
 from hposvc.tracking.recorder import Recorder
-from trainables import load as trainables
 from trainables.assignment import log_file
 
 
@@ -115,7 +114,8 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
         except ValueError as error:
             raise fail(str(error), "--id") from error
     name = identifier or f"{spec.name}-{secrets.token_hex(3)}"
-    row = SweepRow(name, spec.name, spec.project, time.time(), specs.dump(spec), _code(spec))
+    frozen, code = specs.dump(spec), source.describe(spec)
+    row = SweepRow(name, spec.name, spec.project, time.time(), frozen, code)
     if not sweeps.journal.create(row):
         message = f"there is a sweep {name} already; `hposvc resume {name}` goes on with it"
         raise fail(message, "--id")
@@ -143,13 +143,8 @@ def resume(
         SpecError: the trainable's source changed since the sweep began, and it is not accepted.
     """
     row = find(sweeps.journal, sweep)
-    spec = specs.restore(row.spec)
-    if not accept_code and not _fold(sweeps, row).finished and _code(spec) != row.code:
-        message = (
-            f"{spec.trainable} changed since {row.id} began; "
-            "go on with the new code by --accept-code, or put the old one back"
-        )
-        raise fail(message, "trainable")
+    if not accept_code and not _fold(sweeps, row).finished:
+        source.check_unchanged(row)
     return drive(sweeps, row, watchers, address)
 
 
@@ -268,16 +263,6 @@ def _logs(folder: Path, trial: str) -> list[Log]:
     numbers = {file: file.stem.partition("-") for file in files}
     logs = [Log(trial, int(order), int(rank), file) for file, (order, _, rank) in numbers.items()]
     return sorted(logs, key=lambda log: (log.order, log.rank))
-
-
-def _code(spec: SweepSpec) -> dict[str, Any]:
-    """What the trainable is, so that a change of it is seen."""
-    if spec.trainable is None:
-        return {}
-    try:
-        return {"trainable": spec.trainable, "sha256": trainables.source_hash(spec.trainable)}
-    except trainables.LoadError as error:
-        raise fail(str(error).removeprefix("trainable "), "trainable") from error
 
 
 def _tagged(row: SweepRow, tag: str) -> bool:

@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from hposvc.commands import looking, machine, steering, sweeping  # noqa: F401 - their verbs
+from hposvc.commands import (  # noqa: F401 - their verbs
+    cluster,
+    exporting,
+    looking,
+    machine,
+    steering,
+    submitting,
+    sweeping,
+)
 from hposvc.commands.group import commands
 from hposvc.commands.later import LATER, later
 from hposvc.views.errors import report

@@ -4,9 +4,9 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,8 @@ class Driver:
     sweep: SweepRow
     address: str | None = None  # of a Ray cluster; None: this machine's own
     watchers: Sequence[Watcher] = ()
+    # Secrets that came with a job, whose processes Ray has prepared; None: both are done here.
+    delivered: Mapping[str, str] | None = field(default=None, repr=False)
 
     def drive(self) -> SweepState:
         """Take the sweep over and bring it to its end; one that has ended is only reconciled.
@@ -70,7 +72,7 @@ class Driver:
         if state.finished:
             return state
         folder = self.home.folder(self.sweep.id, spec.storage)
-        setting = Setting(self.sweep.id, spec, folder, self.home.path, self.address, state.now)
+        setting = self._setting(spec, folder, state.now)
         searcher = plugins.build(plugins.SEARCHERS, spec.search)
         backend: Backend = plugins.resolve(plugins.BACKENDS[engine])(setting)
         if not backend.virtual:
@@ -84,7 +86,7 @@ class Driver:
                 proposer=proposer,
                 journal=self.journal,
                 lease=lease,
-                watchers=self.watchers,
+                watchers=[*self.watchers, *self._own_watchers(engine, spec)],
                 interrupted=interrupted.is_set,
                 environment=recorder.environment,
                 seq=seq,
@@ -93,6 +95,18 @@ class Driver:
         if not backend.virtual:
             _tidy(folder / "checkpoints", state)
         return state
+
+    def _own_watchers(self, engine: str, spec: specs.SweepSpec) -> list[Watcher]:
+        places = plugins.WATCHERS.get(engine, ())
+        return [plugins.resolve(place)(self.sweep.id, spec) for place in places]
+
+    def _setting(self, spec: specs.SweepSpec, folder: Path, clock: float) -> Setting:
+        setting = Setting(self.sweep.id, spec, folder, self.home.path, self.address, clock)
+        if self.delivered is not None:
+            return replace(setting, secrets=self.delivered)
+        environment = spec.environment
+        secrets = environment.reveal(os.environ)
+        return replace(setting, secrets=secrets, runtime_env=environment.runtime_env)
 
 
 def _tidy(folder: Path, state: SweepState) -> None:

@@ -32,6 +32,7 @@ class Order:
     until: int
     milestones: tuple[int, ...] = ()  # the steps at which the ranks wait for a decision
     parent: str | None = None  # whose checkpoint `start` is, if it is another trial's
+    seed_of: str | None = None  # the trial whose random numbers it draws; None: its own
 
 
 @dataclass(frozen=True)

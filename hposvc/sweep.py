@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from hposvc import api
+from cluster.jobs import Jobs
+from hposvc import api, following, submission
 from hposvc import spec as specs
 from hposvc.plugins import REFERENCE
 from hposvc.runner import Interrupted
@@ -139,14 +140,99 @@ class Sweep:
             log.warning("%s", outcome.behind(record))
         return Result(row.id, record.state.state, record)
 
-    def submit(self, address: str) -> None:
-        """Run it as a job of a cluster: not there yet."""
-        raise NotImplementedError("Sweep.submit is not there yet; use run(address=...)")
+    def submit(
+        self,
+        address: str,
+        id: str | None = None,
+        new: bool = False,
+        ephemeral: bool = False,
+        home: Path | str | None = None,
+    ) -> "Handle":
+        """Run the sweep as a job of a Ray cluster; the same again attaches to that job.
+
+        Args:
+            address: of the cluster's dashboard, http://HEAD:8265; its token is RAY_AUTH_TOKEN.
+            id: of the sweep; None: a hash of the spec and of the files that go along.
+            new: under an id that was never used.
+            ephemeral: keep journal and tracker on the head of the cluster.
+            home: see `run`.
+
+        Raises:
+            SpecError: what is wrong with the spec.
+            JobsError: no dashboard answers, or it wants another token.
+            OutOfReach: journal, tracker or storage are not there for the cluster.
+        """
+        sweeps = api.Sweeps.open(None if home is None else Path(home))
+        spec = api.validate(self._spec(sweeps.home.path), {})
+        wish = submission.Wish(address, id, new, ephemeral)
+        return Handle(sweeps, submission.submit(sweeps.home, spec, wish, log.info).submitted)
 
     def _spec(self, home: Path) -> dict[str, object]:
         if self._trainable is None:
             return self._sections
         return {**self._sections, "trainable": _reference(self._trainable, home / "pickles")}
+
+
+@dataclass(frozen=True)
+class Handle:
+    """A sweep that was submitted; every answer is of the moment at which it is asked for."""
+
+    sweeps: api.Sweeps
+    submitted: submission.Submitted
+
+    @property
+    def id(self) -> str:
+        """The sweep's id."""
+        return self.submitted.sweep
+
+    def result(self) -> Result:
+        """What it has come to so far."""
+        record = following.record(self.sweeps, self.id, self._address)
+        return Result(self.id, record.state.state, record)
+
+    def status(self) -> dict[str, Any]:
+        """The sweep in a few figures, as `hposvc -o json status` has them."""
+        return self.result().record.status()
+
+    def best(self) -> Best:
+        """The best trial so far.
+
+        Raises:
+            NoValue: none reported a value yet.
+        """
+        return self.result().best
+
+    def trials(self) -> "pd.DataFrame":
+        """A row a trial."""
+        return self.result().trials
+
+    def logs(self, trial: str | None = None, rank: int | None = None) -> list[dict[str, Any]]:
+        """What ranks wrote: trial, order, rank, path, text; without `trial`, of failed ones."""
+        return following.logs(self.sweeps, self.id, trial, rank, self._address)
+
+    def stop(self) -> None:
+        """Ask for its end: running trials stop at their next report."""
+        following.steer(self.sweeps, self.id, "stop", None, self._address)
+
+    def wait(self, show: bool = True) -> Result:
+        """Return when it has ended.
+
+        Args:
+            show: what its driver writes, on stderr.
+
+        Raises:
+            OutOfReach: the job ended and the sweep did not; submit it again to go on.
+        """
+        jobs = Jobs.at(self.submitted.address)
+        job = following.wait(jobs, self.id, _write if show else _keep_quiet)
+        if job.exit_code not in submission.OVER:
+            raise submission.refusal(job, jobs.log(job.id))
+        return self.result()
+
+    @property
+    def _address(self) -> str | None:
+        """Whom to ask; None: the journal is ours too."""
+        return None if self.submitted.shared else self.submitted.address
 
 
 def _reference(trainable: Callable[..., Any] | str, folder: Path) -> str:
@@ -187,3 +273,11 @@ def _row(trial: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in trial["params"].items()
     }
     return {**{name: trial[name] for name in COLUMNS}, **params}
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+
+
+def _keep_quiet(text: str) -> None:
+    """Nobody wants to see it."""

@@ -1,6 +1,25 @@
 """For all tests: small matrices on few cores want one BLAS thread; set before numpy is imported."""
 
 import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.insert(0, str(Path(__file__).parent))  # for what test modules share
+
+if TYPE_CHECKING:
+    from remote_cluster import Remote
+
+
+@pytest.fixture(scope="session")
+def remote() -> "Iterator[Remote]":
+    """A cluster of two nodes that do not see all of this machine's folders."""
+    import remote_cluster
+
+    with remote_cluster.start() as cluster:
+        yield cluster

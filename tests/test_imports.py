@@ -15,19 +15,31 @@ DOORS = {
     "optuna": ("searchers/optuna_samplers",),
     "scipy": ("searchers/",),
     "torch": ("trainables/",),
-    "ray.tune": ("hposvc/backends/ray_tune",),
+    "ray.tune": (
+        "hposvc/backends/ray_tune",
+        "hposvc/backends/tune_",
+        "hposvc/tune_search",
+        "trainables/tune_trainables",  # runs in a rank, for users' code that brings ray.tune itself
+    ),
     "ray.job_submission": ("cluster/jobs",),
-    "ray": ("hposvc/backends/", "trainables/ranks", "cluster/", "hposvc/server/"),
+    "ray": (
+        "hposvc/backends/",
+        "trainables/showing",
+        "trainables/tune_trainables",
+        "cluster/",
+        "hposvc/server/",
+    ),
 }
 # From the outside in: a module may import those to its right and its own kind, never to its left.
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__", "cli"),
     ("commands",),
-    ("views", "sweep", "doctor"),
+    ("views", "sweep", "tune_search", "doctor"),
+    ("submission", "following", "arrival"),
     ("api",),
-    ("driving",),
+    ("driving", "packing", "parcel", "source"),
     ("runner", "proposer", "backends", "tracking"),
-    ("controller", "home", "summary"),
+    ("controller", "home", "summary", "lineage"),
     ("state", "lease", "journal"),
     ("shelf",),
     ("trial", "store"),

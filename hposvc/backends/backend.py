@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
-from hposvc.events import BackendEvent, Order
+from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported
 from hposvc.spec import SweepSpec
 from trainables.assignment import Assignment, Place
-
+from trainables.command import Command
+from trainables.wire import Finished
+from trainables.wire import Reported as Heard
 
 Answer = Literal["continue", "stop"]
 
@@ -28,12 +30,13 @@ class Setting:
     address: str | None = None  # of a Ray cluster; None: the one of this machine
     clock: float = 0.0  # the last event's time: a simulated clock goes on from there
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # for every rank to see
+    runtime_env: Mapping[str, object] = field(default_factory=dict)  # for Ray to prepare
 
     def place(self) -> Place:
         """What the ranks of every slot must know of it."""
         spec = self.spec
         return Place(
-            trainable=str(spec.trainable),
+            trainable=spec.trainable or "",
             training=spec.training,
             metric=spec.metric.name,
             total=spec.last_step,
@@ -42,9 +45,17 @@ class Setting:
             folder=self.folder,
             world_size=spec.resources.workers,
             gpu=spec.resources.gpus_per_worker > 0,
+            command=_command(spec),
             variables=spec.environment.env,
             secrets=self.secrets,
         )
+
+
+def _command(spec: SweepSpec) -> Command | None:
+    if spec.command is None:
+        return None
+    pattern = None if spec.collect is None else spec.collect.stdout
+    return Command(spec.command, spec.launch, pattern, spec.failure.grace)
 
 
 def assignment(order: Order, environment: dict[str, str]) -> Assignment:
@@ -58,7 +69,22 @@ def assignment(order: Order, environment: dict[str, str]) -> Assignment:
         order.until,
         order.milestones,
         environment,
+        order.seed_of,
     )
+
+
+def events_of(message: Heard | Finished, now: float) -> list[BackendEvent]:
+    """What a leader's word about an order means."""
+    if isinstance(message, Heard):
+        order, trial, step, metrics, saved = message
+        report = Reported(now, order, trial, step, metrics)
+        return [report] if saved is None else [Checkpointed(now, order, trial, saved), report]
+    order, trial, failure, _, _ = message
+    if failure is None:
+        return [Ended(now, order, trial)]
+    cause: Cause = "user" if failure.kind == "user" else "infra"
+    damaged = failure.kind == "damaged"
+    return [Failed(now, order, trial, cause, failure.message, damaged)]
 
 
 class Backend(Protocol):

@@ -4,6 +4,7 @@ The trainable runs in a thread; where it reports, it waits until the driver has 
 so that a breakpoint anywhere holds everything. Only queues are shared between the two threads.
 """
 
+import os
 import queue
 import threading
 import time
@@ -56,7 +57,9 @@ class Local:
     virtual: ClassVar[bool] = False
 
     def __init__(self, setting: Setting) -> None:
-        self._place = setting.place()
+        self._place = place = setting.place()
+        self._before = dict(os.environ)
+        os.environ.update({**place.variables, **place.secrets})
         self._happened: queue.Queue[_Report | Outcome] = queue.Queue()
         self._running: _Running | None = None
         self._limit = 1
@@ -121,6 +124,8 @@ class Local:
             self._running.answers.put(False)  # also for a report that nobody took
             self._running.thread.join(JOIN_S)
             self._running = None
+        os.environ.clear()
+        os.environ.update(self._before)
 
     def _carry_out(self, task: Assignment, link: "_Link") -> None:
         try:

@@ -5,6 +5,7 @@ here, from what the nodes have in all.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 from hposvc.backends.backend import OutOfReach
 from hposvc.spec import Resources
@@ -23,6 +24,54 @@ def bundle(resources: Resources) -> Bundle:
     if resources.accelerator:
         wanted[f"accelerator_type:{resources.accelerator}"] = 0.001
     return {**wanted, **resources.custom}
+
+
+def options(resources: Resources) -> dict[str, Any]:
+    """The same, as Ray wants it told for the rank's actor."""
+    wanted = bundle(resources)
+    given: dict[str, Any] = {"num_cpus": wanted.pop("CPU"), "num_gpus": wanted.pop("GPU", 0)}
+    if "memory" in wanted:
+        given["memory"] = wanted.pop("memory")
+    return {**given, "resources": wanted}
+
+
+def selectors(resources: Resources) -> list[dict[str, str]]:
+    """What each rank's node must be labelled with, in Ray's terms; empty: nothing is asked for."""
+    return [dict(resources.labels)] * resources.workers if resources.labels else []
+
+
+def labelled(
+    resources: Resources, nodes: Sequence[Mapping[str, Mapping[str, str]]]
+) -> list[Mapping[str, float]]:
+    """What those nodes have that carry the labels asked for.
+
+    Args:
+        nodes: `Resources` and `Labels` of each, as `ray.nodes` gives them.
+
+    Raises:
+        OutOfReach: no node carries them.
+    """
+    suited = [
+        cast(Mapping[str, float], node["Resources"])
+        for node in nodes
+        if all(
+            _selects(wanted, node["Labels"].get(name)) for name, wanted in resources.labels.items()
+        )
+    ]
+    if resources.labels and not suited:
+        wanted = ", ".join(f"{name}: {text}" for name, text in resources.labels.items())
+        found = {f"{name}: {text}" for node in nodes for name, text in node["Labels"].items()}
+        there = ", ".join(sorted(one for one in found if "ray.io/" not in one)) or "none"
+        raise OutOfReach(
+            f"resources.labels: no node has {wanted}; the cluster's nodes have {there}"
+        )
+    return suited
+
+
+def _selects(selector: str, label: str | None) -> bool:
+    """Whether one of Ray's selectors (a, !a, in(a, b), !in(a, b)) takes a label."""
+    wanted = selector.removeprefix("!").removeprefix("in(").removesuffix(")").split(",")
+    return (label in [text.strip() for text in wanted]) != selector.startswith("!")
 
 
 def count_fitting(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> int:

@@ -2,13 +2,12 @@
 
 import sys
 import time
-from dataclasses import asdict
 
 import click
 
 from hposvc.commands.group import opened, verb
 from hposvc.views.console import emit, note, show
-from hposvc.views.options import Shared, one_trial, sweep_id
+from hposvc.views.options import Shared, on_cluster, one_trial, sweep_id
 
 
 @verb
@@ -17,26 +16,30 @@ from hposvc.views.options import Shared, one_trial, sweep_id
 @click.option("--since", metavar="TIME", help="A date, or how long ago: 2025-11-01, 12h, 7d.")
 def ls(shared: Shared, project: str | None, tag: str | None, since: str | None) -> None:
     """List sweeps, newest first."""
-    from hposvc import api
+    from hposvc import api, following
     from hposvc.views import table, words
 
     try:
         begin = None if since is None else words.moment(since, time.time())
     except ValueError as error:
         raise click.UsageError(f"--since {error}, or a date like 2025-11-01") from error
-    listed = api.ls(opened(shared), project, tag, begin)
+    sweeps = opened(shared)
+    listed = api.ls(sweeps, project, tag, begin)
     if not shared.json(listed):
         show(table.sweeps(listed))
+        for one in following.away(sweeps):
+            note(f"{one.sweep} is on {one.address}: hposvc status {one.sweep}")
 
 
 @verb
 @sweep_id
-def status(shared: Shared, sweep: str) -> None:
+@on_cluster
+def status(shared: Shared, sweep: str, address: str | None) -> None:
     """Show a sweep: how far it is, the best so far, what runs."""
-    from hposvc import api
+    from hposvc import following
     from hposvc.views import panel
 
-    record = api.load(opened(shared), sweep)
+    record = following.record(opened(shared), sweep, address)
     if not shared.json(record.status()):
         wide = sys.stdout.isatty()
         show(panel.at_rest(record.row.id, record.state, record.driver, wide))
@@ -44,12 +47,13 @@ def status(shared: Shared, sweep: str) -> None:
 
 @verb
 @sweep_id
-def trials(shared: Shared, sweep: str) -> None:
+@on_cluster
+def trials(shared: Shared, sweep: str, address: str | None) -> None:
     """List the trials of a sweep."""
-    from hposvc import api
+    from hposvc import following
     from hposvc.views import table
 
-    record = api.load(opened(shared), sweep)
+    record = following.record(opened(shared), sweep, address)
     listed = record.trials()
     if not shared.json(listed):
         show(table.trials(listed, record.state.spec, record.state.best))
@@ -57,12 +61,13 @@ def trials(shared: Shared, sweep: str) -> None:
 
 @verb
 @sweep_id
-def best(shared: Shared, sweep: str) -> None:
+@on_cluster
+def best(shared: Shared, sweep: str, address: str | None) -> None:
     """Show the best trial, and where its checkpoint lies."""
-    from hposvc import api
+    from hposvc import following
     from hposvc.views import outcome
 
-    record = api.load(opened(shared), sweep)
+    record = following.record(opened(shared), sweep, address)
     found = record.best()
     if shared.json(found):
         return
@@ -76,18 +81,18 @@ def best(shared: Shared, sweep: str) -> None:
 @sweep_id
 @one_trial
 @click.option("--rank", type=click.IntRange(0), help="Of the trial's workers; else all.")
-def logs(shared: Shared, sweep: str, trial: str | None, rank: int | None) -> None:
+@on_cluster
+def logs(
+    shared: Shared, sweep: str, trial: str | None, rank: int | None, address: str | None
+) -> None:
     """Print what a trial's workers wrote.
 
     Without TRIAL: of all trials that failed, or if none did, of the last one.
     """
-    from hposvc import api
+    from hposvc import following
     from hposvc.views import outcome
 
-    found = [
-        {**asdict(log), "path": str(log.path), "text": log.path.read_text(errors="replace")}
-        for log in api.logs(opened(shared), sweep, trial, rank)
-    ]
+    found = following.logs(opened(shared), sweep, trial, rank, address)
     if not shared.json(found):
         emit(outcome.logs(found))
     if not found:

@@ -18,6 +18,9 @@ one_trial = click.argument("trial", required=False)
 settings = click.option(
     "--set", "sets", multiple=True, metavar="KEY=VALUE", help="Replaces a value: trials.max=9."
 )
+on_cluster = click.option(
+    "--address", metavar="URL", help="Of the cluster that has it; else where it was submitted."
+)
 ray_address = click.option("--address", envvar="RAY_ADDRESS", help="Of a Ray cluster.")
 
 

@@ -159,6 +159,7 @@ def _cells(state: SweepState, trial: TrialState, names: Sequence[str]) -> Iterat
     yield Text.assemble(
         (trial.id, "bold green" if is_best else "bold"),
         (f" ×{trial.attempts}" if trial.attempts > 1 else "", "yellow"),
+        (f" ← {trial.parent}" if trial.parent else "", "bright_black"),  # whom it copied
     )
     yield Text(f"{trial.step}/{state.spec.last_step}")
     value = trial.curve[-1][1] if trial.curve else None

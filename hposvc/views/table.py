@@ -35,12 +35,15 @@ def sweeps(listed: Iterable[Mapping[str, Any]]) -> Table:
 def trials(listed: Sequence[Mapping[str, Any]], spec: SweepSpec, best: str | None) -> Table:
     """What `trials` lists; the best is marked."""
     unit = spec.fidelity.unit if spec.fidelity else "step"
-    table = listing("trial", "state", unit, spec.metric.name, "orders", "configuration", "reason")
+    copies = ["copied"] if any(trial["parent"] for trial in listed) else []
+    columns = ("trial", *copies, "state", unit, spec.metric.name)
+    table = listing(*columns, "orders", "configuration", "reason")
     names = [name for name in spec.space if not isinstance(spec.space[name], Constant)]
     for trial in listed:
         is_best = trial["trial"] == best
         table.add_row(
             Text(trial["trial"], "bold green" if is_best else ""),
+            *(trial["parent"] or NONE for _ in copies),
             phase(trial["state"]),
             str(trial["step"]),
             Text(number(trial["value"]), "bold green" if is_best else ""),
@@ -123,7 +126,7 @@ def _plan(spec: SweepSpec) -> dict[str, str]:
         "engine": spec.engine.type,
         "training": f"{spec.training.strategy}, {spec.training.precision}",
         "budget": "no limit" if wall_s is None else f"{duration(wall_s)} of wall-clock time",
-        "runs": str(spec.trainable or spec.engine.curve),
+        "runs": spec.runs,
     }
 
 

@@ -162,7 +162,7 @@ def test_validate_prints_types_and_plan(hposvc, spec):
         (("run",), 2, "hposvc run --help"),
         (("run", "missing.yaml"), 2, "missing.yaml: cannot be read"),
         (("validate", "curves.py"), 2, "curves.py:1:"),
-        (("submit", "x.yaml", "--address", "y"), 2, "not there yet"),
+        (("plan", "x.yaml"), 2, "not there yet"),
         (("stop", "last", "--drain"), 2, "not there yet"),
         (("status", "nobody"), 4, "there is none yet"),
         (("kill", "last"), 4, "last: no such sweep"),
@@ -243,7 +243,7 @@ def test_every_verb_of_the_contract_is_there_or_refused():
     table = page.partition("| verb | does | piece |")[2].partition("\n\n")[0]
     cells = [line.split(" | ")[0] for line in table.splitlines()[2:]]
     promised = {word for cell in cells for word in re.findall(r"`([a-z]+)", cell)}
-    assert promised == set(commands.commands)
+    assert promised == set(commands.commands) - {"drive", "answer"}  # which only jobs run
     for line in table.splitlines()[2:]:
         verbs, pieces = re.findall(r"`([a-z]+)", line.split(" | ")[0]), line.split(" | ")[-1]
         if re.fullmatch(r"1 \|", pieces):

@@ -14,6 +14,23 @@ SWEEPS = {
     "fifo": {"failure": {"user_retries": 1}, "trials": {"max": 8, "parallel": 3}},
     "stop": {"scheduler": {"type": "asha"}, "failure": {"user_retries": 1}},
     "promote": {"scheduler": {"type": "asha", "mode": "promote"}, "failure": {"user_retries": 2}},
+    "median": {"scheduler": {"type": "median", "min_trials": 2}, "failure": {"user_retries": 1}},
+    "plateau": {
+        "scheduler": {"type": "asha", "plateau": {"patience": 2, "delta": 0.2}},
+        "failure": {"user_retries": 1},
+    },
+    "hyperband": {"scheduler": {"type": "hyperband"}, "failure": {"user_retries": 1}},
+    "pbt": {
+        "scheduler": {"type": "pbt", "interval": 2, "mutate": {"lr": {}}, "quantile": 0.5},
+        "failure": {"user_retries": 1},
+        "trials": {"max": 6, "parallel": 4},
+    },
+    "replay": {
+        "parameters": {"lr": 0.001000002},  # fails once, at step 4
+        "failure": {"user_retries": 1},
+        "scheduler": {"type": "replay", "schedule": [{"after": 4, "values": {"lr": 0.001000003}}]},
+        "trials": {"max": 1},
+    },
     "sparse checkpoints": {
         "scheduler": {"type": "asha"},
         "checkpoints": {"every": 4},

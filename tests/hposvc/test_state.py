@@ -31,6 +31,7 @@ def canonical(controller):
     known["history"] = state.history()
     known["next"] = controller.next()
     known["scheduler"] = controller.scheduler
+    known["rests"] = controller.rests
     return repr(known)
 
 
@@ -44,10 +45,21 @@ class Remembering(Controller):
         self.seen.append(canonical(self))
 
 
-@pytest.mark.parametrize("mode", ["stop", "promote", "fifo"])
-def test_a_replay_gives_the_driver_s_state_after_every_event(tmp_path, mode):
+SCHEDULERS = {
+    "fifo": {"type": "fifo"},
+    "stop": {"type": "asha", "mode": "stop"},
+    "promote": {"type": "asha", "mode": "promote"},
+    "median": {"type": "median", "min_trials": 2},
+    "plateau": {"type": "asha", "plateau": {"patience": 2, "delta": 0.2}},
+    "hyperband": {"type": "hyperband"},
+    "pbt": {"type": "pbt", "interval": 2, "mutate": {"lr": {}}},
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_replay_gives_the_driver_s_state_after_every_event(tmp_path, name):
     CALLS.clear()
-    scheduler = {"type": "fifo"} if mode == "fifo" else {"type": "asha", "mode": mode}
+    scheduler = SCHEDULERS[name]
     spec = make_spec(
         engine=TROUBLED, scheduler=scheduler, failure={"infra_retries": 50, "user_retries": 1}
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.jobs import JobsError
 from hposvc import Metric, NoValue, SpecError, Sweep
 from hposvc.sweep import COLUMNS
 from trainables.zoo.digits import DigitsCNN
@@ -123,9 +124,9 @@ def test_a_class_of_a_script_can_be_swept(tmp_path):
     assert ran.stdout == "2.0\n", ran.stderr
 
 
-def test_submit_says_that_it_is_not_there_yet():
-    with pytest.raises(NotImplementedError, match="not there yet"):
-        Sweep(**SECTIONS).submit("http://head:8265")
+def test_submit_says_that_nobody_answers(tmp_path):
+    with pytest.raises(JobsError, match=r"no Ray dashboard answers at http://127\.0\.0\.1:1"):
+        Sweep(**SECTIONS).submit("http://127.0.0.1:1", home=tmp_path)
 
 
 def test_sections_may_be_the_dataclasses_of_a_spec(tmp_path):

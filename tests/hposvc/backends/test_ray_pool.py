@@ -1,6 +1,7 @@
 """Orders on real Ray actors and real process groups. If these fail, no sweep can be trusted."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,7 +68,7 @@ def rank_processes():
     return [
         process
         for process in psutil.process_iter(["cmdline"])
-        if (process.info["cmdline"] or [""])[0].startswith("ray::Rank")
+        if re.match(r"ray::(Rank|\S+/slot-)", (process.info["cmdline"] or [""])[0])
         and process.status() != psutil.STATUS_ZOMBIE
     ]
 

@@ -99,3 +99,38 @@ def hears_its_run(params, worker):
         folder = worker.scratch()
         (folder / "run").write_text(os.environ.get("MLFLOW_RUN_ID", ""))
         worker.report(step, {"loss": 1.0}, checkpoint=folder)
+
+
+def obedient(params, worker):
+    """Adds lr a step, from the checkpoint on; at the step params['at'] it does params['do']."""
+    before = worker.restore()
+    total = float((before / "total").read_text()) if before else 0.0
+    for step in worker.steps():
+        if step == params.get("at") and worker.rank == params.get("rank", 0):
+            misbehave(params["do"])
+        time.sleep(params.get("pause", 0.0))
+        if worker.world_size > 1:
+            import torch
+            import torch.distributed as dist
+
+            dist.all_reduce(torch.ones(1))
+        total += params["lr"]
+        folder = worker.scratch()
+        (folder / "total").write_text(str(total))
+        worker.report(step, {"loss": total, "pid": os.getpid()}, checkpoint=folder)
+
+
+def misbehave(how):
+    if how == "raise":
+        raise ValueError("as ordered")
+    if how == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    while True:  # hang
+        time.sleep(0.1)
+
+
+def obedient_curve(params, step):
+    """The same for a simulation, but for checkpoints."""
+    if step == params.get("at"):
+        raise ValueError("as ordered")
+    return {"loss": params["lr"] * step}, 1.0

@@ -1,0 +1,107 @@
+"""The Ray cluster that a sweep has joined: what both engines on Ray need of it."""
+
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import ray
+
+from cluster.launch import Connection, Unreachable, connect
+from hposvc.backends.backend import OutOfReach, Setting
+from hposvc.backends.crew import GONE_S
+from hposvc.backends.placing import count_fitting, labelled
+from hposvc.backends.sharing import check_shared
+from trainables.assignment import Inherited, Place
+from trainables.leader import Switchboard
+
+FRESH_DEATHS = 3  # slots that die before they are ready, in a row, until we give up
+
+
+class Joined:
+    """A connection to the cluster, for one sweep; nobody else works on that sweep.
+
+    Raises:
+        OutOfReach: nothing answers, it can never give what the spec asks for, or ranks of an
+            earlier driver do not go away.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._connection: Connection | None = None
+        self._board: Switchboard | None = None
+        try:
+            self._connection = connect(setting.home / "ray", setting.address, setting.runtime_env)
+        except Unreachable as error:
+            raise OutOfReach(str(error)) from error
+        try:
+            self.slots = self._count_slots()
+            cores = int(ray.cluster_resources().get("CPU", 1))
+            # A process that starts is busy importing: two for each core are up in twice the
+            # time, and the first slot could have been at work long before.
+            self.at_once = max(1, cores // setting.spec.resources.workers)
+            self._await_strangers()
+            check_shared(setting)
+            self._board = Switchboard(ray.util.get_node_ip_address())
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def board(self) -> Switchboard:
+        """Where ranks, or whoever leads them, call this process."""
+        assert self._board is not None  # there is no half of this object
+        return self._board
+
+    def check(self) -> None:
+        """See that the cluster is there.
+
+        Raises:
+            OutOfReach: it has died.
+        """
+        try:
+            if self._connection is not None:
+                self._connection.check()
+        except Unreachable as error:
+            raise OutOfReach(f"{error}; `hposvc resume {self._setting.sweep}` goes on") from error
+
+    def place(self) -> Place:
+        """What the ranks must know of the sweep and of this driver."""
+        return replace(
+            self._setting.place(),
+            path=tuple(str(Path(folder).absolute()) for folder in sys.path),
+            inherited=Inherited.here() if self._setting.address is None else None,
+        )
+
+    def close(self) -> None:
+        """Take no more calls, and leave the cluster."""
+        if self._board is not None:
+            self._board.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _count_slots(self) -> int:
+        spec = self._setting.spec
+        nodes = labelled(spec.resources, [node for node in ray.nodes() if node["Alive"]])
+        fitting = count_fitting(spec.resources, nodes)
+        parallel = spec.trials.parallel
+        return fitting if parallel == "auto" else min(fitting, parallel)
+
+    def _await_strangers(self) -> None:
+        """Wait until the ranks of an earlier driver are gone: they may still write."""
+        if not await_gone(f"{self._setting.sweep}/"):
+            raise OutOfReach(
+                f"{self._setting.sweep}: ranks of an earlier driver are still at work; "
+                "try again when they are gone"
+            )
+
+
+def await_gone(prefix: str) -> bool:
+    """Wait until no actor has a name that begins so; False if some stay."""
+    deadline = time.monotonic() + GONE_S
+    while any(name.startswith(prefix) for name in ray.util.list_named_actors()):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,225 @@
+"""One contract for all engines: if an engine fails a row here, sweeps differ by their engine."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import ray
+from engines import Bench, await_none, kinds, living, losses, pids, saved, steps
+
+from cluster import launch
+from hposvc.events import Ended, Failed
+
+HERE = Path(__file__).parent
+ON_RAY = pytest.mark.ray
+ALONE = [
+    "simulate",
+    "local",
+    pytest.param("ray", marks=ON_RAY),
+    pytest.param("tune", marks=ON_RAY),
+]
+REAL = [pytest.param(("ray", 1), marks=ON_RAY), pytest.param(("tune", 1), marks=ON_RAY)]
+PAIRS = [pytest.param(("ray", 2), marks=ON_RAY), pytest.param(("tune", 2), marks=ON_RAY)]
+every = pytest.mark.parametrize("bench", ALONE, indirect=True)
+real = pytest.mark.parametrize("bench", REAL, indirect=True)
+pairs = pytest.mark.parametrize("bench", PAIRS, indirect=True)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A home whose Ray stays up from engine to engine."""
+    folder = tmp_path_factory.mktemp("home")
+    with launch.start(folder / "ray"):
+        yield folder
+    launch._await_end(folder / "ray")
+
+
+@pytest.fixture(scope="module")
+def toys():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(HERE))
+        yield
+
+
+@pytest.fixture(scope="module")
+def bench(request, toys, tmp_path_factory):
+    """An engine that all its rows share: so slots are warm, and each row finds what others left."""
+    name, ranks = request.param if isinstance(request.param, tuple) else (request.param, 1)
+    on_ray = name in ("ray", "tune")
+    home = request.getfixturevalue("home") if on_ray else tmp_path_factory.mktemp("none")
+    made = Bench.of(name, ranks, tmp_path_factory.mktemp(name), home)
+    yield made
+    made.backend.close()
+
+
+@every
+def test_an_order_from_nothing_reports_each_step_behind_its_checkpoint(bench):
+    events = bench.finish(bench.start())
+    assert kinds(events) == ["checkpointed", "reported"] * 3 + ["ended"]
+    assert steps(events) == [1, 2, 3]
+    assert losses(events) == [0.1, 0.2, 0.3]
+
+
+@every
+def test_an_order_from_a_checkpoint_goes_on_where_it_ended(bench):
+    first = bench.finish(bench.start(trial="t0100"))
+    second = bench.finish(bench.start(trial="t0100", first=4, until=5, start=saved(first)))
+    assert steps(second) == [4, 5]
+    assert losses(second) == [0.4, 0.5]
+
+
+@every
+def test_exploit_starts_from_another_trial_s_checkpoint_with_other_values(bench):
+    donor = bench.finish(bench.start(until=2))
+    recipient = bench.finish(bench.start(first=7, until=8, start=saved(donor), lr=1.0))
+    assert steps(recipient) == [7, 8], "the recipient keeps its own clock"
+    assert losses(recipient) == ([7.0, 8.0] if bench.name == "simulate" else [1.2, 2.2])
+
+
+@every
+def test_a_stop_is_seen_at_a_report_and_ends_the_order(bench):
+    order = bench.start(until=900, pause=0.01)
+    bench.reach(order, 2)
+    bench.backend.decide(order, "stop")
+    events = bench.finish(order)
+    assert isinstance(events[-1], Ended)
+    assert 2 <= steps(events)[-1] < 900
+
+
+@every
+def test_a_milestone_waits_for_its_decision_and_nothing_else_does(bench):
+    waits = bench.start(until=4, milestones=(2,))
+    bench.reach(waits, 2)
+    if bench.backend.slots() > 1:
+        other = bench.start()
+        assert steps(bench.finish(other)) == [1, 2, 3]
+    for _ in range(6):
+        bench.pump()
+    assert steps(bench.seen[waits]) == [1, 2]
+    bench.backend.decide(waits, "continue")
+    events = bench.finish(waits)
+    assert steps(events) == [1, 2, 3, 4]
+    assert isinstance(events[-1], Ended)
+
+
+@every
+def test_a_milestone_that_is_told_to_stop_ends_there(bench):
+    order = bench.start(until=4, milestones=(2,))
+    bench.reach(order, 2)
+    bench.backend.decide(order, "stop")
+    assert kinds(bench.finish(order)) == ["checkpointed", "reported"] * 2 + ["ended"]
+
+
+@every
+def test_an_error_of_the_user_s_code_is_told_and_costs_no_process(bench):
+    before = bench.finish(bench.start())
+    failed = bench.finish(bench.start(at=2, do="raise"))
+    after = bench.finish(bench.start())
+    assert kinds(failed) == ["checkpointed", "reported", "failed"]
+    assert failed[-1].cause == "user"
+    assert failed[-1].message.strip().endswith("ValueError: as ordered")
+    assert isinstance(after[-1], Ended)
+    if bench.name == "ray":  # which always gives an order to the first slot that is idle
+        assert pids(before) == pids(failed) == pids(after)
+
+
+@pytest.mark.parametrize("bench", ALONE[1:], indirect=True)
+def test_a_checkpoint_that_is_damaged_is_no_fault_of_the_user(bench):
+    first = bench.finish(bench.start())
+    (Path(saved(first).path) / "total").write_text("torn")
+    [failed] = bench.finish(bench.start(first=4, until=5, start=saved(first)))
+    assert isinstance(failed, Failed)
+    assert (failed.cause, failed.damaged) == ("infra", True)
+
+
+@real
+def test_slots_stay_warm_over_a_barrier(bench):
+    """Promotion: all slots are idle at once, then each goes on from a checkpoint."""
+    firsts = bench.finish(bench.start(until=20, pause=0.05), bench.start(until=20, pause=0.05))
+    warm = pids(*firsts)
+    assert len(warm) == 2, "both slots were at work"
+    for _ in range(3):
+        orders = [
+            bench.start(
+                first=steps(before)[-1] + 1,
+                until=steps(before)[-1] + 8,
+                pause=0.05,
+                start=saved(before),
+            )
+            for before in firsts
+        ]
+        firsts = bench.finish(*orders)
+        assert pids(*firsts) == warm
+    assert [losses(events)[-1] for events in firsts] == [4.4, 4.4]
+
+
+@real
+def test_an_order_that_never_reports_is_killed(bench):
+    hanging = bench.start(at=2, do="hang")
+    bench.reach(hanging, 1)
+    bench.backend.kill(hanging)
+    events = bench.finish(hanging)
+    assert kinds(events) == ["checkpointed", "reported", "ended"]
+    await_none(lambda: living(pids(events)))
+    assert isinstance(bench.finish(bench.start())[-1], Ended)
+
+
+@real
+def test_a_rank_that_dies_while_idle_does_not_poison_the_next_order(bench):
+    [pid] = pids(bench.finish(bench.start()))
+    os.kill(pid, signal.SIGKILL)
+    await_none(lambda: living([pid]))
+    for _ in range(20):  # it has to be heard of
+        bench.pump()
+    for events in bench.finish(bench.start(pause=0.1), bench.start(pause=0.1)):
+        assert isinstance(events[-1], Ended)
+        assert pid not in pids(events)
+
+
+@real
+def test_the_limit_changes_while_orders_run(bench):
+    assert bench.backend.slots() == 2
+    two = [bench.start(until=900, pause=0.01) for _ in range(2)]
+    for order in two:
+        bench.reach(order, 1)
+    held = ray.cluster_resources()["CPU"] - 1.0
+    bench.backend.limit(1)
+    for _ in range(4):
+        bench.pump()
+    assert not any(bench.over(order) for order in two), "what runs is not cut off"
+    bench.backend.decide(two[0], "stop")
+    bench.finish(two[0])
+    assert bench.backend.capacity() == 0
+    bench.wait(lambda: ray.available_resources().get("CPU", 0) >= held + 0.5)
+    bench.backend.limit(2)
+    third = bench.start()
+    assert isinstance(bench.finish(third)[-1], Ended)
+    bench.backend.decide(two[1], "stop")
+    bench.finish(two[1])
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+@pairs
+def test_a_rank_that_dies_fails_its_order_and_nothing_of_it_is_left(bench, victim):
+    failed = bench.finish(bench.start(at=2, do="die", rank=victim))
+    assert kinds(failed) == ["checkpointed", "reported", "failed"]
+    assert (failed[-1].cause, failed[-1].damaged) == ("infra", False)
+    await_none(lambda: living(pids(failed)))
+    again = bench.finish(bench.start(first=2, start=saved(failed)))
+    assert losses(again) == [0.2, 0.3]
+
+
+@pairs
+def test_the_error_told_is_that_of_the_rank_that_raised(bench):
+    failed = bench.finish(bench.start(at=2, do="raise", rank=1))
+    assert failed[-1].cause == "user"
+    assert failed[-1].message.strip().endswith("ValueError: as ordered")
+    assert isinstance(bench.finish(bench.start())[-1], Ended)
+
+
+@real
+def test_the_death_of_rank_0_is_an_infra_failure(bench):
+    failed = bench.finish(bench.start(at=2, do="die"))
+    assert kinds(failed) == ["checkpointed", "reported", "failed"]
+    assert failed[-1].cause == "infra"

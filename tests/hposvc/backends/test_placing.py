@@ -1,0 +1,49 @@
+"""Which nodes count: those that carry the labels asked for."""
+
+import pytest
+
+from hposvc.backends.backend import OutOfReach
+from hposvc.backends.placing import labelled, selectors
+from hposvc.reading.fill import fill
+from hposvc.reading.problems import SpecError
+from hposvc.spec import Resources
+
+NODES = [
+    {"Resources": {"CPU": 1.0}, "Labels": {"ray.io/node-id": "x"}},
+    {"Resources": {"CPU": 2.0}, "Labels": {"zone": "a"}},
+    {"Resources": {"CPU": 3.0}, "Labels": {"zone": "b", "disk": "fast"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("labels", "cpus"),
+    [
+        ({}, [1, 2, 3]),
+        ({"zone": "a"}, [2]),
+        ({"zone": ["a", "b"]}, [2, 3]),
+        ({"zone": "in(b, c)", "disk": "fast"}, [3]),
+        ({"zone": "!a"}, [1, 3]),
+        ({"zone": "!in(a, b)"}, [1]),
+    ],
+)
+def test_labels_select_nodes_as_ray_does(labels, cpus):
+    resources = fill(Resources, {"labels": labels, "workers": 2})
+    assert [node["CPU"] for node in labelled(resources, NODES)] == cpus
+    assert len(selectors(resources)) == (2 if labels else 0)
+    from ray._private.label_utils import validate_label_selector
+
+    assert all(validate_label_selector(selector) is None for selector in selectors(resources))
+
+
+def test_labels_that_no_node_carries_are_told_with_those_that_are_there():
+    resources = fill(Resources, {"labels": {"zone": "c"}})
+    with pytest.raises(OutOfReach, match=r"no node has zone: c; .* disk: fast, zone: a, zone: b"):
+        labelled(resources, NODES)
+
+
+@pytest.mark.parametrize(
+    "labels", [{"zone": 3}, {"a b": "x"}, {"zone": []}, {"zone": "-a"}, "zone"]
+)
+def test_labels_that_ray_would_refuse_are_refused_by_the_spec(labels):
+    with pytest.raises(SpecError, match="labels"):
+        fill(Resources, {"labels": labels})

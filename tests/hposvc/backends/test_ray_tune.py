@@ -1,0 +1,146 @@
+"""The engine that is a Ray Tune experiment, beyond what all engines share."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+import ray
+from engines import Bench, await_none, in_slots, kinds, saved
+from invariants import check
+
+from cluster import launch
+from hposvc import Sweep, api
+from hposvc import spec as specs
+from hposvc.backends.backend import OutOfReach
+from hposvc.events import Ended
+
+pytestmark = pytest.mark.ray
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A home whose Ray stays up between tests."""
+    folder = tmp_path_factory.mktemp("home")
+    with launch.start(folder / "ray"):
+        yield folder
+    launch._await_end(folder / "ray")
+
+
+@pytest.fixture(autouse=True)
+def toys(monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+
+
+def tune_settings():
+    return {name: os.environ[name] for name in os.environ if name.startswith(("TUNE_", "RAY_AIR"))}
+
+
+@pytest.mark.parametrize("name", ["ray", "tune"])
+def test_close_leaves_nothing_while_orders_run(name, home, tmp_path):
+    """The pool too, so that both mean the same by it."""
+    settings, threads = tune_settings(), set(threading.enumerate())
+    bench = Bench.of(name, 1, tmp_path, home)
+    try:
+        bench.reach(bench.start(until=900, pause=0.01), 2)
+        bench.start(at=1, do="hang")
+    finally:
+        bench.backend.close()
+    await_none(lambda: in_slots(home))
+    await_none(lambda: [each for each in threading.enumerate() if each not in threads])
+    assert tune_settings() == settings
+    assert {path.name for path in tmp_path.iterdir()} <= {"checkpoints", "logs"}
+    connection = launch.connect(home / "ray")
+    try:
+        groups = ray.util.placement_group_table().values()
+        assert {group["state"] for group in groups} <= {"REMOVED"}
+        assert ray.util.list_named_actors() == []
+    finally:
+        connection.close()
+
+
+def slot_processes(home):
+    return {pid for pid, name in in_slots(home).items() if name.startswith("ray::OrderTrial")}
+
+
+def test_a_trial_s_process_that_dies_takes_its_ranks_along_and_is_replaced(home, tmp_path):
+    bench = Bench.of("tune", 1, tmp_path, home)
+    try:
+        order = bench.start(until=900, pause=0.01)
+        bench.reach(order, 2)
+        [process] = slot_processes(home)
+        os.kill(process, signal.SIGKILL)
+        failed = bench.finish(order)
+        assert (failed[-1].kind, failed[-1].cause) == ("failed", "infra")
+        await_none(lambda: in_slots(home))  # nobody may write any more
+        first = failed[-2].step + 1
+        again = bench.start(first=first, until=first, start=saved(failed))
+        assert kinds(bench.finish(again)) == ["checkpointed", "reported", "ended"]
+    finally:
+        bench.backend.close()
+
+
+def test_a_trial_s_process_that_dies_while_idle_costs_no_order(home, tmp_path):
+    """Tune would only learn of it from the order that it gives to the dead process."""
+    # With labels: Tune drops the empty bundle of a trial's own process, so they are the ranks'.
+    resources = {"cpus_per_worker": 0.5, "labels": {"ray.io/node-id": "!nowhere"}}
+    bench = Bench.of("tune", 1, tmp_path, home, resources=resources)
+    try:
+        assert isinstance(bench.finish(bench.start())[-1], Ended)
+        [process] = slot_processes(home)
+        os.kill(process, signal.SIGKILL)
+        assert isinstance(bench.finish(bench.start())[-1], Ended)
+    finally:
+        bench.backend.close()
+
+
+def test_an_order_that_waits_for_resources_can_be_taken_back(home, tmp_path):
+    bench = Bench.of("tune", 1, tmp_path, home)
+    try:
+        cores = ray.cluster_resources()["CPU"]
+        other = ray.util.placement_group([{"CPU": cores}])
+        ray.get(other.ready())
+        waits = bench.start()
+        for _ in range(10):
+            bench.pump()
+        bench.backend.kill(waits)
+        assert kinds(bench.finish(waits)) == ["ended"]
+        ray.util.remove_placement_group(other)
+        assert isinstance(bench.finish(bench.start())[-1], Ended)
+    finally:
+        bench.backend.close()
+
+
+def test_ranks_that_can_never_start_end_the_sweep_with_the_reason(home, tmp_path):
+    bench = Bench.of("tune", 1, tmp_path, home, trainable="no_such_module:train")
+    try:
+        with pytest.raises(OutOfReach, match=r"a rank could not start: .*no_such_module"):
+            bench.finish(bench.start())
+    finally:
+        bench.backend.close()
+
+
+@pytest.mark.parametrize("mode", ["stop", "promote"])
+def test_a_sweep_of_ours_as_a_tune_experiment(home, mode):
+    result = Sweep(
+        trainable="toys:steady",
+        engine="tune",
+        metric={"name": "loss", "goal": "minimize"},
+        fidelity={"max": 9},
+        parameters={"lr": {"min": 1e-4, "max": 1e-1, "log": True}},
+        search="random",
+        scheduler={"type": "asha", "mode": mode},
+        trials={"max": 12, "parallel": 2},
+        resources={"workers": 1, "cpus_per_worker": 0.5},
+    ).run(home, show=False)
+    assert result.state == "COMPLETED"
+    sweeps = api.Sweeps.open(home)
+    spec = specs.restore(sweeps.journal.find(result.sweep).spec)
+    events = [event for _, event in sweeps.journal.read(result.sweep)]
+    state = check(spec, events)
+    assert any(trial.step == 9 for trial in state.trials.values())
+    assert any(trial.step < 9 for trial in state.trials.values())
+    pids = {event.metrics["pid"] for event in events if event.kind == "reported"}
+    assert len(pids) == 2, "slots stay warm"

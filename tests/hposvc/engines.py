@@ -1,0 +1,140 @@
+"""An engine on a test bench: orders by hand, and what comes of them."""
+
+import json
+import time
+from dataclasses import dataclass
+
+import psutil
+
+from hposvc import plugins
+from hposvc import spec as specs
+from hposvc.backends.backend import Setting
+from hposvc.events import Checkpointed, Ended, Failed, Order, Reported
+
+PATIENCE_S = 90.0  # for anything to happen on a loaded machine
+
+
+def make_spec(engine, ranks=1, **sections):
+    """Two slots of one rank, or one of several, that run `toys.obedient`."""
+    simulated = {"type": "simulate", "curve": "toys:obedient_curve"}
+    return specs.load(
+        {
+            **({} if engine == "simulate" else {"trainable": "toys:obedient"}),
+            "engine": simulated if engine == "simulate" else engine,
+            "metric": {"name": "loss", "goal": "minimize"},
+            "fidelity": {"max": 1000},
+            "parameters": {"lr": 0.1},
+            "search": "random",
+            "trials": {"max": 9, "parallel": 1 if ranks > 1 or engine == "local" else 2},
+            "resources": {"workers": ranks, "cpus_per_worker": 0.5},
+            **sections,
+        }
+    )
+
+
+@dataclass
+class Bench:
+    """An engine, and the events of each order that it was given."""
+
+    name: str
+    ranks: int
+    backend: object
+    seen: dict
+
+    @classmethod
+    def of(cls, name, ranks, folder, home, **sections):
+        spec = make_spec(name, ranks, **sections)
+        setting = Setting(f"{name}-{ranks}", spec, folder, home)
+        return cls(name, ranks, plugins.resolve(plugins.BACKENDS[name])(setting), {})
+
+    @property
+    def real(self):
+        """Whether ranks are processes of their own."""
+        return self.name in ("ray", "tune")
+
+    def start(self, until=3, first=1, start=None, milestones=(), trial=None, **params):
+        """Give a slot an order, once there is one; its number."""
+        self.wait(lambda: self.backend.capacity() > 0)
+        number = len(self.seen) + 1
+        self.seen[number] = []
+        params = {"lr": 0.1, **params}
+        name = trial or f"t{number:04d}"
+        self.backend.start(Order(number, name, params, start, first, until, milestones), {})
+        return number
+
+    def pump(self, timeout_s=0.05):
+        for event in self.backend.events(timeout_s):
+            self.seen[event.order].append(event)
+
+    def wait(self, holds):
+        """Let things happen until it holds."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline, self.seen
+            self.pump()
+
+    def finish(self, *orders):
+        """All events of orders, which must come to their end; of several, a list each."""
+        self.wait(lambda: all(self.over(order) for order in orders))
+        return self.seen[orders[0]] if len(orders) == 1 else [self.seen[each] for each in orders]
+
+    def over(self, order):
+        return any(isinstance(event, Ended | Failed) for event in self.seen[order])
+
+    def reach(self, order, step):
+        """Wait for an order's report of a step."""
+        self.wait(lambda: step in steps(self.seen[order]) or self.over(order))
+        assert step in steps(self.seen[order]), self.seen[order]
+
+
+def steps(events):
+    return [event.step for event in events if isinstance(event, Reported)]
+
+
+def kinds(events):
+    return [event.kind for event in events]
+
+
+def losses(events):
+    return [round(event.metrics["loss"], 6) for event in events if isinstance(event, Reported)]
+
+
+def pids(*orders):
+    """The processes that orders ran in."""
+    reports = [event for events in orders for event in events if isinstance(event, Reported)]
+    return {int(report.metrics["pid"]) for report in reports}
+
+
+def saved(events):
+    """The last checkpoint of an order."""
+    return [event.saved for event in events if isinstance(event, Checkpointed)][-1]
+
+
+def living(pids):
+    """Those of the processes that are there, by their command."""
+    return {pid: command for pid in pids if (command := _command(pid))}
+
+
+def in_slots(home):
+    """The processes of slots in a home's Ray."""
+    keeper = json.loads((home / "ray" / "address.json").read_text())["pid"]
+    children = psutil.Process(keeper).children(recursive=True)
+    kinds = ("ray::Rank", "ray::OrderTrial")
+    found = living(child.pid for child in children)
+    return {pid: command for pid, command in found.items() if command.startswith(kinds)}
+
+
+def await_none(found):
+    """Wait until nothing is found."""
+    deadline = time.monotonic() + 10
+    while left := found():
+        assert time.monotonic() < deadline, left
+        time.sleep(0.02)
+
+
+def _command(pid):
+    try:
+        process = psutil.Process(pid)
+        return "" if process.status() == psutil.STATUS_ZOMBIE else " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""

@@ -1,0 +1,59 @@
+"""What a driver gives the trials of a sweep on this machine."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hposvc import api
+from hposvc.reading.problems import SpecError
+
+SECRET = "hunter-22-never-seen"
+TRAIN = """
+import os
+
+def train(params, worker):
+    if params["bad"]:
+        raise ValueError("no access with " + os.environ["PASSWORD"])
+    worker.report(1, {"loss": float(os.environ["PASSWORD"] == os.environ["MODE"][:-1])})
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "password").write_text(SECRET)
+    monkeypatch.delenv("PASSWORD", raising=False)
+    return api.validate(
+        {
+            "trainable": f"{tmp_path / 'train.py'}:train",
+            "metric": {"name": "loss", "goal": "minimize"},
+            "parameters": {"bad": {"values": [True, False]}},
+            "trials": {"max": 2},
+            "search": "grid",
+            "engine": "local",
+            "environment": {
+                "env": {"MODE": f"{SECRET}!"},
+                "secrets": [{"PASSWORD": f"file:{tmp_path / 'password'}"}],
+            },
+        },
+        {},
+    )
+
+
+def test_trials_see_variables_and_secrets_and_the_journal_sees_no_secret(spec, home):
+    sweeps = api.Sweeps(home, home.journal())
+    record = api.drive(sweeps, api.create(sweeps, spec, "one"))
+    failed, completed = record.trials()
+    assert (failed["state"], completed["state"], completed["value"]) == ("FAILED", "COMPLETED", 1.0)
+    assert "no access with [secret]" in record.failures()["t0001"]
+    assert not {"PASSWORD", "MODE"} & os.environ.keys()
+
+
+def test_a_secret_that_is_missing_ends_the_run_before_a_trial(spec, home, tmp_path):
+    (tmp_path / "password").unlink()
+    sweeps = api.Sweeps(home, home.journal())
+    row = api.create(sweeps, spec, "one")
+    with pytest.raises(SpecError, match=r"environment.secrets: PASSWORD: .* can't be read"):
+        api.drive(sweeps, row)
+    assert api.trials(sweeps, "one") == []
