@@ -104,7 +104,8 @@ def submit(home: Home, spec: SweepSpec, wish: Wish, say: Say) -> Outcome:
     last = latest(jobs, sweep)
     if last is not None and (not last.ended or last.exit_code in OVER):
         # Where its journal is was said by who submitted it.
-        found = replace(submitted, shared=last.metadata.get(JOURNAL) != ON_HEAD)
+        there = last.metadata.get(JOURNAL) == ON_HEAD
+        found = replace(submitted, shared=False, home=None) if there else submitted
         found.save(home)
         return Outcome(found, last, attached=True)
     if last is not None:

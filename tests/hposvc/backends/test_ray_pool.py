@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
+from engines import await_none, in_slots
 
 from cluster import launch
 from hposvc import api
@@ -64,20 +65,8 @@ def events(sweeps, sweep, kind):
     return [event for _, event in sweeps.journal.read(sweep) if isinstance(event, kind)]
 
 
-def rank_processes():
-    return [
-        process
-        for process in psutil.process_iter(["cmdline"])
-        if re.match(r"ray::(Rank|\S+/slot-)", (process.info["cmdline"] or [""])[0])
-        and process.status() != psutil.STATUS_ZOMBIE
-    ]
-
-
-def assert_no_ranks():
-    deadline = time.monotonic() + 10
-    while found := rank_processes():
-        assert time.monotonic() < deadline, found
-        time.sleep(0.05)
+def assert_no_ranks(sweeps):
+    await_none(lambda: in_slots(sweeps.home.path))
 
 
 def test_two_ddp_ranks_train_and_leave_nothing_behind(sweeps, home):
@@ -92,7 +81,7 @@ def test_two_ddp_ranks_train_and_leave_nothing_behind(sweeps, home):
     connection = launch.connect(home / "ray")
     assert ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"]
     connection.close()
-    assert_no_ranks()
+    assert_no_ranks(sweeps)
 
 
 @pytest.mark.parametrize("victim", [0, 1])
@@ -211,7 +200,7 @@ def test_kill_ends_one_trial_and_the_sweep_goes_on(sweeps):
     sweep, status = steered(sweeps, long, kill)
     assert [trial["state"] for trial in api.trials(sweeps, sweep)] == ["STOPPED", "COMPLETED"]
     assert status["state"] == "COMPLETED"
-    assert_no_ranks()
+    assert_no_ranks(sweeps)
 
 
 def test_a_killed_rank_between_orders_does_not_poison_the_next(sweeps):
@@ -283,4 +272,4 @@ def test_a_trial_that_does_not_heed_a_stop_is_killed_after_the_grace(sweeps):
     sweep, status = steered(sweeps, long, freeze)
     assert status["state"] == "STOPPED"
     assert api.trials(sweeps, sweep)[0]["reason"] == "user"
-    assert_no_ranks()
+    assert_no_ranks(sweeps)

@@ -2,14 +2,13 @@
 
 import math
 import sys
-from collections import Counter
 from random import Random
 
 import pytest
 from hyperband_reference import Both, Cluster, Rescan, layout, theory
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_sweeps import CALLS, Flaky, Lab, make_controller, make_spec
+from simulated_sweeps import Flaky, make_controller, make_spec
 
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
@@ -33,20 +32,9 @@ from hposvc.store import Store
 from searchers.random_search import Random as RandomSearch
 
 
-@pytest.fixture
-def lab(tmp_path):
-    CALLS.clear()
-    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
-
-
 def both(eta, first, last, brackets=None):
     reference = Rescan(eta, layout(eta, first, last)[:brackets])
     return Both(Hyperband(eta, brackets).scheduler(Plan(first, last)), reference)
-
-
-def reached(state, *steps):
-    """How many trials came so far."""
-    return [sum(trial.step >= step for trial in state.trials.values()) for step in steps]
 
 
 def stand(scheduler, trial, step, loss):
@@ -121,27 +109,6 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
     assert sum(trial.step for trial in state.trials.values()) <= theory(eta, first, last, most)
 
 
-def test_the_brackets_of_81_steps_are_those_of_algorithm_1(lab):
-    spec = make_spec(
-        fidelity={"max": 81},
-        scheduler="hyperband",
-        trials={"max": 81 + 34 + 15 + 8 + 5, "parallel": 7},
-    )
-    trials = list(lab.run(spec).trials.values())
-    table = []
-    for n, first in [(81, 1), (34, 3), (15, 9), (8, 27), (5, 81)]:
-        steps, trials = [trial.step for trial in trials[:n]], trials[n:]
-        assert min(steps) >= first
-        table.append([sum(step >= first * 3**i for step in steps) for i in range(5)])
-    assert table == [
-        [81, 27, 9, 3, 1],
-        [34, 11, 3, 1, 0],
-        [15, 5, 1, 0, 0],
-        [8, 2, 0, 0, 0],
-        [5, 0, 0, 0, 0],
-    ]
-
-
 @pytest.mark.parametrize(
     ("first", "last", "eta", "kinds"),
     [
@@ -200,18 +167,6 @@ def test_the_failed_count_in_their_rung_and_are_its_worst():
     assert [cut.trial for cut in scheduler.cut()] == ["good"]
 
 
-@pytest.mark.parametrize("most", [1, 2, 5, 10])
-def test_a_bracket_that_runs_short_of_trials_still_ends_in_a_whole_one(lab, most):
-    spec = make_spec(
-        fidelity={"max": 27}, scheduler="hyperband", trials={"max": most, "parallel": 3}
-    )
-    state = lab.run(spec)
-    steps = (1, 3, 9, 27)
-    assert reached(state, *steps) == [max(1, most // step) for step in steps]
-    best = min(state.trials.values(), key=lambda trial: trial.loss)
-    assert best.step == 27
-
-
 def test_the_last_trial_counts_though_it_is_ordered_when_the_sweep_is_closed():
     scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
     stand(scheduler, "poor", 1, 0.7)
@@ -250,35 +205,6 @@ def test_slots_are_kept_for_all_that_a_rung_is_going_to_promote():
     stand(scheduler, "t0", 9, 0.1)
     scheduler.apply(Left("t0"))
     assert (scheduler.width(), scheduler.next()) == (0, Over())
-
-
-@pytest.mark.parametrize("search", ["random", "hyperband_reference:Own"])
-@pytest.mark.parametrize("parallel", [1, 2])
-def test_it_halves_on_one_or_two_slots_and_under_any_searcher(lab, parallel, search):
-    """Ray Tune's runs every trial to its end, without a word."""
-    spec = make_spec(scheduler="hyperband", search=search, trials={"max": 17, "parallel": parallel})
-    state = lab.run(spec)
-    counts = Counter(trial.step for trial in state.trials.values())
-    assert counts == {1: 6, 3: 2 + 4, 9: 1 + 1 + 3}
-    assert {trial.reason for trial in state.trials.values() if trial.step < 9} == {"rung"}
-
-
-def test_no_trial_waits_for_ever_for_one_that_is_gone(lab):
-    """ray#6780, ray#14500, ray#37605: trials that stay PAUSED when others of theirs fail."""
-    for seed in range(10):
-        spec = make_spec(
-            seed=seed,
-            scheduler="hyperband",
-            trials={"max": 23, "parallel": 2 + seed},
-            failure={"infra_retries": 1},
-            engine={"type": "simulate", "curve": "simulated_sweeps:troubled"},
-        )
-        state = lab.run(spec, f"s{seed}", Flaky)
-        assert state.state == "COMPLETED"
-        assert not state.counts.get("PAUSED")
-        states = Counter(trial.state for trial in state.trials.values())
-        assert states["FAILED"] > 0
-        assert states["COMPLETED"] > 0
 
 
 def test_a_turn_costs_as_much_after_7000_trials_as_after_1000():
