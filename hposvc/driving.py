@@ -18,6 +18,7 @@ from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
 from hposvc.lease import Lease
 from hposvc.proposer import Ahead, Inline
+from hposvc.redactor import Redactor
 from hposvc.runner import Interrupted, Runner, Watcher
 from hposvc.state import SweepState
 from hposvc.tracking.recorder import Recorder
@@ -86,7 +87,7 @@ class Driver:
                 proposer=proposer,
                 journal=self.journal,
                 lease=lease,
-                watchers=[*self.watchers, *self._own_watchers(engine, spec)],
+                watchers=[*self.watchers, *self._own_watchers(engine, setting)],
                 interrupted=interrupted.is_set,
                 environment=recorder.environment,
                 seq=seq,
@@ -96,9 +97,14 @@ class Driver:
             _tidy(folder / "checkpoints", state)
         return state
 
-    def _own_watchers(self, engine: str, spec: specs.SweepSpec) -> list[Watcher]:
+    def _own_watchers(self, engine: str, setting: Setting) -> list[Watcher]:
         places = plugins.WATCHERS.get(engine, ())
-        return [plugins.resolve(place)(self.sweep.id, spec) for place in places]
+        found = [plugins.resolve(place)(self.sweep.id, setting.spec) for place in places]
+        if setting.secrets:
+            redactor = Redactor(setting.folder, tuple(setting.secrets.values()))
+            redactor.begin()
+            found.append(redactor)
+        return found
 
     def _setting(self, spec: specs.SweepSpec, folder: Path, clock: float) -> Setting:
         setting = Setting(self.sweep.id, spec, folder, self.home.path, self.address, clock)

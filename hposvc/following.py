@@ -20,7 +20,7 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.backends.backend import OutOfReach
 from hposvc.events import from_json, to_json
-from hposvc.home import NotFound
+from hposvc.home import Home, NotFound
 from hposvc.journal import SweepRow
 from hposvc.packing import NOTHING
 from hposvc.parcel import Parcel, locate
@@ -29,6 +29,7 @@ from hposvc.submission import (
     POLL_S,
     Submitted,
     command,
+    dial,
     latest,
     load_submitted,
     refusal,
@@ -94,22 +95,23 @@ def find(sweeps: api.Sweeps, name: str, address: str | None = None) -> There | N
         NotFound: several sweeps begin so.
     """
     if address is not None:
-        return There(name, Jobs.at(address))
+        return There(name, dial(sweeps.home, address))
     elsewhere = {one.sweep: one for one in away(sweeps)}
     if not elsewhere:
         return None
     here = {row.id: row.created for row in sweeps.journal.sweeps()}
     if name == "last":
         newest = next(iter(elsewhere.values()))
-        return None if any(at > newest.time for at in here.values()) else _there(newest)
+        ours = any(at > newest.time for at in here.values())
+        return None if ours else _there(sweeps.home, newest)
     if name in elsewhere and name not in here:
-        return _there(elsewhere[name])
+        return _there(sweeps.home, elsewhere[name])
     matches = {one for one in {*here, *elsewhere} if one.startswith(name)}
     if name not in here and len(matches) > 1 and matches & elsewhere.keys():
         some = ", ".join(sorted(matches)[:5])
         raise NotFound(f"{name}: {len(matches)} sweeps begin so ({some}); give more of the id")
     only = matches & elsewhere.keys() if name not in here else set()
-    return _there(elsewhere[only.pop()]) if only else None
+    return _there(sweeps.home, elsewhere[only.pop()]) if only else None
 
 
 def record(sweeps: api.Sweeps, name: str, address: str | None = None) -> api.Record:
@@ -133,7 +135,7 @@ def logs(
     if sent is None:
         return []
     variables = locate(sweeps.home, specs.restore(row.spec)).variables
-    return There(row.id, Jobs.at(sent.address), sent.home, variables).logs(trial, rank)
+    return There(row.id, dial(sweeps.home, sent.address), sent.home, variables).logs(trial, rank)
 
 
 def steer(
@@ -211,8 +213,8 @@ def _record(told: Mapping[str, Any]) -> api.Record:
     return api.Record(row, state, told["runs"], told["driver"], told["behind"])
 
 
-def _there(submitted: Submitted) -> There:
-    return There(submitted.sweep, Jobs.at(submitted.address), submitted.home)
+def _there(home: Home, submitted: Submitted) -> There:
+    return There(submitted.sweep, dial(home, submitted.address), submitted.home)
 
 
 def _await(jobs: Jobs, job: str) -> Job:

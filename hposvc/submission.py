@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from cluster import local
 from cluster.jobs import Job, Jobs
 from hposvc import spec as specs
 from hposvc.backends.backend import OutOfReach
@@ -42,7 +43,7 @@ Say = Callable[[str], None]
 class Wish:
     """How somebody wants a sweep submitted."""
 
-    address: str  # of the dashboard, http://HEAD:8265
+    address: str | None = None  # of the dashboard, http://HEAD:8265; None: see `dial`
     identifier: str | None = None  # None: a hash of the spec and of all files that go along
     new: bool = False  # under an id that was never used
     ephemeral: bool = False  # journal and tracker on the head
@@ -95,7 +96,7 @@ def submit(home: Home, spec: SweepSpec, wish: Wish, say: Say) -> Outcome:
         OutOfReach: what the cluster can't reach; nothing is left there.
         SpecError: what is wrong with the spec, here or on the cluster.
     """
-    jobs = Jobs.at(wish.address)
+    jobs = dial(home, wish.address)
     private = [Path(os.environ[name]) for name in PRIVATE if os.environ.get(name)]
     packed = pack(spec, Path.cwd(), sys.path, private)
     sweep = _identify(spec, packed, wish)
@@ -123,6 +124,24 @@ def submit(home: Home, spec: SweepSpec, wish: Wish, say: Say) -> Outcome:
             if last is None:
                 submitted.forget(home)
             raise
+
+
+def dial(home: Home, address: str | None) -> Jobs:
+    """The jobs of the cluster whose dashboard is at this address.
+
+    None: of the cluster that this home has here (`hposvc cluster up`); its token we know.
+
+    Raises:
+        JobsError: nobody answers there, or the token is not the one.
+        SpecError: no address, and no cluster here.
+    """
+    own = local.find(home.path)
+    if own is not None and address in (None, own.dashboard):
+        return Jobs.at(own.dashboard, own.environment())
+    if address is None:
+        message = "is missing; give http://HEAD:8265, or start one by `hposvc cluster up --local 2`"
+        raise fail(message, "--address")
+    return Jobs.at(address)
 
 
 def latest(jobs: Jobs, sweep: str) -> Job | None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from cluster.jobs import Jobs
 from hposvc import api, following, submission
 from hposvc import spec as specs
 from hposvc.plugins import REFERENCE
@@ -128,7 +127,9 @@ class Sweep:
             Interrupted: by Ctrl-C; it can be resumed.
         """
         sweeps = api.Sweeps.open(None if home is None else Path(home))
-        row = api.create(sweeps, api.validate(self._spec(sweeps.home.path), {}))
+        spec = api.validate(self._spec(sweeps.home.path), {})
+        spec.environment.reveal(os.environ)  # a secret that is missing is told before it begins
+        row = api.create(sweeps, spec)
         view = Watching(row.id, console(sys.stderr)) if show else nullcontext()
         try:
             with view as watching:
@@ -142,7 +143,7 @@ class Sweep:
 
     def submit(
         self,
-        address: str,
+        address: str | None = None,
         id: str | None = None,
         new: bool = False,
         ephemeral: bool = False,
@@ -152,6 +153,7 @@ class Sweep:
 
         Args:
             address: of the cluster's dashboard, http://HEAD:8265; its token is RAY_AUTH_TOKEN.
+                None: this home's own cluster (`hposvc cluster up`).
             id: of the sweep; None: a hash of the spec and of the files that go along.
             new: under an id that was never used.
             ephemeral: keep journal and tracker on the head of the cluster.
@@ -223,7 +225,7 @@ class Handle:
         Raises:
             OutOfReach: the job ended and the sweep did not; submit it again to go on.
         """
-        jobs = Jobs.at(self.submitted.address)
+        jobs = submission.dial(self.sweeps.home, self.submitted.address)
         job = following.wait(jobs, self.id, _write if show else _keep_quiet)
         if job.exit_code not in submission.OVER:
             raise submission.refusal(job, jobs.log(job.id))

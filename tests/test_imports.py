@@ -38,7 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("submission", "following", "arrival"),
     ("api",),
     ("driving", "packing", "parcel", "source"),
-    ("runner", "proposer", "backends", "tracking"),
+    ("runner", "proposer", "redactor", "backends", "tracking"),
     ("controller", "home", "summary", "lineage"),
     ("state", "lease", "journal"),
     ("shelf",),

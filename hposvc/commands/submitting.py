@@ -22,7 +22,12 @@ parcel_name = click.option("--parcel", required=True)
 @verb
 @spec_file
 @settings
-@click.option("--address", required=True, metavar="URL", help="The dashboard, http://HEAD:8265.")
+@click.option(
+    "--address",
+    envvar="RAY_API_SERVER_ADDRESS",
+    metavar="URL",
+    help="The dashboard, http://HEAD:8265; else of this home's own cluster.",
+)
 @click.option("--id", "name", metavar="ID", help="Of the sweep; else a hash of spec and code.")
 @click.option("--new", is_flag=True, help="Even if the cluster has this very sweep.")
 @click.option("--wait", is_flag=True, help="Until it has ended; show what it comes to.")
@@ -31,7 +36,7 @@ def submit(
     shared: Shared,
     spec: Path,
     sets: tuple[str, ...],
-    address: str,
+    address: str | None,
     name: str | None,
     new: bool,
     wait: bool,
@@ -82,7 +87,6 @@ def lines(outcome: "Outcome") -> list[str]:
 
 def follow(shared: Shared, sweeps: "Sweeps", outcome: "Outcome") -> int:
     """Show the job's log on stderr until it has ended; then what it came to."""
-    from cluster.jobs import Jobs
     from hposvc import following, submission
 
     def write(text: str) -> None:
@@ -91,7 +95,7 @@ def follow(shared: Shared, sweeps: "Sweeps", outcome: "Outcome") -> int:
 
     submitted = outcome.submitted
     note(f"{submitted.sweep}: Ctrl-C ends only the waiting; hposvc status {submitted.sweep}")
-    jobs = Jobs.at(submitted.address)
+    jobs = submission.dial(sweeps.home, submitted.address)
     job = following.wait(jobs, submitted.sweep, write)
     if job.exit_code not in submission.OVER:
         raise submission.refusal(job, jobs.log(job.id))

@@ -1,5 +1,6 @@
 """Verbs that check a sweep, run it, and go on with it."""
 
+import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -67,6 +68,7 @@ def run(
     if debug:
         engine = {} if checked.engine.type == "simulate" else {"engine": "local"}
         checked = api.validate(spec, {**values, **DEBUG, **engine})
+    checked.environment.reveal(os.environ)  # a secret that is missing is told before it begins
     sweeps = opened(shared)
     row = api.create(sweeps, checked, name)
     note(f"{row.id}: watch it from another terminal by `hposvc status {row.id}`")

@@ -69,7 +69,7 @@ LATER = (
     *_keys("6", "budget.gpu_hours", "budget.cpu_hours", "budget.reserve"),
     *_keys("6", "tracking.system_metrics"),
     *_keys("next", "queue", "notify"),
-    _words("2", "scheduler.type", SCHEDULERS, "use asha"),
+    _words("6", "scheduler.type", SCHEDULERS, "use pbt"),
     _words("3", "search.method", ("cmaes", "nsga2"), "use gp or tpe"),
     _words("4", "training.strategy", STRATEGIES, "use ddp"),
     _words("4", "training.precision", ("bf16-true", "16-true"), "use bf16-mixed or 16-mixed"),

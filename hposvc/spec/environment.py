@@ -19,9 +19,13 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 FILE = "file:"
 # The ranks set these themselves, or Ray does for each of them.
 OURS = frozenset(
-    {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "CUDA_VISIBLE_DEVICES"}
+    {
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        *("NNODES", "NODE_RANK", "NPROC_PER_NODE", "CUDA_VISIBLE_DEVICES"),
+        *("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID"),
+    }
 )
-RESERVED = ("RAY_", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID")
+RESERVED = ("RAY_", "HPOSVC_", "PET_")
 
 
 def read_variables(data: object) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Jobs over a dashboard's REST API: errors say what to do, an id is one job, a parcel one reader."""
+"""Jobs over a dashboard's REST API: errors help, an id is one job, a parcel has one reader."""
 
 import io
 import threading

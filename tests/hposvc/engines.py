@@ -1,6 +1,7 @@
 """An engine on a test bench: orders by hand, and what comes of them."""
 
 import json
+import re
 import time
 from dataclasses import dataclass
 
@@ -119,9 +120,9 @@ def in_slots(home):
     """The processes of slots in a home's Ray."""
     keeper = json.loads((home / "ray" / "address.json").read_text())["pid"]
     children = psutil.Process(keeper).children(recursive=True)
-    kinds = ("ray::Rank", "ray::OrderTrial")
+    slots = re.compile(r"ray::(Rank|OrderTrial|\S+/slot-)")
     found = living(child.pid for child in children)
-    return {pid: command for pid, command in found.items() if command.startswith(kinds)}
+    return {pid: command for pid, command in found.items() if slots.match(command)}
 
 
 def await_none(found):

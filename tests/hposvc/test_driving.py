@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from hposvc import api
+from hposvc.events import Ended
 from hposvc.reading.problems import SpecError
+from hposvc.redactor import Redactor
+from trainables.assignment import log_file
 
 SECRET = "hunter-22-never-seen"
 TRAIN = """
@@ -48,6 +51,24 @@ def test_trials_see_variables_and_secrets_and_the_journal_sees_no_secret(spec, h
     assert (failed["state"], completed["state"], completed["value"]) == ("FAILED", "COMPLETED", 1.0)
     assert "no access with [secret]" in record.failures()["t0001"]
     assert not {"PASSWORD", "MODE"} & os.environ.keys()
+
+
+def test_what_killed_ranks_wrote_is_redacted_too(spec, home):
+    """A rank that is killed can't blot secrets out itself; the next driver does for a dead one."""
+    sweeps = api.Sweeps(home, home.journal())
+    row = api.create(sweeps, spec, "one")
+    log = log_file(home.folder("one", None), "t0001", 9, 0)
+    log.parent.mkdir(parents=True)
+    log.write_text(f"logging in with {SECRET}\n")
+    redactor = Redactor(home.folder("one", None), [SECRET])
+    state = api.load(sweeps, row.id).state
+    redactor.turn(state, [Ended(0.0, 8, "t0001")])
+    assert SECRET in log.read_text()
+    redactor.turn(state, [Ended(0.0, 9, "t0001")])
+    assert log.read_text() == "logging in with [secret]\n"
+    log.write_text(SECRET)
+    api.drive(sweeps, row)
+    assert log.read_text() == "[secret]"
 
 
 def test_a_secret_that_is_missing_ends_the_run_before_a_trial(spec, home, tmp_path):

@@ -1,12 +1,10 @@
 """Orders on real Ray actors and real process groups. If these fail, no sweep can be trusted."""
 
 import os
-import re
 import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import psutil

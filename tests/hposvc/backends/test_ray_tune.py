@@ -46,6 +46,7 @@ def test_close_leaves_nothing_while_orders_run(name, home, tmp_path):
     try:
         bench.reach(bench.start(until=900, pause=0.01), 2)
         bench.start(at=1, do="hang")
+        assert in_slots(home)
     finally:
         bench.backend.close()
     await_none(lambda: in_slots(home))

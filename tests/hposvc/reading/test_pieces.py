@@ -69,8 +69,7 @@ def test_a_key_and_a_value_are_told_apart():
         "limits: not there yet (it comes with the searcher)",
         "resources.workers: {min, max} is not there yet (it comes with trials that survive); "
         "give one number",
-        "scheduler.type: pb2 is not there yet "
-        "(it comes with Hyperband, PBT, Tune engine and jobs); use asha",
+        "scheduler.type: pb2 is not there yet (it comes with trials that survive); use pbt",
     ]
 
 
