@@ -49,7 +49,7 @@ OURS: Mapping[str, Mapping[str, object]] = {
     "hyperband": {"type": "hyperband"},
     "pbt": {"type": "pbt", "interval": 3, "mutate": {"lr": {}, "decay": {}}},
 }
-TUNE = ("median", "asha", "hyperband", "pbt")  # those that have a counterpart there
+TUNE = ("asha", "hyperband", "median", "pbt")  # those that have a counterpart there
 Runs = Sequence[Mapping[str, float | None]]
 
 
@@ -159,7 +159,9 @@ def show_beside(
         given = {"family": family, "trials": trials_of(name), "seeds": list(seeds)}
         theirs = measure("schedulers_tune.py", "race", rule=name, **given)["runs"]
         rows.append([f"hposvc {name}", *cells(ours[name][:few], ours["fifo"][:few])])
-        rows.append([f"Ray Tune {name}", *cells(theirs, ours["fifo"][:few])])
+        aborted = sum(bool(run["aborted"]) for run in theirs)
+        note = f" ({aborted} aborted)" if aborted else ""
+        rows.append([f"Ray Tune {name}{note}", *cells(theirs, ours["fifo"][:few])])
     print(table((f"{family}, {few} seeds", *HEAD), rows))
 
 

@@ -5,7 +5,6 @@ searcher, and PBT refuses one. As many trials run at once as the Ray here has CP
 """
 
 import logging
-import math
 import os
 import random
 from pathlib import Path
@@ -62,14 +61,10 @@ def scheduler(name: str) -> Any:
 
 
 class Budget(tune.Stopper):
-    """Trials end at their last epoch, and all of them when the budget is spent.
+    """Trials end at their last epoch, and all of them when the budget is spent."""
 
-    HyperBand is left to end by itself: stopped as a whole, it aborts ("Cannot access
-    trial_working_directory without setting trial_dir_name", Ray 2.60).
-    """
-
-    def __init__(self, rule: str) -> None:
-        self.left = math.inf if rule == "hyperband" else BUDGET
+    def __init__(self) -> None:
+        self.left = BUDGET
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
         self.left -= 1
@@ -92,7 +87,7 @@ def _run(rule: str, family: str, trials: int, seed: int) -> dict[str, float | No
     names = ["lr", "decay"] if family in NOISE else ["row"]
     diary = Diary()
     random.seed(seed)  # PBT draws from here
-    tune.Tuner(
+    tuner = tune.Tuner(
         Replay,
         param_space={"family": family, **{each: tune.uniform(0, 1) for each in names}},
         tune_config=tune.TuneConfig(
@@ -108,12 +103,17 @@ def _run(rule: str, family: str, trials: int, seed: int) -> dict[str, float | No
             name=f"{rule}-{family}-{seed}",
             verbose=0,
             callbacks=[diary],
-            stop=Budget(rule),
+            stop=Budget(),
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
         ),
-    ).fit()
+    )
+    aborted = False
+    try:
+        tuner.fit()
+    except RuntimeError:  # HyperBand, now and then: "... without setting `trial_dir_name`"
+        aborted = True
     reports = [Seen(trial, result["loss"], result["true"]) for _, trial, result in diary.results]
-    return figures(reports, target(family, seed))
+    return {**figures(reports, target(family, seed)), "aborted": float(aborted)}
 
 
 if __name__ == "__main__":

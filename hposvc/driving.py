@@ -5,7 +5,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from hposvc.controller import Controller
 from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
 from hposvc.lease import Lease
-from hposvc.proposer import Ahead, Inline
+from hposvc.proposer import Ahead, Inline, Proposer
 from hposvc.redactor import Redactor
 from hposvc.runner import Interrupted, Runner, Watcher
 from hposvc.state import SweepState
@@ -50,7 +50,7 @@ class Driver:
 
     def end(self) -> SweepState:
         """Carry out a request to end the sweep, in place of the driver that it has lost."""
-        return self._with_lease(specs.restore(self.sweep.spec), "nowhere")
+        return replace(self, delivered={})._with_lease(specs.restore(self.sweep.spec), "nowhere")
 
     def _with_lease(self, spec: specs.SweepSpec, engine: str) -> SweepState:
         lease = Lease(self.journal.store, self.sweep.id)
@@ -74,17 +74,17 @@ class Driver:
             return state
         folder = self.home.folder(self.sweep.id, spec.storage)
         setting = self._setting(spec, folder, state.now)
-        searcher = plugins.build(plugins.SEARCHERS, spec.search)
-        backend: Backend = plugins.resolve(plugins.BACKENDS[engine])(setting)
-        if not backend.virtual:
-            _tidy(folder / "checkpoints", state)
-        proposer = Inline(spec, searcher) if backend.virtual else Ahead(spec, searcher)
-        with interruptible() as interrupted:
+        with lease.kept():
+            backend: Backend = plugins.resolve(plugins.BACKENDS[engine])(setting)
+        with closing(backend), interruptible() as interrupted:
+            works = backend.slots() > 0 and not backend.virtual
+            if works:  # and has seen to it that an earlier driver's ranks are gone
+                _tidy(folder / "checkpoints", state)
             runner = Runner(
                 sweep=self.sweep.id,
                 controller=controller,
                 backend=backend,
-                proposer=proposer,
+                proposer=_proposer(spec, backend.virtual),
                 journal=self.journal,
                 lease=lease,
                 watchers=[*self.watchers, *self._own_watchers(engine, setting)],
@@ -93,7 +93,7 @@ class Driver:
                 seq=seq,
             )
             runner.run(f"{socket.gethostname()}:{os.getpid()}")
-        if not backend.virtual:
+        if works:
             _tidy(folder / "checkpoints", state)
         return state
 
@@ -113,6 +113,11 @@ class Driver:
         environment = spec.environment
         secrets = environment.reveal(os.environ)
         return replace(setting, secrets=secrets, runtime_env=environment.runtime_env)
+
+
+def _proposer(spec: specs.SweepSpec, virtual: bool) -> Proposer:
+    searcher = plugins.build(plugins.SEARCHERS, spec.search)
+    return Inline(spec, searcher) if virtual else Ahead(spec, searcher)
 
 
 def _tidy(folder: Path, state: SweepState) -> None:

@@ -6,8 +6,11 @@ and does not know it.
 """
 
 import socket
+import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -82,6 +85,24 @@ class Lease:
         if self.held and found.rowcount == 0:
             raise self._busy("it took over while this one did not answer")
         self.renewed = time.monotonic()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Renew it from a thread, while this one is busy with what may take long."""
+        done = threading.Event()
+
+        def renew() -> None:
+            with suppress(Busy):  # the next renewal says so where it matters
+                while not done.wait(RENEW_S):
+                    self.renew()
+
+        thread = threading.Thread(target=renew, name="lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def release(self) -> None:
         """Let another driver take the sweep."""

@@ -105,10 +105,12 @@ def remove(saved: Saved) -> None:
 def keep_only(folder: Path, paths: Collection[str]) -> None:
     """Delete what is under the checkpoint folder but for these: nobody else may write there.
 
-    A process that was killed leaves checkpoints that nobody heard of, and halves of others.
+    A process that was killed leaves checkpoints that nobody heard of, and halves of others. Only
+    trial and name count: the folder may be called otherwise than when they were saved.
     """
+    kept = {Path(path).parts[-2:] for path in paths}
     for found in folder.glob("*/*"):
-        if str(found) not in paths:
+        if found.parts[-2:] not in kept:
             shutil.rmtree(found, ignore_errors=True)
 
 

@@ -88,7 +88,7 @@ def down(shared: Shared) -> None:
     ended = local.down(_home(shared))
     names = [] if ended is None else [node.name for node in ended.nodes]
     if not shared.json({"ended": names}):
-        note(f"ended: {', '.join(names)}" if names else "this home has no cluster")
+        show(f"ended: {', '.join(names)}" if names else "this home has no cluster")
 
 
 def _home(shared: Shared) -> Path:

@@ -71,6 +71,13 @@ def test_what_killed_ranks_wrote_is_redacted_too(spec, home):
     assert log.read_text() == "[secret]"
 
 
+def test_a_sweep_is_ended_without_its_secrets(spec, home, tmp_path):
+    sweeps = api.Sweeps(home, home.journal())
+    api.create(sweeps, spec, "one")
+    (tmp_path / "password").unlink()
+    assert api.steer(sweeps, "one", "stop").state == "STOPPED"
+
+
 def test_a_secret_that_is_missing_ends_the_run_before_a_trial(spec, home, tmp_path):
     (tmp_path / "password").unlink()
     sweeps = api.Sweeps(home, home.journal())

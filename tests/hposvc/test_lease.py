@@ -188,3 +188,16 @@ def test_a_slow_acquirer_does_not_remove_the_one_that_came_first(store, database
         Lease(store, "s", driver="second").acquire()
     assert row(store).driver == "first"
     other.close()
+
+
+def test_a_driver_that_starts_a_cluster_keeps_its_sweep_meanwhile(store, monkeypatch):
+    monkeypatch.setattr(leases, "RENEW_S", 0.05)
+    lease = Lease(store, "s")
+    lease.acquire()
+    change(store, renewed=0.0)
+    deadline = time.monotonic() + 20
+    with lease.kept():
+        while row(store).renewed == 0.0:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert not [thread for thread in threading.enumerate() if thread.name == "lease"]

@@ -97,3 +97,11 @@ def test_removing_again_finishes_what_a_killed_process_began(saved):
     folder.rename(folder.with_name(f".removed-{folder.name}"))
     checkpoint.remove(saved)
     assert list(folder.parent.iterdir()) == []
+
+
+def test_a_folder_that_was_moved_keeps_its_checkpoints(saved, tmp_path):
+    """One that is reached by another path than when they were saved lost them all."""
+    moved = (tmp_path / "kept").rename(tmp_path / "elsewhere")
+    written(moved / "t1" / "7-4")
+    checkpoint.keep_only(moved, {saved.path})
+    assert [found.name for found in moved.glob("*/*")] == ["7-3"]
