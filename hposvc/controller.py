@@ -16,6 +16,7 @@ from hposvc.events import (
     Event,
     Finished,
     Order,
+    Ordered,
     Proposed,
     Reported,
     Requested,
@@ -64,6 +65,13 @@ class Controller:
         if self.rests is not None and isinstance(event, Reported) and facts:
             loss = self.state.trials[event.trial].last_loss
             self.rests.apply(Report(event.trial, event.step, loss))
+        if self.rests is not None and isinstance(event, Ordered):
+            self._begin_anew(self.state.trials[event.order.trial], self.rests)
+
+    def _begin_anew(self, trial: TrialState, rests: Rests) -> None:
+        """Other weights or values: what its own curve was before says nothing of them."""
+        if len(trial.lives) > 1 and trial.step == trial.lives[-1].after:
+            rests.restart(trial.id, trial.step)
 
     def respond(self, event: Event) -> list[Event]:
         """What follows at once from an event that was just applied, to be applied in turn."""
@@ -122,9 +130,10 @@ class Controller:
     def _enforce(self, now: float) -> list[Event]:
         grace_s = self.spec.failure.grace
         return [
-            _decided(now, trial, "kill", trial.stop[1])
+            _decided(now, trial, "kill", "pause" if trial.stop is None else trial.stop[1])
             for trial in self.state.live()
-            if trial.stop is not None and not trial.killed and now - trial.told_at > grace_s
+            if trial.stop is not None or trial.yields
+            if not trial.killed and now - trial.told_at > grace_s
         ]
 
     def _spend(self, now: float) -> list[Event]:

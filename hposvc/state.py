@@ -1,9 +1,7 @@
 """What is known of a sweep: a fold of its journal. `status`, `trials`, `best`, MLflow read this."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 from typing import Literal
 
 from hposvc.events import (
@@ -21,6 +19,7 @@ from hposvc.events import (
     Reported,
     Requested,
 )
+from hposvc.ranking import Ranking
 from hposvc.schedulers import scheduler as facts
 from hposvc.shelf import Shelf
 from hposvc.spec import SweepSpec
@@ -53,10 +52,11 @@ class SweepState:
     _observed: dict[str, Observation] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
     _facts: list[facts.Fact] = field(default_factory=list)
-    _ranking: list[tuple[float, int, str]] = field(default_factory=list)  # a heap, see `_rank`
+    _ranking: Ranking = field(init=False)
 
     def __post_init__(self) -> None:
         self.shelf = Shelf(self.spec.checkpoints, self.trials)
+        self._ranking = Ranking(self.trials)
 
     def apply(self, event: Event) -> list[facts.Fact]:
         """Take an event in, and say what it means to a scheduler.
@@ -172,7 +172,7 @@ class SweepState:
         if trial.awaiting is not None and trial.awaiting != awaited:
             heard.add(trial.awaiting)  # a milestone that was stepped over
         self._facts += [facts.Report(trial.id, step, trial.last_loss) for step in sorted(heard)]
-        self._rank(trial)
+        self.best = self._ranking.update(trial)
         self.shelf.tidy(trial)
 
     def _decide(self, event: Decided) -> None:
@@ -181,7 +181,8 @@ class SweepState:
         trial.awaiting = None
         trial.decided = max(trial.decided, event.step)
         if event.verdict == "pause":
-            trial.until = min(trial.until, event.step)
+            trial.until, trial.told_at = min(trial.until, event.step), event.time
+            trial.yields = trial.order is not None
         elif event.verdict != "continue":
             self._end_by(trial, event)
         if trial.order is None and event.verdict != "continue":
@@ -189,10 +190,12 @@ class SweepState:
 
     def _end_by(self, trial: TrialState, event: Decided) -> None:
         """It is told to end."""
+        trial.killed = trial.killed or event.verdict == "kill"
+        if trial.yields and event.reason == "pause":
+            return  # only its order ends
         if trial.stop is None:
             trial.stop, trial.message = (event.verdict, event.reason), event.detail
             trial.told_at = event.time
-        trial.killed = trial.killed or event.verdict == "kill"
 
     def _end(self, event: Ended) -> None:
         trial = self._release(event.order, event.time)
@@ -207,7 +210,7 @@ class SweepState:
         if event.damaged:
             self.shelf.discard(trial)
         done = trial.step >= trial.until
-        if trial.stop is not None or (done and event.cause != "user"):
+        if trial.stop is not None or (done and (trial.yields or event.cause != "user")):
             self._settle(trial)
             return
         trial.failures[event.cause] = trial.failures.get(event.cause, 0) + 1
@@ -215,10 +218,14 @@ class SweepState:
         if not done and (allowed is None or trial.failures[event.cause] <= allowed):
             self._lose(trial)
         else:
-            trial.order, trial.reason = None, event.cause
-            self._move(trial, "FAILED")
-            self.shelf.tidy(trial)
-            self._rank(trial)
+            self._give_up(trial, event.cause)
+
+    def _give_up(self, trial: TrialState, reason: str) -> None:
+        self.waiting.pop(trial.id, None)
+        trial.order, trial.reason = None, reason
+        self._move(trial, "FAILED")
+        self.shelf.tidy(trial)
+        self.best = self._ranking.update(trial)
 
     def _finish(self, event: Finished) -> None:
         waited = self.closed not in ("target", "budget", "user")
@@ -236,18 +243,6 @@ class SweepState:
         # `trials` and `space` only end the proposing: what ends the sweep comes on top.
         if self.closed in (None, "trials", "space"):
             self.closed = event.reason
-
-    def _rank(self, trial: TrialState) -> None:
-        """Keep `best` up to date; of equals it is the first proposed.
-
-        The heap holds all losses that trials had; one that is not its trial's any more is passed
-        over when it comes up, so that a report costs the logarithm of the trials.
-        """
-        if trial.loss < math.inf:
-            heappush(self._ranking, (trial.loss, trial.number, trial.id))
-        while self._ranking and self._ranking[0][0] != self.trials[self._ranking[0][2]].loss:
-            heappop(self._ranking)
-        self.best = self._ranking[0][2] if self._ranking else None
 
     def _release(self, order: int, time: float) -> TrialState | None:
         """The trial whose order this was; None if the order is not out any more."""
@@ -267,6 +262,8 @@ class SweepState:
             self.waiting[trial.id] = None
             self.shelf.mend(trial)
             self._move(trial, "PENDING")
+            if trial.stranded:
+                self._give_up(trial, "damaged")
 
     def _settle(self, trial: TrialState) -> None:
         """Its order is done: over, or paused below the end."""

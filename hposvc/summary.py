@@ -40,7 +40,7 @@ def best(sweep: str, state: SweepState, runs: Mapping[str, str]) -> dict[str, An
     return {
         "sweep": sweep,
         "trial": trial.id,
-        "params": dict(trial.params),
+        "params": dict(trial.shown),
         "value": trial.value,
         "metrics": _finite(metrics),
         "step": step,
@@ -67,7 +67,7 @@ def _trial(state: SweepState, trial: TrialState, run: str | None) -> dict[str, A
         "trial": trial.id,
         "state": trial.state,
         "reason": trial.reason,
-        "params": dict(trial.params),
+        "params": dict(trial.shown),
         "value": trial.value,
         "metrics": _finite(trial.metrics),
         "step": trial.step,

@@ -1,6 +1,7 @@
 """What is known of one trial: a fold of its events."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -56,6 +57,7 @@ class TrialState:
     awaiting: int | None = None  # the milestone that it stands at, undecided
     decided: int = 0  # the last milestone at which it may go on
     stop: tuple[str, str] | None = None  # verdict and reason, once it is told to end
+    yields: bool = False  # it was told to pause, and its order is still out
     told_at: float = 0.0  # when it was told
     killed: bool = False  # it was not waited for
     checkpoints: list[Saved] = field(default_factory=list)
@@ -106,8 +108,11 @@ class TrialState:
         return self.step, self.metrics
 
     def report(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Take a report in; False if the trial had come so far before, and that report stands."""
-        if step <= self.step:
+        """Take a report in; False if it counts for nothing.
+
+        The trial had come so far before, and that report stands; or it does not heed a pause.
+        """
+        if step <= self.step or (self.yields and step > self.until):
             return False
         value = metrics.get(self.metric.name, math.nan)
         loss = self.metric.loss(value)
@@ -118,9 +123,9 @@ class TrialState:
             self.diverged = True
         elif self.best is None or loss < self.best[1]:
             self.best = (step, loss, metrics)
-        for milestone in self.milestones:
-            if self.decided < milestone <= step:
-                self.awaiting = milestone
+        reached = bisect_right(self.milestones, step)
+        if reached and self.milestones[reached - 1] > self.decided:
+            self.awaiting = self.milestones[reached - 1]
         return True
 
     def begin(self, order: Order, time: float) -> None:
@@ -136,9 +141,25 @@ class TrialState:
             start = order.start if copies else None
             self.lives.append(Life(order.params, after, order.parent, start))
         self.order, self.ordered_at = order, time
+        self.yields = self.killed = False
         self.params, self.until = order.params, order.until
         self.milestones = tuple(sorted({*self.milestones, *order.milestones}))
         self.attempts += 1
+
+    def params_at(self, step: int) -> Params:
+        """The values with which it trained a step."""
+        lives = (life for life in reversed(self.lives) if life.after < step)
+        return next((life.params for life in lives), self.params)
+
+    @property
+    def shown(self) -> Params:
+        """The values that made its value; the present ones while it has none."""
+        return self.params if self.selected is None else self.params_at(self.selected[0])
+
+    @property
+    def stranded(self) -> bool:
+        """Whether it would repeat steps with values that it had only later."""
+        return len(self.lives) > 1 and self.newest[1] < self.lives[-1].after
 
     @property
     def parent(self) -> str | None:
@@ -213,7 +234,7 @@ class TrialState:
         value = None if failed else self.value
         return Observation(
             id=self.id,
-            params=self.params,
+            params=self.shown,
             note=self.note,
             loss=None if value is None else self.metric.loss(value),
             curve=self.metric.losses(self.curve),

@@ -124,7 +124,8 @@ class Simulation:
             return [Failed(time, order.id, order.trial, "user", what)]
         run.step += 1
         events: list[BackendEvent] = []
-        if run.step % self.setting.spec.checkpoints.every == 0 or run.step == order.until:
+        every = self.setting.spec.checkpoints.every
+        if run.step % every == 0 or run.step in (*order.milestones, order.until):
             path = f"{order.trial}/{order.id}-{run.step}"
             events.append(Checkpointed(time, order.id, order.trial, Saved(run.step, path, "", 0)))
         events.append(Reported(time, order.id, order.trial, run.step, run.outcome))

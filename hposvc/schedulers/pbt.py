@@ -76,8 +76,12 @@ class Pbt:
 
     def scheduler(self, plan: Plan) -> Scheduler:
         """A population of `plan.trials` members."""
+        return _Population(self, plan, self._steps(plan))
+
+    def _steps(self, plan: Plan) -> range:
+        """At which members are ranked."""
         first = self.interval * math.ceil(plan.first / self.interval)
-        return _Population(self, plan, range(first, plan.last, self.interval))
+        return range(first, plan.last, self.interval)
 
     def problems(self, space: Space, plan: Plan) -> Iterator[Problem]:
         """What of it does not fit the sweep; paths are from the spec's top."""
@@ -85,8 +89,9 @@ class Pbt:
             found = "is missing" if plan.trials is None else f"is {plan.trials}"
             message = f"{found}; scheduler pbt takes it for the population, so give 2 or more"
             yield Problem(("trials", "max"), message, at_key=plan.trials is None)
-        if self.interval >= plan.last:
-            message = f"is {self.interval}, but a trial is {plan.last} steps; give fewer"
+        if not self._steps(plan):
+            steps = f"steps {plan.first} to {plan.last - 1}, where members are ranked"
+            message = f"is {self.interval}, and no multiple of it is among {steps}; give fewer"
             yield Problem(("scheduler", "interval"), message)
         for name, declared in self.mutate.items():
             where = ("scheduler", "mutate", name)

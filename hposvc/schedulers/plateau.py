@@ -44,6 +44,10 @@ class Rests:
         if report.loss < low - self.plateau.delta:
             self.falls[report.trial] = (report.step, report.loss)
 
+    def restart(self, trial: str, step: int) -> None:
+        """What it trains from this step on is another model."""
+        self.falls[trial] = (step, inf)
+
     def judge(self, trial: str, step: int) -> Decision | None:
         """Why the trial that reported `step` is to be stopped; None: it goes on."""
         since, _ = self.falls[trial]

@@ -43,6 +43,80 @@ def test_a_pause_that_the_driver_s_death_cut_short_is_a_pause():
     assert order.trial not in desk.state.waiting
 
 
+def test_a_pause_that_is_not_heeded_is_enforced_and_stays_a_pause():
+    """A rank that hangs as it lets go would hold its slot for ever."""
+    desk = at_desk(scheduler={"type": "seesaw:Seesaw"}, trials={"max": 2})
+    order = desk.start()
+    for step in (1, 2, 3):
+        desk.report(order, step, 0.5)
+    assert desk.controller.expire(59.0) == []
+    [kill] = desk.controller.expire(61.0)
+    assert (kill.trial, kill.order, kill.verdict, kill.reason) == ("t0001", 1, "kill", "pause")
+    desk.happen(kill)
+    assert desk.controller.expire(200.0) == []
+    desk.end(order)
+    assert desk.state.trials["t0001"].state == "PAUSED"
+
+
+def test_what_a_trial_does_after_a_pause_that_it_ignores_is_not_counted():
+    desk = at_desk(scheduler={"type": "seesaw:Seesaw"}, trials={"max": 2})
+    order = desk.start()
+    for step in (1, 2, 3, 4, 5):
+        desk.report(order, step, 0.5)
+    desk.end(order)
+    trial = desk.state.trials["t0001"]
+    assert (trial.state, trial.step) == ("PAUSED", 3)
+
+
+def test_an_error_while_a_paused_trial_lets_go_does_not_cost_the_trial():
+    desk = at_desk(scheduler={"type": "seesaw:Seesaw"}, trials={"max": 2})
+    order = desk.start()
+    for step in (1, 2, 3):
+        desk.report(order, step, 0.5)
+    desk.fail(order, "user")
+    assert desk.state.trials["t0001"].state == "PAUSED"
+
+
+def test_a_value_is_shown_with_the_values_that_made_it():
+    metric = {"name": "loss", "goal": "minimize", "select": "best"}
+    desk = at_desk(scheduler={"type": "seesaw:Seesaw"}, trials={"max": 2}, metric=metric)
+    paused(desk)
+    desk.start()
+    copy = desk.start()
+    desk.report(copy, 4, 0.9)
+    trial = desk.state.trials["t0002"]
+    assert trial.params == {"lr": 0.005}
+    assert (trial.selected[0], trial.shown) == (3, {"lr": 0.04})
+    desk.report(copy, 5, 0.01)
+    assert (trial.selected[0], trial.shown) == (5, {"lr": 0.005})
+
+
+def test_a_copy_has_all_its_patience_before_it_rests():
+    scheduler = {"type": "seesaw:Seesaw", "plateau": {"patience": 3}}
+    desk = paused(at_desk(scheduler=scheduler, trials={"max": 2}))
+    desk.start()
+    copy = desk.start()
+    for step, loss in ((4, 0.9), (5, 0.9), (6, 0.9)):
+        assert desk.report(copy, step, loss) == []
+    [rest] = desk.report(copy, 7, 0.9)
+    assert (rest.verdict, rest.reason) == ("stop", "plateau")
+
+
+def test_a_trial_that_can_t_repeat_its_steps_as_they_were_fails():
+    """A replay whose checkpoint is damaged: earlier steps had other values."""
+    schedule = [{"after": 4, "values": {"lr": 0.005}}]
+    desk = at_desk(scheduler={"type": "replay", "schedule": schedule}, trials={"max": 1})
+    order = desk.start(lr=0.01)
+    for step in (1, 2, 3, 4):
+        desk.report(order, step, 0.5)
+    desk.end(order)
+    again = desk.start()
+    assert (again.first, again.params) == (5, {"lr": 0.005})
+    desk.fail(again, "infra", damaged=True)
+    trial = desk.state.trials["t0001"]
+    assert (trial.state, trial.reason) == ("FAILED", "damaged")
+
+
 def test_a_copy_goes_on_from_the_donor_s_weights_by_its_own_clock_with_other_values(desk):
     own, copy = desk.start(), desk.start()
     assert (own.trial, own.start.path, own.parent, own.first) == ("t0001", "t0001/1-3", None, 4)

@@ -45,7 +45,8 @@ scheduler:
         ("lr: {}", "lr: {min: 1e-9}", "12:15: scheduler.mutate.lr.min: is 1e-09, outside 0.0001"),
         ("lr: {}", "lr: [0.01, 0.5]", "12:16: scheduler.mutate.lr[1]: is 0.5, outside 0.0001"),
         ("lr: {}", "lr: wide", "12:9: scheduler.mutate.lr: is 'wide'; give a range"),
-        ("interval: 2", "interval: 8", "10:13: scheduler.interval: is 8, but a trial is 8 steps"),
+        ("interval: 2", "interval: 8", "10:13: scheduler.interval: is 8, and no multiple of it"),
+        ("{max: 8}", "{min: 7, max: 8}", "among steps 7 to 7, where members are ranked"),
         ("{max: 10}", "{max: 1}", "7:15: trials.max: is 1; scheduler pbt takes it for the pop"),
         (
             "trials: {max: 10}",
