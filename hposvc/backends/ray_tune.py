@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ray.tune import PlacementGroupFactory
-
 from hposvc.backends.backend import Answer, OutOfReach, Setting, assignment, events_of
 from hposvc.backends.joined import FRESH_DEATHS, Joined, await_gone
 from hposvc.backends.placing import STRATEGIES, bundle, options, selectors
 from hposvc.backends.tune_desk import Desk
-from hposvc.backends.tune_experiment import Experiment, Orders, Results
+from hposvc.backends.tune_experiment import Experiment, Orders, Request, Results
 from hposvc.backends.tune_lines import Lines
 from hposvc.backends.tune_slot import Began, Heard, Lost
 from hposvc.events import BackendEvent, Ended, Failed, Order
@@ -52,11 +50,12 @@ class RayTune:
         self._lines = Lines(sweep, self._joined.place(), options(resources), self._desk.lose)
         board = self._joined.board
         board.connect(sweep, self._lines)
+        request = _request(resources)
         self._experiment = Experiment(
             sweep,
             self._desk,
-            Orders(self._desk, board.call(sweep), _request(resources)),
-            Results(self._desk, self._await_ranks),
+            Orders(self._desk, board.call(sweep), request),
+            Results(self._desk, self._bury, request.waits),
             setting.folder / "tune",
         )
 
@@ -129,41 +128,51 @@ class RayTune:
         return events_of(heard, self.now())
 
     def _lose(self, out: _Out, lost: Lost) -> list[BackendEvent]:
+        held = self._lines.holder(lost.order) is not None
         self._forget(lost.order)
         if out.killed:
             return [Ended(self.now(), lost.order, lost.trial)]
         if lost.hopeless:
             self.close()
             raise OutOfReach(f"a rank could not start: {lost.why}")
+        if out.cold or (held and lost.fresh):  # else it was up
+            self._count_death(lost.why)
         if out.begun or not lost.fresh:
             return [Failed(self.now(), lost.order, lost.trial, "infra", lost.why)]
-        self._deaths += 1
-        if self._deaths >= FRESH_DEATHS:
-            self.close()
-            raise OutOfReach(
-                f"slots die before they are ready, {self._deaths} in a row: {lost.why}"
-            )
         # No rank ever had it: another slot takes it, and it counts as one attempt.
         self._out[lost.order] = _Out(out.task, not self._desk.put(out.task), stopped=out.stopped)
         if out.stopped:
             self._lines.tell(lost.order, "stop")
         return []
 
+    def _count_death(self, why: str) -> None:
+        """A slot, or the ranks that it started anew, died before they were ready."""
+        self._deaths += 1
+        if self._deaths >= FRESH_DEATHS:
+            self.close()
+            raise OutOfReach(f"slots die before they are ready, {self._deaths} in a row: {why}")
+
     def _forget(self, order: int) -> None:
         del self._out[order]
         self._lines.forget(order)
 
-    def _await_ranks(self, order: int) -> None:
-        """Wait until the ranks of a trial's process that died are gone: they may still write."""
+    def _bury(self, order: int) -> bool:
+        """Wait until the ranks of a trial's process that died are gone: they may still write.
+
+        Returns:
+            Whether there was a slot that had taken the order.
+        """
         slot = self._lines.holder(order)
-        if slot is not None:
-            await_gone(f"{slot}/")
+        if slot is None:
+            return False
+        await_gone(f"{slot}/")
+        return True
 
 
-def _request(resources: Resources) -> PlacementGroupFactory:
+def _request(resources: Resources) -> Request:
     """A bundle for each rank; the trial's own process takes nothing."""
     bundles = [{}, *[bundle(resources)] * resources.workers]
-    return PlacementGroupFactory(
+    return Request(
         bundles,
         strategy=STRATEGIES[resources.placement],
         bundle_label_selector=selectors(resources) or None,  # Tune drops the empty bundle

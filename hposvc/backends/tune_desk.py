@@ -136,6 +136,20 @@ class Desk:
             self._given[trial.config[TASK].assignment.order] = trial
             return self._idle.pop(next(iter(self._idle))) if self._idle else None
 
+    def waiting(self) -> Trial | None:
+        """The last trial that has no process, if no order is left for a slot that is idle."""
+        with self._lock:
+            if self._closed or self._handed or self._orders or not self._sound():
+                return None
+            given = reversed(self._given.values())
+            return next((each for each in given if each.temporary_state.ray_actor is None), None)
+
+    def spare(self) -> Trial | None:
+        """An idle trial whose process one that waits can have, if it is still so."""
+        with self._lock:
+            sound = [] if self._orders else self._sound()
+            return self._idle.pop(sound[0]) if sound else None
+
     def rest(self, trial: Trial) -> None:
         """The trial's order is over, and its slot is idle."""
         order = trial.config[TASK].assignment.order
@@ -171,6 +185,9 @@ class Desk:
     def _surplus(self) -> list[int]:
         """Idle slots that are broken, or more than the limit; by their last order."""
         broken = [order for order in self._idle if order in self._broken]
-        sound = [order for order in self._idle if order not in self._broken]
+        sound = self._sound()
         wanted = max(len(self._orders), self.limit - self._afoot)
         return broken + sound[: max(0, len(sound) - wanted)]
+
+    def _sound(self) -> list[int]:
+        return [order for order in self._idle if order not in self._broken]

@@ -15,6 +15,7 @@ from ray.tune.experiment import Experiment as Specification
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
+from ray.util.placement_group import PlacementGroup, placement_group_table
 
 from hposvc.backends.crew import GONE_S
 from hposvc.backends.tune_desk import Desk, Over
@@ -32,6 +33,26 @@ SETTINGS: Mapping[str, str] = {
 }
 FOLDER = "trials"  # Tune writes nothing there but its errors
 LOGGERS = ("ray.tune", "ray.train", "ray.air")
+
+
+class Request(PlacementGroupFactory):
+    """What a slot takes of the cluster; it keeps an eye on the groups that Tune asks for."""
+
+    _asked: tuple[PlacementGroup, ...] = ()  # those that may not be placed yet
+
+    def to_placement_group(self) -> PlacementGroup:
+        group: PlacementGroup = super().to_placement_group()
+        self._asked = (*self._asked, group)
+        return group
+
+    def waits(self) -> bool:
+        """Whether the cluster has no room for some group."""
+        states = [(group, placement_group_table(group).get("state")) for group in self._asked]
+        self._asked = tuple(group for group, state in states if state == "PENDING")
+        return bool(self._asked)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_asked": ()}  # it travels with each trial
 
 
 class _Trial(Trial):
@@ -101,23 +122,28 @@ class Results(TrialScheduler):
     """Hands on what trials report, and lets idle slots stay or go.
 
     Args:
-        await_ranks: waits until nothing of an order is at work any more.
+        bury: waits until nothing of an order is at work any more; whether a slot had it.
+        crowded: whether the cluster has no room for some trial.
     """
 
-    def __init__(self, desk: Desk, await_ranks: Callable[[int], None]) -> None:
-        self._desk, self._await_ranks = desk, await_ranks
+    def __init__(
+        self, desk: Desk, bury: Callable[[int], bool], crowded: Callable[[], bool]
+    ) -> None:
+        self._desk, self._bury, self._crowded = desk, bury, crowded
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
         idle = self._desk.give(trial)
         if idle is not None:
             tune_controller.stop_trial(idle)  # whose process Tune gives to the next at once
 
-    def choose_trial_to_run(self, tune_controller: Any) -> None:
-        for trial in self._desk.step():
-            tune_controller.pause_trial(trial)  # it is asked for a checkpoint, and leaves instead
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         for trial in self._desk.unwanted():
             if trial.temporary_state.ray_actor is None:
                 tune_controller.stop_trial(trial)
+        waiting = self._make_room(tune_controller)
+        for trial in self._desk.step():
+            tune_controller.pause_trial(trial)  # it is asked for a checkpoint, and leaves instead
+        return waiting
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         heard = result[HEARD]
@@ -132,8 +158,8 @@ class Results(TrialScheduler):
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         if self._desk.fail(trial):
-            self._await_ranks(trial.config[TASK].assignment.order)
-            self._lose(trial, _why(trial))
+            begun = self._bury(trial.config[TASK].assignment.order)
+            self._lose(trial, _why(trial), fresh=not begun)
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Any) -> None:
         trial.config = {}  # Tune keeps its trials for ever
@@ -141,14 +167,28 @@ class Results(TrialScheduler):
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
         """A trial is taken back before it has a process."""
         self._desk.fail(trial)
-        self._lose(trial, "it was not begun")
+        self._lose(trial, "it was not begun", fresh=True)
 
     def debug_string(self) -> str:
         return "orders of hposvc"
 
-    def _lose(self, trial: Trial, why: str) -> None:
+    def _make_room(self, tune_controller: Any) -> Trial | None:
+        """Free an idle slot for a trial that waits for the resources which the slot keeps.
+
+        Tune places trials in their order: while a group waits, the last trial has no process.
+        """
+        waiting = self._desk.waiting()
+        if waiting is None or not self._crowded():
+            return None
+        idle = self._desk.spare()
+        if idle is None:
+            return None
+        tune_controller.stop_trial(idle)  # whose process Tune gives to the one that we return
+        return waiting
+
+    def _lose(self, trial: Trial, why: str, fresh: bool) -> None:
         task = trial.config[TASK].assignment
-        self._desk.tell([Lost(task.order, task.trial, why, fresh=True)])
+        self._desk.tell([Lost(task.order, task.trial, why, fresh)])
         self._desk.await_answer()
 
 

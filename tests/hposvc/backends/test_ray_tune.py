@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 import ray
-from engines import Bench, await_none, in_slots, kinds, saved
+from engines import Bench, await_none, in_slots, kinds, pids, saved
 from invariants import check
+from ray.tune.experiment import Trial
 
 from cluster import launch
 from hposvc import Sweep, api
 from hposvc import spec as specs
 from hposvc.backends.backend import OutOfReach
+from hposvc.backends.tune_desk import Desk
+from hposvc.backends.tune_trial import TASK, Task
 from hposvc.events import Ended
+from trainables.assignment import Assignment
+from trainables.wire import Call
 
 pytestmark = pytest.mark.ray
 HERE = Path(__file__).parent
@@ -112,6 +117,95 @@ def test_an_order_that_waits_for_resources_can_be_taken_back(home, tmp_path):
         assert isinstance(bench.finish(bench.start())[-1], Ended)
     finally:
         bench.backend.close()
+
+
+def test_an_idle_slot_does_not_keep_what_the_last_order_of_a_barrier_waits_for(home, tmp_path):
+    """Nothing follows until both are over; the cluster has room for one slot less than asked."""
+    bench = Bench.of("tune", 1, tmp_path, home)
+    try:
+        assert bench.backend.slots() == 2
+        other = ray.util.placement_group([{"CPU": ray.cluster_resources()["CPU"] - 0.5}])
+        ray.get(other.ready())
+        for _ in range(2):
+            both = bench.finish(bench.start(), bench.start())
+            assert [kinds(events)[-1] for events in both] == ["ended", "ended"]
+            assert len(pids(*both)) == 1
+        ray.util.remove_placement_group(other)
+        apart = bench.finish(*[bench.start(until=20, pause=0.1) for _ in range(2)])
+        assert len(pids(*apart)) == 2, "the second slot is not given up"
+    finally:
+        bench.backend.close()
+
+
+def given(number, process=None):
+    """A trial that Tune has, for the order of this number."""
+    task = Assignment(number, "t", {}, None, 1, 3, (), {})
+    trial = Trial("order", config={TASK: Task(Call(("", 0), b"", ""), task)}, stub=True)
+    trial.temporary_state.ray_actor = process
+    return trial
+
+
+def test_an_idle_process_goes_to_the_last_trial_that_has_none():
+    desk = Desk(3)
+    trials = [given(1, "process"), given(2), given(3)]
+    for trial in trials:
+        desk.put(trial.config[TASK].assignment)
+        desk.next()
+        desk.give(trial)
+    desk.step()
+    assert desk.waiting() is None, "no slot is idle"
+    desk.rest(trials[0])
+    assert desk.waiting() is trials[2], "Tune places them in their order"
+    desk.put(given(4).config[TASK].assignment)
+    assert (desk.waiting(), desk.spare()) == (None, None), "the slot is the next order's"
+    desk.next()
+    assert desk.waiting() is None, "one process changes hands in a step"
+    assert desk.give(given(4, "process")) is trials[0]
+
+
+def test_a_broken_process_is_given_to_no_trial_that_waits():
+    desk = Desk(2)
+    first, second = given(1, "process"), given(2)
+    for trial in (first, second):
+        desk.put(trial.config[TASK].assignment)
+        desk.next()
+        desk.give(trial)
+    desk.step()
+    desk.rest(first)
+    desk.lose(1)
+    assert (desk.waiting(), desk.spare()) == (None, None)
+    assert desk.step() == [first], "it leaves"
+
+
+def test_warm_slots_that_die_at_once_fail_their_orders_and_not_the_sweep(home, tmp_path):
+    """As with a node: ranks had the orders, though none had reported."""
+    sections = {"trials": {"max": 9, "parallel": 3}, "resources": {"cpus_per_worker": 0.3}}
+    bench = Bench.of("tune", 1, tmp_path, home, **sections)
+    try:
+        warm = bench.finish(*[bench.start(until=20, pause=0.05) for _ in range(3)])
+        while len(pids(*warm)) < 3:  # a slot that was up took the order of one that was not
+            warm = bench.finish(*[bench.start(until=20, pause=0.05) for _ in range(3)])
+        orders = [bench.start(at=1, do="hang") for _ in range(3)]
+        logs = [tmp_path / "logs" / f"t{order:04d}" / f"{order}-0.log" for order in orders]
+        bench.wait(lambda: all(log.exists() for log in logs))
+        for process in slot_processes(home):
+            os.kill(process, signal.SIGKILL)
+        for [failed] in bench.finish(*orders):
+            assert (failed.kind, failed.cause) == ("failed", "infra")
+        assert isinstance(bench.finish(bench.start())[-1], Ended)
+    finally:
+        bench.backend.close()
+
+
+@pytest.mark.parametrize("name", ["ray", "tune"])
+def test_close_twice_before_anything_was_started_leaves_nothing(name, home, tmp_path):
+    settings, threads = tune_settings(), set(threading.enumerate())
+    bench = Bench.of(name, 1, tmp_path, home)
+    bench.backend.close()
+    bench.backend.close()
+    await_none(lambda: [each for each in threading.enumerate() if each not in threads])
+    assert tune_settings() == settings
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ranks_that_can_never_start_end_the_sweep_with_the_reason(home, tmp_path):
