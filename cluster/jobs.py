@@ -8,17 +8,19 @@ import hashlib
 import json
 import os
 import secrets
+import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from email.message import Message
 from http.client import HTTPException
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 
 ANSWER_S = 30.0
+PATIENCE_S, RETRY_S = 30.0, 0.5  # for a dashboard that was there, and how often it is asked again
 UPLOAD_S = 600.0
 MOST_BYTES = 100 * 2**20  # that a dashboard takes at a time
 # How names of packages begin in Ray; others are refused.
@@ -26,6 +28,7 @@ PACKAGE = "_ray_pkg_"
 # What Ray would quote of a parcel if it could not store it is this, not what is inside.
 SEAL = b"a parcel of hposvc\n"
 
+Found = TypeVar("Found")
 Phase = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
 
 
@@ -205,6 +208,22 @@ class Jobs:
         return JobsError(
             f"{self.url} answers, but is no Ray dashboard; give the head's, http://HEAD:8265"
         )
+
+
+def patiently(ask: Callable[[], Found]) -> Found:
+    """The answer of a dashboard that answered before and may be away for a moment.
+
+    Raises:
+        JobsError: it stays away.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return ask()
+        except JobsError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(RETRY_S)
 
 
 def find_token(environment: Mapping[str, str] = os.environ) -> str | None:

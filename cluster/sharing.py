@@ -2,17 +2,18 @@
 
 import os
 import secrets
+import shutil
 import time
 from pathlib import Path
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 ANSWER_S = 120.0  # for a node to start a process and look; it may have packages to install first
-ARRIVE_S = (
-    10.0  # for a file to be seen: network file systems remember for a while what was not there
-)
+FETCH_S = 1.0  # for an answer that is there
+# For a file to be seen: network file systems remember for a while what was not there.
+ARRIVE_S = 10.0
 
 
 def find_blind(folder: Path) -> list[str]:
@@ -37,9 +38,8 @@ def find_blind(folder: Path) -> list[str]:
         found = [(_wrong(asked[node["NodeID"]], mark / node["NodeID"]), node) for node in nodes]
         return [f"{node['NodeName']}: {why}" for why, node in found if why]
     finally:
-        for file in mark.iterdir():
-            file.unlink()
-        mark.rmdir()
+        # A node that is late may be writing there, and is not to hide what was found.
+        shutil.rmtree(mark, ignore_errors=True)
 
 
 def _ask(node: str, mark: Path, word: str) -> ray.ObjectRef[str]:
@@ -64,14 +64,21 @@ def _look(mark: Path, word: str, node: str) -> str:
 def _wrong(answer: ray.ObjectRef[str], written: Path) -> str:
     """What is wrong on a node that was asked, and that says to have written a file."""
     try:
-        why = str(ray.get(answer, timeout=0.1))
+        why = str(ray.get(answer, timeout=FETCH_S))
     except GetTimeoutError:
         return f"no answer within {ANSWER_S:g} s"
     except RayError as error:
-        return f"it could not look: {type(error).__name__}"
+        return f"it could not look: {_plainly(error)}"
     deadline = time.monotonic() + ARRIVE_S
     while not why and not written.exists():
         if time.monotonic() > deadline:
             return "what is written there does not arrive here"
         time.sleep(0.1)
     return why
+
+
+def _plainly(error: RayError) -> str:
+    """What happened, without Ray's own stack."""
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    said = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return f"{type(cause).__name__}: {said[-1]}" if said else type(cause).__name__

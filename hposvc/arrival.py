@@ -7,8 +7,10 @@ reach is seen before anything is recorded.
 import os
 import socket
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,9 +24,12 @@ from hposvc.driving import Driver
 from hposvc.home import Home
 from hposvc.journal import SweepRow
 from hposvc.parcel import Parcel, Proof
+from hposvc.reading.problems import SpecError, fail
 from hposvc.runner import Watcher
 from hposvc.spec import SweepSpec
 from hposvc.tracking.recorder import hidden, recorded, tracking_uri
+from trainables.assignment import captured
+from trainables.redaction import redact
 
 DIAL_S = 10.0
 PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306}
@@ -71,7 +76,8 @@ def receive(parcel: Parcel) -> Arrived:
 
     Raises:
         OutOfReach: journal, tracker or storage; names the remedy.
-        SpecError: the trainable can't be imported here, or it is not what it was.
+        SpecError: the trainable can't be imported here, it is not what it was, or the journal has
+            a sweep of this id with another spec.
     """
     for proof in parcel.proofs:
         _check_proof(proof)
@@ -85,16 +91,37 @@ def receive(parcel: Parcel) -> Arrived:
     if spec.engine.type in ON_RAY:
         _check_storage(sweeps.home, parcel.sweep, spec)
     if row is None:
-        row = api.create(sweeps, api.validate(specs.dump(spec), {}), parcel.sweep)
+        with discreet(parcel.secrets.values()):
+            checked = api.validate(specs.dump(spec), {})
+        row = api.create(sweeps, checked, parcel.sweep)
+    elif specs.dump(spec) != specs.dump(specs.restore(parcel.spec)):
+        message = f"there is a sweep {row.id} with another spec in the journal"
+        raise fail(f"{message}; give another --id, or ask for a new one by --new", "--id")
     elif not api.load(sweeps, row.id).state.finished:
         source.check_unchanged(row)
     return Arrived(sweeps, row, parcel)
+
+
+@contextmanager
+def discreet(secrets: Collection[str]) -> Iterator[None]:
+    """Blot secrets out of what the user's code prints, and out of what is said to be wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "output"
+        try:
+            with captured(file):
+                yield
+        except SpecError as error:
+            told = (replace(one, message=redact(one.message, secrets)) for one in error.problems)
+            raise SpecError(told) from None
+        finally:
+            sys.stderr.write(redact(file.read_text(errors="replace"), secrets))
 
 
 def _check_proof(proof: Proof) -> None:
     file = Path(proof.file)
     try:
         if file.read_text() == proof.word:
+            proof.withdraw()  # the submitting side may be gone
             return
     except OSError:
         pass  # not there, or not for us: not shared

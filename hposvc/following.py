@@ -11,11 +11,13 @@ import secrets
 import time
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from cluster.jobs import Job, Jobs
+from cluster.jobs import Job, Jobs, JobsError, patiently
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.backends.backend import OutOfReach
@@ -71,9 +73,10 @@ class There:
         self.jobs.submit(job, run, runtime_env(self.jobs, NOTHING, ()), {ASKS: self.sweep})
         try:
             ended = _await(self.jobs, job)
-            log = self.jobs.log(job)
+            log = patiently(partial(self.jobs.log, job))
         finally:
-            _forget(self.jobs, job)
+            with suppress(JobsError):  # it only stays on a list
+                _forget(self.jobs, job)
         lines = [line for line in log.splitlines() if line.startswith(ANSWER)]
         if not lines:
             raise refusal(ended, log)
@@ -155,13 +158,16 @@ def wait(jobs: Jobs, sweep: str, show: Callable[[str], None]) -> Job:
 
     Raises:
         OutOfReach: the cluster does not have the job.
+        JobsError: its dashboard is gone.
     """
-    shown = 0
+    shown, of = 0, ""
     while True:
-        job = latest(jobs, sweep)
+        job = patiently(partial(latest, jobs, sweep))
         if job is None:
             raise OutOfReach(f"{jobs.url} has no job for {sweep}")
-        log = jobs.log(job.id)
+        log = patiently(partial(jobs.log, job.id))
+        if job.id != of:
+            shown, of = 0, job.id
         if len(log) > shown:
             show(log[shown:])
             shown = len(log)
@@ -178,6 +184,18 @@ def read_logs(found: list[api.Log]) -> list[dict[str, Any]]:
     ]
 
 
+def read_discreetly(sweeps: api.Sweeps, sweep: str, found: list[api.Log]) -> list[dict[str, Any]]:
+    """The texts of these files, but of those that may still hold a secret; for other machines.
+
+    Secrets are blotted out once an order has ended, and are not known here.
+    """
+    state = api.load(sweeps, sweep).state  # of after the list: what is not in it any more has ended
+    running = state.orders if state.spec.environment.secrets else {}
+    read = {log: read_logs([log])[0] for log in found if log.order not in running}
+    unread = {"text": "its order has not ended; only then are secrets blotted out here\n"}
+    return [read.get(log) or {**asdict(log), "path": str(log.path), **unread} for log in found]
+
+
 def answer(parcel: Parcel) -> str:
     """On the head: the line that answers a question."""
     sweeps = api.Sweeps.open(None if parcel.home is None else Path(parcel.home))
@@ -187,7 +205,9 @@ def answer(parcel: Parcel) -> str:
         case "record":
             found = _told(sweeps, api.load(sweeps, parcel.sweep))
         case "logs":
-            found = read_logs(api.logs(sweeps, parcel.sweep, **arguments))
+            found = read_discreetly(
+                sweeps, parcel.sweep, api.logs(sweeps, parcel.sweep, **arguments)
+            )
         case _:
             found = asdict(api.steer(sweeps, parcel.sweep, **arguments))
     text = json.dumps(found).encode()
@@ -220,7 +240,7 @@ def _there(home: Home, submitted: Submitted) -> There:
 def _await(jobs: Jobs, job: str) -> Job:
     deadline = time.monotonic() + ANSWER_S
     while True:
-        found = jobs.find(job)
+        found = patiently(partial(jobs.find, job))
         if found is None:
             raise OutOfReach(f"{job}: the cluster has lost the job")
         if found.ended:

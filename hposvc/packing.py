@@ -1,9 +1,10 @@
 """What travels to a cluster with a sweep: our packages, and the user's folder, as zip archives.
 
 The user's folder is `environment.working_dir`; or else the present folder, if the trainable's
-source lies in it; or else nothing, since the cluster must have the trainable anyhow. git says what
-of it counts: neither what a .gitignore names nor what `environment.excludes` does. The same files
-make the same archive, byte for byte.
+source lies in it, or something that the command names; or else nothing, since the cluster must have
+the trainable anyhow. git says what of it counts, each repository inside of it for itself: neither
+what a .gitignore names nor what `environment.excludes` does. Homes, storages and databases stay
+here. The same files make the same archive, byte for byte.
 """
 
 import fnmatch
@@ -16,11 +17,13 @@ import stat
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 
 from cluster.jobs import MOST_BYTES
+from hposvc import source
 from hposvc.reading.problems import SpecError, fail
 from hposvc.spec import SweepSpec
 from trainables import load
@@ -39,10 +42,16 @@ class Packed:
     spec: SweepSpec  # its references as they hold in the archive
     archive: bytes  # the user's folder
     paths: tuple[str, ...]  # folders of the archive to import from
+    elsewhere: tuple[str, ...] = ()  # checksums of files that the command names and that stay here
+
+    @property
+    def code(self) -> str:
+        """What tells the files of sweeps apart."""
+        return hashlib.sha256(repr(self.elsewhere).encode() + self.archive).hexdigest()
 
     def digest(self, spec: dict[str, object]) -> str:
         """What tells sweeps apart: the frozen spec, and all files that go along."""
-        return hashlib.sha256(repr(spec).encode() + self.archive).hexdigest()
+        return hashlib.sha256(f"{spec!r} {self.code}".encode()).hexdigest()
 
 
 def pack(
@@ -53,21 +62,23 @@ def pack(
     Args:
         folder: where relative names of the spec begin.
         paths: what this process imports from; what of it lies in the folder holds there too.
-        private: files that stay here wherever they lie, as those of the spec's secrets do.
+        private: files and folders that stay here wherever they lie, as the spec's secrets do.
 
     Raises:
-        SpecError: the folder is too large, or the trainable does not lie in it.
+        SpecError: the folder is too large, or what the spec names does not lie in it.
     """
     top = _top(spec, folder)
     spec, files = _pickled(spec)
     if top is None:
-        return Packed(spec, _zip(files), ())
-    names = _files(top, spec.environment.excludes)
+        spec, elsewhere = _with_command(spec, folder, None, ())
+        return Packed(spec, _zip(files), (), elsewhere)
     stay = {(folder / path).resolve() for path in (*private, *spec.environment.files)}
-    files += [(name, top / name) for name in names if (top / name).resolve() not in stay]
-    inside = (_inside(Path(path or folder), top) for path in paths)
-    roots = dict.fromkeys(root for root in inside if root is not None)
-    return Packed(_moved(spec, folder, top), _archive(top, files), tuple(roots))
+    names = _travelling(top, _files(top, spec.environment.excludes), stay)
+    spec, elsewhere = _with_command(_moved(spec, folder, top, names), folder, top, names)
+    seen = (_inside(Path(path or folder), top) for path in paths)
+    roots = dict.fromkeys(root for root in seen if root is not None)
+    archive = _archive(top, [*files, *names.items()])
+    return Packed(spec, archive, tuple(roots), elsewhere)
 
 
 def pack_ours() -> bytes:
@@ -95,22 +106,65 @@ def _top(spec: SweepSpec, folder: Path) -> Path | None:
         if not top.is_dir():
             raise fail(f"there is no folder {top}", "environment", "working_dir")
         return top
-    source = _source(spec)
     top = folder.resolve()
-    return top if source is not None and _inside(source, top) is not None else None
+    own = (_inside(file, top) for file in _sources(spec, folder))
+    return top if any(name is not None for name in own) else None
 
 
-def _source(spec: SweepSpec) -> Path | None:
-    """The file that holds what trials run; None: it is pickled, or one of our own."""
+def _sources(spec: SweepSpec, folder: Path) -> list[Path]:
+    """The files that hold what trials run; none: it is pickled, or one of our own."""
+    if spec.command is not None:
+        return _mentioned(spec.command, folder)
     reference = spec.trainable or spec.engine.curve
     if reference is None or reference.startswith(load.PICKLE):
-        return None
+        return []
     place = reference.rpartition(":")[0]
     if place.endswith(".py"):
-        return Path(place).expanduser().resolve()
+        return [folder / Path(place).expanduser()]
     found = importlib.util.find_spec(place)
     ours = place.partition(".")[0] in PACKAGES
-    return None if ours or found is None or found.origin is None else Path(found.origin).resolve()
+    return [] if ours or found is None or found.origin is None else [Path(found.origin)]
+
+
+def _mentioned(command: Sequence[str], folder: Path) -> list[Path]:
+    """The files that a command names: as an item, in a line for a shell, or by `-m`."""
+    words = [word for item in command for word in item.split()]
+    modules = [name.replace(".", "/") for flag, name in pairwise(words) if flag == "-m"]
+    scripts = [f"{module}{end}" for module in modules for end in (".py", "/__main__.py")]
+    return [*source.named([*command, *words, *scripts], folder).values()]
+
+
+def _with_command(
+    spec: SweepSpec, folder: Path, top: Path | None, names: Collection[str]
+) -> tuple[SweepSpec, tuple[str, ...]]:
+    """The spec with the files of its command named as the archive has them.
+
+    Returns:
+        the spec, and the checksums of files that are not in the archive: the nodes must have
+        them at the same absolute path.
+    """
+    items, elsewhere = list(spec.command or ()), []
+    for number, item in enumerate(items):
+        file = source.named([item], folder).get(item)
+        if file is None or (number == 0 and "/" not in item):  # a program of PATH
+            continue
+        name = None if top is None else _inside(file, top)
+        if name in names:
+            items[number] = f"./{name}" if number == 0 else f"{name}"
+        elif Path(item).is_absolute():
+            elsewhere.append(source.checksum(file))
+        else:
+            raise _missing(item, top or folder.resolve(), name, "command")
+    return (replace(spec, command=tuple(items)) if items else spec), tuple(elsewhere)
+
+
+def _missing(place: str, top: Path, name: str | None, key: str) -> SpecError:
+    """What to say of a file that trials need and that does not travel."""
+    if name is None:
+        message = f"{place} does not lie in {top}, the folder that travels; move it there"
+        return fail(f"{message}, or set environment.working_dir", key)
+    message = "stays here: it is in the home or the storage, or .gitignore or excludes name it"
+    return fail(f"{place} {message}", key)
 
 
 def _inside(path: Path, top: Path) -> str | None:
@@ -119,15 +173,14 @@ def _inside(path: Path, top: Path) -> str | None:
     return path.relative_to(top).as_posix() if path.is_relative_to(top) else None
 
 
-def _moved(spec: SweepSpec, folder: Path, top: Path) -> SweepSpec:
+def _moved(spec: SweepSpec, folder: Path, top: Path, names: Collection[str]) -> SweepSpec:
     """The spec with its trainable's file named as the archive has it."""
     place, _, name = (spec.trainable or "").rpartition(":")
     if not place.endswith(".py"):
         return spec
     inside = _inside(folder / Path(place).expanduser(), top)
-    if inside is None:
-        message = f"{place} does not lie in {top}, the folder that travels; move it there"
-        raise fail(f"{message}, or set environment.working_dir", "trainable")
+    if inside not in names:
+        raise _missing(place, top, inside, "trainable")
     return replace(spec, trainable=f"{inside}:{name}")
 
 
@@ -152,8 +205,33 @@ def _files(top: Path, excludes: Sequence[str]) -> list[str]:
     )
 
 
+def _travelling(top: Path, names: Sequence[str], stay: Collection[Path]) -> dict[str, Path]:
+    """Those of the files that are private in no way: by their name, and where they are."""
+    if top in stay:
+        message = f"{top} is the home or the storage too, and these stay here; put them elsewhere"
+        raise fail(message, "environment", "working_dir")
+    # A home or a storage that the whole folder lies in says nothing of what is in the folder.
+    kept = {path for path in stay if not top.is_relative_to(path)}
+    return {
+        name: top / name
+        for name in names
+        if kept.isdisjoint((path := (top / name).resolve(), *path.parents))
+    }
+
+
 def _known_to_git(top: Path) -> list[str]:
-    """What no .gitignore names; git itself says so, in a repository or not."""
+    """What no .gitignore names, of repositories inside of it too."""
+    found = []
+    for name in _listed(top):
+        inner = top / name  # git names a repository and does not look inside
+        nested = inner.is_dir() and not inner.is_symlink() and (inner / ".git").exists()
+        inside = _known_to_git(inner) if nested else []
+        found += [f"{name.rstrip('/')}/{file}" for file in inside] if nested else [name]
+    return found
+
+
+def _listed(top: Path) -> list[str]:
+    """What git says of a folder; it says it of one that is no repository, too."""
     if shutil.which("git") is None:
         if next(top.rglob(".gitignore"), None) is not None:
             message = f"{top} has a .gitignore, and there is no git here to read it; install git"

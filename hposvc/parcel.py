@@ -7,8 +7,9 @@ else: neither in the job's command nor in its runtime_env, metadata or log.
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from hposvc.spec import SweepSpec
 from hposvc.tracking.recorder import recorded, tracking_uri
 
 MLFLOWS = "MLFLOW_"  # variables of the tracker's own: where it is, and who may write there
+SEEN = ".seen-"  # how the names of proofs begin
+STALE_S = 86400.0  # a proof this old is of a job that never came
+SQLITES = ("", "-wal", "-shm", "-journal")  # the files of one database
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,11 @@ class Proof:
     what: str  # journal or tracker
     file: str
     word: str
+
+    def withdraw(self) -> None:
+        """Delete it, if that was not done before."""
+        with suppress(OSError):
+            Path(self.file).unlink()
 
 
 @dataclass(frozen=True)
@@ -66,21 +75,18 @@ class Whereabouts:
     variables: Mapping[str, str] = field(repr=False)
     folders: Mapping[str, Path]  # what lies in which folder of this machine
 
-    @contextmanager
-    def proofs(self) -> Iterator[tuple[Proof, ...]]:
-        """A file in each of those folders, for as long as the block lasts."""
-        found = []
+    def prove(self) -> tuple[Proof, ...]:
+        """A file in each of those folders; the job deletes those that it has seen."""
+        return tuple(self._proofs())
+
+    def _proofs(self) -> Iterator[Proof]:
         for what, folder in self.folders.items():
             folder.mkdir(parents=True, exist_ok=True)
+            _tidy(folder)
             word = secrets.token_hex(8)
-            file = folder / f".seen-{word}"
+            file = folder / f"{SEEN}{word}"
             file.write_text(word)
-            found.append(Proof(what, str(file), word))
-        try:
-            yield tuple(found)
-        finally:
-            for proof in found:
-                Path(proof.file).unlink(missing_ok=True)
+            yield Proof(what, str(file), word)
 
 
 NOWHERE = Whereabouts(None, {}, {})  # of this machine: everything is on the head
@@ -103,8 +109,28 @@ def locate(home: Home, spec: SweepSpec, environment: Mapping[str, str] = os.envi
     )
 
 
-def _folder(url: str) -> Path | None:
-    """The folder of a database that is a file; None: it is on a server."""
+def databases(home: Home, spec: SweepSpec) -> list[Path]:
+    """The files of the journal and the tracker that are files."""
+    urls = (home.database, tracking_uri(home, spec))
+    found = (file for file in map(_file, urls) if file is not None)
+    return [file.with_name(f"{file.name}{end}") for file in found for end in SQLITES]
+
+
+def _file(url: str) -> Path | None:
+    """Of a database; None: it is on a server."""
     if not url.startswith("sqlite:"):
         return None
-    return Path(make_url(url).database or "").absolute().parent
+    return Path(make_url(url).database or "").absolute()
+
+
+def _folder(url: str) -> Path | None:
+    file = _file(url)
+    return None if file is None else file.parent
+
+
+def _tidy(folder: Path) -> None:
+    """Delete what jobs that were taken off their queue have never seen."""
+    for file in folder.glob(f"{SEEN}*"):
+        with suppress(OSError):
+            if file.is_file() and file.stat().st_mtime < time.time() - STALE_S:
+                file.unlink()

@@ -1,6 +1,8 @@
 """What a sweep's trainable was when it began, so that a change of it is seen."""
 
 import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,11 @@ def describe(spec: SweepSpec) -> dict[str, Any]:
         SpecError: there is no such file.
     """
     if spec.command is not None:
-        files = [item for item in spec.command if Path(item).is_file()]
-        return {"command": list(spec.command), "sha256": {file: _hash(file) for file in files}}
+        files = named(spec.command, Path())
+        return {
+            "command": list(spec.command),
+            "sha256": {item: checksum(file) for item, file in files.items()},
+        }
     if spec.trainable is None:
         return {}
     try:
@@ -28,8 +33,19 @@ def describe(spec: SweepSpec) -> dict[str, Any]:
         raise fail(str(error).removeprefix("trainable "), "trainable") from error
 
 
-def _hash(file: str) -> str:
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+def named(command: Sequence[str], folder: Path) -> dict[str, Path]:
+    """The items of a command that are names of files, seen from this folder, and these."""
+    found = {}
+    for item in command:
+        with suppress(OSError, ValueError):  # a whole script is too long for a name
+            if (folder / item).is_file():
+                found[item] = folder / item
+    return found
+
+
+def checksum(file: Path) -> str:
+    """SHA-256 of a file."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def check_unchanged(row: SweepRow) -> None:

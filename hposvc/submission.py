@@ -11,28 +11,39 @@ import secrets
 import shlex
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from cluster import local
-from cluster.jobs import Job, Jobs
+from cluster.jobs import Job, Jobs, patiently
 from hposvc import spec as specs
 from hposvc.backends.backend import OutOfReach
 from hposvc.home import Home, NotFound
+from hposvc.labels import (
+    HOME,
+    JOURNAL,
+    LABEL,
+    ON_HEAD,
+    SENDER,
+    check_place,
+    check_same,
+    describe,
+    number,
+)
 from hposvc.packing import Packed, pack, pack_ours
-from hposvc.parcel import NOWHERE, Parcel, locate
+from hposvc.parcel import NOWHERE, Parcel, Proof, Whereabouts, databases, locate
 from hposvc.reading.problems import Problem, SpecError, fail
 from hposvc.spec import SweepSpec
 from hposvc.spec.kinds import check_name
 
 SUBMITTED = "submitted"  # the folder of a home that says where its sweeps went
-LABEL, JOURNAL = "hposvc.sweep", "hposvc.journal"  # in a job's metadata
-ON_HEAD = "on the head"  # where the journal of an ephemeral sweep is
-BEGUN = "hposvc: the sweep is in the journal"  # a line of the job's log
+BEGUN = "hposvc: a driver has the sweep"  # a line of the job's log
 POLL_S = 0.5
 OVER = (0, 3)  # exit codes of a sweep that has come to its end
 USAGE, UNKNOWN = 2, 4  # exit codes: a spec that is refused, a sweep that is not there
+TOKEN = Path("~/.ray/auth_token")  # where Ray keeps one
 PRIVATE = ("HPOSVC_DB_FILE", "RAY_AUTH_TOKEN_PATH")  # variables that name a file with a password
 TOLD = 8  # lines of a job's log that an error shows
 
@@ -94,36 +105,73 @@ def submit(home: Home, spec: SweepSpec, wish: Wish, say: Say) -> Outcome:
     Raises:
         JobsError: no dashboard answers, or it refuses.
         OutOfReach: what the cluster can't reach; nothing is left there.
-        SpecError: what is wrong with the spec, here or on the cluster.
+        SpecError: what is wrong with the spec, here or on the cluster; or that another sweep has
+            the id.
     """
     jobs = dial(home, wish.address)
-    private = [Path(os.environ[name]) for name in PRIVATE if os.environ.get(name)]
-    packed = pack(spec, Path.cwd(), sys.path, private)
+    packed = pack(spec, Path.cwd(), sys.path, _private(home, spec))
     sweep = _identify(spec, packed, wish)
-    where = NOWHERE if wish.ephemeral else locate(home, spec)
-    submitted = Submitted(sweep, jobs.url, not wish.ephemeral, where.home, time.time())
-    last = latest(jobs, sweep)
-    if last is not None and (not last.ended or last.exit_code in OVER):
-        # Where its journal is was said by who submitted it.
-        there = last.metadata.get(JOURNAL) == ON_HEAD
-        found = replace(submitted, shared=False, home=None) if there else submitted
-        found.save(home)
-        return Outcome(found, last, attached=True)
-    if last is not None:
-        say(f"{sweep}: its last job ended ({last.state}); another goes on with it")
-    secret = spec.environment.reveal(os.environ)
+    there = _find_begun(jobs, sweep)
+    # A sweep goes on where it is; one that never began may be wished for elsewhere.
+    ephemeral = wish.ephemeral if there is None else there.metadata.get(JOURNAL) == ON_HEAD
+    where = NOWHERE if ephemeral else locate(home, spec)
+    labels = describe(sweep, packed, where)
+    if there is not None:
+        check_same(there, labels)
+        if not there.ended or there.exit_code in OVER:
+            return _attach(home, jobs, there, labels)
+        check_place(there, labels)
+        say(f"{sweep}: its last job ended ({there.state}); another goes on with it")
+    needs = runtime_env(jobs, packed.archive, spec.environment.pip)
+    parcel = _parcel(sweep, packed, where)
+    # Whoever leaves from here on may leave a job behind: the proofs are that job's to delete.
+    job = _start(jobs, parcel, needs, labels)
+    if job.metadata.get(SENDER) != labels[SENDER]:
+        _withdraw(parcel.proofs)
+        check_same(job, labels)
+        return _attach(home, jobs, job, labels)
+    say(f"{sweep}: job {job.id} on {jobs.url}; waiting for it to begin")
+    return _see_begin(home, jobs, job, parcel.proofs, _told(jobs, job, labels))
+
+
+def _parcel(sweep: str, packed: Packed, where: Whereabouts) -> Parcel:
+    secret = packed.spec.environment.reveal(os.environ)
     frozen = specs.dump(packed.spec)
-    with where.proofs() as proofs:
-        parcel = Parcel(sweep, where.home, where.variables, frozen, packed.paths, proofs, secret)
-        job = _start(jobs, parcel, packed)
-        submitted.save(home)
-        say(f"{sweep}: job {job} on {jobs.url}; waiting for it to begin")
-        try:
-            return Outcome(submitted, _await_begin(jobs, job), attached=False)
-        except (OutOfReach, SpecError):
-            if last is None:
-                submitted.forget(home)
-            raise
+    return Parcel(sweep, where.home, where.variables, frozen, packed.paths, where.prove(), secret)
+
+
+def _attach(home: Home, jobs: Jobs, job: Job, labels: Mapping[str, str]) -> Outcome:
+    submitted = _told(jobs, job, labels)
+    submitted.save(home)
+    return Outcome(submitted, job, attached=True)
+
+
+def _see_begin(
+    home: Home, jobs: Jobs, job: Job, proofs: Sequence[Proof], submitted: Submitted
+) -> Outcome:
+    """Wait for a job of ours to begin."""
+    submitted.save(home)
+    try:
+        begun = _await_begin(jobs, job.id)
+    except (OutOfReach, SpecError, NotFound):
+        _withdraw(proofs)
+        if _find_begun(jobs, submitted.sweep) is None:
+            submitted.forget(home)
+        raise
+    _withdraw(proofs)
+    return Outcome(submitted, begun, attached=False)
+
+
+def _withdraw(proofs: Sequence[Proof]) -> None:
+    for proof in proofs:
+        proof.withdraw()
+
+
+def _told(jobs: Jobs, job: Job, labels: Mapping[str, str]) -> Submitted:
+    """Where a job's sweep is, by what the job was told; `labels` are those of this side."""
+    told = job.metadata
+    shared = told.get(JOURNAL) == labels[JOURNAL] != ON_HEAD
+    return Submitted(labels[LABEL], jobs.url, shared, told.get(HOME) or None, time.time())
 
 
 def dial(home: Home, address: str | None) -> Jobs:
@@ -146,8 +194,21 @@ def dial(home: Home, address: str | None) -> Jobs:
 
 def latest(jobs: Jobs, sweep: str) -> Job | None:
     """The job that carries a sweep, or did so last."""
-    found = jobs.find_all(LABEL, sweep)
+    found = _carriers(jobs, sweep)
     return found[-1] if found else None
+
+
+def _carriers(jobs: Jobs, sweep: str) -> list[Job]:
+    """A sweep's jobs, in the order in which they were started."""
+    return sorted(jobs.find_all(LABEL, sweep), key=number)
+
+
+def _find_begun(jobs: Jobs, sweep: str) -> Job | None:
+    """The last job of a sweep that was not refused."""
+    for job in reversed(_carriers(jobs, sweep)):
+        if not job.ended or job.exit_code in OVER or BEGUN in jobs.log(job.id):
+            return job
+    return None
 
 
 def runtime_env(jobs: Jobs, archive: bytes, pip: tuple[str, ...]) -> dict[str, object]:
@@ -179,16 +240,32 @@ def _identify(spec: SweepSpec, packed: Packed, wish: Wish) -> str:
     return f"{spec.name}-{packed.digest(specs.dump(packed.spec))[:10]}"
 
 
-def _start(jobs: Jobs, parcel: Parcel, packed: Packed) -> str:
-    """Submit the job; its id. If somebody else did so a moment before, it is theirs."""
-    spec, sweep = packed.spec, parcel.sweep
-    needs = runtime_env(jobs, packed.archive, spec.environment.pip)
-    labels = {LABEL: sweep, "hposvc.name": spec.name, "hposvc.project": spec.project}
-    labels[JOURNAL] = "shared" if parcel.variables else ON_HEAD
-    earlier = len(jobs.find_all(LABEL, sweep))
-    job = f"{sweep}~{earlier + 1}" if earlier else sweep
-    jobs.submit(job, command("drive", jobs.send(parcel.pack()), sweep), needs, labels)
-    return job
+def _private(home: Home, spec: SweepSpec) -> list[Path]:
+    """What must not travel, though it may lie in a folder that does: tokens, data, results."""
+    named = [Path(os.environ[name]) for name in PRIVATE if os.environ.get(name)]
+    storage = [] if spec.storage is None else [Path(spec.storage).expanduser()]
+    return [*named, TOKEN.expanduser(), home.path, *storage, *databases(home, spec)]
+
+
+def _start(
+    jobs: Jobs, parcel: Parcel, needs: Mapping[str, object], labels: Mapping[str, str]
+) -> Job:
+    """Submit the job. If somebody else did so a moment before, it is theirs."""
+    sweep = parcel.sweep
+    last = latest(jobs, sweep)
+    count = 1 if last is None else number(last) + 1
+    while True:
+        name = sweep if count == 1 else f"{sweep}~{count}"
+        run = command("drive", jobs.send(parcel.pack()), sweep)
+        jobs.submit(name, run, needs, labels)
+        # Not by its answer, which may be that to a request that was sent twice.
+        found = patiently(partial(jobs.find, name))
+        if found is None:
+            raise OutOfReach(f"{name}: the cluster has lost the job")
+        ours = found.metadata.get(SENDER) == labels[SENDER]
+        if ours or (found.metadata.get(LABEL) == sweep and not found.ended):
+            return found
+        count += 1  # the id was used before
 
 
 def _await_begin(jobs: Jobs, job: str) -> Job:
@@ -199,10 +276,10 @@ def _await_begin(jobs: Jobs, job: str) -> Job:
         SpecError: it found the spec wrong.
     """
     while True:
-        found = jobs.find(job)
+        found = patiently(partial(jobs.find, job))
         if found is None:
             raise OutOfReach(f"{job}: the cluster has lost the job")
-        log = jobs.log(job)
+        log = patiently(partial(jobs.log, job))
         if BEGUN in log or found.exit_code in OVER:
             return found
         if found.ended:

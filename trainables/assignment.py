@@ -17,7 +17,7 @@ from trainables import hygiene, load
 from trainables.checkpoint import CheckpointDamaged, Saved
 from trainables.command import Command
 from trainables.endings import CommandFailed, CommandLost
-from trainables.redaction import redact
+from trainables.redaction import redact, redact_file
 from trainables.rendezvous import Seat, alone
 from trainables.running import Peers
 from trainables.training import Training
@@ -196,6 +196,29 @@ def _from_peer(error: BaseException) -> bool:
 def log_file(folder: Path, trial: str, order: int, rank: int) -> Path:
     """Where a rank's output during an order goes."""
     return folder / "logs" / trial / f"{order}-{rank}.log"
+
+
+def import_trainable(place: Place, file: Path) -> None:
+    """Import what a slot needs before its first order; what that prints goes to a file.
+
+    Raises:
+        LoadError: in place of an error that tells a secret. All others pass as they are.
+    """
+    secrets = place.secrets.values()
+    try:
+        with captured(file):
+            load.resolve(place.trainable)
+    except Exception as error:
+        # Ray keeps and shows the whole of it, with what it came from.
+        whole = traceback.format_exc()
+        if redact(whole, secrets) == whole:
+            raise
+        said = redact(f"{type(error).__name__}: {error}", secrets)
+        raise load.LoadError(f"{place.trainable} fails when it is loaded: {said}") from None
+    finally:
+        redact_file(file, secrets)
+        if file.stat().st_size == 0:
+            file.unlink()
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainables import load
@@ -21,6 +22,7 @@ from trainables.assignment import (
     Place,
     captured,
     carry_out,
+    import_trainable,
     log_file,
 )
 from trainables.checkpoint import Saved
@@ -51,7 +53,8 @@ class Rank:
         os.environ.update({**place.variables, **place.secrets})
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(place.world_size), LOCAL_RANK="0")
         if place.command is None:
-            load.resolve(place.trainable)  # imports what it needs: the first order is warm too
+            file = f"{Path(call.slot).name}-{rank}.log"
+            import_trainable(place, place.folder / "logs" / "slots" / file)
         line = dial(call)
         meeting = self._meet(line, call.slot)
         with suppress(EOFError, OSError):  # the leader is gone
@@ -164,16 +167,21 @@ class _Peers:
     meeting: "Meeting"
     order: int
     number: int = 0  # of the report to be heard next
+    ended: bool = False
 
     def verdicts(self) -> list[tuple[int, bool]]:
         found = []
         while self.meeting.rank > 0 and (heard := self.meeting.heard(self.order, self.number)):
             if heard == OVER:
+                self.ended = True
                 break
             self.number += 1
             step, verdict = heard.split()
             found.append((int(step), verdict == GO))
         return found
+
+    def over(self) -> bool:
+        return self.ended
 
     def lose(self) -> None:
         self.meeting.lose(self.order)

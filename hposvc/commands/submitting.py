@@ -1,6 +1,7 @@
 """Verbs of sweeps that run as jobs of a cluster: the one for people, and those for the jobs."""
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from hposvc.views.options import Shared, settings, share, spec_file
 
 if TYPE_CHECKING:
     from hposvc.api import Sweeps
+    from hposvc.events import Event
+    from hposvc.state import SweepState
     from hposvc.submission import Outcome
 
 parcel_name = click.option("--parcel", required=True)
@@ -106,6 +109,19 @@ def follow(shared: Shared, sweeps: "Sweeps", outcome: "Outcome") -> int:
     return conclude(shared, sweeps, record if shared.output == "json" else replace(record, runs={}))
 
 
+class Announcing:
+    """Says once that the sweep has begun: its driver holds it, has a backend, and is recorded."""
+
+    def __init__(self, line: str) -> None:
+        self._line = line
+
+    def turn(self, state: "SweepState", events: Sequence["Event"]) -> None:
+        """The first turn is the driver's own arrival."""
+        if self._line:
+            note(self._line)
+            self._line = ""
+
+
 @commands.command(hidden=True)
 @click.argument("sweep")
 @parcel_name
@@ -117,9 +133,9 @@ def drive(shared: Shared, sweep: str, parcel: str) -> int:
     from hposvc.views.live import Watching
 
     arrived = arrival.receive(arrival.unpack(parcel))
-    note(submission.BEGUN)
+    announcing = Announcing(submission.BEGUN)
     with Watching(sweep, console(sys.stderr)) as watching:
-        record = arrived.drive([watching])
+        record = arrived.drive([announcing, watching])
     return conclude(shared, arrived.sweeps, record)
 
 

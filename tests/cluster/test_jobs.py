@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from remote_cluster import Remote, until
 
-from cluster.jobs import MOST_BYTES, Jobs, JobsError, TooLarge, find_token
+from cluster import jobs as jobs_module
+from cluster.jobs import MOST_BYTES, Jobs, JobsError, TooLarge, find_token, patiently
 
 TOKEN = {"RAY_AUTH_TOKEN": "mine"}
 OURS = Path(__file__).parents[2]
@@ -130,3 +131,20 @@ def test_a_job_runs_once_under_its_id_and_takes_its_parcel_once(remote: Remote):
     jobs.forget("one-job")
     assert jobs.find("one-job") is None
     assert jobs.log("never-there") == ""
+
+
+def test_a_dashboard_may_be_away_for_a_moment_and_no_longer(monkeypatch):
+    monkeypatch.setattr(jobs_module, "RETRY_S", 0.0)
+    answers = iter([None, None, "there"])
+
+    def ask() -> str:
+        answer = next(answers)
+        if answer is None:
+            raise JobsError("away")
+        return answer
+
+    assert patiently(ask) == "there"
+    monkeypatch.setattr(jobs_module, "PATIENCE_S", 0.0)
+    answers = iter([None, None])
+    with pytest.raises(JobsError, match="away"):
+        patiently(ask)

@@ -112,3 +112,69 @@ def test_our_own_packages_go_whole():
         assert f"{package}/__init__.py" in found
     assert "hposvc/spec/__init__.py" in found
     assert not [name for name in found if "__pycache__" in name]
+
+
+def test_homes_storages_and_databases_stay_here_and_change_no_id(project: Path):
+    private = [project / ".home", Path("runs"), project / "mlflow.db", project.parent]
+    before = pack(spec(), project, [], private)
+    for name in (".home/cluster/token", "runs/s-1/x", "mlflow.db"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("private")
+    (project / "link").symlink_to(project / ".home" / "cluster" / "token")
+    assert pack(spec(), project, [], private).code == before.code
+    with pytest.raises(SpecError, match=r"is the home or the storage too.*elsewhere"):
+        pack(spec(), project, [], [Path()])
+    with pytest.raises(SpecError, match=r"trainable: src/train\.py stays here"):
+        pack(spec(), project, [], [Path("src")])
+
+
+def script(*command: str, **environment):
+    collect = {"stdout": r"(?P<name>\w+)=(?P<value>\S+)"}
+    given = {"command": [*command, "${args}"], "collect": collect, "environment": environment}
+    return specs.load({**SWEEP, **given})
+
+
+@pytest.mark.parametrize(
+    ("working_dir", "command", "there"),
+    [
+        (None, ("python", "src/train.py"), ("python", "src/train.py")),
+        (None, ("python", "-m", "src.train"), ("python", "-m", "src.train")),
+        (None, ("sh", "-c", "python src/train.py"), ("sh", "-c", "python src/train.py")),
+        (None, ("./src/train.py",), ("./src/train.py",)),
+        ("src", ("python", "src/train.py"), ("python", "train.py")),
+        ("src", ("{}/src/train.py", "notes"), ("./train.py", "notes")),
+    ],
+)
+def test_a_folder_travels_with_what_a_command_names(project: Path, working_dir, command, there):
+    command = [item.format(project) for item in command]
+    given = {"working_dir": working_dir} if working_dir else {}
+    packed = pack(script(*command, **given), project, [])
+    assert packed.spec.command == (*there, "${args}")
+    assert ("train.py" if working_dir else "src/train.py") in names(packed.archive)
+
+
+def test_what_a_command_names_elsewhere_is_part_of_the_id(project: Path, tmp_path: Path):
+    outside = tmp_path / "outside.py"
+    outside.write_text("1")
+    first = pack(script("python", str(outside)), project, [])
+    assert names(first.archive) == set()
+    outside.write_text("2")
+    assert pack(script("python", str(outside)), project, []).code != first.code
+    with pytest.raises(SpecError, match=r"command: \.\./outside\.py does not lie in"):
+        pack(script("python", "../outside.py"), project, [])
+
+
+@pytest.mark.parametrize("repository", [True, False])
+def test_repositories_in_the_folder_travel_as_their_own_git_says(project: Path, repository: bool):
+    if repository:
+        subprocess.run(["git", "init", "-q"], check=True)
+    inner = project / "libs" / "mine"
+    inner.mkdir(parents=True)
+    subprocess.run(["git", "init", "-q", inner], check=True)
+    for name, text in ((".gitignore", "big"), ("big", ""), ("code.py", "")):
+        (inner / name).write_text(text)
+    found = names(pack(spec(), project, []).archive)
+    assert {name for name in found if "libs" in name} == {
+        "libs/mine/.gitignore",
+        "libs/mine/code.py",
+    }

@@ -1,10 +1,11 @@
 """What a job is told: where journal and tracker are, and nothing of it in a repr."""
 
+import os
 from pathlib import Path
 
 from hposvc import spec as specs
 from hposvc.home import Home
-from hposvc.parcel import Parcel, Proof, locate
+from hposvc.parcel import Parcel, Proof, databases, locate
 
 SPEC = specs.load(
     {
@@ -26,9 +27,20 @@ def test_what_is_in_the_home_must_be_proved(tmp_path: Path):
     where = locate(Home.of(tmp_path, {}), SPEC, {})
     assert where.home == str(tmp_path)
     assert where.folders == {"journal": tmp_path, "tracker": tmp_path}
-    with where.proofs() as proofs:
-        assert [Path(proof.file).read_text() for proof in proofs] == [one.word for one in proofs]
+    proofs = where.prove()
+    assert [Path(proof.file).read_text() for proof in proofs] == [one.word for one in proofs]
+    proofs[0].withdraw()
+    proofs[0].withdraw()
+    os.utime(proofs[1].file, (1, 1))  # of a job that never came
+    for proof in where.prove():
+        proof.withdraw()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_is_its_files_and_one_on_a_server_has_none(tmp_path: Path):
+    found = {file.name for file in databases(Home.of(tmp_path, {}), SPEC)}
+    assert {"hposvc.db", "hposvc.db-wal", "hposvc.db-shm", "mlflow.db"} <= found
+    assert databases(Home.of(tmp_path, SERVERS), SPEC) == []
 
 
 def test_servers_are_told_and_need_no_proof(tmp_path: Path):

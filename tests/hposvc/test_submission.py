@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,12 @@ import psutil
 import pytest
 from remote_cluster import WORKER, Remote, until
 
-from cluster.jobs import Jobs
+from cluster.jobs import Job, Jobs
+from hposvc import submission
 from hposvc.home import Home
 from hposvc.journal import Journal
+from hposvc.labels import HOME, JOURNAL, LABEL, ON_HEAD
+from hposvc.lease import Lease
 from hposvc.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -26,9 +29,11 @@ SECRET = "hunter-22-never-seen"
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 
 TRAINABLE = """
-import os, time
+import os, sys, time
 import ray
 import helper
+
+print("imported with", os.environ["PASSWORD"], file=sys.stderr)
 
 def train(params, worker):
     print("the password is", os.environ["PASSWORD"], "on", ray.util.get_node_ip_address())
@@ -152,7 +157,7 @@ def test_a_sweep_runs_there_and_its_secrets_are_nowhere(side: Side):
     code, out, err = side.submit("--wait", *slowly, PASSWORD="")
     assert code == 0, err
     assert json.loads(out)["state"] == "COMPLETED"
-    again = json.loads(side.submit(*slowly)[1])
+    again = json.loads(side.submit(*slowly, "--ephemeral")[1])
     assert again == {**begun, "state": "SUCCEEDED", "attached": True}
 
     first, *others = side.json("trials", sweep)
@@ -234,7 +239,8 @@ def test_a_tracker_out_of_reach_is_refused(side: Side):
     code, _, err = side.submit("--new", MLFLOW_TRACKING_URI=f"http://me:{SECRET}@127.0.0.1:9")
     assert code == 5, err
     assert "tracker http://***@127.0.0.1:9" in err
-    assert SECRET not in err
+    # This side imports the trainable too, and says so to its own user.
+    assert SECRET not in err.replace(f"imported with {SECRET}\n", "", 1)
 
 
 def test_a_driver_that_was_killed_is_followed_by_another_under_the_same_id(side: Side):
@@ -251,6 +257,10 @@ def test_a_driver_that_was_killed_is_followed_by_another_under_the_same_id(side:
     until(lambda: (job := side.jobs.find("killed")) and job.ended, "the job's end")
     assert side.json("status", "killed")["driver"] == "dead"
 
+    code, _, err = side.submit(*words, "--set", "seed=1")
+    assert code == 2
+    assert "there is a sweep killed with another spec; give another --id" in err
+
     code, out, err = side.submit(*words, "--wait")
     assert code == 0, err
     assert "another goes on with it" in err
@@ -259,6 +269,53 @@ def test_a_driver_that_was_killed_is_followed_by_another_under_the_same_id(side:
     assert side.jobs.find("killed~2") is not None
     steps = [trial["step"] for trial in side.json("trials", "killed") if trial["value"]]
     assert steps == [3] * 3
+
+
+def test_a_sweep_that_another_driver_has_is_told_as_such(side: Side):
+    lease = Lease(side.journal.store, "busy")
+    lease.acquire()
+    code, _, err = side.submit("--id", "busy")
+    lease.release()
+    assert code == 2, err
+    assert "busy" in err
+    assert "driver" in err
+    assert not list(side.home.glob("**/.seen-*"))
+
+
+SCRIPT = """
+import argparse, json, pathlib
+
+flags = argparse.ArgumentParser()
+flags.add_argument("--lr", type=float)
+offset = json.loads(pathlib.Path("conf/offset.json").read_text())
+print(f"loss={flags.parse_args().lr ** 2 + offset}")
+"""
+
+
+def test_an_unmodified_script_runs_there_from_a_project_that_holds_the_home(side: Side):
+    (side.project / "conf").mkdir()
+    (side.project / "conf" / "offset.json").write_text("7")
+    (side.project / "script.py").write_text(SCRIPT)
+    (side.project / "sweep.yaml").write_text(
+        json.dumps(
+            {
+                "version": 1,
+                "command": ["python", "script.py", "${args}"],
+                "collect": {"stdout": r"(?P<name>\w+)=(?P<value>\S+)"},
+                "metric": {"name": "loss", "goal": "minimize"},
+                "parameters": {"lr": {"min": 0.1, "max": 1.0}},
+                "trials": {"max": 2},
+            }
+        )
+    )
+    at_home = Side(side.remote, side.project / ".home", side.project)
+    code, out, err = at_home.submit("--wait")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["state"], told["trials"]["total"]) == ("COMPLETED", 2)
+    assert 7 < at_home.json("best", "last")["value"] < 8.1
+    again = json.loads(at_home.submit()[1])
+    assert (again["sweep"], again["attached"]) == (told["sweep"], True)
 
 
 HANDLE = """
@@ -302,3 +359,15 @@ def test_python_has_a_handle_on_a_function_that_no_name_finds(side: Side):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_whoever_attaches_looks_where_the_job_s_sweep_is():
+    told = {JOURNAL: "/first", HOME: "/first"}
+    jobs, job = Jobs("http://head:8265"), Job("s", "RUNNING", "", None, told)
+    mine = submission._told(jobs, job, {LABEL: "s", JOURNAL: "/first", HOME: "/first"})
+    assert (mine.shared, mine.home) == (True, "/first")
+    others = submission._told(jobs, job, {LABEL: "s", JOURNAL: "/second", HOME: "/second"})
+    assert (others.shared, others.home) == (False, "/first")
+    heads = replace(job, metadata={JOURNAL: ON_HEAD, HOME: ""})
+    lost = submission._told(jobs, heads, {LABEL: "s", JOURNAL: ON_HEAD, HOME: ""})
+    assert (lost.shared, lost.home) == (False, None)

@@ -3,12 +3,22 @@
 import os
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
 
-from trainables.assignment import Assignment, Inherited, Place, captured, carry_out, log_file
+from trainables.assignment import (
+    Assignment,
+    Inherited,
+    Place,
+    captured,
+    carry_out,
+    import_trainable,
+    log_file,
+)
 from trainables.checkpoint import Saved
+from trainables.load import LoadError
 from trainables.training import Training
 from trainables.worker import LocalLink
 
@@ -109,3 +119,18 @@ def test_a_process_takes_its_driver_s_environment_but_ray_s_part(tmp_path):
         [sys.executable, "-c", code], env=theirs, cwd=root, capture_output=True, text=True
     )
     assert found.stdout.split() == ["b", "False", "3", str(tmp_path)], found.stderr
+
+
+def test_neither_output_nor_errors_of_an_import_hold_a_secret(tmp_path):
+    file, log = tmp_path / "broken.py", tmp_path / "logs" / "slots" / "slot-0-0.log"
+    place = Place(f"{file}:train", Training(), "loss", 1, 1, 0, tmp_path, secrets={"KEY": "hunter"})
+    file.write_text("import os\nos.write(1, b'logging in with hun' + b'ter')\ntrain = print\n")
+    import_trainable(place, log)
+    assert log.read_text() == "logging in with [secret]"
+    file.write_text("raise KeyError('no access with ' + 'hun' + 'ter')\n")
+    with pytest.raises(LoadError, match=r"fails when it is loaded: KeyError: .*\[secret\]") as told:
+        import_trainable(place, log)
+    assert "hunter" not in "".join(traceback.format_exception(told.value))
+    file.write_text("raise KeyError('lr')\n")
+    with pytest.raises(KeyError, match="lr"):
+        import_trainable(place, log)
