@@ -37,6 +37,17 @@ class CheckpointDamaged(Exception):
         self.file, self.expected, self.found = file, expected, found
 
 
+def copy(folder: Path, target: Path) -> Path:
+    """Copy into a folder that is there; a link becomes what it leads to, one to nowhere nothing."""
+    return Path(shutil.copytree(folder, target, ignore=_leading_nowhere, dirs_exist_ok=True))
+
+
+def _leading_nowhere(folder: str, names: list[str]) -> list[str]:
+    # copytree(ignore_dangling_symlinks=True) takes relative links from the working folder (3.11).
+    paths = [Path(folder, name) for name in names]
+    return [path.name for path in paths if path.is_symlink() and not path.exists()]
+
+
 def store(folder: Path, target: Path, step: int) -> Saved:
     """Move a finished folder to `target`, durably; a torn write is never visible under that name.
 

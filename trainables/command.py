@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -48,17 +49,17 @@ class Command:
         several = len(seat.berths if self.launch == "rank" else seat.nodes) > 1
         run = Run(self.collect, self.grace_s, worker, peers if several else None)
         given = worker.checkpoints / SCRATCH / f"{worker.trial}-{worker.order}-given"
-        given.mkdir(parents=True, exist_ok=True)
-        inbox = Inbox(run.happened.put)
-        found = _variables(worker, given) | self._seated(seat) | inbox.variable
         try:
-            run.go(_program(self.items, params, found), self._environment(found), given)
-        except CommandFailed:
+            found = _variables(worker, given) | self._seated(seat)
+            given.mkdir(parents=True, exist_ok=True)
+            with closing(Inbox(run.happened.put)) as inbox:
+                found |= inbox.variable
+                run.go(_program(self.items, params, found), self._environment(found), given)
+        except Exception:  # whatever it was: the others would wait for this rank
             if run.peers is not None:
                 run.peers.lose()
             raise
         finally:
-            inbox.close()
             if worker.rank == 0:
                 shutil.rmtree(given, ignore_errors=True)
 

@@ -2,8 +2,8 @@
 
 Started as a script of its own: it adopts what the program's children leave behind (Linux), and
 when the program ends, or the other end of its line is gone, it kills all that is left. It works in
-a child of the process that was started, because Ray kills the children of an actor's process
-together with it (2.60), and nobody would be left to see to the grandchildren.
+a child of the process that was started: whoever kills an actor's process with its direct children,
+as Ray (2.60) seems to (inferred, not measured), leaves it alive to see to the program's own.
 
 On the line it hears `T` (SIGTERM to the program's process group) and `K` (kill everything), and
 says `pid N`, then `exit CODE` (-N: by signal N) or `error TEXT`. It leaves when the line closes, so
@@ -55,7 +55,10 @@ def _watch(line: socket.socket, wake: int, pid: int) -> None:
         if wake in ready:
             os.read(wake, 4096)
         if line.fileno() in ready:
-            heard = line.recv(16)
+            try:
+                heard = line.recv(16)
+            except OSError:  # the other end left without reading all that was said
+                heard = b""
             if not heard or b"K" in heard:
                 _kill(pid)
             elif b"T" in heard and not over:

@@ -9,10 +9,11 @@ import queue
 import secrets
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TextIO
 
 LINE = "HPOSVC_LINE"
 LOOPBACK = "127.0.0.1"
@@ -27,6 +28,8 @@ class Said:
     step: int | None
     metrics: Mapping[str, float]
     checkpoint: str | None  # a folder
+    parent: int  # the id of the process that started this one
+    turn: int  # which of this rank's processes it is of those from that parent, from 1
     _answers: "queue.SimpleQueue[Mapping[str, object]]" = field(default_factory=queue.SimpleQueue)
 
     def answer(self, go_on: bool) -> None:
@@ -42,20 +45,30 @@ class Said:
         return self._answers.get()
 
 
+@dataclass(frozen=True)
+class Left:
+    """A process that had reported is gone."""
+
+    rank: int
+    parent: int
+
+
 class Inbox:
     """Takes reports.
 
     Args:
-        said: called with each, from a thread.
+        hear: called with each, and with each process that leaves; from threads.
     """
 
-    def __init__(self, said: Callable[[Said], None]) -> None:
-        self._said = said
+    def __init__(self, hear: Callable[[Said | Left], None]) -> None:
+        self._hear = hear
         self._token = secrets.token_hex(16)
         self._server = socket.create_server((LOOPBACK, 0), backlog=128)
         self._server.settimeout(POLL_S)
         self._closed = threading.Event()
         self._open: list[Said] = []
+        self._turns: Counter[Left] = Counter()
+        self._lock = threading.Lock()
         threading.Thread(target=self._accept, name="inbox", daemon=True).start()
 
     @property
@@ -66,7 +79,7 @@ class Inbox:
     def close(self) -> None:
         """Take no more; the processes are gone."""
         self._closed.set()
-        for said in self._open:
+        for said in list(self._open):  # threads take theirs out meanwhile
             said.answer(False)
 
     def _accept(self) -> None:
@@ -82,17 +95,30 @@ class Inbox:
             hello = stream.readline(256).strip().encode()
             if not hmac.compare_digest(hello, self._token.encode()):
                 return
-            while text := stream.readline():
-                stream.write(json.dumps(self._hear(json.loads(text))) + "\n")
-                stream.flush()
+            if text := stream.readline():
+                self._converse(stream, text)
 
-    def _hear(self, message: Mapping[str, Any]) -> Mapping[str, object]:
-        said = Said(**message)
+    def _converse(self, stream: TextIO, text: str) -> None:
+        """Answer a process from its first report until it leaves."""
+        first = json.loads(text)
+        own = Left(first["rank"], first["parent"])
+        with self._lock:
+            self._turns[own] += 1
+            turn = self._turns[own]
+        try:
+            while text:
+                stream.write(json.dumps(self._take(Said(**json.loads(text), turn=turn))) + "\n")
+                stream.flush()
+                text = stream.readline()
+        finally:
+            self._hear(own)
+
+    def _take(self, said: Said) -> Mapping[str, object]:
         self._open.append(said)
         if self._closed.is_set():
             said.answer(False)
         else:
-            self._said(said)
+            self._hear(said)
         answer = said.wait()
         self._open.remove(said)
         return answer

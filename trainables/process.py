@@ -21,7 +21,7 @@ CHUNK = 2**16  # bytes
 TAIL = 4096  # bytes of either output that are kept for a message
 TAIL_LINES = 15
 STOP_S = 1.0  # for a held program to stand still; one in the middle of a write may need a while
-LOST_S = 5.0  # for output to end when there is no guard
+MOST_LEFT = 2**20  # bytes of output that are read after the end: the most that a pipe can hold
 
 
 class CannotStart(Exception):
@@ -82,11 +82,13 @@ class Process:
             heard: called with each piece of its standard output; b"" at its end.
             ended: called once, when all output was heard and nothing is left.
         """
+        over = os.pipe()
         readers = [
-            threading.Thread(target=self._read, args=arguments, daemon=True)
+            threading.Thread(target=self._read, args=(over[0], *arguments), daemon=True)
             for arguments in zip(self._outputs, self._tails, (heard, None), strict=True)
         ]
-        self._waiting = threading.Thread(target=self._await, args=(readers, ended), daemon=True)
+        arguments = (readers, over, ended)
+        self._waiting = threading.Thread(target=self._await, args=arguments, daemon=True)
         for thread in (*readers, self._waiting):
             thread.start()
 
@@ -140,9 +142,11 @@ class Process:
         with suppress(OSError):  # the guard is gone, and all with it
             self._line.sendall(word)
 
-    def _read(self, source: int, tail: deque[bytes], heard: Callable[[bytes], None] | None) -> None:
-        with open(source, "rb", buffering=0) as stream:
-            while chunk := stream.read(CHUNK):
+    def _read(
+        self, over: int, source: int, tail: deque[bytes], heard: Callable[[bytes], None] | None
+    ) -> None:
+        with open(source, "rb", buffering=0):
+            for chunk in _pieces(source, over):
                 _write(chunk)
                 _keep(tail, chunk)
                 if heard is not None:
@@ -150,17 +154,46 @@ class Process:
         if heard is not None:
             heard(b"")
 
-    def _await(self, readers: Sequence[threading.Thread], ended: Callable[[Ended], None]) -> None:
+    def _await(
+        self,
+        readers: Sequence[threading.Thread],
+        over: tuple[int, int],
+        ended: Callable[[Ended], None],
+    ) -> None:
         try:
             word, _, code = self._said.readline().strip().partition(" ")
         except (OSError, ValueError):
             word, code = "", ""
-        if not word:  # the guard is gone, and the program with it; others may hold the pipes
+        if not word:  # the guard is gone, and the program with it
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, signal.SIGKILL)
+        os.close(over[1])
         for reader in readers:
-            reader.join(None if word else LOST_S)
+            reader.join()
+        os.close(over[0])
         ended(Ended(int(code) if word == "exit" else None))
+
+
+def _pieces(source: int, over: int) -> Iterator[bytes]:
+    """What comes out of a pipe until its end, or until the program's.
+
+    One that may not be killed can hold the pipe for ever, and write to it. Of the program itself,
+    no more than what is in the pipe can be left.
+
+    Args:
+        over: readable once the program is over.
+    """
+    poll = select.poll()  # select() takes no number above 1023
+    poll.register(source, select.POLLIN)
+    poll.register(over, select.POLLIN)
+    left = MOST_LEFT
+    while left > 0:
+        ready = dict(poll.poll())
+        chunk = os.read(source, CHUNK) if source in ready else b""
+        if not chunk:
+            return
+        left -= len(chunk) if over in ready else 0
+        yield chunk
 
 
 def _keep(tail: deque[bytes], chunk: bytes) -> None:

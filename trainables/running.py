@@ -8,6 +8,7 @@ import queue
 import re
 import signal
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,9 +17,9 @@ from typing import Literal, Protocol
 
 from trainables.collecting import Collector, NoNumber
 from trainables.endings import CommandFailed, CommandLost, failure
-from trainables.inbox import Said
+from trainables.inbox import Left, Said
 from trainables.process import CannotStart, Ended, Process
-from trainables.snapshots import Snapshots
+from trainables.snapshots import CannotCopy, Snapshots
 from trainables.worker import ReportError, StopTrial, Worker
 
 LEAVE_S = 2.0  # for a program to end by itself, once it was told or has done its last step
@@ -31,6 +32,10 @@ class Peers(Protocol):
 
     def verdicts(self) -> list[tuple[int, bool]]:
         """The steps that rank 0 has reported since the last call, and whether to go on."""
+        ...
+
+    def over(self) -> bool:
+        """Whether there will be no more of them, since rank 0 has ended."""
         ...
 
     def lose(self) -> None:
@@ -59,7 +64,7 @@ class Run:
     grace_s: float
     worker: Worker
     peers: Peers | None
-    happened: "queue.SimpleQueue[_Found | Said | Ended | NoNumber]" = field(
+    happened: "queue.SimpleQueue[_Found | Said | Left | Ended | NoNumber | OSError]" = field(
         default_factory=queue.SimpleQueue
     )
     stopped: bool = False
@@ -67,6 +72,7 @@ class Run:
     verdicts: list[tuple[int, bool]] = field(default_factory=list)  # of rank 0, in order
     waiting: list[tuple[int, Said]] = field(default_factory=list)  # other ranks, by number
     counts: dict[int, int] = field(default_factory=dict)  # reports of the other ranks
+    left: Counter[int] = field(default_factory=Counter)  # processes of rank 0, by their parent
     error: Exception | None = None
     lost: bool = False
 
@@ -92,13 +98,16 @@ class Run:
                 match self.happened.get(timeout=self._patience()):
                     case Ended(code):
                         return code
-                    case NoNumber() as error:
+                    case NoNumber() | OSError() as error:
                         self._fail(error)
                     case _Found(step, metrics, checkpoint):
                         if not self._report(step, metrics, checkpoint):
                             self._leave(0)
                     case Said() as said:
                         self._hear(said, snapshots)
+                    case Left(0, parent):
+                        self.left[parent] += 1
+                        self._answer_others()
 
     def _hear(self, said: Said, snapshots: Snapshots) -> None:
         if said.rank != 0 or self.worker.rank != 0:
@@ -113,7 +122,7 @@ class Run:
         try:
             folder = Path(said.checkpoint) if said.checkpoint else snapshots.take(step)
             go_on = self._report(step, said.metrics, folder)
-        except ReportError as error:
+        except (ReportError, CannotCopy) as error:
             said.refuse(f"{error}")
             return
         said.answer(go_on)
@@ -144,11 +153,27 @@ class Run:
         """Ranks other than 0 get rank 0's answers, each report that of the same number."""
         still = []
         for number, said in self.waiting:
-            if self.stopped or number <= len(self.verdicts):
+            if self.stopped or self._done() or number <= len(self.verdicts):
                 self._answer_as_rank_0(number, said)
+            elif self._rank_0_has_left(said):
+                what = "once more" if said.step is None else f"step {said.step}"
+                said.refuse(
+                    f"report: rank {said.rank} reports {what}, but rank 0 has ended without it; "
+                    "every rank must report the same steps"
+                )
             else:
                 still.append((number, said))
         self.waiting = still
+
+    def _rank_0_has_left(self, said: Said) -> bool:
+        """Whether no report of rank 0 can follow that would be this one's.
+
+        On one node that is rank 0's process beside it. A program may start its ranks anew, as for
+        each epoch: another pair, or the next pair of the same parent.
+        """
+        if self.peers is not None and self.peers.over():
+            return True
+        return self.left[said.parent] >= said.turn
 
     def _answer_as_rank_0(self, number: int, said: Said) -> None:
         step, go_on = self.verdicts[number - 1] if number <= len(self.verdicts) else (0, False)
@@ -165,10 +190,10 @@ class Run:
             step, go_on = verdict
             if not go_on or step == self.worker.until < self.worker.total:
                 self._leave(LEAVE_S if self.counts else 0)
-        self._answer_others()
         if not self.lost and not self.stopped and self.peers.lost():
             self.lost = True
             self._leave(0)
+        self._answer_others()
 
     def _leave(self, wait_s: float) -> None:
         """See to it that the program ends: SIGTERM after a wait, then SIGKILL."""
@@ -239,7 +264,7 @@ class _Reader:
         if self.collector is not None:
             try:
                 self.collector.feed(chunk)
-            except NoNumber as error:
+            except (NoNumber, OSError) as error:  # the rest is still to be read, or it would stall
                 self.collector = None
                 self.run.happened.put(error)
 

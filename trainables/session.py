@@ -115,6 +115,7 @@ class _Script:
             "step": None if step is None else _whole(step),
             "metrics": _plain(metrics),
             "checkpoint": None if checkpoint is None else str(checkpoint.absolute()),
+            "parent": os.getppid(),
         }
         answer = self._ask(message)
         if "error" in answer:

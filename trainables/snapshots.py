@@ -5,7 +5,12 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from trainables import checkpoint
 from trainables.worker import Worker
+
+
+class CannotCopy(OSError):
+    """What the program keeps can't be copied, or not all of it."""
 
 
 class Snapshots:
@@ -25,12 +30,21 @@ class Snapshots:
         Args:
             seen_ns: when the step was seen to be over. What was written since is the next one's
                 beginning, and no checkpoint of this.
+
+        Raises:
+            CannotCopy: with the system's reason.
         """
         state = self._state()
         if not self.due(step) or (seen_ns and any(written > seen_ns for _, written, *_ in state)):
             return None
         self._last = state
-        return Path(shutil.copytree(self._given, self._worker.scratch(), dirs_exist_ok=True))
+        try:
+            return checkpoint.copy(self._given, self._worker.scratch())
+        except OSError as error:
+            raise CannotCopy(
+                f"the checkpoint of step {step}, in HPOSVC_CHECKPOINT_DIR, can't be copied: "
+                f"{_reason(error)}"
+            ) from error
 
     def _state(self) -> tuple[tuple[str, int, int, int], ...]:
         found = []
@@ -41,3 +55,11 @@ class Snapshots:
                     path = str(Path(folder, name))
                     found.append((path, stat.st_mtime_ns, stat.st_size, stat.st_ino))
         return tuple(sorted(found))
+
+
+def _reason(error: OSError) -> str:
+    """The first of all that went wrong in copying."""
+    if isinstance(error, shutil.Error) and isinstance(error.args[0], list):
+        source, _, why = error.args[0][0]
+        return f"{source}: {why}"
+    return f"{error}"

@@ -217,7 +217,7 @@ class Worker:
                 shutil.rmtree(folder)
             return None
         if not ours:
-            folder = shutil.copytree(folder, self.scratch(), dirs_exist_ok=True)
+            folder = checkpoints.copy(folder, self.scratch())
         target = self.checkpoints / self.trial / f"{self.order}-{step}"
         return checkpoints.store(folder, target, step)
 

@@ -167,3 +167,45 @@ def test_a_program_that_is_not_there_is_named(tmp_path):
     outcome = carry_out(place, task, 0, LocalLink())
     assert outcome.kind == "user"
     assert "no-such-program can't be started" in outcome.message
+
+
+# A program that starts the ranks of its node itself
+
+RANKS = """
+    import os, sys
+    from subprocess import PIPE, Popen
+    def rank(number, code):
+        program = [sys.executable, "-c", "import hposvc, sys; " + code]
+        return Popen(program, env={**os.environ, "RANK": number}, stdin=PIPE, stdout=PIPE)
+    report = "hposvc.report({'loss': 1}); "
+    when_told = "sys.stdin.read(); "
+"""
+
+
+def test_a_rank_that_reports_more_often_than_rank_0_is_told(attempt):
+    """Rank 0's process has gone; the node's program waits for the other for ever."""
+    script = f"""{RANKS}
+    zero, one = rank("0", report), rank("1", when_told + report * 2)
+    zero.communicate()
+    one.communicate()
+    sys.exit(one.returncode)
+    """
+    outcome, reports = attempt(script, until=3, launch="node")
+    assert found(reports) == [(1, 1.0)]
+    assert outcome.kind == "user"
+    assert "rank 1 reports once more, but rank 0 has ended without it" in outcome.message
+
+
+def test_a_program_may_start_its_ranks_anew_for_each_epoch(attempt):
+    """Rank 0 of the first epoch has gone when rank 1 of the second reports."""
+    script = f"""{RANKS}
+    for epoch in range(3):
+        zero, one = rank("0", when_told + report), rank("1", "print(flush=True); " + report)
+        one.stdout.readline()
+        zero.communicate()
+        one.communicate()
+        assert zero.returncode == one.returncode == 0
+    """
+    outcome, reports = attempt(script, until=3, launch="node")
+    assert outcome.kind == "ended", outcome.message
+    assert found(reports) == [(1, 1.0), (2, 1.0), (3, 1.0)]

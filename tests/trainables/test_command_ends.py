@@ -3,11 +3,13 @@
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
 import psutil
 
+from trainables.checkpoint import Saved
 from trainables.worker import LocalLink
 
 WAIT_S = 60
@@ -88,7 +90,7 @@ def test_a_stop_lets_the_script_tidy_up(attempt, tmp_path):
 
 
 def test_nothing_outlives_a_rank_that_is_killed(tmp_path):
-    """No handler runs on SIGKILL, and Ray kills the process's own children as well."""
+    """No handler runs on SIGKILL, and whoever kills it may kill its own children as well."""
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(family(tmp_path, last="time.sleep(600)", ignore=IGNORE)))
     code = f"""
@@ -110,3 +112,12 @@ carry_out(place, Assignment(1, "t0001", {{}}, None, 1, 1, ()), 0, LocalLink())
         rank.kill()
         rank.wait()
     await_true(lambda: not left(tmp_path))
+
+
+def test_a_damaged_start_leaves_no_thread_and_no_folder(attempt, tmp_path):
+    """It is tried again and again; each would hold a port."""
+    gone = Saved(1, str(tmp_path / "gone"), "0" * 64, 1)
+    outcome, _ = attempt("pass", first=2, until=2, start=gone)
+    assert outcome.kind == "damaged"
+    await_true(lambda: all(thread.name != "inbox" for thread in threading.enumerate()))
+    assert not list((tmp_path / "s").rglob("*-given"))

@@ -1,14 +1,19 @@
 """Metrics in what a program prints, and its checkpoints. If these fail, a step has another's."""
 
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
+
+import pytest
 
 from trainables.worker import LocalLink
 
 WAIT_S = 60
 LOSS = r"loss=(?P<loss>\S+)"
+REPORT = "import hposvc; hposvc.report({'loss': 1})"
+REPORT_FOLDER = "import hposvc; hposvc.report({'loss': 1}, checkpoint='.')"
 
 
 def await_true(what, seconds=WAIT_S):
@@ -69,6 +74,52 @@ def test_a_script_that_is_on_to_the_next_checkpoint_already_has_none_for_this_st
     """
     _, reports = attempt(script, collect=LOSS)
     assert reports[0].checkpoint is None
+
+
+def test_a_checkpoint_is_whole_without_the_links_that_lead_nowhere(attempt, tmp_path):
+    """Frameworks leave such links behind, and name their last file by a relative one."""
+    (tmp_path / "weights").write_text("far")
+    script = f"""
+        import os
+        os.chdir(os.environ["HPOSVC_CHECKPOINT_DIR"])
+        open("epoch-1", "w").write("near")
+        os.symlink("epoch-1", "last")
+        os.symlink("epoch-0", "best")
+        os.symlink({str(tmp_path / "weights")!r}, "weights")
+        LINE
+    """
+    for line, collect in (("print('loss=1')", LOSS), (REPORT, None), (REPORT_FOLDER, None)):
+        outcome, reports = attempt(script.replace("LINE", line), collect=collect)
+        assert outcome.kind == "ended", outcome.message
+        kept = Path(reports[0].checkpoint.path)
+        shutil.move(kept, kept.with_name("elsewhere"))
+        kept = kept.with_name("elsewhere")
+        assert {name: (kept / name).read_text() for name in ("epoch-1", "last", "weights")} == {
+            "epoch-1": "near",
+            "last": "near",
+            "weights": "far",
+        }
+        assert not (kept / "last").is_symlink()
+        assert not (kept / "best").is_symlink()
+        shutil.rmtree(kept)
+
+
+@pytest.mark.parametrize(("line", "collect"), [("print('loss=1')", LOSS), (REPORT, None)])
+def test_a_checkpoint_that_can_t_be_copied_is_what_failed(attempt, line, collect):
+    """Not the step silently missing, nor the pipe that the program prints to."""
+    script = f"""
+        import os
+        os.mkfifo(os.environ["HPOSVC_CHECKPOINT_DIR"] + "/pipe")
+        open(os.environ["HPOSVC_CHECKPOINT_DIR"] + "/state", "w").close()
+        {line}
+        for n in range(20_000): print("and much more")
+    """
+    outcome, reports = attempt(script, collect=collect)
+    assert outcome.kind == "user"
+    assert "the checkpoint of step 1, in HPOSVC_CHECKPOINT_DIR, can't be copied" in outcome.message
+    assert "is a named pipe" in outcome.message
+    assert "BrokenPipe" not in outcome.message
+    assert not reports
 
 
 def test_a_restored_folder_reaches_a_script_that_knows_nothing_of_us(attempt, tmp_path):

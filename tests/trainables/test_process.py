@@ -2,7 +2,11 @@
 
 import os
 import queue
+import signal
+import socket
+import subprocess
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -10,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trainables.process import CannotStart, Ended, Process
+from trainables.process import GUARD, CannotStart, Ended, Process
 
 WAIT_S = 60
 
@@ -111,5 +115,54 @@ def test_a_guard_that_is_killed_takes_the_program_with_it(run):
     deadline = time.monotonic() + WAIT_S
     with suppress(psutil.NoSuchProcess):
         while psutil.Process(process._pid).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_the_end_comes_though_somebody_out_of_reach_holds_the_output(run, writes):
+    """Such as a descendant that runs as another user: the guard may not kill it."""
+    process, found = run("import os, time; os.write(1, b'runs'); time.sleep(600)")
+    assert found.get(timeout=WAIT_S) == b"runs"
+    # A pipe can be opened once more by its name here; the guard knows nothing of this process.
+    held = os.open(f"/proc/{process._pid}/fd/1", os.O_WRONLY)
+    writer = threading.Thread(target=write_on, args=(held,)) if writes else None
+    if writer is not None:
+        writer.start()
+    process.terminate()
+    assert read(found)[1] == Ended(-signal.SIGTERM)
+    if writer is not None:
+        writer.join(WAIT_S)
+        assert not writer.is_alive()  # nobody reads what it writes
+    os.close(held)
+
+
+def write_on(pipe):
+    with suppress(BrokenPipeError):
+        while True:
+            os.write(pipe, b"x" * 2**16)
+
+
+def test_a_line_that_breaks_with_words_unread_ends_all(tmp_path):
+    """The guard's next read fails then, and the program's children are strangers to the system."""
+    mark = tmp_path / "pid"
+    code = (
+        "import os, time\n"
+        f"if os.fork() == 0: os.setsid(); open({str(mark)!r}, 'w').write(f'{{os.getpid()}} ')\n"
+        "time.sleep(600)"
+    )
+    ours, theirs = socket.socketpair()
+    number = theirs.fileno()
+    command = [sys.executable, "-I", "-S", GUARD, str(number), sys.executable, "-c", code]
+    guard = subprocess.Popen(command, pass_fds=[number], start_new_session=True)
+    theirs.close()
+    deadline = time.monotonic() + WAIT_S
+    while not (mark.exists() and mark.read_text().endswith(" ")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    ours.close()  # "pid N" was never read
+    guard.wait(WAIT_S)
+    with suppress(psutil.NoSuchProcess):
+        while psutil.Process(int(mark.read_text())).status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -129,7 +129,7 @@ def test_an_unmodified_ddp_script_trains_on_two_ranks(tmp_path, launch, program)
 
 
 CASES = """
-import argparse, os, sys, time
+import argparse, os, signal, sys, time
 import hposvc
 
 flags = argparse.ArgumentParser()
@@ -137,8 +137,12 @@ flags.add_argument("--case")
 case, rank = flags.parse_args().case, os.environ["RANK"]
 if case == "rank 1 fails" and rank == "1":
     sys.exit("the batch of rank 1 is empty")
-for step in range(1, 4):
-    if case == "all report" or rank == "0":
+if case == "rank 0 is killed" and rank == "0":
+    os.kill(os.getpid(), signal.SIGKILL)
+steps = {"0": 1, "1": 2} if case == "rank 0 ends early" else {"0": 3, "1": 3}
+more = 1 if case == "all report once more" else 0
+for step in range(1, steps[rank] + more + 1):
+    if case != "rank 0 reports" and case != "rank 1 fails" or rank == "0":
         hposvc.report({"loss": 1.0}, step)
 if case == "rank 0 reports" and rank == "1" or case == "rank 1 fails":
     time.sleep(600)
@@ -168,6 +172,28 @@ def test_a_rank_that_fails_ends_the_others_and_is_the_one_that_is_told(served):
     assert end.clean
     _, end = served.order({"case": "all report"})
     assert (end.failure, end.clean) == (None, True)
+
+
+def test_a_rank_that_reports_a_step_that_rank_0_has_not_is_told(served):
+    reports, end = served.order({"case": "rank 0 ends early"})
+    assert [report.step for report in reports] == [1]
+    assert end.failure.kind == "user"
+    assert "rank 1 reports step 2, but rank 0 has ended without it" in end.failure.message
+    assert end.clean
+
+
+def test_all_ranks_may_report_on_after_the_last_step(served):
+    """Each is told to leave."""
+    reports, end = served.order({"case": "all report once more"})
+    assert [report.step for report in reports] == [1, 2, 3]
+    assert (end.failure, end.clean) == (None, True)
+
+
+def test_a_rank_that_is_killed_ends_the_others_without_blame(served):
+    """The others may be in a report, or in a collective of its program's."""
+    _, end = served.order({"case": "rank 0 is killed"})
+    assert end.failure.kind == "collateral"
+    assert end.clean
 
 
 def test_a_function_may_make_its_process_group_itself(tmp_path):
