@@ -7,6 +7,7 @@ searcher, and PBT refuses one. As many trials run at once as the Ray here has CP
 import logging
 import os
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +111,8 @@ def _run(rule: str, family: str, trials: int, seed: int) -> dict[str, float | No
     aborted = False
     try:
         tuner.fit()
-    except RuntimeError:  # HyperBand, now and then: "... without setting `trial_dir_name`"
+    except Exception as error:  # noqa: BLE001 - HyperBand: "... without setting `trial_dir_name`"
+        print(f"seed {seed}: {type(error).__name__}: {error}", file=sys.stderr)
         aborted = True
     reports = [Seen(trial, result["loss"], result["true"]) for _, trial, result in diary.results]
     return {**figures(reports, target(family, seed)), "aborted": float(aborted)}
