@@ -94,11 +94,16 @@ def start(number: int, folder: Path, options: Options, environment: Mapping[str,
 
 
 def clean_environment() -> dict[str, str]:
-    """Ours, less what leads to another cluster; our packages are found where they are here."""
+    """Ours, less what leads to another cluster; our packages and programs are found as here."""
     others = ("RAY_ADDRESS", "RAY_AUTH_TOKEN")
     ours = {name: value for name, value in os.environ.items() if name not in others}
     path = (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
-    return {**ours, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    programs = (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+    return {
+        **ours,
+        "PYTHONPATH": os.pathsep.join(filter(None, path)),
+        "PATH": os.pathsep.join(programs),
+    }
 
 
 def last_words(folder: Path) -> str:

@@ -22,8 +22,8 @@ from searchers.methods import METHODS
 from searchers.searcher import Searcher
 from searchers.space import Space
 from trainables import load
-from trainables.command import PYTHONS, findable
-from trainables.rendering import names
+from trainables.scripts.command import PYTHONS, findable
+from trainables.scripts.rendering import names
 
 T = TypeVar("T")
 

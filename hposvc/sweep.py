@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from hposvc import api, following, submission
+from hposvc import api
 from hposvc import spec as specs
 from hposvc.plugins import REFERENCE
+from hposvc.remote import following, submission
 from hposvc.runner import Interrupted
 from hposvc.views import outcome
 from hposvc.views.console import console

@@ -17,7 +17,7 @@ DOORS = {
     "torch": ("trainables/",),
     "ray.tune": (
         "hposvc/backends/ray_tune",
-        "hposvc/backends/tune_",
+        "hposvc/backends/tune/",
         "hposvc/tune_search",
         "trainables/tune_trainables",  # runs in a rank, for users' code that brings ray.tune itself
     ),
@@ -35,9 +35,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__", "cli"),
     ("commands",),
     ("views", "sweep", "tune_search", "doctor"),
-    ("submission", "following", "arrival"),
+    ("remote",),
     ("api",),
-    ("driving", "packing", "parcel", "source", "labels"),
+    ("driving", "source"),
     ("runner", "proposer", "redactor", "backends", "tracking"),
     ("controller", "home", "summary", "lineage"),
     ("state", "lease", "journal"),

@@ -15,11 +15,11 @@ from typing import Literal
 
 from trainables import hygiene, load
 from trainables.checkpoint import CheckpointDamaged, Saved
-from trainables.command import Command
-from trainables.endings import CommandFailed, CommandLost
 from trainables.redaction import redact, redact_file
-from trainables.rendezvous import Seat, alone
-from trainables.running import Peers
+from trainables.scripts.command import Command
+from trainables.scripts.endings import CommandFailed, CommandLost
+from trainables.scripts.rendezvous import Seat, alone
+from trainables.scripts.running import Peers
 from trainables.training import Training
 from trainables.worker import Link, Params, ReportError, StopTrial, Worker
 

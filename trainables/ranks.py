@@ -27,7 +27,7 @@ from trainables.assignment import (
 )
 from trainables.checkpoint import Saved
 from trainables.redaction import redact_file
-from trainables.rendezvous import Berth, Seat, alone, held_port
+from trainables.scripts.rendezvous import Berth, Seat, alone, held_port
 from trainables.showing import shown
 from trainables.wire import Call, Done, Hello, Report, dial, own_host
 from trainables.worker import ReportError

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from trainables.inbox import LINE, LOOPBACK
+from trainables.scripts.inbox import LINE, LOOPBACK
 from trainables.worker import ReportError, StopTrial
 
 RESTORE = "HPOSVC_RESTORE_DIR"

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Protocol
 from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported
 from hposvc.spec import SweepSpec
 from trainables.assignment import Assignment, Place
-from trainables.command import Command
+from trainables.scripts.command import Command
 from trainables.wire import Finished
 from trainables.wire import Reported as Heard
 

@@ -12,10 +12,10 @@ from typing import ClassVar
 from hposvc.backends.backend import Answer, OutOfReach, Setting, assignment, events_of
 from hposvc.backends.joined import FRESH_DEATHS, Joined, await_gone
 from hposvc.backends.placing import STRATEGIES, bundle, options, selectors
-from hposvc.backends.tune_desk import Desk
-from hposvc.backends.tune_experiment import Experiment, Orders, Request, Results
-from hposvc.backends.tune_lines import Lines
-from hposvc.backends.tune_slot import Began, Heard, Lost
+from hposvc.backends.tune.desk import Desk
+from hposvc.backends.tune.experiment import Experiment, Orders, Request, Results
+from hposvc.backends.tune.lines import Lines
+from hposvc.backends.tune.slot import Began, Heard, Lost
 from hposvc.events import BackendEvent, Ended, Failed, Order
 from hposvc.spec import Resources
 from trainables.assignment import Assignment

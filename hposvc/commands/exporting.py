@@ -13,8 +13,9 @@ from hposvc.views.options import Shared, on_cluster, sweep_id
 @on_cluster
 def export(shared: Shared, sweep: str, schedule: bool, address: str | None) -> None:
     """Write the schedule by which the best trial can be trained again: a spec for `run`."""
-    from hposvc import following, lineage
+    from hposvc import lineage
     from hposvc.home import NotFound
+    from hposvc.remote import following
     from hposvc.views import schedule as view
 
     if not schedule:

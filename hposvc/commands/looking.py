@@ -16,7 +16,8 @@ from hposvc.views.options import Shared, on_cluster, one_trial, sweep_id
 @click.option("--since", metavar="TIME", help="A date, or how long ago: 2025-11-01, 12h, 7d.")
 def ls(shared: Shared, project: str | None, tag: str | None, since: str | None) -> None:
     """List sweeps, newest first."""
-    from hposvc import api, following
+    from hposvc import api
+    from hposvc.remote import following
     from hposvc.views import table, words
 
     try:
@@ -36,7 +37,7 @@ def ls(shared: Shared, project: str | None, tag: str | None, since: str | None) 
 @on_cluster
 def status(shared: Shared, sweep: str, address: str | None) -> None:
     """Show a sweep: how far it is, the best so far, what runs."""
-    from hposvc import following
+    from hposvc.remote import following
     from hposvc.views import panel
 
     record = following.record(opened(shared), sweep, address)
@@ -50,7 +51,7 @@ def status(shared: Shared, sweep: str, address: str | None) -> None:
 @on_cluster
 def trials(shared: Shared, sweep: str, address: str | None) -> None:
     """List the trials of a sweep."""
-    from hposvc import following
+    from hposvc.remote import following
     from hposvc.views import table
 
     record = following.record(opened(shared), sweep, address)
@@ -64,7 +65,7 @@ def trials(shared: Shared, sweep: str, address: str | None) -> None:
 @on_cluster
 def best(shared: Shared, sweep: str, address: str | None) -> None:
     """Show the best trial, and where its checkpoint lies."""
-    from hposvc import following
+    from hposvc.remote import following
     from hposvc.views import outcome
 
     record = following.record(opened(shared), sweep, address)
@@ -89,7 +90,7 @@ def logs(
 
     Without TRIAL: of all trials that failed, or if none did, of the last one.
     """
-    from hposvc import following
+    from hposvc.remote import following
     from hposvc.views import outcome
 
     found = following.logs(opened(shared), sweep, trial, rank, address)

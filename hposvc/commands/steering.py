@@ -38,7 +38,7 @@ def steer(
     address: str | None,
 ) -> None:
     """Ask for it, and say who will do it."""
-    from hposvc import following
+    from hposvc.remote import following
     from hposvc.views import outcome
 
     steered = following.steer(opened(shared), sweep, verb, trial, address)

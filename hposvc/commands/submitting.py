@@ -16,8 +16,8 @@ from hposvc.views.options import Shared, settings, share, spec_file
 if TYPE_CHECKING:
     from hposvc.api import Sweeps
     from hposvc.events import Event
+    from hposvc.remote.submission import Outcome
     from hposvc.state import SweepState
-    from hposvc.submission import Outcome
 
 parcel_name = click.option("--parcel", required=True)
 
@@ -50,8 +50,9 @@ def submit(
     The cluster's token is RAY_AUTH_TOKEN. What the spec's folder holds goes along, but for what a
     .gitignore names.
     """
-    from hposvc import api, submission
+    from hposvc import api
     from hposvc.reading import overrides
+    from hposvc.remote import submission
 
     if new and name is not None:
         raise click.UsageError("--new makes an id of its own; leave out --id or --new")
@@ -90,7 +91,7 @@ def lines(outcome: "Outcome") -> list[str]:
 
 def follow(shared: Shared, sweeps: "Sweeps", outcome: "Outcome") -> int:
     """Show the job's log on stderr until it has ended; then what it came to."""
-    from hposvc import following, submission
+    from hposvc.remote import following, submission
 
     def write(text: str) -> None:
         sys.stderr.write(text)
@@ -129,7 +130,7 @@ class Announcing:
 @click.pass_obj
 def drive(shared: Shared, sweep: str, parcel: str) -> int:
     """In a job: bring the sweep of a parcel to its end."""
-    from hposvc import arrival, submission
+    from hposvc.remote import arrival, submission
     from hposvc.views.live import Watching
 
     arrived = arrival.receive(arrival.unpack(parcel))
@@ -146,6 +147,6 @@ def drive(shared: Shared, sweep: str, parcel: str) -> int:
 @click.pass_obj
 def answer(shared: Shared, question: str, sweep: str, parcel: str) -> None:
     """In a job: answer the question of a parcel."""
-    from hposvc import arrival, following
+    from hposvc.remote import arrival, following
 
     emit(following.answer(arrival.unpack(parcel)))

@@ -9,9 +9,9 @@ from pydantic import AfterValidator, PlainValidator
 
 from hposvc.reading.problems import Problem, SpecError, no_such, shown
 from hposvc.spec.sections import CLOSED
-from trainables.collecting import PAIR
 from trainables.load import TRAINING
-from trainables.rendering import ALL, VARIABLES, names
+from trainables.scripts.collecting import PAIR
+from trainables.scripts.rendering import ALL, VARIABLES, names
 from trainables.training import Training
 
 

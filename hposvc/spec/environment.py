@@ -90,7 +90,7 @@ Secrets = Annotated[dict[str, str], PlainValidator(read_secrets)]
 class Environment:
     """What trials run in."""
 
-    working_dir: Word | None = None  # a folder that goes along; None: see hposvc/packing.py
+    working_dir: Word | None = None  # a folder that goes along; None: see hposvc/remote/packing.py
     excludes: tuple[Word, ...] = ()  # of it: names or paths, with * and ?
     pip: tuple[Word, ...] = ()  # requirements, or wheels by a URL; installed where trials run
     env: Variables = field(default_factory=dict)

@@ -13,7 +13,7 @@ import cloudpickle
 import pytest
 
 from trainables.assignment import Assignment, Outcome, Place, carry_out
-from trainables.command import Command
+from trainables.scripts.command import Command
 from trainables.training import Training
 from trainables.worker import LocalLink, Report
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from trainables.assignment import Assignment, Place
-from trainables.command import Command
 from trainables.leader import Leader, Switchboard
+from trainables.scripts.command import Command
 from trainables.training import Training
 from trainables.wire import Finished, Ready, Reported
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 # Warms a rank up: DDP's first use imports some 800 modules more, which takes 1.5 s.
 import trainables.parallel.ddp  # noqa: F401
-from trainables.rendezvous import Berth
+from trainables.scripts.rendezvous import Berth
 
 # Rank 0 may evaluate alone for hours while the others wait; a rank that died is seen at once.
 PATIENCE = datetime.timedelta(days=7)

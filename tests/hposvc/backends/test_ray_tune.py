@@ -15,8 +15,8 @@ from cluster import launch
 from hposvc import Sweep, api
 from hposvc import spec as specs
 from hposvc.backends.backend import OutOfReach
-from hposvc.backends.tune_desk import Desk
-from hposvc.backends.tune_trial import TASK, Task
+from hposvc.backends.tune.desk import Desk
+from hposvc.backends.tune.trial import TASK, Task
 from hposvc.events import Ended
 from trainables.assignment import Assignment
 from trainables.wire import Call

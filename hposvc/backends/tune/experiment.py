@@ -18,9 +18,9 @@ from ray.tune.search import SearchAlgorithm
 from ray.util.placement_group import PlacementGroup, placement_group_table
 
 from hposvc.backends.crew import GONE_S
-from hposvc.backends.tune_desk import Desk, Over
-from hposvc.backends.tune_slot import Lost
-from hposvc.backends.tune_trial import HEARD, TASK, OrderTrial, Task
+from hposvc.backends.tune.desk import Desk, Over
+from hposvc.backends.tune.slot import Lost
+from hposvc.backends.tune.trial import HEARD, TASK, OrderTrial, Task
 from trainables.wire import Call, Finished
 
 # Tune 2.60: no result files, no snapshots (the journal is ours), no tables, no stacks on stderr.

@@ -24,10 +24,9 @@ from hposvc.backends.backend import OutOfReach
 from hposvc.events import from_json, to_json
 from hposvc.home import Home, NotFound
 from hposvc.journal import SweepRow
-from hposvc.packing import NOTHING
-from hposvc.parcel import Parcel, locate
-from hposvc.state import SweepState
-from hposvc.submission import (
+from hposvc.remote.packing import NOTHING
+from hposvc.remote.parcel import Parcel, locate
+from hposvc.remote.submission import (
     POLL_S,
     Submitted,
     command,
@@ -37,6 +36,7 @@ from hposvc.submission import (
     refusal,
     runtime_env,
 )
+from hposvc.state import SweepState
 
 ASKS = "hposvc.asks"  # in the metadata of a job that answers a question
 ANSWER = "hposvc: answer "  # begins the line that holds it

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.collecting import LONGEST, Collector, NoNumber
+from trainables.scripts.collecting import LONGEST, Collector, NoNumber
 
 LOSS = r"(?:epoch (?P<step>\d+).*)?loss=(?P<loss>\S+)"
 

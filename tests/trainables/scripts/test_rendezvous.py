@@ -5,7 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from trainables.rendezvous import Berth, Seat, alone, held_port
+from trainables.scripts.rendezvous import Berth, Seat, alone, held_port
 
 
 def seats(*berths):

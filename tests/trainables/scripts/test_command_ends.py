@@ -96,14 +96,14 @@ def test_nothing_outlives_a_rank_that_is_killed(tmp_path):
     code = f"""
 from pathlib import Path
 from trainables.assignment import Assignment, Place, carry_out
-from trainables.command import Command
+from trainables.scripts.command import Command
 from trainables.training import Training
 from trainables.worker import LocalLink
 place = Place("", Training(), "loss", 1, 1, 0, Path({str(tmp_path)!r}),
               command=Command(("python", {str(script)!r}, "x"), "rank", None, 60.0))
 carry_out(place, Assignment(1, "t0001", {{}}, None, 1, 1, ()), 0, LocalLink())
 """
-    rank = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[2])
+    rank = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[3])
     try:
         await_true(lambda: len(list(tmp_path.glob("mark-*"))) == 3)
     finally:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hposvc import spec as specs
 from hposvc.home import Home
-from hposvc.parcel import Parcel, Proof, databases, locate
+from hposvc.remote.parcel import Parcel, Proof, databases, locate
 
 SPEC = specs.load(
     {

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from ray.tune.experiment import Trial
 
-from hposvc.backends.tune_slot import Heard
-from hposvc.backends.tune_trial import TASK
+from hposvc.backends.tune.slot import Heard
+from hposvc.backends.tune.trial import TASK
 from trainables.assignment import Assignment
 
 TURN_S = 0.1  # how long Tune waits for the driver's answer to the end of an order

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hposvc import packing
 from hposvc import spec as specs
-from hposvc.packing import PACKAGES, pack, pack_ours
 from hposvc.reading.problems import SpecError
+from hposvc.remote import packing
+from hposvc.remote.packing import PACKAGES, pack, pack_ours
 
 SWEEP = {
     "metric": {"name": "loss", "goal": "minimize"},

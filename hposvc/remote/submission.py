@@ -21,7 +21,8 @@ from cluster.jobs import Job, Jobs, patiently
 from hposvc import spec as specs
 from hposvc.backends.backend import OutOfReach
 from hposvc.home import Home, NotFound
-from hposvc.labels import (
+from hposvc.reading.problems import Problem, SpecError, fail
+from hposvc.remote.labels import (
     HOME,
     JOURNAL,
     LABEL,
@@ -32,14 +33,14 @@ from hposvc.labels import (
     describe,
     number,
 )
-from hposvc.packing import Packed, pack, pack_ours
-from hposvc.parcel import NOWHERE, Parcel, Proof, Whereabouts, databases, locate
-from hposvc.reading.problems import Problem, SpecError, fail
+from hposvc.remote.packing import Packed, pack, pack_ours
+from hposvc.remote.parcel import NOWHERE, Parcel, Proof, Whereabouts, databases, locate
 from hposvc.spec import SweepSpec
 from hposvc.spec.kinds import check_name
 
 SUBMITTED = "submitted"  # the folder of a home that says where its sweeps went
 BEGUN = "hposvc: a driver has the sweep"  # a line of the job's log
+PYTHON = "$(command -v python || command -v python3)"  # Debian has no `python`
 POLL_S = 0.5
 OVER = (0, 3)  # exit codes of a sweep that has come to its end
 USAGE, UNKNOWN = 2, 4  # exit codes: a spec that is refused, a sweep that is not there
@@ -225,8 +226,8 @@ def runtime_env(jobs: Jobs, archive: bytes, pip: tuple[str, ...]) -> dict[str, o
 
 
 def command(verb: str, parcel: str, *words: str) -> str:
-    """What a job runs: one of our hidden verbs, with the name of its parcel."""
-    return shlex.join(["python", "-m", "hposvc", verb, *words, "--parcel", parcel])
+    """What a job's shell runs: one of our hidden verbs, with the name of its parcel."""
+    return f"{PYTHON} {shlex.join(['-m', 'hposvc', verb, *words, '--parcel', parcel])}"
 
 
 def _identify(spec: SweepSpec, packed: Packed, wish: Wish) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from cluster.jobs import Job
 from hposvc import spec as specs
-from hposvc.packing import Packed
-from hposvc.parcel import NOWHERE, Whereabouts
 from hposvc.reading.problems import fail
+from hposvc.remote.packing import Packed
+from hposvc.remote.parcel import NOWHERE, Whereabouts
 
 # Its sweep; checksums of what was asked for; where its journal and home are; who sent the job.
 LABEL, SPEC, CODE = "hposvc.sweep", "hposvc.spec", "hposvc.code"

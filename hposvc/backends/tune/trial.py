@@ -7,7 +7,7 @@ from typing import Any
 import ray
 from ray import tune
 
-from hposvc.backends.tune_slot import TuneSlot
+from hposvc.backends.tune.slot import TuneSlot
 from trainables.assignment import Assignment
 from trainables.wire import Call
 

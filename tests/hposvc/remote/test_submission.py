@@ -17,14 +17,14 @@ import pytest
 from remote_cluster import WORKER, Remote, until
 
 from cluster.jobs import Job, Jobs
-from hposvc import submission
 from hposvc.home import Home
 from hposvc.journal import Journal
-from hposvc.labels import HOME, JOURNAL, LABEL, ON_HEAD
 from hposvc.lease import Lease
+from hposvc.remote import submission
+from hposvc.remote.labels import HOME, JOURNAL, LABEL, ON_HEAD
 from hposvc.store import Store
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SECRET = "hunter-22-never-seen"
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(600)]
 

@@ -23,8 +23,8 @@ from hposvc.backends.sharing import check_shared
 from hposvc.driving import Driver
 from hposvc.home import Home
 from hposvc.journal import SweepRow
-from hposvc.parcel import Parcel, Proof
 from hposvc.reading.problems import SpecError, fail
+from hposvc.remote.parcel import Parcel, Proof
 from hposvc.runner import Watcher
 from hposvc.spec import SweepSpec
 from hposvc.tracking.recorder import hidden, recorded, tracking_uri

@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Literal
 
 from hposvc.backends.crew import GONE_S
-from hposvc.backends.tune_slot import Took, Welcome, Word
+from hposvc.backends.tune.slot import Took, Welcome, Word
 from trainables.assignment import Place
 from trainables.wire import Hello
 

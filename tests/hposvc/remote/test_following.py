@@ -7,9 +7,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from cluster.jobs import Jobs
-from hposvc import api, following
+from hposvc import api
 from hposvc.events import Ended, Order, Ordered, Proposed
-from hposvc.labels import LABEL
+from hposvc.remote import following
+from hposvc.remote.labels import LABEL
 
 SPEC = {
     "name": "s",

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from trainables.assignment import Assignment, Place, carry_out
-from trainables.command import Command
+from trainables.scripts.command import Command
 from trainables.training import Training
 from trainables.worker import LocalLink
 

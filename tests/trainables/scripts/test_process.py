@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trainables.process import GUARD, CannotStart, Ended, Process
+from trainables.scripts.process import GUARD, CannotStart, Ended, Process
 
 WAIT_S = 60
 

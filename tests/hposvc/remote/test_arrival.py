@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from hposvc.arrival import _check_proof as receive_proof
-from hposvc.arrival import discreet
 from hposvc.backends.backend import OutOfReach
-from hposvc.parcel import Whereabouts
 from hposvc.reading.problems import SpecError, fail
+from hposvc.remote.arrival import _check_proof as receive_proof
+from hposvc.remote.arrival import discreet
+from hposvc.remote.parcel import Whereabouts
 
 SECRET = "hunter-22-never-seen"
 

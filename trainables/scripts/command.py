@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Literal
 
 from trainables.checkpoint import SCRATCH
-from trainables.endings import CommandFailed
-from trainables.inbox import Inbox
-from trainables.rendering import render
-from trainables.rendezvous import Seat
-from trainables.running import Peers, Run
+from trainables.scripts.endings import CommandFailed
+from trainables.scripts.inbox import Inbox
+from trainables.scripts.rendering import render
+from trainables.scripts.rendezvous import Seat
+from trainables.scripts.running import Peers, Run
 from trainables.worker import Params, Worker
 
 PYTHONS = ("python", "python3")  # the one that runs hposvc
@@ -99,7 +99,7 @@ def _program(items: Sequence[str], params: Params, found: Mapping[str, str]) -> 
 def findable(inherited: Mapping[str, str]) -> dict[str, str]:
     """Paths on which this Python's torchrun and such come first, and `import hposvc` works."""
     programs = [str(Path(sys.executable).parent), inherited.get("PATH", os.defpath)]
-    ours = Path(__file__).parents[1]
+    ours = Path(__file__).parents[2]
     installed = ours.name in ("site-packages", "dist-packages")
     modules = [inherited.get("PYTHONPATH", ""), "" if installed else str(ours)]
     return {

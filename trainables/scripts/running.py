@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from trainables.collecting import Collector, NoNumber
-from trainables.endings import CommandFailed, CommandLost, failure
-from trainables.inbox import Left, Said
-from trainables.process import CannotStart, Ended, Process
-from trainables.snapshots import CannotCopy, Snapshots
+from trainables.scripts.collecting import Collector, NoNumber
+from trainables.scripts.endings import CommandFailed, CommandLost, failure
+from trainables.scripts.inbox import Left, Said
+from trainables.scripts.process import CannotStart, Ended, Process
+from trainables.scripts.snapshots import CannotCopy, Snapshots
 from trainables.worker import ReportError, StopTrial, Worker
 
 LEAVE_S = 2.0  # for a program to end by itself, once it was told or has done its last step

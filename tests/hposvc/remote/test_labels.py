@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from cluster.jobs import Job
-from hposvc import labels
 from hposvc import spec as specs
 from hposvc.home import Home
-from hposvc.packing import NOTHING, Packed
-from hposvc.parcel import NOWHERE, locate
 from hposvc.reading.problems import SpecError
+from hposvc.remote import labels
+from hposvc.remote.packing import NOTHING, Packed
+from hposvc.remote.parcel import NOWHERE, locate
 
 SPEC = specs.load(
     {

@@ -5,7 +5,7 @@ import queue
 import socket
 import threading
 
-from trainables.inbox import LINE, LOOPBACK, Inbox, Said
+from trainables.scripts.inbox import LINE, LOOPBACK, Inbox, Said
 
 WAIT_S = 60
 

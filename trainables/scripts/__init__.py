@@ -1,0 +1,1 @@
+"""Programs as trainables: start them, hear what they say, end them with all that they started."""
