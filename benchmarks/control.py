@@ -1,11 +1,11 @@
 """What control costs: orders a second, and the time from one order to the next, by engine.
 
-`python benchmarks/control.py [--quick]` prints Markdown; README.md says what the figures mean.
+`python benchmarks/control.py` prints Markdown; README.md says what the figures mean.
 """
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from apart import Figures, measure
@@ -144,7 +144,13 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small run, to see that it works")
-    size = QUICK if parser.parse_args().quick else FULL
+    parser.add_argument("--orders", type=int, metavar="N", help="a run; else 3,000")
+    parser.add_argument("--repeats", type=int, metavar="N", help="runs of each; else 3")
+    options = parser.parse_args()
+    size = QUICK if options.quick else FULL
+    size = replace(
+        size, orders=options.orders or size.orders, repeats=options.repeats or size.repeats
+    )
     print(heading())
     print(f"No-op orders: {size.orders} a run, {size.repeats} runs each, in turn; medians.\n")
     for slots in size.slots:
