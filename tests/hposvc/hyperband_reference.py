@@ -5,6 +5,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from both import Both
+
 from hposvc.schedulers.scheduler import (
     Advance,
     Closed,
@@ -137,22 +139,8 @@ class Rescan:
         return {fact.trial for fact in self.facts[:at] if isinstance(fact, Left)}
 
 
-@dataclass
-class Both:
-    """A scheduler that is held against the reference at every question."""
-
-    real: object
-    reference: Rescan
-    copies = False
-
-    def apply(self, fact):
-        self.real.apply(fact)
-        self.reference.apply(fact)
-
-    def next(self):
-        move = self.real.next()
-        assert move == self.reference.next()
-        return move
+class Brackets(Both):
+    """Who is cut is compared too; nobody is judged."""
 
     def cut(self):
         cuts = self.real.cut()
@@ -161,9 +149,6 @@ class Both:
 
     def judge(self, report):
         return self.real.judge(report)
-
-    def width(self):
-        return self.real.width()
 
 
 @dataclass(frozen=True)

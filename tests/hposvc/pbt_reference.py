@@ -5,6 +5,7 @@ import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
+from both import Both
 
 from hposvc.schedulers.pbt import DONORS, Exploit, Pbt
 from hposvc.schedulers.scheduler import (
@@ -140,30 +141,10 @@ class Rescan:
         return other if losses[other] < losses[trial] else None
 
 
-@dataclass
-class Both:
-    """A scheduler that is held against the reference at every question."""
+class Population(Both):
+    """Members that copy each other."""
 
-    real: object
-    reference: Rescan
     copies = True
-
-    def apply(self, fact):
-        self.real.apply(fact)
-        self.reference.apply(fact)
-
-    def next(self):
-        move = self.real.next()
-        assert move == self.reference.next()
-        return move
-
-    def judge(self, report):
-        decision = self.real.judge(report)
-        assert decision.verdict == self.reference.judge(report)
-        return decision
-
-    def cut(self):
-        return self.real.cut()
 
     def width(self):
         """What nothing beyond it can ever be needed: all that are not over."""
@@ -174,7 +155,7 @@ class Both:
 
 
 def both(policy, plan):
-    return Both(policy.scheduler(plan), Rescan(policy, plan))
+    return Population(policy.scheduler(plan), Rescan(policy, plan))
 
 
 class Slots:

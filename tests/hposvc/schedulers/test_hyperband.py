@@ -5,7 +5,7 @@ import sys
 from random import Random
 
 import pytest
-from hyperband_reference import Both, Cluster, Rescan, layout, theory
+from hyperband_reference import Brackets, Cluster, Rescan, layout, theory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_sweeps import Flaky, make_controller, make_spec
@@ -34,7 +34,7 @@ from searchers.random_search import Random as RandomSearch
 
 def both(eta, first, last, brackets=None):
     reference = Rescan(eta, layout(eta, first, last)[:brackets])
-    return Both(Hyperband(eta, brackets).scheduler(Plan(first, last)), reference)
+    return Brackets(Hyperband(eta, brackets).scheduler(Plan(first, last)), reference)
 
 
 def stand(scheduler, trial, step, loss):
