@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from hposvc.reading.problems import Problem, cut
 
 PIECES = {
-    "2": "Hyperband, PBT, Tune engine and jobs",
     "3": "the searcher",
     "4": "the training runtime",
     "6": "trials that survive",
@@ -61,14 +60,13 @@ STRATEGIES = ("fsdp", "zero1", "tensor", "pipeline")
 PERIOD, URL = r"\d+(\.\d+)?\s*[a-z]+", r"[a-zA-Z][\w+.-]*://.*"
 
 LATER = (
-    *_keys("2", "environment.image"),
     *_keys("3", "metrics", "limits", "warm_start"),
     *_keys("4", "failure.oom", "failure.stall"),
     *_keys("4", "training.compile", "training.ema", "training.optimizer", "training.schedule"),
     *_keys("6", "finalists", "stop", "register", "failure.straggler"),
     *_keys("6", "budget.gpu_hours", "budget.cpu_hours", "budget.reserve"),
     *_keys("6", "tracking.system_metrics"),
-    *_keys("next", "queue", "notify"),
+    *_keys("next", "queue", "notify", "environment.image"),
     _words("6", "scheduler.type", SCHEDULERS, "use pbt"),
     _words("3", "search.method", ("cmaes", "nsga2"), "use gp or tpe"),
     _words("4", "training.strategy", STRATEGIES, "use ddp"),

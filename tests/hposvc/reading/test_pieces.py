@@ -48,8 +48,8 @@ def test_every_key_of_the_spec_is_on_the_page():
 def test_what_is_still_to_come_is_promised_for_that_piece(keys, pieces, row):
     promised = pieces | set(re.findall(r"\((\d|next)\)", row))
     to_come = {later.piece for later in LATER if later.key.split(".")[0] in keys}
-    assert to_come <= promised - {"1"}
-    assert to_come >= pieces - {"1", "2"}  # 2 is landing, part by part
+    assert to_come <= promised - {"1", "2"}
+    assert to_come >= pieces - {"1", "2"}
 
 
 def test_what_is_still_to_come_belongs_to_a_key_of_the_page():
