@@ -171,14 +171,17 @@ def _survive(desk: Desk, up: dict[str, Any]) -> None:
         for life in trial.lives
     ]
     assert any(life.parent for life in lives), "no trial copied another"
-    dead = [node for node in seen.nodes() if node["state"] == "DEAD"]
-    assert len(dead) == 1
+    until(lambda: _dead(seen) == 1, "that Ray knows of the node's end", DEADLINE_S)
 
 
 def _ranks(seen: Dashboard, sweep: str) -> set[str]:
     names = (str(actor["name"]) for actor in seen.actors())
     found = (re.fullmatch(rf"{sweep}/slot-\d+/rank-(\d)", name) for name in names)
     return {match[1] for match in found if match}
+
+
+def _dead(seen: Dashboard) -> int:
+    return sum(node["state"] == "DEAD" for node in seen.nodes())
 
 
 def _runs(seen: Dashboard, sweep: str) -> bool:
