@@ -186,10 +186,14 @@ class Space(Mapping[str, Domain]):
         for name in names or ():
             if name not in self._domains:
                 raise SpaceError((name,), f"is no parameter: {nearest(name, self._domains)}")
+        return self.change(
+            params, lambda name: self._moved(name, params, rng, names is None or name in names)
+        )
+
+    def change(self, params: Params, choose: Callable[[str], Value]) -> dict[str, Value]:
+        """The configuration with the chosen values; as it was if no try meets the constraints."""
         for _ in range(MOVES):
-            moved = self.build(
-                lambda name: self._moved(name, params, rng, names is None or name in names)
-            )
+            moved = self.build(choose)
             if self._satisfies(moved):
                 return moved
         return dict(params)

@@ -26,7 +26,6 @@ from searchers.ranges import LEAST_MOVE
 from searchers.space import Space
 from searchers.values import Params, SpaceError, Value, identity, is_number
 
-TRIES = 100  # moves before it is given up to satisfy the constraints
 RANGE = ("min", "max", "log")
 
 
@@ -119,11 +118,7 @@ def explore(
             return params[name]
         return move.fresh(rng) if rng.random() < resample else move.moved(params[name], rng)
 
-    for _ in range(TRIES):
-        moved = space.build(choose)
-        if space.allows(moved):
-            return moved
-    return dict(params)
+    return space.change(params, choose)
 
 
 def read_move(domain: Domain, declared: object) -> Move:
