@@ -30,6 +30,8 @@ class Observation:
     state: State = "pending"
     reason: str = ""  # why it failed or was stopped: oom, diverged, rung, ...
     cost: float | None = None  # seconds
+    losses: tuple[float, ...] = ()  # one for each of several objectives; `loss` is None then
+    excess: tuple[float, ...] = ()  # by how much each limit was exceeded; up to 0: it was kept
 
 
 @dataclass(frozen=True)
