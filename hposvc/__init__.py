@@ -7,20 +7,22 @@ if TYPE_CHECKING:
     from hposvc.backends.backend import OutOfReach
     from hposvc.home import NotFound
     from hposvc.reading.problems import SpecError
+    from hposvc.result import Best, NoSingleBest, NoValue, Result
     from hposvc.runner import Interrupted
     from hposvc.spec import Metric, SweepSpec
-    from hposvc.sweep import Best, NoValue, Result, Sweep
+    from hposvc.sweep import Sweep
     from hposvc.tune_search import TuneSearch
     from trainables.session import get_checkpoint, report
 
 _HOMES = {
-    "Best": "hposvc.sweep",
+    "Best": "hposvc.result",
     "Interrupted": "hposvc.runner",
     "Metric": "hposvc.spec",
-    "NoValue": "hposvc.sweep",
+    "NoSingleBest": "hposvc.result",
+    "NoValue": "hposvc.result",
     "NotFound": "hposvc.home",
     "OutOfReach": "hposvc.backends.backend",
-    "Result": "hposvc.sweep",
+    "Result": "hposvc.result",
     "SpecError": "hposvc.reading.problems",
     "Sweep": "hposvc.sweep",
     "SweepSpec": "hposvc.spec",
@@ -32,6 +34,7 @@ __all__ = [
     "Best",
     "Interrupted",
     "Metric",
+    "NoSingleBest",
     "NoValue",
     "NotFound",
     "OutOfReach",

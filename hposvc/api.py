@@ -19,6 +19,7 @@ from hposvc.home import Home, NotFound, find
 from hposvc.journal import Journal, SweepRow
 from hposvc.lease import DriverState, driver_state
 from hposvc.reading.problems import fail
+from hposvc.recall import resolve
 from hposvc.runner import Watcher
 from hposvc.spec import SweepSpec
 from hposvc.spec.kinds import check_name
@@ -68,9 +69,13 @@ class Record:
         """All trials, in the order proposed."""
         return summary.trials(self.state, self.runs)
 
-    def best(self) -> dict[str, Any] | None:
-        """The best trial; None while no trial has a value."""
+    def best(self) -> dict[str, Any] | list[dict[str, Any]] | None:
+        """The best trial; None while no trial has a value. With several metrics: the front."""
         return summary.best(self.row.id, self.state, self.runs)
+
+    def front(self) -> list[dict[str, Any]]:
+        """The best trials, the best of the first metric first; empty while none has a value."""
+        return summary.front(self.row.id, self.state, self.runs)
 
     def failures(self) -> dict[str, str]:
         """The last message of each trial that failed."""
@@ -106,7 +111,9 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
     """Record a new sweep; nothing runs yet.
 
     Raises:
-        SpecError: the id is taken, or can't be the name of a folder.
+        SpecError: the id is taken, or can't be the name of a folder; a sweep to learn from has
+            other metrics.
+        NotFound: there is no sweep to learn from.
     """
     if identifier is not None:
         try:
@@ -114,6 +121,7 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
         except ValueError as error:
             raise fail(str(error), "--id") from error
     name = identifier or f"{spec.name}-{secrets.token_hex(3)}"
+    spec = resolve(sweeps.journal, spec)
     frozen, code = specs.dump(spec), source.describe(spec)
     row = SweepRow(name, spec.name, spec.project, time.time(), frozen, code)
     if not sweeps.journal.create(row):
@@ -182,8 +190,8 @@ def trials(sweeps: Sweeps, sweep: str) -> list[dict[str, Any]]:
     return load(sweeps, sweep).trials()
 
 
-def best(sweeps: Sweeps, sweep: str) -> dict[str, Any] | None:
-    """The best trial; None while no trial has a value."""
+def best(sweeps: Sweeps, sweep: str) -> dict[str, Any] | list[dict[str, Any]] | None:
+    """The best trial; None while no trial has a value. With several metrics: the front."""
     return load(sweeps, sweep).best()
 
 
@@ -282,4 +290,5 @@ def _listed(sweeps: Sweeps, row: SweepRow) -> dict[str, Any]:
         "created": row.created,
         "trials": len(state.trials),
         "best_value": value,
+        "front": len(state.front) if state.spec.several else None,
     }

@@ -4,7 +4,9 @@
 what follows from an event that just happened, `next` what a free slot should do.
 """
 
+import math
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Literal
 
 import numpy as np
@@ -30,12 +32,11 @@ from hposvc.schedulers.scheduler import (
     Over,
     Policy,
     Repeating,
-    Report,
     Scheduler,
     Wait,
 )
 from hposvc.spec import SweepSpec
-from hposvc.state import SweepState
+from hposvc.state import SweepState, report_of
 from hposvc.trial import TrialState
 
 CHANGES = 1  # tells the generators of changes from those of proposals
@@ -63,8 +64,7 @@ class Controller:
         for fact in facts:
             self.scheduler.apply(fact)
         if self.rests is not None and isinstance(event, Reported) and facts:
-            loss = self.state.trials[event.trial].last_loss
-            self.rests.apply(Report(event.trial, event.step, loss))
+            self.rests.apply(report_of(self.state.trials[event.trial], event.step))
         if self.rests is not None and isinstance(event, Ordered):
             self._begin_anew(self.state.trials[event.order.trial], self.rests)
 
@@ -148,8 +148,10 @@ class Controller:
         state = self.state
         if state.asked is not None:
             return Finished(now, "STOPPED", "user")
-        if state.best is None:
-            return Finished(now, "FAILED", "no trial has a value")
+        if not state.front:
+            beyond = any(trial.values and not trial.kept for trial in state.trials.values())
+            reason = "no trial keeps the limits" if beyond else "no trial has a value"
+            return Finished(now, "FAILED", reason)
         return Finished(now, "COMPLETED", state.closed or "")
 
     def _advance(self, move: Advance) -> Order:
@@ -181,7 +183,7 @@ class Controller:
             return []
         if trial.diverged:
             return [_decided(event.time, trial, "stop", "diverged")]
-        return self._reach(event.time) or self._judge(trial, event.time)
+        return self._reach(trial, event.time) or self._judge(trial, event.time)
 
     def _judge(self, trial: TrialState, time: float) -> list[Event]:
         """The decision that a trial at a milestone waits for, or the end of one at rest."""
@@ -197,7 +199,7 @@ class Controller:
         if self.scheduler.copies and trial.checkpoint_at(milestone) is None:
             detail = f"scheduler {self.spec.scheduler.name} needs a checkpoint at each of its steps"
             return Decision("stop", "no checkpoint", detail)
-        return self.scheduler.judge(Report(trial.id, milestone, trial.last_loss))
+        return self.scheduler.judge(report_of(trial, milestone))
 
     def _rest(self, trial: TrialState) -> Decision | None:
         """The end of a trial whose own curve has come to rest before its last step."""
@@ -205,13 +207,13 @@ class Controller:
             return None
         return self.rests.judge(trial.id, trial.step)
 
-    def _reach(self, time: float) -> list[Event]:
-        """The end of the sweep, if its best value meets the target."""
-        best = self.state.best
-        if best is None or self.halted:
+    def _reach(self, trial: TrialState, time: float) -> list[Event]:
+        """The end of the sweep, if a trial meets every target that there is."""
+        targets = [metric.target is not None for metric in self.spec.objectives]
+        if self.halted or not any(targets) or not math.isfinite(trial.loss):
             return []
-        value = self.state.trials[best].value
-        reached = value is not None and self.spec.metric.reached(value)
+        found = compress(zip(self.spec.objectives, trial.values, strict=True), targets)
+        reached = all(metric.reached(value) for metric, value in found)
         return self._halt(time, "target") if reached else []
 
     def _steer(self, event: Requested) -> list[Event]:
@@ -241,7 +243,8 @@ class Controller:
         events: list[Event] = []
         if state.asked is not None and not self.halted:
             events += self._halt(time, "user")
-        events += self._reach(time)
+        met = filter(None, (self._reach(trial, time) for trial in state.trials.values()))
+        events += next(met, [])
         if len(state.trials) == self.spec.trials.max and state.closed is None:
             events.append(Closed(time, "trials"))
         for name in list(state.waiting):

@@ -18,10 +18,14 @@ from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
 from hposvc.lease import Lease
 from hposvc.proposer import Ahead, Inline, Proposer
+from hposvc.recall import leading, recall
 from hposvc.redactor import Redactor
 from hposvc.runner import Interrupted, Runner, Watcher
 from hposvc.state import SweepState
 from hposvc.tracking.recorder import Recorder
+from hposvc.unreported import Unreported
+from searchers.earlier import informed
+from searchers.searcher import Observation
 from trainables import checkpoint
 
 
@@ -72,6 +76,9 @@ class Driver:
             seq = number
         if state.finished:
             return state
+        earlier = state.earlier
+        if earlier is None and engine != "nowhere":
+            earlier = recall(self.journal, spec)
         folder = self.home.folder(self.sweep.id, spec.storage)
         setting = self._setting(spec, folder, state.now)
         with lease.kept():
@@ -84,12 +91,13 @@ class Driver:
                 sweep=self.sweep.id,
                 controller=controller,
                 backend=backend,
-                proposer=_proposer(spec, backend.virtual),
+                proposer=_proposer(spec, backend.virtual, earlier or ()),
                 journal=self.journal,
                 lease=lease,
                 watchers=[*self.watchers, *self._own_watchers(engine, setting)],
                 interrupted=interrupted.is_set,
                 environment=recorder.environment,
+                earlier=earlier,
                 seq=seq,
             )
             runner.run(f"{socket.gethostname()}:{os.getpid()}")
@@ -100,6 +108,7 @@ class Driver:
     def _own_watchers(self, engine: str, setting: Setting) -> list[Watcher]:
         places = plugins.WATCHERS.get(engine, ())
         found = [plugins.resolve(place)(self.sweep.id, setting.spec) for place in places]
+        found.append(Unreported(self.sweep.id, setting.spec))
         if setting.secrets:
             redactor = Redactor(setting.folder, tuple(setting.secrets.values()))
             redactor.begin()
@@ -115,9 +124,10 @@ class Driver:
         return replace(setting, secrets=secrets, runtime_env=environment.runtime_env)
 
 
-def _proposer(spec: specs.SweepSpec, virtual: bool) -> Proposer:
-    searcher = plugins.build(plugins.SEARCHERS, spec.search)
-    return Inline(spec, searcher) if virtual else Ahead(spec, searcher)
+def _proposer(spec: specs.SweepSpec, virtual: bool, earlier: Sequence[Observation]) -> Proposer:
+    searcher = informed(plugins.build(plugins.SEARCHERS, spec.search), earlier)
+    first = leading(spec, earlier)
+    return Inline(spec, searcher, first) if virtual else Ahead(spec, searcher, first)
 
 
 def _tidy(folder: Path, state: SweepState) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
+from searchers.searcher import Observation
 from searchers.space import Params
 from trainables.checkpoint import Saved
 
@@ -55,6 +56,16 @@ class Proposed:
     note: Mapping[str, Any]
     until: int
     milestones: tuple[int, ...] = ()
+    waited: float = 0.0  # seconds that a slot stood idle until it was proposed
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """Trials of other sweeps as they were when this one began, in the terms of its space."""
+
+    kind: ClassVar[str] = "recalled"
+    time: float
+    trials: tuple[Observation, ...]  # ids are SWEEP/TRIAL; parameters and losses are this sweep's
 
 
 @dataclass(frozen=True)
@@ -157,6 +168,7 @@ class Finished:
 
 Event = (
     Attached
+    | Recalled
     | Proposed
     | Ordered
     | Checkpointed
@@ -207,4 +219,12 @@ def from_json(kind: str, time: float, body: str) -> Event:
         values["saved"] = Saved(**values["saved"])
     if event_type is Proposed:
         values["milestones"] = tuple(values["milestones"])
+    if event_type is Recalled:
+        values["trials"] = tuple(map(_observation, values["trials"]))
     return event_type(time=time, **values)
+
+
+def _observation(body: dict[str, Any]) -> Observation:
+    curve = tuple((step, loss) for step, loss in body.pop("curve"))
+    losses, excess = tuple(body.pop("losses")), tuple(body.pop("excess"))
+    return Observation(**body, curve=curve, losses=losses, excess=excess)

@@ -59,10 +59,13 @@ def ancestry(state: SweepState, trial: str, step: int) -> list[Stretch]:
 
 
 def winner(state: SweepState) -> list[Stretch]:
-    """How the weights of the best value were trained; empty while no trial has a value."""
-    if state.best is None:
+    """How the weights of the best value were trained; empty while no trial has a value.
+
+    With several metrics: those of the trial that is the best by the first.
+    """
+    if not state.front:
         return []
-    trial = state.trials[state.best]
+    trial = min((state.trials[name] for name in state.front), key=lambda one: one.losses)
     step = trial.step if trial.selected is None else trial.selected[0]
     return ancestry(state, trial.id, step)
 

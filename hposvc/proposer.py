@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from hposvc.spec import SweepSpec
 from searchers.searcher import Observation, Proposal, Searcher, call_rng
+from searchers.space import Params
 
 CLOSE_S = 0.5  # for a searcher that still thinks; its thread is a daemon beyond that
 
@@ -26,8 +27,13 @@ class Exhausted(Exception):
     """The space has no configuration that was not tried."""
 
 
-def propose(spec: SweepSpec, searcher: Searcher, history: Sequence[Observation]) -> Proposal | None:
-    """The next proposal: the user's initial points first, then the searcher's.
+def propose(
+    spec: SweepSpec,
+    searcher: Searcher,
+    history: Sequence[Observation],
+    leading: Sequence[Params] = (),
+) -> Proposal | None:
+    """The next proposal: the user's initial points, what led in other sweeps, the searcher's.
 
     None: the space is used up.
     """
@@ -35,6 +41,11 @@ def propose(spec: SweepSpec, searcher: Searcher, history: Sequence[Observation])
     if len(history) < len(spec.initial):
         point = spec.space.complete(spec.initial[len(history)], rng)
         return Proposal(point, {"source": "initial"})
+    if len(history) < len(spec.initial) + len(leading):
+        tried = {spec.space.key(seen.params) for seen in history}
+        for params in leading:
+            if spec.space.key(params) not in tried:
+                return Proposal(params, {"source": "warm_start"})
     return next(iter(searcher.suggest(spec.space, history, 1, rng)), None)
 
 
@@ -61,13 +72,14 @@ class Inline:
 
     spec: SweepSpec
     searcher: Searcher
+    leading: Sequence[Params] = ()  # of other sweeps, tried first
     history: History = tuple
 
     def look_ahead(self, history: History, wanted: int, results: int) -> None:
         self.history = history
 
     def take(self) -> Proposal | None:
-        proposal = propose(self.spec, self.searcher, self.history())
+        proposal = propose(self.spec, self.searcher, self.history(), self.leading)
         if proposal is None:
             raise Exhausted
         return proposal
@@ -79,8 +91,8 @@ class Inline:
 class Ahead:
     """Proposals from a thread that stays ahead of the slots."""
 
-    def __init__(self, spec: SweepSpec, searcher: Searcher) -> None:
-        self._spec, self._searcher = spec, searcher
+    def __init__(self, spec: SweepSpec, searcher: Searcher, leading: Sequence[Params] = ()) -> None:
+        self._spec, self._searcher, self._leading = spec, searcher, leading
         self._learns = getattr(searcher, "uses_results", True)
         self._changed = threading.Condition()
         self._history: list[Observation] = []  # with what was taken since
@@ -139,7 +151,7 @@ class Ahead:
                 anew, results = not self._lacks(), self._results
                 kept = [] if anew else self._ready
                 history = [*self._history, *map(_pending, kept)]
-            proposal = propose(self._spec, self._searcher, history)
+            proposal = propose(self._spec, self._searcher, history, self._leading)
             with self._changed:
                 self._keep(proposal, anew)
                 self._seen = results

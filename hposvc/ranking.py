@@ -1,16 +1,18 @@
-"""Which trial of a sweep is the best so far, at the cost of a logarithm a report."""
+"""Which trials of a sweep are the best so far."""
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from hposvc.schedulers.standing import dominates
 from hposvc.trial import TrialState
 
 
 @dataclass
 class Ranking:
-    """A heap of all losses that trials had.
+    """A heap of all losses that trials had, so that a report costs a logarithm.
 
     One that is not its trial's any more is passed over when it comes up.
     """
@@ -18,13 +20,55 @@ class Ranking:
     trials: Mapping[str, TrialState] = field(repr=False)
     heap: list[tuple[float, int, str]] = field(default_factory=list)
 
-    def update(self, trial: TrialState) -> str | None:
-        """The best trial, now that this one's loss may be another; of equals the first proposed.
-
-        None: no trial has a value.
-        """
+    def update(self, trial: TrialState) -> None:
+        """This trial's loss may be another."""
         if trial.loss < math.inf:
             heappush(self.heap, (trial.loss, trial.number, trial.id))
         while self.heap and self.heap[0][0] != self.trials[self.heap[0][2]].loss:
             heappop(self.heap)
-        return self.heap[0][2] if self.heap else None
+
+    def best(self) -> list[str]:
+        """The best trial, of equals the first proposed; empty while none has a value."""
+        return [self.heap[0][2]] if self.heap else []
+
+
+@dataclass
+class Front:
+    """The trials that no other dominates, where there are several metrics.
+
+    Most reports only add to the front, or not even that. Where a trial of the front has become
+    worse, others may come back: then all are looked at, once somebody asks.
+    """
+
+    trials: Mapping[str, TrialState] = field(repr=False)
+    losses: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of all that have values
+    front: set[str] = field(default_factory=set)
+    stale: bool = False
+
+    def update(self, trial: TrialState) -> None:
+        """This trial's losses may be others."""
+        before, now = self.losses.pop(trial.id, None), trial.losses
+        fell = before is not None and not all(map(operator.le, now, before))
+        if math.isfinite(now[0]):
+            self.losses[trial.id] = now
+        if trial.id in self.front and fell:
+            self.front.discard(trial.id)
+            self.stale = True
+        elif not self.stale and trial.id in self.losses:
+            self._add(trial.id)
+
+    def best(self) -> list[str]:
+        """The front, in the order proposed."""
+        if self.stale:
+            self.front.clear()
+            for name in sorted(self.losses, key=self.losses.__getitem__):
+                self._add(name)  # none that comes later dominates it
+            self.stale = False
+        return sorted(self.front, key=lambda name: self.trials[name].number)
+
+    def _add(self, name: str) -> None:
+        mine = self.losses[name]
+        if any(dominates(self.losses[other], mine) for other in self.front):
+            return
+        self.front = {other for other in self.front if not dominates(mine, self.losses[other])}
+        self.front.add(name)

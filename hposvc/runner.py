@@ -20,6 +20,7 @@ from hposvc.events import (
     Order,
     Ordered,
     Proposed,
+    Recalled,
     Requested,
 )
 from hposvc.journal import Journal
@@ -28,6 +29,7 @@ from hposvc.proposer import Exhausted, Proposer
 from hposvc.schedulers.scheduler import NewTrial, Over
 from hposvc.state import SweepState
 from hposvc.trial import trial_name
+from searchers.searcher import Observation
 from trainables import checkpoint
 
 log = logging.getLogger("hposvc")
@@ -62,12 +64,14 @@ class Runner:
     watchers: Sequence[Watcher] = ()
     interrupted: Callable[[], bool] = lambda: False
     environment: Callable[[str], dict[str, str]] = lambda trial: {}
+    earlier: tuple[Observation, ...] | None = None  # of sweeps to learn from; None: of none
     seq: int = 0  # of the last event in the journal, which the controller knows
     _turn: list[Event] = field(default_factory=list)
     _unwritten: list[Event] = field(default_factory=list)
     _known: int = -1  # the outcomes that the proposer knows of
     _polled: float = 0.0
     _hungry: bool = False
+    _hungry_since: float | None = None  # monotonic; None: no slot waits for a proposal
 
     def run(self, driver: str) -> SweepState:
         """Take the sweep over as `driver`, and bring it to its end.
@@ -79,6 +83,8 @@ class Runner:
         state = self.controller.state
         try:
             self._happen(Attached(self.backend.now(), driver))
+            if self.earlier is not None and state.earlier is None:
+                self._happen(Recalled(self.backend.now(), self.earlier))
             self._commit()
             while not state.finished:
                 self._take_turn()
@@ -153,11 +159,14 @@ class Runner:
             return False
         if proposal is None:
             self._hungry = True
+            self._hungry_since = self._hungry_since or time.monotonic()
             return False
+        since, self._hungry_since = self._hungry_since, None
+        waited_s = 0.0 if since is None else time.monotonic() - since
         name = trial_name(len(state.trials) + 1)
         now = self.backend.now()
-        new = Proposed(now, name, proposal.params, proposal.note, move.until, move.milestones)
-        self._happen(new)
+        params, note = proposal.params, proposal.note
+        self._happen(Proposed(now, name, params, note, move.until, move.milestones, waited_s))
         order = self.controller.next()
         assert isinstance(order, Order)
         self._happen(Ordered(now, order))

@@ -16,10 +16,11 @@ from hposvc.events import (
     Order,
     Ordered,
     Proposed,
+    Recalled,
     Reported,
     Requested,
 )
-from hposvc.ranking import Ranking
+from hposvc.ranking import Front, Ranking
 from hposvc.schedulers import scheduler as facts
 from hposvc.shelf import Shelf
 from hposvc.spec import SweepSpec
@@ -43,8 +44,10 @@ class SweepState:
     next_order: int = 1
     asked: Literal["stop", "kill"] | None = None  # what somebody wants of the whole sweep
     closed: str | None = None  # why there are no new trials any more
-    best: str | None = None  # the trial with the best value
     shelf: Shelf = field(init=False)
+    earlier: tuple[Observation, ...] | None = None  # of other sweeps; None: not looked at yet
+    waits: int = 0  # trials that a slot waited for
+    waited_s: float = 0.0  # as long in all
     results: int = 0  # outcomes so far: grows when a searcher can learn something
     started: float | None = None  # None: no driver had it yet
     now: float = 0.0  # the last event's time
@@ -52,11 +55,11 @@ class SweepState:
     _observed: dict[str, Observation] = field(default_factory=dict)
     _changed: set[str] = field(default_factory=set)
     _facts: list[facts.Fact] = field(default_factory=list)
-    _ranking: Ranking = field(init=False)
+    _ranking: Ranking | Front = field(init=False)
 
     def __post_init__(self) -> None:
         self.shelf = Shelf(self.spec.checkpoints, self.trials)
-        self._ranking = Ranking(self.trials)
+        self._ranking = Front(self.trials) if self.spec.several else Ranking(self.trials)
 
     def apply(self, event: Event) -> list[facts.Fact]:
         """Take an event in, and say what it means to a scheduler.
@@ -71,6 +74,8 @@ class SweepState:
         match event:
             case Requested(verb=verb, trial=None):
                 self.asked = verb
+            case Recalled(trials=trials):
+                self.earlier = trials
             case Closed():
                 self._close(event)
             case Finished():
@@ -83,6 +88,19 @@ class SweepState:
     def finished(self) -> bool:
         """Whether the sweep is over."""
         return self.state in OVER
+
+    @property
+    def front(self) -> list[str]:
+        """The best trials, in the order proposed: of one metric one, of several a front.
+
+        Empty while no trial has a value within the limits.
+        """
+        return self._ranking.best()
+
+    @property
+    def best(self) -> str | None:
+        """The trial with the best value; None while there is none, or with several metrics."""
+        return None if self.spec.several else next(iter(self.front), None)
 
     @property
     def gpu_hours(self) -> float:
@@ -137,7 +155,8 @@ class SweepState:
     def _propose(self, event: Proposed) -> None:
         trial = TrialState(
             id=event.trial,
-            metric=self.spec.metric,
+            objectives=self.spec.objectives,
+            limits=self.spec.bounds,
             params=event.params,
             note=event.note,
             until=event.until,
@@ -145,6 +164,8 @@ class SweepState:
             number=len(self.trials),
         )
         self.trials[trial.id] = trial
+        self.waits += event.waited > 0
+        self.waited_s += event.waited
         self.waiting[trial.id] = None
         self.counts["PENDING"] = self.counts.get("PENDING", 0) + 1
         self._changed.add(trial.id)
@@ -171,8 +192,8 @@ class SweepState:
         heard = {event.step}
         if trial.awaiting is not None and trial.awaiting != awaited:
             heard.add(trial.awaiting)  # a milestone that was stepped over
-        self._facts += [facts.Report(trial.id, step, trial.last_loss) for step in sorted(heard)]
-        self.best = self._ranking.update(trial)
+        self._facts += [report_of(trial, step) for step in sorted(heard)]
+        self._ranking.update(trial)
         self.shelf.tidy(trial)
 
     def _decide(self, event: Decided) -> None:
@@ -225,7 +246,7 @@ class SweepState:
         trial.order, trial.reason = None, reason
         self._move(trial, "FAILED")
         self.shelf.tidy(trial)
-        self.best = self._ranking.update(trial)
+        self._ranking.update(trial)
 
     def _finish(self, event: Finished) -> None:
         waited = self.closed not in ("target", "budget", "user")
@@ -294,3 +315,9 @@ class SweepState:
             self._facts.append(facts.Paused(trial.id))
         elif phase in OVER:
             self._facts.append(facts.Left(trial.id))
+
+
+def report_of(trial: TrialState, step: int) -> facts.Report:
+    """What a scheduler is told of a trial's last report, as it stands for a step."""
+    losses = trial.last_losses
+    return facts.Report(trial.id, step, losses[0], losses if len(losses) > 1 else ())

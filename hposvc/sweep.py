@@ -16,6 +16,7 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.plugins import REFERENCE
 from hposvc.remote import following, submission
+from hposvc.result import Best, Result
 from hposvc.runner import Interrupted
 from hposvc.views import outcome
 from hposvc.views.console import console
@@ -27,62 +28,6 @@ if TYPE_CHECKING:
 
 NOTHING: Mapping[str, object] = {}
 log = logging.getLogger("hposvc")
-
-COLUMNS = ("trial", "state", "reason", "value", "step", "attempts", "gpu_hours")
-
-
-class NoValue(LookupError):
-    """No trial of the sweep has a value."""
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best trial of a sweep."""
-
-    trial: str
-    params: Mapping[str, float | int | str | bool | None]
-    value: float
-    metrics: Mapping[str, float | None]  # of the step that the value is of
-    step: int
-    checkpoint: Path | None  # a folder; None: it was not kept, or there was none
-    mlflow_run_id: str | None
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a sweep came to."""
-
-    sweep: str  # its id
-    state: str  # COMPLETED, STOPPED or FAILED
-    record: api.Record
-
-    @property
-    def best(self) -> Best:
-        """The best trial.
-
-        Raises:
-            NoValue: none reported a value.
-        """
-        found = self.record.best()
-        if found is None:
-            failed = len(self.record.failures())
-            raise NoValue(
-                f"{self.sweep}: no trial has a value, {failed} failed; "
-                f"`hposvc logs {self.sweep}` shows why"
-            )
-        del found["sweep"]
-        checkpoint = found.pop("checkpoint")
-        return Best(**found, checkpoint=None if checkpoint is None else Path(checkpoint))
-
-    @property
-    def trials(self) -> "pd.DataFrame":
-        """A row a trial: COLUMNS, then a column a parameter.
-
-        A parameter that has the name of another column is `params.NAME`.
-        """
-        import pandas as pd
-
-        return pd.DataFrame([_row(trial) for trial in self.record.trials()])
 
 
 class Sweep:
@@ -267,15 +212,9 @@ def _pickled(trainable: object, folder: Path) -> str:
 
 
 def _plain(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-
-def _row(trial: Mapping[str, Any]) -> dict[str, Any]:
-    params = {
-        f"params.{name}" if name in COLUMNS else name: value
-        for name, value in trial["params"].items()
-    }
-    return {**{name: trial[name] for name in COLUMNS}, **params}
 
 
 def _write(text: str) -> None:

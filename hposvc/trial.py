@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hposvc.events import Order
-from hposvc.spec import Metric
+from hposvc.spec import Limit, Metric
 from searchers.searcher import Observation
 from searchers.space import Params
 from trainables.checkpoint import Saved
@@ -39,20 +39,21 @@ class TrialState:
     """One trial. Values are as the user reports them; losses are signed so that lower is better."""
 
     id: str
-    metric: Metric
+    objectives: tuple[Metric, ...]  # one, or several
     params: Params  # the present ones
     note: Mapping[str, Any]
     until: int  # where its present or next order ends
     milestones: tuple[int, ...]
     number: int  # in the order proposed
+    limits: tuple[Limit, ...] = ()
     state: TrialPhase = "PENDING"
     reason: str = ""
     order: Order | None = None  # the order that a slot has
     ordered_at: float = 0.0
-    curve: list[tuple[int, float]] = field(default_factory=list)  # (step, value), as reported
-    steps: dict[int, float] = field(default_factory=dict)  # the curve, by step
+    curves: dict[str, list[tuple[int, float]]] = field(init=False)  # by metric, as reported
+    steps: dict[int, float] = field(default_factory=dict)  # the first metric's curve, by step
     metrics: Mapping[str, float] = field(default_factory=dict)  # the last report's
-    best: tuple[int, float, Mapping[str, float]] | None = None  # step, loss, metrics
+    best: tuple[int, float, Mapping[str, float]] | None = None  # step, first loss, metrics
     diverged: bool = False
     awaiting: int | None = None  # the milestone that it stands at, undecided
     decided: int = 0  # the last milestone at which it may go on
@@ -67,6 +68,19 @@ class TrialState:
     message: str = ""  # what its last failure, or its stop, was about
     seconds: float = 0.0  # of orders
 
+    def __post_init__(self) -> None:
+        self.curves = {metric.name: [] for metric in self.objectives}
+
+    @property
+    def metric(self) -> Metric:
+        """The one, or the first of several."""
+        return self.objectives[0]
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """(step, value) of the first metric, as reported."""
+        return self.curves[self.metric.name]
+
     @property
     def step(self) -> int:
         """The last step reported; 0 before the first."""
@@ -78,30 +92,66 @@ class TrialState:
         return self.state in OVER
 
     @property
-    def value(self) -> float | None:
-        """The selected value (last, best, mean_K); None before a report, or when it diverged."""
+    def values(self) -> tuple[float, ...]:
+        """The selected value (last, best, mean_K) of each metric.
+
+        Empty before a report, or when it diverged.
+        """
         if self.diverged or self.best is None:
-            return None
-        if self.metric.select == "best":
-            return self.metric.loss(self.best[1])
-        return self.metric.value(self.curve)
+            return ()
+        if self.metric.select == "best":  # which no spec of several metrics has
+            return (self.metric.loss(self.best[1]),)
+        values = (metric.value(self.curves[metric.name]) for metric in self.objectives)
+        return tuple(value for value in values if value is not None)
+
+    @property
+    def value(self) -> float | None:
+        """The selected value of a single metric; None where there is none, or are several."""
+        return next(iter(self.values), None) if len(self.objectives) == 1 else None
+
+    @property
+    def excess(self) -> tuple[float, ...]:
+        """By how much the metrics of its value exceed each limit; empty before a report."""
+        metrics = self.metrics if self.selected is None else self.selected[1]
+        return tuple(limit.excess(metrics) for limit in self.limits) if self.curve else ()
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is within all limits, as far as is known."""
+        return all(excess <= 0 for excess in self.excess)
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """The values' losses.
+
+        Infinite where it can't be the best: without values, failed, or beyond a limit.
+        """
+        values = self.values
+        if not values or self.state == "FAILED" or not self.kept:
+            return (math.inf,) * len(self.objectives)
+        return self._signed(values)
 
     @property
     def loss(self) -> float:
-        """The value's loss; infinite where there is no value, or the trial failed."""
-        value = None if self.state == "FAILED" else self.value
-        return math.inf if value is None else self.metric.loss(value)
+        """The first of the losses."""
+        return self.losses[0]
 
     @property
-    def last_loss(self) -> float:
-        """The last report's loss; infinite if it is not a finite number."""
-        value = self.curve[-1][1]
-        return self.metric.loss(value) if math.isfinite(value) else math.inf
+    def last_losses(self) -> tuple[float, ...]:
+        """The last report's losses; all infinite if one is not a finite number."""
+        values = tuple(curve[-1][1] for curve in self.curves.values())
+        if not all(map(math.isfinite, values)):
+            return (math.inf,) * len(values)
+        return self._signed(values)
+
+    def _signed(self, values: tuple[float, ...]) -> tuple[float, ...]:
+        pairs = zip(self.objectives, values, strict=True)
+        return tuple(metric.loss(value) for metric, value in pairs)
 
     @property
     def selected(self) -> tuple[int, Mapping[str, float]] | None:
         """The step that the value is of, and its metrics; None where there is no value."""
-        if self.value is None or self.best is None:
+        if self.diverged or self.best is None:
             return None
         if self.metric.select == "best":
             return self.best[0], self.best[2]
@@ -114,12 +164,13 @@ class TrialState:
         """
         if step <= self.step or (self.yields and step > self.until):
             return False
-        value = metrics.get(self.metric.name, math.nan)
+        for name, curve in self.curves.items():
+            curve.append((step, metrics.get(name, math.nan)))
+        value = self.curve[-1][1]
         loss = self.metric.loss(value)
         self.steps[step] = value
-        self.curve.append((step, value))
         self.metrics = metrics
-        if not math.isfinite(value):
+        if not all(math.isfinite(curve[-1][1]) for curve in self.curves.values()):
             self.diverged = True
         elif self.best is None or loss < self.best[1]:
             self.best = (step, loss, metrics)
@@ -231,12 +282,16 @@ class TrialState:
         """What a searcher may see of it."""
         settled = self.over or self.state == "PAUSED"
         failed = self.diverged or self.state == "FAILED"
-        value = None if failed else self.value
+        values = () if failed else self.values
+        losses = self._signed(values) if values else ()
+        several = len(self.objectives) > 1
         return Observation(
             id=self.id,
             params=self.shown,
             note=self.note,
-            loss=None if value is None else self.metric.loss(value),
+            loss=losses[0] if losses and not several else None,
+            losses=losses if several else (),
+            excess=() if failed else self.excess,
             curve=self.metric.losses(self.curve),
             state=("failed" if failed else "done") if settled else "pending",
             reason="diverged" if self.diverged else self.reason,

@@ -19,7 +19,7 @@ from ray.tune.search.variant_generator import parse_spec_vars
 
 from hposvc.reading.document import plain
 from searchers.names import is_name
-from searchers.searcher import Exhausted, Optimizer, create
+from searchers.optimizer import Exhausted, Optimizer, create
 from searchers.space import Space
 from searchers.values import Params, is_value
 

@@ -8,22 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from searchers.domains import Choice, Constant, Float, Int
+    from searchers.explain.explanation import Explanation
     from searchers.methods import METHODS
-    from searchers.searcher import Observation, Optimizer, Proposal, Searcher, create
+    from searchers.optimizer import Best, Optimizer, create
+    from searchers.searcher import Observation, Proposal, Searcher
     from searchers.space import Space
     from searchers.values import SpaceError
 
 _HOMES = {
     "searchers.domains": {"Choice", "Constant", "Float", "Int"},
+    "searchers.explain.explanation": {"Explanation"},
     "searchers.methods": {"METHODS"},
-    "searchers.searcher": {"Observation", "Optimizer", "Proposal", "Searcher", "create"},
+    "searchers.optimizer": {"Best", "Optimizer", "create"},
+    "searchers.searcher": {"Observation", "Proposal", "Searcher"},
     "searchers.space": {"Space"},
     "searchers.values": {"SpaceError"},
 }
 __all__ = [
     "METHODS",
+    "Best",
     "Choice",
     "Constant",
+    "Explanation",
     "Float",
     "Int",
     "Observation",

@@ -6,46 +6,35 @@ from typing import ClassVar, cast
 
 from numpy.random import Generator
 
-from searchers.domains import Choice
+from searchers.earlier import informed
 from searchers.methods import load
 from searchers.searcher import Observation, Proposal, Searcher
 from searchers.space import Space
 
-MOST_TRIALS = 1_000
-MOST_PARAMETERS = 50
-MOST_KINDS = 50
+# Everywhere. Rules by parameters, trials, trials at once, kinds of a choice and metrics were
+# measured, and none is left: docs/searchers.md has the figures. Whoever finds where another method
+# is the better one makes this a choice by space and history.
+METHOD = "gp"
 
 
 @dataclass(frozen=True)
 class Auto:
-    """`gp`, or `tpe` where a Gaussian process does not suit; the note says which.
-
-    A Gaussian process makes the most of few trials, so it is the rule. The exceptions:
-
-    * over 1,000 trials: its fit costs the cube of their number, TPE's grows linearly;
-    * over 50 searched parameters: it has a length scale to learn for each;
-    * an unordered choice of over 50 values: to its kernel all pairs of them are equally alike, so
-      it learns about one value at a time. TPE does so at less cost.
-    """
+    """The method that suits; the note of a proposal names it."""
 
     uses_results: ClassVar[bool] = True
+    takes_several: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    def after(self, earlier: Sequence[Observation]) -> Searcher:
+        """The searcher that knows earlier trials."""
+        return informed(_chosen(), earlier)
 
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
-        method = choose(space, len(history))
-        searcher = cast(Searcher, load(method)())
-        proposals = searcher.suggest(space, history, n, rng)
-        return [replace(one, note={**one.note, "method": method}) for one in proposals]
+        proposals = _chosen().suggest(space, history, n, rng)
+        return [replace(one, note={**one.note, "method": METHOD}) for one in proposals]
 
 
-def choose(space: Space, trials: int) -> str:
-    """The method that suits a space after so many trials."""
-    kinds = [
-        domain.count
-        for domain in space.values()
-        if isinstance(domain, Choice) and not domain.ordered
-    ]
-    many = trials > MOST_TRIALS or len(space.searched) > MOST_PARAMETERS
-    return "tpe" if many or max(kinds, default=0) > MOST_KINDS else "gp"
+def _chosen() -> Searcher:
+    return cast(Searcher, load(METHOD)())

@@ -21,10 +21,19 @@ END = math.inf  # stands for the step of a result that was told without one
 
 @dataclass(frozen=True)
 class Scored:
-    """A trial's loss at the common step; None: it failed or diverged, worse than any loss."""
+    """A trial's loss at the common step; None: it failed or diverged, worse than any loss.
+
+    With several objectives `loss` is the first one's, and `losses` are those at the last step of
+    the trial, since a curve keeps the first one's alone.
+    """
 
     observation: Observation
     loss: float | None
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Of each objective; empty: it failed, or there is one objective."""
+        return () if self.loss is None else self.observation.losses
 
 
 def comparable(history: Sequence[Observation], enough: int) -> list[Scored]:
@@ -59,8 +68,13 @@ def _reach(seen: Observation) -> float | None:
     for step, loss in reversed(seen.curve):
         if math.isfinite(loss):
             return step
-    told = seen.state == "done" and seen.loss is not None and math.isfinite(seen.loss)
-    return END if told else None
+    end = told(seen)
+    return END if seen.state == "done" and end is not None and math.isfinite(end) else None
+
+
+def told(seen: Observation) -> float | None:
+    """The loss, of the first objective where there are several."""
+    return seen.losses[0] if seen.losses else seen.loss
 
 
 def _level(
@@ -83,7 +97,7 @@ def _level(
 def _loss_at(seen: Observation, level: float) -> float | None:
     """The last loss that a trial had reported when it reached the level."""
     if level == END:
-        return None if seen.curve else seen.loss
+        return None if seen.curve else told(seen)
     index = bisect_right(seen.curve, level, key=lambda point: point[0])
     if index == 0 or not math.isfinite(seen.curve[index - 1][1]):
         return None

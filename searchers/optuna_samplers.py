@@ -1,6 +1,7 @@
 """Optuna's samplers as pure functions of the history: the only file that imports optuna.
 
-The study is built anew at every call (10 ms at 20 trials, 94 ms at 1,000: measured), in memory.
+The study is built anew at every call, in memory (10 dimensions: 17 ms at 100 trials, 150 ms at
+1,000: measured).
 """
 
 import warnings
@@ -18,15 +19,17 @@ from optuna.distributions import (
     IntDistribution,
 )
 from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from searchers.domains import Choice, Domain, Float, Int
-from searchers.fidelity import comparable
+from searchers.fidelity import Scored, comparable
 from searchers.novelty import Taken, sample_new
 from searchers.searcher import Observation, Proposal
 from searchers.space import Space
 from searchers.values import Params, Value
 
+MOST = 1e60  # of a loss, either way
 RETRIES = 20  # for a proposal that breaks a constraint or repeats; then one is drawn at random
 
 
@@ -36,19 +39,23 @@ class TPE:
 
     Densities are joint over all parameters; in a conditional space, over each group of parameters
     that are active together. Pending trials count among the bad ones, so that parallel proposals
-    keep apart, and failed ones rank behind every loss: a penalty would need a scale.
+    keep apart, and failed ones rank behind every loss: a penalty would need a scale. Of several
+    objectives the good ones are the first fronts, and of the last of these what adds most to the
+    hypervolume. Trials that exceed limits rank behind those that keep them, by how far they do.
 
     Attributes:
         startup: comparable results before which configurations are drawn at random.
         candidates: points drawn from the good density, of which the best ratio is proposed.
 
     Source: Bergstra et al., Algorithms for Hyper-Parameter Optimization (2011); the joint form:
-    Falkner et al., BOHB (2018); Watanabe, Tree-Structured Parzen Estimator (2023).
+    Falkner et al., BOHB (2018); Watanabe, Tree-Structured Parzen Estimator (2023); several
+    objectives: Ozaki et al., Multiobjective Tree-Structured Parzen Estimator (2022).
     """
 
     startup: int = 10
     candidates: int = 24
     uses_results: ClassVar[bool] = True
+    takes_several: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -61,51 +68,101 @@ class TPE:
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
         scored = comparable(history, max(self.startup, len(space.searched) + 1))
-        finite = sum(one.loss is not None for one in scored)
         taken = Taken(space, (seen.params for seen in history))
         proposals: list[Proposal] = []
-        if finite >= self.startup and space.searched:
-            trials = [_trial(space, one.observation.params, one.loss) for one in scored]
+        if sum(one.loss is not None for one in scored) >= self.startup and space.searched:
+            trials = _ended(space, scored)
             compared = {one.observation.id for one in scored}
             pending = [seen for seen in history if seen.state == "pending"]
             trials += [_running(space, seen.params) for seen in pending if seen.id not in compared]
-            proposals = self._from_model(space, trials, taken, n, int(rng.integers(2**32)))
-        while len(proposals) < n and (params := sample_new(space, taken, rng)) is not None:
-            proposals.append(Proposal(params, {"source": "random"}))
-        return proposals
+            with _quiet():
+                study = _study(self._sampler(space, int(rng.integers(2**32))), trials)
+                proposals = _asked(study, space, taken, n, "tpe")
+        return proposals + _random(space, taken, n - len(proposals), rng)
 
-    def _from_model(
-        self, space: Space, trials: list[FrozenTrial], taken: Taken, n: int, seed: int
-    ) -> list[Proposal]:
-        """Up to n new configurations, the model's view of each including those before it."""
-        found = []
-        with _quiet():
-            study = self._study(space, trials, seed)
-            for _ in range(n + RETRIES):
-                trial = study.ask()
-                params = _suggested(space, trial)
-                if space.allows(params) and params not in taken:
-                    taken.add(params)
-                    found.append(Proposal(params, {"source": "tpe"}))
-                else:
-                    study.tell(trial, state=TrialState.FAIL)
-                if len(found) == n:
-                    break
-        return found
-
-    def _study(self, space: Space, trials: list[FrozenTrial], seed: int) -> optuna.Study:
-        conditional = any(domain.when for domain in space.values())
-        sampler = optuna.samplers.TPESampler(
+    def _sampler(self, space: Space, seed: int) -> BaseSampler:
+        return TPESampler(
             n_startup_trials=0,
             n_ei_candidates=self.candidates,
             seed=seed,
             multivariate=True,
-            group=conditional,
+            group=any(domain.when for domain in space.values()),
             constant_liar=True,
         )
-        study = optuna.create_study(sampler=sampler)
-        study.add_trials(trials)
-        return study
+
+
+@dataclass(frozen=True)
+class NSGA2:
+    """A genetic algorithm for several objectives, and for thousands of trials.
+
+    A generation is complete with as many results as the population, whichever they are. Parents
+    are the best of it and of the parents before it: front by front, and within the last those that
+    are least crowded. A child takes each parameter from one of two parents, or at random with
+    probability 1 / D. Parameters that are not active in all trials are drawn at random. Failed
+    trials have no children; those that exceed limits lose to those that keep them, and among
+    themselves by how far they do. Pending ones are not looked at.
+
+    Attributes:
+        population: parents, and results between two choices of them; the first are random. With 20
+            ZDT1 went further in 240 trials than with 50 (hypervolume 9.94 against 9.55).
+
+    Source: Deb et al., A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II (2002).
+    """
+
+    population: int = 20
+    uses_results: ClassVar[bool] = True
+    takes_several: ClassVar[bool] = True
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+    def __post_init__(self) -> None:
+        if self.population < 2:
+            raise ValueError(f"population is {self.population}; give 2 or more")
+
+    def suggest(
+        self, space: Space, history: Sequence[Observation], n: int, rng: Generator
+    ) -> list[Proposal]:
+        scored = comparable(history, self.population)
+        taken = Taken(space, (seen.params for seen in history))
+        sampler = NSGAIISampler(population_size=self.population, seed=int(rng.integers(2**32)))
+        with _quiet():
+            trials = _ended(space, [one for one in scored if one.loss is not None])
+            for place, trial in enumerate(trials):
+                # Where Optuna looks for it; it has no public name.
+                key = NSGAIISampler._get_generation_key()
+                trial.system_attrs[key] = place // self.population
+            proposals = _asked(_study(sampler, trials), space, taken, n, "nsga2")
+        return proposals + _random(space, taken, n - len(proposals), rng)
+
+
+def _study(sampler: BaseSampler, trials: list[FrozenTrial]) -> optuna.Study:
+    objectives = max((len(trial.values or ()) for trial in trials), default=0)
+    study = optuna.create_study(sampler=sampler, directions=["minimize"] * max(objectives, 1))
+    study.add_trials(trials)
+    return study
+
+
+def _asked(study: optuna.Study, space: Space, taken: Taken, n: int, source: str) -> list[Proposal]:
+    """Up to n new configurations, the sampler's view of each including those before it."""
+    found: list[Proposal] = []
+    for _ in range(n + RETRIES):
+        trial = study.ask()
+        params = _suggested(space, trial)
+        if space.allows(params) and params not in taken:
+            taken.add(params)
+            found.append(Proposal(params, {"source": source}))
+        else:
+            study.tell(trial, state=TrialState.FAIL)
+        if len(found) == n:
+            break
+    return found
+
+
+def _random(space: Space, taken: Taken, n: int, rng: Generator) -> list[Proposal]:
+    """Up to n new configurations that no sampler chose."""
+    found: list[Proposal] = []
+    while len(found) < n and (params := sample_new(space, taken, rng)) is not None:
+        found.append(Proposal(params, {"source": "random"}))
+    return found
 
 
 @contextmanager
@@ -121,21 +178,53 @@ def _quiet() -> Iterator[None]:
         optuna.logging.set_verbosity(level)
 
 
-def _trial(space: Space, params: Params, loss: float | None) -> FrozenTrial:
-    """An ended trial; one without a loss is pruned, which ranks it behind all that have one."""
-    state = TrialState.PRUNED if loss is None else TrialState.COMPLETE
-    return _recorded(space, params, state, loss)
+def _ended(space: Space, scored: Sequence[Scored]) -> list[FrozenTrial]:
+    """Ended trials; those without a loss are pruned, which ranks them behind all that have one.
+
+    Where there are limits, pruned trials would rank before those that exceed one, so these are
+    given the largest excess.
+    """
+    limited = any(one.observation.excess for one in scored)
+    return [
+        _recorded(
+            space,
+            one.observation.params,
+            TrialState.PRUNED if one.loss is None else TrialState.COMPLETE,
+            values=_values(one),
+            constraints={"limits": _excess(one)} if limited else None,
+        )
+        for one in scored
+    ]
 
 
 def _running(space: Space, params: Params) -> FrozenTrial:
-    return _recorded(space, params, TrialState.RUNNING, None)
+    return _recorded(space, params, TrialState.RUNNING)
 
 
-def _recorded(space: Space, params: Params, state: TrialState, loss: float | None) -> FrozenTrial:
+def _values(one: Scored) -> list[float] | None:
+    """What is compared; None: there is no loss. Volumes of larger numbers would overflow."""
+    if one.loss is None:
+        return None
+    return [min(max(loss, -MOST), MOST) for loss in one.losses or (one.loss,)]
+
+
+def _excess(one: Scored) -> float:
+    """By how much all limits were exceeded, together."""
+    return MOST if one.loss is None else min(one.observation.exceeded, MOST)
+
+
+def _recorded(
+    space: Space,
+    params: Params,
+    state: TrialState,
+    values: list[float] | None = None,
+    constraints: dict[str, float] | None = None,
+) -> FrozenTrial:
     names = [name for name in space.searched if name in params]
     return create_trial(
         state=state,
-        value=loss,
+        values=values,
+        constraints=constraints,
         params={name: _to_optuna(space[name], params[name]) for name in names},
         distributions={name: _distribution(space[name]) for name in names},
     )

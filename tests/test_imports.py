@@ -13,6 +13,7 @@ PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
 DOORS = {
     "mlflow": ("hposvc/tracking/tracker",),
     "optuna": ("searchers/optuna_samplers",),
+    "cmaes": ("searchers/evolution",),
     "scipy": ("searchers/",),
     "torch": ("trainables/",),
     "ray.tune": (
@@ -34,12 +35,12 @@ DOORS = {
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("__main__", "cli"),
     ("commands",),
-    ("views", "sweep", "tune_search", "doctor"),
+    ("views", "sweep", "result", "tune_search", "doctor"),
     ("remote",),
     ("api",),
     ("driving", "source"),
     ("runner", "proposer", "redactor", "backends", "tracking"),
-    ("controller", "home", "summary", "lineage"),
+    ("controller", "home", "summary", "lineage", "recall", "unreported"),
     ("state", "lease", "journal"),
     ("shelf", "ranking"),
     ("trial", "store"),

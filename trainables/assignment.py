@@ -62,7 +62,7 @@ class Place:
 
     trainable: str  # a reference, see load.py; empty where there is a command
     training: Training
-    metric: str
+    metrics: tuple[str, ...]  # of the sweep
     total: int  # the last step of a whole trial
     every: int  # steps between checkpoints
     seed: int  # of the sweep
@@ -176,7 +176,7 @@ def _worker(place: Place, task: Assignment, rank: int, link: Link) -> Worker:
         params=task.params,
         trial=task.trial,
         order=task.order,
-        metric=place.metric,
+        metrics=place.metrics,
         start=task.start,
         checkpoints=place.folder / "checkpoints",
         every=place.every,

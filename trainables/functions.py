@@ -1,7 +1,7 @@
 """Functions of a configuration alone: they report by `hposvc.report`, or return their value."""
 
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ def bind(
     """What a rank calls with its worker.
 
     What the function returns is its one report, at the order's last step, if it made none: a
-    number, which is the sweep's metric, or a dict of metrics.
+    number, which is the sweep's only metric, or a dict of metrics.
 
     Args:
         around: within it the function runs; it says how to read a dict that is returned.
@@ -53,16 +53,19 @@ def bind(
         with use(session), around(session, worker) as read:
             returned = function(dict(own))
             if worker.reported is None and returned is not None:
-                worker.report(worker.until, read(_metrics(returned, worker.metric)))
+                worker.report(worker.until, read(_metrics(returned, worker.metrics)))
 
     return train
 
 
-def _metrics(returned: object, metric: str | None) -> Mapping[str, Any]:
+def _metrics(returned: object, wanted: Sequence[str]) -> Mapping[str, Any]:
     if isinstance(returned, Mapping):
         return returned
     if isinstance(returned, numbers.Real) or callable(getattr(returned, "item", None)):
-        return {metric or "value": returned}
+        if len(wanted) > 1:
+            message = f"the sweep has the metrics {', '.join(wanted)}; return a dict of them"
+            raise ReportError(f"the function returned a number, and {message}")
+        return {wanted[0] if wanted else "value": returned}
     raise ReportError(
         f"the function returned {type(returned).__name__} and reported nothing; "
         "return a number or a dict of metrics, or call hposvc.report"

@@ -100,7 +100,7 @@ def _run(trainable: Any, worker: Worker) -> None:
         checkpoint = tune.Checkpoint.from_directory(str(start))
         counted = {TRAINING_ITERATION: worker.first - 1}
         trainable.restore(of_process._TrainingResult(checkpoint, counted))
-    filled_in = {*trainable.get_auto_filled_metrics(), *FILLED_IN} - {worker.metric}
+    filled_in = {*trainable.get_auto_filled_metrics(), *FILLED_IN} - {*worker.metrics}
     for step in worker.steps():
         result = trainable.train()
         folder = worker.scratch() if saves and worker.due(step) else None

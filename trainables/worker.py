@@ -97,7 +97,7 @@ class Worker:
     params: Params
     trial: str
     order: int
-    metric: str | None  # the name that each report of rank 0 must hold; None: any will do
+    metrics: tuple[str, ...]  # the names that each report of rank 0 must hold
     start: Saved | None  # where to go on from; None: from scratch
     checkpoints: Path  # the sweep's checkpoint folder
     every: int  # a checkpoint is kept at multiples of this, at milestones and at `until`
@@ -131,7 +131,7 @@ class Worker:
             params=params or {},
             trial="alone",
             order=1,
-            metric=None,
+            metrics=(),
             start=None,
             checkpoints=folder or Path(tempfile.mkdtemp(prefix="hposvc-")),
             every=1,
@@ -240,10 +240,11 @@ class Worker:
         for name in metrics:
             if problem := _name_problem(name):
                 raise self._error(f"metric name {name!r} {problem}")
-        if self.metric is not None and self.metric not in metrics:
-            nearest = get_close_matches(self.metric, metrics, n=1, cutoff=0.0)
-            hint = f"; the nearest reported is {nearest[0]!r}" if nearest else ""
-            raise self._error(f"the sweep's metric {self.metric!r} is missing{hint}")
+        for name in self.metrics:
+            if name not in metrics:
+                nearest = get_close_matches(name, metrics, n=1, cutoff=0.0)
+                hint = f"; the nearest reported is {nearest[0]!r}" if nearest else ""
+                raise self._error(f"the sweep's metric {name!r} is missing{hint}")
         return {name: self._number(name, value) for name, value in metrics.items()}
 
     def _number(self, name: str, value: object) -> float:

@@ -38,7 +38,7 @@ class Setting:
         return Place(
             trainable=spec.trainable or "",
             training=spec.training,
-            metric=spec.metric.name,
+            metrics=tuple(metric.name for metric in spec.objectives),
             total=spec.last_step,
             every=spec.checkpoints.every,
             seed=spec.seed,

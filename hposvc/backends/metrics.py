@@ -13,6 +13,7 @@ from ray.util.metrics import Counter, Gauge
 from hposvc.events import Ended, Event, Failed, Ordered
 from hposvc.spec import SweepSpec
 from hposvc.state import SweepState
+from hposvc.summary import bests
 from hposvc.trial import TrialPhase
 
 EVERY_S = 1.0  # between two settings; Ray hands them on every ten seconds
@@ -38,8 +39,8 @@ class Metrics:
         self._ranks = spec.resources.workers
         self._gpus = spec.resources.workers * spec.resources.gpus_per_worker
         self._trials = _gauge(TRIALS, "Trials of the sweep in a state.", tags, "state")
-        self._best = _gauge(BEST, "The best value so far of the sweep's metric.", tags, "metric")
-        self._best_tags = {"metric": spec.metric.name}
+        self._best = _gauge(BEST, "The best value so far of each metric.", tags, "metric")
+        self._objectives = spec.objectives
         self._slots = _gauge(SLOTS, "Slots that carry out an order.", tags)
         self._orders = _Total(ORDERS, "Orders that were given to slots.", tags)
         self._rank_s = _Total(RANK_SECONDS, "Seconds that ranks were at work.", tags)
@@ -70,9 +71,8 @@ class Metrics:
     def _set(self, state: SweepState, spent_s: float) -> None:
         for phase in STATES:
             self._trials.set(state.counts.get(phase, 0), {"state": phase})
-        value = None if state.best is None else state.trials[state.best].value
-        if value is not None:
-            self._best.set(value, self._best_tags)
+        for metric, value in zip(self._objectives, bests(state), strict=False):
+            self._best.set(value, {"metric": metric.name})
         self._slots.set(len(state.orders))
         self._orders.reach(state.next_order - 1)
         at_work = (max(0.0, time.time() - begun) for begun in self._begun.values())

@@ -106,9 +106,10 @@ class Simulation:
     def _call(self, params: Params, step: int) -> tuple[dict[str, float], float]:
         """What the curve says of a step, once it has been looked at."""
         metrics, seconds = self._curve(params, step)
-        name = self.setting.spec.metric.name
-        if name not in metrics:
-            raise ValueError(f"curve: step {step} has no metric {name!r}; it has {list(metrics)}")
+        for name in (metric.name for metric in self.setting.spec.objectives):
+            if name not in metrics:
+                found = list(metrics)
+                raise ValueError(f"curve: step {step} has no metric {name!r}; it has {found}")
         if not 0 <= seconds < math.inf:
             raise ValueError(f"curve: step {step} takes {seconds} seconds; give 0 or more")
         return {str(key): float(value) for key, value in metrics.items()}, float(seconds)

@@ -57,25 +57,26 @@ def trials(shared: Shared, sweep: str, address: str | None) -> None:
     record = following.record(opened(shared), sweep, address)
     listed = record.trials()
     if not shared.json(listed):
-        show(table.trials(listed, record.state.spec, record.state.best))
+        show(table.trials(listed, record.state.spec, record.state.front))
 
 
 @verb
 @sweep_id
 @on_cluster
 def best(shared: Shared, sweep: str, address: str | None) -> None:
-    """Show the best trial, and where its checkpoint lies."""
+    """Show the best trial, or the front of several metrics, and where checkpoints lie."""
     from hposvc.remote import following
     from hposvc.views import outcome
 
     record = following.record(opened(shared), sweep, address)
-    found = record.best()
-    if shared.json(found):
+    if shared.json(record.best()):
         return
-    if found is None:
-        note(f"no trial of {record.row.id} has a value yet")
-    else:
+    found = record.front()
+    if found:
         show(outcome.best(found, record.state.spec))
+    else:
+        within = " within the limits" if record.state.spec.limits else ""
+        note(f"no trial of {record.row.id} has a value{within} yet")
 
 
 @verb

@@ -104,6 +104,6 @@ def conclude(shared: Shared, sweeps: "Sweeps", record: "Record") -> int:
         show(*outcome.summary(record, sweeps.home))
     if record.behind:
         note(outcome.behind(record))
-    if record.state.best is None:
+    if not record.state.front:
         return NO_VALUE
     return OUT_OF_REACH if record.behind else 0

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from hposvc.reading.problems import Problem, cut
 
 PIECES = {
-    "3": "the searcher",
     "4": "the training runtime",
     "6": "trials that survive",
     "next": "a later release",
@@ -60,7 +59,6 @@ STRATEGIES = ("fsdp", "zero1", "tensor", "pipeline")
 PERIOD, URL = r"\d+(\.\d+)?\s*[a-z]+", r"[a-zA-Z][\w+.-]*://.*"
 
 LATER = (
-    *_keys("3", "metrics", "limits", "warm_start"),
     *_keys("4", "failure.oom", "failure.stall"),
     *_keys("4", "training.compile", "training.ema", "training.optimizer", "training.schedule"),
     *_keys("6", "finalists", "stop", "register", "failure.straggler"),
@@ -68,7 +66,6 @@ LATER = (
     *_keys("6", "tracking.system_metrics"),
     *_keys("next", "queue", "notify", "environment.image"),
     _words("6", "scheduler.type", SCHEDULERS, "use pbt"),
-    _words("3", "search.method", ("cmaes", "nsga2"), "use gp or tpe"),
     _words("4", "training.strategy", STRATEGIES, "use ddp"),
     _words("4", "training.precision", ("bf16-true", "16-true"), "use bf16-mixed or 16-mixed"),
     _words("4", "failure.nan", ("skip", "rollback"), "use stop"),

@@ -24,6 +24,7 @@ from hposvc.driving import Driver
 from hposvc.home import Home
 from hposvc.journal import SweepRow
 from hposvc.reading.problems import SpecError, fail
+from hposvc.recall import resolve
 from hposvc.remote.parcel import Parcel, Proof
 from hposvc.runner import Watcher
 from hposvc.spec import SweepSpec
@@ -94,7 +95,7 @@ def receive(parcel: Parcel) -> Arrived:
         with discreet(parcel.secrets.values()):
             checked = api.validate(specs.dump(spec), {})
         row = api.create(sweeps, checked, parcel.sweep)
-    elif specs.dump(spec) != specs.dump(specs.restore(parcel.spec)):
+    elif specs.dump(spec) != specs.dump(resolve(sweeps.journal, specs.restore(parcel.spec))):
         message = f"there is a sweep {row.id} with another spec in the journal"
         raise fail(f"{message}; give another --id, or ask for a new one by --new", "--id")
     elif not api.load(sweeps, row.id).state.finished:

@@ -6,6 +6,10 @@ when it is among the best floor(n/eta) of the n that are there. `stop` decides o
 a trial goes on when it is among the best ceil(n/eta) of those that arrived so far, itself
 included, so the first to arrive always does. A diverged trial is the worst of its rung.
 
+With several metrics a rung is ranked front by front (standing.py), and a trial that no other of its
+rung dominates is never stopped: on arrival it goes on whatever the share, and one that was not
+promoted is when there are no new trials any more.
+
 Source: Li et al., A System for Massively Parallel Hyperparameter Tuning (MLSys 2020), §3.2 and
 §3.3; the stopping variant is the one of Klein et al., Model-based Asynchronous Hyperparameter
 and Neural Architecture Search (2020), §3.
@@ -14,6 +18,7 @@ and Neural Architecture Search (2020), §3.
 import heapq
 import math
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -33,6 +38,7 @@ from hposvc.schedulers.scheduler import (
     Wait,
     rungs,
 )
+from hposvc.schedulers.standing import Fronts, Line, standing
 
 
 @dataclass(frozen=True)
@@ -52,34 +58,32 @@ class Asha:
     def scheduler(self, plan: Plan) -> Scheduler:
         steps = rungs(plan.first, plan.last, self.eta)
         if self.mode == "stop":
-            return _Stopping(self.eta, steps)
-        return _Promoting(self.eta, steps)
+            return _Stopping(self.eta, steps, {step: standing(plan.metrics) for step in steps[:-1]})
+        kind = _Rung if plan.metrics == 1 else _FrontRung
+        return _Promoting(self.eta, steps, {step: kind() for step in steps[:-1]})
 
 
 @dataclass
 class _Stopping(Running):
     eta: int
     steps: tuple[int, ...]
-    losses: dict[int, list[float]] = field(default_factory=dict)  # by rung, ascending
-
-    def __post_init__(self) -> None:
-        self.losses = {step: [] for step in self.steps[:-1]}
+    rungs: dict[int, Line | Fronts]  # by step
 
     def apply(self, fact: Fact) -> None:
         super().apply(fact)
-        if isinstance(fact, Report) and fact.step in self.losses:
-            insort(self.losses[fact.step], fact.loss)
+        if isinstance(fact, Report) and fact.step in self.rungs:
+            self.rungs[fact.step].add(fact.trial, fact.vector)
 
     def next(self) -> NewTrial | Wait | Over:
         return self.rest() if self.closed else NewTrial(self.steps[-1], self.steps[:-1])
 
     def judge(self, report: Report) -> Decision:
-        rung = self.losses[report.step]
-        better = bisect_left(rung, report.loss)
+        rung = self.rungs[report.step]
         survivors = math.ceil(len(rung) / self.eta)
-        place = f"place {better + 1} of {len(rung)} at step {report.step}, {survivors} go on"
-        goes_on = better < survivors and not math.isinf(report.loss)
-        return Decision("continue" if goes_on else "stop", "rung", place)
+        goes_on = rung.among(report.trial, report.vector, survivors)
+        place = rung.place(report.trial, report.vector)
+        detail = f"{place} at step {report.step}, {survivors} go on"
+        return Decision("continue" if goes_on else "stop", "rung", detail)
 
 
 @dataclass
@@ -89,8 +93,20 @@ class _Rung:
     arrived: list[tuple[float, str]] = field(default_factory=list)  # ascending by loss
     waiting: list[tuple[float, str]] = field(default_factory=list)  # a heap; may hold the gone
     gone: set[str] = field(default_factory=set)  # promoted, or over
+    at: dict[str, float] = field(default_factory=dict)  # losses of those that are not
 
-    def promotable(self, eta: int) -> str | None:
+    def arrive(self, report: Report) -> None:
+        insort(self.arrived, (report.loss, report.trial))
+        self.at[report.trial] = report.loss
+
+    def wait(self, trial: str) -> None:
+        heapq.heappush(self.waiting, (self.at[trial], trial))
+
+    def leave(self, trial: str) -> None:
+        del self.at[trial]
+        self.gone.add(trial)
+
+    def promotable(self, eta: int, closed: bool) -> str | None:
         """The best trial that waits, if it is among the best floor(n/eta) of the rung."""
         while self.waiting and self.waiting[0][1] in self.gone:
             heapq.heappop(self.waiting)
@@ -101,38 +117,61 @@ class _Rung:
 
 
 @dataclass
+class _FrontRung:
+    """The same by several metrics."""
+
+    arrived: Fronts = field(default_factory=Fronts)
+    waiting: set[str] = field(default_factory=set)
+    best: list[str] | None = None  # floor(n/eta) of them, best first; None: not known yet
+
+    def arrive(self, report: Report) -> None:
+        self.arrived.add(report.trial, report.vector)
+        self.best = None
+
+    def wait(self, trial: str) -> None:
+        self.waiting.add(trial)
+
+    def leave(self, trial: str) -> None:
+        self.waiting.discard(trial)
+
+    def promotable(self, eta: int, closed: bool) -> str | None:
+        """The best trial that waits, if it is among the best floor(n/eta), or none dominates it.
+
+        Trials that none dominates are let pass the share only when there are no new ones: before,
+        they may be dominated yet.
+        """
+        if self.best is None:
+            self.best = self.arrived.first(len(self.arrived) // eta)
+        front = self.arrived.fronts[0] if closed and self.arrived.fronts else ()
+        return next((trial for trial in (*self.best, *front) if trial in self.waiting), None)
+
+
+@dataclass
 class _Promoting(Running):
     eta: int
     steps: tuple[int, ...]
-    rungs: dict[int, _Rung] = field(default_factory=dict)
-    at: dict[str, tuple[int, float]] = field(
-        default_factory=dict
-    )  # last rung and loss, of the live
-
-    def __post_init__(self) -> None:
-        self.rungs = {step: _Rung() for step in self.steps[:-1]}
+    rungs: Mapping[int, _Rung | _FrontRung]  # by step
+    at: dict[str, int] = field(default_factory=dict)  # the last rung of the live
 
     def apply(self, fact: Fact) -> None:
         super().apply(fact)
         if isinstance(fact, Report) and fact.step in self.rungs:
-            insort(self.rungs[fact.step].arrived, (fact.loss, fact.trial))
-            self.at[fact.trial] = (fact.step, fact.loss)
+            self.rungs[fact.step].arrive(fact)
+            self.at[fact.trial] = fact.step
         elif isinstance(fact, Paused) and fact.trial in self.at:
-            step, loss = self.at[fact.trial]
-            heapq.heappush(self.rungs[step].waiting, (loss, fact.trial))
+            self.rungs[self.at[fact.trial]].wait(fact.trial)
         elif isinstance(fact, Ordered):
             self._leave_rung(fact.trial, below=fact.until)
         elif isinstance(fact, Left):
             self._leave_rung(fact.trial, below=self.steps[-1] + 1)
 
     def _leave_rung(self, trial: str, below: int) -> None:
-        if trial in self.at and self.at[trial][0] < below:
-            step, _ = self.at.pop(trial)
-            self.rungs[step].gone.add(trial)
+        if trial in self.at and self.at[trial] < below:
+            self.rungs[self.at.pop(trial)].leave(trial)
 
     def next(self) -> NewTrial | Advance | Wait | Over:
         for step, after in reversed(list(zip(self.steps[:-1], self.steps[1:], strict=True))):
-            trial = self.rungs[step].promotable(self.eta)
+            trial = self.rungs[step].promotable(self.eta, self.closed)
             if trial is not None:
                 return Advance(trial, after)
         return self.rest() if self.closed else NewTrial(self.steps[0])

@@ -19,6 +19,8 @@ What the paper leaves open:
   number, and while any of them has a finite loss, each rung promotes one at least. So a bracket
   of two still has a trial that runs to the end.
 * Equal losses rank in the order in which the trials came to the rung.
+* With several metrics the trials of a rung are ranked front by front (standing.py). All that no
+  other of them dominates go on, even where they are more than the rung would promote.
 
 Source: Li et al., Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization
 (JMLR 2018), Algorithm 1.
@@ -45,6 +47,7 @@ from hposvc.schedulers.scheduler import (
     Scheduler,
     Wait,
 )
+from hposvc.schedulers.standing import Losses, ranked
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Hyperband:
         while plan.first * self.eta ** (most + 1) <= plan.last:
             most += 1
         kinds = tuple(_kind(s, most, self.eta, plan.last) for s in range(most, -1, -1))
-        return _Brackets(kinds[: self.brackets])
+        return _Brackets(kinds[: self.brackets], plan.metrics)
 
 
 @dataclass(frozen=True)
@@ -103,11 +106,12 @@ class _Bracket:
 
     number: int  # from 0, in the order begun
     kind: _Kind
+    metrics: int = 1
     trials: int = 0  # that came to it
     full: bool = False  # no more come, as far as is known
     rung: int = 0
     came: int = 0  # trials that came to the rung
-    losses: dict[str, float] = field(default_factory=dict)  # of those of them that have not left
+    losses: dict[str, Losses] = field(default_factory=dict)  # of those of them that have not left
     out: set[str] = field(default_factory=set)  # those that run, or are to
     due: dict[str, None] = field(default_factory=dict)  # to be ordered to `target`, best first
     decided: bool = False  # who goes on from the rung; until the first of them does
@@ -128,14 +132,15 @@ class _Bracket:
     @property
     def width(self) -> int:
         """How many orders it may have out at once from here on."""
-        return max(len(self.out), len(self.due), min(self.quota, len(self.losses)))
+        most = self.quota if self.metrics == 1 or self.quota == 0 else len(self.losses)
+        return max(len(self.out), len(self.due), min(most, len(self.losses)))
 
     def enter(self, trial: str) -> None:
         """A new trial comes; a decision that was made without it does not stand."""
         self.trials += 1
         self.came += 1
         self.full = self.full or self.trials == self.kind.trials
-        self.losses[trial] = math.inf
+        self.losses[trial] = (math.inf,)
         self.out.add(trial)
         self.due.clear()
         self.decided = False
@@ -145,7 +150,7 @@ class _Bracket:
         if self.decided:
             self.rung += 1
             self.came = len(self.due)
-            self.losses = dict.fromkeys(self.due, math.inf)
+            self.losses = dict.fromkeys(self.due, (math.inf,))
             self.out = set(self.due)
             self.decided = False
         del self.due[trial]
@@ -162,22 +167,23 @@ class _Bracket:
 
     def decide(self) -> list[Cut]:
         """Say who goes on from the rung, and who is cut."""
-        ranked = sorted(self.losses, key=self.losses.__getitem__)
-        quota = self.quota
-        chosen = [trial for trial in ranked[:quota] if math.isfinite(self.losses[trial])]
+        order, spared = ranked(self.losses)
+        quota = max(self.quota, spared) if self.quota else 0
+        chosen = [trial for trial in order[:quota] if math.isfinite(self.losses[trial][0])]
         self.due = dict.fromkeys(chosen)
         self.decided = True
         step = self.kind.steps[self.rung]
         where = f"of {self.came} at step {step} of bracket {self.number + 1}, {len(chosen)} go on"
         return [
             Cut(trial, "rung", f"place {place} {where}")
-            for place, trial in enumerate(ranked[len(chosen) :], len(chosen) + 1)
+            for place, trial in enumerate(order[len(chosen) :], len(chosen) + 1)
         ]
 
 
 @dataclass
 class _Brackets(Running):
     kinds: tuple[_Kind, ...]
+    metrics: int = 1
     begun: int = 0
     filling: _Bracket | None = None  # the bracket that new trials come to
     live: dict[int, _Bracket] = field(default_factory=dict)  # by number; no more than run, and one
@@ -204,7 +210,7 @@ class _Brackets(Running):
         bracket = self.filling
         if bracket is None:
             kind = self.kinds[self.begun % len(self.kinds)]
-            bracket = self.filling = _Bracket(self.begun, kind, full=self.closed)
+            bracket = self.filling = _Bracket(self.begun, kind, self.metrics, full=self.closed)
             self.begun += 1
         if bracket.decided:  # that was too early, and who was cut is not
             for other in bracket.losses:
@@ -222,7 +228,7 @@ class _Brackets(Running):
                     self.filling = None
                 bracket.promote(trial)
             case Report(trial=trial) if trial in bracket.losses:
-                bracket.losses[trial] = fact.loss
+                bracket.losses[trial] = fact.vector
             case Paused(trial=trial):
                 bracket.out.discard(trial)
             case Left(trial=trial):

@@ -6,13 +6,21 @@ was not reported counts with the loss of the next report. Trials that are over b
 far as s have no such mean and are left out, except those that diverged: theirs is infinite from
 there on. A trial is never held against others that still run, so nothing depends on its speed.
 
+With several metrics a trial is stopped when more than half of those means, each with a mean for
+every metric, dominate the best losses that it had up to there, metric by metric. So one that does
+better than half of the others somewhere goes on.
+
 Source: Golovin et al., Google Vizier: A Service for Black-Box Optimization (KDD 2017), §3.2.2.
 """
 
 import math
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hposvc.schedulers.scheduler import (
     Decision,
@@ -26,7 +34,9 @@ from hposvc.schedulers.scheduler import (
     Scheduler,
     Wait,
 )
+from hposvc.schedulers.standing import Losses
 
+Array = NDArray[np.float64]
 MOST_JUDGEMENTS = 100  # of a trial, where no interval is given
 
 
@@ -47,27 +57,89 @@ class Median:
         """Judges at `plan.first` and every `interval` steps from there, but not at the end."""
         length = plan.last - plan.first
         interval = self.interval or max(1, math.ceil(length / MOST_JUDGEMENTS))
-        return _Medians(self.min_trials, plan.last, tuple(range(plan.first, plan.last, interval)))
+        steps = tuple(range(plan.first, plan.last, interval))
+        means = {step: _Line() if plan.metrics == 1 else _Cloud(plan.metrics) for step in steps}
+        return _Medians(self.min_trials, plan.last, steps, means)
 
 
 @dataclass
 class _Course:
-    """How a trial that is not over has done so far."""
+    """How a trial that is not over has done so far, in one metric."""
 
     best: float = math.inf
     total: float = 0.0  # of the losses up to `step`
     step: int = 0  # the last one reported
     means: list[float] = field(default_factory=list)  # at the steps judged so far
 
-    def extend(self, report: Report) -> None:
-        """Take a report in."""
-        self.best = min(self.best, report.loss)
-        self.total += (report.step - self.step) * report.loss
-        self.step = report.step
+    def hear(self, step: int, loss: float, steps: tuple[int, ...]) -> None:
+        """Take a report in; `steps` are those at which trials are judged."""
+        place = len(self.means)
+        while place < len(steps) and steps[place] <= step:
+            self.means.append(self._mean_at(steps[place], loss))
+            place += 1
+        self.best = min(self.best, loss)
+        self.total += (step - self.step) * loss
+        self.step = step
 
-    def mean_at(self, step: int, loss: float) -> float:
+    def _mean_at(self, step: int, loss: float) -> float:
         """The mean loss up to a step between the last report and the next, which is `loss`."""
         return (self.total + (step - self.step) * loss) / step
+
+
+@dataclass
+class _Line:
+    """The means of trials that are over, up to a step."""
+
+    means: list[float] = field(default_factory=list)  # ascending
+
+    def __len__(self) -> int:
+        return len(self.means)
+
+    def add(self, means: Losses) -> None:
+        insort(self.means, means[0])
+
+    def better(self, best: Losses) -> int:
+        """How many are below a trial's best."""
+        return bisect_left(self.means, best[0])
+
+    def exclude(self, best: Losses) -> bool:
+        """Whether their median is below a trial's best."""
+        middle = len(self.means) // 2
+        if len(self.means) % 2:
+            return best[0] > self.means[middle]
+        # The mean of the two in the middle.
+        return best[0] > (self.means[middle - 1] + self.means[middle]) / 2
+
+
+@dataclass
+class _Cloud:
+    """The same by several metrics."""
+
+    metrics: int
+    count: int = 0
+    rows_NK: Array = field(init=False)  # the first `count` are in use
+
+    def __post_init__(self) -> None:
+        self.rows_NK = np.empty((64, self.metrics))
+
+    def __len__(self) -> int:
+        return self.count
+
+    def add(self, means: Losses) -> None:
+        if self.count == len(self.rows_NK):
+            self.rows_NK = np.vstack([self.rows_NK, np.empty_like(self.rows_NK)])
+        self.rows_NK[self.count] = means
+        self.count += 1
+
+    def better(self, best: Losses) -> int:
+        """How many dominate a trial's best."""
+        rows_NK = self.rows_NK[: self.count]
+        dominate_N = (rows_NK <= best).all(axis=1) & (rows_NK < best).any(axis=1)
+        return int(np.count_nonzero(dominate_N))
+
+    def exclude(self, best: Losses) -> bool:
+        """Whether more than half of them dominate it."""
+        return 2 * self.better(best) > self.count
 
 
 @dataclass
@@ -75,50 +147,35 @@ class _Medians(Running):
     min_trials: int
     last: int
     steps: tuple[int, ...]  # at which trials are judged
-    means: dict[int, list[float]] = field(default_factory=dict)  # of trials over, ascending
-    courses: dict[str, _Course] = field(default_factory=dict)  # of the others
-
-    def __post_init__(self) -> None:
-        self.means = {step: [] for step in self.steps}
+    means: Mapping[int, _Line | _Cloud]  # of trials over, by step
+    courses: dict[str, list[_Course]] = field(default_factory=dict)  # of the others, by metric
 
     def apply(self, fact: Fact) -> None:
         super().apply(fact)
         if isinstance(fact, Report):
-            self._hear(fact)
+            courses = self.courses.setdefault(fact.trial, [_Course() for _ in fact.vector])
+            for course, loss in zip(courses, fact.vector, strict=True):
+                course.hear(fact.step, loss, self.steps)
         elif isinstance(fact, Left):
-            self._settle(self.courses.pop(fact.trial, _Course()))
+            self._settle(self.courses.pop(fact.trial, []))
 
-    def _hear(self, report: Report) -> None:
-        course = self.courses.setdefault(report.trial, _Course())
-        place = len(course.means)
-        while place < len(self.steps) and self.steps[place] <= report.step:
-            course.means.append(course.mean_at(self.steps[place], report.loss))
-            place += 1
-        course.extend(report)
-
-    def _settle(self, course: _Course) -> None:
+    def _settle(self, courses: list[_Course]) -> None:
         """Hold the others against a trial that is over."""
-        for step, mean in zip(self.steps, course.means, strict=False):
-            insort(self.means[step], mean)
-        if math.isinf(course.total):
-            for step in self.steps[len(course.means) :]:
-                self.means[step].append(math.inf)
+        rows = list(zip(*(course.means for course in courses), strict=True))
+        for step, means in zip(self.steps, rows, strict=False):
+            self.means[step].add(means)
+        if any(math.isinf(course.total) for course in courses):
+            for step in self.steps[len(rows) :]:
+                self.means[step].add((math.inf,) * len(courses))
 
     def next(self) -> NewTrial | Wait | Over:
         return self.rest() if self.closed else NewTrial(self.last, self.steps)
 
     def judge(self, report: Report) -> Decision:
-        best = self.courses[report.trial].best
+        best = tuple(course.best for course in self.courses[report.trial])
         means = self.means[report.step]
-        worse = len(means) >= self.min_trials and best > _median(means)
-        better = bisect_left(means, best)
-        detail = f"{better} of {len(means)} means up to step {report.step} are below its best"
+        worse = len(means) >= self.min_trials and means.exclude(best)
+        how = "are below" if len(best) == 1 else "dominate"
+        below = f"{means.better(best)} of {len(means)} means up to step {report.step}"
+        detail = f"{below} {how} its best"
         return Decision("stop" if worse else "continue", "median", detail)
-
-
-def _median(ascending: list[float]) -> float:
-    """The middle one, or the mean of the two in the middle."""
-    middle = len(ascending) // 2
-    if len(ascending) % 2:
-        return ascending[middle]
-    return (ascending[middle - 1] + ascending[middle]) / 2

@@ -85,6 +85,10 @@ class Pbt:
 
     def problems(self, space: Space, plan: Plan) -> Iterator[Problem]:
         """What of it does not fit the sweep; paths are from the spec's top."""
+        if plan.metrics > 1:
+            message = f"is pbt, which ranks members by one metric, and there are {plan.metrics}"
+            remedy = "choose asha, hyperband, median or fifo"
+            yield Problem(("scheduler", "type"), f"{message}; {remedy}")
         if plan.trials is None or plan.trials < 2:
             found = "is missing" if plan.trials is None else f"is {plan.trials}"
             message = f"{found}; scheduler pbt takes it for the population, so give 2 or more"

@@ -1,6 +1,6 @@
 """What a scheduler is told, what it may ask for, and what it answers.
 
-A scheduler knows trials by their names, steps and losses (lower is better; a diverged trial's is
+A scheduler knows trials by their names, steps and losses (lower is better; a diverged trial's are
 infinite). Parameters, checkpoints, retries and clocks are the controller's. Its state changes in
 `apply` alone, so replaying a journal rebuilds it; all else only looks, at constant cost (or the
 logarithm of a rung).
@@ -24,6 +24,7 @@ class Plan:
     last: int  # step at which a trial is over
     trials: int | None = None  # how many there will be; None: as many as the budget allows
     seed: int = 0
+    metrics: int = 1  # that trials are judged by
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,12 @@ class Report:
     trial: str
     step: int
     loss: float
+    losses: tuple[float, ...] = ()  # of several metrics, of which `loss` is the first; else empty
+
+    @property
+    def vector(self) -> tuple[float, ...]:
+        """A loss for each metric."""
+        return self.losses or (self.loss,)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from hposvc.spec import rules
 from hposvc.spec.command import Collect, Items, Launch, Program, of_command
 from hposvc.spec.environment import Environment
 from hposvc.spec.kinds import VERSION, Count, Name, Parameters, Reference, Scalar, Version, Word
+from hposvc.spec.outcomes import Limit, Limits, of_limits, of_metrics, read_limit
 from hposvc.spec.rules import default_strategy
 from hposvc.spec.sections import (
     CLOSED,
@@ -43,11 +44,21 @@ from hposvc.spec.sections import (
     Trials,
 )
 from hposvc.spec.suggested import with_called, with_space
+from hposvc.spec.warm_start import Earlier, written
 from searchers.space import Space
 from trainables.training import Training
 
-__all__ = ["Budget", "Checkpoints", "Engine", "Environment", "Failure", "Fidelity", "Metric"]
-__all__ += ["PlugIn", "Resources", "SpecError", "SweepSpec", "Tracking", "Training", "Trials"]
+__all__ = ["Budget", "Checkpoints", "Engine", "Environment", "Failure", "Fidelity", "Limit"]
+__all__ += [
+    "Metric",
+    "PlugIn",
+    "Resources",
+    "SpecError",
+    "SweepSpec",
+    "Tracking",
+    "Training",
+    "Trials",
+]
 __all__ += ["check", "dump", "load", "restore"]
 
 NOTHING: Mapping[str, object] = {}
@@ -63,8 +74,9 @@ AUTO, FIFO = PlugIn("auto"), PlugIn("fifo")
 class SweepSpec:
     """A sweep. `load` makes one from what people write; all checks of this module hold for it."""
 
-    metric: Metric
     parameters: Parameters  # as declared; `space` is what they mean
+    metric: Metric | None = None  # None: several
+    metrics: tuple[Metric, ...] = ()  # several; empty: one
     version: Version = VERSION
     name: Name = "sweep"  # the sweep's id begins with it
     project: Word = "default"  # the MLflow experiment
@@ -74,7 +86,9 @@ class SweepSpec:
     collect: Collect | None = None  # where its metrics are; None: it calls hposvc.report
     fidelity: Fidelity | None = None  # None: a trial is one step
     constraints: tuple[str, ...] = ()
+    limits: Limits = ()  # that a trial's results must keep; `bounds` is what they mean
     initial: tuple[dict[str, Scalar], ...] = ()  # tried first; what is missing is filled in
+    warm_start: Earlier | None = None  # sweeps to learn from; None: none
     search: Search = AUTO
     scheduler: Schedule = FIFO
     trials: Trials = field(default_factory=Trials)
@@ -94,17 +108,39 @@ class SweepSpec:
 
     def __post_init__(self) -> None:
         problems = [
+            *of_metrics(self.metric, self.metrics, self.scheduler.options),
             *rules.of_space(lambda: self.space, self.initial),
             *rules.of_trials(self.trials, self.budget, self.fidelity, self.scheduler),
             *rules.of_scheduler(self.scheduler, lambda: self.space, self.fidelity, self.plan),
-            *rules.of_search(self.search, self.scheduler),
+            *rules.of_search(self.search, self.scheduler, len(self.objectives)),
             *rules.of_plateau(lambda: self.plateau, self.checkpoints),
             *rules.of_engine(self.engine, self.trainable or self.command, self.resources),
-            *of_command(self._program, self.metric.name, self.training, self.resources.workers),
+            *of_command(
+                self._program,
+                [one.name for one in self.objectives],
+                self.training,
+                self.resources.workers,
+            ),
+            *of_limits(self.bounds, self.collect.names if self.collect else ()),
             *rules.of_training(self.training, self.parameters, self.resources.workers),
         ]
         if problems:
             raise SpecError(problems)
+
+    @property
+    def objectives(self) -> tuple[Metric, ...]:
+        """What is optimised: one metric, or several."""
+        return self.metrics if self.metric is None else (self.metric,)
+
+    @property
+    def several(self) -> bool:
+        """Whether there is a front of best trials, rather than one."""
+        return len(self.objectives) > 1
+
+    @cached_property
+    def bounds(self) -> tuple[Limit, ...]:
+        """What the limits mean."""
+        return tuple(map(read_limit, self.limits))
 
     @property
     def _program(self) -> Program:
@@ -128,7 +164,8 @@ class SweepSpec:
     @property
     def plan(self) -> Plan:
         """What a scheduler must know of it."""
-        return Plan(self.first_step, self.last_step, self.trials.max, self.seed)
+        metrics = len(self.objectives)
+        return Plan(self.first_step, self.last_step, self.trials.max, self.seed, metrics)
 
     @property
     def first_step(self) -> int:
@@ -181,6 +218,7 @@ def dump(spec: SweepSpec) -> dict[str, object]:
     data = asdict(spec)
     for section in ("search", "scheduler"):
         data[section] = {WORDS[section]: data[section]["name"], **data[section]["options"]}
+    data["warm_start"] = None if spec.warm_start is None else written(spec.warm_start)
     if spec.training.strategy == default_strategy(spec.resources.workers):
         del data["training"]["strategy"]
     plain: dict[str, object] = json.loads(json.dumps(data, allow_nan=False))

@@ -60,6 +60,12 @@ class Collect:
     stdout: Pattern
     __pydantic_config__ = CLOSED
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The groups that are metrics; empty: what the program writes decides."""
+        groups = frozenset(re.compile(self.stdout).groupindex)
+        return frozenset() if groups >= PAIR else groups - {"step"}
+
 
 @dataclass(frozen=True)
 class Program:
@@ -73,9 +79,13 @@ class Program:
 
 
 def of_command(
-    program: Program, metric: str, training: Training, workers: int
+    program: Program, metrics: Sequence[str], training: Training, workers: int
 ) -> Iterator[Problem]:
-    """There is a program or a trainable, and the program gets and gives what it must."""
+    """There is a program or a trainable, and the program gets and gives what it must.
+
+    Args:
+        metrics: names of those that are optimised.
+    """
     if program.command is None:
         yield from _without(program)
         return
@@ -84,9 +94,9 @@ def of_command(
     if training != Training(strategy="ddp" if workers > 1 else "single"):
         yield Problem(("training",), "is for trainables; a command trains as it likes", at_key=True)
     if program.collect is not None:
-        found = re.compile(program.collect.stdout).groupindex.keys()
-        if metric not in found and not found >= PAIR:
-            message = f"finds no {metric!r}, the sweep's metric; name a group after it"
+        found = program.collect.names
+        for name in [name for name in metrics if found and name not in found]:
+            message = f"finds no {name!r}, the sweep's metric; name a group after it"
             yield Problem(("collect", "stdout"), f"{message}, or give the groups name and value")
     yield from _items(program.command, program.parameters)
 

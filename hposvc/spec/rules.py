@@ -7,13 +7,14 @@ from typing import Literal
 
 import numpy as np
 
-from hposvc.plugins import SCHEDULERS, PlugIn, build
+from hposvc.plugins import SCHEDULERS, SEARCHERS, PlugIn, build
 from hposvc.reading.fill import fill
 from hposvc.reading.problems import Problem, SpecError, no_such
 from hposvc.schedulers.plateau import Plateau
 from hposvc.schedulers.scheduler import Demanding, Plan
 from hposvc.spec.sections import Budget, Checkpoints, Engine, Fidelity, Resources, Trials
 from searchers.domains import Choice, Constant, Domain
+from searchers.methods import METHODS, load, takes_several
 from searchers.space import Space
 from searchers.syntax import read_domain
 from searchers.values import Params, SpaceError
@@ -76,12 +77,23 @@ def of_scheduler(
         yield from policy.problems(built, plan)
 
 
-def of_search(search: PlugIn, scheduler: PlugIn) -> Iterator[Problem]:
-    """BOHB has its model."""
+def of_search(search: PlugIn, scheduler: PlugIn, metrics: int) -> Iterator[Problem]:
+    """BOHB has its model, and a method that learns from one metric has one."""
+    if metrics > 1 and not _takes_several(search):
+        able = ", ".join(name for name in METHODS if takes_several(load(name)))
+        message = f"is {search.name}, which learns from one metric, and there are {metrics}"
+        yield Problem(("search", "method"), f"{message}; choose one of {able}")
     if scheduler.name == "bohb" and search.name in BLIND:
         message = f"is {search.name}, but scheduler bohb is Hyperband with a model"
         remedy = "choose gp, tpe or auto, or scheduler hyperband"
         yield Problem(("search", "method"), f"{message}; {remedy}")
+
+
+def _takes_several(search: PlugIn) -> bool:
+    try:
+        return takes_several(type(build(SEARCHERS, search)))
+    except SpecError:
+        return True  # what is wrong is told elsewhere
 
 
 def of_plateau(

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from hposvc import summary
 from hposvc.events import (
     Attached,
     Decided,
@@ -75,6 +76,7 @@ class Projection:
         self._starts: dict[str, int] = {PARENT: round(1000 * sweep.created)}
         self._ends: dict[str, int] = {}
         self._over = 0  # trials that have ended
+        self._front: set[str] = set()  # the best, as they were told
         self._new: set[str] = {PARENT}
         self._stale: dict[str, None] = {PARENT: None}  # runs whose tags or status changed
         self._points: dict[str, list[Point]] = {}
@@ -85,7 +87,6 @@ class Projection:
         touched = list(self._touched(event))
         before = {name: self._standing(name) for name in touched}
         taken = self._steps(event)
-        best = self.state.best
         self.state.apply(event)
         time = round(1000 * (event.time + self._offset_s))
         if isinstance(event, Proposed):
@@ -98,12 +99,13 @@ class Projection:
             points += [Point(legal(k), v, time, event.step) for k, v in event.metrics.items()]
         moved = [name for name in touched if self._standing(name) != before[name]]
         self._stale.update(dict.fromkeys(moved))
-        if best != self.state.best:
-            self._stale.update({name: None for name in (best, self.state.best) if name})
         self._end([name for name in moved if self._ended(name)], time)
 
     def take(self) -> dict[str, Entry]:
         """What is to be told since the last call, by run; the parent comes last."""
+        front = set(self.state.front)
+        self._stale.update(dict.fromkeys(sorted(front ^ self._front)))
+        self._front = front
         names = dict.fromkeys([*self._points, *self._stale])
         told = {name: self._untold(name) for name in names if name != PARENT}
         if PARENT in names:
@@ -129,7 +131,7 @@ class Projection:
             "hposvc.trial": run,
             "hposvc.state": trial.state,
             "hposvc.reason": trial.reason,
-            "hposvc.best": "true" if run == self.state.best else "false",
+            "hposvc.best": "true" if run in self._front else "false",
         }
         if trial.parent is not None:
             tags["hposvc.parent_trial"] = trial.parent
@@ -181,14 +183,22 @@ class Projection:
         return self.state.finished if name == PARENT else self.state.trials[name].over
 
     def _end(self, names: list[str], time: int) -> None:
-        """Runs end; where trials do, the best value so far is a point of the parent's."""
+        """Runs end; where trials do, the best value so far is a point of the parent's.
+
+        With several metrics, when the sweep ends: the best of each, and the hypervolume.
+        """
         self._ends.update(dict.fromkeys(names, time))
         over = len(self._ends) - (PARENT in self._ends)
-        if over > self._over and self.state.best is not None:
-            value = self.state.trials[self.state.best].value
-            assert value is not None  # the best trial has a value
-            point = Point(legal(f"best/{self.spec.metric.name}"), value, time, over)
-            self._points.setdefault(PARENT, []).append(point)
+        values: dict[str, float] = {}
+        due = PARENT in names if self.spec.several else over > self._over
+        if due:
+            pairs = zip(self.spec.objectives, summary.bests(self.state), strict=False)
+            values = {f"best/{metric.name}": value for metric, value in pairs}
+        if self.spec.several and values:
+            values["hypervolume"] = summary.hypervolume(self.state)
+        points = [Point(legal(name), value, time, over) for name, value in values.items()]
+        if points:
+            self._points.setdefault(PARENT, []).extend(points)
         self._over = over
 
     def _sweep_status(self) -> RunEnd | None:
@@ -207,8 +217,8 @@ class Projection:
             "hposvc.sweep": self.sweep.id,
             "hposvc.state": self.state.state,
             "hposvc.reason": self.state.reason,
-            "hposvc.metric": spec.metric.name,
-            "hposvc.goal": spec.metric.goal,
+            "hposvc.metric": ", ".join(metric.name for metric in spec.objectives)[:MOST_TEXT],
+            "hposvc.goal": ", ".join(metric.goal for metric in spec.objectives),
             "hposvc.search": spec.search.name,
             "hposvc.scheduler": spec.scheduler.name,
         }

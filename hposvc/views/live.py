@@ -18,7 +18,7 @@ from hposvc.events import Event, Finished
 from hposvc.state import SweepState
 from hposvc.trial import TrialState
 from hposvc.views.panel import Panels, elapsed_s
-from hposvc.views.words import last_line, number
+from hposvc.views.words import last_line, measured
 
 REDRAWS = 4  # a second
 FRAME = 14  # lines of the panel besides its rows
@@ -94,6 +94,7 @@ class Lines:
         self._console = console
         self._over: set[str] = set()
         self._best = ("", math.inf)  # the trial that was told, and the lowest loss so far
+        self._front: set[str] = set()  # the trials that were told, of several metrics
 
     def open(self) -> None:
         """Nothing to take."""
@@ -109,14 +110,26 @@ class Lines:
             if trial is not None and trial.over and trial.id not in self._over:
                 self._over.add(trial.id)
                 self._say(_ending(state, trial))
-        best = None if state.best is None else state.trials[state.best]
-        if best is not None and best.loss < self._best[1]:
-            if best.id != self._best[0]:
-                self._say(f"{best.id} is the best so far, {best.metric.name} {number(best.value)}")
-            self._best = (best.id, best.loss)
+        if state.spec.several:
+            self._tell_front(state)
+        elif state.best is not None:
+            self._tell_best(state.trials[state.best])
         for event in events:
             if isinstance(event, Finished):
                 self._say(f"{event.state}{f' ({event.reason})' if event.reason else ''}")
+
+    def _tell_best(self, best: TrialState) -> None:
+        if best.loss < self._best[1]:
+            if best.id != self._best[0]:
+                self._say(f"{best.id} is the best so far, {measured(best)}")
+            self._best = (best.id, best.loss)
+
+    def _tell_front(self, state: SweepState) -> None:
+        """Trials that are over and on the front: while one runs, it comes and goes."""
+        front = {name for name in state.front if state.trials[name].over}
+        for name in [name for name in state.front if name in front - self._front]:
+            self._say(f"{name} is on the front of {len(front)}, {measured(state.trials[name])}")
+        self._front = front
 
     def _say(self, line: str) -> None:
         self._console.print(f"{time.strftime('%H:%M:%S')} {line}", soft_wrap=True)
@@ -125,6 +138,6 @@ class Lines:
 def _ending(state: SweepState, trial: TrialState) -> str:
     unit = state.spec.fidelity.unit if state.spec.fidelity else "step"
     at = f"{trial.id} {trial.state} at {trial.step}/{state.spec.last_step} {unit}"
-    value = "" if trial.value is None else f", {trial.metric.name} {number(trial.value)}"
+    value = f", {measured(trial)}" if trial.values else ""
     why = ": ".join(filter(None, (trial.reason, last_line(trial.message))))
     return f"{at}{value}{f' ({why})' if why else ''}"

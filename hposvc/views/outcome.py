@@ -10,34 +10,57 @@ from rich.text import Text
 from hposvc.api import Record, Steered
 from hposvc.home import Home
 from hposvc.spec import SweepSpec
+from hposvc.state import SweepState
 from hposvc.tracking.recorder import hidden, tracking_uri
 from hposvc.trial import OVER
 from hposvc.views.panel import in_a_line
-from hposvc.views.words import NONE, last_line, number, scalar
+from hposvc.views.table import front
+from hposvc.views.words import NONE, duration, last_line, number, scalar
 
 SHOWN = 5  # failed trials
+LONG_S, LONG_SHARE = 5.0, 0.05  # of the sweep: what waiting for proposals must exceed to be told
 
 
 def summary(record: Record, home: Home) -> list[RenderableType]:
     """How a sweep ended, its best trial, and how to open MLflow."""
-    found, spec = record.best(), record.state.spec
+    found, spec = record.front(), record.state.spec
     parts: list[RenderableType] = [in_a_line(record.row.id, record.state)]
-    if found is not None:
+    if found:
         parts.append(best(found, spec))
+    if waits(record.state):
+        parts.append(Text(waits(record.state), style="yellow"))
     if record.runs:
         parts.append(mlflow(home, spec))
     return parts
 
 
-def best(found: Mapping[str, Any], spec: SweepSpec) -> RenderableType:
-    """The best trial, one parameter a line; where its checkpoint lies."""
+def best(found: Sequence[Mapping[str, Any]], spec: SweepSpec) -> RenderableType:
+    """The best trial, or with several metrics the front; where checkpoints lie."""
+    if not spec.several:
+        return _single(found[0], spec)
+    saved = [_copied(one["trial"], one["checkpoint"]) for one in found if one["checkpoint"]]
+    return Group(front(found, spec), *saved)
+
+
+def waits(state: SweepState) -> str:
+    """How long slots stood idle for want of a proposal; empty where that is not worth a word."""
+    if state.waited_s < max(LONG_S, LONG_SHARE * state.elapsed_s):
+        return ""
+    return (
+        f"{state.waits} of {len(state.trials)} trials waited for a proposal, "
+        f"{duration(state.waited_s)} in all; a quicker search method would save that"
+    )
+
+
+def _single(found: Mapping[str, Any], spec: SweepSpec) -> RenderableType:
+    """One parameter a line; where its checkpoint lies."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bright_black", min_width=10)  # as wide as _copied's names
     unit = spec.fidelity.unit if spec.fidelity else "step"
     value = Text.assemble(
         (number(found["value"]), "bold green"), f" at {unit} {found['step']}, {found['trial']}"
     )
-    grid.add_row(spec.metric.name, value)
+    grid.add_row(spec.objectives[0].name, value)
     for name, chosen in found["params"].items():
         grid.add_row(name, Text(scalar(chosen)))
     return Group(grid, _copied("checkpoint", found["checkpoint"] or NONE))

@@ -32,6 +32,7 @@ TRIALS: dict[TrialPhase, str] = {
 COLOURS: dict[str, str] = {str(phase): colour for phase, colour in TRIALS.items()}
 COLOURS["QUEUED"] = "bright_black"
 BAR = 32  # characters
+FRONT = 6  # trials of it
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Panels:
 
     def draw(self, state: SweepState, elapsed_s: float) -> RenderableType:
         """The sweep as it stands; `elapsed_s` are the seconds that drivers worked on it."""
-        parts = [_head(state, elapsed_s), _best(state)]
+        parts = [_head(state, elapsed_s), _front(state) if state.spec.several else _best(state)]
         running = list(state.live())
         if running:
             parts += [Text(), _running(state, running[: self.rows])]
@@ -126,44 +127,72 @@ def _bar(completed: float, total: float, state: SweepState) -> ProgressBar:
 
 def _best(state: SweepState) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
-    metric = state.spec.metric
     if state.best is None:
-        grid.add_row("best  ", Text(f"no {metric.name} yet", style="bright_black"))
+        grid.add_row("best  ", _nothing(state))
         return grid
     trial = state.trials[state.best]
     step = trial.step if trial.selected is None else trial.selected[0]
     where = f"  {trial.id} at {_unit(state)} {step}"
     line = Text.assemble(
-        f"{metric.name} ", (number(trial.value), "bold green"), (where, "bright_black")
+        f"{trial.metric.name} ", (number(trial.value), "bold green"), (where, "bright_black")
     )
     grid.add_row("best  ", line)
     grid.add_row("", _configuration(trial, searched(state)))
     return grid
 
 
+def _front(state: SweepState) -> RenderableType:
+    """The trials that no other dominates, spread over the front where they are many."""
+    grid = Table.grid(padding=(0, 2))
+    trials = sorted((state.trials[name] for name in state.front), key=lambda one: one.losses)
+    names = [metric.name for metric in state.spec.objectives]
+    if not trials:
+        grid.add_row("front ", _nothing(state))
+        return grid
+    grid.add_row("front ", *(Text(name, style="bright_black") for name in names))
+    for trial in [trials[place] for place in thinned(len(trials), FRONT)]:
+        values = [Text(number(value), style="bold green") for value in trial.values]
+        line = _configuration(trial, searched(state))
+        grid.add_row("", *values, Text(trial.id, style="bright_black"), line)
+    if len(trials) > FRONT:
+        grid.add_row("", Text(f"of {len(trials)}", style="bright_black"))
+    return grid
+
+
+def _nothing(state: SweepState) -> Text:
+    """Why no trial is the best."""
+    what = " and ".join(metric.name for metric in state.spec.objectives)
+    beyond = bool(state.spec.limits) and any(trial.values for trial in state.trials.values())
+    text = "no trial keeps the limits yet" if beyond else f"no {what} yet"
+    return Text(text, style="bright_black")
+
+
 def _running(state: SweepState, trials: Sequence[TrialState]) -> RenderableType:
     table = Table(box=None, header_style="bright_black", padding=(0, 3, 0, 0), pad_edge=False)
     table.add_column("trial", no_wrap=True)
     table.add_column(_unit(state), justify="right", no_wrap=True)
-    table.add_column(state.spec.metric.name, justify="right", no_wrap=True)
+    for metric in state.spec.objectives:
+        table.add_column(metric.name, justify="right", no_wrap=True)
     table.add_column("trend", no_wrap=True, width=WIDTH)
     table.add_column("configuration")  # the one that may shrink
-    names = searched(state)
+    names, front = searched(state), set(state.front)
     for trial in trials:
-        table.add_row(*_cells(state, trial, names))
+        table.add_row(*_cells(state, trial, names, trial.id in front))
     return table
 
 
-def _cells(state: SweepState, trial: TrialState, names: Sequence[str]) -> Iterator[Text]:
-    is_best = trial.id == state.best
+def _cells(
+    state: SweepState, trial: TrialState, names: Sequence[str], is_best: bool
+) -> Iterator[Text]:
     yield Text.assemble(
         (trial.id, "bold green" if is_best else "bold"),
         (f" ×{trial.attempts}" if trial.attempts > 1 else "", "yellow"),
         (f" ← {trial.parent}" if trial.parent else "", "bright_black"),  # whom it copied
     )
     yield Text(f"{trial.step}/{state.spec.last_step}")
-    value = trial.curve[-1][1] if trial.curve else None
-    yield Text(number(value), style="green" if is_best else "")
+    for curve in trial.curves.values():
+        value = curve[-1][1] if curve else None
+        yield Text(number(value), style="green" if is_best else "")
     yield Text(trend(trial), style="green" if is_best else "cyan")
     yield _configuration(trial, names)
 
@@ -179,7 +208,7 @@ def _configuration(trial: TrialState, names: Sequence[str]) -> Text:
 
 
 def trend(trial: TrialState) -> str:
-    """The trial's curve as a sparkline; higher is better."""
+    """The trial's curve, of the first metric, as a sparkline; higher is better."""
     points = [trial.curve[place] for place in thinned(len(trial.curve))]
     return sparkline([trial.metric.loss(value) for _, value in points])
 

@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 
 from hposvc.lineage import Stretch, straight
 from hposvc.state import SweepState
-from hposvc.views.words import number
+from hposvc.views.words import measured
 
 
 def text(sweep: str, state: SweepState, line: Sequence[Stretch], spec: Mapping[str, Any]) -> str:
@@ -23,9 +23,9 @@ def text(sweep: str, state: SweepState, line: Sequence[Stretch], spec: Mapping[s
 
 
 def _story(sweep: str, state: SweepState, line: Sequence[Stretch]) -> Iterator[str]:
-    metric, unit = state.spec.metric.name, state.spec.fidelity.unit if state.spec.fidelity else ""
-    best = state.trials[state.best or ""]
-    yield f"The schedule of {best.id}, the best trial of {sweep}: {metric} {number(best.value)}."
+    unit = state.spec.fidelity.unit if state.spec.fidelity else ""
+    best = state.trials[line[-1].trial]
+    yield f"The schedule of {best.id}, the best trial of {sweep}: {measured(best)}."
     yield "Train it again:  hposvc run FILE"
     done = 0
     for stretch in line:

@@ -1,7 +1,7 @@
 """Tables for people: the lists that `ls` and `trials` print, and what a spec means."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -10,7 +10,7 @@ from rich.text import Text
 
 from hposvc.plugins import SCHEDULERS, build
 from hposvc.schedulers.scheduler import rungs
-from hposvc.spec import SweepSpec
+from hposvc.spec import Metric, SweepSpec
 from hposvc.views.panel import COLOURS
 from hposvc.views.words import NONE, configuration, duration, number, scalar
 from searchers.domains import Choice, Constant, Domain
@@ -25,31 +25,55 @@ def sweeps(listed: Iterable[Mapping[str, Any]]) -> Table:
             sweep["sweep"],
             phase(sweep["state"]),
             str(sweep["trials"]),
-            number(sweep["best_value"]),
+            number(sweep["best_value"]) if sweep["front"] is None else f"front of {sweep['front']}",
             sweep["project"],
             duration(time.time() - sweep["created"]),
         )
     return table
 
 
-def trials(listed: Sequence[Mapping[str, Any]], spec: SweepSpec, best: str | None) -> Table:
-    """What `trials` lists; the best is marked."""
+def trials(listed: Sequence[Mapping[str, Any]], spec: SweepSpec, front: Collection[str]) -> Table:
+    """What `trials` lists; the best are marked, and what exceeds a limit."""
     unit = spec.fidelity.unit if spec.fidelity else "step"
     copies = ["copied"] if any(trial["parent"] for trial in listed) else []
-    columns = ("trial", *copies, "state", unit, spec.metric.name)
+    columns = ("trial", *copies, "state", unit, *(metric.name for metric in spec.objectives))
     table = listing(*columns, "orders", "configuration", "reason")
     names = [name for name in spec.space if not isinstance(spec.space[name], Constant)]
     for trial in listed:
-        is_best = trial["trial"] == best
+        style = "bold green" if trial["trial"] in front else ""
+        beyond = "beyond a limit" if trial["kept"] is False else ""
         table.add_row(
-            Text(trial["trial"], "bold green" if is_best else ""),
+            Text(trial["trial"], style),
             *(trial["parent"] or NONE for _ in copies),
             phase(trial["state"]),
             str(trial["step"]),
-            Text(number(trial["value"]), "bold green" if is_best else ""),
+            *(Text(text, style) for text in values(trial["value"], spec)),
             str(trial["attempts"]),
             configuration(trial["params"], names),
-            trial["reason"] or NONE,
+            ", ".join(filter(None, (trial["reason"], beyond))) or NONE,
+        )
+    return table
+
+
+def values(value: float | Sequence[float] | None, spec: SweepSpec) -> list[str]:
+    """A trial's value of each metric, as JSON has them."""
+    if value is None:
+        return [NONE] * len(spec.objectives)
+    return [number(each) for each in (value if isinstance(value, Sequence) else [value])]
+
+
+def front(found: Sequence[Mapping[str, Any]], spec: SweepSpec) -> Table:
+    """The trials that no other dominates, the best by the first metric first."""
+    unit = spec.fidelity.unit if spec.fidelity else "step"
+    names = [metric.name for metric in spec.objectives]
+    table = listing(*names, "trial", unit, "configuration")
+    searched = [name for name in spec.space if not isinstance(spec.space[name], Constant)]
+    for one in found:
+        table.add_row(
+            *(Text(text, "bold green") for text in values(one["value"], spec)),
+            one["trial"],
+            str(one["step"]),
+            configuration(one["params"], searched),
         )
     return table
 
@@ -111,14 +135,15 @@ def _condition(domain: Domain) -> str:
 
 
 def _plan(spec: SweepSpec) -> dict[str, str]:
-    metric, resources, parallel = spec.metric, spec.resources, spec.trials.parallel
+    resources, parallel = spec.resources, spec.trials.parallel
     unit = spec.fidelity.unit if spec.fidelity else "step"
     wall_s = spec.budget.wall_s
-    target = "" if metric.target is None else f", until {number(metric.target)}"
     worker = f"{resources.cpus_per_worker:g} CPU, {resources.gpus_per_worker:g} GPU"
     trials = "as many as the budget allows" if spec.trials.max is None else str(spec.trials.max)
+    limits = {"limits": ", ".join(spec.limits)} if spec.limits else {}
     return {
-        "metric": f"{metric.goal} the {metric.select} {metric.name}{target}",
+        "metrics" if spec.several else "metric": "; ".join(map(_metric, spec.objectives)),
+        **limits,
         "trials": f"{trials}, {'as many as fit' if parallel == 'auto' else parallel} at once",
         "a trial": f"{spec.last_step} x {unit}, {resources.workers} x ({worker})",
         "search": _plug_in(spec.search.name, spec.search.options),
@@ -128,6 +153,11 @@ def _plan(spec: SweepSpec) -> dict[str, str]:
         "budget": "no limit" if wall_s is None else f"{duration(wall_s)} of wall-clock time",
         "runs": spec.runs,
     }
+
+
+def _metric(metric: Metric) -> str:
+    target = "" if metric.target is None else f", until {number(metric.target)}"
+    return f"{metric.goal} the {metric.select} {metric.name}{target}"
 
 
 def _plug_in(name: str, options: Mapping[str, object]) -> str:

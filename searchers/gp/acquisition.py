@@ -12,7 +12,6 @@ import numpy as np
 from scipy.special import erfcx, ndtr
 
 from searchers.gp.kernels import Array
-from searchers.gp.model import Posterior
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 # Below it, 1 + z Mills(z) has lost more digits to cancellation than its series has to truncation.
@@ -42,6 +41,23 @@ def log_h(z_M: Array) -> tuple[Array, Array]:
     )
 
 
+class Predictive(Protocol):
+    """What a process says of points: a `Posterior`, or one that is asked at one step alone."""
+
+    @property
+    def fitted_N(self) -> Array:
+        """Posterior mean of each trial that it knows."""
+        ...
+
+    def predict(self, x_MD: Array) -> tuple[Array, Array]:
+        """Mean and variance of each query."""
+        ...
+
+    def predict_with_gradient(self, x_MD: Array) -> tuple[Array, Array, Array, Array]:
+        """Mean, variance, and their gradients with respect to the queries."""
+        ...
+
+
 class Acquisition(Protocol):
     """How much a trial at each query promises."""
 
@@ -58,11 +74,11 @@ class Acquisition(Protocol):
 class LogExpectedImprovement:
     """log E[max(best - loss, 0)] under the posterior; `best` is the smallest posterior mean."""
 
-    posterior: Posterior
+    posterior: Predictive
     best: float
 
     @classmethod
-    def of(cls, posterior: Posterior) -> "LogExpectedImprovement":
+    def of(cls, posterior: Predictive) -> "LogExpectedImprovement":
         return cls(posterior, float(posterior.fitted_N.min()))
 
     def __call__(self, x_MD: Array) -> Array:

@@ -18,10 +18,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from searchers.gp.kernels import Array
+from searchers.gp.kernels import Array, Index
 from searchers.space import Choice, Constant, Domain, Params, Space
 
-Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 INACTIVE = 0.5

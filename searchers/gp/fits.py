@@ -52,12 +52,19 @@ class Fit:
         }
 
 
-def last_fit(history: Sequence[Observation], model: Model, parameters: int) -> Fit | None:
-    """The newest fit of the model that the notes tell of; None: there is none for such a space."""
+def last_fit(
+    history: Sequence[Observation], model: Model, parameters: int, outcome: str
+) -> Fit | None:
+    """The model's newest fit to an outcome that the notes tell of; None: none for such a space.
+
+    A note has the model's name as `model`, and in `fits` one for each outcome.
+    """
     for seen in reversed(history):
-        note = seen.note.get("fit")
-        if seen.note.get("model") == model.name and isinstance(note, Mapping):
-            return _read(note, parameters)
+        fits = seen.note.get("fits")
+        if seen.note.get("model") == model.name and isinstance(fits, Mapping):
+            note = fits.get(outcome)
+            if isinstance(note, Mapping):
+                return _read(note, parameters)
     return None
 
 

@@ -28,11 +28,11 @@ APART = 0.05  # two starts of the gradient search differ by more in some paramet
 class Effort:
     """How much to spend: on few rows a candidate costs little."""
 
-    random: int = 256
+    random: int = 192
     mutations: int = 32  # of each incumbent; half of it for each parent of a round
     rounds: int = 4
-    starts: int = 4
-    iterations: int = 30
+    starts: int = 3
+    iterations: int = 15
 
 
 THOROUGH = Effort()

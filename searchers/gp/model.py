@@ -8,28 +8,24 @@ Source: Rasmussen & Williams (2006), Algorithm 2.1 and eq. 5.9.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator
 from scipy.linalg import lapack, solve_triangular
 from scipy.optimize import minimize
 
-from searchers.gp.kernels import (
-    Array,
-    matern52,
-    matern52_with_slope,
-    squared_distances,
-    weighted_pull,
-    weighted_spread,
-)
+from searchers.gp.kernels import Array, Index, Kernel
 
 # Keeps the factor positive definite where two rows almost coincide; far below any fitted noise.
 JITTER = 1e-8
 LENGTHSCALE_BOUNDS = (0.02, 100.0)
 NOISE_BOUNDS = (1e-6, 1.0)
 SCALE_BOUNDS = (math.exp(-3.0), math.exp(3.0))
-FIRST_ITERATIONS, WARM_ITERATIONS = 60, 25
+OWN_SHARE = 0.3
+FIRST_ITERATIONS, WARM_ITERATIONS = 60, 15
+RESTARTS = 0.3  # the share of warm starts that a random one joins
 # What a restart must gain, in nats, to replace the optimum that continues the last fit.
 RESTART_GAIN = 1e-3
 
@@ -40,13 +36,34 @@ class Rows:
 
     x_ND: Array
     loss_N: Array
-    parameter_D: np.ndarray[tuple[int], np.dtype[np.intp]]  # the parameter of each column
+    parameter_D: Index  # the parameter of each column
+    own_share: float = OWN_SHARE  # of the parameters' own effects in the kernel
 
     def __len__(self) -> int:
         return len(self.loss_N)
 
-    def take(self, index: np.ndarray[tuple[int], np.dtype[np.intp]]) -> "Rows":
-        return Rows(self.x_ND[index], self.loss_N[index], self.parameter_D)
+    @property
+    def kernel(self) -> Kernel:
+        return Kernel(self.parameter_D, self.own_share)
+
+    @cached_property
+    def pairs(self) -> "Pairs":
+        """What a fit needs at every step, and need be computed only once."""
+        first_S, second_S = np.tril_indices(len(self), -1)
+        distances_PNN = self.kernel.distances(self.x_ND, self.x_ND)
+        return Pairs(first_S, second_S, distances_PNN[:, first_S, second_S])
+
+    def take(self, index: Index) -> "Rows":
+        return replace(self, x_ND=self.x_ND[index], loss_N=self.loss_N[index])
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs of rows below the diagonal, S of them, and their unscaled squared distances."""
+
+    first_S: Index
+    second_S: Index
+    distance_PS: Array
 
 
 @dataclass(frozen=True)
@@ -106,39 +123,45 @@ def negative_log_posterior(theta_T: Array, rows: Rows, prior: Prior) -> tuple[fl
     Where the kernel matrix has no Cholesky factor the value is 1e10 and the gradient 0, so that a
     line search steps back.
     """
-    parameters = len(theta_T) - 2
-    inverse_P, noise, scale = np.exp(-theta_T[:-2]), math.exp(theta_T[-2]), math.exp(theta_T[-1])
-    x_ND = rows.x_ND * inverse_P[rows.parameter_D]
-    k_NN, slope_NN = matern52_with_slope(squared_distances(x_ND, x_ND))
-    total_NN = scale * k_NN
+    noise, scale = np.exp(theta_T[-2:]).tolist()
+    pairs = rows.pairs
+    r2_PS = pairs.distance_PS * np.exp(-2.0 * theta_T[:-2, None])
+    k_S, joint_S, own_PS = rows.kernel.by_distance(r2_PS)
+    total_NN = np.zeros((len(rows), len(rows)), order="F")
+    total_NN[pairs.first_S, pairs.second_S] = scale * k_S
     total_NN[np.diag_indices_from(total_NN)] = scale + noise + JITTER
     chol_NN, failed = lapack.dpotrf(total_NN, lower=1)
     if failed:
         return 1e10, np.zeros_like(theta_T)
     alpha_N = lapack.dpotrs(chol_NN, rows.loss_N, lower=1)[0]
-    lower_NN = np.tril(lapack.dpotri(chol_NN, lower=1)[0])
-    # d(nll)/dK = (K^-1 - alpha alpha^T) / 2, from the lower triangle that LAPACK fills.
-    gain_NN = 0.5 * (lower_NN + np.tril(lower_NN, -1).T - np.outer(alpha_N, alpha_N))
-    spread_D = weighted_spread(gain_NN * slope_NN * scale, x_ND)
+    inverse_NN = lapack.dpotri(chol_NN, lower=1)[0]
+    # d(nll)/dK = (K^-1 - alpha alpha^T) / 2; a pair stands for both of its places in K.
+    gain_S = inverse_NN[pairs.first_S, pairs.second_S]
+    gain_S -= alpha_N[pairs.first_S] * alpha_N[pairs.second_S]
+    own_gain = 0.5 * float(np.trace(inverse_NN) - alpha_N @ alpha_N)  # on the diagonal
+    spread_P = r2_PS @ (gain_S * joint_S)
+    if own_PS is not None:
+        own_PS *= r2_PS
+        spread_P += own_PS @ gain_S
     shift_T = (theta_T - prior.mean_T) / prior.deviation_T
     value = 0.5 * rows.loss_N @ alpha_N + np.log(np.diag(chol_NN)).sum() + 0.5 * shift_T @ shift_T
     gradient_T = shift_T / prior.deviation_T
-    gradient_T[:-2] -= 2.0 * np.bincount(rows.parameter_D, spread_D, minlength=parameters)
-    gradient_T[-2] += np.trace(gain_NN) * noise
-    gradient_T[-1] += np.vdot(gain_NN, k_NN) * scale
+    gradient_T[:-2] -= 2.0 * scale * spread_P
+    gradient_T[-2] += own_gain * noise
+    gradient_T[-1] += (gain_S @ k_S + own_gain) * scale
     return float(value), gradient_T
 
 
 def fit(rows: Rows, prior: Prior, last: Hyperparameters | None, rng: Generator) -> Hyperparameters:
     """MAP hyperparameters, from the last fit's or, where there is none, the prior's start.
 
-    A warm start is joined by one random restart, below 40 rows always, later three times in ten.
+    A warm start is now and then joined by one random restart (see `RESTARTS`).
     """
     log_bounds = np.log(
         [LENGTHSCALE_BOUNDS] * (len(prior.mean_T) - 2) + [NOISE_BOUNDS, SCALE_BOUNDS]
     )
     starts = [prior.start_T if last is None else last.log_vector()]
-    if last is not None and (len(rows) < 40 or rng.random() < 0.3):
+    if last is not None and rng.random() < RESTARTS:
         jump_T = 0.7 * rng.standard_normal(len(prior.mean_T))
         jump_T[-1] = 0.0
         starts.append(prior.start_T + jump_T)
@@ -182,6 +205,7 @@ def safe_cholesky(matrix_NN: Array) -> Array:
 class Posterior:
     """The process given N rows; ask it for predictions, append rows to it."""
 
+    kernel: Kernel
     hyperparameters: Hyperparameters
     inverse_D: Array  # 1 / lengthscale of each column
     scaled_ND: Array  # the rows, divided by their lengthscales
@@ -193,14 +217,19 @@ class Posterior:
     def of(cls, rows: Rows, hyperparameters: Hyperparameters) -> "Posterior":
         inverse_D = 1.0 / np.array(hyperparameters.lengthscales)[rows.parameter_D]
         scaled_ND = rows.x_ND * inverse_D
-        total_NN = hyperparameters.scale * matern52(squared_distances(scaled_ND, scaled_ND))
+        total_NN = hyperparameters.scale * rows.kernel(scaled_ND, scaled_ND)
         total_NN[np.diag_indices_from(total_NN)] = (
             hyperparameters.scale + hyperparameters.noise + JITTER
         )
         chol_NN = safe_cholesky(total_NN)
         alpha_N = lapack.dpotrs(chol_NN, rows.loss_N, lower=1)[0]
         fitted_N = rows.loss_N - (hyperparameters.noise + JITTER) * alpha_N
-        return cls(hyperparameters, inverse_D, scaled_ND, chol_NN, alpha_N, fitted_N)
+        return cls(rows.kernel, hyperparameters, inverse_D, scaled_ND, chol_NN, alpha_N, fitted_N)
+
+    def mean(self, x_MD: Array) -> Array:
+        """Mean of the loss at each query, in O(N D) where the variance costs O(N^2)."""
+        mean_M: Array = self.alpha_N @ self._covariance(x_MD * self.inverse_D)
+        return mean_M
 
     def predict(self, x_MD: Array) -> tuple[Array, Array]:
         """Mean and variance of the noise-free loss at each query; the variance is positive."""
@@ -210,19 +239,17 @@ class Posterior:
 
     def predict_with_gradient(self, x_MD: Array) -> tuple[Array, Array, Array, Array]:
         """mean_M, variance_M and their gradients with respect to the queries, both MD."""
-        scaled_MD = x_MD * self.inverse_D
-        k_NM, slope_NM = matern52_with_slope(squared_distances(self.scaled_ND, scaled_MD))
-        k_NM *= self.hyperparameters.scale
-        slope_NM *= self.hyperparameters.scale
+        slopes = self.kernel.slopes(self.scaled_ND, x_MD * self.inverse_D)
+        scale = self.hyperparameters.scale
+        k_NM = scale * slopes.k_NM
         v_NM = solve_triangular(self.chol_NN, k_NM, lower=True, check_finite=False)
         weight_NM = solve_triangular(self.chol_NN, v_NM, lower=True, trans=1, check_finite=False)
-        mean_pull_MD = weighted_pull(slope_NM * self.alpha_N[:, None], self.scaled_ND, scaled_MD)
-        loss_pull_MD = weighted_pull(slope_NM * weight_NM, self.scaled_ND, scaled_MD)
+        mean_pull_MD = slopes.pull(np.broadcast_to(self.alpha_N[:, None], k_NM.shape))
         return (
             k_NM.T @ self.alpha_N,
             self._variance(v_NM),
-            mean_pull_MD * self.inverse_D,
-            -2.0 * loss_pull_MD * self.inverse_D,
+            scale * mean_pull_MD * self.inverse_D,
+            -2.0 * scale * slopes.pull(weight_NM) * self.inverse_D,
         )
 
     def believe(self, x_KD: Array) -> "Posterior":
@@ -234,11 +261,12 @@ class Posterior:
         scaled_KD = x_KD * self.inverse_D
         k_NK = self._covariance(scaled_KD)
         mean_K = k_NK.T @ self.alpha_N
-        own_KK = self.hyperparameters.scale * matern52(squared_distances(scaled_KD, scaled_KD))
+        own_KK = self.hyperparameters.scale * self.kernel(scaled_KD, scaled_KD)
         own_KK[np.diag_indices_from(own_KK)] = (
             self.hyperparameters.scale + self.hyperparameters.noise + JITTER
         )
         return Posterior(
+            self.kernel,
             self.hyperparameters,
             self.inverse_D,
             np.vstack([self.scaled_ND, scaled_KD]),
@@ -248,7 +276,7 @@ class Posterior:
         )
 
     def _covariance(self, scaled_MD: Array) -> Array:
-        return self.hyperparameters.scale * matern52(squared_distances(self.scaled_ND, scaled_MD))
+        return self.hyperparameters.scale * self.kernel(self.scaled_ND, scaled_MD)
 
     def _variance(self, v_NM: Array) -> Array:
         explained_M = np.einsum("nm,nm->m", v_NM, v_NM)

@@ -8,21 +8,26 @@ visited least, since plain improvement tends to polish the branch that it began 
 What a fit found is journaled in the proposal's note, and the next fit of that model starts there.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
+from searchers.gp.acquisition import Acquisition
+from searchers.gp.beliefs import Belief, LogPrior
 from searchers.gp.evidence import Evidence
-from searchers.gp.fits import MODELS, last_fit
+from searchers.gp.fits import MODELS
 from searchers.gp.maximise import Candidates, Focus
+from searchers.gp.several import propose_several
 from searchers.gp.start import design_point
-from searchers.gp.turn import Turn
+from searchers.gp.turn import COST, FAILURE, LOSS, Turn
 from searchers.novelty import Taken
 from searchers.searcher import Observation, Proposal
 from searchers.space import Params, Space, SpaceError
+
+MOST_DESIGNED = 12  # quasi-random trials with several objectives
 
 
 @dataclass(frozen=True)
@@ -30,17 +35,20 @@ class GaussianProcess:
     """Proposes where improvement is expected; the first `initial` trials are quasi-random.
 
     Every `probe_every`-th proposal looks at the least-visited category (0: none does). Beyond
-    `rows` trials the models see the best half of that number and the latest of the others, so that
-    the cost of a proposal stays bounded. Results at different steps are never mixed: the models
-    see the highest step with enough of them. Pending trials count as if they came out as
-    predicted, failed ones as bad as the worst.
+    `rows` results the models see the best half of that number and the latest of the others, so
+    that the cost of a proposal stays bounded. With `per_second` it is the improvement by second
+    that counts, as far as the trials' times tell. `beliefs` say where good values are thought to
+    be, such as {"lr": {"value": 1e-3, "width": 0.2}}; they fade as results come in.
     """
 
     initial: int = 4
     probe_every: int = 5
-    rows: int = 1000
+    rows: int = 300
+    per_second: bool = False
+    beliefs: Mapping[str, Belief] = field(default_factory=dict)
 
     uses_results: ClassVar[bool] = True
+    takes_several: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -50,15 +58,31 @@ class GaussianProcess:
             raise ValueError(f"probe_every is {self.probe_every}; give 0 (never) or more")
         if self.rows < 10:
             raise ValueError(f"rows is {self.rows}; a model needs 10 or more")
+        beliefs = {name: _belief(name, one) for name, one in self.beliefs.items()}
+        object.__setattr__(self, "beliefs", beliefs)
+
+    def after(self, earlier: Sequence[Observation]) -> "Informed":
+        """The searcher that knows earlier trials of a space like this one."""
+        return Informed(self, tuple(earlier))
 
     def suggest(
-        self, space: Space, history: Sequence[Observation], n: int, rng: Generator
+        self,
+        space: Space,
+        history: Sequence[Observation],
+        n: int,
+        rng: Generator,
+        earlier: Sequence[Observation] = (),
     ) -> list[Proposal]:
-        """See `Searcher`; each proposal of a batch is pending for those after it."""
+        """See `Searcher`; each proposal of a batch is pending for those after it.
+
+        Args:
+            earlier: trials of other sweeps, whose configurations are of this space. How much
+                their losses say of this sweep's is learned: the origin is a column of the model.
+        """
         asked = list(history)
         proposals: list[Proposal] = []
         for place in range(n):
-            proposal = self._propose(space, asked, rng)
+            proposal = self._propose(space, asked, earlier, rng)
             if proposal is None:
                 break
             proposals.append(proposal)
@@ -66,17 +90,21 @@ class GaussianProcess:
         return proposals
 
     def _propose(
-        self, space: Space, history: Sequence[Observation], rng: Generator
+        self,
+        space: Space,
+        history: Sequence[Observation],
+        earlier: Sequence[Observation],
+        rng: Generator,
     ) -> Proposal | None:
         """None: the space has no more configurations."""
-        evidence = Evidence.of(space, history)
-        if len(history) < self.initial:
+        evidence = Evidence.of(history, earlier)
+        if len(history) + len(earlier) < self._design_size(space, history):
             return _quasi_random(space, history, rng, _note("start", "the first trials"))
-        if not evidence.is_enough:
+        if not (space.searched and evidence.is_enough):
             return _quasi_random(space, history, rng, _note("start", "too few results for a model"))
         try:
             with np.errstate(over="raise", divide="raise", invalid="raise"):
-                proposal = self._improve(space, history, evidence, rng)
+                proposal = self._improve(space, history, earlier, evidence, rng)
         except SpaceError:
             raise
         except (ValueError, FloatingPointError) as error:  # LinAlgError is a ValueError
@@ -87,22 +115,43 @@ class GaussianProcess:
             return _quasi_random(space, history, rng, note)
         return proposal
 
+    def _design_size(self, space: Space, history: Sequence[Observation]) -> int:
+        """How many trials are quasi-random: more with several objectives, since a front is wide."""
+        if not any(seen.losses for seen in history):
+            return self.initial
+        return max(self.initial, min(2 * len(space.searched), MOST_DESIGNED))
+
     def _improve(
-        self, space: Space, history: Sequence[Observation], evidence: Evidence, rng: Generator
+        self,
+        space: Space,
+        history: Sequence[Observation],
+        earlier: Sequence[Observation],
+        evidence: Evidence,
+        rng: Generator,
     ) -> Proposal | None:
-        """The new configuration of the highest expected improvement; None: all found are old."""
+        """The new configuration of the highest acquisition; None: all that were found are old."""
+        if any(seen.losses or seen.excess for seen in history):
+            return _improve_several(space, history, earlier, rng)
         model = MODELS[len(history) % len(MODELS)]
         turn = Turn.of(space, model, evidence.kept(self.rows))
-        last = last_fit(history, model, len(space.searched))
-        fitted = turn.fitted(last, len(evidence.loss_N), rng)
-        posterior = turn.posterior(fitted)
+        fitted = turn.fitted(history, len(evidence.loss_R), rng)
+        process = turn.posterior(fitted)
+        failure = turn.chance(history, rng)
+        cost = turn.cost(history, rng) if self.per_second else None
+        fits, terms = {LOSS: fitted.note()}, list[Acquisition]()
+        for outcome, learned in ((FAILURE, failure), (COST, cost)):
+            if learned is not None:
+                terms.append(learned[0])
+                fits[outcome] = learned[1].note()
+        if self.beliefs:
+            terms.append(LogPrior.of(space, self.beliefs, len(history)))
         taken = Taken(space, (seen.params for seen in history))
         for focus in self._focuses(turn, len(history)):
-            found = turn.search(posterior, focus, rng)
+            found = turn.search(process, terms, focus, rng)
             place = _first_new(space, found, taken)
             if place is not None:
                 params = space.decode(found.points.unit_NP[place])
-                mean, deviation = turn.predicted(posterior, params)
+                mean, deviation = turn.predicted(process, params)
                 note = {
                     "source": "model",
                     "model": model.name,
@@ -110,7 +159,7 @@ class GaussianProcess:
                     "mean": mean,
                     "deviation": deviation,
                     "acquisition": float(found.value_N[place]),
-                    "fit": fitted.note(),
+                    "fits": fits,
                 }
                 return Proposal(params, note)
         return None
@@ -120,6 +169,56 @@ class GaussianProcess:
         is_probe = self.probe_every > 0 and asked % self.probe_every == 0
         focus = turn.least_visited() if is_probe else None
         return [None] if focus is None else [focus, None]
+
+
+@dataclass(frozen=True)
+class Informed:
+    """A searcher with the trials of earlier sweeps."""
+
+    searcher: GaussianProcess
+    earlier: tuple[Observation, ...]
+
+    uses_results: ClassVar[bool] = True
+    takes_several: ClassVar[bool] = True
+
+    def suggest(
+        self, space: Space, history: Sequence[Observation], n: int, rng: Generator
+    ) -> list[Proposal]:
+        """See `Searcher`."""
+        return self.searcher.suggest(space, history, n, rng, self.earlier)
+
+
+def _improve_several(
+    space: Space,
+    history: Sequence[Observation],
+    earlier: Sequence[Observation],
+    rng: Generator,
+) -> Proposal | None:
+    """The same with several objectives, or with limits; earlier trials count like this sweep's."""
+    limits = max(len(seen.excess) for seen in history)
+    found = propose_several(space, [*earlier, *history], limits, None, rng)
+    taken = Taken(space, (seen.params for seen in history))
+    place = _first_new(space, found.candidates, taken)
+    if place is None:
+        return None
+    note = {
+        "source": "model",
+        "model": found.model,
+        "reason": found.reason,
+        "acquisition": float(found.candidates.value_N[place]),
+        "fits": dict(found.fits),
+    }
+    return Proposal(space.decode(found.candidates.points.unit_NP[place]), note)
+
+
+def _belief(name: str, said: Belief | Mapping[str, Any]) -> Belief:
+    """A belief as such, or as it stands in a spec."""
+    if isinstance(said, Belief):
+        return said
+    try:
+        return Belief(**said)
+    except TypeError as error:
+        raise ValueError(f"beliefs: {name} is {said!r}; write {{value: V, width: W}}") from error
 
 
 def _note(source: str, reason: str) -> dict[str, object]:
@@ -144,7 +243,7 @@ def _quasi_random(
 ) -> Proposal | None:
     """The next point of the design, whose seed the history's first such point has in its note."""
     seeds = (seen.note.get("design") for seen in history)
-    seed = next((seed for seed in seeds if isinstance(seed, int)), None)
+    seed = next((seed for seed in seeds if isinstance(seed, int) and seed >= 0), None)
     if seed is None:
         seed = int(rng.integers(2**31))
     taken = Taken(space, (seen.params for seen in history))

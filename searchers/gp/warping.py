@@ -54,7 +54,8 @@ class YeoJohnson:
 
     @classmethod
     def fit(cls, loss_N: Array) -> "YeoJohnson":
-        centre, spread = float(np.median(loss_N)), float(loss_N.std())
+        centre, span = float(np.median(loss_N)), float(np.ptp(loss_N)) or 1.0
+        spread = span * float(((loss_N - centre) / span).std())  # squares of 1e-300 would vanish
         if spread == 0.0:
             return cls(centre, 1.0, 1.0)
         # The likelihood's search tries powers that overflow; the result is what counts.

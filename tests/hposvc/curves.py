@@ -10,6 +10,11 @@ def valley(params, step):
     return {"loss": (params["x"] - 3) ** 2 + 1 / step}, 1.0
 
 
+def sized(params, step):
+    """The further x is from 6, the smaller, and the worse."""
+    return {**valley({"x": params["x"] - 3}, step)[0], "size": params["x"]}, 1.0
+
+
 def torn(params, step):
     """Fails at x = 2."""
     if params["x"] == 2:

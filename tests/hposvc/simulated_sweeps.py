@@ -46,6 +46,27 @@ def troubled(params, step):
     return smooth(params, step)
 
 
+def troubled_and_costly(params, step):
+    metrics, seconds = troubled(params, step)
+    return {**metrics, "cost": params["lr"] * step}, seconds
+
+
+def tradeoff(params, step):
+    """Low rates are good and slow, and some trials are bad at both; one in nine diverges."""
+    grade = round(-math.log10(params["lr"]), 1)  # it repeats, so that trials tie
+    bad = int(params["lr"] * 1e9) % 7
+    wave = math.sin(grade * 7 * step)
+    if int(params["lr"] * 1e9) % 9 == 0 and step == 3:
+        return {"loss": 1.0, "speed": math.nan}, 1.0
+    return {"loss": bad - grade + wave + 1 / step, "speed": -bad - 2 * grade - wave}, 1.0
+
+
+def served(params, step):
+    """Two metrics that contradict each other, and a latency."""
+    metrics = {**smooth(params, step)[0], "speed": -1e3 * params["lr"]}
+    return {**metrics, "latency_ms": 30 * params["lr"] ** 0.1}, 1.0
+
+
 def make_spec(**sections: Any) -> specs.SweepSpec:
     """A sweep of twelve trials of nine steps on four slots, but for what is given."""
     return specs.load(
@@ -58,6 +79,16 @@ def make_spec(**sections: Any) -> specs.SweepSpec:
             "engine": {"type": "simulate", "curve": "simulated_sweeps:smooth"},
             **sections,
         }
+    )
+
+
+def make_several(**sections: Any) -> specs.SweepSpec:
+    """The same with two metrics, of which `tradeoff` makes a front."""
+    return make_spec(
+        metric=None,
+        metrics=[{"name": "loss", "goal": "minimize"}, {"name": "speed", "goal": "maximize"}],
+        engine={"type": "simulate", "curve": "simulated_sweeps:tradeoff"},
+        **sections,
     )
 
 

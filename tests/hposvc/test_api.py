@@ -19,10 +19,10 @@ MANY = {"max": 210, "parallel": 8}  # beyond what MLflow is told of simulations 
 
 SHARED = {"params", "value", "metrics", "step", "mlflow_run_id"}
 FIELDS = {
-    "ls": {"sweep", "name", "project", "state", "created", "trials", "best_value"},
+    "ls": {"sweep", "name", "project", "state", "created", "trials", "best_value", "front"},
     "status": {"sweep", "state", "trials", "best", "elapsed_s", "gpu_hours", "driver"},
     "best": SHARED | {"sweep", "trial", "checkpoint"},
-    "trials": SHARED | {"trial", "state", "reason", "attempts", "gpu_hours", "parent"},
+    "trials": SHARED | {"trial", "state", "reason", "attempts", "gpu_hours", "parent", "kept"},
 }
 
 

@@ -31,7 +31,7 @@ SPEC = {
 BEST = {"sweep", "trial", "params", "value", "metrics", "step", "checkpoint", "mlflow_run_id"}
 TRIAL = {"trial", "state", "reason", "params", "value", "metrics", "step", "attempts"}
 STATUS = {"sweep", "state", "trials", "best", "elapsed_s", "gpu_hours", "driver"}
-LISTED = {"sweep", "name", "project", "state", "created", "trials", "best_value"}
+LISTED = {"sweep", "name", "project", "state", "created", "trials", "best_value", "front"}
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,65 @@ def test_run_prints_the_status_and_others_print_what_the_contract_says(hposvc, s
     assert hposvc("status", "last", "-o", "json").data == ran.data
     trials = hposvc("trials", "valley", "-o", "json").data
     assert len(trials) == 6
-    assert all(trial.keys() == TRIAL | {"gpu_hours", "mlflow_run_id", "parent"} for trial in trials)
+    assert all(
+        trial.keys() == TRIAL | {"gpu_hours", "mlflow_run_id", "parent", "kept"} for trial in trials
+    )
     [listed] = hposvc("ls", "-o", "json").data
     assert listed.keys() == LISTED
     assert (listed["trials"], listed["best_value"]) == (6, best["value"])
+
+
+SEVERAL = {
+    "metric": None,
+    "metrics": [{"name": "loss", "goal": "minimize"}, {"name": "size", "goal": "minimize"}],
+    "limits": ["size <= 4"],
+    **curve("sized"),
+}
+
+
+def test_several_metrics_have_a_front_wherever_one_has_a_best(hposvc, spec):
+    ran = hposvc("run", spec(**SEVERAL), "--id", "sizes", "-o", "json")
+    assert (ran.code, ran.data["state"]) == (0, "COMPLETED")
+    front = hposvc("best", "sizes", "-o", "json").data
+    assert ran.data["best"] == front
+    assert [one["params"]["x"] for one in front] == [4, 3, 2, 1]  # the best loss first
+    assert front[0]["value"] == [front[0]["metrics"]["loss"], 4]
+    trials = hposvc("trials", "sizes", "-o", "json").data
+    assert [(one["value"][1], one["kept"]) for one in trials if one["kept"] is False] == [
+        (5.0, False),
+        (6.0, False),
+    ]
+    [listed] = hposvc("ls", "-o", "json").data
+    assert (listed["best_value"], listed["front"]) == (None, 4)
+
+
+def test_people_see_the_front_in_every_table(hposvc, spec):
+    ran = hposvc("run", spec(**SEVERAL), "--id", "sizes")
+    assert re.search(r"t000\d is on the front of \d, loss [\d.]+, size \d", ran.err)
+    assert re.search(r"loss +size +trial +step +configuration", ran.out)
+    assert re.search(r"9.3333 +3 +t000\d +3 +x=3", ran.out)
+    assert re.search(r"sizes +COMPLETED +6 +front of 4 +tests", hposvc("ls").out)
+    assert re.search(r"6 +1 +x=6 +beyond a limit", hposvc("trials", "sizes").out)
+    assert re.search(r"9.3333 +3 +t000\d", hposvc("best", "sizes").out)
+    assert re.search(r"front +loss +size", hposvc("status", "sizes").out)
+    plan = hposvc("validate", spec(**SEVERAL)).out
+    assert re.search(r"metrics +minimize the last loss; minimize the last size", plan)
+    assert re.search(r"limits +size <= 4", plan)
+
+
+def test_limits_that_no_trial_keeps_leave_no_best(hposvc, spec):
+    ran = hposvc("run", spec(limits=["loss <= -1"]), "-o", "json")
+    assert (ran.code, ran.data["best"]) == (3, None)
+    assert ran.data["reason"] == "no trial keeps the limits"
+    assert "has a value within the limits yet" in hposvc("best", "last").err
+    assert "no trial keeps the limits yet" in hposvc("status", "last").out
+
+
+def test_a_limit_on_a_metric_that_nobody_reports_is_told_once_by_name(hposvc, spec, caplog):
+    """A misspelled name must not make every trial fail in silence."""
+    ran = hposvc("run", spec(limits=["los <= 9"]), "-o", "json")
+    assert caplog.text.count("reported no los, which a limit is on (did you mean 'loss'?)") == 1
+    assert ran.code == 3
 
 
 def test_options_may_stand_before_the_verb(hposvc, spec, tmp_path):

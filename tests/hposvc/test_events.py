@@ -20,12 +20,14 @@ from hposvc.events import (
     Order,
     Ordered,
     Proposed,
+    Recalled,
     Reported,
     Requested,
     UnknownEvent,
     from_json,
     to_json,
 )
+from searchers.searcher import Observation
 from trainables.checkpoint import Saved
 
 texts = st.text(max_size=20)
@@ -47,9 +49,24 @@ orders = st.builds(
     until=numbers,
     milestones=steps,
 )
+losses = st.lists(floats, max_size=3).map(tuple)
+observations = st.builds(
+    Observation,
+    id=texts,
+    params=params,
+    note=notes,
+    loss=st.none() | floats,
+    curve=st.lists(st.tuples(numbers, floats), max_size=3).map(tuple),
+    state=st.sampled_from(["done", "failed"]),
+    reason=texts,
+    cost=st.none() | floats,
+    losses=losses,
+    excess=losses,
+)
 EVENTS = {
     Attached: st.builds(Attached, times, texts),
-    Proposed: st.builds(Proposed, times, texts, params, notes, numbers, steps),
+    Proposed: st.builds(Proposed, times, texts, params, notes, numbers, steps, times),
+    Recalled: st.builds(Recalled, times, st.lists(observations, max_size=3).map(tuple)),
     Ordered: st.builds(Ordered, times, orders),
     Checkpointed: st.builds(Checkpointed, times, numbers, texts, saves),
     Reported: st.builds(Reported, times, numbers, texts, numbers, st.dictionaries(texts, floats)),

@@ -194,3 +194,43 @@ def test_a_trial_proposed_but_not_ordered_is_the_next_to_run():
     desk = at_desk()
     desk.happen(Proposed(0.0, "t0001", {"lr": 1e-3}, {}, 9, ()))
     assert desk.start().trial == "t0001"
+
+
+class Gated:
+    """A searcher that proposes only when the gate lets it."""
+
+    def __init__(self):
+        self.gate = threading.Semaphore(0)
+
+    def suggest(self, space, history, n, rng):
+        assert self.gate.acquire(timeout=20)
+        return Random().suggest(space, history, n, rng)
+
+
+def test_how_often_and_how_long_trials_waited_for_a_proposal_is_known(lab):
+    """A slow searcher that holds slots up must not go unseen."""
+    spec, searcher = make_spec(trials={"max": 6, "parallel": 6}), Gated()
+    turns = iter(range(10_000))
+
+    def turn() -> bool:
+        if next(turns) % 3 == 2:  # twice in vain
+            searcher.gate.release()
+        return False
+
+    state = Runner(
+        "s",
+        make_controller(spec),
+        Simulation(Setting("s", spec, lab.folder, lab.folder)),
+        Ahead(spec, searcher),
+        lab.journal,
+        Lease(lab.journal.store, "s"),
+        interrupted=turn,
+    ).run("here:1")
+    waited = [event.waited for event in lab.events() if isinstance(event, Proposed)]
+    assert min(waited) > 0
+    assert (state.waits, state.waited_s) == (6, sum(waited))
+
+
+def test_no_trial_waits_for_a_proposal_that_is_ready(lab):
+    state = lab.run(make_spec())
+    assert (state.waits, state.waited_s) == (0, 0.0)

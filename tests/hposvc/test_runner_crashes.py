@@ -10,6 +10,12 @@ from hposvc.runner import Interrupted
 from hposvc.store import Store
 
 TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
+SEVERAL = {
+    "metric": None,
+    "metrics": [{"name": "loss", "goal": "minimize"}, {"name": "cost", "goal": "minimize"}],
+    "engine": {"type": "simulate", "curve": "simulated_sweeps:troubled_and_costly"},
+    "failure": {"user_retries": 1},
+}
 SWEEPS = {
     "fifo": {"failure": {"user_retries": 1}, "trials": {"max": 8, "parallel": 3}},
     "stop": {"scheduler": {"type": "asha"}, "failure": {"user_retries": 1}},
@@ -40,6 +46,8 @@ SWEEPS = {
         "scheduler": {"type": "asha"},
         "metric": {"name": "loss", "goal": "minimize", "target": 0.5},
     },
+    "several metrics": {**SEVERAL, "scheduler": {"type": "asha", "mode": "promote"}},
+    "several in brackets": {**SEVERAL, "scheduler": "hyperband", "limits": ["cost <= 0.05"]},
     "budget": {"scheduler": {"type": "asha", "mode": "promote"}, "budget": {"wall": 9}},
     "used up": {
         "parameters": {"lr": {"values": [1e-4, 1e-3, 2e-3, 1e-2]}},
@@ -58,7 +66,7 @@ def lab(tmp_path):
 
 @pytest.mark.parametrize("name", SWEEPS)
 def test_a_crash_after_every_event_loses_nothing(lab, name):
-    spec = make_spec(engine=TROUBLED, **SWEEPS[name])
+    spec = make_spec(**{"engine": TROUBLED, **SWEEPS[name]})
     reason = {"used up": "space"}.get(name, name)
     assert lab.run(spec, "whole").reason == (reason if reason in REASONS else "trials")
     whole = lab.events("whole")
@@ -75,7 +83,7 @@ def test_a_crash_after_every_event_loses_nothing(lab, name):
             if trial.over:
                 same = after.trials[trial.id]
                 assert (same.state, same.reason) == (trial.state, trial.reason)
-                assert same.value == trial.value
+                assert same.values == trial.values
                 assert same.attempts == trial.attempts
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.jobs import JobsError
 from hposvc import Metric, NoValue, SpecError, Sweep
-from hposvc.sweep import COLUMNS
+from hposvc.result import COLUMNS
 from trainables.zoo.digits import DigitsCNN
 
 HERE = Path(__file__).parent
@@ -17,6 +17,9 @@ ROOT = HERE.parent.parent
 CURVE = """
 def valley(params, step):
     return {"loss": (params["x"] - 3) ** 2 + 1 / step}, 1.0
+
+def wide(params, step):
+    return {**valley(params, step)[0], "x": params["x"]}, 1.0
 
 def broken(params, step):
     raise ValueError("no luck")
@@ -49,6 +52,15 @@ def test_the_result_has_the_best_and_a_row_a_trial(tmp_path):
     assert list(frame.columns) == [*COLUMNS, "x", "params.step"]
     assert len(frame) == 8
     assert frame.value.min() == result.best.value
+
+
+def test_several_metrics_may_be_dataclasses_too(tmp_path):
+    metrics = [Metric("loss", "minimize"), Metric("x", "maximize")]
+    sections = {**SECTIONS, "metric": None, "metrics": metrics}
+    engine = {"type": "simulate", "curve": "curves_of_sweeps:wide"}
+    result = Sweep(**{**sections, "engine": engine}).run(home=tmp_path, show=False)
+    assert result.pareto["x"].tolist() == [3, 3, 4, 4]
+    assert result.pareto["params.x"].tolist() == [3, 3, 4, 4]
 
 
 def test_a_sweep_without_a_value_has_no_best(tmp_path):

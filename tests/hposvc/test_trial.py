@@ -16,7 +16,7 @@ losses = st.floats(-1e6, 1e6)
 
 def make_trial(goal="minimize", select="last", milestones=(), until=27):
     metric = Metric("loss", goal, select)
-    return TrialState("t0001", metric, {"lr": 0.1}, {}, until, milestones, number=0)
+    return TrialState("t0001", (metric,), {"lr": 0.1}, {}, until, milestones, number=0)
 
 
 def save(trial, step, order=1):
@@ -71,7 +71,7 @@ def test_a_value_that_is_not_finite_means_that_the_trial_diverged(value, select)
     assert trial.diverged
     assert trial.value is None
     assert trial.selected is None
-    assert trial.loss == trial.last_loss == math.inf
+    assert trial.losses == trial.last_losses == (math.inf,)
 
 
 def test_a_report_without_the_metric_diverges():

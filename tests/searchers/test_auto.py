@@ -1,20 +1,34 @@
-from searchers import Choice, Float, Space, create
-from searchers.auto import choose
+"""`auto` proposes what the method that it names would, and learns from all that it could."""
 
+import numpy as np
 
-def test_few_trials_are_the_gaussian_process_and_many_are_tpe(digits):
-    assert choose(digits, 0) == "gp"
-    assert choose(digits, 1_000) == "gp"
-    assert choose(digits, 1_001) == "tpe"
-
-
-def test_wide_spaces_and_choices_of_many_kinds_are_tpe():
-    assert choose(Space({f"x{i}": Float(0.0, 1.0) for i in range(50)}), 0) == "gp"
-    assert choose(Space({f"x{i}": Float(0.0, 1.0) for i in range(51)}), 0) == "tpe"
-    many = tuple(range(51))
-    assert choose(Space({"kind": Choice(many)}), 0) == "tpe"
-    assert choose(Space({"level": Choice(many, ordered=True)}), 0) == "gp"
+from searchers import Observation, create
+from searchers.auto import METHOD, Auto
+from searchers.methods import load, takes_several
 
 
 def test_the_note_says_which_method_proposed(digits):
-    assert create("auto", digits).ask().note["method"] == "gp"
+    assert create("auto", digits).ask().note["method"] == METHOD
+
+
+def test_it_proposes_what_the_method_would(digits):
+    auto, named = create("auto", digits, seed=3), create(METHOD, digits, seed=3)
+    for value in (3.0, 1.0, 2.0, 5.0, 4.0, 0.5):
+        mine, theirs = auto.ask(), named.ask()
+        assert mine.params == theirs.params
+        auto.tell(mine, value)
+        named.tell(theirs, value)
+
+
+def test_the_method_learns_from_all_objectives(digits):
+    """Otherwise `auto` would optimize the first one, without a word."""
+    assert takes_several(load(METHOD))
+
+
+def test_earlier_trials_reach_the_method(digits):
+    rng = np.random.default_rng(0)
+    earlier = [
+        Observation(str(i), digits.sample(rng), loss=float(i), state="done") for i in range(6)
+    ]
+    proposal = Auto().after(earlier).suggest(digits, [], 1, rng)[0]
+    assert proposal.note["source"] == "model"

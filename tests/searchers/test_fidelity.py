@@ -75,9 +75,9 @@ def test_without_results_there_is_nothing_to_compare():
 def test_the_cost_is_linear_in_the_history():
     def seconds(number):
         history = [seen(str(i), [(s, 1.0) for s in range(1, 10)]) for i in range(number)]
-        start = time.perf_counter()
+        start = time.process_time()
         comparable(history, 10)
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     seconds(1_000)
     assert min(seconds(16_000) for _ in range(3)) < 60 * max(seconds(1_000), 1e-3)

@@ -1,7 +1,7 @@
 import pytest
 
 from searchers import Choice, Float, Int, Space, create
-from searchers.searcher import Exhausted
+from searchers.optimizer import Exhausted
 
 
 def test_every_combination_comes_once_in_order_and_then_nothing():

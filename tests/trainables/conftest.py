@@ -73,7 +73,7 @@ def attempt(tmp_path: Path) -> Callable[..., tuple[Outcome, list[Report]]]:
         items = ("python", str(file), *(arguments or ["${args}"]))
         command = Command(items, launch, collect, grace)
         total = order.pop("total", order.get("until", 1))
-        place = Place("", Training(), "loss", total, every, 0, tmp_path / "s", command=command)
+        place = Place("", Training(), ("loss",), total, every, 0, tmp_path / "s", command=command)
         given = {"params": {"lr": 0.1}, "start": None, "first": 1, "until": 1, "milestones": ()}
         task = Assignment(5, "t0003", **{**given, **order})
         link = link or LocalLink()

@@ -54,7 +54,7 @@ def attempt(tmp_path):
     file.write_text(TRAINABLES)
 
     def run(name, start=None, environment=None):
-        place = Place(f"{file}:{name}", Training(), "loss", 1, 1, 0, tmp_path)
+        place = Place(f"{file}:{name}", Training(), ("loss",), 1, 1, 0, tmp_path)
         task = Assignment(5, "t0003", {"lr": 0.5}, start, 1, 1, (), environment or {})
         link = LocalLink()
         return carry_out(place, task, 0, link), link
@@ -123,7 +123,9 @@ def test_a_process_takes_its_driver_s_environment_but_ray_s_part(tmp_path):
 
 def test_neither_output_nor_errors_of_an_import_hold_a_secret(tmp_path):
     file, log = tmp_path / "broken.py", tmp_path / "logs" / "slots" / "slot-0-0.log"
-    place = Place(f"{file}:train", Training(), "loss", 1, 1, 0, tmp_path, secrets={"KEY": "hunter"})
+    place = Place(
+        f"{file}:train", Training(), ("loss",), 1, 1, 0, tmp_path, secrets={"KEY": "hunter"}
+    )
     file.write_text("import os\nos.write(1, b'logging in with hun' + b'ter')\ntrain = print\n")
     import_trainable(place, log)
     assert log.read_text() == "logging in with [secret]"

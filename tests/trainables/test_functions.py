@@ -14,13 +14,13 @@ PARAMS = {"lr": 0.5, "training.clip": 1.0}
 
 
 def attempt(function, worker=None, until=1):
-    worker = worker or replace(Worker.alone(until=until), metric="loss")
+    worker = worker or replace(Worker.alone(until=until), metrics=("loss",))
     bind(function, PARAMS)(worker)
     return [(report.step, report.metrics) for report in worker.reports]
 
 
 def rung(until, total, first=1):
-    return replace(Worker.alone(), metric="loss", first=first, until=until, total=total)
+    return replace(Worker.alone(), metrics=("loss",), first=first, until=until, total=total)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,13 @@ def test_a_numpy_number_is_a_number():
 def test_what_is_neither_number_nor_metrics_is_refused():
     with pytest.raises(ReportError, match=r"returned str and reported nothing; return a number"):
         attempt(lambda config: "fine")
+
+
+def test_a_number_is_no_report_of_several_metrics():
+    worker = replace(Worker.alone(), metrics=("loss", "size"))
+    with pytest.raises(ReportError, match=r"a number, and the sweep has the metrics loss, size"):
+        attempt(lambda config: 0.5, worker)
+    assert attempt(lambda config: {"loss": 1, "size": 2}, worker) == [(1, {"loss": 1, "size": 2})]
 
 
 def test_a_function_gets_its_configuration_alone_and_what_partial_gave():
@@ -75,9 +82,9 @@ def test_a_checkpoint_is_kept_and_found_again(tmp_path):
         (tmp_path / "count").write_text(f"{count + 1}")
         hposvc.report({"loss": count}, checkpoint=tmp_path)
 
-    worker = replace(Worker.alone(), metric="loss")
+    worker = replace(Worker.alone(), metrics=("loss",))
     attempt(train, worker)
-    again = replace(Worker.alone(), metric="loss", start=worker.reports[0].checkpoint)
+    again = replace(Worker.alone(), metrics=("loss",), start=worker.reports[0].checkpoint)
     assert attempt(train, again) == [(1, {"loss": 1.0})]
 
 

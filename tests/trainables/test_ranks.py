@@ -89,7 +89,7 @@ class Slot:
 def started(folder, **fields):
     """A slot of two ranks for a place."""
     given = {"trainable": "", "training": Training("ddp"), "total": 3, "world_size": 2}
-    given |= {"metric": "loss", "every": 1, "seed": 0, "folder": folder / "sweep"}
+    given |= {"metrics": ("loss",), "every": 1, "seed": 0, "folder": folder / "sweep"}
     place = Place(**{**given, **fields})
     board, said = Switchboard("127.0.0.1"), queue.Queue()
     board.connect("s", leader := Leader(2, said.put))

@@ -24,7 +24,7 @@ def results(tmp_path, monkeypatch):
 
 
 def worker(**changes):
-    return replace(Worker.alone(until=3), metric="loss", **changes)
+    return replace(Worker.alone(until=3), metrics=("loss",), **changes)
 
 
 def reported(worker, trainable):

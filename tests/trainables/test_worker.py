@@ -68,9 +68,12 @@ def test_a_bad_metric_is_refused_by_name(worker, metrics, message):
 
 
 def test_a_missing_metric_names_the_nearest(worker):
-    worker = replace(worker, metric="val/accuracy")
+    worker = replace(worker, metrics=("val/accuracy",))
     with pytest.raises(ReportError, match=r"'val/accuracy' is missing; the nearest .* 'val/acc'"):
         worker.report(1, {"val/acc": 0.5, "loss": 1.0})
+    worker = replace(worker, metrics=("loss", "latency_ms"))
+    with pytest.raises(ReportError, match=r"'latency_ms' is missing; the nearest .* 'latency'"):
+        worker.report(1, {"latency": 0.5, "loss": 1.0})
 
 
 @pytest.mark.parametrize("step", [0, 4, -1, True, 1.0, "1", None])
@@ -89,7 +92,7 @@ def test_a_step_is_reported_once_and_in_order(worker):
 
 
 def test_only_rank_0_is_heard(worker):
-    peer = replace(worker, rank=1, metric="loss")
+    peer = replace(worker, rank=1, metrics=("loss",))
     peer.report(1, {"anything": "at all"}, checkpoint=scratch_with(peer, "peer"))
     assert peer.reports == [(1, {}, None)]
     assert peer.reported == 1

@@ -26,7 +26,7 @@ class Collector:
     """Reads output in pieces, and calls `report(step, metrics)`; step None: not said."""
 
     pattern: re.Pattern[str]
-    metric: str | None  # of the sweep; None: any match makes a report
+    metrics: tuple[str, ...]  # of the sweep; when all are found, they make a report
     report: Callable[[int | None, dict[str, float]], None]
     _rest: bytes = b""
     _found: dict[str, float] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class Collector:
                     self._step = _read_as(int, line, name, text)
                 else:
                     self._found[name] = _read_as(float, line, name, text)
-        if self._found and (self.metric is None or self.metric in self._found):
+        if self._found and self._found.keys() >= {*self.metrics}:
             step, metrics = self._step, self._found
             self._step, self._found = None, {}
             self.report(step, metrics)

@@ -257,7 +257,7 @@ class _Reader:
         self.next_step = worker.first
         self.collector: Collector | None = None
         if pattern is not None and worker.rank == 0:
-            self.collector = Collector(re.compile(pattern), worker.metric, self._found)
+            self.collector = Collector(re.compile(pattern), worker.metrics, self._found)
 
     def feed(self, chunk: bytes) -> None:
         """Take a piece of standard output."""

@@ -152,6 +152,41 @@ def test_the_mark_of_the_best_moves():
     assert [after[name].tags["hposvc.best"] for name in ("t0001", "t0003")] == ["false", "true"]
 
 
+TWO = [{"name": "val loss", "goal": "minimize"}, {"name": "speed", "goal": "maximize"}]
+
+
+def several(time: float, number: int, trial: str, step: int, loss: float, speed: float) -> Reported:
+    return Reported(time, number, trial, step, {"val loss": loss, "speed": speed})
+
+
+def test_a_front_is_marked_and_the_parent_has_each_best_and_the_hypervolume_once():
+    """People find all good trials in MLflow, and compare sweeps by one figure."""
+    fold = projection(metric=None, metrics=TWO, search="random")
+    for number in (1, 2, 3):
+        fold.apply(proposed(1001.0, f"t000{number}"))
+        fold.apply(ordered(1001.0, number, f"t000{number}"))
+    fold.apply(several(1002.0, 1, "t0001", 3, 0.5, 1.0))
+    fold.apply(several(1002.0, 2, "t0002", 3, 0.7, 3.0))
+    assert fold.take()["t0002"].tags["hposvc.best"] == "true"
+    fold.apply(several(1003.0, 3, "t0003", 3, 0.6, 4.0))
+    for number in (1, 2, 3):
+        fold.apply(Ended(1004.0, number, f"t000{number}"))
+    told = fold.take()
+    assert [told[f"t000{n}"].tags["hposvc.best"] for n in (1, 2, 3)] == ["true", "false", "true"]
+    assert PARENT not in told or not told[PARENT].points
+    fold.apply(Finished(1005.0, "COMPLETED", "trials"))
+    parent = fold.take()[PARENT]
+    assert (parent.tags["hposvc.metric"], parent.tags["hposvc.goal"]) == (
+        "val loss, speed",
+        "minimize, maximize",
+    )
+    assert parent.points == [
+        Point("best/val loss", 0.5, 1_005_000, 3),
+        Point("best/speed", 4.0, 1_005_000, 3),
+        Point("hypervolume", pytest.approx(0.1 * 3.0), 1_005_000, 3),
+    ]
+
+
 def test_nothing_is_told_where_nothing_happened():
     fold = projection()
     fold.apply(STORY[0])

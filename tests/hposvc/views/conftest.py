@@ -75,3 +75,13 @@ def story() -> Story:
     begun = Story()
     begun.happen(Attached(begun.time, "host:1"))
     return begun
+
+
+@pytest.fixture
+def two() -> Story:
+    """The same with two metrics, and a limit."""
+    metrics = [{"name": "loss", "goal": "minimize"}, {"name": "size", "goal": "minimize"}]
+    changes = {"metric": None, "metrics": metrics, "limits": ["size <= 50"], "search": "random"}
+    story = Story(SweepState(specs.load({**SPEC, **changes})))
+    story.happen(Attached(story.time, "host:1"))
+    return story

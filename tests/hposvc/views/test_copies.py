@@ -20,7 +20,7 @@ def text_of(part):
 def test_a_copy_names_the_trial_that_it_copied(story):
     story.begin("t0001", 1)
     story.begin("t0002", 2)
-    assert "copied" not in text_of(trials(summary.trials(story.state, {}), story.state.spec, None))
+    assert "copied" not in text_of(trials(summary.trials(story.state, {}), story.state.spec, ()))
     story.report("t0002", 2, 3, 0.5)
     story.fail("t0002", 2, "gone")
     params, start = {"lr": 0.002, "batch": 64}, Saved(4, "t0001/1-4", "", 0)
@@ -28,7 +28,7 @@ def test_a_copy_names_the_trial_that_it_copied(story):
     story.happen(Ordered(story.tick(), copy))
     listed = summary.trials(story.state, {})
     assert [trial["parent"] for trial in listed] == [None, "t0001"]
-    table = text_of(trials(listed, story.state.spec, None)).splitlines()
+    table = text_of(trials(listed, story.state.spec, ())).splitlines()
     assert table[1].split()[:3] == ["trial", "copied", "state"]
     assert [line.split()[1] for line in table if " t0" in line] == ["–", "t0001"]
     assert "t0002 ×2 ← t0001" in text_of(Panels("digits-1").draw(story.state, 1.0))

@@ -72,7 +72,7 @@ def test_a_view_that_breaks_does_not_end_the_sweep(story):
     console = plain()
     story.begin("t0001", 1)
     ending = story.stop("t0001", 1, 0, "user")
-    story.state.best = "nobody"
+    del story.state.spec
     with Watching("digits-1", console) as watching:
         watching.turn(story.state, ending)
         watching.turn(story.state, ending)

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from hposvc.api import Steered
 from hposvc.home import Home
-from hposvc.views.outcome import failures, logs, mlflow, steered
+from hposvc.views.outcome import best, failures, logs, mlflow, steered, waits
 
 
 def text_of(part):
@@ -53,3 +53,36 @@ def test_one_log_is_printed_bare():
 )
 def test_who_carries_a_request_out_is_said(answer, trial, said):
     assert said in steered(answer, "kill", trial)
+
+
+@pytest.mark.parametrize(("waited_s", "said"), [(4.0, False), (6.0, True), (600.0, True)])
+def test_waiting_for_proposals_is_told_where_it_cost_much(story, waited_s, said):
+    """A slow searcher is worth a word, a slow start is not."""
+    story.begin("t0001", 1)
+    story.state.waits, story.state.waited_s, story.state.elapsed_s = 1, waited_s, 100.0
+    assert ("1 of 1 trials waited for a proposal" in waits(story.state)) == said
+    story.state.elapsed_s = 100_000.0
+    assert not waits(story.state)
+
+
+def test_a_front_has_each_checkpoint_on_a_line_to_copy(two):
+    long = "/home/somebody/" + "x" * 150
+    found = [
+        {
+            "trial": "t0001",
+            "value": [0.1, 9.0],
+            "step": 3,
+            "params": {"lr": 0.1},
+            "checkpoint": long,
+        },
+        {
+            "trial": "t0002",
+            "value": [0.2, 8.0],
+            "step": 3,
+            "params": {"lr": 0.2},
+            "checkpoint": None,
+        },
+    ]
+    lines = text_of(best(found, two.state.spec)).splitlines()
+    assert [line for line in lines if long in line] == [f"t0001       {long}"]
+    assert any("0.2" in line and "8" in line and "t0002" in line for line in lines)

@@ -1,8 +1,10 @@
 import io
+import re
 import time
 
 from rich.console import Console
 
+from hposvc.events import Reported
 from hposvc.views.panel import Panels, at_rest, elapsed_s, trend
 
 
@@ -29,6 +31,28 @@ def test_the_panel_shows_progress_best_and_what_runs(story):
         assert part in running
     assert "1 running · 1 stopped" in text
     assert "RUNNING · 1m 15s" in text
+
+
+def tell(story, order, step, loss, size):
+    metrics = {"loss": loss, "size": size}
+    return story.happen(Reported(story.tick(), order, f"t{order:04}", step, metrics))
+
+
+def test_a_front_is_a_row_a_trial_and_running_ones_have_all_metrics(two):
+    two.begin("t0001", 1)
+    assert "no loss and size yet" in text_of(Panels("digits-1").draw(two.state, 1.0))
+    tell(two, 1, 1, 0.1, 99)
+    assert "no trial keeps the limits yet" in text_of(Panels("digits-1").draw(two.state, 1.0))
+    for number in range(2, 12):
+        two.begin(f"t{number:04}", number)
+        tell(two, number, 1, number / 100, 50 - number)
+    text = text_of(Panels("digits-1").draw(two.state, 1.0))
+    assert re.search(r"front +loss +size", text)
+    front = text[: text.index("of 10")]  # of ten on it some are shown, the ends among them
+    assert re.search(r"0.02 +48 +t0002 +lr 0.001", front)
+    assert re.search(r"0.11 +39 +t0011", front)
+    assert len(re.findall(r" t00\d\d ", front)) == 6
+    assert re.search(r"t0001 +1/27 +0.1 +99 ", text)
 
 
 def test_a_trial_that_was_ordered_again_says_how_often(story):

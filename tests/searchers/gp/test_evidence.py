@@ -1,65 +1,144 @@
-"""What a history amounts to: comparable losses, failures as NaN, what is pending, what is kept."""
+"""What a history amounts to: rows of trials, failures, what is pending, what is kept."""
 
 import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from searchers.gp.evidence import Evidence, best_and_random
 from searchers.searcher import Observation
-from searchers.space import Float, Space
-
-SPACE = Space({"x": Float(0.0, 1.0)})
 
 
 def seen(name, **rest):
     return Observation(name, {"x": int(name) / 100.0}, **rest)
 
 
+def done(name, loss, **rest):
+    return seen(name, loss=loss, state="done", **rest)
+
+
+def failed(name, reason="oom"):
+    return seen(name, state="failed", reason=reason)
+
+
+def places(configurations):
+    return [round(params["x"] * 100) for params in configurations]
+
+
 def test_losses_failures_and_pending_trials_are_told_apart():
-    history = [
-        seen("0", loss=0.5, state="done"),
-        seen("1", state="failed", reason="diverged"),
-        seen("2"),
-        seen("3", loss=0.1, state="done"),
-    ]
-    evidence = Evidence.of(SPACE, history)
-    np.testing.assert_array_equal(evidence.loss_N, [0.5, np.nan, 0.1])
-    assert [params["x"] for params in evidence.params] == [0.0, 0.01, 0.03]
-    assert [params["x"] for params in evidence.pending] == [0.02]
+    history = [done("0", 0.5), failed("1", "diverged"), seen("2"), done("3", 0.1)]
+    evidence = Evidence.of(history)
+    assert places(evidence.params) == [0, 3]
+    assert evidence.trial_R.tolist() == [0, 1]
+    assert evidence.loss_R.tolist() == [0.5, 0.1]
+    assert evidence.context_RC.shape == (2, 0)
+    assert places(evidence.failed) == [1]
+    assert places(evidence.pending) == [2]
 
 
-def test_losses_at_different_steps_are_not_mixed():
-    short = [seen(str(i), loss=9.0, curve=((1, 9.0),), state="done") for i in range(3)]
-    long = [seen(str(i), loss=0.1, curve=((1, 5.0), (9, 0.1)), state="done") for i in range(3, 6)]
-    np.testing.assert_array_equal(Evidence.of(SPACE, short + long).loss_N, [0.1, 0.1, 0.1])
+def test_losses_at_different_steps_are_rows_at_different_steps():
+    """Else a loss after one step counts as one after nine, or does not count."""
+    short = [done(str(i), 9.0, curve=((1, 9.0),)) for i in range(3)]
+    long = [done(str(i), 0.1, curve=((1, 5.0), (9, 0.1))) for i in range(3, 6)]
+    evidence = Evidence.of([*short, *long])
+    assert evidence.trial_R.tolist() == [0, 1, 2, 3, 3, 4, 4, 5, 5]
+    assert evidence.loss_R.tolist() == [9.0, 9.0, 9.0, 5.0, 0.1, 5.0, 0.1, 5.0, 0.1]
+    early = -np.log(9.0) / np.log(27.0)
+    expected_R = [early, early, early, early, 0.0, early, 0.0, early, 0.0]
+    np.testing.assert_allclose(evidence.context_RC[:, 0], expected_R)
 
 
-def test_a_running_trial_with_a_comparable_loss_is_a_result_and_not_pending():
-    history = [seen(str(i), loss=1.0, curve=((3, 1.0),), state="done") for i in range(4)]
-    running = seen("9", curve=((3, 0.7),))
-    evidence = Evidence.of(SPACE, [*history, running])
-    assert evidence.loss_N.tolist() == [1.0, 1.0, 1.0, 1.0, 0.7]
-    assert not evidence.pending
+def test_a_running_trial_that_reached_a_step_is_a_result_there_and_still_pending():
+    history = [done(str(i), 1.0, curve=((3, 1.0),)) for i in range(4)]
+    evidence = Evidence.of([*history, seen("9", curve=((3, 0.7),))])
+    assert evidence.loss_R.tolist() == [1.0, 1.0, 1.0, 1.0, 0.7]
+    assert places(evidence.pending) == [9]
 
 
 def test_a_failure_that_was_no_ones_fault_says_nothing():
-    evidence = Evidence.of(SPACE, [seen("0", state="failed", reason="preempt")])
-    assert not len(evidence.loss_N)
+    evidence = Evidence.of([failed("0", "preempt")])
+    assert not evidence.params
+    assert not evidence.failed
     assert not evidence.pending
 
 
 def test_a_model_needs_three_trials_of_which_two_succeeded():
-    failed = seen("1", state="failed", reason="oom")
-    done = [seen(str(i), loss=0.5, state="done") for i in range(5, 8)]
-    assert not Evidence.of(SPACE, done[:2]).is_enough
-    assert not Evidence.of(SPACE, [failed] * 5 + done[:1]).is_enough
-    assert Evidence.of(SPACE, [failed, *done[:2]]).is_enough
+    trials = [done(str(i), 0.5) for i in range(5, 8)]
+    assert not Evidence.of(trials[:2]).is_enough
+    assert not Evidence.of([failed("1")] * 5 + trials[:1]).is_enough
+    assert Evidence.of([failed("1"), *trials[:2]]).is_enough
+    assert Evidence.of(trials[:1], earlier=trials[1:]).is_enough
+
+
+def test_rows_of_earlier_sweeps_are_marked_and_their_running_trials_left_out():
+    """Else another sweep's losses count as this one's, or its pending trials block places."""
+    earlier = [done("0", 7.0), failed("1"), seen("2"), done("3", 8.0)]
+    evidence = Evidence.of([done("4", 0.5), seen("5")], earlier)
+    assert places(evidence.params) == [0, 3, 4]
+    assert evidence.loss_R.tolist() == [7.0, 8.0, 0.5]
+    np.testing.assert_array_equal(evidence.context_RC, [[1.0], [1.0], [0.0]])
+    assert places(evidence.failed) == [1]
+    assert places(evidence.pending) == [5]
+
+
+def test_step_and_origin_have_a_column_each_and_here_at_the_highest_step_all_are_zero():
+    """The model is asked at zeros: anything else there would be another question."""
+    earlier = [done("0", 0.4, curve=((1, 0.6), (27, 0.4)))]
+    here = [done("1", 0.9, curve=((1, 0.9),)), done("2", 0.5, curve=((1, 0.8), (27, 0.5)))]
+    evidence = Evidence.of(here, earlier)
+    expected_RC = [[-1.0, 1.0], [0.0, 1.0], [-1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]]
+    np.testing.assert_allclose(evidence.context_RC, expected_RC)
+
+
+def test_earlier_trials_alone_are_still_not_of_here():
+    """The first proposal of a sweep is about its own losses, of which there are none."""
+    evidence = Evidence.of([], [done("0", 1.0), done("1", 2.0)])
+    np.testing.assert_array_equal(evidence.context_RC, [[1.0], [1.0]])
 
 
 def test_the_best_half_and_the_latest_others_are_kept_in_order():
-    loss_N = np.array([0.0, 9.0, 8.0, 0.1, 7.0, 6.0, np.nan, 0.2])
-    evidence = Evidence([{"x": i / 8.0} for i in range(8)], loss_N, [])
-    np.testing.assert_array_equal(evidence.kept(4).loss_N, [0.0, 0.1, np.nan, 0.2])
-    assert [params["x"] * 8 for params in evidence.kept(4).params] == [0.0, 3.0, 6.0, 7.0]
-    assert evidence.kept(8) is evidence
+    losses = [0.0, 9.0, 8.0, 0.1, 7.0, 6.0, 5.0, 0.2]
+    evidence = Evidence.of([done(str(i), loss) for i, loss in enumerate(losses)])
+    kept = evidence.kept(4)
+    assert kept.loss_R.tolist() == [0.0, 0.1, 5.0, 0.2]
+    assert places(kept.params) == [0, 3, 6, 7]
+    assert kept.trial_R.tolist() == [0, 1, 2, 3]
+    assert evidence.kept(8).loss_R.tolist() == losses
+
+
+def test_trials_that_went_furthest_here_are_kept_before_better_losses_elsewhere():
+    """Else the low losses of another sweep, or of another step, push out those that count."""
+    earlier = [done(str(i), 0.0) for i in range(6)]
+    here = [done(str(i), 5.0 + i) for i in range(6, 12)]
+    latest = [done(str(i), 90.0) for i in range(12, 14)]
+    kept = Evidence.of([*here, *latest], earlier).kept(6)
+    assert places(kept.params) == [6, 7, 8, 11, 12, 13]
+
+
+@settings(deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 4), min_size=1, max_size=30),
+    most=st.integers(8, 40),
+    seed=st.integers(0, 99),
+)
+def test_what_is_kept_is_whole_trials_within_the_bound(lengths, most, seed):
+    """Else a long sweep slows down with its length, or a trial loses its last step."""
+    rng = np.random.default_rng(seed)
+    history = []
+    for place, length in enumerate(lengths):
+        curve = tuple((3**step, rng.random()) for step in range(length))
+        history.append(done(str(place), curve[-1][1], curve=curve))
+    extra = [failed(str(50 + i)) for i in range(45)] + [seen(str(i)) for i in range(45)]
+    whole = Evidence.of([*history, *extra])
+    kept = whole.kept(most)
+    assert len(kept.loss_R) == len(kept.trial_R) == len(kept.context_RC) <= most
+    assert len(kept.failed) == len(kept.pending) == most
+    rows = {place: [] for place in places(whole.params)}
+    for trial, loss in zip(whole.trial_R, whole.loss_R, strict=True):
+        rows[places(whole.params)[trial]].append(loss)
+    for trial, place in enumerate(places(kept.params)):
+        assert kept.loss_R[kept.trial_R == trial].tolist() == rows[place]
+    if len(whole.loss_R) > most:
+        assert places(kept.params)[-1] == len(lengths) - 1
 
 
 def test_rows_to_fit_on_are_the_best_half_and_a_draw_from_the_rest():

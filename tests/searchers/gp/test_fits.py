@@ -16,17 +16,27 @@ def with_note(note):
 
 
 def test_a_fit_survives_json_exactly():
-    note = json.loads(json.dumps({"model": "tail", "fit": FIT.note()}))
-    assert last_fit([with_note(note)], MODELS[0], 2) == FIT
+    note = json.loads(json.dumps({"model": "tail", "fits": {"loss": FIT.note()}}))
+    assert last_fit([with_note(note)], MODELS[0], 2, "loss") == FIT
 
 
 def test_the_newest_fit_of_the_same_model_counts():
-    older = {"model": "tail", "fit": {**FIT.note(), "trials": 5}}
-    newer = {"model": "tail", "fit": FIT.note()}
-    other = {"model": "power", "fit": {**FIT.note(), "trials": 30}}
+    older = {"model": "tail", "fits": {"loss": {**FIT.note(), "trials": 5}}}
+    newer = {"model": "tail", "fits": {"loss": FIT.note()}}
+    other = {"model": "power", "fits": {"loss": {**FIT.note(), "trials": 30}}}
     history = [with_note(note) for note in (older, newer, other, {"source": "start"}, {})]
-    assert last_fit(history, MODELS[0], 2) == FIT
-    assert last_fit(history[:1], MODELS[1], 2) is None
+    assert last_fit(history, MODELS[0], 2, "loss") == FIT
+    assert last_fit(history[:1], MODELS[1], 2, "loss") is None
+
+
+def test_each_outcome_has_its_own_fit():
+    """Else the lengthscales of failures would begin the fit of the losses."""
+    older = {"model": "tail", "fits": {"failure": {**FIT.note(), "trials": 5}}}
+    newer = {"model": "tail", "fits": {"loss": FIT.note()}}
+    history = [with_note(note) for note in (older, newer)]
+    assert last_fit(history, MODELS[0], 2, "loss") == FIT
+    assert last_fit(history, MODELS[0], 2, "failure").trials == 5
+    assert last_fit(history, MODELS[0], 2, "cost") is None
 
 
 @pytest.mark.parametrize(
@@ -42,8 +52,8 @@ def test_the_newest_fit_of_the_same_model_counts():
     ],
 )
 def test_a_note_that_makes_no_sense_here_is_as_good_as_none(change):
-    note = {"model": "tail", "fit": {**FIT.note(), **change}}
-    assert last_fit([with_note(note)], MODELS[0], 2) is None
+    note = {"model": "tail", "fits": {"loss": {**FIT.note(), **change}}}
+    assert last_fit([with_note(note)], MODELS[0], 2, "loss") is None
 
 
 def test_any_news_makes_a_fit_due_below_forty_trials_and_five_percent_above():

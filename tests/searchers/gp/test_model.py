@@ -5,7 +5,7 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from searchers.gp.kernels import matern52, squared_distances
+from searchers.gp.kernels import Kernel
 from searchers.gp.model import (
     JITTER,
     LENGTHSCALE_BOUNDS,
@@ -23,24 +23,26 @@ from searchers.gp.model import (
 
 PARAMETER_D = np.array([0, 1, 1, 1, 2])  # the second parameter has three columns
 KNOWN = Hyperparameters((0.4, 0.9, 2.0), noise=0.01, scale=1.7)
+SHARES = pytest.mark.parametrize("share", [0.0, 0.3])
 
 
-def some_rows(count: int, seed: int = 0) -> Rows:
+def some_rows(count: int, share: float = 0.3) -> Rows:
     """Points in five columns and a smooth loss with a little noise."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     x_ND = rng.random((count, 5))
     loss_N = np.sin(5.0 * x_ND[:, 0]) + x_ND[:, 1] + 0.05 * rng.standard_normal(count)
-    return Rows(x_ND, (loss_N - loss_N.mean()) / loss_N.std(), PARAMETER_D)
+    return Rows(x_ND, (loss_N - loss_N.mean()) / loss_N.std(), PARAMETER_D, share)
 
 
-def kernel(x_ND, z_MD):
+def kernel(x_ND, z_MD, share):
     inverse_D = 1.0 / np.array(KNOWN.lengthscales)[PARAMETER_D]
-    return KNOWN.scale * matern52(squared_distances(x_ND * inverse_D, z_MD * inverse_D))
+    return KNOWN.scale * Kernel(PARAMETER_D, share)(x_ND * inverse_D, z_MD * inverse_D)
 
 
+@SHARES
 @pytest.mark.parametrize("prior", [dimension_scaled_prior(3), short_prior(3)])
-def test_gradient_of_the_log_posterior_equals_central_differences(prior):
-    rows, rng, h = some_rows(20), np.random.default_rng(1), 1e-5
+def test_gradient_of_the_log_posterior_equals_central_differences(prior, share):
+    rows, rng, h = some_rows(20, share), np.random.default_rng(1), 1e-5
     for _ in range(5):
         theta_T = prior.start_T + 0.5 * rng.standard_normal(5)
         value, gradient_T = negative_log_posterior(theta_T, rows, prior)
@@ -53,9 +55,10 @@ def test_gradient_of_the_log_posterior_equals_central_differences(prior):
         assert np.isfinite(value)
 
 
-def test_log_posterior_equals_the_normal_density_and_the_prior():
-    rows, prior, theta_T = some_rows(15), dimension_scaled_prior(3), KNOWN.log_vector()
-    total_NN = kernel(rows.x_ND, rows.x_ND) + (KNOWN.noise + JITTER) * np.eye(15)
+@SHARES
+def test_log_posterior_equals_the_normal_density_and_the_prior(share):
+    rows, prior, theta_T = some_rows(15, share), dimension_scaled_prior(3), KNOWN.log_vector()
+    total_NN = kernel(rows.x_ND, rows.x_ND, share) + (KNOWN.noise + JITTER) * np.eye(15)
     likelihood = 0.5 * rows.loss_N @ np.linalg.solve(total_NN, rows.loss_N)
     likelihood += 0.5 * np.linalg.slogdet(total_NN)[1]
     penalty = 0.5 * np.sum(((theta_T - prior.mean_T) / prior.deviation_T) ** 2)
@@ -63,18 +66,33 @@ def test_log_posterior_equals_the_normal_density_and_the_prior():
     assert value == pytest.approx(likelihood + penalty, abs=1e-8)
 
 
-def test_posterior_equals_the_textbook_solve():
-    rows, query_MD = some_rows(25), np.random.default_rng(2).random((8, 5))
-    total_NN = kernel(rows.x_ND, rows.x_ND) + (KNOWN.noise + JITTER) * np.eye(25)
-    k_NM = kernel(rows.x_ND, query_MD)
-    mean_M, variance_M = Posterior.of(rows, KNOWN).predict(query_MD)
+def test_the_pairs_of_rows_are_those_below_the_diagonal():
+    """Else a fit sees distances of other rows than those whose losses it compares."""
+    rows = some_rows(6)
+    for first, second, distance_P in zip(
+        rows.pairs.first_S, rows.pairs.second_S, rows.pairs.distance_PS.T, strict=True
+    ):
+        assert second < first
+        difference_D = rows.x_ND[first] - rows.x_ND[second]
+        np.testing.assert_allclose(np.bincount(PARAMETER_D, difference_D**2), distance_P)
+    assert len(rows.pairs.first_S) == 15
+
+
+@SHARES
+def test_posterior_equals_the_textbook_solve(share):
+    rows, query_MD = some_rows(25, share), np.random.default_rng(2).random((8, 5))
+    total_NN = kernel(rows.x_ND, rows.x_ND, share) + (KNOWN.noise + JITTER) * np.eye(25)
+    k_NM = kernel(rows.x_ND, query_MD, share)
+    posterior = Posterior.of(rows, KNOWN)
+    mean_M, variance_M = posterior.predict(query_MD)
+    np.testing.assert_allclose(posterior.mean(query_MD), mean_M, atol=1e-12)
     np.testing.assert_allclose(mean_M, k_NM.T @ np.linalg.solve(total_NN, rows.loss_N), atol=1e-8)
     explained_M = np.sum(k_NM * np.linalg.solve(total_NN, k_NM), axis=0)
     np.testing.assert_allclose(variance_M, KNOWN.scale - explained_M, atol=1e-8)
 
 
 def test_posterior_equals_scikit_learn_at_the_same_hyperparameters():
-    rows, query_MD = some_rows(30), np.random.default_rng(3).random((10, 5))
+    rows, query_MD = some_rows(30, share=0.0), np.random.default_rng(3).random((10, 5))
     lengthscale_D = np.array(KNOWN.lengthscales)[PARAMETER_D]
     rival = GaussianProcessRegressor(
         ConstantKernel(KNOWN.scale) * Matern(lengthscale_D, nu=2.5),
@@ -93,8 +111,9 @@ def test_fitted_means_are_the_predictions_at_the_rows():
     np.testing.assert_allclose(posterior.fitted_N, posterior.predict(rows.x_ND)[0], atol=1e-9)
 
 
-def test_gradients_of_mean_and_variance_equal_central_differences():
-    posterior, h = Posterior.of(some_rows(20), KNOWN), 1e-6
+@SHARES
+def test_gradients_of_mean_and_variance_equal_central_differences(share):
+    posterior, h = Posterior.of(some_rows(20, share), KNOWN), 1e-6
     query_MD = np.random.default_rng(4).random((6, 5))
     mean_M, variance_M, mean_slope_MD, variance_slope_MD = posterior.predict_with_gradient(query_MD)
     np.testing.assert_allclose((mean_M, variance_M), posterior.predict(query_MD), atol=1e-12)
@@ -108,7 +127,7 @@ def test_gradients_of_mean_and_variance_equal_central_differences():
 
 def test_an_appended_cholesky_factor_equals_the_full_one():
     rows = some_rows(30)
-    total_NN = kernel(rows.x_ND, rows.x_ND) + KNOWN.noise * np.eye(30)
+    total_NN = kernel(rows.x_ND, rows.x_ND, 0.3) + KNOWN.noise * np.eye(30)
     head_NN = np.linalg.cholesky(total_NN[:22, :22])
     joint_NN = append_to_cholesky(head_NN, total_NN[:22, 22:], total_NN[22:, 22:])
     np.testing.assert_allclose(joint_NN, np.linalg.cholesky(total_NN), atol=1e-10)
@@ -135,6 +154,26 @@ def test_fit_finds_the_relevant_parameter_and_little_noise():
     found = fit(rows, dimension_scaled_prior(3), None, rng)
     assert found.lengthscales[1] < 1.0 < 5.0 < min(found.lengthscales[0], found.lengthscales[2])
     assert found.noise < 0.01
+
+
+def test_own_effects_are_learned_from_fewer_points():
+    """Else a sweep of many parameters needs more trials before its model says anything."""
+    errors = {share: [error_on_a_sum(share, seed) for seed in range(6)] for share in (0.0, 0.3)}
+    assert np.mean(errors[0.3]) < 0.9 * np.mean(errors[0.0])
+
+
+def error_on_a_sum(share, seed):
+    """Root mean squared error on a sum of functions of one of six parameters, from 20 points."""
+    rng = np.random.default_rng(seed)
+    x_ND, query_MD = rng.random((20, 6)), rng.random((500, 6))
+
+    def loss(x_ND):
+        return np.sum(np.sin(2.0 * np.pi * x_ND[:, :3]), axis=1) + np.sum(x_ND[:, 3:] ** 2, axis=1)
+
+    mean, deviation = loss(query_MD).mean(), loss(query_MD).std()
+    rows = Rows(x_ND, (loss(x_ND) - mean) / deviation, np.arange(6), share)
+    posterior = Posterior.of(rows, fit(rows, dimension_scaled_prior(6), None, rng))
+    return np.sqrt(np.mean((posterior.mean(query_MD) - (loss(query_MD) - mean) / deviation) ** 2))
 
 
 def test_a_warm_fit_is_no_worse_than_its_start_and_stays_in_bounds():

@@ -1,11 +1,13 @@
-"""A turn of a model: failures as outputs, fits kept or renewed, pending trials, rare categories."""
+"""A turn of a model: failures and their odds, fits kept or renewed, pending trials, categories."""
 
 import numpy as np
 import pytest
 
+from searchers.gp.encoding import Encoding, units
 from searchers.gp.evidence import Evidence
 from searchers.gp.fits import MODELS
-from searchers.gp.turn import Turn
+from searchers.gp.turn import CAUTION, OWN_ROWS, Turn
+from searchers.searcher import Observation
 from searchers.space import Choice, Float, Space
 
 SPACE = Space(
@@ -21,49 +23,128 @@ def params(x, kind="a", mode="p"):
     return {"x": x, "kind": kind} | ({"mode": mode} if kind == "b" else {})
 
 
-def turn_of(points, losses, pending=()):
-    return Turn.of(SPACE, MODELS[0], Evidence(points, np.array(losses), list(pending)))
+def turn_of(points, losses, failed=(), pending=(), model=MODELS[0], space=SPACE):
+    flat_RC = np.empty((len(points), 0))
+    loss_R = np.array(losses, dtype=float)
+    here_R = np.zeros(len(points), dtype=np.bool_)
+    evidence = Evidence(points, np.arange(len(points)), loss_R, flat_RC, here_R, failed, pending)
+    return Turn.of(space, model, evidence)
 
 
-def test_failed_trials_are_as_bad_as_the_worst_that_succeeded():
-    turn = turn_of([params(x) for x in (0.1, 0.2, 0.3, 0.4)], [0.0, 5.0, np.nan, 1.0])
-    assert turn.output_N[2] == turn.output_N[1] == turn.output_N.max()
+def columns(*configurations):
+    encoding = Encoding.of(SPACE)
+    return encoding.columns_of(encoding.snap(units(SPACE, configurations)))
 
 
-def test_failed_trials_are_worse_than_equal_successes():
-    turn = turn_of([params(x) for x in (0.1, 0.2, 0.3)], [2.0, 2.0, np.nan])
-    assert turn.output_N.tolist() == [0.0, 0.0, 1.0]
+def noted(outcome, fitted):
+    """A history whose notes tell of that fit."""
+    note = {"model": MODELS[0].name, "fits": {outcome: fitted.note()}}
+    return [Observation("0", params(0.5), note)]
 
 
 def test_a_fit_is_kept_until_one_is_due():
     rng = np.random.default_rng(0)
     turn = turn_of([params(x) for x in rng.random(12)], rng.normal(size=12))
-    first = turn.fitted(None, 12, rng)
-    assert turn.fitted(first, 12, rng) is first
-    renewed = turn.fitted(first, 13, rng)
+    first = turn.fitted([], 12, rng)
+    assert turn.fitted(noted("loss", first), 12, rng) == first
+    renewed = turn.fitted(noted("loss", first), 13, rng)
     assert (renewed.trials, first.trials) == (13, 12)
 
 
-def test_the_model_expects_less_to_learn_near_a_pending_trial():
+@pytest.mark.parametrize("how", ["pending", "failed"])
+def test_the_model_expects_less_to_learn_near_a_trial_without_a_result(how):
+    """Else a batch asks for one place, or a place that fails is asked for again and again."""
     points, losses = [params(x) for x in (0.0, 0.1, 0.8, 0.9)], [1.0, 0.8, 0.1, 0.9]
-    rng = np.random.default_rng(1)
-    alone, joined = turn_of(points, losses), turn_of(points, losses, [params(0.45)])
-    fitted = alone.fitted(None, 4, rng)
+    alone, joined = turn_of(points, losses), turn_of(points, losses, **{how: [params(0.45)]})
+    fitted = alone.fitted([], 4, np.random.default_rng(1))
     mean, deviation = alone.predicted(alone.posterior(fitted), params(0.45))
     same_mean, less = joined.predicted(joined.posterior(fitted), params(0.45))
     assert same_mean == pytest.approx(mean)
     assert less < 0.7 * deviation
 
 
-def test_predictions_are_in_the_units_of_the_loss():
+def test_there_is_no_chance_to_learn_while_none_has_failed():
+    turn = turn_of([params(x) for x in (0.1, 0.2, 0.3)], [1.0, 2.0, 3.0], pending=[params(0.9)])
+    assert turn.chance([], np.random.default_rng(0)) is None
+
+
+def test_the_chance_of_success_is_low_among_failures_and_its_fit_is_kept():
+    x_N = np.linspace(0.02, 0.98, 16)
+    good = [params(x) for x in x_N if x < 0.5]
+    turn = turn_of(good, np.ones(len(good)), failed=[params(x) for x in x_N if x > 0.5])
+    term, fitted = turn.chance([], np.random.default_rng(0))
+    power_M = term(columns(params(0.1), params(0.4), params(0.6), params(0.9)))
+    chance_M = np.exp(power_M / CAUTION)
+    assert (chance_M[:2] > 0.8).all()
+    assert (chance_M[2:] < 0.2).all()
+    assert fitted.trials == 16
+    again = turn.chance(noted("failure", fitted), np.random.default_rng(1))
+    assert again[1] == fitted
+    np.testing.assert_allclose(again[0](columns(params(0.6))), power_M[2])
+
+
+def test_a_cost_needs_three_timed_trials_and_makes_dear_places_promise_less():
+    """Else improvement by second is improvement by trial, or the model is of noise alone."""
+    points = [params(x) for x in np.linspace(0.0, 1.0, 9)]
+    turn, rng = turn_of(points, np.ones(9)), np.random.default_rng(0)
+    history = [
+        Observation(str(i), point, loss=1.0, state="done", cost=10.0 ** (2.0 * point["x"]))
+        for i, point in enumerate(points)
+    ]
+    running = [Observation(str(i), point, cost=5.0) for i, point in enumerate(points)]
+    assert turn.cost([*history[:2], *running], rng) is None
+    term, fitted = turn.cost(history, rng)
+    cheap, dear = term(columns(params(0.2), params(0.7)))
+    assert cheap - dear == pytest.approx(np.log(10.0), rel=0.1)
+    assert turn.cost([*noted("cost", fitted), *history], rng)[1] == fitted
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_predictions_are_in_the_units_of_the_loss(model):
     x_N = np.linspace(0.0, 1.0, 15)
     losses = 1e4 + 300.0 * (x_N - 0.4) ** 2
-    for model in MODELS:
-        turn = Turn.of(SPACE, model, Evidence([params(x) for x in x_N], losses, []))
-        posterior = turn.posterior(turn.fitted(None, 15, np.random.default_rng(2)))
-        mean, deviation = turn.predicted(posterior, params(0.66))
-        assert mean == pytest.approx(1e4 + 300.0 * 0.26**2, abs=4.0)
-        assert 0.0 < deviation < 30.0
+    turn = turn_of([params(x) for x in x_N], losses, model=model)
+    posterior = turn.posterior(turn.fitted([], 15, np.random.default_rng(2)))
+    mean, deviation = turn.predicted(posterior, params(0.66))
+    assert mean == pytest.approx(1e4 + 300.0 * 0.26**2, abs=4.0)
+    assert 0.0 < deviation < 30.0
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_earlier_trials_tell_the_shape_and_those_of_here_the_level(model):
+    """Else a sweep believes the level of another, or learns nothing from it."""
+
+    def loss(x):
+        return np.cos(6.0 * x)
+
+    earlier = [
+        Observation(f"e{i}", params(x), loss=loss(x) + 5.0, state="done")
+        for i, x in enumerate(np.linspace(0.0, 1.0, 15))
+    ]
+    here = [
+        Observation(str(i), params(x), loss=loss(x), state="done")
+        for i, x in enumerate((0.1, 0.35, 0.9))
+    ]
+    asked_M = np.linspace(0.05, 0.95, 10)
+    informed, alone = (
+        predicted(Turn.of(SPACE, model, Evidence.of(here, trials)), asked_M)
+        for trials in (earlier, [])
+    )
+    assert np.corrcoef(informed, loss(asked_M))[0, 1] > 0.8
+    error, error_alone = (np.mean((mean_M - loss(asked_M)) ** 2) for mean_M in (informed, alone))
+    assert error < 0.5 * error_alone
+
+
+def predicted(turn, asked_M):
+    posterior = turn.posterior(turn.fitted([], 3, np.random.default_rng(3)))
+    return np.array([turn.predicted(posterior, params(x))[0] for x in asked_M])
+
+
+def test_own_effects_are_left_out_beyond_the_rows_that_pay_for_them():
+    """They take a matrix for each parameter: 10 times the time at 300 rows of 20 parameters."""
+    points = [params(x) for x in np.linspace(0.0, 1.0, OWN_ROWS + 1)]
+    assert turn_of(points[:-1], np.ones(OWN_ROWS)).rows.kernel.share > 0.0
+    assert turn_of(points, np.ones(OWN_ROWS + 1)).rows.kernel.share == 0.0
 
 
 def test_the_least_visited_category_is_counted_against_its_equals():
@@ -76,6 +157,14 @@ def test_the_least_visited_category_is_counted_against_its_equals():
     assert (SPACE.searched[focus.parameter], focus.unit) == ("mode", SPACE["mode"].to_unit("p"))
 
 
+def test_visits_that_failed_or_still_run_count():
+    """Else the least-visited category is asked for again while its trials run or fail."""
+    points = [params(0.1), params(0.2), params(0.3, "b", "p"), params(0.4, "b", "q")]
+    rest = {"failed": [params(0.5, "b", "r")], "pending": [params(0.6, "b", "r")]}
+    focus = turn_of(points, range(4), **rest).least_visited()
+    assert focus.unit == SPACE["mode"].to_unit("p")
+
+
 def test_a_category_that_was_never_active_is_not_the_least_visited():
     focus = turn_of([params(0.1), params(0.2), params(0.3)], [1.0, 2.0, 3.0]).least_visited()
     assert SPACE.searched[focus.parameter] == "kind"
@@ -83,5 +172,5 @@ def test_a_category_that_was_never_active_is_not_the_least_visited():
 
 def test_a_space_without_categories_has_no_least_visited_one():
     numbers = Space({"x": Float(0.0, 1.0)})
-    evidence = Evidence([{"x": 0.1}, {"x": 0.3}], np.array([1.0, 2.0]), [])
-    assert Turn.of(numbers, MODELS[0], evidence).least_visited() is None
+    turn = turn_of([{"x": 0.1}, {"x": 0.3}], [1.0, 2.0], space=numbers)
+    assert turn.least_visited() is None

@@ -11,9 +11,9 @@ from trainables.scripts.collecting import LONGEST, Collector, NoNumber
 LOSS = r"(?:epoch (?P<step>\d+).*)?loss=(?P<loss>\S+)"
 
 
-def collected(pattern, *chunks, metric="loss"):
+def collected(pattern, *chunks, metrics=("loss",)):
     found = []
-    collector = Collector(re.compile(pattern), metric, lambda *report: found.append(report))
+    collector = Collector(re.compile(pattern), metrics, lambda *report: found.append(report))
     for chunk in (*chunks, b""):
         collector.feed(chunk)
     return found
@@ -47,7 +47,7 @@ def test_bytes_that_are_no_text_hide_nothing():
 
 def test_a_line_that_never_ends_is_not_kept():
     found = []
-    collector = Collector(re.compile(LOSS), "loss", lambda *report: found.append(report))
+    collector = Collector(re.compile(LOSS), ("loss",), lambda *report: found.append(report))
     for _ in range(1000):
         collector.feed(b"x" * 2**16)
     assert len(collector._rest) <= LONGEST
@@ -59,6 +59,13 @@ def test_metrics_add_up_until_the_sweep_s_own_comes():
     pattern = r"step (?P<step>\d+)|train=(?P<train>\S+)|loss=(?P<loss>\S+)"
     output = b"step 3\ntrain=0.1\nloss=0.2\nloss=0.3\n"
     assert collected(pattern, output) == [(3, {"train": 0.1, "loss": 0.2}), (None, {"loss": 0.3})]
+
+
+def test_several_metrics_are_waited_for_together():
+    """A report without one of them would make the trial fail."""
+    pattern = r"(?P<name>\w+)=(?P<value>\S+)"
+    found = collected(pattern, b"loss=1\nsize=5\nloss=2\nsize=6\n", metrics=("loss", "size"))
+    assert found == [(None, {"loss": 1.0, "size": 5.0}), (None, {"loss": 2.0, "size": 6.0})]
 
 
 def test_names_and_values_are_metrics_of_any_name():

@@ -162,7 +162,7 @@ def test_a_script_that_never_reports_is_told_how(attempt):
 
 def test_a_program_that_is_not_there_is_named(tmp_path):
     command = Command(("no-such-program", "${args}"), "rank", None, 1.0)
-    place = Place("", Training(), "loss", 1, 1, 0, tmp_path, command=command)
+    place = Place("", Training(), ("loss",), 1, 1, 0, tmp_path, command=command)
     task = Assignment(1, "t0001", {"lr": 0.1}, None, 1, 1, ())
     outcome = carry_out(place, task, 0, LocalLink())
     assert outcome.kind == "user"

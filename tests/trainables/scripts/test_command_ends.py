@@ -99,7 +99,7 @@ from trainables.assignment import Assignment, Place, carry_out
 from trainables.scripts.command import Command
 from trainables.training import Training
 from trainables.worker import LocalLink
-place = Place("", Training(), "loss", 1, 1, 0, Path({str(tmp_path)!r}),
+place = Place("", Training(), ("loss",), 1, 1, 0, Path({str(tmp_path)!r}),
               command=Command(("python", {str(script)!r}, "x"), "rank", None, 60.0))
 carry_out(place, Assignment(1, "t0001", {{}}, None, 1, 1, ()), 0, LocalLink())
 """

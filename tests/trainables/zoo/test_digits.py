@@ -7,7 +7,7 @@ from trainables.zoo.digits import DigitsCNN, digits
 
 
 def accuracies(task: DigitsCNN, until: int) -> list[float]:
-    worker = replace(Worker.alone(until=until), metric="val/accuracy", every=until)
+    worker = replace(Worker.alone(until=until), metrics=("val/accuracy",), every=until)
     task.train(worker)
     return [report.metrics["val/accuracy"] for report in worker.reports]
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from searchers import Float, Int, Proposal, Space, SpaceError, create
-from searchers.searcher import Exhausted, Optimizer
+from searchers.optimizer import Exhausted, Optimizer
 
 LINE = Space({"x": Float(0.0, 1.0)})
 
@@ -86,8 +86,12 @@ def test_what_cannot_be_told_says_why():
     trial = searcher.ask()
     with pytest.raises(ValueError, match="tell: there is no trial '7'"):
         searcher.tell("7", 0.1)
-    with pytest.raises(ValueError, match="several objectives are not there yet"):
+    with pytest.raises(ValueError, match=r"value is \[0.1, 0.2\], but there is one goal"):
         searcher.tell(trial, [0.1, 0.2])
+    with pytest.raises(ValueError, match="cost is -1; give seconds"):
+        searcher.tell(trial, 0.1, cost=-1)
+    with pytest.raises(ValueError, match="excess is \\('much',\\); give a number for each limit"):
+        searcher.tell(trial, 0.1, excess=("much",))
     with pytest.raises(ValueError, match="value is 'good'; give a number"):
         searcher.tell(trial, "good")
     with pytest.raises(ValueError, match="value is True; give a number"):
@@ -101,8 +105,14 @@ def test_what_cannot_be_told_says_why():
 
 
 def test_wrong_goals_methods_options_and_numbers_are_refused():
-    with pytest.raises(ValueError, match="several objectives are not there yet"):
-        create("random", LINE, goal=["minimize", "maximize"])
+    with pytest.raises(ValueError, match=r"goal is \['minimize'\]; give one word, or a list of 2"):
+        create("random", LINE, goal=["minimize"])
+    with pytest.raises(ValueError, match="goal is 'max'; write minimize or maximize"):
+        create("random", LINE, goal=["minimize", "max"])
+    with pytest.raises(
+        ValueError, match=r"'cmaes' takes one objective; for several use one of .*tpe"
+    ):
+        create("cmaes", LINE, goal=["minimize", "maximize"])
     with pytest.raises(ValueError, match="goal is 'max'; write minimize or maximize"):
         create("random", LINE, goal="max")
     with pytest.raises(ValueError, match="no search method 'randon': did you mean 'random'"):
@@ -113,6 +123,76 @@ def test_wrong_goals_methods_options_and_numbers_are_refused():
         create("random", LINE, seed=-1)
     with pytest.raises(ValueError, match="n is 0; ask for 1 or more"):
         create("random", LINE).ask(0)
+
+
+def searched_both():
+    """Five trials of two goals, of which the last exceeds a limit; and one that is pending."""
+    searcher = create("random", LINE, goal=["minimize", "maximize"])
+    for value in ([1.0, 5.0], [2.0, 9.0], [1.5, 4.0], [2.0, 9.0]):
+        searcher.tell(searcher.ask(), value, excess=[-1.0, 0.0], cost=3)
+    searcher.tell(searcher.ask(), np.array([0.0, 99.0]), excess=[-1.0, 0.5])
+    searcher.report(searcher.ask(), [0.0, 99.0], step=1)
+    return searcher
+
+
+def test_the_best_of_several_goals_is_the_front_in_the_users_signs():
+    searcher = searched_both()
+    assert [best.value for best in searcher.best] == [(1.0, 5.0), (2.0, 9.0), (2.0, 9.0)]
+    assert searcher.best == searcher.front
+    assert searcher.history[0].losses == (1.0, -5.0)
+    assert searcher.history[0].loss is None
+    assert searcher.history[0].cost == 3
+
+
+def test_the_hypervolume_is_in_the_users_units_and_from_the_worst_values_unless_told():
+    searcher = searched_both()
+    assert create("random", LINE, goal=["minimize", "minimize"]).hypervolume() == 0.0
+    assert searcher.hypervolume([3.0, 4.0]) == 2 * 1 + 1 * 5 - 1 * 1
+    assert searcher.hypervolume() == 1 * 1  # from (2, 4)
+    with pytest.raises(
+        ValueError, match=r"hypervolume: there are 1 values in \[1.0\]; give a list"
+    ):
+        searcher.hypervolume([1.0])
+    with pytest.raises(ValueError, match="hypervolume: there is one goal"):
+        create("random", LINE).hypervolume()
+
+
+def test_a_trial_that_exceeds_a_limit_is_not_the_best():
+    searcher = create("random", LINE)
+    searcher.add({"x": 0.1}, 1.0, excess=[0.1])
+    searcher.add({"x": 0.2}, 1.0, excess=[math.nan])
+    assert searcher.best is None
+    searcher.add({"x": 0.3}, 2.0, excess=[0.0])
+    assert searcher.best.value == 2.0
+    assert [best.id for best in searcher.front] == ["2"]
+
+
+def test_several_values_are_reported_and_told_together():
+    searcher = create("random", LINE, goal=["minimize", "maximize"])
+    trial, other = searcher.ask(2)
+    searcher.report(trial, [0.5, 0.1], step=1)
+    searcher.report(trial, [math.nan, 0.2], step=2)
+    searcher.report(trial, [0.4, 0.2], step=3)
+    assert searcher.history[0].losses == (0.4, -0.2)
+    searcher.tell(trial, [0.3, 0.3])
+    steps, losses = zip(*searcher.history[0].curve, strict=True)
+    assert steps == (1, 2, 3)
+    assert losses == (0.5, pytest.approx(math.nan, nan_ok=True), 0.3)
+    searcher.tell(other, [0.1, math.nan])
+    assert searcher.history[1].state == "failed"
+    assert searcher.history[1].reason == "diverged"
+    assert searcher.history[1].losses == ()
+
+
+def test_values_that_do_not_fit_the_goals_are_refused():
+    searcher = create("random", LINE, goal=["minimize", "maximize"])
+    trial = searcher.ask()
+    with pytest.raises(ValueError, match=r"value is 0.1; give a list of 2 numbers, one for each"):
+        searcher.tell(trial, 0.1)
+    with pytest.raises(ValueError, match=r"there are 3 values in .*; give a list of 2"):
+        searcher.tell(trial, [0.1, 0.2, 0.3])
+    with pytest.raises(ValueError, match="None is among the values; give a list of 2"):
+        searcher.report(trial, [0.1, None], step=1)
 
 
 def test_asking_beyond_the_last_configuration_raises():
@@ -143,7 +223,7 @@ def test_a_searcher_of_the_users_own_can_be_used():
         ("from searchers import Space, create", {"optuna", "ray", "torch", "scipy"}),
         (
             "from searchers import METHODS; from searchers.methods import load;"
-            "[load(name) for name in METHODS if name != 'tpe']",
+            "[load(name) for name in METHODS if name not in ('tpe', 'nsga2')]",
             {"optuna", "ray", "torch"},
         ),
         ("from searchers.methods import load; load('tpe')", {"ray", "torch"}),

@@ -1,0 +1,200 @@
+"""What a sweep's results say of its parameters: predictions, importance, partial dependence.
+
+`Explanation.of(optimizer.space, optimizer.history, optimizer.goal)` works whatever method searched.
+All of it is what the models of `gp` believe, not what is true: a deviation as wide as the values'
+spread says that there is nothing to be read yet. Constraints between parameters are not looked at
+in averages, which run over the whole box of the space.
+
+Axes: P searched parameters.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from searchers.explain.belief import Belief
+from searchers.explain.dependence import Dependence, dependence
+from searchers.explain.variance import indices, pair_indices
+from searchers.gp.encoding import units
+from searchers.gp.kernels import Array, Index
+from searchers.names import nearest
+from searchers.searcher import Observation
+from searchers.space import Params, Space
+
+Shares = Mapping[str, float]
+SIGNS = {"minimize": 1.0, "maximize": -1.0}
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a configuration is expected to give, noise left out, in the user's units."""
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Importance:
+    """How much each searched parameter matters, the most important first.
+
+    The variance is that of the predicted value over the space, each parameter uniform on its own
+    (log) scale. A conditional parameter counts by the share of the space in which it is active.
+    """
+
+    share: Shares  # of the total effects, so that they sum to 1: the headline
+    main: Shares  # share of the variance that the parameter makes alone
+    total: Shares  # that it makes alone or together with others
+    sensitivity: Shares  # 1 / lengthscale, as shares: how soon the value changes along it
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What the models believe of one objective; ask it."""
+
+    space: Space
+    belief: Belief
+    sign: float  # 1: minimized; -1: maximized
+
+    @classmethod
+    def of(
+        cls,
+        space: Space,
+        history: Sequence[Observation],
+        goal: str | Sequence[str] = "minimize",
+        objective: int = 0,
+    ) -> "Explanation":
+        """The models of `gp` fitted to the results of a history.
+
+        Args:
+            history: with losses that are lower-is-better, as everywhere.
+            goal: minimize or maximize, for several objectives a list of these; values are said in
+                its sign.
+            objective: which of several is explained, counted from 0.
+
+        Raises:
+            ValueError: another goal or objective, too few results, or nothing that was searched.
+        """
+        goals = [goal] if isinstance(goal, str) else list(goal)
+        for one in goals:
+            if one not in SIGNS:
+                raise ValueError(f"explain: goal is {one!r}; write minimize or maximize")
+        if not 0 <= objective < len(goals):
+            raise ValueError(
+                f"explain: objective is {objective}; give 0 to {len(goals) - 1}, one of {goals}"
+            )
+        told = [_of_objective(seen, objective, len(goals)) for seen in history]
+        return cls(space, Belief.of(space, told), SIGNS[goals[objective]])
+
+    def predict(self, params: Params) -> Prediction:
+        """Mean and deviation of one configuration.
+
+        Raises:
+            SpaceError: it is none of this space.
+        """
+        self.space.validate(params)
+        points = self.belief.encoding.snap(units(self.space, [params]))
+        (mean,), (deviation,) = self.belief.predict(points)
+        return Prediction(self.sign * float(mean), float(deviation))
+
+    def importance(self, worst: float | None = None) -> Importance:
+        """Shares of the variance of the predicted value over the space.
+
+        Args:
+            worst: values beyond it count as equal to it, so that differences among the bad ones do
+                not drown those among the good; None: all differ. Give, say, the median value.
+
+        Source: Hutter, Hoos & Leyton-Brown, An Efficient Approach for Assessing Hyperparameter
+            Importance (ICML 2014); here of the posterior mean, see `variance`.
+        """
+        found = indices(self._losses(worst), len(self.space.searched))
+        sensitivities = [_shares(1.0 / view.lengthscale_P) for view in self.belief.views]
+        order_P = np.argsort(-found.total_P, kind="stable")
+        return Importance(
+            self._named(_shares(found.total_P), order_P),
+            self._named(found.main_P, order_P),
+            self._named(found.total_P, order_P),
+            self._named(np.mean(sensitivities, axis=0), order_P),
+        )
+
+    def interactions(self, worst: float | None = None) -> dict[tuple[str, str], float]:
+        """Share of the variance that two parameters make only together, the largest first.
+
+        Args:
+            worst: as for `importance`.
+        """
+        names = self.space.searched
+        pair_PP = pair_indices(self._losses(worst), len(names))
+        order = sorted(combinations(range(len(names)), 2), key=lambda pair: -pair_PP[pair])
+        return {(names[i], names[j]): float(pair_PP[i, j]) for i, j in order}
+
+    def dependence(self, *names: str, resolution: int = 16) -> Dependence:
+        """The predicted value along one parameter, or over two, all others averaged out.
+
+        A conditional parameter is averaged over the configurations that have it.
+
+        Args:
+            names: one or two searched parameters.
+            resolution: grid points of a range, its ends included; a choice has all of its values.
+
+        Raises:
+            ValueError: not such names, or the two are never active together.
+        """
+        self._check(names, resolution)
+        found = dependence(self.belief, self.space, names, resolution)
+        return replace(found, mean=self.sign * found.mean)
+
+    def to_dict(self) -> dict[str, object]:
+        """Importance, interactions, and the dependence on each parameter, as JSON."""
+        names = self.space.searched
+        return {
+            "importance": asdict(self.importance()),
+            "interactions": [
+                {"names": list(pair), "share": share} for pair, share in self.interactions().items()
+            ],
+            "dependence": {name: self.dependence(name).to_dict() for name in names},
+        }
+
+    def _losses(self, worst: float | None) -> Callable[[Array], Array]:
+        """The predicted loss up to `worst`, as a share of the span, on the unit cube."""
+        belief, limit = self.belief, math.inf if worst is None else self.sign * worst
+
+        def losses(unit_SP: Array) -> Array:
+            loss_S = np.minimum(belief.mean(belief.encoding.snap(unit_SP)), limit)
+            return (loss_S - belief.lowest) / belief.span
+
+        return losses
+
+    def _named(self, share_P: Array, order_P: Index) -> dict[str, float]:
+        return {self.space.searched[index]: float(share_P[index]) for index in order_P}
+
+    def _check(self, names: Sequence[str], resolution: int) -> None:
+        if len(names) not in (1, 2) or len(set(names)) < len(names):
+            raise ValueError(f"explain: got {list(names)}; name one parameter, or two that differ")
+        for name in names:
+            if name not in self.space:
+                raise ValueError(f"explain: {name!r} is no parameter: {nearest(name, self.space)}")
+            if name not in self.space.searched:
+                raise ValueError(f"explain: {name} is a constant; name one that is searched")
+        if resolution < 2:
+            raise ValueError(f"explain: resolution is {resolution}; give 2 or more")
+
+
+def _of_objective(seen: Observation, objective: int, count: int) -> Observation:
+    """The trial as if that one of its several losses were all; without losses, as it is."""
+    if not seen.losses:
+        return seen
+    if len(seen.losses) != count:
+        raise ValueError(
+            f"explain: trial {seen.id} has {len(seen.losses)} losses, goal names {count}; "
+            "give a goal for each"
+        )
+    return replace(seen, loss=seen.losses[objective], losses=(), curve=())
+
+
+def _shares(part_P: Array) -> Array:
+    """Parts of their sum; all 0 where that is 0."""
+    shares_P: Array = part_P / (part_P.sum() or 1.0)
+    return shares_P

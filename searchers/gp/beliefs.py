@@ -1,0 +1,123 @@
+"""What the user believes of good values, as a term of the acquisition that fades with the trials.
+
+A belief multiplies the acquisition by its density to the power of `strength` / trials: it leads at
+first, and a wrong one is outvoted later. Each density is 1 on average over the parameter's range,
+so that a belief about a parameter says nothing of the branches where that one is inactive.
+
+Axes: M queries, D model columns, W columns of one parameter.
+Source: Hvarfner et al., piBO: Augmenting Acquisition Functions with User Beliefs (2022),
+eq. 6.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from searchers.gp.encoding import Encoding, Mask, Parameter
+from searchers.gp.kernels import Array
+from searchers.names import nearest
+from searchers.space import Space
+from searchers.values import Value
+
+STRENGTH = 10.0  # trials after which a belief counts as it was said; the paper's tenth of a budget
+
+
+@dataclass(frozen=True)
+class Belief:
+    """A good value, and how far off it may be.
+
+    Attributes:
+        value: in the user's units.
+        width: the standard deviation, in shares of the parameter's range on its own scale; of an
+            unordered choice every other value is exp(-1 / (2 width^2)) as likely as this one.
+    """
+
+    value: Value
+    width: float = 0.25
+
+    def __post_init__(self) -> None:
+        if not 0.001 <= self.width <= 100.0:
+            raise ValueError(f"width is {self.width}; give a share of the range: 0.001 to 100")
+
+
+@dataclass(frozen=True)
+class LogPrior:
+    """The sum of the beliefs' log densities, times `exponent`."""
+
+    encoding: Encoding
+    beliefs: Mapping[int, tuple[Array, float]]  # of a parameter: its columns' centre_W, its width
+    exponent: float
+
+    @classmethod
+    def of(cls, space: Space, beliefs: Mapping[str, Belief], trials: int) -> "LogPrior":
+        """The beliefs about parameters of the space, by name, after so many trials.
+
+        Raises:
+            ValueError: the space does not search such a parameter, or it has no such value.
+        """
+        for name, belief in beliefs.items():
+            if name not in space.searched:
+                raise ValueError(
+                    f"belief about {name!r}: it is not searched: {nearest(name, space.searched)}"
+                )
+            if problem := space[name].problem(belief.value):
+                raise ValueError(f"belief about {name!r}: value {problem}")
+        encoding = Encoding.of(space)
+        centres = {
+            (index := space.searched.index(name)): (
+                _centre(encoding.searched[index], space[name].to_unit(belief.value)),
+                belief.width,
+            )
+            for name, belief in beliefs.items()
+        }
+        return cls(encoding, centres, STRENGTH / max(trials, 1))
+
+    def __call__(self, x_MD: Array) -> Array:
+        return self.with_gradient(x_MD)[0]
+
+    def with_gradient(self, x_MD: Array) -> tuple[Array, Array]:
+        value_M, gradient_MD = np.zeros(len(x_MD)), np.zeros(x_MD.shape)
+        for index, (centre_W, width) in self.beliefs.items():
+            first = self.encoding.first_column_P[index]
+            columns = slice(first, first + len(centre_W))
+            off_MW = (x_MD[:, columns] - centre_W) / width
+            weight_M = self.exponent * self._is_active(x_MD, index)
+            size = _log_mean_density(centre_W, width)
+            value_M += weight_M * (-0.5 * (off_MW**2).sum(axis=1) - size)
+            gradient_MD[:, columns] -= weight_M[:, None] * off_MW / width
+        return value_M, gradient_MD
+
+    def _is_active(self, x_MD: Array, index: int) -> Mask:
+        active_M = np.ones(len(x_MD), dtype=np.bool_)
+        for other, allowed_V in self.encoding.searched[index].requires:
+            active_M &= self._is_active(x_MD, other) & self._holds(x_MD, other, allowed_V)
+        return active_M
+
+    def _holds(self, x_MD: Array, index: int, allowed_V: Array) -> Mask:
+        """Whether a parameter has one of the values, given by their places."""
+        parameter, first = self.encoding.searched[index], self.encoding.first_column_P[index]
+        if not parameter.categorical:
+            return np.isin(x_MD[:, first], allowed_V)
+        is_allowed_W = np.isin(parameter.centre_V, allowed_V)
+        share_MW = x_MD[:, first : first + parameter.width][:, is_allowed_W]
+        holds_M: Mask = np.any(share_MW > 0.0, axis=1)
+        return holds_M
+
+
+def _centre(parameter: Parameter, unit: float) -> Array:
+    """The columns of one value."""
+    if not parameter.categorical:
+        return np.array([unit])
+    return np.where(parameter.centre_V == unit, 1.0 / math.sqrt(2.0), 0.0)
+
+
+def _log_mean_density(centre_W: Array, width: float) -> float:
+    """log of the mean of exp(-d^2 / (2 width^2)) over the range, or over the categories."""
+    if len(centre_W) > 1:
+        others = len(centre_W) - 1
+        return math.log((1.0 + others * math.exp(-0.5 / width**2)) / (others + 1))
+    low, high = (ndtr((end - centre_W[0]) / width) for end in (0.0, 1.0))
+    return math.log(width * math.sqrt(2.0 * math.pi) * (high - low))

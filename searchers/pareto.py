@@ -1,0 +1,135 @@
+"""Several objectives at once: which results none beats in everything, and how much they cover.
+
+Axes: N results, K objectives. Losses are lower-is-better; NaN counts as infinitely bad.
+Sources: non-dominated sorting: Deb et al., NSGA-II (2002), section III A; the hypervolume by slices
+along one objective: While et al., A Faster Algorithm for Calculating Hypervolume (2006), section
+III; the order within a front, an epsilon-net: Schmucker et al., Multi-objective Asynchronous
+Successive Halving (2021), section 3.2.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+HUGE = 1e300  # stands for infinity where distances are compared
+
+
+def dominates(one_K: ArrayLike, other_K: ArrayLike) -> bool:
+    """Whether one result is nowhere worse than another and somewhere better."""
+    one, other = _losses(np.array([one_K, other_K]))
+    return bool((one <= other).all() and (one < other).any())
+
+
+def fronts(losses_NK: ArrayLike) -> NDArray[np.intp]:
+    """The number of the front of each result, (N,): 0 for those that none dominates.
+
+    Front 1 is what none dominates once front 0 is taken away, and so on. Equal results share one.
+    Time and memory grow with the square of N: 0.3 s and 50 MB at 5,000.
+    """
+    losses = _losses(losses_NK)
+    dominates_NN = _dominates_each(losses)
+    rank_N = np.full(len(losses), -1)
+    dominators_N = dominates_NN.sum(axis=0)
+    level = 0
+    while (left_N := rank_N < 0).any():
+        front_N = left_N & (dominators_N == 0)
+        rank_N[front_N] = level
+        dominators_N -= dominates_NN[front_N].sum(axis=0)
+        level += 1
+    return rank_N
+
+
+def order(losses_NK: ArrayLike) -> NDArray[np.intp]:
+    """Places of the results from best to worst, (N,): front by front, each in `spread_order`."""
+    losses = _losses(losses_NK)
+    rank_N = fronts(losses)
+    parts = [np.flatnonzero(rank_N == level) for level in range(rank_N.max(initial=-1) + 1)]
+    ordered = [part[spread_order(losses[part])] for part in parts]
+    return np.concatenate(ordered) if ordered else np.empty(0, dtype=np.intp)
+
+
+def spread_order(losses_NK: ArrayLike) -> NDArray[np.intp]:
+    """Places of a front's results, (N,), such that every beginning covers the front well.
+
+    First comes the middle one: the least sum of losses, each scaled to [0, 1] over its range. Then
+    always the one that is furthest from those before it. Equal ones follow in the order given.
+    """
+    scaled = _scaled(_losses(losses_NK))
+    if not len(scaled):
+        return np.empty(0, dtype=np.intp)
+    chosen = [int(scaled.sum(axis=1).argmin())]
+    distance_N = np.full(len(scaled), np.inf)
+    while len(chosen) < len(scaled):
+        step_N = np.linalg.norm(scaled - scaled[chosen[-1]], axis=1)
+        distance_N = np.minimum(distance_N, step_N)
+        distance_N[chosen] = -1.0
+        chosen.append(int(distance_N.argmax()))
+    return np.array(chosen)
+
+
+def hypervolume(losses_NK: ArrayLike, reference_K: ArrayLike) -> float:
+    """The volume of what the results dominate within the reference point; 0: none is within.
+
+    Exact, in the product of the objectives' units. 200 results of one front take 0.1 ms with two
+    objectives, 6 ms with three and 0.2 s with four.
+
+    Raises:
+        ValueError: the reference has another number of objectives than the results.
+    """
+    losses, reference = _losses(losses_NK), np.asarray(reference_K, dtype=np.float64)
+    if len(losses) and reference.shape != losses.shape[1:]:
+        raise ValueError(
+            f"hypervolume: the reference is {reference.tolist()}; "
+            f"give one number for each of {losses.shape[1]} objectives"
+        )
+    if not len(losses):
+        return 0.0
+    with np.errstate(over="ignore"):
+        return _volume(losses[(losses < reference).all(axis=1)], reference)
+
+
+def _volume(losses: Array, reference: Array) -> float:
+    """Slices between one value of the first objective and the next, each a volume of the rest."""
+    if not len(losses):
+        return 0.0
+    losses = losses[np.lexsort(losses.T[::-1])]
+    width_N = np.diff(losses[:, 0], append=reference[0])
+    if losses.shape[1] == 1:
+        return float(reference[0] - losses[0, 0])
+    if losses.shape[1] == 2:
+        return float(width_N @ (reference[1] - np.minimum.accumulate(losses[:, 1])))
+    total = 0.0
+    slice_NK = losses[:0, 1:]
+    for loss_K, width in zip(losses[:, 1:], width_N, strict=True):
+        if not (slice_NK <= loss_K).all(axis=1).any():
+            kept_N = ~(loss_K <= slice_NK).all(axis=1)
+            slice_NK = np.vstack([slice_NK[kept_N], loss_K])
+        if width > 0:
+            total += float(width) * _volume(slice_NK, reference[1:])
+    return total
+
+
+def _losses(losses_NK: ArrayLike) -> Array:
+    losses = np.asarray(losses_NK, dtype=np.float64)
+    if not losses.size:
+        losses = losses.reshape(0, losses.shape[-1])
+    return np.where(np.isnan(losses), np.inf, losses)
+
+
+def _dominates_each(losses: Array) -> NDArray[np.bool_]:
+    """Whether the result of the row dominates that of the column, (N, N)."""
+    no_worse_NN = np.ones((len(losses), len(losses)), dtype=bool)
+    better_NN = np.zeros_like(no_worse_NN)
+    for loss_N in losses.T:
+        no_worse_NN &= loss_N[:, None] <= loss_N
+        better_NN |= loss_N[:, None] < loss_N
+    return no_worse_NN & better_NN
+
+
+def _scaled(losses: Array) -> Array:
+    """Each objective from 0 at its least to 1 at its largest; 0 where all are equal."""
+    halves = np.clip(losses, -HUGE, HUGE) / 2  # so that no difference overflows
+    low_K, high_K = halves.min(axis=0, initial=HUGE), halves.max(axis=0, initial=-HUGE)
+    span_K = np.where(high_K > low_K, high_K - low_K, 1.0)
+    scaled: Array = (halves - low_K) / span_K
+    return scaled

@@ -1,0 +1,83 @@
+"""The order of a rung by several metrics: fronts that are kept as trials come."""
+
+import math
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hposvc.schedulers.standing import Fronts, Line, dominates, ranked, standing
+from searchers import pareto
+
+grades = st.integers(0, 4).map(float)  # few values, so that ties and equal trials are common
+
+
+def vectors(most=40):
+    return st.integers(2, 4).flatmap(
+        lambda metrics: st.lists(st.tuples(*[grades] * metrics), min_size=1, max_size=most)
+    )
+
+
+def filled(losses):
+    rung = Fronts()
+    for number, each in enumerate(losses):
+        rung.add(f"t{number}", each)
+    return rung
+
+
+@settings(max_examples=300, deadline=None)
+@given(vectors())
+def test_fronts_kept_as_trials_come_are_those_of_sorting_them_all(losses):
+    """A trial in the wrong front would be stopped, or let pass, for nothing."""
+    ranks = pareto.fronts(losses)
+    expected = [
+        {f"t{n}" for n, rank in enumerate(ranks) if rank == level}
+        for level in range(max(ranks) + 1)
+    ]
+    assert [set(front) for front in filled(losses).fronts] == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(vectors(20), st.integers(0, 20))
+def test_the_best_are_the_first_of_the_order_and_all_that_none_dominates(losses, most):
+    """`first` (promotion) and `among` (stopping) must not disagree."""
+    rung = filled(losses)
+    names = [f"t{number}" for number in range(len(losses))]
+    first = set(rung.first(most))
+    assert len(first) == min(most, len(losses))
+    for name, mine in zip(names, losses, strict=True):
+        free = not any(dominates(other, mine) for other in losses)
+        assert rung.among(name, mine, most) == (free or name in first)
+
+
+def test_the_first_of_a_front_cover_it():
+    """Whoever goes on must not be the neighbours of one corner."""
+    line = [(x, 10.0 - x) for x in map(float, range(11))]
+    assert set(filled(line).first(3)) == {"t0", "t5", "t10"}
+
+
+def test_a_diverged_trial_counts_and_is_behind_all():
+    rung = Fronts()
+    rung.add("bad", (math.inf, math.inf))
+    assert (len(rung), rung.first(5)) == (1, [])
+    assert not rung.among("bad", (math.inf, math.inf), 5)
+    assert rung.place("bad", (math.inf, math.inf)) == "behind all fronts of 1"
+
+
+def test_one_metric_has_a_line_and_several_have_fronts():
+    assert isinstance(standing(1), Line)
+    assert isinstance(standing(2), Fronts)
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text(max_size=3), grades | st.just(math.inf), max_size=9))
+def test_single_losses_rank_as_sorted_would(losses):
+    """Hyperband with one metric is as it was: ties in the order given, nobody spared."""
+    order, spared = ranked({name: (loss,) for name, loss in losses.items()})
+    assert order == sorted(losses, key=losses.__getitem__)
+    assert spared == 0
+
+
+def test_several_losses_rank_front_by_front_the_diverged_last():
+    losses = {"c": (3.0, 3.0), "bad": (math.inf,), "a": (1.0, 2.0), "b": (2.0, 1.0)}
+    order, spared = ranked(losses)
+    assert (set(order[:2]), order[2:], spared) == ({"a", "b"}, ["c", "bad"], 2)

@@ -1,0 +1,221 @@
+"""What a sweep learns from others: which trials, in which terms, the same after a resume."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_sweeps import make_several, make_spec
+from sqlalchemy import delete
+
+from hposvc import api
+from hposvc.events import Recalled
+from hposvc.home import NotFound
+from hposvc.proposer import propose
+from hposvc.reading.problems import SpecError
+from hposvc.recall import fitted, leading, recall, resolve
+from hposvc.runner import Interrupted
+from hposvc.store import SWEEPS
+from searchers.random_search import Random
+from searchers.searcher import Observation
+from searchers.space import Space
+
+MANY = {"max": 210, "parallel": 8}  # beyond what MLflow is told of simulations unasked
+LR = {"min": 1e-5, "max": 1e-1, "log": True}
+
+
+@pytest.fixture
+def sweeps(tmp_path):
+    return api.Sweeps.open(tmp_path / "home")
+
+
+def done(sweeps, name, spec):
+    return api.drive(sweeps, api.create(sweeps, spec, name))
+
+
+def make(**sections):
+    return make_spec(**{"trials": MANY, **sections})
+
+
+@dataclass(frozen=True)
+class Wise:
+    """A search method that notes how many earlier results it knows."""
+
+    known: int = 0
+
+    def after(self, earlier):
+        return replace(self, known=len(earlier))
+
+    def suggest(self, space, history, n, rng):
+        new = Random().suggest(space, history, n, rng)
+        return [replace(proposal, note={"known": self.known}) for proposal in new]
+
+
+def test_the_best_of_before_are_tried_first_and_the_searcher_knows_the_rest(sweeps):
+    """The point of a warm start: no trial is spent on what is known."""
+    before = done(sweeps, "before", make(scheduler="asha"))
+    warm = {"from": "bef", "top": 3}
+    spec = make(warm_start=warm, initial=[{"lr": 0.1}], search="test_recall:Wise", seed=1)
+    after = done(sweeps, "after", spec)
+    trials = list(after.state.trials.values())
+    ranked = sorted(before.state.trials.values(), key=lambda trial: trial.loss)
+    assert trials[0].params == {"lr": 0.1}
+    assert [trial.params for trial in trials[1:4]] == [trial.params for trial in ranked[:3]]
+    assert [trial.note for trial in trials[3:5]] == [{"source": "warm_start"}, {"known": 210}]
+    assert after.row.spec["warm_start"] == {"from": ["before"], "top": 3}
+
+
+class Impatient:
+    """A watcher that has seen enough after twenty trials."""
+
+    def turn(self, state, events):
+        if len(state.trials) > 20:
+            raise Interrupted
+
+
+def test_a_resumed_sweep_learns_the_same_though_the_other_is_gone(sweeps):
+    """Proposals must not depend on when a driver died."""
+    done(sweeps, "before", make())
+    row = api.create(sweeps, make(warm_start={"from": "before"}), "after")
+    with pytest.raises(Interrupted):
+        api.drive(sweeps, row, [Impatient()])
+    journal = sweeps.journal
+    [known] = [event.trials for _, event in journal.read("after") if isinstance(event, Recalled)]
+    assert len(known) == 210
+    with journal.store.writing() as connection:
+        connection.execute(delete(SWEEPS).where(SWEEPS.c.id == "before"))
+    record = api.resume(sweeps, "after")
+    assert (record.state.state, record.state.earlier) == ("COMPLETED", known)
+    assert sum(isinstance(event, Recalled) for _, event in journal.read("after")) == 1
+
+
+def test_a_sweep_that_is_not_there_is_told_before_anything_is_recorded(sweeps):
+    with pytest.raises(NotFound, match="nobody: no such sweep"):
+        api.create(sweeps, make(warm_start={"from": "nobody"}), "after")
+    assert sweeps.journal.sweeps() == []
+
+
+def test_other_metrics_are_refused_by_name(sweeps):
+    done(sweeps, "before", make())
+    spec = make_several(trials=MANY, warm_start={"from": "before"})
+    message = r"warm_start\.from: is before, which has no results of speed, .* it optimised loss"
+    with pytest.raises(SpecError, match=message):
+        api.create(sweeps, spec)
+
+
+def test_of_several_metrics_one_can_be_taken_up(sweeps):
+    before = done(sweeps, "before", make_several(trials=MANY))
+    spec = make(metric={"name": "speed", "goal": "minimize"}, warm_start={"from": "before"})
+    seen = {one.id: one for one in recall(sweeps.journal, spec)}
+    for trial in before.state.trials.values():
+        told = seen[f"before/{trial.id}"]
+        expected = ("failed", None) if trial.diverged else ("done", trial.values[1])
+        assert (told.state, told.loss) == expected
+        assert told.losses == ()
+
+
+def test_limits_are_those_of_this_sweep(sweeps):
+    done(sweeps, "before", make_several(trials=MANY))
+    spec = make(warm_start={"from": "before"}, limits=["speed >= -7"])
+    seen = [one for one in recall(sweeps.journal, spec) if one.loss is not None]
+    assert {one.excess[0] <= 0 for one in seen} == {True, False}
+    unknown = make(warm_start={"from": "before"}, limits=["size <= 1"])
+    assert {one.excess for one in recall(sweeps.journal, unknown)} == {()}
+
+
+def test_a_sweep_of_which_nothing_can_be_learned_is_named(sweeps, caplog):
+    done(sweeps, "before", make())
+    spec = make(warm_start={"from": "before"}, parameters={"lr": {"min": 0.5, "max": 0.9}})
+    assert recall(sweeps.journal, spec) == ()
+    assert "no trial of before has a result that this space can hold" in caplog.text
+
+
+def test_the_whole_id_is_frozen(sweeps):
+    """`last` means another sweep tomorrow."""
+    done(sweeps, "before", make())
+    spec = resolve(sweeps.journal, make(warm_start={"from": ["last"]}))
+    assert spec.warm_start.sweeps == ("before",)
+
+
+HERE = Space.from_dict(
+    {
+        "lr": LR,
+        "batch": {"values": [32, 64, 128], "ordered": True},
+        "optimizer": {"values": ["sgd", "adamw"]},
+        "momentum": {"min": 0.0, "max": 1.0, "when": {"optimizer": "sgd"}},
+        "width": 64,
+    },
+    ["batch * lr <= 12"],
+)
+
+
+@pytest.mark.parametrize(
+    ("params", "here"),
+    [
+        (
+            {"lr": 0.01, "batch": 32, "optimizer": "adamw", "depth": 3},
+            {"lr": 0.01, "batch": 32, "optimizer": "adamw", "width": 64},
+        ),
+        (
+            {"lr": 0.01, "optimizer": "sgd"},
+            {"lr": 0.01, "batch": 64, "optimizer": "sgd", "momentum": 0.5, "width": 64},
+        ),
+        (
+            {"lr": 0.01, "batch": 32, "optimizer": "adamw", "momentum": 0.9},
+            {"lr": 0.01, "batch": 32, "optimizer": "adamw", "width": 64},
+        ),
+        ({"lr": 1.0, "batch": 32, "optimizer": "adamw"}, None),
+        ({"lr": 0.01, "batch": 32, "optimizer": "lion"}, None),
+        ({"lr": 0.01, "batch": 32, "optimizer": "adamw", "width": 32}, None),
+        ({"lr": 0.1, "batch": 128, "optimizer": "adamw"}, None),  # the constraint
+    ],
+    ids=["dropped", "filled", "inactive", "range", "choice", "constant", "constraint"],
+)
+def test_another_spaces_configuration_is_said_in_this_one_or_left_out(params, here):
+    found = fitted(HERE, params)
+    assert found == here
+    if found is not None:
+        HERE.validate(found)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.none() | st.floats(-5, 5)), max_size=12),
+    st.integers(0, 6),
+    st.integers(0, 3),
+)
+def test_what_leads_is_distinct_best_first_and_each_is_tried_once(told, top, initial):
+    """Neither a configuration that was tried often, nor an initial one, is tried again."""
+    points = [{"x": value} for value in range(1, initial + 1)]
+    spec = make_spec(
+        parameters={"x": {"values": [1, 2, 3, 4, 5]}},
+        warm_start={"from": "a", "top": top},
+        initial=points,
+        trials={"max": 5},
+    )
+    earlier = [
+        Observation(f"a/{n}", {"x": x}, loss=loss, state="failed" if loss is None else "done")
+        for n, (x, loss) in enumerate(told)
+    ]
+    first = leading(spec, earlier)
+    best: dict[int, float] = {}
+    for x, loss in told:
+        if loss is not None:
+            best[x] = min(loss, best.get(x, loss))
+    assert [best[one["x"]] for one in first] == sorted(best.values())[:top]
+    history: list[Observation] = []
+    while (proposal := propose(spec, Random(), history, first)) is not None:
+        history.append(Observation(str(len(history)), proposal.params, proposal.note))
+    tried = [seen.params["x"] for seen in history]
+    assert sorted(tried) == [1, 2, 3, 4, 5]
+    warm = [one["x"] for one in first if one["x"] > initial]
+    assert tried[initial : initial + len(warm)] == warm
+
+
+def test_a_front_leads_by_several_metrics(sweeps):
+    before = done(sweeps, "before", make_several(trials=MANY))
+    spec = make_several(trials=MANY, warm_start={"from": "before", "top": 4})
+    first = leading(spec, recall(sweeps.journal, spec))
+    front = [before.state.trials[name].params for name in before.state.front]
+    assert len(first) == 4
+    assert all(params in front for params in first)

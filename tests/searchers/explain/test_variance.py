@@ -1,0 +1,69 @@
+"""Sobol' indices against functions whose indices are known in closed form."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from searchers.explain.variance import indices, pair_indices
+
+
+def ishigami(unit_SP):
+    x_SP = np.pi * (2.0 * unit_SP - 1.0)
+    return (
+        np.sin(x_SP[:, 0])
+        + 7.0 * np.sin(x_SP[:, 1]) ** 2
+        + 0.1 * x_SP[:, 2] ** 4 * np.sin(x_SP[:, 0])
+    )
+
+
+# Ishigami & Homma (1990), a = 7, b = 0.1, from its closed form.
+ISHIGAMI_MAIN = [0.3139, 0.4424, 0.0]
+ISHIGAMI_TOTAL = [0.5576, 0.4424, 0.2437]
+WEIGHTS = st.lists(st.floats(0.1, 10.0), min_size=2, max_size=8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_ishigami_has_its_known_indices(seed):
+    found = indices(ishigami, 3, seed=seed)
+    np.testing.assert_allclose(found.main_P, ISHIGAMI_MAIN, atol=0.02)
+    np.testing.assert_allclose(found.total_P, ISHIGAMI_TOTAL, atol=0.02)
+
+
+def test_only_the_pair_that_interacts_in_ishigami_is_found():
+    pair_PP = pair_indices(ishigami, 3)
+    expected_PP = np.zeros((3, 3))
+    expected_PP[0, 2] = expected_PP[2, 0] = 0.2437
+    np.testing.assert_allclose(pair_PP, expected_PP, atol=0.02)
+
+
+@given(WEIGHTS)
+def test_a_sum_has_the_squares_of_its_weights_as_shares_and_no_interaction(weights):
+    weight_P = np.array(weights)
+    known_P = weight_P**2 / np.sum(weight_P**2)
+    found = indices(lambda unit_SP: unit_SP @ weight_P, len(weights), samples=1024)
+    np.testing.assert_allclose(found.main_P, known_P, atol=0.01)
+    np.testing.assert_allclose(found.total_P, known_P, atol=0.01)
+
+
+def test_a_product_of_centred_inputs_is_interaction_alone():
+    def product(unit_SP):
+        return (unit_SP[:, 0] - 0.5) * (unit_SP[:, 1] - 0.5)
+
+    found = indices(product, 3)
+    np.testing.assert_allclose(found.main_P, [0.0, 0.0, 0.0], atol=0.02)
+    np.testing.assert_allclose(found.total_P, [1.0, 1.0, 0.0], atol=0.02)
+    assert pair_indices(product, 3)[0, 1] == pytest.approx(1.0, abs=0.02)
+
+
+def test_a_constant_has_no_important_input():
+    found = indices(lambda unit_SP: np.full(len(unit_SP), 3.0), 2)
+    assert found.main_P.tolist() == found.total_P.tolist() == [0.0, 0.0]
+    assert not pair_indices(lambda unit_SP: np.full(len(unit_SP), 3.0), 2).any()
+
+
+def test_an_offset_and_a_factor_change_nothing():
+    plain = indices(ishigami, 3)
+    moved = indices(lambda unit_SP: 1e8 - 1e-3 * ishigami(unit_SP), 3)
+    np.testing.assert_allclose(moved.main_P, plain.main_P, atol=1e-4)
+    np.testing.assert_allclose(moved.total_P, plain.total_P, atol=1e-4)

@@ -1,0 +1,214 @@
+"""Partial results as rows: who counts at which step, and what a model learns of the final loss."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+
+from searchers.gp.fidelity import APART, AtTop, Staged, with_context
+from searchers.gp.model import Hyperparameters, Posterior, Rows, dimension_scaled_prior, fit
+from searchers.searcher import Observation
+
+
+def seen(id, curve=(), state="done", reason="", loss=None):
+    if curve and loss is None and state == "done":
+        loss = curve[-1][1]
+    return Observation(id, {"x": id}, {}, loss, tuple(curve), state, reason)
+
+
+RUNGS = [  # a successive halving: a stops at 1, b at 3, c at the end
+    seen("a", [(1, 0.9)], reason="rung"),
+    seen("b", [(1, 0.8), (2, 0.75), (3, 0.7)], reason="rung"),
+    seen("c", [(step, 0.7 - step / 100) for step in range(1, 28)]),
+]
+
+
+def table(history):
+    """(trial, factor below the highest step, loss) of each row."""
+    staged = Staged.of(history)
+    below = np.round(27.0**-staged.column_R, 6)
+    return list(zip(staged.trial_R.tolist(), below.tolist(), staged.loss_R.tolist(), strict=True))
+
+
+def test_each_trial_counts_at_every_rung_that_it_reached():
+    assert table(RUNGS) == [
+        (0, 27.0, 0.9),
+        (1, 27.0, 0.8),
+        (1, 9.0, 0.7),
+        (2, 27.0, 0.69),
+        (2, 9.0, pytest.approx(0.67)),
+        (2, 1.0, pytest.approx(0.43)),
+    ]
+
+
+def test_a_running_trial_counts_at_the_rungs_that_it_passed_and_not_where_it_happens_to_be():
+    running = seen("d", [(1, 0.5), (2, 0.4), (3, 0.3), (4, 0.2)], state="pending")
+    assert table([*RUNGS, running])[-2:] == [(3, 27.0, 0.5), (3, 9.0, 0.3)]
+
+
+def test_failed_trials_are_marked_at_the_highest_step_unless_it_was_not_their_fault():
+    """A diverged trial's early losses would praise the configuration that broke down."""
+    diverged = seen("d", [(1, 0.1), (2, math.nan)], state="failed", reason="diverged")
+    preempted = seen("e", [(1, 0.2), (3, 0.1)], state="failed", reason="preempt")
+    rows = table([*RUNGS, diverged, preempted])
+    assert rows[-3][:2] == (3, 1.0)
+    assert math.isnan(rows[-3][2])
+    assert rows[-2:] == [(4, 27.0, 0.2), (4, 9.0, 0.1)]
+
+
+def test_reports_that_miss_a_rung_count_at_their_own_step_and_once():
+    rare = seen("d", [(2, 0.6), (10, 0.5), (20, 0.4)], state="pending")
+    assert table([*RUNGS, rare])[-1:] == [(3, 13.5, 0.6)]
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [],
+        [seen("a", state="pending")],
+        [seen("a", loss=0.3), seen("b", [(5, 0.2)])],
+        [seen("a", [(1, 0.9), (27, 0.5)]), seen("b", [(1, 0.8), (9, 0.6)], state="pending")],
+        [seen("a", [(9, math.nan)], state="failed", reason="diverged")],
+    ],
+)
+def test_a_history_without_partial_results_needs_no_column(history):
+    """Otherwise a sweep without early stopping would pay for a lengthscale that nothing tells."""
+    assert not Staged.of(history).column_R.any()
+
+
+def test_trials_that_end_anywhere_do_not_multiply_the_rows():
+    """A plateau rule ends trials at all steps; rows at each of them would cost O(N^3 S^3)."""
+    history = [seen(str(n), [(step, 1.0) for step in range(1, n + 1)]) for n in range(1, 101)]
+    staged = Staged.of(history)
+    most = math.ceil(math.log(100, APART)) + 1
+    assert np.bincount(staged.trial_R).max() <= most
+
+
+CURVES = st.lists(
+    st.tuples(
+        st.integers(1, 60),
+        st.sampled_from(["done", "pending", "failed"]),
+        st.sampled_from(["", "rung", "preempt"]),
+        st.floats(allow_nan=True, allow_infinity=True),
+    ),
+    max_size=12,
+)
+
+
+@given(CURVES, st.integers(1, 1000))
+def test_rows_are_finite_ordered_and_free_of_the_unit_of_the_step(drawn, unit):
+    """Epochs or tokens must give the same model."""
+    histories = [
+        [
+            seen(str(i), [(scale * s, loss + s) for s in range(1, steps + 1)], state, reason)
+            for i, (steps, state, reason, loss) in enumerate(drawn)
+        ]
+        for scale in (1, unit)
+    ]
+    one, other = (Staged.of(history) for history in histories)
+    np.testing.assert_allclose(one.column_R, other.column_R, atol=1e-12)
+    np.testing.assert_array_equal(one.loss_R, other.loss_R)
+    assert (one.column_R <= 0.0).all()
+    assert (np.diff(one.trial_R) >= 0).all()
+    assert not np.isinf(one.loss_R).any()
+    if len(one.column_R):
+        assert one.column_R.max() == 0.0
+
+
+def test_a_step_of_zero_has_a_place():
+    column_R = Staged.of([seen("a", [(0, 0.9)]), seen("b", [(0, 0.8), (4, 0.5)])]).column_R
+    assert np.isfinite(column_R).all()
+    assert (column_R[:2] < 0.0).all()
+
+
+def test_the_prior_has_more_lengthscales_before_noise_and_scale():
+    prior = dimension_scaled_prior(3)
+    widened = with_context(prior, 2)
+    for name in ("mean_T", "deviation_T", "start_T"):
+        kept_T = getattr(widened, name)[[0, 1, 2, 5, 6]]
+        np.testing.assert_array_equal(kept_T, getattr(prior, name))
+    np.testing.assert_array_equal(with_context(prior, 0).mean_T, prior.mean_T)
+
+
+def sweep(rng):
+    """Trials of which the worse at step 1 were cut: parameters, rows and the true final loss.
+
+    What a trial loses from step 1 to 27 depends on x, so the orders at the two differ.
+    """
+    x_ND = rng.random((60, 2))
+
+    def loss(x_ND, share):
+        final_N = np.sum((x_ND - 0.3) ** 2, axis=1)
+        return final_N + share * (0.3 + 0.5 * x_ND[:, 1])
+
+    goes_on = np.argsort(loss(x_ND, 1.0))[:20]
+    step_R = np.repeat([-1.0, 0.0], [60, 20])
+    x_RD = np.column_stack([np.vstack([x_ND, x_ND[goes_on]]), step_R])
+    loss_R = np.append(loss(x_ND, 1.0), loss(x_ND[goes_on], 0.0))
+    return x_ND, goes_on, x_RD, loss_R, loss(x_ND, 0.0)
+
+
+def test_cut_trials_tell_the_final_loss_where_no_trial_ran_to_the_end():
+    """Without it the model proposes again and again where trials were cut."""
+    rng = np.random.default_rng(0)
+    x_ND, goes_on, x_RD, loss_R, final_N = sweep(rng)
+    mean, deviation = loss_R.mean(), loss_R.std()
+    rows = Rows(x_RD, (loss_R - mean) / deviation, np.arange(3))
+    found = fit(rows, with_context(dimension_scaled_prior(2), 1), None, rng)
+    joint = AtTop.of(Posterior.of(rows, found), x_ND)
+    cut = np.setdiff1d(np.arange(60), goes_on)
+    assert spearmanr(joint.fitted_N[cut], final_N[cut]).statistic > 0.9
+    error_N = mean + deviation * joint.fitted_N - final_N
+    assert np.abs(error_N[cut].mean()) < 0.25 * final_N.std(), "cut trials look too bad or good"
+
+
+@pytest.fixture
+def posterior():
+    rng = np.random.default_rng(1)
+    rows = Rows(rng.random((12, 3)), rng.standard_normal(12), np.arange(3))
+    return Posterior.of(rows, Hyperparameters((0.5, 0.7, 0.9), 0.01, 1.2))
+
+
+def test_the_view_of_the_highest_step_is_the_process_there(posterior):
+    x_MD = np.random.default_rng(2).random((5, 2))
+    view = AtTop.of(posterior, x_MD[:3])
+    expected = posterior.predict(np.column_stack([x_MD, np.zeros(5)]))
+    np.testing.assert_allclose(view.predict(x_MD), expected)
+    np.testing.assert_allclose(view.mean(x_MD), expected[0])
+    np.testing.assert_allclose(view.fitted_N, expected[0][:3])
+
+
+def test_its_gradients_are_those_of_its_predictions(posterior):
+    x_MD = np.random.default_rng(3).random((4, 2))
+    view = AtTop.of(posterior, x_MD)
+    *_, mean_MD, variance_MD = view.predict_with_gradient(x_MD)
+    for column in range(2):
+        step_D = 1e-6 * np.eye(2)[column]
+        high, low = view.predict(x_MD + step_D), view.predict(x_MD - step_D)
+        np.testing.assert_allclose(mean_MD[:, column], (high[0] - low[0]) / 2e-6, atol=1e-6)
+        np.testing.assert_allclose(variance_MD[:, column], (high[1] - low[1]) / 2e-6, atol=1e-6)
+
+
+def test_what_is_believed_moves_no_mean_and_leaves_less_to_learn(posterior):
+    x_MD = np.random.default_rng(4).random((6, 2))
+    view = AtTop.of(posterior, x_MD[:2])
+    believing = view.believe(x_MD[2:4])
+    (mean_M, variance_M), (same_M, less_M) = view.predict(x_MD), believing.predict(x_MD)
+    np.testing.assert_allclose(same_M, mean_M, atol=1e-9)
+    assert (less_M[2:4] < variance_M[2:4]).all()
+    np.testing.assert_allclose(believing.fitted_N, mean_M[:4], atol=1e-9)
+
+
+def test_the_cost_is_linear_in_the_history():
+    def seconds(number):
+        history = [seen(str(i), [(s, 1.0) for s in range(1, 10)]) for i in range(number)]
+        start = time.process_time()
+        Staged.of(history)
+        return time.process_time() - start
+
+    seconds(1_000)
+    assert min(seconds(16_000) for _ in range(3)) < 60 * max(seconds(1_000), 1e-3)
