@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +14,9 @@ import numpy as np
 PACKAGES = ("ray", "torch", "optuna", "mlflow")
 
 
-def heading() -> str:
-    """Date, machine, versions and command."""
-    versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+def heading(packages: Sequence[str] = PACKAGES) -> str:
+    """Date, machine, versions of what is installed, and command."""
+    versions = ", ".join(filter(None, map(_version, packages)))
     command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     return (
         f"{datetime.date.today().isoformat()}; {os.cpu_count()} cores, {_processor()}; "
@@ -48,6 +48,14 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
         return "–"
     low, high = figure(min(values), digits), figure(max(values), digits)
     return f"{figure(median(values), digits)} ({low} – {high})"
+
+
+def _version(package: str) -> str:
+    """Its name and version; nothing if it is not installed."""
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return ""
 
 
 def _processor() -> str:

@@ -1,0 +1,113 @@
+"""The command of `searchers.py`: what to run, and what to print."""
+
+import argparse
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import ask_cost
+import runs
+import standings
+import tables
+from peers import roster
+from problems.catalogue import FAMILIES, PROBLEMS
+from problems.problem import Problem
+
+METHODS = (*roster.OURS, *roster.PEERS)
+QUICK = ("hartmann6", "models")
+PACKAGES = ("numpy", "scipy", "optuna", "smac", "hebo", "botorch", "ax-platform", "torch")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    args = _parser().parse_args(arguments)
+    warnings.simplefilter("ignore")  # the libraries have many
+    logging.disable(logging.WARNING)
+    if args.quick:
+        args.seeds, args.budget = min(args.seeds, 2), min(args.budget, 20)
+    chosen = _problems(args)
+    if args.latency:
+        print(tables.heading(PACKAGES))
+        ask_cost.measure(_here(args.methods or METHODS), args.counts)
+        return
+    if not args.table:
+        race(_here(args.methods or METHODS), chosen, args)
+    if args.race:
+        return
+    print(tables.heading(PACKAGES))
+    known = standings.lowest(runs.kept(args.results))  # of all methods, whoever is in the table
+    print(standings.report(_wanted(args, chosen), args.against, known))
+
+
+def race(methods: Sequence[str], problems: Sequence[Problem], args: argparse.Namespace) -> None:
+    """Make the runs that are not there yet; every seed of all before the next seed."""
+    done = {run.key for run in runs.kept(args.results) if len(run.incumbent) >= args.budget}
+    for seed in range(args.seeds):
+        for problem in problems:
+            for method in methods:
+                if (method, problem.name, seed, args.parallel) in done:
+                    continue
+                began = time.perf_counter()
+                try:
+                    run = runs.search(method, problem, seed, args.parallel, args.budget)
+                except Exception as error:
+                    if method not in roster.PEERS:
+                        raise  # a fault of ours is to be seen; a peer's is its own
+                    print(f"{method} {problem.name} {seed}: {error!r}"[:300], file=sys.stderr)
+                    continue
+                runs.keep(run, args.results)
+                took = time.perf_counter() - began
+                print(
+                    f"{method} {problem.name} {seed}: {run.incumbent[-1]:.5g}, {took:.1f} s",
+                    file=sys.stderr,
+                    flush=True,
+                )
+
+
+def _here(methods: Sequence[str]) -> list[str]:
+    """Those that are installed, and a line for each that is not."""
+    problems = {method: roster.missing(method) for method in methods}
+    for method, problem in problems.items():
+        if problem:
+            print(f"{method} is left out: {problem}", file=sys.stderr)
+    return [method for method, problem in problems.items() if not problem]
+
+
+def _wanted(args: argparse.Namespace, problems: Sequence[Problem]) -> list[runs.Run]:
+    """The kept runs that the command is about; of no method named: of all."""
+    names = {problem.name for problem in problems}
+    return [
+        run
+        for run in runs.kept(args.results)
+        if run.problem in names
+        and run.parallel == args.parallel
+        and run.seed < args.seeds
+        and (not args.methods or run.method in args.methods)
+    ]
+
+
+def _problems(args: argparse.Namespace) -> list[Problem]:
+    names = args.problems or (QUICK if args.quick else PROBLEMS)
+    return [PROBLEMS[name] for name in names if PROBLEMS[name].family in args.families]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="searchers.py", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two problems, to see that it works")
+    parser.add_argument("--table", action="store_true", help="only print what was run before")
+    parser.add_argument("--race", action="store_true", help="only run; print no table")
+    parser.add_argument("--latency", action="store_true", help="the cost of an ask instead")
+    parser.add_argument("--methods", nargs="+", help="names, or module:Class")
+    parser.add_argument(
+        "--against", default="gp", help="the method that the others are paired with"
+    )
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)
+    parser.add_argument("--problems", nargs="+", choices=PROBLEMS, metavar="PROBLEM")
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--budget", type=int, default=100, help="evaluations of a run")
+    parser.add_argument("--parallel", type=int, default=1, help="evaluations at the same time")
+    parser.add_argument("--counts", type=int, nargs="+", default=ask_cost.COUNTS)
+    parser.add_argument("--results", type=Path, default=runs.folder(), help="where runs are kept")
+    return parser

@@ -1,0 +1,1 @@
+"""Other libraries' searchers behind one ask and tell: `peers.roster` starts them."""
