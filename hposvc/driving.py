@@ -1,5 +1,6 @@
 """One driver's session on a sweep: the lease, the recorder, the signals, the loop."""
 
+import logging
 import os
 import signal
 import socket
@@ -24,9 +25,11 @@ from hposvc.runner import Interrupted, Runner, Watcher
 from hposvc.state import SweepState
 from hposvc.tracking.recorder import Recorder
 from hposvc.unreported import Unreported
-from searchers.earlier import informed
+from searchers.earlier import informed, learners
 from searchers.searcher import Observation
 from trainables import checkpoint
+
+log = logging.getLogger("hposvc")
 
 
 @dataclass(frozen=True)
@@ -125,8 +128,15 @@ class Driver:
 
 
 def _proposer(spec: specs.SweepSpec, virtual: bool, earlier: Sequence[Observation]) -> Proposer:
-    searcher = informed(plugins.build(plugins.SEARCHERS, spec.search), earlier)
-    first = leading(spec, earlier)
+    alone = plugins.build(plugins.SEARCHERS, spec.search)
+    searcher, first = informed(alone, earlier), leading(spec, earlier)
+    if earlier and searcher is alone and not first:
+        log.warning(
+            "warm_start: search method %s learns nothing from earlier trials; "
+            "choose one of %s, or set top",
+            spec.search.name,
+            ", ".join(learners()),
+        )
     return Inline(spec, searcher, first) if virtual else Ahead(spec, searcher, first)
 
 

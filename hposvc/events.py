@@ -56,7 +56,7 @@ class Proposed:
     note: Mapping[str, Any]
     until: int
     milestones: tuple[int, ...] = ()
-    waited: float = 0.0  # seconds that a slot stood idle until it was proposed
+    waited: float = 0.0  # seconds until it was proposed while at least one slot waited
 
 
 @dataclass(frozen=True)

@@ -37,13 +37,12 @@ class Front:
     """The trials that no other dominates, where there are several metrics.
 
     Most reports only add to the front, or not even that. Where a trial of the front has become
-    worse, others may come back: then all are looked at, once somebody asks.
+    worse, only what it dominated may come back: all else is in the front, or another dominates it.
     """
 
     trials: Mapping[str, TrialState] = field(repr=False)
     losses: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of all that have values
     front: set[str] = field(default_factory=set)
-    stale: bool = False
 
     def update(self, trial: TrialState) -> None:
         """This trial's losses may be others."""
@@ -51,20 +50,21 @@ class Front:
         fell = before is not None and not all(map(operator.le, now, before))
         if math.isfinite(now[0]):
             self.losses[trial.id] = now
-        if trial.id in self.front and fell:
-            self.front.discard(trial.id)
-            self.stale = True
-        elif not self.stale and trial.id in self.losses:
+        if trial.id in self.front and before is not None and fell:
+            self._fall(trial.id, before)
+        if trial.id in self.losses:
             self._add(trial.id)
 
     def best(self) -> list[str]:
         """The front, in the order proposed."""
-        if self.stale:
-            self.front.clear()
-            for name in sorted(self.losses, key=self.losses.__getitem__):
-                self._add(name)  # none that comes later dominates it
-            self.stale = False
         return sorted(self.front, key=lambda name: self.trials[name].number)
+
+    def _fall(self, fallen: str, before: tuple[float, ...]) -> None:
+        """It goes, and what it alone dominated comes back (itself, if that is where it fell to)."""
+        self.front.discard(fallen)
+        freed = [name for name, mine in self.losses.items() if dominates(before, mine)]
+        for name in sorted(freed, key=self.losses.__getitem__):
+            self._add(name)
 
     def _add(self, name: str) -> None:
         mine = self.losses[name]

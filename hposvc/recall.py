@@ -6,25 +6,32 @@ resumed sweep learns the same, whatever has become of the others since.
 A parameter that this space does not have is dropped, one that the other lacked is filled in: with
 the constant that this space has for it, or with the middle of its range. A trial with a value
 outside this space is left out, since its result would stand for another configuration; so is one
-that has no result yet.
+that has none of the parameters that are searched here, and one that has no result yet.
+
+A curve ends at this sweep's last step: what others reached later, no trial here can reach.
 """
 
 import logging
-from collections.abc import Hashable, Iterator, Sequence
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hposvc import spec as specs
+from hposvc.events import Reported
 from hposvc.home import find
 from hposvc.journal import Journal, SweepRow
 from hposvc.reading.problems import fail
 from hposvc.schedulers.standing import ranked
-from hposvc.spec import SweepSpec
+from hposvc.spec import Metric, SweepSpec
 from hposvc.state import SweepState
 from hposvc.trial import TrialState
 from searchers.searcher import Observation
 from searchers.space import Params, Space
 
 log = logging.getLogger("hposvc")
+
+Reports = Mapping[int, Mapping[str, float]]  # a trial's metrics, by step
 
 
 def resolve(journal: Journal, spec: SweepSpec) -> SweepSpec:
@@ -77,44 +84,83 @@ def _trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Iterator[Observ
     theirs = specs.restore(row.spec)
     _check_metrics(row.id, theirs, spec)
     state = SweepState(theirs)
+    _check_unit(row.id, theirs, spec)
+    reports: dict[str, dict[int, Mapping[str, float]]] = defaultdict(dict)
     for _, event in journal.read(row.id):
         state.apply(event)
+        if isinstance(event, Reported) and state.trials[event.trial].metrics is event.metrics:
+            reports[event.trial][event.step] = event.metrics  # it counted
     for trial in state.trials.values():
-        seen = _translated(trial, spec)
+        seen = _translated(trial, reports[trial.id], spec)
         if seen is not None:
             yield replace(seen, id=f"{row.id}/{trial.id}")
 
 
-def _translated(trial: TrialState, spec: SweepSpec) -> Observation | None:
+def _translated(trial: TrialState, reports: Reports, spec: SweepSpec) -> Observation | None:
     """What a searcher of this sweep may see of another's trial; None: nothing."""
-    seen, params = trial.observation(), fitted(spec.space, trial.shown)
-    if seen.state == "pending" or params is None:
-        return None
-    values = dict(zip((metric.name for metric in trial.objectives), trial.values, strict=False))
-    losses = tuple(metric.loss(values[metric.name]) for metric in spec.objectives if values)
-    if seen.state == "failed":
-        losses = ()
-    metrics = trial.metrics if trial.selected is None else trial.selected[1]
-    known = all(limit.metric in metrics for limit in spec.bounds)
+    seen = trial.observation()
+    cut = {
+        name: [(step, value) for step, value in curve if step <= spec.last_step]
+        for name, curve in trial.curves.items()
+    }
     first = spec.objectives[0]
+    points = cut[first.name]
+    if seen.state == "pending" or (trial.curve and not points):
+        return None
+    at = _step_of_value(first, points) if points else 0
+    params = fitted(spec.space, trial.params_at(at) if points else trial.shown)
+    if params is None:
+        return None
+    finite = all(math.isfinite(value) for curve in cut.values() for _, value in curve)
+    if trial.step > spec.last_step and finite:  # whatever failed later
+        seen = replace(seen, state="done", reason="")
+    told = bool(points) and seen.state == "done"
+    losses = tuple(one.losses(cut[one.name])[-1][1] for one in spec.objectives) if told else ()
+    metrics = reports[at] if told else {}
+    known = told and all(limit.metric in metrics for limit in spec.bounds)
     return replace(
         seen,
         params=params,
         note={},
         loss=losses[0] if losses and not spec.several else None,
         losses=losses if spec.several else (),
-        curve=first.losses(trial.curves[first.name]),
-        excess=tuple(limit.excess(metrics) for limit in spec.bounds) if known and losses else (),
+        curve=first.losses(points),
+        excess=tuple(limit.excess(metrics) for limit in spec.bounds) if known else (),
     )
 
 
+def _step_of_value(metric: Metric, points: Sequence[tuple[int, float]]) -> int:
+    """The step that the selected value of a curve is of."""
+    if metric.select != "best":
+        return points[-1][0]
+    return min(points, key=lambda point: (math.isnan(point[1]), metric.loss(point[1])))[0]
+
+
 def fitted(space: Space, params: Params) -> Params | None:
-    """Another space's configuration in this one; None: it can't be said here."""
+    """Another space's configuration in this one; None: it can't be said, or nothing of it, here.
+
+    A number takes the kind that its parameter has here: 2.0 for a whole one is 2.
+    """
     known = {name: value for name, value in params.items() if name in space}
     if any(space[name].problem(value) for name, value in known.items()):
         return None
-    full = space.build(lambda name: known[name] if name in known else space[name].from_unit(0.5))
+    full = space.build(
+        lambda name: space[name].cast(known[name]) if name in known else space[name].from_unit(0.5)
+    )
+    if not any(name in known and name in full for name in space.searched):
+        return None
     return full if space.allows(full) else None
+
+
+def _check_unit(sweep: str, theirs: SweepSpec, ours: SweepSpec) -> None:
+    if theirs.fidelity and ours.fidelity and theirs.fidelity.unit != ours.fidelity.unit:
+        log.warning(
+            "warm_start: fidelity.unit of %s is %s, and here it is %s; "
+            "its steps are taken for steps of this sweep",
+            sweep,
+            theirs.fidelity.unit,
+            ours.fidelity.unit,
+        )
 
 
 def _check_metrics(sweep: str, theirs: SweepSpec, ours: SweepSpec) -> None:

@@ -76,11 +76,12 @@ class Result:
 
         A row a trial, the best by the first metric first: `trial`, a column a metric, `step`,
         `checkpoint`, then a column a parameter. With a single metric the one row is the best.
+        Names that are taken: as in `trials`.
         """
         import pandas as pd
 
         spec = self.record.state.spec
-        columns = ["trial", *_names(spec), "step", "checkpoint"]
+        columns = ["trial", *_headings(spec), "step", "checkpoint"]
         rows = [_row(found, spec, columns) for found in self.record.front()]
         return pd.DataFrame(rows, columns=None if rows else columns)
 
@@ -111,13 +112,14 @@ class Result:
     def trials(self) -> "pd.DataFrame":
         """A row a trial: COLUMNS, then a column a parameter.
 
-        With several metrics each has a column in place of `value`. A parameter that has the name
-        of another column is `params.NAME`.
+        With several metrics each has a column in place of `value`; one that is called like another
+        column of this table or of `pareto` is `metrics.NAME`. A parameter that has the name of
+        another column is `params.NAME`.
         """
         import pandas as pd
 
         spec = self.record.state.spec
-        values = _names(spec) if spec.several else ["value"]
+        values = _headings(spec) if spec.several else ["value"]
         columns = [
             name for column in COLUMNS for name in (values if column == "value" else [column])
         ]
@@ -128,8 +130,14 @@ def _names(spec: SweepSpec) -> list[str]:
     return [metric.name for metric in spec.objectives]
 
 
+def _headings(spec: SweepSpec) -> list[str]:
+    """The metrics' columns, beside those that every table has."""
+    taken = {*COLUMNS, "checkpoint"}
+    return [f"metrics.{name}" if name in taken else name for name in _names(spec)]
+
+
 def _row(trial: Mapping[str, Any], spec: SweepSpec, columns: Sequence[str]) -> dict[str, Any]:
-    value, names = trial["value"], _names(spec)
+    value, names = trial["value"], _headings(spec)
     values = value if spec.several and value is not None else [value] * len(names)
     cells = {**trial, **dict(zip(names, values, strict=True))}
     params = {

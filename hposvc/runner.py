@@ -143,6 +143,8 @@ class Runner:
                 self._happen(Ordered(self.backend.now(), move))
             elif not isinstance(move, NewTrial) or not self._begin_trial(move):
                 break
+        if not self._hungry:  # what waited was given something else
+            self._hungry_since = None
         if not state.orders and isinstance(self.controller.next(), Over):
             self._happen(self.controller.finish(self.backend.now()))
         # Slots that nothing can need any more give their resources back.

@@ -20,6 +20,7 @@ from ray.tune.search.variant_generator import parse_spec_vars
 from hposvc.reading.document import plain
 from searchers.names import is_name
 from searchers.optimizer import Exhausted, Optimizer, create
+from searchers.options import build
 from searchers.space import Space
 from searchers.values import Params, is_value
 
@@ -39,7 +40,7 @@ class TuneSearch(Searcher):
         options: `seed`, and those of the method.
 
     Raises:
-        ValueError: no such method or option, or a searcher without a metric.
+        ValueError: no such method or option, a searcher without a metric, or with several goals.
     """
 
     def __init__(
@@ -60,8 +61,12 @@ class TuneSearch(Searcher):
         self._trials: dict[str, str] = {}  # Tune's id of each running trial -> ours
         self._steps: dict[str, int] = {}  # the last of each running trial
         if self._method is not None:
-            create(self._method, Space.from_dict({"any": 1}), **options)  # says what is wrong
-            return
+            if "goal" in options:
+                raise ValueError("goal is given; Tune calls it mode, min or max of one metric")
+            own = {name: options[name] for name in options if name != "seed"}
+            nothing = Space.from_dict({"any": 1})
+            Optimizer(build(self._method, own), nothing, seed=options.get("seed", 0))
+            return  # nothing was wrong
         if options:
             raise ValueError(f"{', '.join(options)}: give options of the method to create()")
         if metric is None:
@@ -144,6 +149,8 @@ class TuneSearch(Searcher):
 
     def _set_goal(self, metric: str | None, mode: str | None) -> None:
         goal = self._optimizer.goal if self._optimizer else None
+        if not isinstance(goal, str | None):
+            raise ValueError(f"the searcher has the goals {list(goal)}, but Tune has one metric")
         if mode is None and goal is not None:
             mode = next(mode for mode, name in GOALS.items() if name == goal)
         if metric is None or mode not in GOALS:

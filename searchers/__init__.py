@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from searchers.domains import Choice, Constant, Float, Int
     from searchers.explain.explanation import Explanation
     from searchers.methods import METHODS
-    from searchers.optimizer import Best, Optimizer, create
+    from searchers.optimizer import Best, Exhausted, Optimizer, create
     from searchers.searcher import Observation, Proposal, Searcher
     from searchers.space import Space
     from searchers.values import SpaceError
@@ -19,7 +19,7 @@ _HOMES = {
     "searchers.domains": {"Choice", "Constant", "Float", "Int"},
     "searchers.explain.explanation": {"Explanation"},
     "searchers.methods": {"METHODS"},
-    "searchers.optimizer": {"Best", "Optimizer", "create"},
+    "searchers.optimizer": {"Best", "Exhausted", "Optimizer", "create"},
     "searchers.searcher": {"Observation", "Proposal", "Searcher"},
     "searchers.space": {"Space"},
     "searchers.values": {"SpaceError"},
@@ -29,6 +29,7 @@ __all__ = [
     "Best",
     "Choice",
     "Constant",
+    "Exhausted",
     "Explanation",
     "Float",
     "Int",

@@ -25,16 +25,29 @@ class Auto:
     takes_several: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    def after(self, earlier: Sequence[Observation]) -> Searcher:
-        """The searcher that knows earlier trials."""
-        return informed(_chosen(), earlier)
+    def after(self, earlier: Sequence[Observation]) -> "Informed":
+        """The same that knows earlier trials."""
+        return Informed(tuple(earlier))
 
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
-        proposals = _chosen().suggest(space, history, n, rng)
+        return Informed().suggest(space, history, n, rng)
+
+
+@dataclass(frozen=True)
+class Informed:
+    """`auto` with the trials of earlier sweeps."""
+
+    earlier: tuple[Observation, ...] = ()
+
+    uses_results: ClassVar[bool] = True
+    takes_several: ClassVar[bool] = True
+
+    def suggest(
+        self, space: Space, history: Sequence[Observation], n: int, rng: Generator
+    ) -> list[Proposal]:
+        """See `Searcher`."""
+        chosen = informed(cast(Searcher, load(METHOD)()), self.earlier)
+        proposals = chosen.suggest(space, history, n, rng)
         return [replace(one, note={**one.note, "method": METHOD}) for one in proposals]
-
-
-def _chosen() -> Searcher:
-    return cast(Searcher, load(METHOD)())

@@ -55,6 +55,10 @@ class Choice:
         """The position of `value` among the values."""
         return self._indices[identity(value)]
 
+    def cast(self, value: Value) -> Value:
+        """A value without a problem, as it stands among the values: 2.0 may be 2."""
+        return self.values[self.index(value)]
+
     def to_unit(self, value: Value) -> float:
         return (self._indices[identity(value)] + 0.5) / len(self.values)
 
@@ -100,6 +104,10 @@ class Constant:
     def count(self) -> int:
         """The number of values."""
         return 1
+
+    def cast(self, value: Value) -> Value:
+        """The one value."""
+        return self.value
 
     def from_unit(self, unit: float) -> Value:
         return self.value

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
+from searchers.methods import METHODS, load
 from searchers.searcher import Observation, Searcher
 
 
@@ -17,3 +18,8 @@ class Learned(Protocol):
 def informed(searcher: Searcher, earlier: Sequence[Observation]) -> Searcher:
     """The searcher with what was found before; one that can't take it comes back unchanged."""
     return searcher.after(earlier) if earlier and isinstance(searcher, Learned) else searcher
+
+
+def learners() -> list[str]:
+    """The names of the methods that take earlier results."""
+    return [name for name in METHODS if issubclass(load(name), Learned)]

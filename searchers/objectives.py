@@ -43,6 +43,8 @@ class Objectives:
         Raises:
             ValueError: the value is no number, or no list of one for each objective.
         """
+        if isinstance(value, np.ndarray) and value.ndim == 0:
+            value = value.item()
         if not self.are_several:
             if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
                 raise ValueError(

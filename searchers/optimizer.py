@@ -1,16 +1,16 @@
 """To ask and tell without a sweep: `create` makes an `Optimizer`."""
 
-import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import overload
+from typing import cast, overload
 
 import numpy as np
 
 from searchers.methods import METHODS, load, takes_several
 from searchers.names import nearest
 from searchers.objectives import Objectives, Outcome, are_finite, is_number
+from searchers.options import build, check
 from searchers.pareto import fronts, hypervolume
 from searchers.searcher import Observation, Proposal, Searcher, call_rng
 from searchers.space import Space
@@ -44,16 +44,17 @@ def create(
     seed: int = 0,
     **options: object,
 ) -> "Optimizer":
-    """An optimizer that searches by `method` (see `METHODS`, or `module:Class`)."""
-    kind = load(method)
-    known = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
-    for name in options:
-        if name not in known:
-            raise ValueError(f"method {method!r} has no option {name!r}: {nearest(name, known)}")
-    if not isinstance(goal, str) and len(goal) > 1 and not takes_several(kind):
+    """An optimizer that searches by `method` (see `METHODS`, or `module:Class`).
+
+    Raises:
+        ValueError: no such method, option or goal, or options that do not suit the space.
+    """
+    searcher = build(method, options)
+    check(searcher, space)
+    if not isinstance(goal, str) and len(goal) > 1 and not takes_several(type(searcher)):
         able = ", ".join(name for name in METHODS if takes_several(load(name)))
         raise ValueError(f"method {method!r} takes one objective; for several use one of {able}")
-    return Optimizer(kind(**options), space, goal, seed)
+    return Optimizer(searcher, space, goal, seed)
 
 
 class Optimizer:
@@ -78,6 +79,7 @@ class Optimizer:
         self._searcher = searcher
         self._seed = seed
         self._observations: dict[str, Observation] = {}  # in the order of proposal
+        self._limits = 0  # how many there are; 0: no trial was told by how much it exceeds them
 
     @property
     def history(self) -> tuple[Observation, ...]:
@@ -187,15 +189,16 @@ class Optimizer:
             value: a number, or a list with one for each of several objectives.
             reason: why it failed or was stopped.
             excess: by how much the outcome exceeds each limit, in any unit; up to 0: it is kept.
+                Of the same length in all trials, or empty where it is not known.
             cost: seconds.
         """
         seen = self._pending(trial, "tell")
         if cost is not None and not (is_number(cost) and 0 <= cost < math.inf):
             raise ValueError(f"tell: cost is {cost!r}; give seconds")
-        if not all(map(is_number, excess)):
-            raise ValueError(f"tell: excess is {excess!r}; give a number for each limit")
-        seen = replace(seen, excess=tuple(map(float, excess)), cost=cost)
+        exceeds = self._exceeds(excess)
         losses = None if value is None else self._objectives.losses(value, "tell")
+        self._limits = self._limits or len(exceeds)
+        seen = replace(seen, excess=exceeds, cost=cost)
         if losses is None or not are_finite(losses):
             why = reason or ("failed" if losses is None else "diverged")
             self._observations[seen.id] = replace(seen, state="failed", reason=why, losses=())
@@ -217,8 +220,27 @@ class Optimizer:
         """Take in a result that was found elsewhere; see `tell`."""
         self.space.validate(params)
         trial = self._begin(Proposal(dict(params)))
-        self.tell(trial, value, excess=excess, cost=cost)
+        try:
+            self.tell(trial, value, excess=excess, cost=cost)
+        except ValueError:
+            del self._observations[trial.id]
+            raise
         return trial
+
+    def _exceeds(self, excess: object) -> tuple[float, ...]:
+        """The excess over each limit, of which there are as many as other trials were told of."""
+        if isinstance(excess, np.ndarray):
+            excess = excess.tolist()
+        is_list = isinstance(excess, Sequence) and not isinstance(excess, str)
+        if not is_list or not all(map(is_number, cast(Sequence[object], excess))):
+            raise ValueError(f"tell: excess is {excess!r}; give a list, a number for each limit")
+        found = tuple(map(float, cast(Sequence[float], excess)))
+        if found and self._limits not in (0, len(found)):
+            raise ValueError(
+                f"tell: excess has {len(found)} numbers, that of earlier trials {self._limits}; "
+                "give one for each limit"
+            )
+        return found
 
     def _begin(self, proposal: Proposal) -> Trial:
         trial = Trial(proposal.params, proposal.note, id=str(len(self._observations)))

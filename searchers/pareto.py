@@ -7,6 +7,8 @@ III; the order within a front, an epsilon-net: Schmucker et al., Multi-objective
 Successive Halving (2021), section 3.2.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -54,17 +56,24 @@ def spread_order(losses_NK: ArrayLike) -> NDArray[np.intp]:
     First comes the middle one: the least sum of losses, each scaled to [0, 1] over its range. Then
     always the one that is furthest from those before it. Equal ones follow in the order given.
     """
+    return np.fromiter(spreading(losses_NK), dtype=np.intp)
+
+
+def spreading(losses_NK: ArrayLike) -> Iterator[int]:
+    """The places of `spread_order` one by one, each found when it is asked for, in time N."""
     scaled = _scaled(_losses(losses_NK))
     if not len(scaled):
-        return np.empty(0, dtype=np.intp)
-    chosen = [int(scaled.sum(axis=1).argmin())]
+        return
+    place = int(scaled.sum(axis=1).argmin())
     distance_N = np.full(len(scaled), np.inf)
-    while len(chosen) < len(scaled):
-        step_N = np.linalg.norm(scaled - scaled[chosen[-1]], axis=1)
-        distance_N = np.minimum(distance_N, step_N)
-        distance_N[chosen] = -1.0
-        chosen.append(int(distance_N.argmax()))
-    return np.array(chosen)
+    scaled_KN = np.ascontiguousarray(scaled.T)  # where a step takes half the time
+    for _ in range(len(scaled) - 1):
+        yield place
+        step_N = np.sqrt(np.square(scaled_KN - scaled_KN[:, place, None]).sum(axis=0))
+        np.minimum(distance_N, step_N, out=distance_N)
+        distance_N[place] = -1.0  # and stays so: no distance is less
+        place = int(distance_N.argmax())
+    yield place
 
 
 def hypervolume(losses_NK: ArrayLike, reference_K: ArrayLike) -> float:

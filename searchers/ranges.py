@@ -126,6 +126,10 @@ class Float:
             return f"is {value}, off the step of {self.step}; the nearest is {self._snap(value)}"
         return None
 
+    def cast(self, value: Value) -> float:
+        """A value without a problem, as a float: 2 is 2.0."""
+        return float(value)  # type: ignore[arg-type]
+
     def to_unit(self, value: Value) -> float:
         number = float(value)  # type: ignore[arg-type]  # validated at the border
         if self._cells:
@@ -231,6 +235,10 @@ class Int:
             nearest = self._value(self._cells.nearest(value))
             return f"is {value}, off the step of {self.step}; the nearest is {nearest}"
         return None
+
+    def cast(self, value: Value) -> int:
+        """A value without a problem, as an int: 2.0 is 2."""
+        return int(value)  # type: ignore[arg-type]
 
     def to_unit(self, value: Value) -> float:
         return self._cells.centre(self._cells.nearest(int(value)))  # type: ignore[arg-type]

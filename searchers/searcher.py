@@ -57,6 +57,7 @@ class Searcher(Protocol):
     A class attribute `uses_results = False` says that proposals depend on earlier proposals alone,
     so that they can be made long before they are needed. `takes_several = True` says that it learns
     from `Observation.losses`; a searcher that uses results and does not say so gets one objective.
+    A method `check(space)`, where there is one, raises a ValueError if options do not suit a space.
     """
 
     def suggest(

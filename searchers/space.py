@@ -114,7 +114,8 @@ class Space(Mapping[str, Domain]):
     def complete(self, partial: Params, rng: Generator) -> dict[str, Value]:
         """The configuration that `partial` begins, with what is missing sampled.
 
-        Parents are drawn so that every given parameter is active.
+        Parents are drawn so that every given parameter is active, and a given number takes the
+        kind of its parameter: 2.0 for a whole one is 2.
         """
         self._check_values(partial)
         for _ in range(TRIES):
@@ -237,7 +238,11 @@ class Space(Mapping[str, Domain]):
     def _completed(self, partial: Params, rng: Generator) -> dict[str, Value]:
         units = dict(zip(self.searched, rng.random(len(self.searched)).tolist(), strict=True))
         return self.build(
-            lambda name: partial[name] if name in partial else self[name].from_unit(units[name])
+            lambda name: (
+                self[name].cast(partial[name])
+                if name in partial
+                else self[name].from_unit(units[name])
+            )
         )
 
     def _moved(self, name: str, params: Params, rng: Generator, touched: bool) -> Value:

@@ -55,7 +55,8 @@ def _command(spec: SweepSpec) -> Command | None:
     if spec.command is None:
         return None
     pattern = None if spec.collect is None else spec.collect.stdout
-    return Command(spec.command, spec.launch, pattern, spec.failure.grace)
+    limited = tuple(dict.fromkeys(limit.metric for limit in spec.bounds))
+    return Command(spec.command, spec.launch, pattern, spec.failure.grace, limited)
 
 
 def assignment(order: Order, environment: dict[str, str]) -> Assignment:

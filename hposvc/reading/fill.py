@@ -10,7 +10,8 @@ import functools
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
@@ -28,6 +29,7 @@ WANTED = {  # by pydantic's error type
     "string_type": "give text, in quotes where YAML would read something else",
     "bool_type": "write true or false",
     "dict_type": "give a mapping of key: value",
+    "mapping_type": "give a mapping of key: value",
     "tuple_type": "give a list",
     "list_type": "give a list",
     "string_too_short": "give at least one character",
@@ -36,6 +38,7 @@ WANTED = {  # by pydantic's error type
     "less_than": "give less than {lt:g}",
     "less_than_equal": "give {le:g} or less",
 }
+SCALARS = {float: "a number", int: "a number", str: "text", bool: "true or false"}
 
 
 def fill(cls: type[T], data: Mapping[str, object]) -> T:
@@ -49,7 +52,7 @@ def fill(cls: type[T], data: Mapping[str, object]) -> T:
         filled: T = adapter.validate_json(json.dumps(data), strict=True)
     except ValidationError as error:
         found = [problem for entry in error.errors() for problem in _problems(cls, data, entry)]
-        raise SpecError(_without_renamed(found)) from None
+        raise SpecError(_without_renamed([*dict.fromkeys(found)])) from None
     return filled
 
 
@@ -75,7 +78,7 @@ def _problems(cls: type, data: object, entry: ErrorDetails) -> Iterator[Problem]
         name = entry["loc"][-1]
         wanted = _wanted_of(_hint_at(cls, (*path, name)))
         yield Problem((*path, name), f"is missing; {wanted}", at_key=True)
-    elif entry["type"] == "dataclass_type":
+    elif entry["type"] == "dataclass_type" or _is_scalar(hint):
         yield Problem(path, f"is {shown(value)}; {_wanted_of(hint)}")
     else:
         yield Problem(path, f"is {shown(value)}; {_wanted(entry)}")
@@ -103,6 +106,8 @@ def _wanted_of(hint: Any) -> str:
     if dataclasses.is_dataclass(hint):
         names = ", ".join(field.name for field in dataclasses.fields(hint))
         return f"give a mapping of {names}"
+    if _is_scalar(hint):
+        return "give " + " or ".join(dict.fromkeys(SCALARS[kind] for kind in _kinds(hint)))
     return {int: "give a whole number", str: "give text"}.get(hint, "give a mapping, key: value")
 
 
@@ -127,12 +132,25 @@ def _hint_at(cls: type, path: Path) -> Any:
     for part in path:
         if isinstance(part, int):  # of a list
             hint = next(iter(get_args(hint)), None)
+        elif get_origin(hint) in (dict, Mapping):
+            hint = get_args(hint)[1]
         else:
             hint = get_type_hints(hint).get(part) if dataclasses.is_dataclass(hint) else None
-        inner = [kind for kind in get_args(hint) if kind is not type(None)]
+        inner = _kinds(hint)
         if get_origin(hint) is not Literal and len(inner) == 1:
             hint = inner[0]
     return hint
+
+
+def _kinds(hint: Any) -> list[Any]:
+    """The arguments of a type, without None."""
+    return [kind for kind in get_args(hint) if kind is not type(None)]
+
+
+def _is_scalar(hint: Any) -> bool:
+    """Whether it stands for several kinds of scalars, of which pydantic complains one by one."""
+    is_union = get_origin(hint) in (Union, UnionType)
+    return is_union and len(_kinds(hint)) > 1 and all(kind in SCALARS for kind in _kinds(hint))
 
 
 def _without_renamed(problems: list[Problem]) -> list[Problem]:

@@ -24,7 +24,6 @@ from hposvc.driving import Driver
 from hposvc.home import Home
 from hposvc.journal import SweepRow
 from hposvc.reading.problems import SpecError, fail
-from hposvc.recall import resolve
 from hposvc.remote.parcel import Parcel, Proof
 from hposvc.runner import Watcher
 from hposvc.spec import SweepSpec
@@ -95,7 +94,7 @@ def receive(parcel: Parcel) -> Arrived:
         with discreet(parcel.secrets.values()):
             checked = api.validate(specs.dump(spec), {})
         row = api.create(sweeps, checked, parcel.sweep)
-    elif specs.dump(spec) != specs.dump(resolve(sweeps.journal, specs.restore(parcel.spec))):
+    elif specs.dump(spec) != specs.dump(_settled(specs.restore(parcel.spec), spec)):
         message = f"there is a sweep {row.id} with another spec in the journal"
         raise fail(f"{message}; give another --id, or ask for a new one by --new", "--id")
     elif not api.load(sweeps, row.id).state.finished:
@@ -116,6 +115,16 @@ def discreet(secrets: Collection[str]) -> Iterator[None]:
             raise SpecError(told) from None
         finally:
             sys.stderr.write(redact(file.read_text(errors="replace"), secrets))
+
+
+def _settled(asked: SweepSpec, kept: SweepSpec) -> SweepSpec:
+    """What is asked for, with the sweeps to learn from that were found when it was recorded.
+
+    A name like `last` means another sweep by now.
+    """
+    if asked.warm_start is None or kept.warm_start is None:
+        return asked
+    return replace(asked, warm_start=replace(asked.warm_start, sweeps=kept.warm_start.sweeps))
 
 
 def _check_proof(proof: Proof) -> None:

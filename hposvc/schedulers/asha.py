@@ -122,17 +122,20 @@ class _FrontRung:
 
     arrived: Fronts = field(default_factory=Fronts)
     waiting: set[str] = field(default_factory=set)
-    best: list[str] | None = None  # floor(n/eta) of them, best first; None: not known yet
+    best: str | None = None  # that waits, of the best floor(n/eta)
+    known: bool = False  # whether `best` is up to date
 
     def arrive(self, report: Report) -> None:
         self.arrived.add(report.trial, report.vector)
-        self.best = None
+        self.known = False
 
     def wait(self, trial: str) -> None:
         self.waiting.add(trial)
+        self.known = False
 
     def leave(self, trial: str) -> None:
         self.waiting.discard(trial)
+        self.known = self.known and trial != self.best
 
     def promotable(self, eta: int, closed: bool) -> str | None:
         """The best trial that waits, if it is among the best floor(n/eta), or none dominates it.
@@ -140,10 +143,12 @@ class _FrontRung:
         Trials that none dominates are let pass the share only when there are no new ones: before,
         they may be dominated yet.
         """
-        if self.best is None:
-            self.best = self.arrived.first(len(self.arrived) // eta)
-        front = self.arrived.fronts[0] if closed and self.arrived.fronts else ()
-        return next((trial for trial in (*self.best, *front) if trial in self.waiting), None)
+        if not self.known:
+            self.best = self.arrived.best_of(self.waiting, len(self.arrived) // eta)
+            self.known = True
+        if self.best is not None or not closed or not self.arrived.fronts:
+            return self.best
+        return next((trial for trial in self.arrived.fronts[0] if trial in self.waiting), None)
 
 
 @dataclass

@@ -12,8 +12,10 @@ Evolutionary Multiobjective Optimization (2017), §III.
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import islice
 from operator import le
 
 from searchers import pareto
@@ -79,7 +81,7 @@ class Fronts:
         front = self.fronts[level]
         if ahead + len(front) <= most:
             return True
-        return ahead < most and trial in spread(front)[: most - ahead]
+        return ahead < most and trial in islice(spread(front), most - ahead)
 
     def place(self, trial: str, losses: Losses) -> str:
         """Where it stands, for people."""
@@ -93,8 +95,24 @@ class Fronts:
         for front in self.fronts:
             if len(found) >= most:
                 break
-            found += spread(front)[: most - len(found)]
+            found += islice(spread(front), most - len(found))
         return found
+
+    def best_of(self, some: AbstractSet[str], most: int) -> str | None:
+        """The best of some trials; None: not one of them is among the best `most`.
+
+        Only a front that leaves a choice, or that is cut by `most`, has to be spread.
+        """
+        for front in self.fronts:
+            if most <= 0:
+                break
+            here = front.keys() & some
+            if len(here) == 1 and len(front) <= most:
+                return here.pop()
+            if here:
+                return next((trial for trial in islice(spread(front), most) if trial in here), None)
+            most -= len(front)
+        return None
 
     def _front_of(self, trial: str) -> int | None:
         """None: it diverged."""
@@ -137,7 +155,7 @@ def dominates(one: Losses, other: Losses) -> bool:
     return one != other and all(map(le, one, other))
 
 
-def spread(front: Mapping[str, Losses]) -> list[str]:
-    """The trials of a front in the order in which they cover it."""
+def spread(front: Mapping[str, Losses]) -> Iterator[str]:
+    """The trials of a front in the order in which they cover it, each found when asked for."""
     names = list(front)
-    return [names[place] for place in pareto.spread_order(list(front.values()))]
+    return (names[place] for place in pareto.spreading(list(front.values())))

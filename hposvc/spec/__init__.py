@@ -113,6 +113,7 @@ class SweepSpec:
             *rules.of_trials(self.trials, self.budget, self.fidelity, self.scheduler),
             *rules.of_scheduler(self.scheduler, lambda: self.space, self.fidelity, self.plan),
             *rules.of_search(self.search, self.scheduler, len(self.objectives)),
+            *rules.of_options(self.search, lambda: self.space),
             *rules.of_plateau(lambda: self.plateau, self.checkpoints),
             *rules.of_engine(self.engine, self.trainable or self.command, self.resources),
             *of_command(
@@ -121,7 +122,7 @@ class SweepSpec:
                 self.training,
                 self.resources.workers,
             ),
-            *of_limits(self.bounds, self.collect.names if self.collect else ()),
+            *of_limits(self.bounds, (self.collect and self.collect.names) or ()),
             *rules.of_training(self.training, self.parameters, self.resources.workers),
         ]
         if problems:

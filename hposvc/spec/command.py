@@ -10,7 +10,7 @@ from pydantic import AfterValidator, PlainValidator
 from hposvc.reading.problems import Problem, SpecError, no_such, shown
 from hposvc.spec.sections import CLOSED
 from trainables.load import TRAINING
-from trainables.scripts.collecting import PAIR
+from trainables.scripts.collecting import PAIR, STEP
 from trainables.scripts.rendering import ALL, VARIABLES, names
 from trainables.training import Training
 
@@ -61,10 +61,10 @@ class Collect:
     __pydantic_config__ = CLOSED
 
     @property
-    def names(self) -> frozenset[str]:
-        """The groups that are metrics; empty: what the program writes decides."""
+    def names(self) -> frozenset[str] | None:
+        """The groups that are metrics; None: what the program writes decides."""
         groups = frozenset(re.compile(self.stdout).groupindex)
-        return frozenset() if groups >= PAIR else groups - {"step"}
+        return None if groups >= PAIR else groups - {STEP}
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def of_command(
         yield Problem(("training",), "is for trainables; a command trains as it likes", at_key=True)
     if program.collect is not None:
         found = program.collect.names
-        for name in [name for name in metrics if found and name not in found]:
+        for name in [name for name in metrics if found is not None and name not in found]:
             message = f"finds no {name!r}, the sweep's metric; name a group after it"
             yield Problem(("collect", "stdout"), f"{message}, or give the groups name and value")
     yield from _items(program.command, program.parameters)

@@ -15,6 +15,7 @@ from hposvc.schedulers.scheduler import Demanding, Plan
 from hposvc.spec.sections import Budget, Checkpoints, Engine, Fidelity, Resources, Trials
 from searchers.domains import Choice, Constant, Domain
 from searchers.methods import METHODS, load, takes_several
+from searchers.options import check
 from searchers.space import Space
 from searchers.syntax import read_domain
 from searchers.values import Params, SpaceError
@@ -87,6 +88,20 @@ def of_search(search: PlugIn, scheduler: PlugIn, metrics: int) -> Iterator[Probl
         message = f"is {search.name}, but scheduler bohb is Hyperband with a model"
         remedy = "choose gp, tpe or auto, or scheduler hyperband"
         yield Problem(("search", "method"), f"{message}; {remedy}")
+
+
+def of_options(search: PlugIn, space: Callable[[], Space]) -> Iterator[Problem]:
+    """Search options that do not suit every space suit this one."""
+    try:
+        searcher, built = build(SEARCHERS, search), space()
+    except (SpecError, SpaceError):
+        return  # told elsewhere
+    try:
+        check(searcher, built)
+    except SpaceError as error:
+        yield Problem(("search", *error.path), error.message)
+    except ValueError as error:
+        yield Problem(("search",), str(error))
 
 
 def _takes_several(search: PlugIn) -> bool:

@@ -21,7 +21,7 @@ from searchers.gp.warping import LARGEST_LOSS, Standardized
 from searchers.searcher import Observation
 from searchers.space import Space
 
-ROWS = 1000  # trials that the models see, as in the searcher
+ROWS = 300  # results that the models see, as in the searcher
 CHUNK = 4096  # queries at once: memory stays at ROWS x CHUNK numbers
 
 

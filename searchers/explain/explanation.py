@@ -191,7 +191,9 @@ def _of_objective(seen: Observation, objective: int, count: int) -> Observation:
             f"explain: trial {seen.id} has {len(seen.losses)} losses, goal names {count}; "
             "give a goal for each"
         )
-    return replace(seen, loss=seen.losses[objective], losses=(), curve=())
+    loss = seen.losses[objective]
+    curve = seen.curve and ((seen.curve[-1][0], loss),)
+    return replace(seen, loss=loss, losses=(), curve=curve)
 
 
 def _shares(part_P: Array) -> Array:

@@ -20,7 +20,7 @@ from searchers.gp.encoding import Encoding, Mask, Parameter
 from searchers.gp.kernels import Array
 from searchers.names import nearest
 from searchers.space import Space
-from searchers.values import Value
+from searchers.values import SpaceError, Value
 
 STRENGTH = 10.0  # trials after which a belief counts as it was said; the paper's tenth of a budget
 
@@ -43,6 +43,20 @@ class Belief:
             raise ValueError(f"width is {self.width}; give a share of the range: 0.001 to 100")
 
 
+def check(space: Space, beliefs: Mapping[str, Belief]) -> None:
+    """See that the beliefs are about parameters that the space searches, and values that it has.
+
+    Raises:
+        SpaceError: one is not; the path is ("beliefs", NAME), and "value" where that is wrong.
+    """
+    for name, belief in beliefs.items():
+        if name not in space.searched:
+            what = "a constant" if name in space else "no parameter of this space"
+            raise SpaceError(("beliefs", name), f"is {what}; {nearest(name, space.searched)}")
+        if problem := space[name].problem(belief.value):
+            raise SpaceError(("beliefs", name, "value"), problem)
+
+
 @dataclass(frozen=True)
 class LogPrior:
     """The sum of the beliefs' log densities, times `exponent`."""
@@ -56,15 +70,9 @@ class LogPrior:
         """The beliefs about parameters of the space, by name, after so many trials.
 
         Raises:
-            ValueError: the space does not search such a parameter, or it has no such value.
+            SpaceError: see `check`.
         """
-        for name, belief in beliefs.items():
-            if name not in space.searched:
-                raise ValueError(
-                    f"belief about {name!r}: it is not searched: {nearest(name, space.searched)}"
-                )
-            if problem := space[name].problem(belief.value):
-                raise ValueError(f"belief about {name!r}: value {problem}")
+        check(space, beliefs)
         encoding = Encoding.of(space)
         centres = {
             (index := space.searched.index(name)): (

@@ -44,20 +44,28 @@ class Outcomes:
     pending: Sequence[Params]
 
     @classmethod
-    def of(cls, space: Space, history: Sequence[Observation], limits: int) -> "Outcomes":
-        scored = comparable(history, enough=len(space.searched) + 1)
+    def of(
+        cls,
+        space: Space,
+        history: Sequence[Observation],
+        limits: int,
+        earlier: Sequence[Observation] = (),
+    ) -> "Outcomes":
+        """Of a history, and of earlier sweeps' trials, which have a common step of their own."""
+        enough = len(space.searched) + 1
+        scored = [*comparable(earlier, enough), *comparable(history, enough)]
         objectives = max((len(_losses(one)) for one in scored), default=1)
         whole = [one for one in scored if len(_losses(one)) == objectives]
         told = [one.observation for one in whole]
         losses_NK = np.array([_losses(one) for one in whole]).reshape(len(told), objectives)
         unknown = (np.nan,) * limits
-        ended = {seen.id for seen in told}
+        ended = {id(seen) for seen in told}  # ids of an earlier sweep may be the same
         return cls(
             [seen.params for seen in told],
             np.nan_to_num(losses_NK, nan=LARGEST_LOSS, posinf=LARGEST_LOSS, neginf=-LARGEST_LOSS),
             np.array([seen.excess or unknown for seen in told]).reshape(len(told), limits),
             [one.observation.params for one in scored if one.loss is None],
-            [seen.params for seen in history if seen.state == "pending" and seen.id not in ended],
+            [seen.params for seen in history if seen.state == "pending" and id(seen) not in ended],
         )
 
     def bounded(self, most: int) -> "Outcomes":

@@ -16,13 +16,14 @@ import numpy as np
 from numpy.random import Generator
 
 from searchers.gp.acquisition import Acquisition
-from searchers.gp.beliefs import Belief, LogPrior
+from searchers.gp.beliefs import Belief, LogPrior, check
+from searchers.gp.cost import COST, learned_cost
 from searchers.gp.evidence import Evidence
-from searchers.gp.fits import MODELS
+from searchers.gp.fits import MODELS, Model
 from searchers.gp.maximise import Candidates, Focus
 from searchers.gp.several import propose_several
 from searchers.gp.start import design_point
-from searchers.gp.turn import COST, FAILURE, LOSS, Turn
+from searchers.gp.turn import FAILURE, LOSS, Turn
 from searchers.novelty import Taken
 from searchers.searcher import Observation, Proposal
 from searchers.space import Params, Space, SpaceError
@@ -34,11 +35,12 @@ MOST_DESIGNED = 12  # quasi-random trials with several objectives
 class GaussianProcess:
     """Proposes where improvement is expected; the first `initial` trials are quasi-random.
 
-    Every `probe_every`-th proposal looks at the least-visited category (0: none does). Beyond
+    Every `probe_every`-th proposal looks at the least-visited category (0: none does; with several
+    objectives or limits none does either). Beyond
     `rows` results the models see the best half of that number and the latest of the others, so
-    that the cost of a proposal stays bounded. With `per_second` it is the improvement by second
-    that counts, as far as the trials' times tell. `beliefs` say where good values are thought to
-    be, such as {"lr": {"value": 1e-3, "width": 0.2}}; they fade as results come in.
+    that the cost of a proposal stays bounded. With `per_second` improvement counts by the second
+    of a step, as far as the trials' times tell. `beliefs` say where good values are thought to be,
+    such as {"lr": {"value": 1e-3, "width": 0.2}}; they fade as results come in.
     """
 
     initial: int = 4
@@ -60,6 +62,10 @@ class GaussianProcess:
             raise ValueError(f"rows is {self.rows}; a model needs 10 or more")
         beliefs = {name: _belief(name, one) for name, one in self.beliefs.items()}
         object.__setattr__(self, "beliefs", beliefs)
+
+    def check(self, space: Space) -> None:
+        """Raise a ValueError where a belief does not fit the space."""
+        check(space, self.beliefs)
 
     def after(self, earlier: Sequence[Observation]) -> "Informed":
         """The searcher that knows earlier trials of a space like this one."""
@@ -98,7 +104,7 @@ class GaussianProcess:
     ) -> Proposal | None:
         """None: the space has no more configurations."""
         evidence = Evidence.of(history, earlier)
-        if len(history) + len(earlier) < self._design_size(space, history):
+        if len(history) + len(earlier) < self._design_size(space, [*earlier, *history]):
             return _quasi_random(space, history, rng, _note("start", "the first trials"))
         if not (space.searched and evidence.is_enough):
             return _quasi_random(space, history, rng, _note("start", "too few results for a model"))
@@ -130,25 +136,23 @@ class GaussianProcess:
         rng: Generator,
     ) -> Proposal | None:
         """The new configuration of the highest acquisition; None: all that were found are old."""
-        if any(seen.losses or seen.excess for seen in history):
-            return _improve_several(space, history, earlier, rng)
         model = MODELS[len(history) % len(MODELS)]
+        terms, fits = self._terms(space, model, history, rng)
+        if any(seen.losses or seen.excess for seen in (*earlier, *history)):
+            several = propose_several(space, history, earlier, terms, self.rows, rng)
+            place = _first_new(space, several.candidates, history)
+            return None if place is None else several.proposal(space, place, fits)
         turn = Turn.of(space, model, evidence.kept(self.rows))
         fitted = turn.fitted(history, len(evidence.loss_R), rng)
         process = turn.posterior(fitted)
+        fits[LOSS] = fitted.note()
         failure = turn.chance(history, rng)
-        cost = turn.cost(history, rng) if self.per_second else None
-        fits, terms = {LOSS: fitted.note()}, list[Acquisition]()
-        for outcome, learned in ((FAILURE, failure), (COST, cost)):
-            if learned is not None:
-                terms.append(learned[0])
-                fits[outcome] = learned[1].note()
-        if self.beliefs:
-            terms.append(LogPrior.of(space, self.beliefs, len(history)))
-        taken = Taken(space, (seen.params for seen in history))
+        if failure is not None:
+            terms.append(failure[0])
+            fits[FAILURE] = failure[1].note()
         for focus in self._focuses(turn, len(history)):
             found = turn.search(process, terms, focus, rng)
-            place = _first_new(space, found, taken)
+            place = _first_new(space, found, history)
             if place is not None:
                 params = space.decode(found.points.unit_NP[place])
                 mean, deviation = turn.predicted(process, params)
@@ -163,6 +167,19 @@ class GaussianProcess:
                 }
                 return Proposal(params, note)
         return None
+
+    def _terms(
+        self, space: Space, model: Model, history: Sequence[Observation], rng: Generator
+    ) -> tuple[list[Acquisition], dict[str, object]]:
+        """What the options add to the acquisition, and the fits for it."""
+        terms, fits = list[Acquisition](), dict[str, object]()
+        cost = learned_cost(space, model, history, self.rows, rng) if self.per_second else None
+        if cost is not None:
+            terms.append(cost[0])
+            fits[COST] = cost[1].note()
+        if self.beliefs:
+            terms.append(LogPrior.of(space, self.beliefs, len(history)))
+        return terms, fits
 
     def _focuses(self, turn: Turn, asked: int) -> list[Focus | None]:
         """Where to look, in turn: the least-visited category when it is its time, everywhere."""
@@ -188,29 +205,6 @@ class Informed:
         return self.searcher.suggest(space, history, n, rng, self.earlier)
 
 
-def _improve_several(
-    space: Space,
-    history: Sequence[Observation],
-    earlier: Sequence[Observation],
-    rng: Generator,
-) -> Proposal | None:
-    """The same with several objectives, or with limits; earlier trials count like this sweep's."""
-    limits = max(len(seen.excess) for seen in history)
-    found = propose_several(space, [*earlier, *history], limits, None, rng)
-    taken = Taken(space, (seen.params for seen in history))
-    place = _first_new(space, found.candidates, taken)
-    if place is None:
-        return None
-    note = {
-        "source": "model",
-        "model": found.model,
-        "reason": found.reason,
-        "acquisition": float(found.candidates.value_N[place]),
-        "fits": dict(found.fits),
-    }
-    return Proposal(space.decode(found.candidates.points.unit_NP[place]), note)
-
-
 def _belief(name: str, said: Belief | Mapping[str, Any]) -> Belief:
     """A belief as such, or as it stands in a spec."""
     if isinstance(said, Belief):
@@ -225,8 +219,9 @@ def _note(source: str, reason: str) -> dict[str, object]:
     return {"source": source, "reason": reason}
 
 
-def _first_new(space: Space, found: Candidates, taken: Taken) -> int | None:
+def _first_new(space: Space, found: Candidates, history: Sequence[Observation]) -> int | None:
     """The place of the best candidate that was never proposed; None: all were."""
+    taken = Taken(space, (seen.params for seen in history))
     decoded = (space.decode(unit_P) for unit_P in found.points.unit_NP)
     return next((place for place, params in enumerate(decoded) if params not in taken), None)
 

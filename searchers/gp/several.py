@@ -20,16 +20,15 @@ from searchers.gp.acquisition import Acquisition
 from searchers.gp.fits import MODELS
 from searchers.gp.hypervolume import LogExpectedHypervolumeImprovement
 from searchers.gp.kernels import Array, Index
-from searchers.gp.maximise import FRUGAL, THOROUGH, Candidates, Focus, Maximiser
+from searchers.gp.maximise import FRUGAL, THOROUGH, Candidates, Maximiser
 from searchers.gp.outcomes import Learned, Outcomes, View
 from searchers.gp.terms import Sum
 from searchers.gp.turn import FRUGAL_ABOVE, INCUMBENTS
 from searchers.gp.warping import TailCompression, standardized
 from searchers.pareto import fronts, order, spread_order
-from searchers.searcher import Observation
+from searchers.searcher import Observation, Proposal
 from searchers.space import Space
 
-ROWS = 300  # trials that the models see at most, so that the cost of a proposal stays bounded
 AUGMENTATION = 0.05  # the share of the sum, which tells weakly dominated trials apart
 FRONT_POINTS = {1: 1, 2: 200, 3: 60, 4: 30}  # by objectives: up to some 400 boxes
 
@@ -43,30 +42,47 @@ class Found:
     model: str
     fits: Mapping[str, object]
 
+    def proposal(self, space: Space, place: int, fits: Mapping[str, object]) -> Proposal:
+        """The candidate at that place, with these fits noted as well."""
+        note = {
+            "source": "model",
+            "model": self.model,
+            "reason": self.reason,
+            "acquisition": float(self.candidates.value_N[place]),
+            "fits": {**self.fits, **fits},
+        }
+        return Proposal(space.decode(self.candidates.points.unit_NP[place]), note)
+
 
 def propose_several(
-    space: Space, history: Sequence[Observation], limits: int, focus: Focus | None, rng: Generator
+    space: Space,
+    history: Sequence[Observation],
+    earlier: Sequence[Observation],
+    terms: Sequence[Acquisition],
+    rows: int,
+    rng: Generator,
 ) -> Found:
     """Candidates for the next trial, old configurations among them.
 
     Args:
         space: what to search.
-        history: at least two trials of it with results. Fits start from those that it notes: a
-            proposal's note is to have `Found.model` as "model" and `Found.fits` as "fits".
-        limits: how many there are, the length of every `Observation.excess` that is known.
-        focus: where alone to look; None: everywhere.
+        history: of this sweep. Fits start from those that its notes tell of.
+        earlier: trials of other sweeps; there are at least two with results in all.
+        terms: what is added to the logarithm of the acquisition.
+        rows: trials that the models see at most, so that the cost of a proposal stays bounded.
         rng: for the fits and the search.
 
     Raises:
         ValueError: a model failed (LinAlgError is one).
     """
-    outcomes = Outcomes.of(space, history, limits).bounded(ROWS)
+    limits = max(len(seen.excess) for seen in (*earlier, *history))
+    outcomes = Outcomes.of(space, history, limits, earlier).bounded(rows)
     view = View.of(space, outcomes, history)
     losses = aimed_at(outcomes.losses_NK, len(history), rng)
     aims = [view.learned(one, rng) for one in view.of_losses(losses)]
     limited = [view.learned(one, rng) for one in view.of_limits(outcomes.excess_NL)]
     working = [view.learned(one, rng) for one in view.of_failures()]
-    chances = Sum(tuple(one.log_probability for one in (*limited, *working)))
+    chances = Sum((*(one.log_probability for one in (*limited, *working)), *terms))
 
     mean_RK = np.stack([one.posterior.fitted_N for one in aims], axis=1)
     kept_R = np.append(np.flatnonzero(outcomes.is_kept_N), view.pending_kept(limited))
@@ -81,7 +97,7 @@ def propose_several(
         reason = "most likely to keep the limits, which no trial has kept"
         start_R = np.argsort(-chances(view.column_RD), kind="stable")[:INCUMBENTS]
     effort = FRUGAL if len(mean_RK) > FRUGAL_ABOVE else THOROUGH
-    found = Maximiser(space, view.encoding, acquisition, focus, effort).search(
+    found = Maximiser(space, view.encoding, acquisition, None, effort).search(
         view.points.unit_NP[start_R], rng
     )
     fits = {one.name: one.fit.note() for one in (*aims, *limited, *working)}

@@ -22,7 +22,7 @@ from searchers.gp.fits import Fit, Model, last_fit
 from searchers.gp.kernels import Array
 from searchers.gp.maximise import FRUGAL, THOROUGH, Candidates, Focus, Maximiser
 from searchers.gp.model import OWN_SHARE, Posterior, Prior, Rows, fit
-from searchers.gp.terms import LogCost, Sum
+from searchers.gp.terms import Sum
 from searchers.gp.warping import Standardized, standardized
 from searchers.searcher import Observation
 from searchers.space import Params, Space
@@ -31,9 +31,8 @@ FIT_ROWS = 100  # a fit costs O(rows^3) some twenty times; more rows change it l
 OWN_ROWS = 80  # beyond which the joint kernel has learned own effects, and they cost too much
 FRUGAL_ABOVE = 80  # rows beyond which a candidate costs enough to score fewer
 INCUMBENTS = 5
-ROWS = 300  # timed trials that the model of the cost sees
 CAUTION = 8.0  # power of the chance that a trial does not fail: an optimum at the edge is a trap
-LOSS, FAILURE, COST = "loss", "failure", "cost"  # the outcomes, by their names in the notes
+LOSS, FAILURE = "loss", "failure"  # the outcomes, by their names in the notes
 
 Process = Posterior | AtTop
 
@@ -137,26 +136,6 @@ class Turn:
         return LogProbabilityBelow(
             Posterior.of(rows, fitted.hyperparameters), labels.threshold, CAUTION
         ), fitted
-
-    def cost(self, history: Sequence[Observation], rng: Generator) -> tuple[LogCost, Fit] | None:
-        """What a trial takes, to divide its improvement by; None: too few trials tell."""
-        timed = [seen for seen in history if seen.state == "done" and (seen.cost or 0.0) > 0.0]
-        if len(timed) < 3:
-            return None
-        log_N = np.log([seen.cost or 0.0 for seen in timed[-ROWS:]])
-        deviation = float(log_N.std()) or 1.0
-        points = self.encoding.snap(units(self.space, [seen.params for seen in timed[-ROWS:]]))
-        rows = Rows(
-            self.encoding.columns_of(points),
-            (log_N - log_N.mean()) / deviation,
-            self.encoding.parameter_D,
-            own_share(len(log_N), self.encoding.parameters),
-        )
-        chosen = rows.take(best_and_random(rows.loss_N, FIT_ROWS, rng))
-        last = last_fit(history, self.model, self.encoding.parameters, COST)
-        prior = self.model.prior(self.encoding.parameters)
-        fitted = renewed(last, chosen, prior, len(timed), rng)
-        return LogCost(Posterior.of(rows, fitted.hyperparameters), deviation), fitted
 
     def search(
         self,

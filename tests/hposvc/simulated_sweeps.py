@@ -67,6 +67,11 @@ def served(params, step):
     return {**metrics, "latency_ms": 30 * params["lr"] ** 0.1}, 1.0
 
 
+def confusing(params, step):
+    """Metrics that have the names of a table's columns."""
+    return {"step": -params["lr"], "checkpoint": params["lr"], "reason": params["lr"]}, 1.0
+
+
 def make_spec(**sections: Any) -> specs.SweepSpec:
     """A sweep of twelve trials of nine steps on four slots, but for what is given."""
     return specs.load(

@@ -75,6 +75,16 @@ def test_an_order_runs_the_script_and_hears_its_metrics(spec, happens):
     assert losses(happens(spec())) == [0.3, 0.15, pytest.approx(0.1)]
 
 
+def test_a_limit_sees_the_metric_of_its_step_on_the_next_line(spec, happens, tmp_path):
+    """Without it every trial would break the limit, and the sweep would have no best."""
+    script = SCRIPT.replace("flush=True)", "flush=True); print('latency=' + '9' * epoch)")
+    (tmp_path / "train.py").write_text(script)
+    pairs = {"stdout": r"(?P<name>loss|latency)=(?P<value>\S+)"}
+    events = happens(spec(collect=pairs, limits=["latency <= 100"]))
+    reported = [event.metrics.get("latency") for event in events if isinstance(event, Reported)]
+    assert reported == [9.0, 99.0, 999.0]
+
+
 def test_a_stop_does_not_wait_for_a_script_that_sleeps(spec, happens):
     events = happens(spec("slow"), milestones=(1,))
     assert losses(events) == [0.3]

@@ -1,11 +1,12 @@
 """What a sweep learns from others: which trials, in which terms, the same after a resume."""
 
+import math
 from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_sweeps import make_several, make_spec
+from simulated_sweeps import at_desk, make_several, make_spec
 from sqlalchemy import delete
 
 from hposvc import api
@@ -123,11 +124,94 @@ def test_limits_are_those_of_this_sweep(sweeps):
     assert {one.excess for one in recall(sweeps.journal, unknown)} == {()}
 
 
+def uneven(params, step):
+    """Loss falls, rises and falls again; one trial in three diverges or fails, early or late."""
+    kind = int(params["lr"] * 1e9) % 12
+    if kind in (0, 1) and step == (3, 20)[kind]:
+        return {"loss": math.nan, "speed": 0.0}, 1.0
+    if kind in (2, 3) and step == (3, 20)[kind - 2]:
+        raise RuntimeError(f"no luck at step {step}")
+    loss = math.log10(params["lr"]) + math.sin(step * (kind + 1)) - step / 10
+    return {"loss": loss, "speed": kind + step, "size": kind * step}, 1.0
+
+
+@pytest.mark.parametrize("select", ["last", "best", "mean_3", None])
+def test_of_a_longer_sweep_counts_what_a_trial_here_can_reach(sweeps, select):
+    """Else a model aims at a step that no trial here reaches, and learns nothing from here."""
+    metrics = [{"name": "loss", "goal": "minimize"}, {"name": "speed", "goal": "maximize"}]
+    sections = {"metric": {**metrics[0], "select": select}} if select else {}
+    sections |= {} if select else {"metric": None, "metrics": metrics}
+    sections |= {"engine": {"type": "simulate", "curve": "test_recall:uneven"}, "seed": 1}
+    for name, last in (("short", 9), ("long", 24)):
+        done(sweeps, name, make(fidelity={"max": last}, **sections))
+    known = {}
+    for name in ("short", "long"):
+        warm = {"from": name, "top": 3}
+        spec = make(warm_start=warm, limits=["size <= 60"], **sections)
+        earlier = recall(sweeps.journal, spec)
+        told = {seen.id: replace(seen, id="", cost=None) for seen in earlier}
+        known[name] = (
+            {key.split("/")[1]: seen for key, seen in told.items()},
+            leading(spec, earlier),
+        )
+    assert known["long"] == known["short"]
+    assert {seen.state for seen in known["long"][0].values()} == {"done", "failed"}
+    assert {seen.excess[0] > 0 for seen in known["long"][0].values() if seen.excess} == {
+        True,
+        False,
+    }
+
+
+def test_what_was_reported_only_later_is_no_result(sweeps):
+    """A trial here is over before it could be compared."""
+    theirs = make(fidelity={"max": 100})
+    desk = at_desk(fidelity={"max": 100})
+    order = desk.start()
+    desk.report(order, 10, 0.5)
+    desk.report(order, 100, 0.25)
+    desk.end(order)
+    api.create(sweeps, theirs, "before")
+    sweeps.journal.append("before", 0, desk.log)
+    for last, curves in ((9, []), (10, [((10, 0.5),)]), (100, [((10, 0.5), (100, 0.25))])):
+        spec = make(warm_start={"from": "before"}, fidelity={"max": last})
+        assert [seen.curve for seen in recall(sweeps.journal, spec)] == curves
+
+
+def test_another_unit_of_steps_is_named(sweeps, caplog):
+    """Epochs taken for batches would mislead the search without a word."""
+    done(sweeps, "before", make(fidelity={"max": 9, "unit": "epoch"}))
+    recall(
+        sweeps.journal, make(warm_start={"from": "before"}, fidelity={"max": 9, "unit": "epoch"})
+    )
+    assert "fidelity.unit" not in caplog.text
+    recall(
+        sweeps.journal, make(warm_start={"from": "before"}, fidelity={"max": 9, "unit": "batch"})
+    )
+    assert "fidelity.unit of before is epoch, and here it is batch" in caplog.text
+
+
 def test_a_sweep_of_which_nothing_can_be_learned_is_named(sweeps, caplog):
     done(sweeps, "before", make())
-    spec = make(warm_start={"from": "before"}, parameters={"lr": {"min": 0.5, "max": 0.9}})
-    assert recall(sweeps.journal, spec) == ()
-    assert "no trial of before has a result that this space can hold" in caplog.text
+    for parameters in ({"lr": {"min": 0.5, "max": 0.9}}, {"depth": {"min": 1, "max": 9}}):
+        caplog.clear()
+        spec = make(warm_start={"from": "before"}, parameters=parameters)
+        assert recall(sweeps.journal, spec) == ()
+        assert "no trial of before has a result that this space can hold" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("search", "top", "is_told"),
+    [("random", 0, True), ("random", 3, False), ("test_recall:Wise", 0, False)],
+)
+def test_a_method_that_learns_nothing_from_before_is_named(sweeps, caplog, search, top, is_told):
+    """Else a warm start without any effect looks like one that worked."""
+    done(sweeps, "before", make())
+    warm = {"from": "before", "top": top}
+    done(sweeps, "after", make(search=search, warm_start=warm))
+    told = [record.message for record in caplog.records if "warm_start:" in record.message]
+    message = "search method random learns nothing from earlier trials; choose one of auto, gp, or"
+    assert len(told) == is_told
+    assert all(message in one for one in told)
 
 
 def test_the_whole_id_is_frozen(sweeps):
@@ -164,16 +248,33 @@ HERE = Space.from_dict(
             {"lr": 0.01, "batch": 32, "optimizer": "adamw", "momentum": 0.9},
             {"lr": 0.01, "batch": 32, "optimizer": "adamw", "width": 64},
         ),
+        (
+            {"lr": 1e-2, "batch": 32.0, "optimizer": "adamw"},
+            {"lr": 0.01, "batch": 32, "optimizer": "adamw", "width": 64},
+        ),
+        ({"depth": 3, "width": 64}, None),
         ({"lr": 1.0, "batch": 32, "optimizer": "adamw"}, None),
         ({"lr": 0.01, "batch": 32, "optimizer": "lion"}, None),
         ({"lr": 0.01, "batch": 32, "optimizer": "adamw", "width": 32}, None),
         ({"lr": 0.1, "batch": 128, "optimizer": "adamw"}, None),  # the constraint
     ],
-    ids=["dropped", "filled", "inactive", "range", "choice", "constant", "constraint"],
+    ids=[
+        "dropped",
+        "filled",
+        "inactive",
+        "kind",
+        "stranger",
+        "range",
+        "choice",
+        "constant",
+        "constraint",
+    ],
 )
 def test_another_spaces_configuration_is_said_in_this_one_or_left_out(params, here):
     found = fitted(HERE, params)
-    assert found == here
+    assert repr(found) == repr(
+        here if here is None else HERE.build(here.__getitem__)
+    )  # 2.0 is not 2
     if found is not None:
         HERE.validate(found)
 

@@ -53,6 +53,22 @@ def test_all_trials_have_a_column_a_metric(result):
     assert len(frame) == 210
 
 
+def test_a_metric_named_like_a_column_leaves_that_column_as_it_is(tmp_path):
+    """A table whose `step` is a metric's value would be read wrongly."""
+    metrics = [{"name": "step", "goal": "minimize"}, {"name": "checkpoint", "goal": "minimize"}]
+    engine = {"type": "simulate", "curve": "simulated_sweeps:confusing"}
+    several = run(tmp_path / "a", make_spec(metric=None, metrics=metrics, engine=engine))
+    for frame in (several.trials, several.pareto):
+        assert set(frame.step) == {9}
+        assert (frame["metrics.step"] < 0).all()
+    assert {type(path) for path in several.pareto.checkpoint} <= {str, type(None)}
+    assert (several.pareto["metrics.checkpoint"] > 0).all()
+    metric = {"name": "reason", "goal": "minimize"}
+    single = run(tmp_path / "b", make_spec(metric=metric, engine=engine))
+    assert set(single.trials.reason) == {""}
+    assert single.pareto["metrics.reason"][0] == single.best.value
+
+
 def test_the_hypervolume_is_what_lies_between_the_front_and_the_reference(result):
     frame = result.pareto
     widths = np.diff([*frame.loss, 100.0])

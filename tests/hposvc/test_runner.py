@@ -9,7 +9,7 @@ from simulated_sweeps import CALLS, Lab, at_desk, make_controller, make_spec
 
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.events import Ended, Proposed, Reported, Requested
+from hposvc.events import Ended, Failed, Proposed, Reported, Requested
 from hposvc.journal import Journal
 from hposvc.lease import Lease
 from hposvc.proposer import Ahead, Inline
@@ -233,4 +233,39 @@ def test_how_often_and_how_long_trials_waited_for_a_proposal_is_known(lab):
 
 def test_no_trial_waits_for_a_proposal_that_is_ready(lab):
     state = lab.run(make_spec())
+    assert (state.waits, state.waited_s) == (0, 0.0)
+
+
+class Stuttering(Inline):
+    """Has nothing the second time that it is asked."""
+
+    asked = 0
+
+    def take(self):
+        self.asked += 1
+        return None if self.asked == 2 else super().take()
+
+
+class Shrinking(Simulation):
+    """Loses the first order together with its slot; the other slot is left."""
+
+    lost = False
+
+    def capacity(self):
+        return max(0, super().capacity() - self.lost)
+
+    def events(self, timeout_s):
+        if self._runs and not self.lost:
+            self.lost = True
+            order = self._runs.popitem()[1].order
+            return [Failed(self.now(), order.id, order.trial, "infra", "node lost")]
+        return super().events(timeout_s)
+
+
+def test_a_wait_is_over_when_the_slot_is_given_something_else(lab):
+    """The time of a whole order would count as waiting for the searcher."""
+    spec = make_spec(trials={"max": 2, "parallel": 2})
+    state = make_runner(lab, spec, Shrinking, Stuttering(spec, Random())).run("here:1")
+    assert state.counts["COMPLETED"] == 2
+    assert state.trials["t0001"].attempts == 2
     assert (state.waits, state.waited_s) == (0, 0.0)

@@ -16,6 +16,7 @@ from hposvc import SpecError, TuneSearch
 from searchers import Choice, Float, Space, create
 
 ROOT = Path(__file__).parents[2]
+SEVERAL = Space({"x": Float(0, 1)})
 LR = {"lr": tune.loguniform(1e-4, 1.0)}
 RUN = '''
 """Trials that are stopped at rungs, one that fails, more samples than there are configurations."""
@@ -232,6 +233,21 @@ def test_a_search_goes_on_in_a_second_experiment_over_the_same_space():
         (
             lambda: TuneSearch(create("gp", Space({"x": Float(0, 1)})), metric="loss", seed=3),
             "seed: give options of the method to create()",
+        ),
+        (
+            lambda: TuneSearch(create("gp", SEVERAL, ["minimize", "maximize"]), metric="loss"),
+            "the searcher has the goals ['minimize', 'maximize'], but Tune has one metric",
+        ),
+        (
+            lambda: TuneSearch(create("gp", SEVERAL, ["minimize"] * 2), metric="a", mode="min"),
+            "the searcher has the goals ['minimize', 'minimize'], but Tune has one metric",
+        ),
+        (lambda: TuneSearch("gp", goal="maximize"), "goal is given; Tune calls it mode"),
+        (lambda: TuneSearch("gp", seed=-1), "seed is -1; give a whole number"),
+        (lambda: TuneSearch("gp", initial="4"), "method 'gp': initial is '4'; give a whole"),
+        (
+            lambda: begun("gp", beliefs={"lrr": {"value": 0.1}}),
+            "beliefs.lrr: is no parameter of this space; did you mean 'lr'?",
         ),
         (lambda: begun(space={"lr": 0.1}), "param_space has no range, so there is nothing to s"),
         (lambda: begun(space={"a": [tune.uniform(0, 1)]}), "param_space.a.0: stands in a list"),

@@ -32,3 +32,4 @@ def test_earlier_trials_reach_the_method(digits):
     ]
     proposal = Auto().after(earlier).suggest(digits, [], 1, rng)[0]
     assert proposal.note["source"] == "model"
+    assert proposal.note["method"] == METHOD

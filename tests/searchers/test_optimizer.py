@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from searchers import Float, Int, Proposal, Space, SpaceError, create
-from searchers.optimizer import Exhausted, Optimizer
+from searchers import Exhausted, Float, Int, Proposal, Space, SpaceError, create
+from searchers.optimizer import Optimizer
 
 LINE = Space({"x": Float(0.0, 1.0)})
 
@@ -90,7 +90,7 @@ def test_what_cannot_be_told_says_why():
         searcher.tell(trial, [0.1, 0.2])
     with pytest.raises(ValueError, match="cost is -1; give seconds"):
         searcher.tell(trial, 0.1, cost=-1)
-    with pytest.raises(ValueError, match="excess is \\('much',\\); give a number for each limit"):
+    with pytest.raises(ValueError, match="excess is \\('much',\\); give a list, a number for each"):
         searcher.tell(trial, 0.1, excess=("much",))
     with pytest.raises(ValueError, match="value is 'good'; give a number"):
         searcher.tell(trial, "good")
@@ -165,6 +165,55 @@ def test_a_trial_that_exceeds_a_limit_is_not_the_best():
     searcher.add({"x": 0.3}, 2.0, excess=[0.0])
     assert searcher.best.value == 2.0
     assert [best.id for best in searcher.front] == ["2"]
+
+
+@pytest.mark.parametrize(
+    "excess", [0.5, np.array(0.5), "ab", {0.1}, [[1], [1, 2]], [0.1, "b"], None]
+)
+def test_an_excess_that_is_no_list_of_numbers_is_refused(excess):
+    """`for` over a number is a TypeError that names neither tell nor excess."""
+    searcher = create("random", LINE)
+    with pytest.raises(ValueError, match=r"tell: excess is .*; give a list, a number for each"):
+        searcher.tell(searcher.ask(), 1.0, excess=excess)
+    with pytest.raises(ValueError, match=r"tell: excess is .*; give a list, a number for each"):
+        searcher.add({"x": 0.5}, 1.0, excess=excess)
+    assert len(searcher.history) == 1, "what was refused is pending for ever"
+
+
+def test_an_excess_of_another_length_than_before_is_refused():
+    """A model of each limit needs to know which is which; empty says that it is not known."""
+    searcher = create("random", LINE)
+    searcher.tell(searcher.ask(), 1.0)
+    searcher.tell(searcher.ask(), 1.0, excess=np.array([0.1, -0.1]))
+    trial = searcher.ask()
+    with pytest.raises(ValueError, match="excess has 1 numbers, that of earlier trials 2; give"):
+        searcher.tell(trial, 1.0, excess=[0.1])
+    searcher.tell(trial, None)
+    assert [len(seen.excess) for seen in searcher.history] == [0, 2, 0]
+
+
+def test_a_refused_tell_leaves_the_trial_and_the_number_of_limits_as_they_were():
+    """Else one mistake with the value would bind all later trials to its excess."""
+    searcher = create("random", LINE)
+    trial = searcher.ask()
+    with pytest.raises(ValueError, match="value is 'good'"):
+        searcher.tell(trial, "good", excess=[0.1, 0.2])
+    searcher.tell(trial, 1.0, excess=[0.1])
+    assert searcher.history[0].excess == (0.1,)
+
+
+def test_an_array_without_axes_is_a_number():
+    """numpy's and torch's reductions give such values."""
+    searcher = create("random", LINE, goal="maximize")
+    trial = searcher.ask()
+    searcher.report(trial, np.array(0.2), step=1)
+    searcher.tell(trial, np.array(0.3))
+    assert searcher.best.value == 0.3
+    with pytest.raises(ValueError, match="value is 'good'; give a number"):
+        searcher.tell(searcher.ask(), np.array("good"))
+    several = create("random", LINE, goal=["minimize", "maximize"])
+    with pytest.raises(ValueError, match=r"value is 0.3; give a list of 2 numbers"):
+        several.tell(several.ask(), np.array(0.3))
 
 
 def test_several_values_are_reported_and_told_together():

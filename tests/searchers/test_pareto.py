@@ -1,9 +1,11 @@
+from itertools import islice
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from searchers.pareto import dominates, fronts, hypervolume, order, spread_order
+from searchers.pareto import dominates, fronts, hypervolume, order, spread_order, spreading
 
 LEVELS = st.integers(0, 4)  # few, so that equal values and equal results are common
 
@@ -80,3 +82,25 @@ def test_values_of_any_size_have_an_order(bad):
     with np.errstate(all="raise"):
         places = order([[bad, 1.0], [0.0, 2.0], [1.0, bad], [1.0, 1.0], [1.0, 1.0]])
     assert sorted(places) == [0, 1, 2, 3, 4]
+
+
+def spread_by_definition(front):
+    """The middle one, then always the furthest from all before it, looked up afresh each time."""
+    span = np.ptp(front, axis=0)
+    scaled = (front - front.min(axis=0)) / np.where(span > 0, span, 1.0)
+    chosen = [int(scaled.sum(axis=1).argmin())]
+    while len(chosen) < len(front):
+        apart = np.linalg.norm(scaled[:, None] - scaled[chosen], axis=2).min(axis=1)
+        apart[chosen] = -1.0
+        chosen.append(int(apart.argmax()))
+    return chosen
+
+
+@given(tables(30), st.integers(0, 30))
+def test_any_beginning_of_the_spread_is_found_without_the_rest_and_is_the_furthest_next(
+    front, most
+):
+    """Another order would promote other trials in a sweep that is replayed."""
+    expected = spread_by_definition(front) if len(front) else []
+    assert spread_order(front).tolist() == expected
+    assert list(islice(spreading(front), most)) == expected[:most]

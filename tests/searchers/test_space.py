@@ -96,6 +96,24 @@ def test_a_given_point_that_cannot_be_completed_says_why(digits):
         digits.complete({"optimizer": "lars", "nesterov": True}, np.random.default_rng(0))
 
 
+def test_a_given_number_takes_the_kind_of_its_parameter():
+    """A trainable that makes 2.0 layers fails."""
+    space = Space.from_dict(
+        {
+            "layers": {"min": 1, "max": 4},
+            "lr": {"min": 0.5, "max": 4.0},
+            "batch": {"values": [8, 9]},
+        }
+    )
+    given = {"layers": 2.0, "lr": 2, "batch": 8.0}
+    completed = space.complete(given, np.random.default_rng(0))
+    assert {name: repr(completed[name]) for name in given} == {
+        "layers": "2",
+        "lr": "2.0",
+        "batch": "8",
+    }
+
+
 def test_the_same_seed_gives_the_same_samples(digits):
     one, other = np.random.default_rng(3), np.random.default_rng(3)
     assert [digits.sample(one) for _ in range(9)] == [digits.sample(other) for _ in range(9)]

@@ -1,11 +1,14 @@
 """Reports from what a program prints: a pattern finds names and numbers in its lines.
 
 A pattern's named groups are metrics; or its groups `name` and `value` give one each time that it
-matches. A group `step` says the step. What is found adds up until the sweep's metric is among it:
-that line makes the report. A line ends at a newline or a carriage return (progress bars).
+matches. A group `step` says the step. What is found adds up until the sweep's metrics, and those
+with a limit, are all among it: that line makes the report. Without one with a limit, the report is
+made when the next step begins or the output ends. A line ends at a newline or a carriage return
+(progress bars).
 """
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -26,8 +29,10 @@ class Collector:
     """Reads output in pieces, and calls `report(step, metrics)`; step None: not said."""
 
     pattern: re.Pattern[str]
-    metrics: tuple[str, ...]  # of the sweep; when all are found, they make a report
+    metrics: tuple[str, ...]  # of the sweep; no report without all of them
     report: Callable[[int | None, dict[str, float]], None]
+    limited: tuple[str, ...] = ()  # waited for as long as the step may still print them
+    seen_ns: int = 0  # when the last of what is reported was found
     _rest: bytes = b""
     _found: dict[str, float] = field(default_factory=dict)
     _step: int | None = None
@@ -42,18 +47,39 @@ class Collector:
         self._rest = lines.pop()[:LONGEST] if chunk else b""
         for line in lines:
             self._read(line[:LONGEST].decode("utf-8", "replace"))
+        if not chunk and self._has(self.metrics):
+            self._report()
 
     def _read(self, line: str) -> None:
+        step, found = None, {}
         for match in self.pattern.finditer(line):
             for name, text in _pairs(match):
                 if name == STEP:
-                    self._step = _read_as(int, line, name, text)
+                    step = _read_as(int, line, name, text)
                 else:
-                    self._found[name] = _read_as(float, line, name, text)
-        if self._found and self._found.keys() >= {*self.metrics}:
-            step, metrics = self._step, self._found
-            self._step, self._found = None, {}
-            self.report(step, metrics)
+                    found[name] = _read_as(float, line, name, text)
+        if step is None and not found:
+            return
+        if self._has(self.metrics) and self._begins_anew(step, found):
+            self._report()
+        self._step = self._step if step is None else step
+        self._found |= found
+        self.seen_ns = time.time_ns()
+        if self._has((*self.metrics, *self.limited)):
+            self._report()
+
+    def _has(self, names: tuple[str, ...]) -> bool:
+        return bool(self._found) and self._found.keys() >= {*names}
+
+    def _begins_anew(self, step: int | None, found: dict[str, float]) -> bool:
+        """Whether a line is of another step than what was found before it."""
+        another = None not in (step, self._step) and step != self._step
+        return another or not found.keys().isdisjoint(self.metrics)
+
+    def _report(self) -> None:
+        step, metrics = self._step, self._found
+        self._step, self._found = None, {}
+        self.report(step, metrics)
 
 
 def _pairs(match: re.Match[str]) -> Iterator[tuple[str, str]]:

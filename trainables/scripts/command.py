@@ -36,6 +36,7 @@ class Command:
     launch: Literal["rank", "node"]
     collect: str | None  # a pattern on standard output; None: hposvc.report
     grace_s: float
+    limited: tuple[str, ...] = ()  # metrics with a limit, for `collect` to wait for
 
     def train(self, worker: Worker, params: Params, seat: Seat, peers: Peers | None) -> None:
         """Start the program, unless another rank of the node does, and see it to its end.
@@ -47,7 +48,7 @@ class Command:
         if self.launch == "node" and not seat.first_of_node:
             return
         several = len(seat.berths if self.launch == "rank" else seat.nodes) > 1
-        run = Run(self.collect, self.grace_s, worker, peers if several else None)
+        run = Run(self.collect, self.grace_s, worker, peers if several else None, self.limited)
         given = worker.checkpoints / SCRATCH / f"{worker.trial}-{worker.order}-given"
         try:
             found = _variables(worker, given) | self._seated(seat)

@@ -64,6 +64,7 @@ class Run:
     grace_s: float
     worker: Worker
     peers: Peers | None
+    limited: tuple[str, ...] = ()  # metrics with a limit, for `collect` to wait for
     happened: "queue.SimpleQueue[_Found | Said | Left | Ended | NoNumber | OSError]" = field(
         default_factory=queue.SimpleQueue
     )
@@ -257,7 +258,9 @@ class _Reader:
         self.next_step = worker.first
         self.collector: Collector | None = None
         if pattern is not None and worker.rank == 0:
-            self.collector = Collector(re.compile(pattern), worker.metrics, self._found)
+            self.collector = Collector(
+                re.compile(pattern), worker.metrics, self._found, self.run.limited
+            )
 
     def feed(self, chunk: bytes) -> None:
         """Take a piece of standard output."""
@@ -272,9 +275,8 @@ class _Reader:
         step = self.next_step if said is None else said
         self.next_step = step + 1
         # It must not go on to write the next one while this one is copied.
-        seen_ns = time.time_ns()
         checkpoint = None
-        if self.snapshots.due(step):
+        if self.collector is not None and self.snapshots.due(step):
             with self.process.held():
-                checkpoint = self.snapshots.take(step, seen_ns)
+                checkpoint = self.snapshots.take(step, self.collector.seen_ns)
         self.run.happened.put(_Found(step, metrics, checkpoint))

@@ -1,14 +1,17 @@
-"""What a job on a cluster tells of the user's code."""
+"""What a job on a cluster checks before it drives, and what it tells of the user's code."""
 
 import os
 
 import pytest
+from simulated_sweeps import make_spec
 
+from hposvc import api
+from hposvc import spec as specs
 from hposvc.backends.backend import OutOfReach
 from hposvc.reading.problems import SpecError, fail
 from hposvc.remote.arrival import _check_proof as receive_proof
-from hposvc.remote.arrival import discreet
-from hposvc.remote.parcel import Whereabouts
+from hposvc.remote.arrival import discreet, receive
+from hposvc.remote.parcel import Parcel, Whereabouts
 
 SECRET = "hunter-22-never-seen"
 
@@ -32,3 +35,24 @@ def test_a_job_deletes_the_proofs_that_it_has_seen_since_its_sender_may_be_gone(
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(OutOfReach, match=r"journal: it is in .* of the submitting machine"):
         receive_proof(proof)
+
+
+@pytest.mark.parametrize("name", ["last", "bef"])
+def test_a_sweep_that_comes_twice_is_the_same_though_its_earlier_one_has_another_name(
+    tmp_path, name
+):
+    """A second submission must attach: `last` is that sweep itself by then, `bef` is ambiguous."""
+    home = tmp_path / "home"
+    sweeps = api.Sweeps.open(home)
+    api.create(sweeps, make_spec(), "before")
+
+    def parcel(top: int) -> Parcel:
+        spec = make_spec(warm_start={"from": name, "top": top})
+        return Parcel("after", str(home), spec=specs.dump(spec))
+
+    first = receive(parcel(3))
+    api.create(sweeps, make_spec(), "before-2")
+    assert receive(parcel(3)).row == first.row
+    assert first.row.spec["warm_start"] == {"from": ["before"], "top": 3}
+    with pytest.raises(SpecError, match="there is a sweep after with another spec"):
+        receive(parcel(4))

@@ -49,6 +49,34 @@ def test_the_best_are_the_first_of_the_order_and_all_that_none_dominates(losses,
         assert rung.among(name, mine, most) == (free or name in first)
 
 
+@settings(max_examples=300, deadline=None)
+@given(vectors(), st.sets(st.integers(0, 39)), st.integers(0, 40))
+def test_the_best_of_some_is_the_first_of_them_in_the_whole_order(losses, some, most):
+    """Promotion looks only where trials wait, and must not pass a better one over for it."""
+    rung, waiting = filled(losses), {f"t{number}" for number in some}
+    whole = [name for name in rung.first(most) if name in waiting]
+    assert rung.best_of(waiting, most) == next(iter(whole), None)
+
+
+def test_a_front_is_spread_only_as_far_as_it_is_asked_for(monkeypatch):
+    """Spreading every front whole at each arrival took 8 ms a trial at 1,000."""
+    found, spreading = [], pareto.spreading
+
+    def watched(losses):
+        for place in spreading(losses):
+            found.append(place)
+            yield place
+
+    monkeypatch.setattr(pareto, "spreading", watched)
+    rung = filled([(x, 99.0 - x) for x in map(float, range(100))])  # one wide front
+    assert rung.best_of({"t50"}, 100) == "t50"
+    assert rung.best_of({"elsewhere"}, 100) is None
+    assert not found
+    assert len(rung.first(3)) == len(found) == 3
+    assert rung.best_of({"t0", "t99"}, 100) == "t0"
+    assert len(found) < 3 + 4
+
+
 def test_the_first_of_a_front_cover_it():
     """Whoever goes on must not be the neighbours of one corner."""
     line = [(x, 10.0 - x) for x in map(float, range(11))]

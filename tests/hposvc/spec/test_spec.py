@@ -142,6 +142,19 @@ def test_a_mistake_in_set_is_placed_there(key, value, message):
     assert refusal(SMALL, **{key: value}).startswith(message)
 
 
+@pytest.mark.parametrize("pattern", [r"step=(?P<step>\d+)", r"(?P<step>\d+) (?P<acc>\S+)"])
+def test_a_pattern_that_never_finds_the_metric_is_refused(pattern):
+    """The sweep would fail only when its first trial has ended."""
+    message = refusal(small(trainable=None, command=["a", "${args}"], collect={"stdout": pattern}))
+    assert "collect.stdout: finds no 'loss', the sweep's metric" in message
+
+
+def test_a_pattern_of_names_and_values_finds_any_metric():
+    collect = {"stdout": r"(?P<name>\w+)=(?P<value>\S+)"}
+    found = load(small(trainable=None, command=["a", "${args}"], collect=collect))
+    assert found.collect.names is None
+
+
 def test_a_dict_has_no_lines():
     assert refusal(small(trials={"max": 0})) == "spec: trials.max: is 0; give 1 or more"
 

@@ -205,6 +205,27 @@ def test_one_of_several_objectives_is_explained_in_its_own_sign():
         Explanation.of(CUBE, history)
 
 
+def test_of_several_objectives_too_trials_that_stopped_early_count_at_their_step():
+    """Without the step, what was stopped at a rung would pass for a result of the end."""
+    space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+    history = [
+        Observation(
+            str(i),
+            {"x": x, "y": y},
+            curve=((1, 5.0 + y),) if stopped else ((1, 5.0 + y), (9, x)),
+            state="done",
+            losses=(5.0 + y, -5.0 - y) if stopped else (x, -x),
+        )
+        for i, (x, y) in enumerate(np.random.default_rng(0).random((40, 2)).tolist())
+        for stopped in [i % 2 == 1]
+    ]
+    for objective in (0, 1):
+        explanation = Explanation.of(space, history, ["minimize", "maximize"], objective)
+        middle = explanation.predict({"x": 0.5, "y": 0.5}).mean
+        assert middle == pytest.approx(0.5, abs=0.3)
+        assert explanation.importance().share["x"] > 0.8
+
+
 def test_the_whole_explanation_is_json():
     explanation = Explanation.of(BRANCHES, history_of(BRANCHES, branches, 32))
     found = json.loads(json.dumps(explanation.to_dict(), allow_nan=False))

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from searchers.gp.beliefs import Belief, LogPrior
+from searchers.gp.beliefs import Belief, LogPrior, check
 from searchers.gp.encoding import Encoding, units
-from searchers.space import Choice, Float, Int, Space
+from searchers.space import Choice, Constant, Float, Int, Space, SpaceError
 
 SPACE = Space(
     {
@@ -16,12 +16,14 @@ SPACE = Space(
         "kind": Choice(("a", "b", "c")),
         "momentum": Float(0.0, 1.0, when={"kind": ("b",)}),
         "mode": Choice(("p", "q"), when={"kind": ("b", "c")}),
+        "seed": Constant(3),
     }
 )
 
 
 def params(lr=1e-3, layers=5, kind="a", momentum=0.5, mode="p"):
     given = {"lr": lr, "layers": layers, "kind": kind, "momentum": momentum, "mode": mode}
+    given["seed"] = 3
     active = SPACE.active(given)
     return {name: value for name, value in given.items() if name in active}
 
@@ -85,14 +87,18 @@ def test_the_gradient_equals_central_differences():
 @pytest.mark.parametrize(
     ("beliefs", "message"),
     [
-        ({"lrr": Belief(1e-3)}, "belief about 'lrr': it is not searched: did you mean 'lr'"),
-        ({"kind": Belief("d")}, "belief about 'kind': value is 'd'; choose from 'a', 'b', 'c'"),
-        ({"lr": Belief(2.0)}, "belief about 'lr': value is 2.0"),
+        ({"lrr": Belief(1e-3)}, "beliefs.lrr: is no parameter of this space; did you mean 'lr'?"),
+        ({"seed": Belief(3)}, "beliefs.seed: is a constant; known: "),
+        ({"kind": Belief("d")}, "beliefs.kind.value: is 'd'; choose from 'a', 'b', 'c'"),
+        ({"lr": Belief(2.0)}, "beliefs.lr.value: is 2.0, outside 1e-05 to 0.1"),
     ],
 )
-def test_a_belief_that_the_space_cannot_hold_is_refused(beliefs, message):
-    with pytest.raises(ValueError, match=message):
-        LogPrior.of(SPACE, beliefs, trials=1)
+def test_a_belief_that_the_space_cannot_hold_is_refused_by_name(beliefs, message):
+    """Else gp falls back to quasi-random search, and nobody sees it."""
+    for refuse in (lambda: check(SPACE, beliefs), lambda: LogPrior.of(SPACE, beliefs, trials=1)):
+        with pytest.raises(SpaceError) as caught:
+            refuse()
+        assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize("width", [0.0, -1.0, float("nan"), float("inf")])

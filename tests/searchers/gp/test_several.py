@@ -1,11 +1,14 @@
 """Proposals for several objectives, under limits, and where trials fail."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from searchers.fidelity import NO_FAULT
 from searchers.gp.evidence import best_and_random
 from searchers.gp.outcomes import Outcomes, View
+from searchers.gp.searcher import GaussianProcess
 from searchers.gp.several import propose_several
 from searchers.pareto import fronts, hypervolume
 from searchers.searcher import Observation, call_rng
@@ -32,7 +35,7 @@ def sampled(count, seed=0):
 
 def proposed(history, limits=0, seed=0):
     """The best candidate, and what to note."""
-    found = propose_several(SPACE, history, limits, None, call_rng(seed, len(history)))
+    found = propose_several(SPACE, history, (), (), 300, call_rng(seed, len(history)))
     note = {"model": found.model, "fits": found.fits}
     return SPACE.decode(found.candidates.points.unit_NP[0]), note
 
@@ -83,13 +86,15 @@ def test_a_limit_that_was_never_measured_is_not_kept():
     """Else trials that do not report it would be the best."""
     points = sampled(5)
     history = [seen(i, p, loss=p["x"]) for i, p in enumerate(points)]
+    assert not Outcomes.of(SPACE, history, limits=1).is_kept_N.any()
+    history = [replace(one, excess=(float("inf"),)) for one in history]
     outcomes = Outcomes.of(SPACE, history, limits=1)
     assert not outcomes.is_kept_N.any()
     assert np.isfinite(propose(history, 1)).all()
 
 
 def propose(history, limits):
-    found = propose_several(SPACE, history, limits, None, call_rng(0, len(history)))
+    found = propose_several(SPACE, history, (), (), 300, call_rng(0, len(history)))
     return found.candidates.value_N
 
 
@@ -181,6 +186,38 @@ def test_no_history_brings_it_down(seed):
         params = space.sample(rng)
         history.append(Observation(str(place), params, state=state, losses=losses, excess=excess))
     with np.errstate(over="raise", divide="raise", invalid="raise"):
-        found = propose_several(space, history, 2, None, rng)
+        found = propose_several(space, history, (), (), 300, rng)
     assert np.isfinite(found.candidates.value_N).all()
     assert len(found.candidates.points)
+
+
+def from_elsewhere(count, steps, offset=0.0):
+    """Trials of two objectives that ended after so many steps."""
+    rng = np.random.default_rng(1)
+    found = []
+    for place in range(count):
+        params = SPACE.sample(rng)
+        losses = tuple(value + offset for value in two_goals(params))
+        curve = ((steps, losses[0]),)
+        found.append(Observation(str(place), params, losses=losses, curve=curve, state="done"))
+    return found
+
+
+def test_a_longer_earlier_sweep_does_not_silence_this_one():
+    """Else no result of a sweep counts that stops sooner than the one it was warmed by."""
+    earlier, history = from_elsewhere(10, steps=81), from_elsewhere(20, steps=27)
+    outcomes = Outcomes.of(SPACE, history, 0, earlier)
+    assert len(outcomes.params) == 30
+
+
+def test_the_first_proposals_after_an_earlier_sweep_know_all_of_its_objectives():
+    """Else they optimize the first one alone, until this sweep has results of its own."""
+    earlier = from_elsewhere(15, steps=9)
+    turned = [replace(one, losses=(one.losses[0], -one.losses[1])) for one in earlier]
+    searcher = GaussianProcess()
+    first, other = (
+        searcher.after(known).suggest(SPACE, [], 1, call_rng(0, 0))[0]
+        for known in (earlier, turned)
+    )
+    assert first.note["source"] == other.note["source"] == "model"
+    assert first.params != other.params

@@ -83,22 +83,6 @@ def test_the_chance_of_success_is_low_among_failures_and_its_fit_is_kept():
     np.testing.assert_allclose(again[0](columns(params(0.6))), power_M[2])
 
 
-def test_a_cost_needs_three_timed_trials_and_makes_dear_places_promise_less():
-    """Else improvement by second is improvement by trial, or the model is of noise alone."""
-    points = [params(x) for x in np.linspace(0.0, 1.0, 9)]
-    turn, rng = turn_of(points, np.ones(9)), np.random.default_rng(0)
-    history = [
-        Observation(str(i), point, loss=1.0, state="done", cost=10.0 ** (2.0 * point["x"]))
-        for i, point in enumerate(points)
-    ]
-    running = [Observation(str(i), point, cost=5.0) for i, point in enumerate(points)]
-    assert turn.cost([*history[:2], *running], rng) is None
-    term, fitted = turn.cost(history, rng)
-    cheap, dear = term(columns(params(0.2), params(0.7)))
-    assert cheap - dear == pytest.approx(np.log(10.0), rel=0.1)
-    assert turn.cost([*noted("cost", fitted), *history], rng)[1] == fitted
-
-
 @pytest.mark.parametrize("model", MODELS)
 def test_predictions_are_in_the_units_of_the_loss(model):
     x_N = np.linspace(0.0, 1.0, 15)

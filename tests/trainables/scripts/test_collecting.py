@@ -90,3 +90,64 @@ def test_nan_and_infinity_are_numbers():
 def test_what_is_no_number_is_shown(pattern, message):
     with pytest.raises(NoNumber, match=message):
         collected(pattern, b"loss=low\n")
+
+
+EACH = r"(?:epoch (?P<step>\d+): )?(?:loss=(?P<loss>\S+)|latency=(?P<latency>\S+))"
+
+
+def collected_with_limit(output):
+    """Reports of a program whose latency has a limit."""
+    found = []
+    pattern = re.compile(EACH)
+    collector = Collector(pattern, ("loss",), lambda *report: found.append(report), ("latency",))
+    for chunk in (output, b""):
+        collector.feed(chunk)
+    return found
+
+
+@pytest.mark.parametrize(
+    "line", [b"epoch %d: loss=%d\nlatency=9\n", b"epoch %d: loss=%d\nepoch %d: latency=9\n"]
+)
+def test_a_metric_with_a_limit_is_of_the_step_that_it_is_printed_in(line):
+    """Joined to the next step, or to none, it would make trials break limits that they keep."""
+    output = b"".join(line % ((step,) * line.count(b"%d")) for step in (1, 2))
+    assert collected_with_limit(output) == [
+        (step, {"loss": float(step), "latency": 9.0}) for step in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize("before", [b"loss=1\n", b"epoch 1: loss=1\n"])
+def test_a_step_without_the_metric_with_a_limit_is_reported_as_the_next_begins(before):
+    """It must not be lost, nor take the next step's number or latency."""
+    output = before + before.replace(b"1", b"2") + b"latency=9\n"
+    said = (1, 2) if b"epoch" in before else (None, None)
+    assert collected_with_limit(output) == [
+        (said[0], {"loss": 1.0}),
+        (said[1], {"loss": 2.0, "latency": 9.0}),
+    ]
+
+
+def test_another_step_ends_the_one_before_it():
+    output = b"epoch 1: loss=1\nepoch 2: latency=8\nloss=2\n"
+    assert collected_with_limit(output) == [(1, {"loss": 1.0}), (2, {"loss": 2.0, "latency": 8.0})]
+
+
+def test_the_last_step_is_reported_when_the_output_ends_without_the_metric_with_a_limit():
+    assert collected_with_limit(b"loss=1\nlatency=2\nloss=3") == [
+        (None, {"loss": 1.0, "latency": 2.0}),
+        (None, {"loss": 3.0}),
+    ]
+    assert collected_with_limit(b"latency=2\n") == []
+
+
+def test_a_report_that_waited_is_as_old_as_what_it_holds():
+    """A checkpoint that was written since is the next step's."""
+    seen = []
+    collector = Collector(
+        re.compile(EACH), ("loss",), lambda *_: seen.append(collector.seen_ns), ("latency",)
+    )
+    collector.feed(b"loss=1\n")
+    found_ns = collector.seen_ns
+    collector.feed(b"loss=2\n")
+    assert seen == [found_ns]
+    assert collector.seen_ns > found_ns
