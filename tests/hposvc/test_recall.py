@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_sweeps import at_desk, make_several, make_spec
+from simulated_sweeps import Lab, at_desk, make_several, make_spec
 from sqlalchemy import delete
 
 from hposvc import api
+from hposvc import spec as specs
 from hposvc.events import Recalled
 from hposvc.home import NotFound
 from hposvc.proposer import propose
@@ -136,18 +137,23 @@ def uneven(params, step):
 
 
 @pytest.mark.parametrize("select", ["last", "best", "mean_3", None])
-def test_of_a_longer_sweep_counts_what_a_trial_here_can_reach(sweeps, select):
+def test_of_a_longer_sweep_counts_what_a_trial_here_can_reach(sweeps, tmp_path, select):
     """Else a model aims at a step that no trial here reaches, and learns nothing from here."""
     metrics = [{"name": "loss", "goal": "minimize"}, {"name": "speed", "goal": "maximize"}]
     sections = {"metric": {**metrics[0], "select": select}} if select else {}
     sections |= {} if select else {"metric": None, "metrics": metrics}
-    sections |= {"engine": {"type": "simulate", "curve": "test_recall:uneven"}, "seed": 1}
+    sections |= {
+        "engine": {"type": "simulate", "curve": "test_recall:uneven"},
+        "trials": {"max": 40},
+        "seed": 1,
+    }
     for name, last in (("short", 9), ("long", 24)):
-        done(sweeps, name, make(fidelity={"max": last}, **sections))
+        row = api.create(sweeps, make_spec(fidelity={"max": last}, **sections), name)
+        Lab(sweeps.journal, tmp_path).run(specs.restore(row.spec), name)
     known = {}
     for name in ("short", "long"):
         warm = {"from": name, "top": 3}
-        spec = make(warm_start=warm, limits=["size <= 60"], **sections)
+        spec = make_spec(warm_start=warm, limits=["size <= 60"], **sections)
         earlier = recall(sweeps.journal, spec)
         told = {seen.id: replace(seen, id="", cost=None) for seen in earlier}
         known[name] = (
