@@ -10,7 +10,7 @@ from searchers.gp.warping import TailCompression, Warp, YeoJohnson
 from searchers.searcher import Observation
 from searchers.values import is_number
 
-ALWAYS_BELOW = 40  # trials up to which any news is worth a new fit
+ALWAYS_BELOW = 40  # results up to which any news is worth a new fit
 GROWTH = 1.05  # how much more than the last fit had makes a new one due
 
 
@@ -31,13 +31,13 @@ MODELS = (
 
 @dataclass(frozen=True)
 class Fit:
-    """Hyperparameters, and the number of trials that they were fitted to."""
+    """Hyperparameters, and how many results there were; a trial has one at each rung."""
 
     hyperparameters: Hyperparameters
     trials: int
 
     def is_due(self, trials: int) -> bool:
-        """Whether a new fit is, now that there are so many trials."""
+        """Whether a new fit is, now that there are so many results."""
         if trials < ALWAYS_BELOW:
             return trials != self.trials
         return not self.trials <= trials < GROWTH * self.trials

@@ -2,8 +2,9 @@
 
 Two models take turns, so that no single assumption about the losses decides alone: losses with
 compressed tails under a prior of long lengthscales, and Yeo-Johnson losses under short ones. Each
-proposal maximizes log expected improvement; every fifth does so within the category that was
-visited least, since plain improvement tends to polish the branch that it began with.
+proposal maximizes log expected improvement, times the chance that the trial does not fail; every
+fifth does so within the category that was visited least, since plain improvement tends to polish
+the branch that it began with. Several objectives and limits have a way of their own (several.py).
 
 What a fit found is journaled in the proposal's note, and the next fit of that model starts there.
 """
@@ -36,11 +37,11 @@ class GaussianProcess:
     """Proposes where improvement is expected; the first `initial` trials are quasi-random.
 
     Every `probe_every`-th proposal looks at the least-visited category (0: none does; with several
-    objectives or limits none does either). Beyond
-    `rows` results the models see the best half of that number and the latest of the others, so
-    that the cost of a proposal stays bounded. With `per_second` improvement counts by the second
-    of a step, as far as the trials' times tell. `beliefs` say where good values are thought to be,
-    such as {"lr": {"value": 1e-3, "width": 0.2}}; they fade as results come in.
+    objectives or limits none does either). Beyond `rows` results the models see the best half of
+    that number and the latest of the others, so that the cost of a proposal stays bounded. With
+    `per_second` improvement counts by the second of a step, as far as the trials' times tell.
+    `beliefs` say where good values are thought to be, such as
+    {"lr": {"value": 1e-3, "width": 0.2}}; they fade as results come in.
     """
 
     initial: int = 4

@@ -1,4 +1,4 @@
-"""A proposal for several objectives, under limits, or where trials fail.
+"""A proposal for several objectives, or under limits; trials may fail as well.
 
 The acquisition is the expected hypervolume improvement on the front of posterior means (with one
 objective that is the expected improvement), times the probability that the trial does not fail and
@@ -12,6 +12,7 @@ Axes: N trials with a result, K objectives, R rows of the models, F front points
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.random import Generator
@@ -25,7 +26,7 @@ from searchers.gp.outcomes import Learned, Outcomes, View
 from searchers.gp.terms import Sum
 from searchers.gp.turn import FRUGAL_ABOVE, INCUMBENTS
 from searchers.gp.warping import TailCompression, standardized
-from searchers.pareto import fronts, order, spread_order
+from searchers.pareto import fronts, order, spreading
 from searchers.searcher import Observation, Proposal
 from searchers.space import Space
 
@@ -113,7 +114,7 @@ def improvement(aims: Sequence[Learned], front_R: Index) -> LogExpectedHypervolu
     posteriors = [one.posterior for one in aims]
     mean_RK = np.stack([one.fitted_N for one in posteriors], axis=1)
     front_FK = mean_RK[front_R]
-    spread_F = spread_order(front_FK)[: FRONT_POINTS[len(aims)]]
+    spread_F = list(islice(spreading(front_FK), FRONT_POINTS[len(aims)]))
     return LogExpectedHypervolumeImprovement.of(posteriors, front_FK[spread_F], mean_RK.max(axis=0))
 
 

@@ -99,7 +99,7 @@ class Turn:
 
         Args:
             history: whose notes tell of earlier fits.
-            trials: how many there are, of which the rows may be a part.
+            trials: how many results there are, of which the rows may be a part.
         """
         rows = self.rows
         chosen = best_and_random(self.output_R, FIT_ROWS, rng)
