@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from hposvc.schedulers.standing import dominates
 from hposvc.trial import TrialState
+from searchers.pareto import dominates
 
 
 @dataclass

@@ -8,6 +8,7 @@ Successive Halving (2021), section 3.2.
 """
 
 from collections.abc import Iterator
+from operator import le
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,10 +17,9 @@ Array = NDArray[np.float64]
 HUGE = 1e300  # stands for infinity where distances are compared
 
 
-def dominates(one_K: ArrayLike, other_K: ArrayLike) -> bool:
-    """Whether one result is nowhere worse than another and somewhere better."""
-    one, other = _losses(np.array([one_K, other_K]))
-    return bool((one <= other).all() and (one < other).any())
+def dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """Whether one result is nowhere worse than another and somewhere better; none has NaN."""
+    return one != other and all(map(le, one, other))
 
 
 def fronts(losses_NK: ArrayLike) -> NDArray[np.intp]:

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import le
 
 from searchers import pareto
+from searchers.pareto import dominates
 
 Losses = tuple[float, ...]
 
@@ -148,11 +148,6 @@ def ranked(losses: Mapping[str, Losses]) -> tuple[list[str], int]:
 def standing(metrics: int) -> Line | Fronts:
     """An empty rung of trials that so many metrics judge."""
     return Line() if metrics == 1 else Fronts()
-
-
-def dominates(one: Losses, other: Losses) -> bool:
-    """Whether one is nowhere worse than the other, and somewhere better."""
-    return one != other and all(map(le, one, other))
 
 
 def spread(front: Mapping[str, Losses]) -> Iterator[str]:

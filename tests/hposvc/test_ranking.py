@@ -10,11 +10,11 @@ from simulated_sweeps import Lab, at_desk, make_several, make_spec
 from hposvc.events import Reported
 from hposvc.journal import Journal
 from hposvc.ranking import Front, Ranking
-from hposvc.schedulers.standing import dominates
 from hposvc.spec import Metric
 from hposvc.spec.outcomes import read_limit
 from hposvc.store import Store
 from hposvc.trial import TrialState
+from searchers.pareto import dominates
 
 TWO = (Metric("loss", "minimize"), Metric("speed", "maximize"))
 LIMIT = read_limit("size <= 2")

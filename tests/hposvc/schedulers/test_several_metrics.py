@@ -18,8 +18,8 @@ from hposvc.runner import Runner
 from hposvc.schedulers.asha import Asha, _FrontRung
 from hposvc.schedulers.median import Median
 from hposvc.schedulers.scheduler import Advance, Closed, Left, Ordered, Paused, Plan, Report
-from hposvc.schedulers.standing import dominates
 from hposvc.store import Store
+from searchers.pareto import dominates
 from searchers.random_search import Random
 
 
