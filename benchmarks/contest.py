@@ -6,6 +6,7 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
+from multiprocessing import get_context
 from pathlib import Path
 
 import ask_cost
@@ -23,8 +24,7 @@ PACKAGES = ("numpy", "scipy", "optuna", "smac", "hebo", "botorch", "ax-platform"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
-    warnings.simplefilter("ignore")  # the libraries have many
-    logging.disable(logging.WARNING)
+    _quiet()
     if args.quick:
         args.seeds, args.budget = min(args.seeds, 2), min(args.budget, 20)
     chosen = _problems(args)
@@ -44,26 +44,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def race(methods: Sequence[str], problems: Sequence[Problem], args: argparse.Namespace) -> None:
     """Make the runs that are not there yet; every seed of all before the next seed."""
     done = {run.key for run in runs.kept(args.results) if len(run.incumbent) >= args.budget}
-    for seed in range(args.seeds):
-        for problem in problems:
-            for method in methods:
-                if (method, problem.name, seed, args.parallel) in done:
-                    continue
-                began = time.perf_counter()
-                try:
-                    run = runs.search(method, problem, seed, args.parallel, args.budget)
-                except Exception as error:
-                    if method not in roster.PEERS:
-                        raise  # a fault of ours is to be seen; a peer's is its own
-                    print(f"{method} {problem.name} {seed}: {error!r}"[:300], file=sys.stderr)
-                    continue
+    jobs = [
+        (method, problem.name, seed, args.parallel, args.budget)
+        for seed in range(args.seeds)
+        for problem in problems
+        for method in methods
+        if (method, problem.name, seed, args.parallel) not in done
+    ]
+    # Spawned, not forked: the libraries' own threads are in no fork. One job at a time: some asks
+    # take a minute, and a worker that holds several would be waited for.
+    with get_context("spawn").Pool(args.processes, _quiet) as pool:
+        for said, run in pool.imap_unordered(_searched, jobs):
+            if run is not None:
                 runs.keep(run, args.results)
-                took = time.perf_counter() - began
-                print(
-                    f"{method} {problem.name} {seed}: {run.incumbent[-1]:.5g}, {took:.1f} s",
-                    file=sys.stderr,
-                    flush=True,
-                )
+            print(said, file=sys.stderr, flush=True)
+
+
+def _searched(job: tuple[str, str, int, int, int]) -> tuple[str, runs.Run | None]:
+    """A line about a run, and the run; None: the peer failed."""
+    method, name, seed, parallel, budget = job
+    began = time.perf_counter()
+    try:
+        run = runs.search(method, PROBLEMS[name], seed, parallel, budget)
+    except Exception as error:
+        if method not in roster.PEERS:
+            raise  # a fault of ours is to be seen; a peer's is its own
+        return f"{method} {name} {seed}: {error!r}"[:300], None
+    took = time.perf_counter() - began
+    return f"{method} {name} {seed}: {run.incumbent[-1]:.5g}, {took:.1f} s", run
+
+
+def _quiet() -> None:
+    warnings.simplefilter("ignore")  # the libraries have many
+    logging.disable(logging.WARNING)
 
 
 def _here(methods: Sequence[str]) -> list[str]:
@@ -108,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--budget", type=int, default=100, help="evaluations of a run")
     parser.add_argument("--parallel", type=int, default=1, help="evaluations at the same time")
+    parser.add_argument("--processes", type=int, default=1, help="runs at the same time")
     parser.add_argument("--counts", type=int, nargs="+", default=ask_cost.COUNTS)
     parser.add_argument("--results", type=Path, default=runs.folder(), help="where runs are kept")
     return parser
