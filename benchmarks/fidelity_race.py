@@ -7,12 +7,10 @@ what the figures mean.
 import argparse
 import math
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from pathlib import Path
 
 import numpy as np
 from learning_curves import (
@@ -26,19 +24,10 @@ from learning_curves import (
     optimum,
     true_curve,
 )
+from simulated import sweep
 from tables import figure, heading, table
 
-from hposvc import plugins
-from hposvc import spec as specs
-from hposvc.backends.backend import Setting
-from hposvc.backends.simulate import Simulation
-from hposvc.controller import Controller
 from hposvc.events import Event, Ordered, Reported
-from hposvc.journal import Journal
-from hposvc.lease import Lease
-from hposvc.proposer import Inline
-from hposvc.runner import Runner
-from hposvc.store import Store
 
 SLOTS = 4
 BUDGET = 30 * EPOCHS
@@ -73,7 +62,7 @@ def run(method: Method, problem: str, seed: int) -> Array:
     Regret is the lowest true value of any report so far, less the lowest that the problem has.
     """
     family, metric = problem.split()
-    spec = specs.load(
+    events = sweep(
         {
             "metric": {"name": metric, "goal": "minimize"},
             "parameters": {"family": family, **SPACE},
@@ -82,23 +71,11 @@ def run(method: Method, problem: str, seed: int) -> Array:
             "scheduler": dict(method.scheduler),
             "trials": {"parallel": SLOTS},
             "budget": {"wall": f"{BUDGET // SLOTS + 30}s"},  # an epoch takes a second, by and large
-            "engine": {"type": "simulate", "curve": f"{curve.__module__}:{curve.__name__}"},
             "seed": seed,
-        }
+        },
+        curve,
     )
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        journal = Journal(Store(f"sqlite:///{folder / 'journal.db'}"))
-        Runner(
-            "race",
-            Controller(spec, plugins.build(plugins.SCHEDULERS, spec.scheduler)),
-            Simulation(Setting("race", spec, folder, folder)),
-            Inline(spec, plugins.build(plugins.SEARCHERS, spec.search)),
-            journal,
-            Lease(journal.store, "race"),
-        ).run("race:1")
-        seen = list(true_values((event for _, event in journal.read("race")), metric))
-        journal.store.close()
+    seen = list(true_values(events, metric))
     return np.minimum.accumulate(seen)[:BUDGET] - optimum(family, metric)
 
 

@@ -6,9 +6,7 @@ what the figures mean.
 
 import argparse
 import math
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 
 from apart import measure
 from curves import (
@@ -25,19 +23,10 @@ from curves import (
     space,
     target,
 )
+from simulated import sweep
 from tables import figure, heading, median, table
 
-from hposvc import plugins
-from hposvc import spec as specs
-from hposvc.backends.backend import Setting
-from hposvc.backends.simulate import Simulation
-from hposvc.controller import Controller
 from hposvc.events import Event, Ordered, Reported
-from hposvc.journal import Journal
-from hposvc.lease import Lease
-from hposvc.proposer import Inline
-from hposvc.runner import Runner
-from hposvc.store import Store
 
 SLOTS = 4
 OURS: Mapping[str, Mapping[str, object]] = {
@@ -66,7 +55,7 @@ def trials_of(name: str) -> int:
 def run(name: str, family: str, seed: int) -> dict[str, float | None]:
     """One simulated sweep of ours, and what its journal says of it."""
     count = trials_of(name)
-    spec = specs.load(
+    events = sweep(
         {
             "metric": {"name": "loss", "goal": "minimize"},
             "parameters": space(family),
@@ -75,24 +64,11 @@ def run(name: str, family: str, seed: int) -> dict[str, float | None]:
             "search": "random",
             "scheduler": OURS[name],
             "trials": {"max": count, "parallel": SLOTS},
-            "engine": {"type": "simulate", "curve": f"{curve.__module__}:{curve.__name__}"},
             "seed": seed,
-        }
+        },
+        curve,
     )
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        journal = Journal(Store(f"sqlite:///{folder / 'journal.db'}"))
-        Runner(
-            "race",
-            Controller(spec, plugins.build(plugins.SCHEDULERS, spec.scheduler)),
-            Simulation(Setting("race", spec, folder, folder)),
-            Inline(spec, plugins.build(plugins.SEARCHERS, spec.search)),
-            journal,
-            Lease(journal.store, "race"),
-        ).run("race:1")
-        seen = list(reports(event for _, event in journal.read("race")))
-        journal.store.close()
-    return figures(seen, target(family, seed))
+    return figures(list(reports(events)), target(family, seed))
 
 
 def reports(events: Iterable[Event]) -> Iterator[Seen]:
