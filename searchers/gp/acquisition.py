@@ -77,10 +77,6 @@ class LogExpectedImprovement:
     posterior: Predictive
     best: float
 
-    @classmethod
-    def of(cls, posterior: Predictive) -> "LogExpectedImprovement":
-        return cls(posterior, float(posterior.fitted_N.min()))
-
     def __call__(self, x_MD: Array) -> Array:
         mean_M, variance_M = self.posterior.predict(x_MD)
         deviation_M = np.sqrt(variance_M)

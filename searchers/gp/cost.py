@@ -12,11 +12,9 @@ import numpy as np
 from numpy.random import Generator
 
 from searchers.gp.encoding import Encoding, units
-from searchers.gp.evidence import best_and_random
-from searchers.gp.fits import Fit, Model, last_fit
-from searchers.gp.model import Posterior, Rows
+from searchers.gp.fits import Fit, Model
 from searchers.gp.terms import LogCost
-from searchers.gp.turn import FIT_ROWS, own_share, renewed
+from searchers.gp.turn import outcome_of
 from searchers.searcher import Observation
 from searchers.space import Space
 
@@ -43,16 +41,10 @@ def learned_cost(
     log_N = np.log([_seconds(seen) for seen in latest])
     deviation = float(log_N.std()) or 1.0
     points = encoding.snap(units(space, [seen.params for seen in latest]))
-    rows = Rows(
-        encoding.columns_of(points),
-        (log_N - log_N.mean()) / deviation,
-        encoding.parameter_D,
-        own_share(len(latest), encoding.parameters),
-    )
-    chosen = rows.take(best_and_random(rows.loss_N, FIT_ROWS, rng))
-    last = last_fit(history, model, encoding.parameters, COST)
-    fitted = renewed(last, chosen, model.prior(encoding.parameters), len(timed), rng)
-    return LogCost(Posterior.of(rows, fitted.hyperparameters), deviation), fitted
+    output_N = (log_N - log_N.mean()) / deviation
+    seconds = outcome_of(COST, model, encoding, encoding.columns_of(points), output_N)
+    posterior, fitted = seconds.learned(history, len(timed), rng)
+    return LogCost(posterior, deviation), fitted
 
 
 def _seconds(seen: Observation) -> float:

@@ -103,12 +103,3 @@ class Evidence:
             failed,
             pending,
         )
-
-
-def best_and_random(output_N: Array, most: int, rng: np.random.Generator) -> Index:
-    """At most that many rows to fit on: the lowest half, and of the others a random choice."""
-    if len(output_N) <= most:
-        return np.arange(len(output_N))
-    order_N = np.argsort(output_N, kind="stable")
-    rest = rng.choice(order_N[most // 2 :], most - most // 2, replace=False)
-    return np.append(order_N[: most // 2], rest)

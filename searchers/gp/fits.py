@@ -1,17 +1,32 @@
-"""The models that take turns, and their fits as they stand in the notes of a history."""
+"""The models that take turns, what they learn, and their fits as they stand in the notes.
+
+Axes: N rows of an outcome.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from searchers.gp.kernels import Array
-from searchers.gp.model import Hyperparameters, Prior, dimension_scaled_prior, short_prior
+import numpy as np
+from numpy.random import Generator
+
+from searchers.gp.kernels import Array, Index
+from searchers.gp.model import (
+    Hyperparameters,
+    Posterior,
+    Prior,
+    Rows,
+    dimension_scaled_prior,
+    fit,
+    short_prior,
+)
 from searchers.gp.warping import TailCompression, Warp, YeoJohnson
 from searchers.searcher import Observation
 from searchers.values import is_number
 
 ALWAYS_BELOW = 40  # results up to which any news is worth a new fit
 GROWTH = 1.05  # how much more than the last fit had makes a new one due
+FIT_ROWS = 100  # a fit costs O(rows^3) some twenty times; more rows change it little
 
 
 @dataclass(frozen=True)
@@ -50,6 +65,48 @@ class Fit:
             "noise": self.hyperparameters.noise,
             "scale": self.hyperparameters.scale,
         }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a model is to learn of one outcome."""
+
+    name: str  # in the notes
+    model: Model
+    rows: Rows
+    prior: Prior
+    first_N: Array  # where there are too many rows for a fit, the lowest in this come first
+
+    def fitted(self, history: Sequence[Observation], trials: int, rng: Generator) -> Fit:
+        """The last fit that the history notes while no new one is due, else one that starts there.
+
+        Args:
+            history: whose notes tell of earlier fits.
+            trials: how many results there are, of which the rows may be a part.
+            rng: for the rows to fit on, and the fit.
+        """
+        rows = self.rows.take(best_and_random(self.first_N, FIT_ROWS, rng))
+        last = last_fit(history, self.model, rows.kernel.parameters, self.name)
+        if last is not None and not last.is_due(trials):
+            return last
+        start = None if last is None else last.hyperparameters
+        return Fit(fit(rows, self.prior, start, rng), trials)
+
+    def learned(
+        self, history: Sequence[Observation], trials: int, rng: Generator
+    ) -> tuple[Posterior, Fit]:
+        """What all rows say under the fit, and the fit; see `fitted`."""
+        fitted = self.fitted(history, trials, rng)
+        return Posterior.of(self.rows, fitted.hyperparameters), fitted
+
+
+def best_and_random(output_N: Array, most: int, rng: Generator) -> Index:
+    """At most that many rows to fit on: the lowest half, and of the others a random choice."""
+    if len(output_N) <= most:
+        return np.arange(len(output_N))
+    order_N = np.argsort(output_N, kind="stable")
+    rest = rng.choice(order_N[most // 2 :], most - most // 2, replace=False)
+    return np.append(order_N[: most // 2], rest)
 
 
 def last_fit(

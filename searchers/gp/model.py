@@ -23,7 +23,6 @@ JITTER = 1e-8
 LENGTHSCALE_BOUNDS = (0.02, 100.0)
 NOISE_BOUNDS = (1e-6, 1.0)
 SCALE_BOUNDS = (math.exp(-3.0), math.exp(3.0))
-OWN_SHARE = 0.3
 FIRST_ITERATIONS, WARM_ITERATIONS = 60, 15
 RESTARTS = 0.3  # the share of warm starts that a random one joins
 # What a restart must gain, in nats, to replace the optimum that continues the last fit.
@@ -37,7 +36,7 @@ class Rows:
     x_ND: Array
     loss_N: Array
     parameter_D: Index  # the parameter of each column
-    own_share: float = OWN_SHARE  # of the parameters' own effects in the kernel
+    own_share: float  # of the parameters' own effects in the kernel
 
     def __len__(self) -> int:
         return len(self.loss_N)

@@ -9,24 +9,18 @@ pending ones), D model columns.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
 
 from searchers.fidelity import Scored, comparable
 from searchers.gp.encoding import Encoding, Mask, Points, units
-from searchers.gp.evidence import best_and_random
-from searchers.gp.feasibility import (
-    LogProbabilityBelow,
-    labels_of_excess,
-    labels_of_failures,
-    prior_of_labels,
-)
-from searchers.gp.fits import MODELS, Fit, Model, last_fit
+from searchers.gp.feasibility import LogProbabilityBelow, labels_of_excess, labels_of_failures
+from searchers.gp.fits import MODELS, Fit, Model, Outcome
 from searchers.gp.kernels import Array, Index
-from searchers.gp.model import Posterior, Prior, Rows
-from searchers.gp.turn import FAILURE, FIT_ROWS, own_share, renewed
+from searchers.gp.model import Posterior
+from searchers.gp.turn import failures_of, outcome_of
 from searchers.gp.warping import LARGEST_LOSS, standardized
 from searchers.pareto import fronts
 from searchers.searcher import Observation
@@ -98,24 +92,12 @@ def _losses(one: Scored) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What is to be learned of one outcome."""
-
-    name: str
-    rows: Rows
-    threshold: float  # what good trials do not exceed; inf: an objective
-    prior: Prior
-    expected_RD: Array  # failed and pending trials, which count as if they came out as predicted
-    first_N: Array  # where there are too many rows for a fit, the lowest in this come first
-
-
-@dataclass(frozen=True)
 class Learned:
     """The model of one outcome."""
 
     name: str
     posterior: Posterior
-    threshold: float
+    threshold: float  # what good trials do not exceed; inf: an objective
     fit: Fit
 
     @property
@@ -159,53 +141,36 @@ class View:
             kept_N &= fitted_N[len(fitted_N) - pending :] <= one.threshold
         return self.told + self.failed + np.flatnonzero(kept_N)
 
-    def of_losses(self, losses: Mapping[str, Array]) -> Iterator[Outcome]:
+    def of_losses(self, losses: Mapping[str, Array], rng: Generator) -> Iterator[Learned]:
         """Each of the named objectives (N)."""
+        x_ND = self.column_RD[: self.told]
         for name, loss_N in losses.items():
             output_N = standardized(self.model.warp, loss_N).forward(loss_N)
-            yield self._outcome(name, self.column_RD[: self.told], output_N)
+            objective = outcome_of(name, self.model, self.encoding, x_ND, output_N)
+            yield self._learned(objective, np.inf, self.told, rng)
 
-    def of_limits(self, excess_NL: Array) -> Iterator[Outcome]:
+    def of_limits(self, excess_NL: Array, rng: Generator) -> Iterator[Learned]:
         """Each limit of which something is known."""
         for place, excess_N in enumerate(excess_NL.T):
             known_N = ~np.isnan(excess_N)
             if known_N.any():
                 labels = labels_of_excess(excess_N[known_N])
                 x_ND = self.column_RD[: self.told][known_N]
-                limit = self._outcome(f"limit {place}", x_ND, labels.output_N)
-                yield replace(limit, threshold=labels.threshold)
+                name = f"limit {place}"
+                limit = outcome_of(name, self.model, self.encoding, x_ND, labels.output_N)
+                yield self._learned(limit, labels.threshold, self.told, rng)
 
-    def of_failures(self) -> Iterator[Outcome]:
+    def of_failures(self, rng: Generator) -> Iterator[Learned]:
         """Whether a trial fails, once one has."""
         ended = self.told + self.failed
         labels = labels_of_failures(np.arange(ended) >= self.told)
         if labels is not None:
-            failure = self._outcome(FAILURE, self.column_RD[:ended], labels.output_N)
-            yield replace(
-                failure,
-                threshold=labels.threshold,
-                prior=prior_of_labels(failure.prior),
-                expected_RD=self.column_RD[ended:],
-                first_N=-labels.output_N,
-            )
+            failures = failures_of(self.model, self.encoding, self.column_RD[:ended], labels)
+            yield self._learned(failures, labels.threshold, ended, rng)
 
-    def _outcome(self, name: str, x_ND: Array, output_N: Array) -> Outcome:
-        rows = Rows(
-            x_ND,
-            output_N,
-            self.encoding.parameter_D,
-            own_share(len(x_ND), self.encoding.parameters),
-        )
-        prior = self.model.prior(self.encoding.parameters)
-        return Outcome(name, rows, np.inf, prior, self.column_RD[self.told :], output_N)
-
-    def learned(self, outcome: Outcome, rng: Generator) -> Learned:
-        """The model of an outcome; its last fit is kept while no new one is due."""
-        rows = outcome.rows
-        chosen = rows.take(best_and_random(outcome.first_N, FIT_ROWS, rng))
-        last = last_fit(self.history, self.model, self.encoding.parameters, outcome.name)
-        fitted = renewed(last, chosen, outcome.prior, len(rows), rng)
-        posterior = Posterior.of(rows, fitted.hyperparameters)
-        if len(outcome.expected_RD):
-            posterior = posterior.believe(outcome.expected_RD)
-        return Learned(outcome.name, posterior, outcome.threshold, fitted)
+    def _learned(self, outcome: Outcome, threshold: float, known: int, rng: Generator) -> Learned:
+        """The model of an outcome; trials after the known ones come out as predicted."""
+        posterior, fitted = outcome.learned(self.history, len(outcome.rows), rng)
+        if known < len(self.column_RD):
+            posterior = posterior.believe(self.column_RD[known:])
+        return Learned(outcome.name, posterior, threshold, fitted)

@@ -80,9 +80,9 @@ def propose_several(
     outcomes = Outcomes.of(space, history, limits, earlier).bounded(rows)
     view = View.of(space, outcomes, history)
     losses = aimed_at(outcomes.losses_NK, len(history), rng)
-    aims = [view.learned(one, rng) for one in view.of_losses(losses)]
-    limited = [view.learned(one, rng) for one in view.of_limits(outcomes.excess_NL)]
-    working = [view.learned(one, rng) for one in view.of_failures()]
+    aims = list(view.of_losses(losses, rng))
+    limited = list(view.of_limits(outcomes.excess_NL, rng))
+    working = list(view.of_failures(rng))
     chances = Sum((*(one.log_probability for one in (*limited, *working)), *terms))
 
     mean_RK = np.stack([one.posterior.fitted_N for one in aims], axis=1)

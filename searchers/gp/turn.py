@@ -8,26 +8,32 @@ P searched parameters, D model columns.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.random import Generator
 
 from searchers.gp.acquisition import Acquisition, LogExpectedImprovement
 from searchers.gp.encoding import Encoding, Points, units
-from searchers.gp.evidence import Evidence, best_and_random
-from searchers.gp.feasibility import LogProbabilityBelow, labels_of_failures, prior_of_labels
+from searchers.gp.evidence import Evidence
+from searchers.gp.feasibility import (
+    Labels,
+    LogProbabilityBelow,
+    labels_of_failures,
+    prior_of_labels,
+)
 from searchers.gp.fidelity import AtTop, with_context
-from searchers.gp.fits import Fit, Model, last_fit
+from searchers.gp.fits import Fit, Model, Outcome
 from searchers.gp.kernels import Array
 from searchers.gp.maximise import FRUGAL, THOROUGH, Candidates, Focus, Maximiser
-from searchers.gp.model import OWN_SHARE, Posterior, Prior, Rows, fit
+from searchers.gp.model import Posterior, Prior, Rows
 from searchers.gp.terms import Sum
 from searchers.gp.warping import Standardized, standardized
 from searchers.searcher import Observation
 from searchers.space import Params, Space
 
-FIT_ROWS = 100  # a fit costs O(rows^3) some twenty times; more rows change it little
+OWN_SHARE = 0.3  # of the kernel, for the own effects of six parameters and more
 OWN_ROWS = 80  # beyond which the joint kernel has learned own effects, and they cost too much
 FRUGAL_ABOVE = 80  # rows beyond which a candidate costs enough to score fewer
 INCUMBENTS = 5
@@ -59,12 +65,12 @@ class Turn:
         output_R = warp.forward(evidence.loss_R)
         return cls(space, encoding, model, warp, output_R, evidence, points)
 
-    @property
+    @cached_property
     def column_TD(self) -> Array:
         """Of the trials with a result."""
         return self.encoding.columns_of(self.points.take(range(self._told)))
 
-    @property
+    @cached_property
     def rows(self) -> Rows:
         """The losses as the model sees them, with a column for each context.
 
@@ -95,16 +101,9 @@ class Turn:
         return self._told + len(self.evidence.failed)
 
     def fitted(self, history: Sequence[Observation], trials: int, rng: Generator) -> Fit:
-        """The last fit that the history notes while no new one is due, else one that starts there.
-
-        Args:
-            history: whose notes tell of earlier fits.
-            trials: how many results there are, of which the rows may be a part.
-        """
-        rows = self.rows
-        chosen = best_and_random(self.output_R, FIT_ROWS, rng)
-        last = last_fit(history, self.model, rows.kernel.parameters, LOSS)
-        return renewed(last, rows.take(chosen), self.prior, trials, rng)
+        """The fit of the losses; see `Outcome.fitted`."""
+        losses = Outcome(LOSS, self.model, self.rows, self.prior, self.output_R)
+        return losses.fitted(history, trials, rng)
 
     def posterior(self, fitted: Fit) -> Process:
         """Given the results; failed and running trials as they are predicted."""
@@ -123,19 +122,9 @@ class Turn:
         if labels is None:
             return None
         x_ND = self.encoding.columns_of(self.points.take(range(self._ended)))
-        rows = Rows(
-            x_ND,
-            labels.output_N,
-            self.encoding.parameter_D,
-            own_share(self._ended, self.encoding.parameters),
-        )
-        chosen = rows.take(best_and_random(-labels.output_N, FIT_ROWS, rng))
-        last = last_fit(history, self.model, self.encoding.parameters, FAILURE)
-        prior = prior_of_labels(self.model.prior(self.encoding.parameters))
-        fitted = renewed(last, chosen, prior, self._ended, rng)
-        return LogProbabilityBelow(
-            Posterior.of(rows, fitted.hyperparameters), labels.threshold, CAUTION
-        ), fitted
+        failures = failures_of(self.model, self.encoding, x_ND, labels)
+        posterior, fitted = failures.learned(history, self._ended, rng)
+        return LogProbabilityBelow(posterior, labels.threshold, CAUTION), fitted
 
     def search(
         self,
@@ -189,6 +178,21 @@ class Turn:
         return middle, (high - low) / 2.0
 
 
+def outcome_of(
+    name: str, model: Model, encoding: Encoding, x_ND: Array, output_N: Array
+) -> Outcome:
+    """An outcome of configurations, for a model with its own prior; lowest outputs come first."""
+    share = own_share(len(x_ND), encoding.parameters)
+    rows = Rows(x_ND, output_N, encoding.parameter_D, share)
+    return Outcome(name, model, rows, model.prior(encoding.parameters), output_N)
+
+
+def failures_of(model: Model, encoding: Encoding, x_ND: Array, labels: Labels) -> Outcome:
+    """Whether configurations fail; those that did come first."""
+    failures = outcome_of(FAILURE, model, encoding, x_ND, labels.output_N)
+    return replace(failures, prior=prior_of_labels(failures.prior), first_N=-labels.output_N)
+
+
 def own_share(rows: int, parameters: int) -> float:
     """How much of the kernel is the parameters' own effects, with so many rows.
 
@@ -196,11 +200,3 @@ def own_share(rows: int, parameters: int) -> float:
     at worst with the full share, by .02 with none.
     """
     return OWN_SHARE * min(1.0, (parameters - 1) / 5.0) if rows <= OWN_ROWS else 0.0
-
-
-def renewed(last: Fit | None, rows: Rows, prior: Prior, trials: int, rng: Generator) -> Fit:
-    """The last fit while no new one is due, else one to the rows that starts from it."""
-    if last is not None and not last.is_due(trials):
-        return last
-    start = None if last is None else last.hyperparameters
-    return Fit(fit(rows, prior, start, rng), trials)

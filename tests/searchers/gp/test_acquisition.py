@@ -15,7 +15,7 @@ def posterior():
     x_ND = rng.random((15, 3))
     loss_N = np.sin(6.0 * x_ND[:, 0]) + x_ND[:, 1]
     known = Hyperparameters((0.3, 0.6, 2.0), noise=1e-4, scale=1.0)
-    return Posterior.of(Rows(x_ND, loss_N - loss_N.mean(), np.arange(3)), known)
+    return Posterior.of(Rows(x_ND, loss_N - loss_N.mean(), np.arange(3), 0.3), known)
 
 
 @pytest.mark.parametrize("z", [-6.0, -3.0, -1.0001, -0.9999, 0.0, 0.5, 4.0])
@@ -56,7 +56,7 @@ def test_slope_of_log_h_equals_central_differences():
 
 
 def test_value_is_the_logarithm_of_the_expected_improvement(posterior):
-    acquisition = LogExpectedImprovement.of(posterior)
+    acquisition = LogExpectedImprovement(posterior, posterior.fitted_N.min())
     query_MD = np.random.default_rng(1).random((5, 3))
     mean_M, variance_M = posterior.predict(query_MD)
     draws = np.random.default_rng(2).standard_normal((400_000, 1))
@@ -68,7 +68,7 @@ def test_value_is_the_logarithm_of_the_expected_improvement(posterior):
 
 
 def test_gradient_equals_central_differences(posterior):
-    acquisition, h = LogExpectedImprovement.of(posterior), 1e-6
+    acquisition, h = LogExpectedImprovement(posterior, posterior.fitted_N.min()), 1e-6
     query_MD = np.random.default_rng(3).random((20, 3))
     value_M, gradient_MD = acquisition.with_gradient(query_MD)
     np.testing.assert_allclose(value_M, acquisition(query_MD), rtol=1e-10)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from searchers.gp.evidence import Evidence, best_and_random
+from searchers.gp.evidence import Evidence
 from searchers.searcher import Observation
 
 
@@ -139,11 +139,3 @@ def test_what_is_kept_is_whole_trials_within_the_bound(lengths, most, seed):
         assert kept.loss_R[kept.trial_R == trial].tolist() == rows[place]
     if len(whole.loss_R) > most:
         assert places(kept.params)[-1] == len(lengths) - 1
-
-
-def test_rows_to_fit_on_are_the_best_half_and_a_draw_from_the_rest():
-    output_N = np.random.default_rng(0).permutation(100).astype(float)
-    index = best_and_random(output_N, 20, np.random.default_rng(1))
-    assert len(set(index.tolist())) == 20
-    assert set(range(10)) <= set(output_N[index])
-    np.testing.assert_array_equal(best_and_random(output_N, 100, None), np.arange(100))

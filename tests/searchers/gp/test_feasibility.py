@@ -20,13 +20,13 @@ def term():
     x_ND = np.random.default_rng(0).random((20, 3))
     output_N = np.sin(5.0 * x_ND[:, 0]) + x_ND[:, 1]
     known = Hyperparameters((0.3, 0.6, 2.0), noise=1e-2, scale=1.0)
-    return LogProbabilityBelow(Posterior.of(Rows(x_ND, output_N, np.arange(3)), known), 0.4)
+    return LogProbabilityBelow(Posterior.of(Rows(x_ND, output_N, np.arange(3), 0.3), known), 0.4)
 
 
 def success(x_ND, failed_N):
     """The term that failures teach."""
     labels = labels_of_failures(failed_N)
-    rows = Rows(x_ND, labels.output_N, np.arange(x_ND.shape[1]))
+    rows = Rows(x_ND, labels.output_N, np.arange(x_ND.shape[1]), 0.3)
     prior = prior_of_labels(dimension_scaled_prior(x_ND.shape[1]))
     fitted = fit(rows, prior, None, np.random.default_rng(0))
     return LogProbabilityBelow(Posterior.of(rows, fitted), labels.threshold)
@@ -96,7 +96,7 @@ def test_far_from_all_trials_the_share_of_failures_is_expected():
     rng = np.random.default_rng(6)
     labels = labels_of_failures(np.arange(20) < 5)
     known = Hyperparameters((0.05, 0.05), noise=1e-2, scale=1.0)
-    rows = Rows(0.1 * rng.random((20, 2)), labels.output_N, np.arange(2))
+    rows = Rows(0.1 * rng.random((20, 2)), labels.output_N, np.arange(2), 0.3)
     far = LogProbabilityBelow(Posterior.of(rows, known), labels.threshold)(np.ones((1, 2)))
     expected = norm.cdf(labels.threshold / np.sqrt(1.01))
     assert np.exp(far).item() == pytest.approx(expected, rel=1e-6)

@@ -157,7 +157,7 @@ def test_cut_trials_tell_the_final_loss_where_no_trial_ran_to_the_end():
     rng = np.random.default_rng(0)
     x_ND, goes_on, x_RD, loss_R, final_N = sweep(rng)
     mean, deviation = loss_R.mean(), loss_R.std()
-    rows = Rows(x_RD, (loss_R - mean) / deviation, np.arange(3))
+    rows = Rows(x_RD, (loss_R - mean) / deviation, np.arange(3), 0.0)
     found = fit(rows, with_context(dimension_scaled_prior(2), 1), None, rng)
     joint = AtTop.of(Posterior.of(rows, found), x_ND)
     cut = np.setdiff1d(np.arange(60), goes_on)
@@ -169,7 +169,7 @@ def test_cut_trials_tell_the_final_loss_where_no_trial_ran_to_the_end():
 @pytest.fixture
 def posterior():
     rng = np.random.default_rng(1)
-    rows = Rows(rng.random((12, 3)), rng.standard_normal(12), np.arange(3))
+    rows = Rows(rng.random((12, 3)), rng.standard_normal(12), np.arange(3), 0.0)
     return Posterior.of(rows, Hyperparameters((0.5, 0.7, 0.9), 0.01, 1.2))
 
 

@@ -1,10 +1,11 @@
-"""Fits in the notes: exact through JSON, found by model, refused where they make no sense."""
+"""Fits: exact through JSON, found by model, refused where they make no sense; on which rows."""
 
 import json
 
+import numpy as np
 import pytest
 
-from searchers.gp.fits import MODELS, Fit, last_fit
+from searchers.gp.fits import MODELS, Fit, best_and_random, last_fit
 from searchers.gp.model import Hyperparameters
 from searchers.searcher import Observation
 
@@ -61,3 +62,11 @@ def test_any_news_makes_a_fit_due_below_forty_trials_and_five_percent_above():
     assert [early.is_due(trials) for trials in (19, 20, 21)] == [True, False, True]
     late = Fit(FIT.hyperparameters, trials=100)
     assert [late.is_due(trials) for trials in (99, 100, 104, 105)] == [True, False, False, True]
+
+
+def test_rows_to_fit_on_are_the_best_half_and_a_draw_from_the_rest():
+    output_N = np.random.default_rng(0).permutation(100).astype(float)
+    index = best_and_random(output_N, 20, np.random.default_rng(1))
+    assert len(set(index.tolist())) == 20
+    assert set(range(10)) <= set(output_N[index])
+    np.testing.assert_array_equal(best_and_random(output_N, 100, None), np.arange(100))

@@ -19,7 +19,7 @@ def posteriors(objectives):
     x_ND = rng.random((12, 3))
     known = Hyperparameters((0.3, 0.6, 1.0), noise=0.3, scale=1.0)
     return [
-        Posterior.of(Rows(x_ND, rng.standard_normal(12), np.arange(3)), known)
+        Posterior.of(Rows(x_ND, rng.standard_normal(12), np.arange(3), 0.3), known)
         for _ in range(objectives)
     ]
 

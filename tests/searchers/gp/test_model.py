@@ -139,7 +139,7 @@ def test_believed_rows_equal_a_fit_to_their_predicted_losses():
     predicted_K = before.predict(new_KD)[0]
     believed = before.believe(new_KD)
     told_ND, told_N = np.vstack([rows.x_ND, new_KD]), np.append(rows.loss_N, predicted_K)
-    told = Posterior.of(Rows(told_ND, told_N, PARAMETER_D), KNOWN)
+    told = Posterior.of(Rows(told_ND, told_N, PARAMETER_D, rows.own_share), KNOWN)
     query_MD = np.random.default_rng(6).random((9, 5))
     np.testing.assert_allclose(believed.predict(query_MD), told.predict(query_MD), atol=1e-8)
     np.testing.assert_allclose(believed.fitted_N, told.fitted_N, atol=1e-8)
@@ -150,7 +150,7 @@ def test_fit_finds_the_relevant_parameter_and_little_noise():
     rng = np.random.default_rng(7)
     x_ND = rng.random((60, 3))
     loss_N = np.sin(7.0 * x_ND[:, 1])
-    rows = Rows(x_ND, (loss_N - loss_N.mean()) / loss_N.std(), np.arange(3))
+    rows = Rows(x_ND, (loss_N - loss_N.mean()) / loss_N.std(), np.arange(3), 0.3)
     found = fit(rows, dimension_scaled_prior(3), None, rng)
     assert found.lengthscales[1] < 1.0 < 5.0 < min(found.lengthscales[0], found.lengthscales[2])
     assert found.noise < 0.01
@@ -211,7 +211,7 @@ def test_safe_cholesky_says_what_it_tried(broken):
 def test_repeated_rows_have_a_posterior():
     x_ND = np.tile(np.random.default_rng(10).random((1, 5)), (6, 1))
     tiny = Hyperparameters((1.0, 1.0, 1.0), noise=1e-6, scale=20.0)
-    posterior = Posterior.of(Rows(x_ND, np.ones(6), PARAMETER_D), tiny)
+    posterior = Posterior.of(Rows(x_ND, np.ones(6), PARAMETER_D, 0.3), tiny)
     mean_M, variance_M = posterior.predict(x_ND[:1])
     np.testing.assert_allclose(mean_M, 1.0, atol=1e-3)
     assert (variance_M > 0.0).all()

@@ -241,7 +241,7 @@ def test_log_expected_improvement_has_nine_digits_however_small_it_is(exponent):
     """Otherwise candidates cannot be told apart once improvement has become unlikely."""
     rng = np.random.default_rng(0)
     known = Hyperparameters((0.3, 0.6), noise=1e-4, scale=1.0)
-    rows = Rows(rng.random((12, 2)), rng.standard_normal(12), np.arange(2))
+    rows = Rows(rng.random((12, 2)), rng.standard_normal(12), np.arange(2), 0.3)
     posterior, query_MD = Posterior.of(rows, known), rng.random((5, 2))
     mean_M, variance_M = posterior.predict(query_MD)
     far = math.sqrt(2.0 * math.log(10.0) * -exponent)

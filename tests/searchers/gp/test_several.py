@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from searchers.fidelity import NO_FAULT
-from searchers.gp.evidence import best_and_random
-from searchers.gp.outcomes import Outcomes, View
+from searchers.gp.outcomes import Outcomes
 from searchers.gp.searcher import GaussianProcess
 from searchers.gp.several import propose_several
 from searchers.pareto import fronts, hypervolume
@@ -155,19 +154,6 @@ def test_many_results_keep_the_front_and_the_latest():
     assert {tuple(losses) for losses in front_NK.tolist()} <= kept
     assert bounded.params[-1] == points[-1]
     assert outcomes.bounded(300).params == outcomes.params
-
-
-def test_a_fit_on_a_part_of_the_rows_has_the_failures_first():
-    """Else ten failures among five hundred trials would hardly be seen by the fit."""
-    points = sampled(400)
-    failed = [
-        Observation(f"f{i}", p, state="failed", reason="oom") for i, p in enumerate(points[:9])
-    ]
-    history = [*(seen(i, p, loss=p["x"]) for i, p in enumerate(points[9:])), *failed]
-    outcomes = Outcomes.of(SPACE, history, 0)
-    (failure,) = View.of(SPACE, outcomes, history).of_failures()
-    chosen = best_and_random(failure.first_N, 50, np.random.default_rng(0))
-    assert (failure.rows.take(chosen).loss_N > failure.threshold).sum() == 9
 
 
 numbers = [0.0, 1.0, -1e300, 1e300, 1e-300, float("inf")]

@@ -15,11 +15,12 @@ def terms():
     """Improvement on a bowl, and seconds that grow tenfold along the first column."""
     x_ND = np.random.default_rng(0).random((30, 2))
     bowl_N = ((x_ND - 0.5) ** 2).sum(axis=1)
-    loss = Posterior.of(Rows(x_ND, (bowl_N - bowl_N.mean()) / bowl_N.std(), np.arange(2)), KNOWN)
+    output_N = (bowl_N - bowl_N.mean()) / bowl_N.std()
+    loss = Posterior.of(Rows(x_ND, output_N, np.arange(2), 0.3), KNOWN)
     log_N = np.log(10.0) * x_ND[:, 0] + 3.0
     seconds_N = (log_N - log_N.mean()) / log_N.std()
-    seconds = Posterior.of(Rows(x_ND, seconds_N, np.arange(2)), KNOWN)
-    return LogExpectedImprovement.of(loss), LogCost(seconds, float(log_N.std()))
+    seconds = Posterior.of(Rows(x_ND, seconds_N, np.arange(2), 0.3), KNOWN)
+    return LogExpectedImprovement(loss, loss.fitted_N.min()), LogCost(seconds, float(log_N.std()))
 
 
 def test_a_sum_adds_values_and_gradients(terms):

@@ -5,8 +5,9 @@ import pytest
 
 from searchers.gp.encoding import Encoding, units
 from searchers.gp.evidence import Evidence
-from searchers.gp.fits import MODELS
-from searchers.gp.turn import CAUTION, OWN_ROWS, Turn
+from searchers.gp.feasibility import labels_of_failures
+from searchers.gp.fits import MODELS, best_and_random
+from searchers.gp.turn import CAUTION, OWN_ROWS, Turn, failures_of
 from searchers.searcher import Observation
 from searchers.space import Choice, Float, Space
 
@@ -66,6 +67,15 @@ def test_the_model_expects_less_to_learn_near_a_trial_without_a_result(how):
 def test_there_is_no_chance_to_learn_while_none_has_failed():
     turn = turn_of([params(x) for x in (0.1, 0.2, 0.3)], [1.0, 2.0, 3.0], pending=[params(0.9)])
     assert turn.chance([], np.random.default_rng(0)) is None
+
+
+def test_a_fit_on_a_part_of_the_rows_has_the_failures_first():
+    """Else ten failures among five hundred trials would hardly be seen by the fit."""
+    x_ND = columns(*(params(x) for x in np.linspace(0.0, 1.0, 400)))
+    labels = labels_of_failures(np.arange(400) < 9)
+    failures = failures_of(MODELS[0], Encoding.of(SPACE), x_ND, labels)
+    chosen = best_and_random(failures.first_N, 50, np.random.default_rng(0))
+    assert (failures.rows.take(chosen).loss_N > labels.threshold).sum() == 9
 
 
 def test_the_chance_of_success_is_low_among_failures_and_its_fit_is_kept():
