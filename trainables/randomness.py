@@ -30,11 +30,16 @@ def seed_all(seed: int) -> None:
 
 @contextmanager
 def preserved() -> Iterator[None]:
-    """Give the process its global generators back as they were: a notebook draws on."""
+    """Give the process its global generators back as they were: a notebook draws on.
+
+    Those of GPUs that it has not used yet are left alone: to read them would take half a GiB of
+    each.
+    """
     python, numpy = random.getstate(), sys.modules.get("numpy")
     legacy = numpy.random.get_state() if numpy else None
     try:
-        with torch.random.fork_rng():
+        gpus = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+        with torch.random.fork_rng(gpus):
             yield
     finally:
         random.setstate(python)

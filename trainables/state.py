@@ -40,8 +40,9 @@ def load_training_state(
     Raises:
         ValueError: the checkpoint is of another kind of optimizer.
     """
-    device = next(model.parameters()).device
-    state = torch.load(folder / FILE, map_location=device, weights_only=True)
+    # By way of the CPU: the optimizer moves its momenta to the weights, and leaves its counts of
+    # steps, which each update would otherwise wait for.
+    state = torch.load(folder / FILE, map_location="cpu", weights_only=True)
     wanted, found = type(optimizer).__name__, state["optimizer_name"]
     if found != wanted:
         raise ValueError(

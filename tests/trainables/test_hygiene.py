@@ -3,6 +3,8 @@ import subprocess
 import sys
 import threading
 import timeit
+from dataclasses import replace
+from itertools import pairwise
 
 import torch
 
@@ -130,3 +132,11 @@ def test_what_libraries_set_on_import_stays(monkeypatch):
 def test_a_check_takes_less_than_two_milliseconds():
     before = hygiene.baseline()
     assert min(timeit.repeat(lambda: found(before), number=10, repeat=5)) / 10 < 0.002
+
+
+def test_small_leaks_of_gpu_memory_add_up_until_they_are_seen():
+    """A hundred orders that each keep a little would fill a GPU that looks clean after each."""
+    mib = 2**20
+    orders = [replace(hygiene.baseline(), device_bytes=60 * count * mib) for count in range(6)]
+    seen = [hygiene.difference(one, other) for one, other in pairwise(orders)]
+    assert seen == [[], [], [], [], ["300 MiB of GPU memory are still allocated"]]

@@ -1,0 +1,426 @@
+"""One rank on a GPU, without Ray. If these fail, trials on GPUs learn other things than on CPUs.
+
+They need one CUDA device, and are skipped without it.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from trainables import Training, Worker, hygiene, loop
+from trainables.assignment import Assignment, Company, Outcome, Place, carry_out
+from trainables.parallel.ddp import Ddp
+from trainables.parallel.group import Meeting
+from trainables.randomness import preserved, seed_all
+from trainables.scripts.rendezvous import alone
+from trainables.state import load_training_state
+from trainables.worker import LocalLink
+from trainables.zoo.digits import DigitsCNN
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+ROOT = Path(__file__).parents[2]
+GIB, MIB = 2**30, 2**20
+# Without dropout, whose draws differ between devices; SGD, which does not divide by tiny numbers.
+PLAIN = DigitsCNN(lr=0.02, optimizer="sgd", dropout=0.0, width=16)
+FULL = DigitsCNN(width=16)  # dropout and AdamW
+PRECISIONS = ["32-true", "bf16-mixed", "16-mixed", "64-true"]
+LOSSES = ("train/loss", "val/loss")
+
+Curve = list[dict[str, float]]
+
+
+@pytest.fixture
+def deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Kernels that add up in one order; what a user sets who wants the same bits again.
+
+    A warning in place of an error: the pools of the network do not overlap, so they add nothing.
+    """
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@contextmanager
+def group(order: int = 1) -> Iterator[None]:
+    """The process group that the ranks of a slot get for an order: here one rank, on NCCL."""
+    with Meeting.open("127.0.0.1", 1, gpu=True).group(order):
+        yield
+
+
+def on(device: str, until: int = 3, folder: Path | None = None, **training) -> Worker:
+    """A rank on this device."""
+    worker = Worker.alone(until=until, folder=folder, training=Training(**training))
+    return replace(worker, gpu=device == "cuda")
+
+
+def curve(worker: Worker) -> Curve:
+    return [report.metrics for report in worker.reports]
+
+
+def learned(task: DigitsCNN, worker: Worker) -> Curve:
+    task.train(worker)
+    return curve(worker)
+
+
+def going_on(worker: Worker, until: int) -> Worker:
+    """The order after this one: it goes on from the last checkpoint, on the same link."""
+    start = worker.reports[-1].checkpoint
+    return replace(worker, order=2, first=worker.until + 1, until=until, start=start)
+
+
+def assert_close(found: Curve, expected: Curve, rel: float) -> None:
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        for name in LOSSES:
+            assert one[name] == pytest.approx(other[name], rel=rel)
+
+
+# What is learned
+
+
+@pytest.mark.parametrize(
+    ("precision", "rel"),
+    # Convolutions in 32-true may use TF32, PyTorch's default: 10 bits of mantissa.
+    [("64-true", 1e-9), ("32-true", 2e-3), ("16-mixed", 0.05), ("bf16-mixed", 0.05)],
+)
+def test_the_gpu_learns_what_the_cpu_learns(precision, rel):
+    exact = learned(PLAIN, on("cpu", precision="64-true"))
+    found = learned(PLAIN, on("cuda", precision=precision))
+    assert_close(found, exact, rel)
+    assert found[-1]["train/loss"] < 0.5 * found[0]["train/loss"]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_every_precision_learns_to_read_digits(precision):
+    """Dropout and AdamW included: a user's defaults."""
+    found = learned(FULL, on("cuda", until=5, precision=precision))
+    losses = [seen["train/loss"] for seen in found]
+    assert losses == sorted(losses, reverse=True)
+    assert found[-1]["val/accuracy"] > 0.9
+
+
+def test_weights_samples_and_optimizer_are_on_the_gpu_in_the_stored_format():
+    """A tensor left on the CPU would be copied at every update, or stop the trial."""
+    session = loop.start(FULL, on("cuda", precision="64-true"))
+    session.train_epoch(1)
+    slots = [
+        value
+        for state in session.optimizer.state.values()
+        for name, value in state.items()
+        if name != "step"
+    ]
+    tensors = [*session.bare.parameters(), *session.data.train.columns, *slots]
+    assert {tensor.device for tensor in tensors} == {torch.device("cuda", 0)}
+    assert {tensor.dtype for tensor in session.bare.parameters()} == {torch.float64}
+    assert {slot.dtype for slot in slots} == {torch.float64}
+
+
+@pytest.mark.parametrize("precision", ["64-true", "32-true"])
+@pytest.mark.usefixtures("deterministic")
+def test_ddp_over_nccl_learns_what_a_single_rank_learns(monkeypatch, precision):
+    single = learned(PLAIN, on("cuda", precision=precision, clip=1.0))
+    # A world of one would train alone; two ranks on one GPU are refused by NCCL.
+    monkeypatch.setattr(loop, "choose", lambda worker: Ddp(worker.device))
+    with group():
+        assert dist.get_backend() == "nccl"
+        worker = on("cuda", strategy="ddp", precision=precision, clip=1.0)
+        found = learned(PLAIN, worker)
+    assert_close(found, single, 1e-12 if precision == "64-true" else 1e-6)
+
+
+def test_accumulation_over_nccl_learns_what_the_whole_batch_does(monkeypatch):
+    single = learned(PLAIN, on("cuda", precision="64-true"))
+    monkeypatch.setattr(loop, "choose", lambda worker: Ddp(worker.device))
+    with group():
+        worker = on("cuda", strategy="ddp", precision="64-true", accumulate=3)
+        assert_close(learned(PLAIN, worker), single, 1e-9)
+
+
+def test_a_slot_makes_a_new_nccl_group_for_each_order():
+    """One that is left over, or can't be made twice, hangs the slot's next order."""
+    meeting = Meeting.open("127.0.0.1", 1, gpu=True)
+    for order in range(1, 4):
+        with meeting.group(order):
+            ones = torch.ones(2, device="cuda")
+            dist.all_reduce(ones)
+            assert ones.tolist() == [1.0, 1.0]
+        assert not dist.is_initialized()
+
+
+def test_an_order_that_fails_over_nccl_leaves_its_group_open_and_that_is_seen():
+    """To close it could wait for ever for the other ranks, so the slot is replaced instead."""
+    before = hygiene.baseline()
+    try:
+        with pytest.raises(ValueError, match="bad batch"), group():
+            raise ValueError("bad batch")
+        assert "torch process group: was False, is True" in hygiene.difference(
+            before, hygiene.baseline()
+        )
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.usefixtures("deterministic")
+def test_a_resumed_trial_goes_on_bit_by_bit(tmp_path, precision):
+    """With dropout: the GPU's generator must not depend on what an order drew before."""
+    whole = learned(FULL, on("cuda", until=4, folder=tmp_path / "whole", precision=precision))
+    half = replace(on("cuda", until=2, folder=tmp_path / "parts", precision=precision), total=4)
+    FULL.train(half)
+    FULL.train(going_on(half, until=4))
+    assert curve(half) == whole
+
+
+@pytest.mark.parametrize(("first", "second"), [("cuda", "cpu"), ("cpu", "cuda")])
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lars"])
+def test_a_checkpoint_of_one_device_goes_on_on_the_other(tmp_path, first, second, optimizer):
+    """People train on a GPU, and look at the best model on a laptop."""
+    task = replace(PLAIN, optimizer=optimizer, lr=0.002)
+    whole = learned(task, on("cpu", until=4, folder=tmp_path / "whole", precision="64-true"))
+    half = replace(on(first, until=2, folder=tmp_path / "parts", precision="64-true"), total=4)
+    task.train(half)
+    task.train(replace(going_on(half, until=4), gpu=second == "cuda"))
+    assert_close(curve(half), whole, 1e-6)
+
+
+def test_a_checkpoint_of_a_gpu_is_read_where_there_is_none(tmp_path):
+    worker = on("cuda", until=1, folder=tmp_path, precision="16-mixed")
+    FULL.train(worker)
+    code = (
+        "import sys, torch; from dataclasses import replace; from pathlib import Path;"
+        "from trainables import Saved, Training, Worker; from trainables.zoo.digits import *;"
+        "assert not torch.cuda.is_available();"
+        "worker = Worker.alone(until=2, training=Training(precision='16-mixed'));"
+        "start = Saved(1, sys.argv[1], sys.argv[2], 0);"
+        "DigitsCNN(width=16).train(replace(worker, first=2, start=start));"
+        "print(worker.reports[0].metrics['train/loss'])"
+    )
+    saved = worker.reports[-1].checkpoint
+    loss = float(fresh_process(code, saved.path, saved.checksum, CUDA_VISIBLE_DEVICES=""))
+    assert loss < worker.reports[0].metrics["train/loss"]
+
+
+def test_a_restored_optimizer_keeps_its_clock_where_a_fresh_one_has_it(tmp_path):
+    """AdamW counts on the CPU: a count on the GPU is waited for, once a weight and update."""
+    worker = on("cuda", until=1, folder=tmp_path)
+    FULL.train(worker)
+    fresh = loop.start(FULL, worker)
+    fresh.train_epoch(1)
+    model = FULL.build_model().to("cuda")
+    restored = FULL.build_optimizer(model)
+    scaler = torch.amp.GradScaler("cuda", enabled=False)
+    load_training_state(Path(worker.reports[0].checkpoint.path), model, restored, scaler)
+    clocks = [
+        {state["step"].device for state in optimizer.state.values()}
+        for optimizer in (fresh.optimizer, restored)
+    ]
+    assert clocks[0] == clocks[1]
+
+
+# What an order leaves behind
+
+ORDERS = """
+import torch
+GIB = 2**30
+kept = []
+
+def keeps(params, worker):
+    kept.append(torch.ones(GIB, dtype=torch.uint8, device=worker.device))
+    worker.report(1, {"loss": 1.0})
+
+def frees(params, worker):
+    once = torch.ones(GIB, dtype=torch.uint8, device=worker.device)
+    worker.report(1, {"loss": float(once[0])})
+
+def cycles(params, worker):
+    class Node: pass
+    node = Node()
+    node.itself, node.data = node, torch.ones(GIB, dtype=torch.uint8, device=worker.device)
+    worker.report(1, {"loss": 1.0})
+
+def raises(params, worker):
+    once = torch.ones(GIB, dtype=torch.uint8, device=worker.device)
+    raise ValueError("bad batch")
+
+def too_much(params, worker):
+    parts = []
+    while True:
+        parts.append(torch.ones(8 * GIB, dtype=torch.uint8, device=worker.device))
+"""
+
+
+@pytest.fixture
+def carried_out(tmp_path: Path):
+    """Carries out an order of ORDERS on the GPU; gives its outcome."""
+    file = tmp_path / "orders.py"
+    file.write_text(ORDERS)
+
+    def run(name: str) -> Outcome:
+        place = Place(f"{file}:{name}", Training(), ("loss",), 1, 1, 0, tmp_path, gpu=True)
+        task = Assignment(5, "t0003", {}, None, 1, 1, ())
+        return carry_out(place, task, 0, LocalLink())
+
+    torch.zeros(1, device="cuda")  # the process has a context: it is not an order's
+    yield run
+    torch.cuda.empty_cache()
+
+
+def test_an_order_that_keeps_a_tensor_in_a_global_is_named(carried_out):
+    """Peers: the next trial in the process starts with less memory, and dies of it."""
+    outcome = carried_out("keeps")
+    (residue,) = outcome.residues
+    assert outcome.kind == "ended"
+    assert re.fullmatch(r"1\d\d\d MiB of GPU memory are still allocated", residue)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("frees", "ended"), ("cycles", "ended"), ("raises", "user"), ("too_much", "user")],
+)
+def test_an_order_that_frees_its_tensors_is_clean(carried_out, name, kind):
+    """A process that is replaced for nothing costs seconds a trial."""
+    outcome = carried_out(name)
+    assert (outcome.kind, outcome.residues) == (kind, ())
+
+
+@pytest.mark.parametrize("name", ["frees", "cycles", "raises", "too_much"])
+def test_memory_that_an_order_freed_is_there_for_other_processes_at_once(carried_out, name):
+    """On a shared GPU the other trial would run out of what torch's cache holds for nobody."""
+    torch.cuda.empty_cache()
+    before, _ = torch.cuda.mem_get_info()
+    carried_out(name)
+    after, _ = torch.cuda.mem_get_info()
+    assert before - after < 256 * MIB
+
+
+def test_an_order_that_runs_out_of_memory_says_so(carried_out):
+    outcome = carried_out("too_much")
+    assert "OutOfMemoryError: CUDA out of memory" in outcome.message
+
+
+def test_the_cache_of_torch_is_not_a_leak():
+    torch.zeros(1, device="cuda")
+    before = hygiene.baseline()
+    once = torch.ones(GIB, dtype=torch.uint8, device="cuda")
+    del once
+    assert torch.cuda.memory_reserved() >= GIB
+    assert hygiene.difference(before, hygiene.baseline()) == []
+    torch.cuda.empty_cache()
+
+
+def test_a_first_order_of_a_process_is_clean_in_every_precision_and_over_nccl():
+    """Contexts, handles and workspaces stay, and are nobody's; a slot must not be replaced."""
+    code = (
+        "import torch; from dataclasses import replace;"
+        "from trainables import Training, Worker, hygiene, loop;"
+        "from trainables.parallel.ddp import Ddp; from trainables.parallel.group import Meeting;"
+        "from trainables.zoo.digits import DigitsCNN\n"
+        "before = hygiene.baseline()\n"
+        f"for precision in {PRECISIONS}:\n"
+        "    worker = Worker.alone(until=2, training=Training(precision=precision))\n"
+        "    DigitsCNN(width=128).train(replace(worker, gpu=True))\n"
+        "    print(precision, hygiene.difference(before, hygiene.baseline()))\n"
+        "loop.choose = lambda worker: Ddp(worker.device)\n"
+        "with Meeting.open('127.0.0.1', 1, gpu=True).group(1):\n"
+        "    DigitsCNN(width=128).train(replace(Worker.alone(until=2), gpu=True))\n"
+        "print('nccl', hygiene.difference(before, hygiene.baseline()))"
+    )
+    assert fresh_process(code).splitlines() == [f"{name} []" for name in [*PRECISIONS, "nccl"]]
+
+
+def test_a_rank_on_the_cpu_leaves_the_gpu_alone():
+    """A context takes half a GiB of a GPU that was given to somebody else."""
+    code = (
+        "import torch; from trainables import Worker; from trainables.zoo.digits import DigitsCNN;"
+        "DigitsCNN(width=8).train(Worker.alone()); print(torch.cuda.is_initialized())"
+    )
+    assert fresh_process(code) == "False"
+
+
+def test_an_order_over_nccl_is_carried_out_as_a_rank_does(tmp_path):
+    """The whole way of an order, but for Ray: group, task, reports, hygiene."""
+    params = {"width": 16, "lr": 6e-3}
+    trainable = "trainables.zoo.digits:DigitsCNN"
+    place = Place(trainable, Training("ddp"), ("val/accuracy",), 2, 1, 0, tmp_path, gpu=True)
+    meeting = Meeting.open("127.0.0.1", 1, gpu=True)
+    for order in (1, 2):  # the second is the one that finds what the first left
+        link = LocalLink()
+        with alone() as seat:
+            task = Assignment(order, f"t000{order}", params, None, 1, 2, ())
+            company = Company(seat, meeting.group(order))
+            outcome = carry_out(place, task, 0, link, company)
+        assert (outcome.kind, outcome.message) == ("ended", "")
+        assert [report.step for report in link.reports] == [1, 2]
+    assert outcome.residues == ()
+
+
+# Random numbers
+
+
+def draws() -> list[float]:
+    return torch.rand(4, device="cuda").tolist()
+
+
+def test_a_seed_fixes_the_generator_of_the_gpu():
+    seed_all(7)
+    first = draws()
+    assert draws() != first
+    seed_all(7)
+    assert draws() == first
+
+
+def test_the_process_draws_on_on_the_gpu_as_if_nothing_had_been_seeded():
+    seed_all(3)
+    expected = draws()
+    seed_all(3)
+    with preserved():
+        seed_all(9)
+        draws()
+    assert draws() == expected
+
+
+def test_training_leaves_the_generators_of_the_gpu_as_they_were():
+    before = torch.cuda.get_rng_state()
+    FULL.train(on("cuda", until=1))
+    assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+def test_a_trial_draws_the_same_whatever_the_process_drew_before(deterministic):
+    """Warm slots: an order's dropout must not depend on the order that came before it."""
+    first = learned(FULL, on("cuda", until=2))
+    draws()
+    assert learned(FULL, on("cuda", until=2)) == first
+
+
+def fresh_process(code: str, *arguments: str, **variables: str) -> str:
+    """What a Python of its own prints."""
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
+        timeout=240,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.strip()
