@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 from searchers.gp import fits, maximise, model, searcher, start, turn
 from searchers.gp.maximise import Candidates, Maximiser
 from searchers.gp.searcher import GaussianProcess
+from searchers.gp.turn import Turn
 from searchers.gp.warping import TailCompression
 
 AT = (20, 30, 50)
@@ -71,7 +72,10 @@ IDEAS: Mapping[str, Callable[[], Sequence[Any]]] = {
         _models, replace(TAIL, warp=Unwarped.fit), replace(POWER, warp=Unwarped.fit)
     ),
     "no look at the rarest category": lambda: [
-        patch.object(GaussianProcess, "_focuses", lambda *_: [None])
+        patch.object(GaussianProcess, "_looks", lambda _, turn, asked: [turn])
+    ],
+    "a look there as everywhere": lambda: [
+        patch.object(Turn, "narrowed", lambda turn, focus: replace(turn, focus=focus))
     ],
     "no ascent by gradient": lambda: [
         patch.object(Maximiser, "_climbed", lambda _, found: _none_of(found))

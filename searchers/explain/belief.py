@@ -16,12 +16,13 @@ from searchers.gp.encoding import Encoding, Points
 from searchers.gp.evidence import Evidence
 from searchers.gp.fits import MODELS
 from searchers.gp.kernels import Array
+from searchers.gp.searcher import GaussianProcess
 from searchers.gp.turn import Process, Turn
 from searchers.gp.warping import LARGEST_LOSS, Standardized
 from searchers.searcher import Observation
 from searchers.space import Space
 
-ROWS = 300  # results that the models see, as in the searcher
+ROWS = GaussianProcess.rows  # results that the models see
 CHUNK = 4096  # queries at once: memory stays at ROWS x CHUNK numbers
 
 

@@ -42,6 +42,7 @@ MODELS = (
     Model("tail", TailCompression.fit, dimension_scaled_prior),
     Model("power", YeoJohnson.fit, short_prior),
 )
+PROBE = Model("probe", TailCompression.fit, short_prior)  # of looks into one category
 
 
 @dataclass(frozen=True)

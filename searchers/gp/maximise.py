@@ -14,7 +14,7 @@ from numpy.random import Generator
 from scipy.optimize import minimize
 
 from searchers.gp.acquisition import Acquisition
-from searchers.gp.encoding import Encoding, Points
+from searchers.gp.encoding import Encoding, Mask, Points
 from searchers.gp.kernels import Array
 from searchers.space import Space
 
@@ -45,6 +45,11 @@ class Focus:
 
     parameter: int
     unit: float
+
+    def holds(self, points: Points) -> Mask:
+        """Which of the points lie there."""
+        there_N: Mask = points.unit_NP[:, self.parameter] == self.unit
+        return np.logical_and(points.active_NP[:, self.parameter], there_N, dtype=np.bool_)
 
 
 @dataclass(frozen=True)

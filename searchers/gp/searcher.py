@@ -3,13 +3,14 @@
 Two models take turns, so that no single assumption about the losses decides alone: losses with
 compressed tails under a prior of long lengthscales, and Yeo-Johnson losses under short ones. Each
 proposal maximizes log expected improvement, times the chance that the trial does not fail; every
-fifth does so within the category that was visited least, since plain improvement tends to polish
-the branch that it began with. Several objectives and limits have a way of their own (several.py).
+fifth does so within the category that was visited least and against the best there, since plain
+improvement tends to polish the branch that it began with. Several objectives and limits have a way
+of their own (several.py).
 
 What a fit found is journaled in the proposal's note, and the next fit of that model starts there.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from searchers.gp.beliefs import Belief, LogPrior, check
 from searchers.gp.cost import COST, learned_cost
 from searchers.gp.evidence import Evidence
 from searchers.gp.fits import MODELS, Model
-from searchers.gp.maximise import Candidates, Focus
+from searchers.gp.maximise import Candidates
 from searchers.gp.several import propose_several
 from searchers.gp.start import design_point
 from searchers.gp.turn import FAILURE, LOSS, Turn
@@ -46,7 +47,7 @@ class GaussianProcess:
 
     initial: int = 4
     probe_every: int = 5
-    rows: int = 300
+    rows: int = 240
     per_second: bool = False
     beliefs: Mapping[str, Belief] = field(default_factory=dict)
 
@@ -138,36 +139,54 @@ class GaussianProcess:
     ) -> Proposal | None:
         """The new configuration of the highest acquisition; None: all that were found are old."""
         model = MODELS[len(history) % len(MODELS)]
-        terms, fits = self._terms(space, model, history, rng)
         if any(seen.losses or seen.excess for seen in (*earlier, *history)):
+            terms, fits = self._terms(space, model, history, rng)
             several = propose_several(space, history, earlier, terms, self.rows, rng)
             place = _first_new(space, several.candidates, history)
             return None if place is None else several.proposal(space, place, fits)
         turn = Turn.of(space, model, evidence.kept(self.rows))
-        fitted = turn.fitted(history, len(evidence.loss_R), rng)
+        for one in self._looks(turn, len(history)):
+            proposal = self._best_of(one, history, len(evidence.loss_R), rng)
+            if proposal is not None:
+                return proposal
+        return None
+
+    def _looks(self, turn: Turn, asked: int) -> Iterator[Turn]:
+        """When it is time for that, the turn within the least-visited category; the turn itself."""
+        is_probe = self.probe_every > 0 and asked % self.probe_every == 0
+        focus = turn.least_visited() if is_probe else None
+        if focus is not None:
+            yield turn.narrowed(focus)
+        yield turn
+
+    def _best_of(
+        self, turn: Turn, history: Sequence[Observation], results: int, rng: Generator
+    ) -> Proposal | None:
+        """The new configuration that a turn thinks best; None: all that it found are old."""
+        terms, fits = self._terms(turn.space, turn.model, history, rng)
+        fitted = turn.fitted(history, results, rng)
         process = turn.posterior(fitted)
         fits[LOSS] = fitted.note()
         failure = turn.chance(history, rng)
         if failure is not None:
             terms.append(failure[0])
             fits[FAILURE] = failure[1].note()
-        for focus in self._focuses(turn, len(history)):
-            found = turn.search(process, terms, focus, rng)
-            place = _first_new(space, found, history)
-            if place is not None:
-                params = space.decode(found.points.unit_NP[place])
-                mean, deviation = turn.predicted(process, params)
-                note = {
-                    "source": "model",
-                    "model": model.name,
-                    "reason": _reason(space, focus, params),
-                    "mean": mean,
-                    "deviation": deviation,
-                    "acquisition": float(found.value_N[place]),
-                    "fits": fits,
-                }
-                return Proposal(params, note)
-        return None
+        found = turn.search(process, terms, rng)
+        place = _first_new(turn.space, found, history)
+        if place is None:
+            return None
+        params = turn.space.decode(found.points.unit_NP[place])
+        mean, deviation = turn.predicted(process, params)
+        note = {
+            "source": "model",
+            "model": turn.model.name,
+            "reason": _reason(turn, params),
+            "mean": mean,
+            "deviation": deviation,
+            "acquisition": float(found.value_N[place]),
+            "fits": fits,
+        }
+        return Proposal(params, note)
 
     def _terms(
         self, space: Space, model: Model, history: Sequence[Observation], rng: Generator
@@ -181,12 +200,6 @@ class GaussianProcess:
         if self.beliefs:
             terms.append(LogPrior.of(space, self.beliefs, len(history)))
         return terms, fits
-
-    def _focuses(self, turn: Turn, asked: int) -> list[Focus | None]:
-        """Where to look, in turn: the least-visited category when it is its time, everywhere."""
-        is_probe = self.probe_every > 0 and asked % self.probe_every == 0
-        focus = turn.least_visited() if is_probe else None
-        return [None] if focus is None else [focus, None]
 
 
 @dataclass(frozen=True)
@@ -227,10 +240,10 @@ def _first_new(space: Space, found: Candidates, history: Sequence[Observation]) 
     return next((place for place, params in enumerate(decoded) if params not in taken), None)
 
 
-def _reason(space: Space, focus: Focus | None, params: Params) -> str:
-    if focus is None:
+def _reason(turn: Turn, params: Params) -> str:
+    if turn.focus is None:
         return "largest expected improvement"
-    name = space.searched[focus.parameter]
+    name = turn.space.searched[turn.focus.parameter]
     return f"largest expected improvement where {name} is {params[name]!r}, which was tried least"
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import Generator
 
 from searchers.gp.acquisition import Acquisition, LogExpectedImprovement
-from searchers.gp.encoding import Encoding, Points, units
+from searchers.gp.encoding import Encoding, Mask, Points, units
 from searchers.gp.evidence import Evidence
 from searchers.gp.feasibility import (
     Labels,
@@ -24,7 +24,7 @@ from searchers.gp.feasibility import (
     prior_of_labels,
 )
 from searchers.gp.fidelity import AtTop, with_context
-from searchers.gp.fits import Fit, Model, Outcome
+from searchers.gp.fits import PROBE, Fit, Model, Outcome
 from searchers.gp.kernels import Array
 from searchers.gp.maximise import FRUGAL, THOROUGH, Candidates, Focus, Maximiser
 from searchers.gp.model import Posterior, Prior, Rows
@@ -35,6 +35,7 @@ from searchers.space import Params, Space
 
 OWN_SHARE = 0.3  # of the kernel, for the own effects of six parameters and more
 OWN_ROWS = 80  # beyond which the joint kernel has learned own effects, and they cost too much
+FEWEST = 3  # results in a category from which it is looked at by itself
 FRUGAL_ABOVE = 80  # rows beyond which a candidate costs enough to score fewer
 INCUMBENTS = 5
 CAUTION = 8.0  # power of the chance that a trial does not fail: an optimum at the edge is a trap
@@ -54,6 +55,8 @@ class Turn:
     output_R: Array
     evidence: Evidence
     points: Points  # T trials with a result, then those that failed, then running ones
+    focus: Focus | None = None  # where alone to look; None: everywhere
+    rivals: Mask | None = None  # the points whose best is to be improved on; None: all
 
     @classmethod
     def of(cls, space: Space, model: Model, evidence: Evidence) -> "Turn":
@@ -64,6 +67,22 @@ class Turn:
         warp = standardized(model.warp, evidence.loss_R)
         output_R = warp.forward(evidence.loss_R)
         return cls(space, encoding, model, warp, output_R, evidence, points)
+
+    def narrowed(self, focus: Focus) -> "Turn":
+        """The turn that looks within one category, and improves on the best there.
+
+        A warp of all losses tells those near the best of all apart; a category that is behind looks
+        flat to it. So the losses there decide. With few of them it is left at the best of all.
+        """
+        rivals_N = focus.holds(self.points)
+        if np.count_nonzero(rivals_N[: self._told]) < FEWEST:
+            return replace(self, focus=focus)
+        here_R = rivals_N[self.evidence.trial_R]
+        warp = standardized(PROBE.warp, self.evidence.loss_R, self.evidence.loss_R[here_R])
+        output_R = warp.forward(self.evidence.loss_R)
+        return replace(
+            self, model=PROBE, warp=warp, output_R=output_R, focus=focus, rivals=rivals_N
+        )
 
     @cached_property
     def column_TD(self) -> Array:
@@ -126,29 +145,25 @@ class Turn:
         posterior, fitted = failures.learned(history, self._ended, rng)
         return LogProbabilityBelow(posterior, labels.threshold, CAUTION), fitted
 
-    def search(
-        self,
-        process: Process,
-        terms: Sequence[Acquisition],
-        focus: Focus | None,
-        rng: Generator,
-    ) -> Candidates:
+    def search(self, process: Process, terms: Sequence[Acquisition], rng: Generator) -> Candidates:
         """Scored candidates, the best first, old configurations among them.
 
         Args:
             process: the model of the loss, whose expected improvement is sought.
             terms: what is added to its logarithm.
-            focus: where alone to look; None: everywhere.
             rng: for the candidates.
         """
+        rivals_N = np.ones(len(self.points), dtype=np.bool_) if self.rivals is None else self.rivals
+        told_T = np.flatnonzero(rivals_N[: self._told])
+        lowest = told_T[np.argsort(process.fitted_N[told_T], kind="stable")[:INCUMBENTS]]
         # What a failed trial was predicted is no result to improve on.
-        hoped_N = np.delete(process.fitted_N, np.s_[self._told : self._ended])
-        acquisition: Acquisition = LogExpectedImprovement(process, float(hoped_N.min()))
+        hoped_N = np.delete(rivals_N, np.s_[self._told : self._ended])
+        best = np.delete(process.fitted_N, np.s_[self._told : self._ended])[hoped_N].min()
+        acquisition: Acquisition = LogExpectedImprovement(process, float(best))
         if terms:
             acquisition = Sum((acquisition, *terms))
         effort = FRUGAL if len(self.output_R) > FRUGAL_ABOVE else THOROUGH
-        lowest = np.argsort(process.fitted_N[: self._told], kind="stable")[:INCUMBENTS]
-        maximiser = Maximiser(self.space, self.encoding, acquisition, focus, effort)
+        maximiser = Maximiser(self.space, self.encoding, acquisition, self.focus, effort)
         return maximiser.search(self.points.unit_NP[lowest], rng)
 
     def least_visited(self) -> Focus | None:

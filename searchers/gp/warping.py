@@ -16,7 +16,7 @@ from scipy.stats import yeojohnson, yeojohnson_normmax
 from searchers.gp.kernels import Array
 
 LARGEST_LOSS = 1e100  # squares of what lies beyond it would overflow
-OUTLIER = 100.0  # robust scales above the median, beyond which all losses are the same
+OUTLIER = 100.0  # robust scales from the median, beyond which all losses are the same
 
 
 class Warp(Protocol):
@@ -75,35 +75,41 @@ class YeoJohnson:
 
 @dataclass(frozen=True)
 class Standardized:
-    """A warp of losses up to a ceiling, then the map that gave its own mean 0 and variance 1."""
+    """A warp of losses between two bounds, then the map that gave its own mean 0 and variance 1."""
 
     warp: Warp
+    floor: float
     ceiling: float
     mean: float
     deviation: float
 
     def forward(self, loss_M: Array) -> Array:
-        return (self.warp.forward(_cut(loss_M, self.ceiling)) - self.mean) / self.deviation
+        output_M = self.warp.forward(np.clip(loss_M, self.floor, self.ceiling))
+        return (output_M - self.mean) / self.deviation
 
     def backward(self, output_M: Array) -> Array:
         """Losses in the user's units, for outputs of any size."""
         return self.warp.backward(self.mean + self.deviation * output_M)
 
 
-def standardized(fit: Callable[[Array], Warp], loss_N: Array) -> Standardized:
-    """The warp that `fit` makes for finite losses, standardized; constant losses map to 0."""
-    median, scale = _robust_location_and_scale(_cut(loss_N, LARGEST_LOSS))
-    ceiling = median + OUTLIER * scale
-    warp = fit(_cut(loss_N, ceiling))
-    output_N = warp.forward(_cut(loss_N, ceiling))
+def standardized(
+    fit: Callable[[Array], Warp], loss_N: Array, typical_N: Array | None = None
+) -> Standardized:
+    """The warp that `fit` makes for finite losses, standardized; constant losses map to 0.
+
+    Args:
+        typical_N: the losses that it is to tell apart, if not all are.
+    """
+    typical_N = np.clip(loss_N if typical_N is None else typical_N, -LARGEST_LOSS, LARGEST_LOSS)
+    median, scale = _robust_location_and_scale(typical_N)
+    floor = max(median - OUTLIER * scale, -LARGEST_LOSS)
+    ceiling = min(median + OUTLIER * scale, LARGEST_LOSS)
+    warp = fit(np.clip(typical_N, floor, ceiling))
+    output_N = warp.forward(np.clip(loss_N, floor, ceiling))
     deviation = float(output_N.std())
     return Standardized(
-        warp, ceiling, float(output_N.mean()), deviation if deviation > 1e-12 else 1.0
+        warp, floor, ceiling, float(output_N.mean()), deviation if deviation > 1e-12 else 1.0
     )
-
-
-def _cut(loss_M: Array, ceiling: float) -> Array:
-    return np.clip(loss_M, -LARGEST_LOSS, ceiling)
 
 
 def _robust_location_and_scale(loss_N: Array) -> tuple[float, float]:

@@ -79,9 +79,9 @@ def test_branin_is_solved_in_thirty_trials_where_random_search_is_not(seed):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_mixed_conditional_space_is_searched_better_than_by_chance(seed):
-    history = run(MIXED, mixed, 40, seed)
+    history = run(MIXED, mixed, 50, seed)
     assert best(history) < 0.03
-    assert best(history) < 0.5 * best_of_random(MIXED, mixed, 160, seed)
+    assert best(history) < 0.5 * best_of_random(MIXED, mixed, 200, seed)
     for seen in history:
         MIXED.validate(seen.params)
 

@@ -1,5 +1,7 @@
 """A turn of a model: failures and their odds, fits kept or renewed, pending trials, categories."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ from searchers.gp.encoding import Encoding, units
 from searchers.gp.evidence import Evidence
 from searchers.gp.feasibility import labels_of_failures
 from searchers.gp.fits import MODELS, best_and_random
+from searchers.gp.maximise import Focus
 from searchers.gp.turn import CAUTION, OWN_ROWS, Turn, failures_of
 from searchers.searcher import Observation
 from searchers.space import Choice, Float, Space
@@ -168,3 +171,43 @@ def test_a_space_without_categories_has_no_least_visited_one():
     numbers = Space({"x": Float(0.0, 1.0)})
     turn = turn_of([{"x": 0.1}, {"x": 0.3}], [1.0, 2.0], space=numbers)
     assert turn.least_visited() is None
+
+
+def behind(lowest):
+    """Category a has the best losses, b three that are far behind; the middle one is `lowest`."""
+    good = [params(x) for x in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
+    bad = [params(x, "b", "p") for x in (0.1, 0.5, 0.9)]
+    return turn_of([*good, *bad], [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 12.0, lowest, 11.0])
+
+
+def within(turn, category):
+    return turn.narrowed(Focus(SPACE.searched.index("kind"), SPACE["kind"].to_unit(category)))
+
+
+def test_a_category_that_is_behind_is_told_apart_by_its_own_losses():
+    """In the warp of all losses it is flat, so nothing draws the search on to its best place."""
+    turn = behind(lowest=10.0)
+    contrast = [
+        np.ptp(one.output_R[-3:]) / np.ptp(one.output_R) for one in (turn, within(turn, "b"))
+    ]
+    assert contrast[1] > 3.0 * contrast[0]
+
+
+def test_within_a_category_its_own_best_is_improved_on():
+    """Measured against the best of all, a category that is behind only gets leaps in the dark."""
+    turn = within(behind(lowest=10.0), "b")
+    process = turn.posterior(turn.fitted([], 9, np.random.default_rng(1)))
+    found = turn.search(process, [], np.random.default_rng(2))
+    best = SPACE.decode(found.points.unit_NP[0])
+    assert best["kind"] == "b"
+    assert abs(best["x"] - 0.5) < 0.3
+    of_all = replace(turn, rivals=None).search(process, [], np.random.default_rng(2))
+    assert found.value_N[0] > of_all.value_N[0] + 1.0
+
+
+def test_a_category_with_two_results_is_left_at_the_best_of_all():
+    """Two losses are no scale; the search would take their noise for a slope."""
+    turn = turn_of([params(0.1), params(0.5), params(0.2, "b", "p")], [1.0, 2.0, 3.0])
+    narrowed = within(turn, "b")
+    assert narrowed.focus is not None
+    assert (narrowed.model, narrowed.rivals) == (turn.model, None)
