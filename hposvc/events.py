@@ -16,7 +16,8 @@ from trainables.checkpoint import Saved
 
 VERSION = 1
 
-Cause = Literal["user", "infra", "preempt"]
+Cause = Literal["user", "oom", "infra", "preempt"]
+OWN: tuple[Cause, ...] = ("user", "oom")  # a trial's own fault
 Verdict = Literal["continue", "pause", "stop", "kill"]
 SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hposvc.events import (
+    OWN,
     Attached,
     Checkpointed,
     Closed,
@@ -231,7 +232,7 @@ class SweepState:
         if event.damaged:
             self.shelf.discard(trial)
         done = trial.step >= trial.until
-        if trial.stop is not None or (done and (trial.yields or event.cause != "user")):
+        if trial.stop is not None or (done and (trial.yields or event.cause not in OWN)):
             self._settle(trial)
             return
         trial.failures[event.cause] = trial.failures.get(event.cause, 0) + 1

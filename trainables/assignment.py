@@ -17,14 +17,14 @@ from trainables import hygiene, load
 from trainables.checkpoint import CheckpointDamaged, Saved
 from trainables.redaction import redact, redact_file
 from trainables.scripts.command import Command
-from trainables.scripts.endings import CommandFailed, CommandLost
+from trainables.scripts.endings import CommandFailed, CommandLost, CommandOutOfMemory
 from trainables.scripts.rendezvous import Seat, alone
 from trainables.scripts.running import Peers
 from trainables.training import Training
 from trainables.worker import Link, Params, ReportError, StopTrial, Worker
 
 # damaged: the checkpoint that it was to start from; collateral: a peer's or the network's fault
-OutcomeKind = Literal["ended", "user", "damaged", "collateral"]
+OutcomeKind = Literal["ended", "user", "oom", "damaged", "collateral"]
 # Ray decides these for each rank: its own settings, which GPUs, how many threads.
 RAYS = ("RAY_", "CUDA_VISIBLE_DEVICES", "NVIDIA_", "HIP_", "ROCR_", "ASCEND_", "OMP_NUM_THREADS")
 
@@ -134,11 +134,14 @@ def carry_out(
         kind, message = "ended", ""
     except CheckpointDamaged as error:
         kind, message = "damaged", f"{error}"
-    except (CommandFailed, CommandLost) as error:  # its output is in the log
-        kind, message = "user" if isinstance(error, CommandFailed) else "collateral", f"{error}"
+    except CommandLost as error:  # its output is in the log
+        kind, message = "collateral", f"{error}"
+    except CommandFailed as error:
+        kind = "oom" if isinstance(error, CommandOutOfMemory) else "user"
+        message = f"{error}"
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         traceback.print_exc()
-        kind = "collateral" if _from_peer(error) else "user"
+        kind = _kind(error)
         message = traceback.format_exc()
     hygiene.restore(before)
     residues = hygiene.difference(before, hygiene.baseline())
@@ -184,6 +187,14 @@ def _worker(place: Place, task: Assignment, rank: int, link: Link) -> Worker:
         link=link,
         gpu=place.gpu,
     )
+
+
+def _kind(error: BaseException) -> OutcomeKind:
+    """What an error of the user's code comes from: it, too little memory, or another rank."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    if names & {"OutOfMemoryError", "MemoryError"}:
+        return "oom"  # of a GPU by torch; of this machine by Python
+    return "collateral" if _from_peer(error) else "user"
 
 
 def _from_peer(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Protocol
 
 from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported
 from hposvc.spec import SweepSpec
-from trainables.assignment import Assignment, Place
+from trainables.assignment import Assignment, Outcome, Place
 from trainables.scripts.command import Command
 from trainables.wire import Finished
 from trainables.wire import Reported as Heard
@@ -83,9 +83,15 @@ def events_of(message: Heard | Finished, now: float) -> list[BackendEvent]:
     order, trial, failure, _, _ = message
     if failure is None:
         return [Ended(now, order, trial)]
-    cause: Cause = "user" if failure.kind == "user" else "infra"
-    damaged = failure.kind == "damaged"
-    return [Failed(now, order, trial, cause, failure.message, damaged)]
+    return [failed(now, order, trial, failure)]
+
+
+def failed(now: float, order: int, trial: str, outcome: Outcome) -> Failed:
+    """What the outcome of an order that did not end says to the journal."""
+    cause: Cause = "infra"
+    if outcome.kind == "user" or outcome.kind == "oom":
+        cause = outcome.kind
+    return Failed(now, order, trial, cause, outcome.message, outcome.kind == "damaged")
 
 
 class Backend(Protocol):

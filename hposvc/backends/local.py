@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hposvc.backends.backend import Answer, Setting, assignment
-from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported
+from hposvc.backends.backend import Answer, Setting, assignment, failed
+from hposvc.events import BackendEvent, Checkpointed, Ended, Order, Reported
 from trainables.assignment import Assignment, Outcome, carry_out
 from trainables.checkpoint import Saved
 
@@ -108,9 +108,7 @@ class Local:
             self._running = None
             if happened.kind == "ended":
                 return [Ended(now, order.id, order.trial)]
-            cause: Cause = "user" if happened.kind == "user" else "infra"
-            damaged = happened.kind == "damaged"
-            return [Failed(now, order.id, order.trial, cause, happened.message, damaged)]
+            return [failed(now, order.id, order.trial, happened)]
         running.take(happened)
         report = Reported(now, order.id, order.trial, happened.step, happened.metrics)
         if happened.saved is None:

@@ -155,11 +155,14 @@ class Failure:
     preempt_retries: Retries = "unlimited"  # a spot node was taken away
     user_retries: Count = 0  # the trainable raised
     grace: Seconds = 60.0  # seconds from a request to stop until it is enforced
+    oom: Literal["fail"] = "fail"  # what too little memory does: the trial would run out again
     nan: Literal["stop"] = "stop"  # what a metric that is not finite does to its trial
     __pydantic_config__ = CLOSED
 
-    def retries(self, cause: Literal["user", "infra", "preempt"]) -> int | None:
+    def retries(self, cause: Literal["user", "oom", "infra", "preempt"]) -> int | None:
         """How many failures of a cause are forgiven; None: any number."""
+        if cause == "oom":
+            return 0
         if cause == "preempt":
             return None if self.preempt_retries == "unlimited" else self.preempt_retries
         return self.infra_retries if cause == "infra" else self.user_retries

@@ -180,7 +180,6 @@ def test_the_log_of_a_trial_that_ran_out_of_memory_says_so(python, crowded):
     assert "OutOfMemoryError: CUDA out of memory" in shown
 
 
-@pytest.mark.xfail(strict=True, reason="failure.oom comes with the training runtime; now: user")
 def test_a_trial_that_ran_out_of_memory_has_that_as_its_reason(crowded):
     """docs/CONTRACT.md 3: searchers learn from it where the memory ends."""
     _, trials = crowded

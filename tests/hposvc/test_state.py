@@ -122,6 +122,13 @@ def test_retries_are_counted_by_cause():
     assert trial.order is None
 
 
+def test_what_ran_out_of_memory_is_not_tried_again():
+    desk = at_desk(failure={"infra_retries": 9, "user_retries": 9})
+    desk.fail(desk.start(), "oom")
+    trial = desk.state.trials["t0001"]
+    assert (trial.state, trial.reason) == ("FAILED", "oom")
+
+
 def test_preemption_does_not_use_up_the_retries():
     """ray#41285."""
     desk = at_desk(failure={"infra_retries": 0})

@@ -33,6 +33,13 @@ def fine(params, worker):
 def raises(params, worker):
     raise ValueError("bad batch")
 
+def fills_the_gpu(params, worker):
+    import torch
+    raise torch.OutOfMemoryError("CUDA out of memory")
+
+def fills_the_machine(params, worker):
+    bytearray(2**60)
+
 def exits(params, worker):
     sys.exit(3)
 
@@ -73,6 +80,12 @@ def test_what_the_user_s_code_raises_is_the_user_s(attempt):
     outcome, _ = attempt("raises")
     assert outcome.kind == "user"
     assert "ValueError: bad batch" in outcome.message
+
+
+@pytest.mark.parametrize("name", ["fills_the_gpu", "fills_the_machine"])
+def test_too_little_memory_is_told_apart(attempt, name):
+    """To try again would fill the memory again; the searcher is to learn where it ends."""
+    assert attempt(name)[0].kind == "oom"
 
 
 def test_an_exit_in_the_user_s_code_is_an_error_of_its_own(attempt):

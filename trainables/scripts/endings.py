@@ -8,9 +8,15 @@ FROM_PEERS = re.compile(
     r"gloo/|Dist(Backend|Network)Error|NCCL error|nccl\w*Error|Connection (reset|closed) by peer"
 )
 
+OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|out of memory|\bMemoryError\b")
+
 
 class CommandFailed(Exception):
     """The program ended badly; the message holds its last lines."""
+
+
+class CommandOutOfMemory(CommandFailed):
+    """It ended badly for want of memory, of a GPU or of the machine."""
 
 
 class CommandLost(Exception):
@@ -30,6 +36,8 @@ def failure(code: int | None, tail: str, among_peers: bool) -> CommandFailed | C
         return CommandLost(f"the command's guard was killed{last}")
     if code > 0:
         text = f"the command exited with {code}{last}"
+        if OUT_OF_MEMORY.search(tail):
+            return CommandOutOfMemory(text)
         fault = among_peers and FROM_PEERS.search(tail)
         return CommandLost(text) if fault else CommandFailed(text)
     name = signal.Signals(-code).name if -code in list(signal.Signals) else f"signal {-code}"

@@ -121,3 +121,11 @@ def test_a_damaged_start_leaves_no_thread_and_no_folder(attempt, tmp_path):
     assert outcome.kind == "damaged"
     await_true(lambda: all(thread.name != "inbox" for thread in threading.enumerate()))
     assert not list((tmp_path / "s").rglob("*-given"))
+
+
+def test_a_script_that_runs_out_of_memory_is_told_apart(attempt):
+    """It would run out again if it were tried again."""
+    outcome, _ = attempt("import torch; raise torch.OutOfMemoryError('CUDA out of memory')")
+    assert outcome.kind == "oom"
+    assert "CUDA out of memory" in outcome.message
+    assert attempt("raise ValueError('bad batch')")[0].kind == "user"
