@@ -17,7 +17,12 @@ from trainables import hygiene, load
 from trainables.checkpoint import CheckpointDamaged, Saved
 from trainables.redaction import redact, redact_file
 from trainables.scripts.command import Command
-from trainables.scripts.endings import CommandFailed, CommandLost, CommandOutOfMemory
+from trainables.scripts.endings import (
+    CommandFailed,
+    CommandLost,
+    CommandOutOfMemory,
+    out_of_memory,
+)
 from trainables.scripts.rendezvous import Seat, alone
 from trainables.scripts.running import Peers
 from trainables.training import Training
@@ -143,8 +148,8 @@ def carry_out(
         traceback.print_exc()
         kind = _kind(error)
         message = traceback.format_exc()
-    hygiene.restore(before)
-    residues = hygiene.difference(before, hygiene.baseline())
+    residues = hygiene.restore(before)
+    residues += hygiene.difference(before, hygiene.baseline())
     return Outcome(task.order, kind, redact(message, place.secrets.values()), tuple(residues))
 
 
@@ -191,9 +196,8 @@ def _worker(place: Place, task: Assignment, rank: int, link: Link) -> Worker:
 
 def _kind(error: BaseException) -> OutcomeKind:
     """What an error of the user's code comes from: it, too little memory, or another rank."""
-    names = {kind.__name__ for kind in type(error).__mro__}
-    if names & {"OutOfMemoryError", "MemoryError"}:
-        return "oom"  # of a GPU by torch; of this machine by Python
+    if out_of_memory(error):
+        return "oom"
     return "collateral" if _from_peer(error) else "user"
 
 

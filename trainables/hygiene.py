@@ -47,6 +47,9 @@ FRESH_TORCH: Mapping[str, object] = MappingProxyType(
 )
 
 
+_first: dict[str, int] = {}  # of this process, once there was a baseline
+
+
 @dataclass(frozen=True)
 class State:
     """What of a process an order could change for the next one."""
@@ -57,10 +60,12 @@ class State:
     children: Mapping[int, str] = field(default_factory=dict)  # by process id
     torch: Mapping[str, object] = field(default_factory=dict)  # empty: never imported
     device_bytes: int = 0
+    device_first: int = 0  # what this process held of the GPU before its first order
 
 
 def baseline() -> State:
     """The process as it is now; under 0.1 ms unless it has children or uses a GPU."""
+    device_bytes = _device_bytes() or 0
     return State(
         folder=_folder(),
         environment=_environment(),
@@ -69,14 +74,18 @@ def baseline() -> State:
         },
         children=_children(),
         torch=_torch_globals(),
-        device_bytes=_device_bytes() or 0,
+        device_bytes=device_bytes,
+        device_first=_first.setdefault("device bytes", device_bytes),
     )
 
 
-def restore(before: State) -> None:
+def restore(before: State) -> list[str]:
     """Put back the working folder and the environment variables, and give unused memory back.
 
     What torch's allocator keeps of a GPU for later is missing to the other processes there.
+
+    Returns:
+        what cannot be put back, a sentence each.
     """
     if _folder() != before.folder:
         os.chdir(before.folder)
@@ -87,7 +96,11 @@ def restore(before: State) -> None:
         if now.get(name) != value:
             os.environ[name] = value
     if _device_bytes() is not None:
-        sys.modules["torch"].cuda.empty_cache()
+        try:
+            sys.modules["torch"].cuda.empty_cache()
+        except RuntimeError as error:  # an assertion that failed on a GPU leaves it of no use
+            return [f"the GPU is in a state of error: {str(error).splitlines()[0]}"]
+    return []
 
 
 def difference(before: State, after: State) -> list[str]:
@@ -108,9 +121,10 @@ def difference(before: State, after: State) -> list[str]:
     ]
     if after.folder != before.folder:
         found.append(f"working folder: was {before.folder}, is {after.folder}")
-    # Not by how much it grew: what each of many orders leaves would add up unseen.
-    if after.device_bytes > max(before.device_bytes, DEVICE_SLACK):
-        found.append(f"{after.device_bytes / 2**20:.0f} MiB of GPU memory are still allocated")
+    # Not since the order before: what each of many orders leaves would add up unseen.
+    kept = after.device_bytes - before.device_first
+    if kept > DEVICE_SLACK:
+        found.append(f"{kept / 2**20:.0f} MiB of GPU memory are still allocated")
     return found
 
 

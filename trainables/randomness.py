@@ -32,8 +32,8 @@ def seed_all(seed: int) -> None:
 def preserved() -> Iterator[None]:
     """Give the process its global generators back as they were: a notebook draws on.
 
-    Those of GPUs that it has not used yet are left alone: to read them would take half a GiB of
-    each.
+    Those of GPUs that it has not used before it does not: to read them would take half a GiB of
+    each. They keep the last seed that they got within.
     """
     python, numpy = random.getstate(), sys.modules.get("numpy")
     legacy = numpy.random.get_state() if numpy else None

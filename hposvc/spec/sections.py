@@ -155,7 +155,7 @@ class Failure:
     preempt_retries: Retries = "unlimited"  # a spot node was taken away
     user_retries: Count = 0  # the trainable raised
     grace: Seconds = 60.0  # seconds from a request to stop until it is enforced
-    oom: Literal["fail"] = "fail"  # what too little memory does: the trial would run out again
+    oom: Literal["fail"] = "fail"  # too little memory: never tried again, it would run out again
     nan: Literal["stop"] = "stop"  # what a metric that is not finite does to its trial
     __pydantic_config__ = CLOSED
 

@@ -25,7 +25,7 @@ from searchers.gp.fits import MODELS, Model
 from searchers.gp.maximise import Candidates
 from searchers.gp.several import propose_several
 from searchers.gp.start import design_point
-from searchers.gp.turn import FAILURE, LOSS, Turn
+from searchers.gp.turn import FAILURE, Turn
 from searchers.novelty import Taken
 from searchers.searcher import Observation, Proposal
 from searchers.space import Params, Space, SpaceError
@@ -166,7 +166,7 @@ class GaussianProcess:
         terms, fits = self._terms(turn.space, turn.model, history, rng)
         fitted = turn.fitted(history, results, rng)
         process = turn.posterior(fitted)
-        fits[LOSS] = fitted.note()
+        fits[turn.outcome] = fitted.note()
         failure = turn.chance(history, rng)
         if failure is not None:
             terms.append(failure[0])

@@ -121,8 +121,20 @@ class Turn:
 
     def fitted(self, history: Sequence[Observation], trials: int, rng: Generator) -> Fit:
         """The fit of the losses; see `Outcome.fitted`."""
-        losses = Outcome(LOSS, self.model, self.rows, self.prior, self.output_R)
+        first_R = self.output_R
+        if self.rivals is not None:
+            here_R = self.rivals[self.evidence.trial_R]
+            first_R = np.where(here_R, first_R - np.ptp(first_R) - 1.0, first_R)
+        losses = Outcome(self.outcome, self.model, self.rows, self.prior, first_R)
         return losses.fitted(history, trials, rng)
+
+    @property
+    def outcome(self) -> str:
+        """What is fitted, by its name in the notes; within a category there is another warp."""
+        if self.focus is None or self.rivals is None:
+            return LOSS
+        name = self.space.searched[self.focus.parameter]
+        return f"{LOSS} where {name} is {self.space[name].from_unit(self.focus.unit)!r}"
 
     def posterior(self, fitted: Fit) -> Process:
         """Given the results; failed and running trials as they are predicted."""

@@ -81,7 +81,7 @@ EVENTS = {
     ),
     Ended: st.builds(Ended, times, numbers, texts),
     Failed: st.builds(
-        Failed, times, numbers, texts, st.sampled_from(["user", "infra", "preempt"]), texts
+        Failed, times, numbers, texts, st.sampled_from(["user", "oom", "infra", "preempt"]), texts
     ),
     Requested: st.builds(Requested, times, st.sampled_from(["stop", "kill"]), st.none() | texts),
     Closed: st.builds(Closed, times, st.sampled_from(["trials", "space", "target"])),

@@ -40,6 +40,16 @@ def fills_the_gpu(params, worker):
 def fills_the_machine(params, worker):
     bytearray(2**60)
 
+def fills_it_with_a_tensor(params, worker):
+    import torch
+    torch.empty(10**15)
+
+def says_it_otherwise(params, worker):
+    try:
+        bytearray(2**60)
+    except MemoryError as error:
+        raise ValueError("batch is too large") from error
+
 def exits(params, worker):
     sys.exit(3)
 
@@ -82,7 +92,9 @@ def test_what_the_user_s_code_raises_is_the_user_s(attempt):
     assert "ValueError: bad batch" in outcome.message
 
 
-@pytest.mark.parametrize("name", ["fills_the_gpu", "fills_the_machine"])
+@pytest.mark.parametrize(
+    "name", ["fills_the_gpu", "fills_the_machine", "fills_it_with_a_tensor", "says_it_otherwise"]
+)
 def test_too_little_memory_is_told_apart(attempt, name):
     """To try again would fill the memory again; the searcher is to learn where it ends."""
     assert attempt(name)[0].kind == "oom"

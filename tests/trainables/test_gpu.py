@@ -294,7 +294,7 @@ def test_an_order_that_keeps_a_tensor_in_a_global_is_named(carried_out):
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("frees", "ended"), ("cycles", "ended"), ("raises", "user"), ("too_much", "user")],
+    [("frees", "ended"), ("cycles", "ended"), ("raises", "user"), ("too_much", "oom")],
 )
 def test_an_order_that_frees_its_tensors_is_clean(carried_out, name, kind):
     """A process that is replaced for nothing costs seconds a trial."""

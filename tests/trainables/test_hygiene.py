@@ -134,6 +134,20 @@ def test_a_check_takes_less_than_two_milliseconds():
     assert min(timeit.repeat(lambda: found(before), number=10, repeat=5)) / 10 < 0.002
 
 
+def test_a_gpu_in_a_state_of_error_is_left_to_nobody(monkeypatch):
+    """After an assertion failed there every call raises, so the next trial would die of it."""
+
+    def refuse():
+        raise RuntimeError("CUDA error: device-side assert triggered\nmore")
+
+    before = hygiene.baseline()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "empty_cache", refuse)
+    (residue,) = hygiene.restore(before)
+    assert residue == "the GPU is in a state of error: CUDA error: device-side assert triggered"
+
+
 def test_small_leaks_of_gpu_memory_add_up_until_they_are_seen():
     """A hundred orders that each keep a little would fill a GPU that looks clean after each."""
     mib = 2**20

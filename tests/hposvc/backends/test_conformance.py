@@ -124,6 +124,12 @@ def test_an_error_of_the_user_s_code_is_told_and_costs_no_process(bench):
         assert pids(before) == pids(failed) == pids(after)
 
 
+@real
+def test_a_trial_that_fills_the_memory_says_so(bench):
+    """As an error of the user's it would be tried again, and fill the memory again."""
+    assert bench.finish(bench.start(at=2, do="fill"))[-1].cause == "oom"
+
+
 @pytest.mark.parametrize("bench", ALONE[1:], indirect=True)
 def test_a_checkpoint_that_is_damaged_is_no_fault_of_the_user(bench):
     first = bench.finish(bench.start())

@@ -123,6 +123,8 @@ def obedient(params, worker):
 def misbehave(how):
     if how == "raise":
         raise ValueError("as ordered")
+    if how == "fill":
+        raise MemoryError
     if how == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     while True:  # hang

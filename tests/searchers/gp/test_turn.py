@@ -205,6 +205,25 @@ def test_within_a_category_its_own_best_is_improved_on():
     assert found.value_N[0] > of_all.value_N[0] + 1.0
 
 
+def test_within_a_category_the_fit_is_of_its_results_however_many_there_are():
+    """A fit sees a hundred rows; the best of all are nearly constant in the warp of this one."""
+    rng = np.random.default_rng(3)
+    x_N = rng.random(140)
+    points = [params(x, "b", "p") if place % 12 == 0 else params(x) for place, x in enumerate(x_N)]
+    losses = [10.0 + np.sin(9.0 * p["x"]) if p["kind"] == "b" else p["x"] ** 2 for p in points]
+    turn = within(turn_of(points, losses), "b")
+    process = turn.posterior(turn.fitted([], 140, np.random.default_rng(4)))
+    found_N = process.mean(columns(*[params(x, "b", "p") for x in (0.17, 0.52, 0.87)]))
+    assert found_N[1] < min(found_N[0], found_N[2])
+
+
+def test_each_category_has_fits_of_its_own():
+    """From 40 results on a fit is kept: one of another category is of another warp."""
+    turn = behind(lowest=10.0)
+    names = {turn.outcome, within(turn, "b").outcome, within(turn, "a").outcome}
+    assert names == {"loss", "loss where kind is 'b'", "loss where kind is 'a'"}
+
+
 def test_a_category_with_two_results_is_left_at_the_best_of_all():
     """Two losses are no scale; the search would take their noise for a slope."""
     turn = turn_of([params(0.1), params(0.5), params(0.2, "b", "p")], [1.0, 2.0, 3.0])

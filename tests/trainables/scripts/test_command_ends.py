@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from trainables.checkpoint import Saved
 from trainables.worker import LocalLink
@@ -123,9 +124,23 @@ def test_a_damaged_start_leaves_no_thread_and_no_folder(attempt, tmp_path):
     assert not list((tmp_path / "s").rglob("*-given"))
 
 
-def test_a_script_that_runs_out_of_memory_is_told_apart(attempt):
+@pytest.mark.parametrize(
+    "script",
+    [
+        "import torch; raise torch.OutOfMemoryError('CUDA out of memory')",
+        "import torch; torch.empty(10**15)",
+        "import numpy; numpy.empty(10**15)",
+        "print('jaxlib.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory'); exit(1)",
+        'import os; print("what(): std::bad_alloc", flush=True); os.abort()',
+    ],
+)
+def test_a_script_that_runs_out_of_memory_is_told_apart(attempt, script):
     """It would run out again if it were tried again."""
-    outcome, _ = attempt("import torch; raise torch.OutOfMemoryError('CUDA out of memory')")
-    assert outcome.kind == "oom"
-    assert "CUDA out of memory" in outcome.message
-    assert attempt("raise ValueError('bad batch')")[0].kind == "user"
+    outcome, _ = attempt(script)
+    assert (outcome.kind, attempt("raise ValueError('bad batch')")[0].kind) == ("oom", "user")
+
+
+def test_a_script_that_went_on_after_it_ran_out_of_memory_failed_of_something_else(attempt):
+    """A search for the batch that fits is no reason to give up the retries."""
+    script = "print('out of memory at batch 512, going on with 256')\nraise KeyError('x')"
+    assert attempt(script)[0].kind == "user"
