@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 
 import psutil
@@ -47,9 +48,6 @@ FRESH_TORCH: Mapping[str, object] = MappingProxyType(
 )
 
 
-_first: dict[str, int] = {}  # of this process, once there was a baseline
-
-
 @dataclass(frozen=True)
 class State:
     """What of a process an order could change for the next one."""
@@ -59,13 +57,11 @@ class State:
     threads: Mapping[int, str]  # non-daemon ones, by identity
     children: Mapping[int, str] = field(default_factory=dict)  # by process id
     torch: Mapping[str, object] = field(default_factory=dict)  # empty: never imported
-    device_bytes: int = 0
-    device_first: int = 0  # what this process held of the GPU before its first order
+    device_bytes: int = 0  # of the GPU, beyond what the process held before its first order
 
 
 def baseline() -> State:
     """The process as it is now; under 0.1 ms unless it has children or uses a GPU."""
-    device_bytes = _device_bytes() or 0
     return State(
         folder=_folder(),
         environment=_environment(),
@@ -74,8 +70,7 @@ def baseline() -> State:
         },
         children=_children(),
         torch=_torch_globals(),
-        device_bytes=device_bytes,
-        device_first=_first.setdefault("device bytes", device_bytes),
+        device_bytes=(_device_bytes() or 0) - _held_at_first(),
     )
 
 
@@ -99,7 +94,8 @@ def restore(before: State) -> list[str]:
         try:
             sys.modules["torch"].cuda.empty_cache()
         except RuntimeError as error:  # an assertion that failed on a GPU leaves it of no use
-            return [f"the GPU is in a state of error: {str(error).splitlines()[0]}"]
+            said, _, _ = str(error).partition("\n")
+            return [f"the GPU is in a state of error: {said}"]
     return []
 
 
@@ -121,10 +117,9 @@ def difference(before: State, after: State) -> list[str]:
     ]
     if after.folder != before.folder:
         found.append(f"working folder: was {before.folder}, is {after.folder}")
-    # Not since the order before: what each of many orders leaves would add up unseen.
-    kept = after.device_bytes - before.device_first
-    if kept > DEVICE_SLACK:
-        found.append(f"{kept / 2**20:.0f} MiB of GPU memory are still allocated")
+    # Not by what it was before this order: what each of many leaves would add up unseen.
+    if after.device_bytes > DEVICE_SLACK:
+        found.append(f"{after.device_bytes / 2**20:.0f} MiB of GPU memory are still allocated")
     return found
 
 
@@ -187,6 +182,12 @@ def _torch_globals() -> dict[str, object]:
         "threads": torch.get_num_threads(),
         "process group": dist.is_available() and dist.is_initialized(),
     }
+
+
+@cache
+def _held_at_first() -> int:
+    """What tensors took of the GPU when this was first asked: at the process's first baseline."""
+    return _device_bytes() or 0
 
 
 def _device_bytes() -> int | None:
