@@ -1,6 +1,7 @@
 """What docs/searchers.md shows runs as it stands there."""
 
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,8 @@ def wander(tmp_path, monkeypatch):
     """The page's searcher, as a user has it: a file beside the spec."""
     (tmp_path / "my_search.py").write_text(PLUG_IN)
     monkeypatch.syspath_prepend(tmp_path)
-    return "my_search:Wander"
+    yield "my_search:Wander"
+    sys.modules.pop("my_search", None)  # a bad spec of the tests names one that is not there
 
 
 def test_the_searcher_of_the_page_is_shorter_than_thirty_lines_and_searches(wander):
