@@ -3,6 +3,7 @@
 import argparse
 
 import torch
+import torch._dynamo  # here, or DDP's constructor imports it, and its frames keep the model
 import torch.distributed as dist
 from sklearn.datasets import load_digits
 from torch import nn
@@ -31,4 +32,5 @@ for _ in range(given.epochs):
         optimizer.step()
     if dist.get_rank() == 0:
         hposvc.report({"loss": loss.item()})
+del model  # it holds the group, whose threads would abort the interpreter's end
 dist.destroy_process_group()

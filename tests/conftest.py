@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from remote_cluster import Remote
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def remote() -> "Iterator[Remote]":
     """A cluster of two nodes that do not see all of this machine's folders."""
     import remote_cluster

@@ -23,7 +23,9 @@ from pathlib import Path
 
 import psutil
 
-HEAD, WORKER = "127.0.0.51", "127.0.0.52"
+# Each of pytest-xdist's workers (gw0, gw1, ...) may have such a cluster, at addresses of its own.
+_NET = "127.0." + os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+HEAD, WORKER = f"{_NET}.51", f"{_NET}.52"
 START_S = 180.0
 NAMESPACES = (["unshare", "-m"], ["unshare", "-rm"])  # as root, and as somebody else
 HIDE = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 1; shift; done; shift; exec "$@"'

@@ -91,7 +91,7 @@ def test_a_driver_whose_parent_did_not_collect_it_is_dead(store, holder):
     assert driver_state(store, "s") == "dead"
 
 
-@pytest.mark.parametrize("pid", [1, os.getpid()])
+@pytest.mark.parametrize("pid", [1, os.getpid()], ids=["first", "own"])
 def test_a_process_id_that_was_used_again_is_no_driver(store, pid):
     """As after a container's restart, where the driver always has the same one."""
     Lease(store, "s").acquire()

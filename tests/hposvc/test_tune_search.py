@@ -276,7 +276,7 @@ def test_what_cannot_be_searched_is_said_before_the_first_trial(make, message):
         (tune.sample_from(lambda config: 1), "tune.sample_from is code"),
         (tune.randn(), "is normal, without ends"),
     ],
-    ids=str,
+    ids=["grid_search", "sample_from", "randn"],  # they print as addresses
 )
 def test_what_is_no_range_is_said_before_the_first_trial(domain, message):
     with pytest.raises(SpecError, match=message):

@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -68,29 +69,35 @@ def searched(method, space, calls=7, batch=2, seed=0, goals=1):
     return searcher
 
 
+@cache
+def history_of(method, name):
+    """What `searched` gives on the space of this name; several tests look at the same search."""
+    return searched(method, SPACES[name]).history
+
+
 def keys(space, trials):
     return [space.key(trial.params) for trial in trials]
 
 
 @every_method
-@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_proposals_are_valid_and_new(method, space):
-    searcher = searched(method, space)
-    assert len(searcher.history) == 16
-    for seen in searcher.history:
+@pytest.mark.parametrize("name", SPACES)
+def test_proposals_are_valid_and_new(method, name):
+    space, history = SPACES[name], history_of(method, name)
+    assert len(history) == 16
+    for seen in history:
         space.validate(seen.params)
-    assert len(set(keys(space, searcher.history))) == 16
+    assert len(set(keys(space, history))) == 16
 
 
 @every_method
-@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_the_same_calls_with_the_same_seed_give_the_same_proposals(method, space):
-    one = searched(method, space)
+@pytest.mark.parametrize("name", SPACES)
+def test_the_same_calls_with_the_same_seed_give_the_same_proposals(method, name):
+    one = history_of(method, name)
     random.seed(1)
     np.random.seed(1)
-    other = searched(method, space)
-    assert [seen.params for seen in one.history] == [seen.params for seen in other.history]
-    assert [seen.note for seen in one.history] == [seen.note for seen in other.history]
+    other = searched(method, SPACES[name]).history
+    assert [seen.params for seen in one] == [seen.params for seen in other]
+    assert [seen.note for seen in one] == [seen.note for seen in other]
 
 
 @every_method
@@ -125,9 +132,9 @@ def test_another_seed_gives_other_proposals(method):
 
 
 @every_method
-@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
-def test_a_history_that_comes_back_from_a_journal_gives_the_same_proposals(method, space):
-    history = searched(method, space).history
+@pytest.mark.parametrize("name", SPACES)
+def test_a_history_that_comes_back_from_a_journal_gives_the_same_proposals(method, name):
+    space, history = SPACES[name], history_of(method, name)
     journaled = [
         replace(
             seen,
@@ -144,7 +151,7 @@ def test_a_history_that_comes_back_from_a_journal_gives_the_same_proposals(metho
 
 @every_method
 def test_notes_and_proposals_are_json(method):
-    for seen in searched(method, SPACES["conditional"]).history:
+    for seen in history_of(method, "conditional"):
         assert json.loads(json.dumps([seen.params, seen.note])) == [seen.params, dict(seen.note)]
 
 

@@ -108,10 +108,10 @@ def test_what_is_not_of_the_language_is_refused(text):
     ],
 )
 def test_hostile_sizes_are_refused_in_bounded_time(text):
-    start = time.perf_counter()
+    start = time.process_time()  # other tests run beside this one
     with pytest.raises(ExpressionError):
         parse(text)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(

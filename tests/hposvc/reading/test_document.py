@@ -134,9 +134,9 @@ def test_what_is_more_or_less_than_data_is_refused(text, message):
     ],
 )
 def test_a_hostile_text_is_refused_in_a_few_seconds(text, message):
-    start = time.monotonic()
+    start = time.process_time()  # other tests run beside this one
     assert message in refusal(text)
-    assert time.monotonic() - start < 15
+    assert time.process_time() - start < 15
 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path):

@@ -37,12 +37,13 @@ def recorder_of(home: Home, row: SweepRow, journal: Journal) -> Recorder:
     return Recorder(home, row.id, specs.load(row.spec), journal)
 
 
-def recorders(sweep: str) -> list[psutil.Process]:
+def recorders(home: Home, sweep: str) -> list[psutil.Process]:
     """Processes that hold the sweep's recorder lock open."""
+    lock = str(home.folder(sweep, None) / "recorder.lock")
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if any(file.path.endswith(f"{sweep}/recorder.lock") for file in process.open_files()):
+            if any(file.path == lock for file in process.open_files()):
                 found.append(process)
     return found
 
@@ -204,7 +205,7 @@ def test_when_its_driver_is_killed_it_tells_the_rest_and_ends(home: Home, tracke
     row, journal = begin(home, "orphan-1", 3)
     subprocess.run([sys.executable, "-c", DRIVER, str(home.path), row.id], check=False)
     until(lambda: journal.cursor(row.id) == journal.last(row.id))
-    until(lambda: not recorders(row.id))
+    until(lambda: not recorders(home, row.id))
     assert sorted(tracked.runs(row.id)) == ["", "t0001", "t0002", "t0003"]
 
 
