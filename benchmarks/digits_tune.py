@@ -1,12 +1,13 @@
 """The digits sweep by plain Ray Tune: ASHA, OptunaSearch, a class trainable with its DDP ranks.
 
-Model, data, training loop and checkpoints are ours (trainables.loop), so only the control differs.
+Model, data, training loop and checkpoints are ours (trainables/loop.py); the control differs.
 """
 
 import json
 import os
 import zlib
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from ray import tune
 
 from searchers import Space
 from searchers.domains import Choice, Constant, Float, Int
-from trainables import loop
-from trainables.randomness import derive, preserved, seed_all
+from trainables.fit import prepare
+from trainables.randomness import preserved
 from trainables.training import Training
 from trainables.worker import LocalLink, Worker
 from trainables.zoo.digits import DigitsCNN
@@ -43,7 +44,7 @@ class Digits:
             params=params,
             trial=f"{number:08x}",
             order=1,
-            metric=None,
+            metrics=(),
             start=None,
             checkpoints=Path(os.environ["HPOSVC_HOME"]) / "checkpoints",
             every=1,
@@ -52,12 +53,12 @@ class Digits:
             gpu=False,
         )
         with preserved():
-            self.session = loop.start(DigitsCNN(**params), self.worker)
+            # For good: what it sets while it trains is what is set anyhow.
+            self.session = ExitStack().enter_context(prepare(DigitsCNN(**params), self.worker))
 
     def step(self, number: int) -> dict[str, float]:
-        """One epoch, as `trainables.loop.fit` does it."""
+        """One epoch, as an order of ours does it."""
         with preserved():
-            seed_all(derive(self.worker.seed, "step", number, self.worker.rank))
             tally = self.session.train_epoch(number)
             self.session.report(number, {"train/loss": tally, **self.session.evaluate()})
         return self.link.reports[-1].metrics

@@ -164,8 +164,9 @@ class Controller:
         source = trial if change.donor is None else state.trials[change.donor]
         rng = np.random.default_rng([self.spec.seed, state.next_order, CHANGES])
         params = change.values(self.spec.space, source.params, rng)
-        if change.donor is None:
-            return replace(order, params=params)
+        if change.donor is None:  # a checkpoint within a step is of the values that it had
+            start, step, parent = trial.whole
+            return replace(order, params=params, start=start, first=step + 1, parent=parent)
         start, parent = state.shelf.offer(source)
         if start is None:  # what it had was damaged: there is nothing to copy
             return order

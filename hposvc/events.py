@@ -16,8 +16,10 @@ from trainables.checkpoint import Saved
 
 VERSION = 1
 
-Cause = Literal["user", "oom", "infra", "preempt"]
-OWN: tuple[Cause, ...] = ("user", "oom")  # a trial's own fault
+# oversize: it ran out of memory, and half of a micro-batch may fit; diverged: it can't go on;
+# stalled: it hung, which mostly is the network's or a node's doing
+Cause = Literal["user", "oom", "oversize", "diverged", "stalled", "infra", "preempt"]
+OWN: tuple[Cause, ...] = ("user", "oom", "oversize", "diverged")  # a trial's own fault
 Verdict = Literal["continue", "pause", "stop", "kill"]
 SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
 
@@ -35,6 +37,7 @@ class Order:
     milestones: tuple[int, ...] = ()  # the steps at which the ranks wait for a decision
     parent: str | None = None  # whose checkpoint `start` is, if it is another trial's
     seed_of: str | None = None  # the trial whose random numbers it draws; None: its own
+    shrink: int = 0  # how often the micro-batches of the trial were halved
 
 
 @dataclass(frozen=True)

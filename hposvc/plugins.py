@@ -190,6 +190,16 @@ def check_trainable(reference: str, space: Space) -> None:
         raise SpecError(problems)
 
 
+def check_updates(reference: str, nan: str) -> None:
+    """See that a trainable, which can be imported, can do as `failure.nan` says.
+
+    Raises:
+        SpecError: it can't; the path is from the spec's top.
+    """
+    if nan != "stop" and not load.heeds_nan(load.resolve(reference)):
+        raise fail(f"is {nan}, but {reference} {load.ITS_OWN}", "failure", "nan")
+
+
 def check_command(command: Sequence[str]) -> None:
     """See that the program, and the script that a Python is to run, are there.
 

@@ -1,6 +1,7 @@
 """The checkpoints of a sweep: which are kept, which are lent to other trials, which may go."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from hposvc.spec import Checkpoints
@@ -21,8 +22,10 @@ class Shelf:
         """A checkpoint is there."""
         if trial.order is None or trial.order.id != order:
             self.dropped.append(saved)  # of a rank of a lost order that still works
-        else:
-            trial.checkpoints.append(saved)
+            return
+        trial.checkpoints.append(saved)
+        if saved.within or saved.step in trial.steps:  # no report of it is still to come
+            self.tidy(trial)
 
     def tidy(self, trial: TrialState) -> None:
         """Let go of what neither this trial, nor one that copies it, needs."""
@@ -30,12 +33,18 @@ class Shelf:
             owner, _ = self.lent.pop(trial.id)
             self.tidy(self.trials[owner])
         lent = {saved.path for _, saved in self.lent.values()}
-        self.dropped += trial.prune(self.keep.keep_last, self.keep.keep_best, lent)
+        self.dropped += prune(trial, self.keep, lent)
 
     def lend(self, trial: TrialState) -> None:
         """Keep the checkpoint that a trial copies while the trial may need it."""
         order = trial.order
-        if order is not None and order.parent is not None and order.start is not None:
+        if order is None:
+            return
+        # Updates within a step are of the values that it had, and go on from nowhere else.
+        obsolete = [saved for saved in trial.checkpoints if saved.within and saved != order.start]
+        trial.checkpoints = [saved for saved in trial.checkpoints if saved not in obsolete]
+        self.dropped += obsolete
+        if order.parent is not None and order.start is not None:
             self._hold(trial.id, order.parent, order.start)
 
     def discard(self, trial: TrialState) -> None:
@@ -69,7 +78,7 @@ class Shelf:
         seen: set[str] = set()
         while trial.id not in seen:
             seen.add(trial.id)
-            start, _, parent = trial.newest
+            start, _, parent = trial.whole
             owner = self.trials[parent or trial.id]
             if start is None or start in owner.checkpoints:
                 return (None, None) if start is None else (start, owner.id)
@@ -81,3 +90,31 @@ class Shelf:
         self.lent[borrower] = (owner, saved)
         if before is not None and before != (owner, saved):
             self.tidy(self.trials[before[0]])
+
+
+def prune(trial: TrialState, keep: Checkpoints, lent: Collection[str]) -> list[Saved]:
+    """Make a trial forget the checkpoints that need not be kept; returns them.
+
+    Kept: the last ones, one of whole steps among them, the ones of the best steps, and the one that
+    its order started from, which a rank may still be reading.
+
+    Args:
+        lent: paths of those that are lent to other trials.
+    """
+    usable, partial = trial.usable(), trial.partial
+    lapsed = [saved for saved in trial.checkpoints if saved.within and saved != partial]
+    last = max(1, keep.keep_last - (partial is not None))
+    if len(usable) <= last and not lapsed:
+        return []
+
+    def loss(saved: Saved) -> tuple[bool, float]:
+        value = trial.steps[saved.step]
+        return math.isnan(value), trial.metric.loss(value)  # NaN is the worst
+
+    best = sorted(usable, key=loss)[: keep.keep_best]
+    kept = {saved.path for saved in (*usable[-last:], *best)} | set(lent)
+    if trial.order is not None and trial.order.start is not None:
+        kept.add(trial.order.start.path)
+    dropped = [saved for saved in (*usable, *lapsed) if saved.path not in kept]
+    trial.checkpoints = [saved for saved in trial.checkpoints if saved not in dropped]
+    return dropped

@@ -232,15 +232,28 @@ class SweepState:
         if event.damaged:
             self.shelf.discard(trial)
         done = trial.step >= trial.until
-        if trial.stop is not None or (done and (trial.yields or event.cause not in OWN)):
+        if event.cause == "diverged" and not trial.yields:
+            self._diverge(trial)
+        told = trial.stop is not None or trial.diverged
+        if told or (done and (trial.yields or event.cause not in OWN)):
             self._settle(trial)
             return
-        trial.failures[event.cause] = trial.failures.get(event.cause, 0) + 1
-        allowed = self.spec.failure.retries(event.cause)
-        if not done and (allowed is None or trial.failures[event.cause] <= allowed):
+        cause, allowed = event.cause, self.spec.failure.retries(event.cause)
+        again = not done and (allowed is None or trial.failures.get(cause, 0) < allowed)
+        if cause == "oversize" and not again:
+            cause = "oom"
+        trial.failures[cause] = trial.failures.get(cause, 0) + 1
+        if again:
             self._lose(trial)
         else:
-            self._give_up(trial, event.cause)
+            self._give_up(trial, cause)
+
+    def _diverge(self, trial: TrialState) -> None:
+        """It said so itself: to a scheduler the step under way is one that is not finite."""
+        trial.diverged = True
+        self._ranking.update(trial)
+        if trial.step < trial.until:
+            self._facts.append(report_of(trial, trial.step + 1))
 
     def _give_up(self, trial: TrialState, reason: str) -> None:
         self.waiting.pop(trial.id, None)

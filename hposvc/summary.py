@@ -128,6 +128,7 @@ def _trial(state: SweepState, trial: TrialState, run: str | None) -> dict[str, A
         "metrics": _finite(trial.metrics),
         "step": trial.step,
         "attempts": trial.attempts,
+        "shrink": trial.shrink,
         "gpu_hours": seconds * resources.workers * resources.gpus_per_worker / 3600,
         "mlflow_run_id": run,
         "parent": trial.parent,

@@ -2,8 +2,8 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from hposvc.events import Order
@@ -138,11 +138,10 @@ class TrialState:
 
     @property
     def last_losses(self) -> tuple[float, ...]:
-        """The last report's losses; all infinite if one is not a finite number."""
-        values = tuple(curve[-1][1] for curve in self.curves.values())
-        if not all(map(math.isfinite, values)):
-            return (math.inf,) * len(values)
-        return self._signed(values)
+        """The last report's losses; all infinite once it diverged."""
+        if self.diverged:
+            return (math.inf,) * len(self.objectives)
+        return self._signed(tuple(curve[-1][1] for curve in self.curves.values()))
 
     def _signed(self, values: tuple[float, ...]) -> tuple[float, ...]:
         pairs = zip(self.objectives, values, strict=True)
@@ -208,6 +207,11 @@ class TrialState:
         return self.params if self.selected is None else self.params_at(self.selected[0])
 
     @property
+    def shrink(self) -> int:
+        """How often its micro-batches were halved, since one did not fit into memory."""
+        return self.failures.get("oversize", 0)
+
+    @property
     def stranded(self) -> bool:
         """Whether it would repeat steps with values that it had only later."""
         return len(self.lives) > 1 and self.newest[1] < self.lives[-1].after
@@ -218,12 +222,27 @@ class TrialState:
         return next((life.parent for life in reversed(self.lives) if life.parent), None)
 
     def usable(self) -> list[Saved]:
-        """Its checkpoints, oldest first; one counts once its step is reported."""
-        return [saved for saved in self.checkpoints if saved.step in self.steps]
+        """Its checkpoints of whole steps, oldest first; one counts once its step is reported."""
+        whole = (one for one in self.checkpoints if one.step in self.steps and not one.within)
+        return sorted(whole, key=lambda saved: saved.step)  # one may have been long in writing
+
+    @property
+    def partial(self) -> Saved | None:
+        """Its last checkpoint, if that lies within a step: only the trial itself goes on there."""
+        within = (saved for saved in self.checkpoints if saved.within)
+        last = max(within, key=lambda saved: saved.place, default=None)
+        if last is None or self.over or last.step < self.whole[1]:
+            return None
+        return last if last.step in self.steps or last.step == 0 else None
 
     @property
     def newest(self) -> tuple[Saved | None, int, str | None]:
-        """What it goes on from: a checkpoint, the step that it counts for, and whose it is.
+        """What it goes on from: a checkpoint, the step that it counts for, and whose it is."""
+        return self.whole if self.partial is None else (self.partial, self.partial.step, None)
+
+    @property
+    def whole(self) -> tuple[Saved | None, int, str | None]:
+        """The same, of checkpoints of whole steps: what others may copy.
 
         After a copy that is the parent's, until there is a checkpoint of its own again.
         """
@@ -241,33 +260,6 @@ class TrialState:
         saved, _, parent = self.newest
         return start or (saved if parent is not None and not self.over else None)
 
-    def prune(
-        self, keep_last: int, keep_best: int, lent: Collection[str] = frozenset()
-    ) -> list[Saved]:
-        """Forget and return the checkpoints that need not be kept.
-
-        Kept: the last ones, the ones of the best steps, and the one that its order started from,
-        which a rank may still be reading; also those that are lent to other trials.
-
-        Args:
-            lent: paths.
-        """
-        usable = self.usable()
-        if len(usable) <= keep_last:
-            return []
-        ranked = sorted(usable, key=self._loss_of)
-        kept = {saved.path for saved in (*usable[-keep_last:], *ranked[:keep_best])} | set(lent)
-        if self.order is not None and self.order.start is not None:
-            kept.add(self.order.start.path)
-        dropped = [saved for saved in usable if saved.path not in kept]
-        self.checkpoints = [saved for saved in self.checkpoints if saved not in dropped]
-        return dropped
-
-    def _loss_of(self, saved: Saved) -> tuple[bool, float]:
-        """What a usable checkpoint is ranked by; NaN is the worst."""
-        value = self.steps[saved.step]
-        return math.isnan(value), self.metric.loss(value)
-
     def checkpoint_at(self, step: int | None) -> Saved | None:
         """The checkpoint of a step if it is kept, otherwise None."""
         return next((saved for saved in self.usable() if saved.step == step), None)
@@ -276,7 +268,8 @@ class TrialState:
         """The order that carries it on from its newest checkpoint."""
         start, step, parent = self.newest
         undecided = tuple(step for step in milestones if step > self.decided)
-        return Order(number, self.id, self.params, start, step + 1, until, undecided, parent)
+        order = Order(number, self.id, self.params, start, step + 1, until, undecided, parent)
+        return replace(order, shrink=self.shrink)
 
     def observation(self) -> Observation:
         """What a searcher may see of it."""

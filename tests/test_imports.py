@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
 DOORS = {
-    "mlflow": ("hposvc/tracking/tracker",),
+    "mlflow": ("hposvc/tracking/tracker", "hposvc/tracking/models"),
     "optuna": ("searchers/optuna_samplers",),
     "cmaes": ("searchers/evolution",),
     "scipy": ("searchers/",),

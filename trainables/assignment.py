@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from trainables import hygiene, load
-from trainables.checkpoint import CheckpointDamaged, Saved
+from trainables.checkpoint import CheckpointDamaged, Every, Saved
 from trainables.redaction import redact, redact_file
 from trainables.scripts.command import Command
 from trainables.scripts.endings import (
@@ -26,10 +26,24 @@ from trainables.scripts.endings import (
 from trainables.scripts.rendezvous import Seat, alone
 from trainables.scripts.running import Peers
 from trainables.training import Training
-from trainables.worker import Link, Params, ReportError, StopTrial, Worker
+from trainables.worker import (
+    Diverged,
+    Link,
+    Nan,
+    Params,
+    ReportError,
+    StopTrial,
+    TooLarge,
+    Worker,
+)
 
-# damaged: the checkpoint that it was to start from; collateral: a peer's or the network's fault
-OutcomeKind = Literal["ended", "user", "oom", "damaged", "collateral"]
+# Where ranks fail in several ways, the first of these is what the order came to.
+# damaged: the checkpoint that it was to start from; oversize: half of a micro-batch may fit into
+# memory; stalled: no rank gave a sign of life; collateral: a peer's or the network's fault
+OutcomeKind = Literal[
+    "ended", "damaged", "oom", "diverged", "oversize", "user", "stalled", "collateral"
+]
+KINDS: tuple[OutcomeKind, ...] = get_args(OutcomeKind)
 # Ray decides these for each rank: its own settings, which GPUs, how many threads.
 RAYS = ("RAY_", "CUDA_VISIBLE_DEVICES", "NVIDIA_", "HIP_", "ROCR_", "ASCEND_", "OMP_NUM_THREADS")
 
@@ -69,14 +83,16 @@ class Place:
     training: Training
     metrics: tuple[str, ...]  # of the sweep
     total: int  # the last step of a whole trial
-    every: int  # steps between checkpoints
+    every: Every  # steps between checkpoints, or a period
     seed: int  # of the sweep
     folder: Path  # of the sweep: checkpoints/ and logs/ are in it
     world_size: int = 1
     gpu: bool = False
+    stall_s: float = 600.0  # without a sign of life, until an order is said to hang
     path: tuple[str, ...] = ()  # folders that the driver imports from
     inherited: Inherited | None = None  # from the driver; None: what the node has
     command: Command | None = None  # a program in place of the trainable
+    nan: Nan = "stop"  # as failure.nan says
     variables: Mapping[str, str] = field(default_factory=dict)  # of every rank's environment
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # more of them
 
@@ -94,6 +110,7 @@ class Assignment:
     milestones: tuple[int, ...]
     environment: dict[str, str] = field(default_factory=dict)  # rank 0 only
     seed_of: str | None = None  # the trial whose random numbers it draws; None: its own
+    shrink: int = 0  # how often the trial's micro-batches were halved
 
 
 @dataclass(frozen=True)
@@ -146,8 +163,8 @@ def carry_out(
         message = f"{error}"
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
         traceback.print_exc()
-        kind = _kind(error)
-        message = traceback.format_exc()
+        kind = kind_of(error)
+        message = f"{error}" if kind == "diverged" else traceback.format_exc()
     residues = hygiene.restore(before)
     residues += hygiene.difference(before, hygiene.baseline())
     return Outcome(task.order, kind, redact(message, place.secrets.values()), tuple(residues))
@@ -159,7 +176,11 @@ def _train(place: Place, task: Assignment, rank: int, link: Link, company: Compa
         if place.command is not None:
             place.command.train(worker, task.params, company.seat, company.peers)
             return
-        load.bind(load.resolve(place.trainable), task.params)(worker)
+        trainable = load.resolve(place.trainable)
+        if place.nan != "stop" and not load.heeds_nan(trainable):
+            message = f"failure.nan is {place.nan}, but {place.trainable} {load.ITS_OWN}"
+            raise load.LoadError(message)
+        load.bind(trainable, task.params)(worker)
     except StopTrial:
         pass
     finally:
@@ -191,11 +212,17 @@ def _worker(place: Place, task: Assignment, rank: int, link: Link) -> Worker:
         milestones=task.milestones,
         link=link,
         gpu=place.gpu,
+        nan=place.nan,
+        shrink=task.shrink,
     )
 
 
-def _kind(error: BaseException) -> OutcomeKind:
+def kind_of(error: BaseException) -> OutcomeKind:
     """What an error of the user's code comes from: it, too little memory, or another rank."""
+    if isinstance(error, Diverged):
+        return "diverged"
+    if isinstance(error, TooLarge):  # before what it was raised from
+        return "oversize"
     if out_of_memory(error):
         return "oom"
     return "collateral" if _from_peer(error) else "user"

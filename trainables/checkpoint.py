@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 MANIFEST = "manifest.json"
@@ -24,6 +24,23 @@ class Saved:
     path: str  # absolute
     checksum: str  # SHA-256 of the manifest
     size: int  # bytes, manifest included
+    within: int = 0  # updates of the next step that it holds as well; 0: it is of whole steps
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """How far it is: whole steps, and updates of the next."""
+        return self.step, self.within
+
+
+@dataclass(frozen=True)
+class Period:
+    """How often a checkpoint is kept, where not by steps: one of the two."""
+
+    updates: int | None = None  # of the optimizer
+    seconds: float | None = None
+
+
+Every = int | Period  # steps between checkpoints, or a period
 
 
 class CheckpointDamaged(Exception):
@@ -48,19 +65,20 @@ def _leading_nowhere(folder: str, names: list[str]) -> list[str]:
     return [path.name for path in paths if path.is_symlink() and not path.exists()]
 
 
-def store(folder: Path, target: Path, step: int) -> Saved:
+def store(folder: Path, target: Path, step: int, within: int = 0) -> Saved:
     """Move a finished folder to `target`, durably; a torn write is never visible under that name.
 
     Args:
         folder: on the file system of `target`; it is gone afterwards.
         target: ends in the order's id and the step, so it names one checkpoint for ever.
+        within: updates of the next step that it holds as well.
 
     Raises:
         FileExistsError: `target` is there already.
     """
     if target.exists():
         raise FileExistsError(f"checkpoint {target} exists already; a checkpoint never changes")
-    saved = seal(folder, target, step)
+    saved = replace(seal(folder, target, step), within=within)
     target.parent.mkdir(parents=True, exist_ok=True)
     folder.rename(target)
     _sync(target.parent)

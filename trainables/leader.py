@@ -9,28 +9,33 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge, wait
+from pathlib import Path
 from typing import Literal, Protocol
 
-from trainables.assignment import Assignment, Outcome
+from trainables.assignment import KINDS, Assignment, Outcome, log_file
 from trainables.wire import (
     Address,
+    Beat,
     Call,
     Done,
     Finished,
     Hello,
+    Keep,
+    Kept,
     Message,
     Ready,
-    Report,
     Reported,
+    Said,
     prompt,
 )
 
 GRACE_S = 5.0  # for the other ranks to come back after one failed
+WRITING_S = 1.0  # for ranks that hang to write their stacks
 POLL_S = 1.0  # how often a thread looks whether it is still needed
 
 
@@ -109,6 +114,7 @@ class _Current:
     at_milestone: bool = False  # rank 0 waits for a decision
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     deadline: float | None = None  # for the ranks that are still to come back
+    heard_at: float = field(default_factory=time.monotonic)  # of any rank
 
 
 class Leader:
@@ -116,11 +122,13 @@ class Leader:
 
     Args:
         say: called with each message, from the leader's thread.
+        stall_s: how long all ranks may show nothing until an order is said to hang.
     """
 
-    def __init__(self, world_size: int, say: Callable[[Message], None]) -> None:
+    def __init__(self, world_size: int, say: Callable[[Message], None], stall_s: float) -> None:
         self._world_size = world_size
         self._say = say
+        self._stall_s = stall_s
         self._lock = threading.Lock()
         self._ranks: dict[int, Connection] = {}
         self._meeting: Address | None = None
@@ -158,6 +166,7 @@ class Leader:
         """Let rank 0 leave its milestone."""
         if current.at_milestone:
             current.at_milestone = False
+            current.heard_at = time.monotonic()
             with suppress(OSError):
                 self._ranks[0].send(not current.stop)
 
@@ -177,14 +186,22 @@ class Leader:
             with self._lock:
                 self._lose_patience()
 
-    def _hear(self, rank: int, said: Report | Done) -> None:
+    def _hear(self, rank: int, said: Said) -> None:
         current = self._current
         if current is None:
             return
+        task = current.task
+        if isinstance(said, Keep | Beat) and said.order != task.order:
+            return  # from a thread that outlived its order
+        current.heard_at = time.monotonic()
         if isinstance(said, Done):
             self._finish(current, rank, said.outcome)
             return
-        task = current.task
+        if isinstance(said, Keep):
+            self._say(Kept(task.order, task.trial, said.saved))
+            return
+        if isinstance(said, Beat):
+            return
         crossed = any(current.step < milestone <= said.step for milestone in task.milestones)
         current.step = said.step
         current.at_milestone = said.answered
@@ -205,19 +222,42 @@ class Leader:
             self._answer(current)
 
     def _lose_patience(self) -> None:
-        current = self._current
-        deadline = None if current is None else current.deadline
-        if current is not None and deadline is not None and time.monotonic() > deadline:
-            self._conclude(current, clean=False)
+        current, now = self._current, time.monotonic()
+        if current is None:
+            return
+        if current.deadline is not None:
+            if now > current.deadline:
+                self._conclude(current, clean=False)
+        elif not current.at_milestone and now > current.heard_at + self._stall_s + WRITING_S:
+            self._stall(current)
+
+    def _stall(self, current: _Current) -> None:
+        """All wait for one another, or for nothing: a rank at work would have been heard."""
+        task = current.task
+        silent = [rank for rank in range(self._world_size) if rank not in current.outcomes]
+        logs = [log_file(Path(), task.trial, task.order, rank) for rank in silent]
+        ranks = f"rank{'s' if silent[1:] else ''} {_listed(silent)}"
+        message = (
+            f"no sign of life from {ranks} for {self._stall_s:g} s (failure.stall); "
+            f"the stacks of all threads end {_listed(logs)}"
+        )
+        current.outcomes[silent[0]] = Outcome(task.order, "stalled", message)
+        self._conclude(current, clean=False)
 
     def _conclude(self, current: _Current, clean: bool) -> None:
         outcomes = list(current.outcomes.values())
         failures = sorted(
             (outcome for outcome in outcomes if outcome.kind != "ended"),
-            key=lambda outcome: outcome.kind == "collateral",
+            key=lambda outcome: KINDS.index(outcome.kind),
         )
         residues = tuple(dict.fromkeys(text for each in outcomes for text in each.residues))
         failure = failures[0] if failures else None
         task = current.task
         self._current = None
         self._say(Finished(task.order, task.trial, failure, clean, residues))
+
+
+def _listed(items: Sequence[object]) -> str:
+    """As in a sentence: a, b and c."""
+    *first, last = map(str, items)
+    return f"{', '.join(first)} and {last}" if first else last

@@ -25,6 +25,7 @@ from trainables.worker import Params, Worker
 PICKLE = "pickle:"
 TUNE_TRAINABLE = "ray.tune.trainable.trainable.Trainable"
 TRAINING = "training."  # parameters with this prefix set options of the training runtime
+ITS_OWN = "makes its updates itself; write nan: stop, or give a Task"
 
 Trainable = Callable[..., Any]  # a class with train(worker), or a function
 
@@ -88,6 +89,11 @@ def bind(trainable: Trainable, params: Params) -> Callable[[Worker], None]:
         trainable(own, worker)
 
     return train
+
+
+def heeds_nan(trainable: Trainable) -> bool:
+    """Whether it can do other than stop at an update that is not finite: a Task, or one like it."""
+    return inspect.isclass(trainable) and not is_tune_class(trainable)
 
 
 def is_tune_class(trainable: object) -> bool:

@@ -1,165 +1,123 @@
-"""Train a Task on this rank for one order: epochs, evaluation, checkpoints, reports.
-
-An update's gradient is that of the mean loss over all elements of the global batch, exactly:
-each rank adds up its own losses, and one reduction divides by the global count. So neither the
-number of ranks nor `accumulate` changes what is learned.
-"""
+"""The steps of an order on one rank: epochs, evaluation, checkpoints, reports."""
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from trainables import precision as formats
-from trainables.data import Data
-from trainables.parallel.strategies import Strategy, choose, share
-from trainables.randomness import derive, permutation, preserved, seed_all
-from trainables.state import load_training_state, save_training_state
+from trainables.divergence import SLOWER, RollBack
+from trainables.optim.schedules import factor
+from trainables.parallel.strategies import Strategy, deal, most
+from trainables.passes import Passes
+from trainables.randomness import derive, permutation, seed_all
+from trainables.saving import Saver
+from trainables.state import TrainingState
+from trainables.tallies import empty
+from trainables.update import Update
+from trainables.watching.gauges import Gauges
 from trainables.worker import Worker
 
 if TYPE_CHECKING:
     from trainables.task import Task
 
 
-def fit(task: "Task", worker: Worker) -> None:
-    """Carry out an order; StopTrial passes through."""
-    with preserved():
-        session = start(task, worker)
-        for step in worker.steps():
-            seed_all(derive(worker.seed, "step", step, worker.rank))
-            tallies = {"train/loss": session.train_epoch(step), **session.evaluate()}
-            session.report(step, tallies)
-
-
-def start(task: "Task", worker: Worker) -> "Session":
-    """Build what the order trains, or restore it from the order's checkpoint."""
-    stored = formats.stored(worker.training.precision)
-    device = worker.device
-    seed_all(derive(worker.seed, "model"))
-    data = task.load_data()
-    model = task.build_model().to(device, stored)
-    optimizer = task.build_optimizer(model)
-    scaler = formats.scaler(worker.training.precision, device)
-    if (folder := worker.restore()) is not None:
-        load_training_state(folder, model, optimizer, scaler)
-    strategy = choose(worker)
-    return Session(
-        task=task,
-        worker=worker,
-        strategy=strategy,
-        data=Data(data.train.to(device, stored), data.validation.to(device, stored)),
-        bare=model,
-        model=strategy.wrap(model),
-        optimizer=optimizer,
-        scaler=scaler,
-        rates=tuple(group["lr"] for group in optimizer.param_groups),
-    )
-
-
-@dataclass(frozen=True)
+@dataclass
 class Session:
     """One order's training on this rank. A tally is [sum, count] of values, shape (2,)."""
 
     task: "Task"
     worker: Worker
     strategy: Strategy
-    data: Data
-    bare: nn.Module  # the model as the task made it
-    model: nn.Module  # the same, as the strategy trains it
-    optimizer: torch.optim.Optimizer
-    scaler: torch.amp.GradScaler
+    passes: Passes
+    update: Update
+    state: TrainingState
+    saver: Saver
+    gauges: Gauges
     rates: tuple[float, ...]  # the order's learning rate of each parameter group
 
-    def train_epoch(self, step: int) -> Tensor:
-        """See every training sample once; returns this rank's tally of losses."""
-        self.model.train()
-        order = permutation(derive(self.worker.seed, "order", step), len(self.data.train))
+    def run(self) -> None:
+        """Train the order's steps, those again that a way back undoes."""
+        with self.saver:
+            self._run()
+
+    def _run(self) -> None:
+        step, within = self.worker.first, self.worker.within
+        while step <= self.worker.until:
+            try:
+                tallies = {"train/loss": self.train_epoch(step, within), **self.evaluate()}
+            except RollBack:
+                step, within = self.saver.go_back(self.state)
+                self.state.marks.slower *= SLOWER
+                continue
+            if step >= self.worker.next_step:
+                self.report(step, tallies)
+            step, within = step + 1, 0
+
+    def train_epoch(self, step: int, within: int = 0) -> Tensor:
+        """See every training sample once; returns this place's tally of losses.
+
+        Args:
+            within: updates of this step that a checkpoint holds already.
+        """
+        self.passes.model.train()
+        marks = self.state.marks
+        if within == 0:
+            seed_all(derive(self.worker.seed, "step", step, self.strategy.place))
+            marks.losses = empty(self.worker.device)
+        else:
+            self.saver.resume(step, within, self.state)
+        order = permutation(derive(self.worker.seed, "order", step), len(self.passes.data.train))
         batches = order.to(self.worker.device).split(self.task.batch)
-        tally = self._zeros()
-        for index, at_B in enumerate(batches):
+        for index in range(within, len(batches)):
             self._set_rates((step - 1 + index / len(batches)) / self.worker.total)
-            tally += self._update(at_B)
-        return tally
+            with self.gauges.update():
+                marks.losses += self.update.run(batches[index])
+            self.saver.save_within(step, index + 1, len(batches), self.state)
+        self.strategy.agree(self.state)
+        self.gauges.rest()
+        return marks.losses
 
     def evaluate(self) -> dict[str, Tensor]:
-        """This rank's tallies over its share of the validation samples, by metric."""
-        self.model.eval()
-        self.strategy.share_buffers(self.bare)
-        at = torch.arange(len(self.data.validation), device=self.worker.device)
-        own, weight = share(at, self.worker)
-        tallies: dict[str, Tensor] = {}
-        for at_B in own.split(self.task.batch):
-            batch = self.data.validation.batch(at_B)
-            with torch.no_grad(), self._autocast():
-                values = self.task.evaluate(self.bare, batch)
-            for name, value in values.items():
-                tally = tallies.setdefault(f"val/{name}", self._zeros())
-                tally += weight * _tally(value)
-        return tallies
+        """This place's tallies over its share of the validation samples, by metric."""
+        average = self.update.average
+        with nullcontext() if average is None else average.applied():
+            self.passes.model.eval()
+            self.strategy.share_buffers(self.passes.bare)
+            at = torch.arange(len(self.passes.data.validation), device=self.worker.device)
+            parts = deal(at, self.strategy, -(-most(at, self.strategy) // self.task.batch))
+            found = self.strategy.evaluate(self.passes, parts)
+        return {f"val/{name}": tally for name, tally in found.items()}
 
     def report(self, step: int, tallies: Mapping[str, Tensor]) -> None:
-        """Add up tallies over ranks, save if due, and report the means."""
+        """Add up tallies over places, save if due, and report the means."""
+        update = self.update
         sums = self.strategy.sum(torch.stack(list(tallies.values()))).tolist()
         metrics = {
             name: total / count if count else math.nan
             for name, (total, count) in zip(tallies, sums, strict=True)
         }
-        self.worker.report(step, metrics, self._save(step))
-
-    def _update(self, at_B: Tensor) -> Tensor:
-        """One step of the optimizer on a global batch; returns this rank's tally of losses."""
-        own, weight = share(at_B, self.worker)
-        parts = [part for part in own.tensor_split(self.worker.training.accumulate) if len(part)]
-        # Averaged over ranks, this gives sums over len(at_B), nearly the mean: fit for float16.
-        scale = weight * self.worker.world_size / len(at_B)
-        self.optimizer.zero_grad()
-        tally = self._zeros()
-        for part in parts[:-1]:
-            with self.strategy.local(self.model):
-                tally += self._backward(part, scale)
-        tally += self._backward(parts[-1], scale)
-        tally *= weight
-        count = self.strategy.sum(tally[1].clone())
-        self._step(len(at_B) / count.clamp(min=1))
-        return tally
-
-    def _backward(self, at_B: Tensor, scale: float) -> Tensor:
-        with self._autocast():
-            losses = self.task.compute_losses(self.model, self.data.train.batch(at_B))
-        self.scaler.scale(losses.sum() * scale).backward()
-        return _tally(losses.detach())
-
-    def _step(self, ratio: Tensor) -> None:
-        """Update the weights with the gradients times `ratio`, which makes them exact means."""
-        self.scaler.unscale_(self.optimizer)
-        gradients = [each.grad for each in self.bare.parameters() if each.grad is not None]
-        torch._foreach_mul_(gradients, ratio.to(gradients[0].dtype))
-        if self.worker.training.clip is not None:
-            nn.utils.clip_grad_norm_(self.bare.parameters(), self.worker.training.clip)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        if self.state.plateau is not None:
+            self.state.plateau.observe(metrics.get("val/loss", metrics["train/loss"]))
+        metrics |= update.metrics() | self.strategy.metrics()
+        metrics |= self.gauges.take(len(self.passes.data.train), sums[0][1])
+        metrics["train/lr"] = self.state.optimizer.param_groups[0]["lr"]
+        self.worker.report(step, metrics, self.saver.save(step, self.state))
+        self.saver.save_behind(step, self.state)
 
     def _set_rates(self, progress: float) -> None:
-        factor = self.task.scale_lr(progress)
-        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = rate * factor
-
-    def _save(self, step: int) -> Path | None:
-        if self.worker.rank != 0 or not self.worker.due(step):
-            return None
-        return save_training_state(self.worker.scratch(), self.bare, self.optimizer, self.scaler)
-
-    def _autocast(self) -> torch.autocast:
-        return formats.autocast(self.worker.training.precision, self.worker.device)
-
-    def _zeros(self) -> Tensor:
-        return torch.zeros(2, dtype=torch.float64, device=self.worker.device)
-
-
-def _tally(values: Tensor) -> Tensor:
-    total = values.sum(dtype=torch.float64)
-    return torch.stack([total, torch.full_like(total, values.numel())])
+        training, state = self.worker.training, self.state
+        rate = state.marks.slower
+        if training.schedule == "task":
+            rate *= self.task.scale_lr(progress)
+        elif training.schedule == "plateau":
+            rate *= factor("constant", progress, training.warmup)
+        else:
+            rate *= factor(training.schedule, progress, training.warmup)
+        if state.plateau is not None:
+            rate *= state.plateau.factor
+        for group, own in zip(state.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = own * rate

@@ -1,21 +1,114 @@
-"""Number formats of training, by Lightning's names: `-true` stores so, `-mixed` computes so."""
+"""Number formats of training, by Lightning's names: `-true` stores so, `-mixed` computes so.
+
+Source of mixed precision and loss scaling: Micikevicius et al., Mixed Precision Training (2018).
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from trainables.training import Precision
+from trainables.worker import Diverged
+
+STORED = {
+    "64-true": torch.float64,
+    "bf16-true": torch.bfloat16,
+    "16-true": torch.float16,
+}
+LEAST_SCALE = 1.0  # below it, float16 holds less than the gradients would without a scale
 
 
 def stored(precision: Precision) -> torch.dtype:
     """The format of weights, optimizer state and floating-point samples."""
-    return torch.float64 if precision == "64-true" else torch.float32
+    return STORED.get(precision, torch.float32)
 
 
-def autocast(precision: Precision, device: torch.device) -> torch.autocast:
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
     """The context for forward passes."""
+    if not precision.endswith("-mixed"):
+        return nullcontext()
     computed = torch.float16 if precision == "16-mixed" else torch.bfloat16
-    return torch.autocast(device.type, dtype=computed, enabled=precision.endswith("-mixed"))
+    return torch.autocast(device.type, dtype=computed)
 
 
-def scaler(precision: Precision, device: torch.device) -> torch.amp.GradScaler:
+class Scaler(torch.amp.GradScaler):
+    """A gradient scaler whose ranks skip, and lower their scale, together.
+
+    Args:
+        worst: the largest of each value over the ranks that must agree.
+    """
+
+    def __init__(
+        self, device: torch.device, enabled: bool, worst: Callable[[Tensor], Tensor]
+    ) -> None:
+        super().__init__(device.type, enabled=enabled)
+        self._worst = worst
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients by the scale, and tell all ranks if one has an infinite one."""
+        super().unscale_(optimizer)
+        if self.is_enabled():
+            for found in self._found_inf_per_device(optimizer).values():
+                found.copy_(self._worst(found.clone()))
+
+    def check(self) -> None:
+        """End a training whose gradients overflow at any scale.
+
+        Raises:
+            Diverged: the scale has fallen too far.
+        """
+        if self.is_enabled() and self.get_scale() < LEAST_SCALE:
+            raise Diverged("gradients overflow float16, or are not finite, at any loss scale")
+
+
+def scaler(precision: Precision, device: torch.device, worst: Callable[[Tensor], Tensor]) -> Scaler:
     """Keeps small float16 gradients from vanishing; passes all others through unchanged."""
-    return torch.amp.GradScaler(device.type, enabled=precision == "16-mixed")
+    return Scaler(device, precision == "16-mixed", worst)
+
+
+def keep_in_float32(model: nn.Module, patterns: Sequence[str], stored: torch.dtype) -> None:
+    """Let the modules with these names store and compute in float32, whatever the others do.
+
+    Args:
+        patterns: of full module names, with * and ?, such as `head` or `*.norm`.
+        stored: the format of the other modules, into which outputs go back.
+
+    Raises:
+        ValueError: a pattern fits no module.
+    """
+    names = [name for name, _ in model.named_modules() if name]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = get_close_matches(pattern, names, n=3, cutoff=0.0)
+            raise ValueError(
+                f"training.float32_modules: {pattern!r} fits no module of the model; "
+                f"there are {', '.join(near) or 'none'}"
+            )
+    for name, module in model.named_modules():
+        if any(fnmatchcase(name, pattern) for pattern in patterns):
+            module.float()
+            module.forward = _in_float32(module.forward, stored)
+
+
+def _in_float32(forward: Callable[..., Any], stored: torch.dtype) -> Callable[..., Any]:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        device = next((each.device.type for each in args if isinstance(each, Tensor)), "cpu")
+        with torch.autocast(device, enabled=False):
+            inputs, named = tree_map(_to(torch.float32), (args, kwargs))
+            return tree_map(_to(stored), forward(*inputs, **named))
+
+    return wrapped
+
+
+def _to(dtype: torch.dtype) -> Callable[[object], object]:
+    def cast(value: object) -> object:
+        floating = isinstance(value, Tensor) and value.is_floating_point()
+        return value.to(dtype) if floating else value  # type: ignore[attr-defined]
+
+    return cast

@@ -10,11 +10,10 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainables import load
+from trainables import environment, load
 from trainables.assignment import (
     Assignment,
     Company,
@@ -26,10 +25,11 @@ from trainables.assignment import (
     log_file,
 )
 from trainables.checkpoint import Saved
+from trainables.pulse import Pulse, Signs
 from trainables.redaction import redact_file
 from trainables.scripts.rendezvous import Berth, Seat, alone, held_port
 from trainables.showing import shown
-from trainables.wire import Call, Done, Hello, Report, dial, own_host
+from trainables.wire import Beat, Call, Done, Hello, Keep, Line, Report, dial, own_host
 from trainables.worker import ReportError
 
 if TYPE_CHECKING:
@@ -53,51 +53,62 @@ class Rank:
         os.environ.update({**place.variables, **place.secrets})
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(place.world_size), LOCAL_RANK="0")
         if place.command is None:
+            if place.gpu:
+                os.environ.update(environment.missing(os.environ))
             file = f"{Path(call.slot).name}-{rank}.log"
             import_trainable(place, place.folder / "logs" / "slots" / file)
-        line = dial(call)
+        line = Line(dial(call))
         meeting = self._meet(line, call.slot)
+        works = place.command is None
+        pulse = Pulse(place.stall_s, lambda order: line.say(Beat(order)), works)
         with suppress(EOFError, OSError):  # the leader is gone
             while True:
-                task = line.recv()
+                task = line.hear()
                 log = log_file(place.folder, task.trial, task.order, rank)
                 name = f"{call.slot}/rank-{rank}"
-                with captured(log), shown(name, f"{task.trial}/order-{task.order}"):
-                    outcome = self._carry_out(line, task, meeting)
+                signs = Signs()
+                with (
+                    captured(log),
+                    shown(name, f"{task.trial}/order-{task.order}"),
+                    pulse.during(task.order, signs),
+                ):
+                    outcome = self._carry_out(line, task, meeting, signs)
                 redact_file(log, place.secrets.values())
-                line.send(Done(outcome))
+                line.say(Done(outcome))
 
-    def _meet(self, line: Connection, slot: str) -> "Meeting | None":
+    def _meet(self, line: Line, slot: str) -> "Meeting | None":
         """Say hello, and join the others if there are any."""
         world_size, gpu = self._place.world_size, self._place.gpu
-        host = own_host(line)
+        host = own_host(line.connection)
         if world_size == 1:
-            line.send(Hello(slot, 0, (host, 0)))
-            line.recv()
+            line.say(Hello(slot, 0, (host, 0)))
+            line.hear()
             return None
         from trainables.parallel.group import Meeting, talk_over
 
         talk_over(host)
         if self._rank == 0:
             meeting = Meeting.open(host, world_size, gpu)
-            line.send(Hello(slot, 0, (host, meeting.port)))
-            line.recv()
+            line.say(Hello(slot, 0, (host, meeting.port)))
+            line.hear()
         else:
-            line.send(Hello(slot, self._rank, None))
-            master, port = line.recv()
+            line.say(Hello(slot, self._rank, None))
+            master, port = line.hear()
             meeting = Meeting.join(master, port, self._rank, world_size, gpu)
         meeting.introduce(Berth.here(host))
         return meeting
 
-    def _carry_out(self, line: Connection, task: Assignment, meeting: "Meeting | None") -> Outcome:
+    def _carry_out(
+        self, line: Line, task: Assignment, meeting: "Meeting | None", signs: Signs
+    ) -> Outcome:
         place, rank = self._place, self._rank
         if meeting is None:
-            with alone(own_host(line)) as seat:
-                return carry_out(place, task, 0, _Speaker(line, task), Company(seat))
+            with alone(own_host(line.connection)) as seat:
+                return carry_out(place, task, 0, _Speaker(line, task, signs), Company(seat))
         if rank > 0:
             company = self._company(task, meeting, meeting.hear_port(task.order))
-            return carry_out(place, task, rank, _Listener(meeting, task.order), company)
-        speaker = _Speaker(line, task, meeting)
+            return carry_out(place, task, rank, _Listener(meeting, task.order, signs), company)
+        speaker = _Speaker(line, task, signs, meeting)
         with held_port() as port:
             meeting.tell_port(task.order, port)
             try:
@@ -119,20 +130,30 @@ class Rank:
 class _Speaker:
     """Rank 0's link: to the leader, and on to the other ranks."""
 
-    line: Connection
+    line: Line
     task: Assignment
+    signs: Signs
     meeting: "Meeting | None" = None
     number: int = 0  # of the next report
 
     def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
         # The last report needs no answer: the order ends anyhow.
         answered = step < self.task.until or step in self.task.milestones
-        self.line.send(Report(step, metrics, checkpoint, answered))
-        go_on = bool(self.line.recv()) if answered else True
+        self.signs.given = self.signs.waits = True
+        self.line.say(Report(step, metrics, checkpoint, answered))
+        go_on = bool(self.line.hear()) if answered else True
+        self.signs.waits = False
         if self.meeting is not None:
             self.meeting.tell(self.task.order, self.number, f"{step} {GO if go_on else STOP}")
         self.number += 1
         return go_on
+
+    def keep(self, saved: Saved) -> None:
+        self.signs.given = True
+        self.line.say(Keep(self.task.order, saved))
+
+    def beat(self) -> None:
+        self.signs.beat()
 
 
 @dataclass
@@ -141,9 +162,11 @@ class _Listener:
 
     meeting: "Meeting"
     order: int
+    signs: Signs
     number: int = 0
 
     def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
+        self.signs.given = True
         heard = self.meeting.hear(self.order, self.number)
         self.number += 1
         if heard == OVER:
@@ -158,6 +181,12 @@ class _Listener:
                 "every rank must report the same steps"
             )
         return verdict == GO
+
+    def keep(self, saved: Saved) -> None:
+        """Rank 0's is the record."""
+
+    def beat(self) -> None:
+        self.signs.beat()
 
 
 @dataclass

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from trainables.data import Batch, Data
-from trainables.loop import fit
+from trainables.fit import fit
+from trainables.parallel.plan import How, pairs
 from trainables.worker import Worker
 
 
@@ -52,6 +53,15 @@ class Task(ABC):
     def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """What updates the model; its learning rates are those of progress 0."""
         return torch.optim.AdamW(model.parameters(), lr=self.lr)
+
+    def plan_tensor(self, model: nn.Module) -> Mapping[str, How]:
+        """Which linear layers a tensor group's ranks split, by their names in the model.
+
+        By default those that follow one another in an nn.Sequential, through elementwise modules.
+        Of attention name query, key and value "colwise" (each rank then has its share of the
+        heads), and the output layer "rowwise".
+        """
+        return pairs(model)
 
     def scale_lr(self, progress: float) -> float:
         """The factor on each learning rate, at a share in [0, 1) of the whole trial."""

@@ -7,10 +7,12 @@ microseconds of CPU on either side, a call between Ray actors 20 to 40 times tha
 
 import os
 import socket
+import threading
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 from multiprocessing.connection import Client, Connection
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from trainables.assignment import Outcome
 from trainables.checkpoint import Saved
@@ -43,6 +45,19 @@ class Report(NamedTuple):
     answered: bool
 
 
+class Keep(NamedTuple):
+    """A checkpoint of rank 0's that no report brings; nobody answers."""
+
+    order: int  # it may be over by now
+    saved: Saved
+
+
+class Beat(NamedTuple):
+    """The rank is at work."""
+
+    order: int
+
+
 class Done(NamedTuple):
     """How the order went on one rank; it is ready for the next."""
 
@@ -63,6 +78,14 @@ class Reported(NamedTuple):
     saved: Saved | None
 
 
+class Kept(NamedTuple):
+    """To whoever leads: a checkpoint that no report brings."""
+
+    order: int
+    trial: str
+    saved: Saved
+
+
 class Finished(NamedTuple):
     """To whoever leads: the order is over. `clean`: the ranks can take the next one."""
 
@@ -73,7 +96,25 @@ class Finished(NamedTuple):
     residues: tuple[str, ...]
 
 
-Message = Ready | Reported | Finished
+Said = Report | Keep | Beat | Done  # by a rank
+Message = Ready | Reported | Kept | Finished
+
+
+@dataclass(frozen=True)
+class Line:
+    """A rank's end of its connection; any thread may speak, one at a time listens."""
+
+    connection: Connection
+    _speaking: threading.Lock = field(default_factory=threading.Lock)
+
+    def say(self, what: Hello | Said) -> None:
+        """Send it; the leader may be gone, which raises OSError."""
+        with self._speaking:
+            self.connection.send(what)
+
+    def hear(self) -> Any:
+        """Wait for what the leader sends; EOFError or OSError: it is gone."""
+        return self.connection.recv()
 
 
 def dial(call: Call) -> "Connection":

@@ -4,21 +4,19 @@ A trainable restores, steps, and reports; the link carries a report out and brin
 back. Who is at the other end (Ray actors, a debugger, a test) does not matter here.
 """
 
-import math
-import numbers
 import operator
-import posixpath
-import re
 import shutil
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from trainables import checkpoint as checkpoints
-from trainables.checkpoint import SCRATCH, CheckpointDamaged, Saved
+from trainables.checkpoint import SCRATCH, CheckpointDamaged, Every, Saved
+from trainables.link import Link, LocalLink, Report
+from trainables.metrics import checked
 from trainables.training import Training
 
 if TYPE_CHECKING:
@@ -26,21 +24,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckpointDamaged",
+    "Diverged",
     "Link",
     "LocalLink",
+    "Nan",
     "Params",
     "Report",
     "ReportError",
     "Saved",
     "StopTrial",
+    "TooLarge",
     "Worker",
 ]
 
 Params = Mapping[str, float | int | str | bool | None]  # user units, always
-
-MOST_METRICS = 1_000  # MLflow takes no more in one batch
-LONGEST_NAME = 250  # MLflow's limit for a metric's name
-NAME = re.compile(r"[\w\-. /:]+")  # MLflow's alphabet
+Nan = Literal["stop", "skip", "rollback"]
 
 
 class StopTrial(BaseException):
@@ -51,36 +49,16 @@ class StopTrial(BaseException):
         self.reason = reason
 
 
+class Diverged(Exception):
+    """The training can't go on, however often it is tried; the message says why."""
+
+
+class TooLarge(Exception):
+    """A micro-batch did not fit into memory, and half of it may; raise it `from` that error."""
+
+
 class ReportError(ValueError):
     """A report that breaks the rules; the message names trial, rank and what is allowed."""
-
-
-class Report(NamedTuple):
-    """What one call of `Worker.report` sent."""
-
-    step: int
-    metrics: dict[str, float]
-    checkpoint: Saved | None
-
-
-class Link(Protocol):
-    """How a report travels from a rank to whoever decides."""
-
-    def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
-        """Deliver a report, waiting for a decision where one is due. False: stop now."""
-        ...
-
-
-@dataclass
-class LocalLink:
-    """Collects reports in this process; says stop at `stop_at`, if that is given."""
-
-    stop_at: int | None = None
-    reports: list[Report] = field(default_factory=list)
-
-    def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
-        self.reports.append(Report(step, dict(metrics), checkpoint))
-        return self.stop_at is None or step < self.stop_at
 
 
 @dataclass
@@ -100,11 +78,15 @@ class Worker:
     metrics: tuple[str, ...]  # the names that each report of rank 0 must hold
     start: Saved | None  # where to go on from; None: from scratch
     checkpoints: Path  # the sweep's checkpoint folder
-    every: int  # a checkpoint is kept at multiples of this, at milestones and at `until`
+    every: Every  # a checkpoint is kept so often, and at milestones and at `until`
     milestones: tuple[int, ...]
     link: Link
     gpu: bool
+    nan: Nan = "stop"  # what to do with an update that is not finite, as failure.nan says
+    shrink: int = 0  # how often this trial's micro-batches were halved before: they didn't fit
     reported: int | None = field(default=None, init=False)  # the last step that was reported
+    kept_at: float = field(default_factory=time.monotonic, init=False)  # last; or the beginning
+    saved: Saved | None = field(default=None, init=False)  # the last that this order kept; rank 0's
 
     @classmethod
     def alone(
@@ -171,9 +153,50 @@ class Worker:
         """
         return None if self.start is None else checkpoints.verify(self.start)
 
+    @property
+    def within(self) -> int:
+        """The updates of step `first` that are in the checkpoint to start from; mostly 0."""
+        return 0 if self.start is None else self.start.within
+
     def due(self, step: int) -> bool:
-        """Whether a checkpoint given at this step would be kept; write none otherwise."""
-        return step % self.every == 0 or step in self.milestones or step == self.until
+        """Whether a report of this step should bring a checkpoint; write none otherwise.
+
+        With a period in place of steps: at milestones and at `until` only.
+        """
+        regular = isinstance(self.every, int) and step % self.every == 0
+        return regular or step in self.milestones or step == self.until
+
+    def due_within(self, updates: int, seconds: float) -> bool:
+        """Whether to `keep` one now; never, where checkpoints go by steps.
+
+        Ranks' clocks differ: where all of them write, let rank 0 decide.
+
+        Args:
+            updates: of the optimizer, since the last checkpoint.
+            seconds: as well.
+        """
+        if isinstance(self.every, int):
+            return False
+        if self.every.updates is not None:
+            return updates >= self.every.updates
+        return self.every.seconds is not None and seconds >= self.every.seconds
+
+    def takes(self, step: int) -> bool:
+        """Whether a checkpoint given with a report of this step would be kept.
+
+        With a period of time one is, as soon as it is over; who counts updates knows when it is.
+        """
+        if isinstance(self.every, int) or self.due(step):
+            return self.due(step)
+        seconds = self.every.seconds
+        return seconds is None or time.monotonic() - self.kept_at >= seconds
+
+    def beat(self) -> None:
+        """Say that this rank is at work: at each update, say; it costs next to nothing.
+
+        One that beats at all, and then neither beats nor reports for `failure.stall`, hangs.
+        """
+        self.link.beat()
 
     def scratch(self) -> Path:
         """A fresh folder to write a checkpoint into; `report` moves it, without a copy."""
@@ -195,11 +218,34 @@ class Worker:
             ReportError: the step or a metric breaks the rules.
         """
         step = self._checked_step(step)
-        values = self._checked_metrics(metrics) if self.rank == 0 else {}
-        saved = self._keep(step, Path(checkpoint)) if checkpoint is not None else None
+        values = checked(metrics, self.metrics, self._error) if self.rank == 0 else {}
+        saved = None if checkpoint is None else self._take(step, self._checked_folder(checkpoint))
         self.reported = step
         if not self.link.exchange(step, values, saved):
             raise StopTrial(f"trial {self.trial} was told to stop at step {step}")
+
+    def keep(self, step: int, folder: Path, within: int = 0) -> None:
+        """Keep a checkpoint that no report brings; from any thread, before the order is over.
+
+        Args:
+            step: the last whole step in it: reported by now, or the one before `first`.
+            folder: a finished one: one of `scratch()` is moved, any other copied.
+            within: updates of the next step that it holds as well; 0: it is of `step` alone.
+
+        Raises:
+            ReportError: there is no such step.
+        """
+        folder = self._checked_folder(folder)
+        last = self.next_step - 1
+        lowest = self.first - 1 if within else self.first
+        if not lowest <= step <= min(last, self.until - (1 if within else 0)) or within < 0:
+            where = f"{within} updates after step {step}" if within else f"step {step}"
+            raise self._error(
+                f"a checkpoint of {where}; steps done in this order: {self.first}..{last}"
+            )
+        saved = self._store(step, within, folder)
+        if saved is not None:
+            self.link.keep(saved)
 
     def close(self) -> None:
         """Drop what is left of this rank's scratch folders, once its order is over."""
@@ -208,18 +254,34 @@ class Worker:
     def _scratch_home(self) -> Path:
         return self.checkpoints / SCRATCH / f"{self.trial}-{self.order}-{self.rank}"
 
-    def _keep(self, step: int, folder: Path) -> Saved | None:
-        if not folder.is_dir():
+    def _checked_folder(self, folder: Path) -> Path:
+        if not Path(folder).is_dir():
             raise self._error(f"checkpoint {folder} is not a folder; write one, then report it")
-        ours = folder.is_relative_to(self._scratch_home())
-        if self.rank != 0 or not self.due(step):
-            if ours:
-                shutil.rmtree(folder)
+        return Path(folder)
+
+    def _take(self, step: int, folder: Path) -> Saved | None:
+        """What came with a report, if it is wanted."""
+        if self.takes(step):
+            return self._store(step, 0, folder)
+        self._drop(folder)
+        return None
+
+    def _store(self, step: int, within: int, folder: Path) -> Saved | None:
+        """Make it durable; rank 0's is the record."""
+        if self.rank != 0:
+            self._drop(folder)
             return None
-        if not ours:
+        if not folder.is_relative_to(self._scratch_home()):
             folder = checkpoints.copy(folder, self.scratch())
-        target = self.checkpoints / self.trial / f"{self.order}-{step}"
-        return checkpoints.store(folder, target, step)
+        name = f"{self.order}-{step}.{within}" if within else f"{self.order}-{step}"
+        saved = checkpoints.store(folder, self.checkpoints / self.trial / name, step, within)
+        self.saved, self.kept_at = saved, time.monotonic()
+        return saved
+
+    def _drop(self, folder: Path) -> None:
+        """Do without it; what is not ours stays where it is."""
+        if folder.is_relative_to(self._scratch_home()):
+            shutil.rmtree(folder)
 
     def _checked_step(self, step: int) -> int:
         lowest = self.next_step
@@ -232,50 +294,5 @@ class Worker:
             raise self._error(f"step is {step!r}; steps left in this order: {allowed}")
         return number
 
-    def _checked_metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        if not isinstance(metrics, Mapping):
-            raise self._error(f"metrics is {type(metrics).__name__}; give a dict of name: number")
-        if len(metrics) > MOST_METRICS:
-            raise self._error(f"{len(metrics)} metrics; report at most {MOST_METRICS} a step")
-        for name in metrics:
-            if problem := _name_problem(name):
-                raise self._error(f"metric name {name!r} {problem}")
-        for name in self.metrics:
-            if name not in metrics:
-                nearest = get_close_matches(name, metrics, n=1, cutoff=0.0)
-                hint = f"; the nearest reported is {nearest[0]!r}" if nearest else ""
-                raise self._error(f"the sweep's metric {name!r} is missing{hint}")
-        return {name: self._number(name, value) for name, value in metrics.items()}
-
-    def _number(self, name: str, value: object) -> float:
-        found = value
-        item = getattr(value, "item", None)
-        if callable(item):
-            try:
-                found = item()  # a numpy or torch scalar
-            except (TypeError, ValueError, RuntimeError) as error:
-                raise self._error(f"metric {name!r} holds several numbers; give one") from error
-        if isinstance(found, bool) or not isinstance(found, numbers.Real):
-            raise self._error(
-                f"metric {name!r} is {found!r} ({type(found).__name__}); give a real number"
-            )
-        try:
-            return float(found)
-        except OverflowError:
-            return math.copysign(math.inf, found)
-
     def _error(self, message: str) -> ReportError:
         return ReportError(f"trial {self.trial}, rank {self.rank}: report: {message}")
-
-
-def _name_problem(name: object) -> str:
-    """What MLflow would refuse about a metric's name; empty: nothing."""
-    if not isinstance(name, str):
-        return f"is of type {type(name).__name__}; give text"
-    if len(name) > LONGEST_NAME:
-        return f"has {len(name)} characters; use at most {LONGEST_NAME}"
-    if not NAME.fullmatch(name):
-        return "may hold letters, digits, spaces and _ - . / : only"
-    if posixpath.normpath(name) != name or name.startswith(("/", "..")) or name == ".":
-        return f"is read as a path; write {posixpath.normpath(name).strip('./') or 'metric'!r}"
-    return ""

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
-from hposvc.events import BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported
+from hposvc.events import OWN, BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported
 from hposvc.spec import SweepSpec
 from trainables.assignment import Assignment, Outcome, Place
 from trainables.scripts.command import Command
-from trainables.wire import Finished
+from trainables.wire import Finished, Kept
 from trainables.wire import Reported as Heard
 
 Answer = Literal["continue", "stop"]
@@ -40,12 +40,14 @@ class Setting:
             training=spec.training,
             metrics=tuple(metric.name for metric in spec.objectives),
             total=spec.last_step,
-            every=spec.checkpoints.every,
+            every=spec.checkpoints.interval,
             seed=spec.seed,
             folder=self.folder,
             world_size=spec.resources.workers,
             gpu=spec.resources.gpus_per_worker > 0,
+            stall_s=spec.failure.stall,
             command=_command(spec),
+            nan=spec.failure.nan,
             variables=spec.environment.env,
             secrets=self.secrets,
         )
@@ -71,11 +73,14 @@ def assignment(order: Order, environment: dict[str, str]) -> Assignment:
         order.milestones,
         environment,
         order.seed_of,
+        order.shrink,
     )
 
 
-def events_of(message: Heard | Finished, now: float) -> list[BackendEvent]:
+def events_of(message: Heard | Kept | Finished, now: float) -> list[BackendEvent]:
     """What a leader's word about an order means."""
+    if isinstance(message, Kept):
+        return [Checkpointed(now, message.order, message.trial, message.saved)]
     if isinstance(message, Heard):
         order, trial, step, metrics, saved = message
         report = Reported(now, order, trial, step, metrics)
@@ -88,9 +93,8 @@ def events_of(message: Heard | Finished, now: float) -> list[BackendEvent]:
 
 def failed(now: float, order: int, trial: str, outcome: Outcome) -> Failed:
     """What the outcome of an order that did not end says to the journal."""
-    cause: Cause = "infra"
-    if outcome.kind == "user" or outcome.kind == "oom":
-        cause = outcome.kind
+    told: tuple[Cause, ...] = (*OWN, "stalled")
+    cause: Cause = next((each for each in told if each == outcome.kind), "infra")
     return Failed(now, order, trial, cause, outcome.message, outcome.kind == "damaged")
 
 

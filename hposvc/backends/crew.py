@@ -39,7 +39,8 @@ class Crew:
     _ranks: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._leader = Leader(self.place.world_size, partial(self.post, "said"))
+        place, say = self.place, partial(self.post, "said")
+        self._leader = Leader(place.world_size, say, place.stall_s)
 
     def launch(self, group: PlacementGroup) -> None:
         """Start a rank in each bundle; they call their leader."""

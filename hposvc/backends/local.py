@@ -60,7 +60,7 @@ class Local:
         self._place = place = setting.place()
         self._before = dict(os.environ)
         os.environ.update({**place.variables, **place.secrets})
-        self._happened: queue.Queue[_Report | Outcome] = queue.Queue()
+        self._happened: queue.Queue[_Report | Saved | Outcome] = queue.Queue()
         self._running: _Running | None = None
         self._limit = 1
 
@@ -109,6 +109,8 @@ class Local:
             if happened.kind == "ended":
                 return [Ended(now, order.id, order.trial)]
             return [failed(now, order.id, order.trial, happened)]
+        if isinstance(happened, Saved):
+            return [Checkpointed(now, order.id, order.trial, happened)]
         running.take(happened)
         report = Reported(now, order.id, order.trial, happened.step, happened.metrics)
         if happened.saved is None:
@@ -137,9 +139,15 @@ class Local:
 class _Link:
     """The trainable's end."""
 
-    happened: "queue.Queue[_Report | Outcome]"
+    happened: "queue.Queue[_Report | Saved | Outcome]"
     answers: "queue.Queue[bool]" = field(default_factory=queue.Queue)
 
     def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
         self.happened.put(_Report(step, metrics, checkpoint))
         return self.answers.get()
+
+    def keep(self, saved: Saved) -> None:
+        self.happened.put(saved)
+
+    def beat(self) -> None:
+        """Nobody watches over it: a debugger may hold it for hours."""

@@ -15,7 +15,7 @@ from hposvc.backends.crew import GONE_S, hopeless, plainly
 from hposvc.backends.joined import FRESH_DEATHS, Joined
 from hposvc.backends.slot import Signal, Slot
 from hposvc.events import BackendEvent, Ended, Failed, Order
-from trainables.wire import Finished, Message, Ready
+from trainables.wire import Finished, Kept, Message, Ready
 from trainables.wire import Reported as Heard
 
 
@@ -142,7 +142,7 @@ class RayPool:
                 slot.state = "ready"
                 self._deaths = 0
                 return []
-            case Heard():
+            case Heard() | Kept():
                 return events_of(message, self.now())
             case Finished():
                 slot.order = None

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hposvc.backends.backend import Answer, Setting
-from hposvc.events import BackendEvent, Checkpointed, Ended, Failed, Order, Reported, Verdict
+from hposvc.backends.backend import Answer, Setting, failed
+from hposvc.events import BackendEvent, Checkpointed, Ended, Order, Reported, Verdict
 from hposvc.plugins import resolve
 from searchers.space import Params
+from trainables.assignment import Outcome, kind_of
 from trainables.checkpoint import Saved
 
 Curve = Callable[[Params, int], tuple[Mapping[str, float], float]]
@@ -122,11 +123,13 @@ class Simulation:
         if isinstance(run.outcome, Exception):
             del self._runs[order.id]
             what = f"{type(run.outcome).__name__}: {run.outcome}"
-            return [Failed(time, order.id, order.trial, "user", what)]
+            outcome = Outcome(order.id, kind_of(run.outcome), what)
+            return [failed(time, order.id, order.trial, outcome)]
         run.step += 1
         events: list[BackendEvent] = []
-        every = self.setting.spec.checkpoints.every
-        if run.step % every == 0 or run.step in (*order.milestones, order.until):
+        every = self.setting.spec.checkpoints.interval
+        regular = isinstance(every, int) and run.step % every == 0
+        if regular or run.step in (*order.milestones, order.until):
             path = f"{order.trial}/{order.id}-{run.step}"
             events.append(Checkpointed(time, order.id, order.trial, Saved(run.step, path, "", 0)))
         events.append(Reported(time, order.id, order.trial, run.step, run.outcome))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from hposvc.reading.problems import Problem, cut
 
 PIECES = {
-    "4": "the training runtime",
     "6": "trials that survive",
     "next": "a later release",
 }
@@ -55,22 +54,14 @@ def _is_mapping(value: object) -> bool:
 
 
 SCHEDULERS = ("pb2",)
-STRATEGIES = ("fsdp", "zero1", "tensor", "pipeline")
-PERIOD, URL = r"\d+(\.\d+)?\s*[a-z]+", r"[a-zA-Z][\w+.-]*://.*"
+URL = r"[a-zA-Z][\w+.-]*://.*"
 
 LATER = (
-    *_keys("4", "failure.stall"),
-    *_keys("4", "training.compile", "training.ema", "training.optimizer", "training.schedule"),
     *_keys("6", "finalists", "stop", "register", "failure.straggler"),
     *_keys("6", "budget.gpu_hours", "budget.cpu_hours", "budget.reserve"),
     *_keys("6", "tracking.system_metrics"),
     *_keys("next", "queue", "notify", "environment.image"),
     _words("6", "scheduler.type", SCHEDULERS, "use pbt"),
-    _words("4", "training.strategy", STRATEGIES, "use ddp"),
-    _words("4", "training.precision", ("bf16-true", "16-true"), "use bf16-mixed or 16-mixed"),
-    _words("4", "failure.nan", ("skip", "rollback"), "use stop"),
-    _words("4", "failure.oom", ("shrink",), "use fail"),
-    Later("checkpoints.every", "4", _text(PERIOD), "a period", "give a number of fidelity units"),
     Later("storage", "6", _text(URL), "a URL", "give a folder"),
     Later("resources.workers", "6", _is_mapping, "{min, max}", "give one number"),
     _words("next", "resources.gpus_per_worker", ("auto",), "give a number"),

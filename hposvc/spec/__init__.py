@@ -123,7 +123,10 @@ class SweepSpec:
                 self.resources.workers,
             ),
             *of_limits(self.bounds, (self.collect and self.collect.names) or ()),
+            *rules.of_checkpoints(self.checkpoints, self.command),
+            *rules.of_failure(self.failure, self.command, self.engine),
             *rules.of_training(self.training, self.parameters, self.resources.workers),
+            *rules.of_searched_training(self.training, lambda: self.space, self.resources.workers),
         ]
         if problems:
             raise SpecError(problems)
@@ -284,6 +287,7 @@ def _with_strategy(data: dict[str, object]) -> dict[str, object]:
 def _imported(spec: SweepSpec) -> SweepSpec:
     if spec.trainable is not None:
         plugins.check_trainable(spec.trainable, spec.space)
+        plugins.check_updates(spec.trainable, spec.failure.nan)
     if spec.command is not None:
         plugins.check_command(spec.command)
     if spec.engine.curve is not None:

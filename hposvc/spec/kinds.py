@@ -2,6 +2,7 @@
 
 import math
 import re
+from contextlib import suppress
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
@@ -10,12 +11,14 @@ from hposvc.plugins import REFERENCE
 from hposvc.reading.problems import Problem, SpecError, shown
 from searchers.syntax import read_domain
 from searchers.values import SpaceError, Value
+from trainables.checkpoint import Every, Period
 from trainables.load import PICKLE
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)
 IN_FILE = re.compile(r"[^:]+\.py:[^\W\d]\w*")
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)", re.ASCII)
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+UPDATES = re.compile(r"([1-9][0-9]*) ?steps?", re.ASCII)
 SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|[KMGT]iB|[kMGT]B)", re.ASCII)
 BYTES = {"B": 1}
 BYTES |= {f"{letter}iB": 1024 ** (place + 1) for place, letter in enumerate("KMGT")}
@@ -55,6 +58,25 @@ def read_bytes(value: object) -> int:
     if not 1 <= size <= MOST_BYTES:
         raise ValueError(f"is {shown(value)}; give a size like 512MiB or 4GiB")
     return int(size)
+
+
+def read_interval(value: object) -> Every:
+    """What stands for how often a checkpoint is kept: `500 steps` are updates of the optimizer."""
+    if _is_whole(value) and value >= 1:  # type: ignore[operator]
+        return value  # type: ignore[return-value]
+    if isinstance(value, str) and (match := UPDATES.fullmatch(value)):
+        return Period(updates=int(match[1]))
+    with suppress(ValueError):
+        if isinstance(value, str) and (seconds := read_seconds(value)) > 0:
+            return Period(seconds=seconds)
+    message = "give a whole number in units of fidelity, or a period like 500 steps or 10m"
+    raise ValueError(f"is {shown(value)}; {message}")
+
+
+def read_every(value: object) -> object:
+    """The same, as it is written."""
+    read_interval(value)
+    return value
 
 
 def read_parallel(value: object) -> object:
@@ -138,6 +160,7 @@ Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, BeforeValidator(read_seconds)]
 Bytes = Annotated[int, BeforeValidator(read_bytes)]
+Interval = Annotated[int | str, PlainValidator(read_every)]
 Parallel = Annotated[int | Literal["auto"], PlainValidator(read_parallel)]
 Retries = Annotated[int | Literal["unlimited"], PlainValidator(read_retries)]
 Version = Annotated[int, AfterValidator(check_version)]

@@ -12,17 +12,28 @@ from hposvc.reading.fill import fill
 from hposvc.reading.problems import Problem, SpecError, no_such
 from hposvc.schedulers.plateau import Plateau
 from hposvc.schedulers.scheduler import Demanding, Plan
-from hposvc.spec.sections import Budget, Checkpoints, Engine, Fidelity, Resources, Trials
+from hposvc.spec.sections import (
+    Budget,
+    Checkpoints,
+    Engine,
+    Failure,
+    Fidelity,
+    Resources,
+    Trials,
+)
 from searchers.domains import Choice, Constant, Domain
 from searchers.methods import METHODS, load, takes_several
 from searchers.options import check
 from searchers.space import Space
 from searchers.syntax import read_domain
 from searchers.values import Params, SpaceError
-from trainables.load import TRAINING
+from trainables.checkpoint import Period
+from trainables.combinations import refusals
+from trainables.load import ITS_OWN, TRAINING, training_of
 from trainables.training import Training
 
 BLIND = ("grid", "random", "sobol")  # search methods without a model
+DRAWS = 200  # of a space, to see which training options meet
 ENOUGH = 5  # wrong points to try first that are told; one can take a third of a second to see
 
 
@@ -140,13 +151,37 @@ def of_engine(
         yield Problem(("resources", "workers"), message)
 
 
+def of_checkpoints(checkpoints: Checkpoints, command: Sequence[str] | None) -> Iterator[Problem]:
+    """Somebody can tell when a checkpoint is due."""
+    interval = checkpoints.interval
+    if command is not None and isinstance(interval, Period) and interval.updates is not None:
+        message = f"is {checkpoints.every}, but nobody counts the updates of a command"
+        remedy = "give a time like 10m, or a whole number in units of fidelity"
+        yield Problem(("checkpoints", "every"), f"{message}; {remedy}")
+
+
+def of_failure(
+    failure: Failure, command: Sequence[str] | None, engine: Engine
+) -> Iterator[Problem]:
+    """What is to be done about an update that is not finite, somebody can do."""
+    if failure.nan == "stop":
+        return
+    if command is not None:
+        yield Problem(("failure", "nan"), f"is {failure.nan}, but a command {ITS_OWN}")
+    elif engine.type == "simulate":
+        message = f"is {failure.nan}, but a simulation makes no updates; write nan: stop"
+        yield Problem(("failure", "nan"), message)
+
+
 def of_training(
     training: Training, parameters: Mapping[str, object], workers: int
 ) -> Iterator[Problem]:
     """Training options fit the workers; searched ones exist, fit too, and are not fixed as well."""
     base = Training(strategy=default_strategy(workers))
     options = [option.name for option in fields(Training)]
-    yield from _strategy_problem(training.strategy, workers, ("training", "strategy"))
+    if not any(name.startswith(TRAINING) for name in parameters):
+        for option, reason in refusals(training, workers):
+            yield Problem(("training", option), reason)
     for name, declared in parameters.items():
         option = name.removeprefix(TRAINING)
         if option == name:
@@ -158,23 +193,49 @@ def of_training(
             message = f"is set in training.{option} too; remove one of them"
             yield Problem(("parameters", name), message, at_key=True)
         else:
-            yield from _option_problems(name, option, declared, workers)
+            yield from _option_problems(name, option, declared)
 
 
-def _option_problems(name: str, option: str, declared: object, workers: int) -> Iterator[Problem]:
+def _option_problems(name: str, option: str, declared: object) -> Iterator[Problem]:
     for value in _extremes(read_domain(declared)):
         try:
-            filled = fill(Training, {option: value})
+            fill(Training, {option: value})
         except SpecError as error:
             yield Problem(("parameters", name), error.problems[0].message)
             return
-        if option == "strategy":
-            yield from _strategy_problem(filled.strategy, workers, ("parameters", name))
 
 
-def _strategy_problem(strategy: str, workers: int, path: tuple[str, ...]) -> Iterator[Problem]:
-    if strategy == "single" and workers > 1:
-        yield Problem(path, f"is single, but a trial has {workers} workers; choose ddp")
+def of_searched_training(
+    training: Training, space: Callable[[], Space], workers: int
+) -> Iterator[Problem]:
+    """Searched training options go together, as far as conditions and constraints let them meet."""
+    try:
+        built = space()
+    except SpaceError:
+        return  # told elsewhere
+    searched = [name for name in built if name.startswith(TRAINING)]
+    found: dict[Problem, None] = {}
+    for params in islice(_draws(built), DRAWS):
+        try:
+            met = training_of(training, {name: params[name] for name in searched if name in params})
+        except ValueError:
+            return  # told elsewhere
+        for option, reason in refusals(met, workers):
+            name = f"{TRAINING}{option}"
+            path = ("parameters", name) if name in params else ("training", option)
+            others = [f"{each} {params[each]}" for each in searched if each in params]
+            met_with = ", ".join(each for each in others if not each.startswith(f"{name} "))
+            found[Problem(path, reason + (f" (with {met_with})" if met_with else ""))] = None
+    yield from islice(found, ENOUGH)
+
+
+def _draws(space: Space) -> Iterator[Params]:
+    rng = np.random.default_rng(0)
+    while True:
+        try:
+            yield space.sample(rng)
+        except SpaceError:
+            return  # its constraints leave next to nothing; told elsewhere
 
 
 def _extremes(domain: Domain) -> tuple[object, ...]:

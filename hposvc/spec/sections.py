@@ -15,9 +15,24 @@ from pydantic import ConfigDict, Field
 
 from hposvc.plugins import REFERENCE
 from hposvc.reading.problems import fail, shown
-from hposvc.spec.kinds import Bytes, Count, Labels, Parallel, Positive, Retries, Seconds, Word
+from hposvc.spec.kinds import (
+    Bytes,
+    Count,
+    Interval,
+    Labels,
+    Parallel,
+    Positive,
+    Retries,
+    Seconds,
+    Word,
+    read_interval,
+)
+from trainables.checkpoint import Every
+from trainables.worker import Nan
 
 CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)
+# Of a micro-batch: one of 2^40 samples is one sample then, so who asks for more never ends.
+MOST_HALVINGS = 40
 SELECT = re.compile(r"last|best|mean_[1-9][0-9]{0,5}", re.ASCII)
 
 
@@ -155,27 +170,43 @@ class Failure:
     preempt_retries: Retries = "unlimited"  # a spot node was taken away
     user_retries: Count = 0  # the trainable raised
     grace: Seconds = 60.0  # seconds from a request to stop until it is enforced
-    oom: Literal["fail"] = "fail"  # too little memory: never tried again, it would run out again
-    nan: Literal["stop"] = "stop"  # what a metric that is not finite does to its trial
+    stall: Annotated[Seconds, Field(ge=1, le=1e9)] = 600.0  # seconds without a sign of life
+    # Too little memory. shrink: go on with micro-batches of half the size and the same batch; where
+    # that can't be done, which includes every command and function, it fails, and for good.
+    oom: Literal["shrink", "fail"] = "shrink"
+    # An update whose loss or gradients are not finite. stop: the trial ends as diverged; skip: the
+    # update is left out; rollback: back to a checkpoint, with a lower learning rate. A metric that
+    # is reported and not finite ends its trial always.
+    nan: Nan = "stop"
     __pydantic_config__ = CLOSED
 
-    def retries(self, cause: Literal["user", "oom", "infra", "preempt"]) -> int | None:
+    def retries(
+        self,
+        cause: Literal["user", "oom", "oversize", "diverged", "stalled", "infra", "preempt"],
+    ) -> int | None:
         """How many failures of a cause are forgiven; None: any number."""
-        if cause == "oom":
+        if cause == "oversize":
+            return MOST_HALVINGS if self.oom == "shrink" else 0
+        if cause in ("oom", "diverged"):
             return 0
         if cause == "preempt":
             return None if self.preempt_retries == "unlimited" else self.preempt_retries
-        return self.infra_retries if cause == "infra" else self.user_retries
+        return self.infra_retries if cause in ("infra", "stalled") else self.user_retries
 
 
 @dataclass(frozen=True)
 class Checkpoints:
     """Which checkpoints of a trial are written and kept."""
 
-    every: Positive = 1  # steps
+    every: Interval = 1  # units of fidelity, or a period; `interval` is what it means
     keep_last: Positive = 1
     keep_best: Count = 1
     __pydantic_config__ = CLOSED
+
+    @property
+    def interval(self) -> Every:
+        """How often one is kept; always at the end of an order, and where a decision is due."""
+        return read_interval(self.every)
 
 
 @dataclass(frozen=True)

@@ -135,6 +135,8 @@ class Projection:
         }
         if trial.parent is not None:
             tags["hposvc.parent_trial"] = trial.parent
+        if trial.shrink:
+            tags["hposvc.shrink"] = str(trial.shrink)
         if run in self._changes:
             for name, text in self._changes[run].present().items():
                 tags[legal(f"hp/{name}")] = text[:MOST_TEXT]

@@ -18,7 +18,7 @@ from hposvc.events import Event, Finished
 from hposvc.state import SweepState
 from hposvc.trial import TrialState
 from hposvc.views.panel import Panels, elapsed_s
-from hposvc.views.words import last_line, measured
+from hposvc.views.words import last_line, measured, shrunk
 
 REDRAWS = 4  # a second
 FRAME = 14  # lines of the panel besides its rows
@@ -139,5 +139,7 @@ def _ending(state: SweepState, trial: TrialState) -> str:
     unit = state.spec.fidelity.unit if state.spec.fidelity else "step"
     at = f"{trial.id} {trial.state} at {trial.step}/{state.spec.last_step} {unit}"
     value = f", {measured(trial)}" if trial.values else ""
+    if trial.shrink:
+        value += f", micro-batches of {shrunk(trial.shrink)}"
     why = ": ".join(filter(None, (trial.reason, last_line(trial.message))))
     return f"{at}{value}{f' ({why})' if why else ''}"

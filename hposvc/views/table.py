@@ -12,7 +12,7 @@ from hposvc.plugins import SCHEDULERS, build
 from hposvc.schedulers.scheduler import rungs
 from hposvc.spec import Metric, SweepSpec
 from hposvc.views.panel import COLOURS
-from hposvc.views.words import NONE, configuration, duration, number, scalar
+from hposvc.views.words import NONE, configuration, duration, number, scalar, shrunk
 from searchers.domains import Choice, Constant, Domain
 from searchers.values import Value
 
@@ -36,8 +36,9 @@ def trials(listed: Sequence[Mapping[str, Any]], spec: SweepSpec, front: Collecti
     """What `trials` lists; the best are marked, and what exceeds a limit."""
     unit = spec.fidelity.unit if spec.fidelity else "step"
     copies = ["copied"] if any(trial["parent"] for trial in listed) else []
+    smaller = ["micro-batch"] if any(trial["shrink"] for trial in listed) else []
     columns = ("trial", *copies, "state", unit, *(metric.name for metric in spec.objectives))
-    table = listing(*columns, "orders", "configuration", "reason")
+    table = listing(*columns, "orders", *smaller, "configuration", "reason")
     names = [name for name in spec.space if not isinstance(spec.space[name], Constant)]
     for trial in listed:
         style = "bold green" if trial["trial"] in front else ""
@@ -49,6 +50,7 @@ def trials(listed: Sequence[Mapping[str, Any]], spec: SweepSpec, front: Collecti
             str(trial["step"]),
             *(Text(text, style) for text in values(trial["value"], spec)),
             str(trial["attempts"]),
+            *(shrunk(trial["shrink"]) or NONE for _ in smaller),
             configuration(trial["params"], names),
             ", ".join(filter(None, (trial["reason"], beyond))) or NONE,
         )

@@ -53,6 +53,11 @@ def duration(seconds: float) -> str:
     return f"{days}d {hours % 24}h"
 
 
+def shrunk(times: int) -> str:
+    """`1/4`: how much of a micro-batch is left after so many halvings; empty after none."""
+    return f"1/{2**times}" if times else ""
+
+
 def last_line(message: str) -> str:
     """Of a failure's message: the line that says what it was."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]

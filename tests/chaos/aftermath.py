@@ -76,7 +76,8 @@ class Ledger:
     def _checkpoint(self, number: int, saved: Saved) -> None:
         order = self.out.get(number)
         if order is not None:
-            assert Path(saved.path).parts[-2:] == (order.trial, f"{number}-{saved.step}")
+            amid = f".{saved.within}" if saved.within else ""
+            assert Path(saved.path).parts[-2:] == (order.trial, f"{number}-{saved.step}{amid}")
             self.saved[order.trial].append(saved)
 
 

@@ -17,6 +17,7 @@ SMALL = {
         "resources.cpus_per_worker": 0.5,
     },
     "script.yaml": {"trials.max": 4, "fidelity.max": 3, "resources.cpus_per_worker": 0.5},
+    "training.yaml": {"trials.max": 4, "fidelity.max": 3, "resources.cpus_per_worker": 0.5},
 }
 
 

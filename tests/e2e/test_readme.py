@@ -25,6 +25,7 @@ def test_no_block_is_in_a_language_that_nobody_runs():
     assert {word for word, _ in BLOCKS} == {"bash", "python", "yaml"}
 
 
+@pytest.mark.timeout(900)  # two minutes alone on two cores; each command has its own deadline
 def test_commands_run_one_after_the_other(python):
     lines = [
         shlex.split(line, comments=True) for text in blocks("bash") for line in text.split("\n")

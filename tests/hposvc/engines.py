@@ -4,6 +4,7 @@ import json
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -41,12 +42,13 @@ class Bench:
     ranks: int
     backend: object
     seen: dict
+    folder: Path
 
     @classmethod
     def of(cls, name, ranks, folder, home, **sections):
         spec = make_spec(name, ranks, **sections)
         setting = Setting(f"{name}-{ranks}", spec, folder, home)
-        return cls(name, ranks, plugins.resolve(plugins.BACKENDS[name])(setting), {})
+        return cls(name, ranks, plugins.resolve(plugins.BACKENDS[name])(setting), {}, folder)
 
     @property
     def real(self):

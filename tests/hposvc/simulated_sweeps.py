@@ -21,6 +21,7 @@ from hposvc.runner import Runner, Watcher
 from hposvc.schedulers.scheduler import NewTrial
 from hposvc.state import SweepState
 from trainables.checkpoint import Saved
+from trainables.worker import Diverged, TooLarge
 
 CALLS: Counter[tuple[float, int]] = Counter()  # of a curve, by lr and step; tests clear it
 
@@ -36,13 +37,21 @@ def counted(params, step):
 
 
 def troubled(params, step):
-    """One trial in five diverges at step 3, another fails for good at 2, another once at 4."""
+    """Of eight trials, two diverge at step 3, of which one says so itself; one fails for good at 2,
+    one once at 4; one runs out of memory at 5, one with ever smaller micro-batches till the third.
+    """
     CALLS[params["lr"], step] += 1
-    kind = int(params["lr"] * 1e9) % 5
-    if kind == 0 and step == 3:
-        return {"loss": math.nan}, 1.0
-    if (kind == 1 and step == 2) or (kind == 2 and step == 4 and CALLS[params["lr"], step] == 1):
-        raise RuntimeError(f"no luck at step {step}")
+    match int(params["lr"] * 1e9) % 8, step, CALLS[params["lr"], step]:
+        case 0, 3, _:
+            return {"loss": math.nan}, 1.0
+        case 4, 3, _:
+            raise Diverged("the loss is not finite")
+        case (1, 2, _) | (2, 4, 1):
+            raise RuntimeError(f"no luck at step {step}")
+        case 5, 5, _:
+            raise MemoryError
+        case 3, 2 | 6, 1 | 2:
+            raise TooLarge("half of it may fit")
     return smooth(params, step)
 
 
@@ -103,7 +112,7 @@ def make_controller(spec: specs.SweepSpec) -> Controller:
 
 
 class Flaky(Simulation):
-    """A cluster that loses ranks: now and then an order breaks off, for no fault of its own."""
+    """A cluster that loses ranks, or whose memory is short: now and then an order breaks off."""
 
     share = 0.05  # of turns
 
@@ -114,7 +123,7 @@ class Flaky(Simulation):
     def events(self, timeout_s):
         if self._runs and self._rng.random() < self.share:
             run = self._runs.pop(self._rng.choice(list(self._runs)))
-            cause = self._rng.choice(["infra", "preempt"])
+            cause = self._rng.choice(["infra", "preempt", "oversize"])
             return [Failed(self.now(), run.order.id, run.order.trial, cause, "node lost")]
         return super().events(timeout_s)
 
@@ -201,6 +210,13 @@ class Desk:
             saved = Saved(step, f"{order.trial}/{order.id}-{step}", "", 0)
             self.happen(Checkpointed(self.time, order.id, order.trial, saved))
         return self.happen(Reported(self.time, order.id, order.trial, step, {"loss": loss}))
+
+    def keep(self, order: Order, step: int, within: int = 0) -> Saved:
+        """A checkpoint that no report brings."""
+        name = f"{order.id}-{step}.{within}" if within else f"{order.id}-{step}"
+        saved = Saved(step, f"{order.trial}/{name}", "", 0, within)
+        self.happen(Checkpointed(self.time, order.id, order.trial, saved))
+        return saved
 
     def fail(self, order: Order, cause: Any, damaged: bool = False) -> list[Event]:
         message = f"{cause} it was"

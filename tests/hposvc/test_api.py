@@ -18,11 +18,12 @@ from trainables.assignment import log_file
 MANY = {"max": 210, "parallel": 8}  # beyond what MLflow is told of simulations unasked
 
 SHARED = {"params", "value", "metrics", "step", "mlflow_run_id"}
+OF_TRIAL = {"trial", "state", "reason", "attempts", "shrink", "gpu_hours", "parent", "kept"}
 FIELDS = {
     "ls": {"sweep", "name", "project", "state", "created", "trials", "best_value", "front"},
     "status": {"sweep", "state", "trials", "best", "elapsed_s", "gpu_hours", "driver"},
     "best": SHARED | {"sweep", "trial", "checkpoint"},
-    "trials": SHARED | {"trial", "state", "reason", "attempts", "gpu_hours", "parent", "kept"},
+    "trials": SHARED | OF_TRIAL,
 }
 
 

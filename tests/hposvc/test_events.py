@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hposvc.events import (
     Attached,
+    Cause,
     Checkpointed,
     Closed,
     Decided,
@@ -38,7 +39,7 @@ values = st.one_of(floats.filter(math.isfinite), st.integers(), texts, st.boolea
 params = st.dictionaries(texts, values, max_size=4)
 notes = st.dictionaries(texts, st.recursive(values, lambda each: st.lists(each, max_size=3)))
 steps = st.lists(numbers, max_size=4).map(tuple)
-saves = st.builds(Saved, step=numbers, path=texts, checksum=texts, size=numbers)
+saves = st.builds(Saved, step=numbers, path=texts, checksum=texts, size=numbers, within=numbers)
 orders = st.builds(
     Order,
     id=numbers,
@@ -48,6 +49,7 @@ orders = st.builds(
     first=numbers,
     until=numbers,
     milestones=steps,
+    shrink=numbers,
 )
 losses = st.lists(floats, max_size=3).map(tuple)
 observations = st.builds(
@@ -80,9 +82,7 @@ EVENTS = {
         texts,
     ),
     Ended: st.builds(Ended, times, numbers, texts),
-    Failed: st.builds(
-        Failed, times, numbers, texts, st.sampled_from(["user", "oom", "infra", "preempt"]), texts
-    ),
+    Failed: st.builds(Failed, times, numbers, texts, st.sampled_from(get_args(Cause)), texts),
     Requested: st.builds(Requested, times, st.sampled_from(["stop", "kill"]), st.none() | texts),
     Closed: st.builds(Closed, times, st.sampled_from(["trials", "space", "target"])),
     Finished: st.builds(
@@ -123,6 +123,16 @@ def test_the_text_is_plain_ascii_without_the_time():
     assert text.isascii()
     assert "\x00" not in text  # Postgres takes none
     assert "time" not in text
+
+
+def test_a_checkpoint_in_an_old_journal_is_of_a_whole_step():
+    old = '{"step":2,"path":"t0001/1-2","checksum":"c","size":9}'
+    saved = Saved(2, "t0001/1-2", "c", 9, within=0)
+    body = f'{{"order":1,"trial":"t0001","saved":{old}}}'
+    assert from_json("checkpointed", 1.0, body) == Checkpointed(1.0, 1, "t0001", saved)
+    order = f'{{"id":2,"trial":"t0001","params":{{}},"start":{old},"first":3,"until":9'
+    read = from_json("ordered", 1.0, f'{{"order":{order},"milestones":[]}}}}')
+    assert read.order.start == saved
 
 
 def test_an_event_of_a_later_version_is_named_with_the_remedy():

@@ -11,6 +11,7 @@ from hposvc.plugins import (
     beside,
     build,
     check_trainable,
+    check_updates,
     read,
     resolve,
 )
@@ -180,6 +181,16 @@ def test_a_trainable_may_be_in_a_file(tmp_path):
 )
 def test_what_is_no_trainable_says_why(reference, message):
     assert refusal(check_trainable, reference, SPACE).startswith(message)
+
+
+def test_only_a_class_with_a_worker_can_do_other_than_stop_at_nan():
+    """It would be ignored without a word."""
+    check_updates("plugged:Net", "rollback")
+    check_updates("plugged:function", "stop")
+    assert refusal(check_updates, "plugged:function", "skip") == (
+        "failure.nan: is skip, but plugged:function makes its updates itself; write nan: stop, "
+        "or give a Task"
+    )
 
 
 def test_a_parameter_without_a_field_names_the_nearest():

@@ -168,7 +168,7 @@ def test_the_wall_budget_runs_on_the_simulated_clock_across_drivers(lab):
 def test_no_successful_trial_means_that_the_sweep_failed(lab):
     spec = make_spec(
         engine=TROUBLED,
-        parameters={"lr": {"values": [1e-9 * (5 * k + 1) for k in range(12)]}},
+        parameters={"lr": {"values": [1e-9 * (8 * k + 1) for k in range(12)]}},
     )
     state = lab.run(spec)
     assert (state.state, state.reason) == ("FAILED", "no trial has a value")

@@ -48,7 +48,7 @@ SWEEPS = {
     },
     "several metrics": {**SEVERAL, "scheduler": {"type": "asha", "mode": "promote"}},
     "several in brackets": {**SEVERAL, "scheduler": "hyperband", "limits": ["cost <= 0.05"]},
-    "budget": {"scheduler": {"type": "asha", "mode": "promote"}, "budget": {"wall": 9}},
+    "budget": {"scheduler": {"type": "asha", "mode": "promote"}, "budget": {"wall": 6}},
     "used up": {
         "parameters": {"lr": {"values": [1e-4, 1e-3, 2e-3, 1e-2]}},
         "scheduler": {"type": "asha"},

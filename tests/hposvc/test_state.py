@@ -61,7 +61,10 @@ def test_a_replay_gives_the_driver_s_state_after_every_event(tmp_path, name):
     CALLS.clear()
     scheduler = SCHEDULERS[name]
     spec = make_spec(
-        engine=TROUBLED, scheduler=scheduler, failure={"infra_retries": 50, "user_retries": 1}
+        engine=TROUBLED,
+        scheduler=scheduler,
+        failure={"infra_retries": 50, "user_retries": 1},
+        trials={"max": 16, "parallel": 4},
     )
     journal = Journal(Store(f"sqlite:///{tmp_path / 'x.db'}"))
     live = Remembering(spec, make_controller(spec).policy)

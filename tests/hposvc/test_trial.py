@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hposvc.events import Order
-from hposvc.spec import Metric
+from hposvc.shelf import prune
+from hposvc.spec import Checkpoints, Metric
 from hposvc.trial import TrialState
 from trainables.checkpoint import Saved
 
@@ -122,7 +123,7 @@ def test_pruning_keeps_the_last_the_best_and_the_one_in_use():
         save(trial, step)
         trial.report(step, {"loss": loss})
     trial.order = Order(2, trial.id, trial.params, trial.checkpoints[2], 4, 9)
-    dropped = trial.prune(keep_last=1, keep_best=1)
+    dropped = prune(trial, Checkpoints(keep_last=1, keep_best=1), lent=())
     assert [saved.step for saved in dropped] == [1, 4]
     assert [saved.step for saved in trial.checkpoints] == [2, 3, 5]
 
@@ -132,7 +133,7 @@ def test_pruning_leaves_a_checkpoint_whose_step_is_not_reported_yet():
     trial.report(1, {"loss": 0.5})
     save(trial, 1)
     save(trial, 2)
-    assert trial.prune(1, 0) == []
+    assert prune(trial, Checkpoints(keep_last=1, keep_best=0), lent=()) == []
 
 
 def test_a_nan_does_not_push_the_best_checkpoint_out():
@@ -140,7 +141,7 @@ def test_a_nan_does_not_push_the_best_checkpoint_out():
     for step, loss in enumerate([0.5, 0.1, 0.4, math.nan], 1):
         save(trial, step)
         trial.report(step, {"loss": loss})
-    trial.prune(1, 1)
+    prune(trial, Checkpoints(keep_last=1, keep_best=1), lent=())
     assert [saved.step for saved in trial.checkpoints] == [2, 4]
 
 

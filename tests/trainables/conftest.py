@@ -1,64 +1,59 @@
 """Two real ranks, processes joined by gloo as a trial's are; and a script under an order."""
 
-import os
+import multiprocessing
 import pickle
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent))  # for what test modules share
+
+from rank import live
+
 from trainables.assignment import Assignment, Outcome, Place, carry_out
 from trainables.scripts.command import Command
 from trainables.training import Training
 from trainables.worker import LocalLink, Report
 
-# It leaves as a rank of ours does, at once: gloo's threads can abort an interpreter that is being
-# taken down ("terminate called without an active exception"), after all work is done.
-CHILD = """
-import os, pickle, sys
-from datetime import timedelta
-import torch, torch.distributed as dist
-torch.set_num_threads(1)
-rank, file, call, out = int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
-store = dist.FileStore(file, 2)
-dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
-function, arguments = pickle.load(open(call, "rb"))
-with open(out, "wb") as stream:
-    pickle.dump(function(rank, *arguments), stream)
-dist.destroy_process_group()
-os._exit(0)
-"""
+# Ranks are forked from a process that has torch and our loop imported, which takes seconds of each.
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["trainables.fit", "trainables.parallel.ddp"])
+PATIENCE_S = 240
 
 
 @pytest.fixture(scope="session")
-def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any]]:
-    """Call function(rank, *arguments) on two ranks; returns both results."""
+def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any]]:
+    """Call function(rank, *arguments) on several ranks; returns all results."""
 
-    def run(function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    def run(function: Callable[..., Any], *arguments: Any, ranks: int) -> list[Any]:
         folder = tmp_path_factory.mktemp("ranks")
         # The children cannot import a test module by name.
         cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
         (folder / "call").write_bytes(cloudpickle.dumps((function, arguments)))
-        results = [folder / f"result{rank}" for rank in range(2)]
-        path = os.pathsep.join([str(Path.cwd()), *filter(None, sys.path)])
-        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         children = [
-            subprocess.Popen(
-                [sys.executable, "-c", CHILD, str(rank), folder / "store", folder / "call", out],
-                env=environment,
-            )
-            for rank, out in enumerate(results)
+            FORKS.Process(target=live, args=(rank, ranks, folder, sys.path))
+            for rank in range(ranks)
         ]
-        codes = [child.wait(timeout=120) for child in children]
-        assert codes == [0, 0]
-        return [pickle.loads(out.read_bytes()) for out in results]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(PATIENCE_S)
+        assert [child.exitcode for child in children] == [0] * ranks
+        return [pickle.loads((folder / f"result{rank}").read_bytes()) for rank in range(ranks)]
 
     return run
+
+
+@pytest.fixture(scope="session")
+def on_two_ranks(on_ranks: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """Call function(rank, *arguments) on two ranks; returns both results."""
+    return partial(on_ranks, ranks=2)
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from trainables.worker import LocalLink
 
 TRAINABLES = """
 import os, sys
+from dataclasses import dataclass
+from trainables.worker import Diverged, TooLarge
 
 def fine(params, worker):
     os.environ["LEFT"] = "behind"
@@ -50,6 +52,22 @@ def says_it_otherwise(params, worker):
     except MemoryError as error:
         raise ValueError("batch is too large") from error
 
+def halves(params, worker):
+    try:
+        bytearray(2**60)
+    except MemoryError as error:
+        raise TooLarge("a micro-batch of 8 samples did not fit") from error
+
+def diverges(params, worker):
+    raise Diverged("loss nan after 10 skipped updates")
+
+@dataclass
+class Task:
+    lr: float
+
+    def train(self, worker):
+        worker.report(1, {"loss": worker.shrink, "rollback": float(worker.nan == "rollback")})
+
 def exits(params, worker):
     sys.exit(3)
 
@@ -70,9 +88,11 @@ def attempt(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(TRAINABLES)
 
-    def run(name, start=None, environment=None):
-        place = Place(f"{file}:{name}", Training(), ("loss",), 1, 1, 0, tmp_path)
-        task = Assignment(5, "t0003", {"lr": 0.5}, start, 1, 1, (), environment or {})
+    def run(name, start=None, environment=None, nan="stop", shrink=0):
+        place = Place(f"{file}:{name}", Training(), ("loss",), 1, 1, 0, tmp_path, nan=nan)
+        task = Assignment(
+            5, "t0003", {"lr": 0.5}, start, 1, 1, (), environment or {}, shrink=shrink
+        )
         link = LocalLink()
         return carry_out(place, task, 0, link), link
 
@@ -98,6 +118,32 @@ def test_what_the_user_s_code_raises_is_the_user_s(attempt):
 def test_too_little_memory_is_told_apart(attempt, name):
     """To try again would fill the memory again; the searcher is to learn where it ends."""
     assert attempt(name)[0].kind == "oom"
+
+
+def test_half_of_a_micro_batch_may_fit_where_a_whole_one_does_not(attempt):
+    """Taken for plain lack of memory, the trial would be given up."""
+    outcome, _ = attempt("halves")
+    assert outcome.kind == "oversize"
+    assert outcome.message.strip().endswith("a micro-batch of 8 samples did not fit")
+
+
+def test_a_training_that_can_t_go_on_is_no_error_of_the_user_s_code(attempt):
+    outcome, _ = attempt("diverges")
+    assert (outcome.kind, outcome.message) == ("diverged", "loss nan after 10 skipped updates")
+
+
+def test_a_rank_is_told_how_small_and_what_to_do_about_nan(attempt):
+    _, link = attempt("Task", nan="rollback", shrink=3)
+    assert link.reports[0].metrics == {"loss": 3.0, "rollback": 1.0}
+
+
+def test_a_function_can_t_do_as_it_is_told_about_nan(attempt):
+    """It would be ignored without a word: the function makes its updates itself."""
+    outcome, link = attempt("fine", nan="skip")
+    assert outcome.kind == "user"
+    assert "failure.nan is skip, but" in outcome.message
+    assert "mine.py:fine makes its updates itself; write nan: stop" in outcome.message
+    assert link.reports == []
 
 
 def test_an_exit_in_the_user_s_code_is_an_error_of_its_own(attempt):

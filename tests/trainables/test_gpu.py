@@ -16,13 +16,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from trainables import Training, Worker, hygiene, loop
+from trainables import Training, Worker, fit, hygiene
 from trainables.assignment import Assignment, Company, Outcome, Place, carry_out
 from trainables.parallel.ddp import Ddp
 from trainables.parallel.group import Meeting
 from trainables.randomness import preserved, seed_all
 from trainables.scripts.rendezvous import alone
-from trainables.state import load_training_state
 from trainables.worker import LocalLink
 from trainables.zoo.digits import DigitsCNN
 
@@ -38,6 +37,7 @@ PLAIN = DigitsCNN(lr=0.02, optimizer="sgd", dropout=0.0, width=16)
 FULL = DigitsCNN(width=16)  # dropout and AdamW
 PRECISIONS = ["32-true", "bf16-mixed", "16-mixed", "64-true"]
 LOSSES = ("train/loss", "val/loss")
+LEARNED = (*LOSSES, "val/accuracy")
 
 Curve = list[dict[str, float]]
 
@@ -69,7 +69,11 @@ def on(device: str, until: int = 3, folder: Path | None = None, **training) -> W
 
 
 def curve(worker: Worker) -> Curve:
-    return [report.metrics for report in worker.reports]
+    """What was learned; speed and memory differ from run to run."""
+    return [
+        {name: value for name, value in report.metrics.items() if name.startswith(LEARNED)}
+        for report in worker.reports
+    ]
 
 
 def learned(task: DigitsCNN, worker: Worker) -> Curve:
@@ -116,17 +120,18 @@ def test_every_precision_learns_to_read_digits(precision):
 
 def test_weights_samples_and_optimizer_are_on_the_gpu_in_the_stored_format():
     """A tensor left on the CPU would be copied at every update, or stop the trial."""
-    session = loop.start(FULL, on("cuda", precision="64-true"))
-    session.train_epoch(1)
-    slots = [
-        value
-        for state in session.optimizer.state.values()
-        for name, value in state.items()
-        if name != "step"
-    ]
-    tensors = [*session.bare.parameters(), *session.data.train.columns, *slots]
+    with fit.prepare(FULL, on("cuda", precision="64-true")) as session:
+        session.train_epoch(1)
+        slots = [
+            value
+            for state in session.state.optimizer.state.values()
+            for name, value in state.items()
+            if name != "step"
+        ]
+        weights = [*session.state.model.parameters()]
+        tensors = [*weights, *session.passes.data.train.columns, *slots]
     assert {tensor.device for tensor in tensors} == {torch.device("cuda", 0)}
-    assert {tensor.dtype for tensor in session.bare.parameters()} == {torch.float64}
+    assert {tensor.dtype for tensor in weights} == {torch.float64}
     assert {slot.dtype for slot in slots} == {torch.float64}
 
 
@@ -135,7 +140,7 @@ def test_weights_samples_and_optimizer_are_on_the_gpu_in_the_stored_format():
 def test_ddp_over_nccl_learns_what_a_single_rank_learns(monkeypatch, precision):
     single = learned(PLAIN, on("cuda", precision=precision, clip=1.0))
     # A world of one would train alone; two ranks on one GPU are refused by NCCL.
-    monkeypatch.setattr(loop, "choose", lambda worker: Ddp(worker.device))
+    monkeypatch.setattr(fit, "choose", lambda worker, plan: Ddp(worker))
     with group():
         assert dist.get_backend() == "nccl"
         worker = on("cuda", strategy="ddp", precision=precision, clip=1.0)
@@ -145,7 +150,7 @@ def test_ddp_over_nccl_learns_what_a_single_rank_learns(monkeypatch, precision):
 
 def test_accumulation_over_nccl_learns_what_the_whole_batch_does(monkeypatch):
     single = learned(PLAIN, on("cuda", precision="64-true"))
-    monkeypatch.setattr(loop, "choose", lambda worker: Ddp(worker.device))
+    monkeypatch.setattr(fit, "choose", lambda worker, plan: Ddp(worker))
     with group():
         worker = on("cuda", strategy="ddp", precision="64-true", accumulate=3)
         assert_close(learned(PLAIN, worker), single, 1e-9)
@@ -223,16 +228,13 @@ def test_a_restored_optimizer_keeps_its_clock_where_a_fresh_one_has_it(tmp_path)
     """AdamW counts on the CPU: a count on the GPU is waited for, once a weight and update."""
     worker = on("cuda", until=1, folder=tmp_path)
     FULL.train(worker)
-    fresh = loop.start(FULL, worker)
-    fresh.train_epoch(1)
-    model = FULL.build_model().to("cuda")
-    restored = FULL.build_optimizer(model)
-    scaler = torch.amp.GradScaler("cuda", enabled=False)
-    load_training_state(Path(worker.reports[0].checkpoint.path), model, restored, scaler)
-    clocks = [
-        {state["step"].device for state in optimizer.state.values()}
-        for optimizer in (fresh.optimizer, restored)
-    ]
+    with fit.prepare(FULL, worker) as fresh:
+        fresh.train_epoch(1)
+    with fit.prepare(FULL, replace(worker, start=worker.reports[0].checkpoint)) as restored:
+        clocks = [
+            {state["step"].device for state in session.state.optimizer.state.values()}
+            for session in (fresh, restored)
+        ]
     assert clocks[0] == clocks[1]
 
 
@@ -331,7 +333,7 @@ def test_a_first_order_of_a_process_is_clean_in_every_precision_and_over_nccl():
     """Contexts, handles and workspaces stay, and are nobody's; a slot must not be replaced."""
     code = (
         "import torch; from dataclasses import replace;"
-        "from trainables import Training, Worker, hygiene, loop;"
+        "from trainables import Training, Worker, fit, hygiene;"
         "from trainables.parallel.ddp import Ddp; from trainables.parallel.group import Meeting;"
         "from trainables.zoo.digits import DigitsCNN\n"
         "before = hygiene.baseline()\n"
@@ -339,7 +341,7 @@ def test_a_first_order_of_a_process_is_clean_in_every_precision_and_over_nccl():
         "    worker = Worker.alone(until=2, training=Training(precision=precision))\n"
         "    DigitsCNN(width=128).train(replace(worker, gpu=True))\n"
         "    print(precision, hygiene.difference(before, hygiene.baseline()))\n"
-        "loop.choose = lambda worker: Ddp(worker.device)\n"
+        "fit.choose = lambda worker, plan: Ddp(worker)\n"
         "with Meeting.open('127.0.0.1', 1, gpu=True).group(1):\n"
         "    DigitsCNN(width=128).train(replace(Worker.alone(until=2), gpu=True))\n"
         "print('nccl', hygiene.difference(before, hygiene.baseline()))"
@@ -424,3 +426,35 @@ def fresh_process(code: str, *arguments: str, **variables: str) -> str:
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.strip()
+
+
+# What the runtime does there alone
+
+
+def test_watching_says_how_much_of_the_gpu_is_used():
+    metrics = reported(FULL, on("cuda", until=2, precision="bf16-mixed"))[-1]
+    assert metrics["perf/forward_ms"] > 0
+    assert 0 < metrics["perf/memory_gb"] <= metrics["perf/memory_peak_gb"]
+    assert metrics["perf/memory_peak_gb"] <= metrics["perf/memory_reserved_gb"]
+    assert 0 < metrics.get("perf/mfu", 0.5) < 1  # absent: its peak is not known
+
+
+def test_memory_that_runs_out_is_met_by_smaller_micro_batches():
+    """A real one: activations of the whole batch do not fit into the share that it may take."""
+    share = (torch.cuda.memory_reserved() + 400 * MIB) / torch.cuda.mem_get_info()[1]
+    wide = DigitsCNN(width=256, layers=3, batch=1437, dropout=0.0, optimizer="sgd")
+    small = reported(wide, on("cuda", until=1, memory_fraction=share))[0]
+    assert small["train/micro_batches"] > 1
+    whole = reported(wide, on("cuda", until=1))[0]
+    assert small["train/loss"] == pytest.approx(whole["train/loss"], rel=1e-4)
+
+
+def test_deterministic_training_gives_equal_bits():
+    one, other = (learned(FULL, on("cuda", deterministic=True)) for _ in range(2))
+    assert one == other
+
+
+def reported(task: DigitsCNN, worker: Worker) -> Curve:
+    """Everything that it reports."""
+    task.train(worker)
+    return [report.metrics for report in worker.reports]

@@ -8,8 +8,20 @@ from contextlib import contextmanager
 import pytest
 
 from trainables.assignment import Assignment, Outcome
+from trainables.checkpoint import Saved
 from trainables.leader import Leader, Switchboard
-from trainables.wire import Done, Finished, Hello, Ready, Report, Reported, dial
+from trainables.wire import (
+    Beat,
+    Done,
+    Finished,
+    Hello,
+    Keep,
+    Kept,
+    Ready,
+    Report,
+    Reported,
+    dial,
+)
 
 WAIT_S = 20
 
@@ -24,9 +36,9 @@ def switchboard():
 class Slot:
     """A leader, what it says, and the test's end of its ranks' lines."""
 
-    def __init__(self, switchboard, world_size):
+    def __init__(self, switchboard, world_size, stall_s=600.0):
         self.said = queue.Queue()
-        self.leader = Leader(world_size, self.said.put)
+        self.leader = Leader(world_size, self.said.put, stall_s)
         switchboard.connect("s/slot-1", self.leader)
         self.call = switchboard.call("s/slot-1")
         self.world_size = world_size
@@ -109,6 +121,21 @@ def test_the_failure_told_is_the_one_that_no_other_caused(switchboard):
         assert slot.next().failure == Outcome(1, "user", "ValueError: bad batch")
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("oversize", "collateral"), ("oversize", "user"), ("diverged", "user"), ("oom", "oversize")],
+)
+def test_of_several_failures_the_one_told_does_not_depend_on_who_was_first(switchboard, one, other):
+    """A rank whose peer ends without a report blames itself; where one can't shrink, none can."""
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as lines:
+        for number, (first, second) in enumerate([lines, lines[::-1]], 1):
+            slot.leader.carry_out(order(number))
+            first.send(Done(Outcome(number, other)))
+            second.send(Done(Outcome(number, one)))
+            assert slot.next().failure.kind == one
+
+
 def test_a_rank_that_waits_at_a_milestone_is_let_go_when_another_fails(switchboard):
     slot = Slot(switchboard, 2)
     with slot.ranks() as (first, second):
@@ -120,6 +147,48 @@ def test_a_rank_that_waits_at_a_milestone_is_let_go_when_another_fails(switchboa
         first.send(Done(Outcome(1, "ended")))
         slot.next()
         assert slot.next().clean
+
+
+SAVED = Saved(0, "t0001/1-0.9", "", 0, within=9)
+
+
+def test_a_checkpoint_without_a_report_is_told_at_once_and_before_the_end(switchboard):
+    slot = Slot(switchboard, 1)
+    with slot.ranks() as (rank,):
+        slot.leader.carry_out(order(number=2))
+        rank.send(Keep(1, SAVED))  # from a thread of an order that is over
+        rank.send(Keep(2, SAVED))
+        rank.send(Done(Outcome(2, "ended")))
+        assert slot.next() == Kept(2, "t0001", SAVED)
+        assert slot.next() == Finished(2, "t0001", None, True, ())
+
+
+def test_an_order_without_a_sign_of_life_is_over(switchboard):
+    slot = Slot(switchboard, 2, stall_s=1.0)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order(milestones=(1,)))
+        first.send(report(1))
+        slot.next()
+        with pytest.raises(queue.Empty):  # it waits for a decision
+            slot.said.get(timeout=4.0)
+        slot.leader.decide(1, "continue")
+        for _ in range(8):
+            second.send(Beat(1))
+            with pytest.raises(queue.Empty):
+                slot.said.get(timeout=0.5)
+        second.send(Done(Outcome(1, "ended")))
+        end = slot.next()
+        assert (end.failure.kind, end.clean) == ("stalled", False)
+        assert end.failure.message == (
+            "no sign of life from rank 0 for 1 s (failure.stall); "
+            "the stacks of all threads end logs/t0001/1-0.log"
+        )
+
+
+def test_an_idle_slot_is_not_missed(switchboard):
+    slot = Slot(switchboard, 1, stall_s=0.1)
+    with slot.ranks(), pytest.raises(queue.Empty):
+        slot.said.get(timeout=3.0)
 
 
 def test_thirty_two_ranks_that_call_at_once_are_all_heard(switchboard):

@@ -18,6 +18,7 @@ from trainables.randomness import derive, permutation, seed_all
 from trainables.task import Task
 from trainables.worker import LocalLink
 
+LEARNED = ("train/loss", "val/loss")
 PRECISIONS = ["32-true", "64-true", "bf16-mixed", "16-mixed"]
 
 
@@ -62,7 +63,11 @@ class Adam(Tokens):
 
 
 def curve(worker: Worker) -> list[dict[str, float]]:
-    return [report.metrics for report in worker.reports]
+    """What was learned; speed and memory differ from run to run."""
+    return [
+        {name: value for name, value in report.metrics.items() if name in LEARNED}
+        for report in worker.reports
+    ]
 
 
 def learned(task: Task, until: int = 3, **training: Any) -> list[dict[str, float]]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trainables import ReportError, StopTrial, Worker
-from trainables.checkpoint import CheckpointDamaged
+from trainables.checkpoint import CheckpointDamaged, Period
 from trainables.worker import LocalLink
 
 
@@ -150,6 +150,58 @@ def test_a_folder_of_the_users_own_is_copied(worker, tmp_path):
     assert [file.read_text() for file in kept] == ["step 1", "step 2"]
     assert (folder / "weights").exists()
     assert not (folder / "manifest.json").exists()
+
+
+def test_a_checkpoint_that_no_report_brings_is_kept_under_a_name_of_its_own(worker):
+    worker.keep(0, scratch_with(worker, "early"), within=500)
+    worker.report(1, {"loss": 1.0})
+    worker.keep(1, scratch_with(worker, "late"))
+    worker.keep(1, scratch_with(worker, "within"), within=7)
+    kept = worker.link.kept
+    assert [saved.place for saved in kept] == [(0, 500), (1, 0), (1, 7)]
+    assert [Path(saved.path).name for saved in kept] == ["1-0.500", "1-1", "1-1.7"]
+    following = replace(worker, order=2, first=2, start=kept[-1])
+    assert (following.within, worker.within) == (7, 0)
+    assert (following.restore() / "weights").read_text() == "within"
+
+
+@pytest.mark.parametrize(("step", "within"), [(0, 0), (2, 0), (1, -1), (2, 1), (-1, 3)])
+def test_a_checkpoint_of_a_step_that_is_not_done_is_refused(worker, step, within):
+    worker.report(1, {"loss": 1.0})
+    with pytest.raises(ReportError, match=r"steps done in this order: 1\.\.1"):
+        worker.keep(step, scratch_with(worker, "one"), within)
+
+
+def test_nothing_lies_within_the_step_after_the_last(worker):
+    for step in worker.steps():
+        worker.report(step, {"loss": 1.0})
+    with pytest.raises(ReportError, match="a checkpoint of 1 updates after step 3"):
+        worker.keep(3, scratch_with(worker, "one"), within=1)
+
+
+def test_only_rank_0_keeps(worker):
+    peer = replace(worker, rank=1)
+    folder = scratch_with(peer, "peer")
+    peer.keep(0, folder, within=1)
+    assert (peer.link.kept, folder.exists()) == ([], False)
+
+
+def test_a_period_is_of_updates_or_of_seconds(worker):
+    updates = replace(worker, every=Period(updates=500), until=9, milestones=(3,))
+    assert [updates.due_within(done, 1e9) for done in (499, 500)] == [False, True]
+    assert [step for step in updates.steps() if updates.due(step)] == [3, 9]
+    seconds = replace(worker, every=Period(seconds=600.0))
+    assert [seconds.due_within(10**9, gone) for gone in (599.0, 600.0)] == [False, True]
+    assert not worker.due_within(10**9, 1e9)
+
+
+def test_with_a_period_of_time_a_report_s_checkpoint_is_kept_once_it_is_over(worker):
+    rare = replace(worker, every=Period(seconds=3600.0))
+    rare.report(1, {"loss": 1.0}, checkpoint=scratch_with(rare, "one"))
+    assert rare.reports[0].checkpoint is None
+    often = replace(worker, every=Period(seconds=1e-9), order=2, first=2)
+    often.report(2, {"loss": 1.0}, checkpoint=scratch_with(often, "two"))
+    assert often.reports[-1].checkpoint is not None
 
 
 def test_a_checkpoint_that_is_no_folder_is_refused(worker, tmp_path):

@@ -1,1 +1,1 @@
-"""Optimizers that torch does not have, one a file."""
+"""What a trial learns with: optimizers, parameter groups, schedules, clipping, averages."""

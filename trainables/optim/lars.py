@@ -4,42 +4,59 @@ Source: You, Gitman & Ginsburg, Large Batch Training of Convolutional Networks (
 Algorithm 1; |g + decay w| stands for |g| + decay |w|. Vectors (biases, norms) take plain steps.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from trainables.optim.norms import part, settle, trust
+
 TRUST = 1e-2  # eta in the paper, which takes 1e-3 for ImageNet
 
 
 class Lars(torch.optim.Optimizer):
-    """Momentum on gradients; a matrix's is scaled by TRUST |w| / |g|, its decay included."""
+    """Momentum on gradients; a matrix's is scaled by TRUST |w| / |g|, its decay included.
+
+    A layer's norms are those of the whole layer, also where ranks share it.
+    """
 
     def __init__(
-        self, params: Iterable[Parameter], lr: float, momentum: float, weight_decay: float
+        self,
+        params: Iterable[Parameter] | Iterable[dict[str, Any]],
+        lr: float,
+        momentum: float,
+        weight_decay: float,
     ) -> None:
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None:
-                    self._move(weight, weight.grad, group)
+            weights = [weight for weight in group["params"] if weight.grad is not None]
+            matrices = [weight for weight in weights if weight.ndim > 1]
+            vectors = [weight for weight in weights if weight.ndim <= 1]
+            if matrices:
+                self._move(matrices, _scaled(matrices, group["weight_decay"]), group)
+            if vectors:
+                self._move(vectors, [part(settle(weight)) for weight in vectors], group)
 
-    def _move(self, weight: Parameter, gradient: Tensor, group: dict[str, float]) -> None:
-        if weight.ndim > 1:
-            gradient = gradient + group["weight_decay"] * weight
-            gradient *= _trust(weight, gradient)
-        state = self.state[weight]
-        if not state:
-            state["momentum"] = torch.zeros_like(weight)
-        state["momentum"].mul_(group["momentum"]).add_(gradient, alpha=group["lr"])
-        weight.sub_(state["momentum"])
+    def _move(
+        self, weights: Sequence[Parameter], slopes: list[Tensor], group: dict[str, float]
+    ) -> None:
+        for weight in weights:
+            if not self.state[weight]:
+                self.state[weight]["momentum"] = torch.zeros_like(weight)
+        momenta = [part(self.state[weight]["momentum"]) for weight in weights]
+        torch._foreach_mul_(momenta, group["momentum"])
+        torch._foreach_add_(momenta, slopes, alpha=group["lr"])
+        torch._foreach_sub_([part(weight) for weight in weights], momenta)
 
 
-def _trust(weight: Tensor, gradient: Tensor) -> Tensor:
-    """A layer's own rate; 1 where weight or gradient is zero, since a norm then says nothing."""
-    length, slope = weight.norm(), gradient.norm()
-    return torch.where(length * slope > 0, TRUST * length / slope, 1.0)
+def _scaled(matrices: Sequence[Parameter], decay: float) -> list[Tensor]:
+    """Gradients with decay, each scaled to its layer."""
+    plain = [part(settle(weight)) for weight in matrices]
+    slopes = list(torch._foreach_add(plain, [part(each) for each in matrices], alpha=decay))
+    torch._foreach_mul_(slopes, trust(slopes, matrices, TRUST))
+    return slopes

@@ -1,14 +1,28 @@
-"""A copy of the model on every rank, whose gradients are averaged as they appear."""
+"""A copy of the model on every rank, whose gradients are averaged as they appear.
+
+Sources: Li et al., PyTorch Distributed (2020); powersgd, Vogels, Karimireddy & Jaggi, PowerSGD
+(2019), Algorithm 1, whose rank 4 kept the accuracy of every model in their section 4.
+"""
 
 import gc
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 import torch._dynamo
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
+
+from trainables.memory import AgreedOutOfMemory
+from trainables.parallel.strategies import Group
+from trainables.scripts.endings import out_of_memory
+
+if TYPE_CHECKING:
+    from trainables.passes import Passes
 
 # The constructor of DistributedDataParallel would import torch._dynamo: 800 modules, some of which
 # keep all frames of their import in a cycle (torch 2.13). The first model and its process group
@@ -16,26 +30,119 @@ from torch.nn.parallel import DistributedDataParallel
 # exception". So the import is ours, and the cycle goes before there is a model.
 gc.collect()
 
+POWER_RANK = 4
+# The hook needs 2: DDP reorders its buckets after the first.
+POWER_START = 2  # updates whose gradients are sent as they are
+
+
+@dataclass
+class Underway:
+    """A sum over ranks that travels while gradients are computed."""
+
+    values: Tensor | None = None
+    work: dist.Work | None = None
+
+    def take(self) -> Tensor | None:
+        """Wait for it; None: there is none."""
+        values, work, self.values, self.work = self.values, self.work, None, None
+        if work is not None:
+            work.wait()
+        return values
+
 
 @dataclass(frozen=True)
-class Ddp:
+class Ddp(Group):
     """PyTorch's DistributedDataParallel; a Strategy."""
 
-    device: torch.device
+    underway: Underway = field(default_factory=Underway, compare=False)
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        on_gpu = self.device.type == "cuda"
-        return DistributedDataParallel(model, device_ids=[self.device] if on_gpu else None)
+        device, training = self.worker.device, self.worker.training
+        wrapped = DistributedDataParallel(
+            model,
+            device_ids=[device] if device.type == "cuda" else None,
+            bucket_cap_mb=training.bucket_mb,
+            static_graph=training.static_graph,
+            gradient_as_bucket_view=True,
+        )
+        self._compress(wrapped)
+        return wrapped
 
     def local(self, model: nn.Module) -> AbstractContextManager[None]:
-        if not isinstance(model, DistributedDataParallel):
-            raise TypeError(f"model is {type(model).__name__}; wrap it before training")
-        return model.no_sync()
+        if self.worker.training.static_graph:
+            return nullcontext()  # no_sync ends in an internal error (torch 2.13)
+        return _wrapped(model).no_sync()
 
-    def share_buffers(self, model: nn.Module) -> None:
-        for buffer in model.buffers():
-            dist.broadcast(buffer, src=0)
+    def announce(self, tally: Tensor) -> None:
+        values = tally.clone()
+        self.underway.values = values
+        self.underway.work = dist.all_reduce(values, async_op=True)
 
-    def sum(self, values: Tensor) -> Tensor:
-        dist.all_reduce(values)
-        return values
+    def total(self, tally: Tensor) -> Tensor:
+        found = self.underway.take()
+        return super().total(tally) if found is None else found
+
+    def backward(
+        self, passes: "Passes", parts: Sequence[Tensor], scale: float, careful: bool
+    ) -> Tensor:
+        training = self.worker.training
+        # DDP learns a static graph from its first exchange; batch norms exchange in each pass.
+        agreeing = careful and not (training.static_graph or training.sync_batchnorm)
+        # DDP puts weights into other buckets after an order's first update, and of three ranks or
+        # more a gradient's bits depend on its place in the bucket: a resumed trial would differ.
+        if not (agreeing or training.deterministic):
+            return super().backward(passes, parts, scale, careful)
+        # DDP would do it in the first forward pass, which a rank without memory does not reach.
+        wrapped = _wrapped(passes.model)
+        self.share_buffers(passes.bare)
+        wrapped.require_forward_param_sync = False
+        tally, failure = torch.zeros(2), None
+        with wrapped.no_sync():
+            try:
+                tally = torch.stack([passes.backward(part, scale) for part in parts]).sum(dim=0)
+            except Exception as error:
+                if not agreeing or not out_of_memory(error):
+                    raise
+                failure = error.with_traceback(None)  # which holds the activations
+        failed = torch.tensor(float(failure is not None), device=self.worker.device)
+        if agreeing and self.worst(failed):
+            said = failure or "on another rank"
+            raise AgreedOutOfMemory(f"out of memory: {said}") from failure
+        for parameter in passes.bare.parameters():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad)
+                parameter.grad /= self.worker.world_size
+        return tally
+
+    def _compress(self, model: DistributedDataParallel) -> None:
+        """Send gradients rounded, as the options say.
+
+        Raises:
+            ValueError: the ranks' devices cannot, or bad updates are to be skipped.
+        """
+        match self.worker.training.compress:
+            case "fp16":
+                model.register_comm_hook(None, default_hooks.fp16_compress_hook)
+            case "bf16" if self.worker.device.type != "cuda":
+                raise ValueError(
+                    "training.compress is bf16, but only NCCL adds bf16 up, on GPUs; "
+                    "choose fp16 or powersgd"
+                )
+            case "bf16":
+                model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+            case "powersgd" if self.worker.nan != "stop":
+                raise ValueError(
+                    f"failure.nan is {self.worker.nan}, but powersgd keeps what it leaves out, so "
+                    "a gradient that is not finite would stay; set it to stop, or compress to fp16"
+                )
+            case "powersgd":
+                state = powerSGD_hook.PowerSGDState(
+                    None, POWER_RANK, start_powerSGD_iter=POWER_START
+                )
+                model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+
+
+def _wrapped(model: nn.Module) -> DistributedDataParallel:
+    if not isinstance(model, DistributedDataParallel):
+        raise TypeError(f"model is {type(model).__name__}; wrap it before training")
+    return model

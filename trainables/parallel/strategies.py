@@ -1,80 +1,213 @@
-"""How ranks share the work of one model: alone, or with copies that average their gradients.
+"""How ranks share the work of one model. The process group is made by whoever started them.
 
-The process group is made by whoever started the ranks; here it is only used.
+Whatever the strategy, after the backward passes of an update each parameter's gradient is the mean
+over all places of what each place added up; a place is one rank, or ranks that share one model.
 """
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from trainables import precision as formats
+from trainables.optim.clipping import total_norm
+from trainables.parallel.plan import Plan, pairs
+from trainables.tallies import add_up
 from trainables.worker import Worker
 
-
-class Strategy(Protocol):
-    """What the training loop asks of a way to use ranks."""
-
-    def wrap(self, model: nn.Module) -> nn.Module:
-        """The model to train: its backward pass averages gradients over ranks."""
-        ...
-
-    def local(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Within it, gradients are added up on this rank only."""
-        ...
-
-    def share_buffers(self, model: nn.Module) -> None:
-        """Give every rank the buffers (running means and such) of rank 0."""
-        ...
-
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum over ranks; may overwrite `values`."""
-        ...
+if TYPE_CHECKING:
+    from trainables.passes import Passes
+    from trainables.state import TrainingState
 
 
 @dataclass(frozen=True)
-class Single:
-    """One rank; nothing to share."""
+class Strategy:
+    """One rank that trains alone; each way to use several overrides what differs."""
+
+    worker: Worker
+    plan: Plan = pairs  # which layers the ranks of a tensor group split
+
+    @property
+    def place(self) -> int:
+        """Which part of each batch is dealt to this rank; from 0."""
+        return self.worker.rank
+
+    @property
+    def places(self) -> int:
+        """Into how many parts each batch is dealt."""
+        return self.worker.world_size
+
+    def shard(self, model: nn.Module) -> nn.Module:
+        """The model with this rank's part of its parameters; before there is an optimizer."""
+        return model
+
+    def adopt(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """The optimizer of this rank's part."""
+        return optimizer
 
     def wrap(self, model: nn.Module) -> nn.Module:
+        """What forward passes call, once parameters have their values."""
         return model
 
     def local(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Within it, gradients are added up at this place only."""
         return nullcontext()
 
+    def autocast(self) -> AbstractContextManager[None]:
+        """The context for forward passes."""
+        return formats.autocast(self.worker.training.precision, self.worker.device)
+
+    def backward(
+        self, passes: "Passes", parts: Sequence[Tensor], scale: float, careful: bool
+    ) -> Tensor:
+        """Add up the gradients of this place's micro-batches, and exchange them.
+
+        Args:
+            parts: positions of the samples of each micro-batch, as many at each place.
+            scale: of the summed losses.
+            careful: memory may run out; where ranks can agree on that first, they should.
+
+        Returns:
+            the tally of losses.
+
+        Raises:
+            AgreedOutOfMemory: memory ran out on some rank, and all ranks raise this.
+        """
+        if len(parts) == 1:
+            return passes.backward(parts[0], scale, self.announce)
+        with self.local(passes.model):
+            before = torch.stack([passes.backward(part, scale) for part in parts[:-1]]).sum(dim=0)
+        return before + passes.backward(parts[-1], scale, lambda last: self.announce(before + last))
+
+    def evaluate(self, passes: "Passes", parts: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The tally of each metric over these samples, the same names at every place."""
+        found = []
+        for part in parts:
+            found.append(passes.evaluate(part))
+            self.worker.beat()
+        return add_up(found)
+
+    def agree(self, state: "TrainingState") -> None:
+        """Make ranks that have trained apart equal, before they are judged or saved."""
+
     def share_buffers(self, model: nn.Module) -> None:
-        pass
+        """Give every rank the buffers (running means and such) of rank 0."""
 
     def sum(self, values: Tensor) -> Tensor:
+        """The sum over places; may overwrite `values`."""
+        return values
+
+    def announce(self, tally: Tensor) -> None:
+        """This place's tally for an update is known; its gradients are still to come."""
+
+    def total(self, tally: Tensor) -> Tensor:
+        """The tally of all places for one update."""
+        return self.sum(tally.clone()) if self.places > 1 else tally
+
+    def worst(self, values: Tensor) -> Tensor:
+        """The largest of each value over all ranks; may overwrite `values`."""
+        return values
+
+    def overflows(self, found: Tensor) -> Tensor:
+        """Whether an update has an infinite gradient, as those who share it see it; 1.0: yes."""
+        return self.worst(found)
+
+    def norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The norm of the whole model's gradient, equal on every rank."""
+        return total_norm(gradients)
+
+    def after_update(self, model: nn.Module, update: int) -> None:
+        """What is left to do once update number `update` of the order is made."""
+
+    def metrics(self) -> dict[str, float]:
+        """What else a report should say."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Group(Strategy):
+    """Several ranks, each with samples of its own."""
+
+    def shard(self, model: nn.Module) -> nn.Module:
+        if not self.worker.training.sync_batchnorm:
+            return model
+        from trainables.parallel.batchnorm import synchronized
+
+        return synchronized(model)
+
+    def share_buffers(self, model: nn.Module) -> None:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
+
+    def sum(self, values: Tensor) -> Tensor:
+        dist.all_reduce(values)
+        return values
+
+    def worst(self, values: Tensor) -> Tensor:
+        dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
 
-def choose(worker: Worker) -> Strategy:
+def choose(worker: Worker, plan: Plan = pairs) -> Strategy:
     """The strategy for this worker's ranks.
 
     Raises:
-        ValueError: the training options and the number of ranks do not fit.
+        ValueError: there are several ranks, but they have not met.
     """
     if worker.world_size == 1:
-        return Single()
-    if worker.training.strategy == "single":
-        raise ValueError(
-            f"training.strategy is single, but the trial has {worker.world_size} ranks; "
-            "set it to ddp, or resources.workers to 1"
-        )
+        return Strategy(worker)
     if not dist.is_initialized():
         raise ValueError(f"{worker.world_size} ranks, but no process group; initialize one first")
-    from trainables.parallel.ddp import Ddp  # a second and a half that one rank need not spend
-
-    return Ddp(worker.device)
+    return _module_of(worker.training.strategy)(worker, plan)
 
 
-def share(at: Tensor, worker: Worker) -> tuple[Tensor, int]:
-    """This rank's part of a batch, and the weight of its samples.
+def _module_of(name: str) -> type[Strategy]:
+    """A strategy's class; what one rank does not need is not imported for it."""
+    if name == "ddp":
+        from trainables.parallel.ddp import Ddp
 
-    Every rank must take part in every collective, so one that would go without gets a sample
-    of weight 0; all others have weight 1.
+        return Ddp
+    if name == "fsdp":
+        from trainables.parallel.fsdp import Fsdp
+
+        return Fsdp
+    if name == "zero1":
+        from trainables.parallel.zero1 import Zero1
+
+        return Zero1
+    if name == "local_sgd":
+        from trainables.parallel.local_sgd import LocalSgd
+
+        return LocalSgd
+    if name == "tensor":
+        from trainables.parallel.tensor import TensorParallel
+
+        return TensorParallel
+    if name == "pipeline":
+        from trainables.parallel.pipeline import Pipeline
+
+        return Pipeline
+    raise ValueError(f"strategy {name} is not there yet")
+
+
+def deal(at_B: Tensor, strategy: Strategy, parts: int) -> list[Tensor]:
+    """This place's part of a batch, in micro-batches.
+
+    There are as many at each place, since ranks may have to meet in each pass: the last ones of a
+    place that has fewer samples are empty.
+
+    Args:
+        parts: into how many, if some place has so many samples.
     """
-    own = at[worker.rank :: worker.world_size]
-    return (own, 1) if len(own) else (at[:1], 0)
+    own = at_B if strategy.places == 1 else at_B[strategy.place :: strategy.places]
+    number = min(parts, most(at_B, strategy))
+    return [own] if number == 1 else list(own.tensor_split(number))
+
+
+def most(at_B: Tensor, strategy: Strategy) -> int:
+    """The number of samples at the place that gets most of a batch."""
+    return -(-len(at_B) // strategy.places)

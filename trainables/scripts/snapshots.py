@@ -22,7 +22,7 @@ class Snapshots:
 
     def due(self, step: int) -> bool:
         """Whether this step's checkpoint would be kept, and there is one."""
-        return self._worker.due(step) and self._state() not in ((), self._last)
+        return self._worker.takes(step) and self._state() not in ((), self._last)
 
     def take(self, step: int, seen_ns: int | None = None) -> Path | None:
         """A copy for this step; None: there is nothing new, or it would not be kept.

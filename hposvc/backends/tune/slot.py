@@ -16,7 +16,7 @@ import ray
 from hposvc.backends.crew import GONE_S, Crew, Happening, hopeless, plainly
 from trainables.assignment import Assignment, Place
 from trainables.leader import Switchboard
-from trainables.wire import Call, Finished, Hello, Message, Ready, Reported, dial
+from trainables.wire import Call, Finished, Hello, Kept, Message, Ready, Reported, dial
 
 ENDING_S = 0.02  # how long an order's last report waits for its end, to travel with it
 
@@ -58,7 +58,7 @@ class Lost(NamedTuple):
     hopeless: bool = False  # the ranks will never start
 
 
-Heard = Began | Reported | Finished | Lost
+Heard = Began | Reported | Kept | Finished | Lost
 
 
 class TuneSlot:

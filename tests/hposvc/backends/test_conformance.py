@@ -9,7 +9,7 @@ import ray
 from engines import Bench, await_none, kinds, living, losses, pids, saved, steps
 
 from cluster import launch
-from hposvc.events import Ended, Failed
+from hposvc.events import Checkpointed, Ended, Failed
 
 HERE = Path(__file__).parent
 ON_RAY = pytest.mark.ray
@@ -21,6 +21,9 @@ ALONE = [
 ]
 REAL = [pytest.param(("ray", 1), marks=ON_RAY), pytest.param(("tune", 1), marks=ON_RAY)]
 PAIRS = [pytest.param(("ray", 2), marks=ON_RAY), pytest.param(("tune", 2), marks=ON_RAY)]
+IMPATIENT = [
+    pytest.param((name, 2, {"failure": {"stall": "4s"}}), marks=ON_RAY) for name in ("ray", "tune")
+]
 every = pytest.mark.parametrize("bench", ALONE, indirect=True)
 real = pytest.mark.parametrize("bench", REAL, indirect=True)
 pairs = pytest.mark.parametrize("bench", PAIRS, indirect=True)
@@ -45,10 +48,11 @@ def toys():
 @pytest.fixture(scope="module")
 def bench(request, toys, tmp_path_factory):
     """An engine that all its rows share: so slots are warm, and each row finds what others left."""
-    name, ranks = request.param if isinstance(request.param, tuple) else (request.param, 1)
+    given = request.param if isinstance(request.param, tuple) else (request.param, 1)
+    name, ranks, sections = (*given, {})[:3]
     on_ray = name in ("ray", "tune")
     home = request.getfixturevalue("home") if on_ray else tmp_path_factory.mktemp("none")
-    made = Bench.of(name, ranks, tmp_path_factory.mktemp(name), home)
+    made = Bench.of(name, ranks, tmp_path_factory.mktemp(name), home, **sections)
     yield made
     made.backend.close()
 
@@ -67,6 +71,18 @@ def test_an_order_from_a_checkpoint_goes_on_where_it_ended(bench):
     second = bench.finish(bench.start(trial="t0100", first=4, until=5, start=saved(first)))
     assert steps(second) == [4, 5]
     assert losses(second) == [0.4, 0.5]
+
+
+@pytest.mark.parametrize("bench", ALONE[1:], indirect=True)
+def test_a_checkpoint_that_no_report_brings_is_told_at_once_and_can_be_gone_on_from(bench):
+    first = bench.finish(bench.start(trial="t0200", until=2, halves=True))
+    assert kinds(first) == ["checkpointed", "checkpointed", "reported"] * 2 + ["ended"]
+    places = [event.saved.place for event in first if isinstance(event, Checkpointed)]
+    assert places == [(0, 1), (1, 0), (1, 1), (2, 0)]
+    half = first[3].saved
+    assert Path(half.path).name == f"{first[3].order}-1.1"
+    second = bench.finish(bench.start(trial="t0200", first=2, start=half))
+    assert losses(second) == [0.2, 0.3]
 
 
 @every
@@ -124,10 +140,13 @@ def test_an_error_of_the_user_s_code_is_told_and_costs_no_process(bench):
         assert pids(before) == pids(failed) == pids(after)
 
 
-@real
-def test_a_trial_that_fills_the_memory_says_so(bench):
+@every
+def test_what_kind_of_failure_it_was_is_told(bench):
     """As an error of the user's it would be tried again, and fill the memory again."""
-    assert bench.finish(bench.start(at=2, do="fill"))[-1].cause == "oom"
+    for do, cause in [("fill", "oom"), ("overfill", "oversize"), ("diverge", "diverged")]:
+        failed = bench.finish(bench.start(at=2, do=do))
+        assert kinds(failed) == ["checkpointed", "reported", "failed"]
+        assert failed[-1].cause == cause
 
 
 @pytest.mark.parametrize("bench", ALONE[1:], indirect=True)
@@ -214,6 +233,19 @@ def test_a_rank_that_dies_fails_its_order_and_nothing_of_it_is_left(bench, victi
     await_none(lambda: living(pids(failed)))
     again = bench.finish(bench.start(first=2, start=saved(failed)))
     assert losses(again) == [0.2, 0.3]
+
+
+@pytest.mark.parametrize("bench", IMPATIENT, indirect=True)
+def test_ranks_that_hang_leave_their_stacks_and_make_room_for_others(bench):
+    failed = bench.finish(bench.start(at=2, do="hang", rank=1, trial="t0001"))
+    assert kinds(failed) == ["checkpointed", "reported", "failed"]
+    assert failed[-1].cause == "stalled"
+    assert failed[-1].message.startswith("no sign of life from ranks 0 and 1 for 4 s")
+    logs = [bench.folder / "logs" / "t0001" / f"1-{rank}.log" for rank in range(2)]
+    assert "in all_reduce" in logs[0].read_text()
+    assert "in misbehave" in logs[1].read_text()
+    await_none(lambda: living(pids(failed)))
+    assert losses(bench.finish(bench.start(first=2, start=saved(failed)))) == [0.2, 0.3]
 
 
 @pairs

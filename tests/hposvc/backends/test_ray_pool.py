@@ -16,7 +16,7 @@ from cluster import launch
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.backends.backend import OutOfReach
-from hposvc.events import Checkpointed, Failed
+from hposvc.events import Checkpointed, Failed, Ordered
 
 pytestmark = pytest.mark.ray
 HERE = Path(__file__).parent
@@ -95,6 +95,26 @@ def test_a_killed_rank_costs_a_retry_from_the_last_checkpoint(sweeps, tmp_path, 
     assert trial["attempts"] == 2
     assert trial["metrics"]["first"] == 2, "the second attempt starts behind the checkpoint"
     assert trial["step"] == 3
+
+
+def test_a_killed_rank_costs_only_what_came_after_the_last_checkpoint_within_a_step(
+    sweeps, tmp_path
+):
+    given = {"mark": str(tmp_path / "mark")}
+    sweep, status = run(
+        sweeps, spec("dies_within", parameters=given, checkpoints={"every": "4 steps"})
+    )
+    assert status["state"] == "COMPLETED"
+    [failure] = events(sweeps, sweep, Failed)
+    assert failure.cause == "infra"
+    assert "died" in failure.message
+    start = events(sweeps, sweep, Ordered)[-1].order.start
+    assert start.place == (1, 6)
+    (trial,) = api.trials(sweeps, sweep)
+    metrics = trial["metrics"]
+    assert (trial["attempts"], metrics["began"], metrics["done"]) == (2, 16, 30)
+    folder = sweeps.home.folder(sweep, None) / "checkpoints" / trial["trial"]
+    assert [each.name for each in folder.iterdir()] == ["2-3"], "none within a step is left"
 
 
 def test_the_error_shown_is_the_one_of_the_rank_that_raised(sweeps):

@@ -5,6 +5,8 @@ import signal
 import time
 from pathlib import Path
 
+from trainables.worker import Diverged, TooLarge
+
 
 def steady(params, worker):
     """Reports and checkpoints each step; says which process it ran in."""
@@ -102,10 +104,19 @@ def hears_its_run(params, worker):
 
 
 def obedient(params, worker):
-    """Adds lr a step, from the checkpoint on; at the step params['at'] it does params['do']."""
+    """Adds lr a step, from the checkpoint on; at the step params['at'] it does params['do'].
+
+    With params['halves'] it keeps a checkpoint in the middle of each step.
+    """
     before = worker.restore()
     total = float((before / "total").read_text()) if before else 0.0
+    if worker.within:
+        total -= params["lr"] / 2
     for step in worker.steps():
+        if params.get("halves"):
+            folder = worker.scratch()
+            (folder / "total").write_text(str(total + params["lr"] / 2))
+            worker.keep(step - 1, folder, within=1)
         if step == params.get("at") and worker.rank == params.get("rank", 0):
             misbehave(params["do"])
         time.sleep(params.get("pause", 0.0))
@@ -125,6 +136,10 @@ def misbehave(how):
         raise ValueError("as ordered")
     if how == "fill":
         raise MemoryError
+    if how == "overfill":
+        raise TooLarge("half of it may fit") from MemoryError()
+    if how == "diverge":
+        raise Diverged("as ordered")
     if how == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     while True:  # hang
@@ -134,5 +149,35 @@ def misbehave(how):
 def obedient_curve(params, step):
     """The same for a simulation, but for checkpoints."""
     if step == params.get("at"):
-        raise ValueError("as ordered")
+        misbehave(params["do"])
     return {"loss": params["lr"] * step}, 1.0
+
+
+def dies_within(params, worker):
+    """Ten updates a step; a rank is killed once, at the ninth of step 2."""
+    before = worker.restore()
+    done = began = int((before / "done").read_text()) if before else 0
+    since = 0
+    for step in worker.steps():
+        for update in range(1 + (worker.within if step == worker.first else 0), 11):
+            done, since = done + 1, since + 1
+            if worker.due_within(since, 0.0):
+                worker.keep(step - 1, holding(worker, done), update)
+                since = 0
+            if (step, update) == (2, 9) and first_time(params["mark"]):
+                os.kill(os.getpid(), signal.SIGKILL)
+        saved = holding(worker, done) if worker.due(step) else None
+        worker.report(step, {"loss": 1.0, "began": began, "done": done}, checkpoint=saved)
+
+
+def holding(worker, done):
+    folder = worker.scratch()
+    (folder / "done").write_text(str(done))
+    return folder
+
+
+def first_time(mark):
+    """Whether nobody asked this before."""
+    found = Path(mark).exists()
+    Path(mark).touch()
+    return not found

@@ -10,7 +10,7 @@ from hposvc.reading.pieces import LATER, PIECES, not_there_yet
 from hposvc.spec import SweepSpec
 
 PAGE = Path(__file__).parents[3] / "docs" / "CONTRACT.md"
-DONE = {"1", "2", "3"}  # pieces
+DONE = {"1", "2", "3", "4"}  # pieces
 HEADER = "| key | default | values and meaning | piece |"
 
 

@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hposvc.reading.fill import fill
+from hposvc.reading.problems import SpecError
 from hposvc.spec.kinds import read_bytes, read_seconds
-from hposvc.spec.sections import Failure, Metric
+from hposvc.spec.sections import Checkpoints, Failure, Metric
+from trainables.checkpoint import Period
 
 CURVE = [(1, 0.5), (2, 0.9), (3, 0.7), (4, 0.8)]
 
@@ -116,3 +119,28 @@ def test_a_size_is_bytes(text, size):
 def test_what_is_no_size_is_refused(text):
     with pytest.raises(ValueError, match="give a size like"):
         read_bytes(text)
+
+
+@pytest.mark.parametrize(
+    ("every", "interval"),
+    [
+        (3, 3),
+        ("500 steps", Period(updates=500)),
+        ("1 step", Period(updates=1)),
+        ("10m", Period(seconds=600.0)),
+        ("1h30m", Period(seconds=5400.0)),
+        ("90s", Period(seconds=90.0)),
+    ],
+)
+def test_checkpoints_are_kept_by_steps_updates_or_time(every, interval):
+    assert fill(Checkpoints, {"every": every}).interval == interval
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, True, "500", "0 steps", "0s", "10 m", "", None, []])
+def test_what_says_not_how_often_is_refused(every):
+    with pytest.raises(SpecError, match="a whole number in units of fidelity, or a period like"):
+        fill(Checkpoints, {"every": every})
+
+
+def test_a_hang_is_forgiven_as_often_as_a_lost_node():
+    assert Failure(infra_retries=7, user_retries=1).retries("stalled") == 7

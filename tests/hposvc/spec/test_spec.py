@@ -79,7 +79,8 @@ def test_a_small_spec_has_the_defaults_of_the_contract():
         "preempt_retries": "unlimited",
         "user_retries": 0,
         "grace": 60.0,
-        "oom": "fail",
+        "stall": 600.0,
+        "oom": "shrink",
         "nan": "stop",
     }
     assert dataclasses.astuple(spec.checkpoints) == (1, 1, 1)

@@ -8,6 +8,7 @@ import pytest
 from hposvc import spec as specs
 from hposvc.events import (
     Attached,
+    Cause,
     Closed,
     Decided,
     Ended,
@@ -61,8 +62,8 @@ class Story:
         decided = Decided(self.tick(), trial, order, step, "stop", reason)
         return self.happen(decided, Ended(self.time, order, trial))
 
-    def fail(self, trial: str, order: int, message: str) -> Sequence[Event]:
-        return self.happen(Failed(self.tick(), order, trial, "user", message))
+    def fail(self, trial: str, order: int, message: str, cause: Cause = "user") -> Sequence[Event]:
+        return self.happen(Failed(self.tick(), order, trial, cause, message))
 
     def finish(self) -> Sequence[Event]:
         closed = Closed(self.tick(), "trials")

@@ -2,6 +2,7 @@ import io
 
 from rich.console import Console
 
+from hposvc.events import Order, Ordered
 from hposvc.views.live import Watching
 
 
@@ -33,6 +34,21 @@ def test_a_pipe_gets_a_line_a_trial_and_a_line_a_best(story):
         "t0001 STOPPED at 3/27 epoch, val/accuracy 0.7 (rung: place 4 of 5)",
         "t0002 FAILED at 0/27 epoch (user: ValueError: no luck)",
         "COMPLETED (trials)",
+    ]
+
+
+def test_a_trial_that_ran_out_of_memory_says_how_small_it_was_and_one_that_diverged_why(story):
+    console = plain()
+    with Watching("digits-1", console) as watching:
+        story.begin("t0001", 1)
+        story.begin("t0002", 2)
+        story.fail("t0001", 1, "Traceback\nTooLarge: 8 samples", "oversize")
+        story.happen(Ordered(story.tick(), Order(3, "t0001", {"lr": 0.1}, None, 1, 27)))
+        watching.turn(story.state, story.fail("t0001", 3, "OutOfMemoryError: CUDA", "oom"))
+        watching.turn(story.state, story.fail("t0002", 2, "loss nan", "diverged"))
+    assert said(console) == [
+        "t0001 FAILED at 0/27 epoch, micro-batches of 1/2 (oom: OutOfMemoryError: CUDA)",
+        "t0002 STOPPED at 0/27 epoch (diverged: loss nan)",
     ]
 
 

@@ -4,7 +4,9 @@ import re
 from rich.console import Console
 
 from hposvc import spec as specs
-from hposvc.views.table import parameters, plan, sweeps
+from hposvc import summary
+from hposvc.events import Order, Ordered
+from hposvc.views.table import parameters, plan, sweeps, trials
 
 SPEC = {
     "engine": {"type": "simulate", "curve": "a_module:curve"},
@@ -56,6 +58,19 @@ def test_the_plan_says_what_would_run():
     ):
         assert re.search(row, text), row
     assert "rungs" not in text_of(plan(specs.load({**SPEC, "scheduler": "fifo"})))
+
+
+def test_smaller_micro_batches_are_a_column_where_there_are_any(story):
+    story.begin("t0001", 1)
+    story.begin("t0002", 2)
+    assert "micro" not in text_of(trials(summary.trials(story.state, {}), story.state.spec, ()))
+    for number in (2, 3):
+        story.fail("t0002", number, "no room", "oversize")
+        story.happen(Ordered(story.tick(), Order(number + 1, "t0002", {"lr": 0.1}, None, 1, 27)))
+    table = text_of(trials(summary.trials(story.state, {}), story.state.spec, ()))
+    assert re.search(r"orders +micro-batch", table)
+    assert re.search(r"t0001 .* 1 +– ", table)
+    assert re.search(r"t0002 .* 3 +1/4 ", table)
 
 
 def test_no_sweep_is_an_empty_table():

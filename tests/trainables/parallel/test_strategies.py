@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables import Training, Worker
-from trainables.parallel.strategies import Single, choose, share
+from trainables.parallel.strategies import Group, Strategy, choose, deal
 
 
 def ranks(world_size: int, training: Training | None = None) -> list[Worker]:
@@ -15,21 +15,19 @@ def ranks(world_size: int, training: Training | None = None) -> list[Worker]:
 
 
 @settings(max_examples=50, deadline=None)
-@given(size=st.integers(1, 40), world_size=st.integers(1, 9))
-def test_each_sample_counts_on_exactly_one_rank(size, world_size):
-    parts = [share(torch.arange(size), worker) for worker in ranks(world_size)]
-    counted = [at for own, weight in parts if weight for at in own.tolist()]
-    assert sorted(counted) == list(range(size))
-    assert all(len(own) for own, _ in parts)
+@given(size=st.integers(1, 40), world_size=st.integers(1, 9), parts=st.integers(1, 5))
+def test_each_sample_is_on_exactly_one_rank_and_all_have_equally_many_passes(
+    size, world_size, parts
+):
+    dealt = [deal(torch.arange(size), Group(each), parts) for each in ranks(world_size)]
+    assert sorted(at for own in dealt for part in own for at in part.tolist()) == [*range(size)]
+    assert len({len(own) for own in dealt}) == 1
+    assert all(len(part) for part in dealt[0])
 
 
 def test_one_rank_needs_no_group_whatever_the_strategy():
-    assert choose(ranks(1, Training("ddp"))[0]) == Single()
-
-
-def test_several_ranks_need_a_strategy_for_several():
-    with pytest.raises(ValueError, match="strategy is single, but the trial has 2 ranks; set it"):
-        choose(ranks(2)[0])
+    worker = ranks(1, Training("ddp"))[0]
+    assert choose(worker) == Strategy(worker)
 
 
 def test_several_ranks_need_a_group():

@@ -1,0 +1,96 @@
+"""Trials that run out of memory or diverge, on real ranks. If these fail, they end as something
+else: a fault of the user's, or of the machine, which is tried again."""
+
+from pathlib import Path
+
+import pytest
+from engines import await_none, in_slots
+
+from cluster import launch
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.events import Checkpointed, Failed, Ordered
+
+pytestmark = pytest.mark.ray
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A home whose Ray stays up between tests."""
+    folder = tmp_path_factory.mktemp("home")
+    with launch.start(folder / "ray"):
+        yield folder
+    launch._await_end(folder / "ray")
+
+
+@pytest.fixture
+def sweeps(home, monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    return api.Sweeps.open(home)
+
+
+def run(sweeps, name, workers=1, **sections):
+    """What became of a sweep of one trial of three steps, but for what is given."""
+    given = {
+        "trainable": f"fragile_toys:{name}",
+        "metric": {"name": "loss", "goal": "maximize"},
+        "fidelity": {"max": 3},
+        "parameters": {"lr": 0.1},
+        "search": "random",
+        "trials": {"max": 1, "parallel": 1},
+        "resources": {"workers": workers, "cpus_per_worker": 0.5},
+        **sections,
+    }
+    row = api.create(sweeps, specs.load(given))
+    api.drive(sweeps, row)
+    events = [event for _, event in sweeps.journal.read(row.id)]
+    await_none(lambda: in_slots(sweeps.home.path))
+    return api.status(sweeps, row.id), api.trials(sweeps, row.id), events
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_trial_goes_on_with_smaller_micro_batches_from_its_checkpoint(sweeps, workers):
+    """With two ranks the other one is in a collective, and must not be blamed."""
+    status, (trial,), events = run(sweeps, "Fits", workers)
+    assert (status["state"], trial["state"]) == ("COMPLETED", "COMPLETED")
+    assert (trial["shrink"], trial["attempts"], trial["step"]) == (2, 3, 3)
+    assert trial["metrics"] == {"loss": 3.0, "first": 2.0, "shrink": 2.0}
+    failures = [event for event in events if isinstance(event, Failed)]
+    assert [failure.cause for failure in failures] == ["oversize"] * 2
+    assert "a micro-batch did not fit" in failures[0].message.splitlines()[-1]
+    orders = [event.order for event in events if isinstance(event, Ordered)]
+    assert [(order.first, order.shrink) for order in orders] == [(1, 0), (2, 1), (2, 2)]
+    first = next(event.saved for event in events if isinstance(event, Checkpointed))
+    assert [order.start for order in orders] == [None, first, first]
+
+
+def test_where_one_sample_does_not_fit_the_trial_has_failed_for_good(sweeps):
+    values = {"lr": 0.1, "last": {"values": [0, 3]}}
+    status, trials, _ = run(
+        sweeps, "Fits", parameters=values, search="grid", trials={"max": 2, "parallel": 1}
+    )
+    assert status["state"] == "COMPLETED"
+    found = [
+        (trial["params"]["last"], trial["state"], trial["reason"], trial["shrink"])
+        for trial in trials
+    ]
+    assert sorted(found) == [(0, "COMPLETED", "", 2), (3, "FAILED", "oom", 2)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_trial_that_says_it_diverged_is_stopped_and_not_tried_again(sweeps, workers):
+    failure = {"nan": "skip", "user_retries": 5, "infra_retries": 5}
+    status, (trial,), events = run(sweeps, "Diverges", workers, failure=failure)
+    assert status["state"] == "FAILED", "no trial has a value"
+    assert (trial["state"], trial["reason"]) == ("STOPPED", "diverged")
+    assert (trial["value"], trial["step"], trial["attempts"]) == (None, 2, 1)
+    [failed] = [event for event in events if isinstance(event, Failed)]
+    assert (failed.cause, failed.message) == ("diverged", "nan: skip was of no use")
+
+
+def test_a_function_is_told_that_it_can_t_do_as_failure_nan_says(sweeps):
+    _, (trial,), events = run(sweeps, "function", failure={"nan": "rollback"})
+    assert (trial["state"], trial["reason"]) == ("FAILED", "user")
+    [failed] = [event for event in events if isinstance(event, Failed)]
+    assert "failure.nan is rollback, but fragile_toys:function makes its" in failed.message

@@ -1,0 +1,88 @@
+"""If these fail, the optimizer that a spec names is another one, or a parameter is left out."""
+
+from typing import get_args
+
+import pytest
+import torch
+from torch import nn
+
+from trainables.optim.building import OptimizerName, OptimizerOptions, build
+
+OPTIONS = OptimizerOptions("adamw", lr=0.1, weight_decay=0.5, momentum=0.9, layer_decay=1.0)
+
+
+def options(**values) -> OptimizerOptions:
+    return OptimizerOptions(**{**OPTIONS.__dict__, **values})
+
+
+def model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5), nn.Linear(5, 2))
+
+
+def train(network: nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
+    for _ in range(10):
+        optimizer.zero_grad()
+        (network(x) - 1).square().mean().backward()
+        optimizer.step()
+    return list(network.parameters())
+
+
+def by_hand(network: nn.Module, kind, **given) -> torch.optim.Optimizer:
+    decaying = [weight for weight in network.parameters() if weight.ndim > 1]
+    rest = [weight for weight in network.parameters() if weight.ndim <= 1]
+    return kind([{"params": decaying}, {"params": rest, "weight_decay": 0.0}], **given)
+
+
+@pytest.mark.parametrize("name", get_args(OptimizerName))
+def test_every_optimizer_learns(name):
+    network = model()
+    before = [weight.detach().clone() for weight in network.parameters()]
+    rate = 0.3 if name == "lars" else 0.05
+    after = train(network, build(network, options(name=name, lr=rate, weight_decay=0.0)))
+    assert not any(map(torch.equal, before, after))
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(1))
+    assert (network(x) - 1).square().mean() < 0.5 * (_restored(before)(x) - 1).square().mean()
+
+
+def _restored(weights: list[torch.Tensor]) -> nn.Module:
+    network = model()
+    for own, weight in zip(network.parameters(), weights, strict=True):
+        own.data.copy_(weight)
+    return network
+
+
+def test_adamw_is_that_of_torch_whose_norms_and_biases_do_not_decay():
+    first, second = model(), model()
+    torch.testing.assert_close(
+        train(first, build(first, OPTIONS)),
+        train(second, by_hand(second, torch.optim.AdamW, lr=0.1, weight_decay=0.5)),
+    )
+
+
+def test_sgd_is_that_of_torch_without_nesterov():
+    first, second = model(), model()
+    given = {"lr": 0.1, "weight_decay": 0.5, "momentum": 0.9}
+    for ours, theirs in zip(
+        train(first, build(first, options(name="sgd"))),
+        train(second, by_hand(second, torch.optim.SGD, **given)),
+        strict=True,
+    ):
+        assert torch.equal(ours, theirs)
+
+
+def test_adamw_trains_a_model_that_is_partly_complex():
+    """No single kernel has the step of such a weight."""
+    network = nn.Module()
+    network.wave = nn.Parameter(torch.ones(2, 2, dtype=torch.complex64))
+    optimizer = build(network, OPTIONS)
+    network.wave.abs().sum().backward()
+    optimizer.step()
+    assert not torch.equal(network.wave, torch.ones(2, 2, dtype=torch.complex64))
+
+
+def test_a_model_with_nothing_to_train_is_named():
+    frozen = model().requires_grad_(False)
+    with pytest.raises(ValueError, match="Sequential has no parameter with requires_grad"):
+        build(frozen, OPTIONS)

@@ -1,0 +1,147 @@
+"""If these fail, gradients are clipped to another bound than the spec's, or the report lies."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from trainables.optim.clipping import EPSILON, clip, total_norm
+
+WAYS = ["norm", "value", "adaptive"]
+SHAPES = [(4, 3), (4,), (2, 3, 2, 2), (2,), (3, 2), (3,)]
+
+
+def weights(scale: float = 1.0, dtype=torch.float64) -> list[nn.Parameter]:
+    """A model's parameters: two layers and a last one, with gradients."""
+    rng = torch.Generator().manual_seed(0)
+    made = []
+    for shape in SHAPES:
+        weight = nn.Parameter(torch.randn(shape, generator=rng, dtype=torch.float64).to(dtype))
+        slope = torch.randn(shape, generator=rng, dtype=torch.float64)
+        weight.grad = (scale * slope).to(dtype)
+        made.append(weight)
+    return made
+
+
+def gradients(parameters: list[nn.Parameter]) -> list[torch.Tensor]:
+    return [weight.grad.clone() for weight in parameters]
+
+
+def whole(tensors: list[torch.Tensor]) -> float:
+    return np.sqrt(sum(float((each.double() ** 2).sum()) for each in tensors))
+
+
+@pytest.mark.parametrize("most", [0.1, 3.0, 1e3])
+def test_by_norm_is_that_of_torch(most):
+    ours, theirs = weights(), weights()
+    expected = nn.utils.clip_grad_norm_(theirs, most)
+    found = clip(ours, most, "norm", total_norm)
+    assert torch.equal(found.norm, expected)
+    assert all(map(torch.equal, gradients(ours), gradients(theirs)))
+    assert found.clipped.item() == (1.0 if most < 1e3 else 0.0)
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
+def test_a_clipped_gradient_is_no_longer_than_the_bound(scale, most):
+    parameters = weights(scale)
+    clip(parameters, most, "norm", total_norm)
+    assert whole(gradients(parameters)) <= min(most, whole(gradients(weights(scale)))) * (1 + 1e-9)
+
+
+def test_by_value_is_that_of_torch_and_tells_the_share_of_elements():
+    ours, theirs = weights(), weights()
+    nn.utils.clip_grad_value_(theirs, 0.8)
+    before = torch.cat([each.flatten() for each in gradients(ours)])
+    found = clip(ours, 0.8, "value", total_norm)
+    assert all(map(torch.equal, gradients(ours), gradients(theirs)))
+    assert found.clipped.item() == (before.abs() > 0.8).double().mean().item()
+    assert found.norm.item() == pytest.approx(before.norm().item())
+
+
+def by_definition(weight: np.ndarray, gradient: np.ndarray, most: float):
+    """Equation 3 for each unit: the clipped gradient, and which units were clipped."""
+    units = (weight, gradient) if weight.ndim > 1 else (weight[None], gradient[None])
+    clipped, over = [], []
+    for unit, slope in zip(*units, strict=True):
+        length, steep = max(np.linalg.norm(unit), EPSILON), np.linalg.norm(slope)
+        over.append(steep / length > most)
+        clipped.append(most * length / steep * slope if over[-1] else slope)
+    return np.array(clipped).reshape(gradient.shape), over
+
+
+def test_adaptive_is_that_of_the_paper_for_each_unit_but_the_last_layers():
+    parameters, before = weights(), weights()
+    with torch.no_grad():
+        parameters[0][1] = before[0][1] = 0.0  # a row of no length yet
+    found = clip(parameters, 1.1, "adaptive", total_norm)
+    units: list[bool] = []
+    for ours, own in zip(parameters[:4], before[:4], strict=True):
+        expected, over = by_definition(own.detach().numpy(), own.grad.numpy(), 1.1)
+        np.testing.assert_allclose(ours.grad.numpy(), expected, rtol=1e-12)
+        units += over
+    assert 0 < sum(units) < len(units)
+    assert found.clipped.item() == pytest.approx(np.mean(units))
+    assert all(map(torch.equal, gradients(parameters[4:]), gradients(before[4:])))
+
+
+def test_adaptive_leaves_a_gradient_of_zero_at_zero():
+    parameters = weights(scale=0.0)
+    assert clip(parameters, 0.01, "adaptive", total_norm).clipped.item() == 0.0
+    assert whole(gradients(parameters)) == 0.0
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_a_weight_without_gradient_is_passed_over(by):
+    parameters = weights()
+    parameters[1].grad = None
+    clip(parameters, 0.01, by, total_norm)
+    assert parameters[1].grad is None
+    assert whole([parameters[0].grad]) < whole([weights()[0].grad])
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_gradients_of_half_precision_are_measured_in_float32(by):
+    parameters = weights(scale=30.0, dtype=torch.bfloat16)
+    expected = whole(gradients(parameters))
+    found = clip(parameters, 0.5, by, total_norm)
+    assert found.norm.dtype == found.clipped.dtype == torch.float32
+    assert found.norm.item() == pytest.approx(expected, rel=1e-6)
+    assert {weight.grad.dtype for weight in parameters} == {torch.bfloat16}
+    assert found.clipped.item() > 0
+
+
+def test_the_norm_that_counts_is_the_given_one():
+    """Parts of a model may be on other ranks."""
+    parameters = weights()
+    before = gradients(parameters)
+    clip(parameters, 1.0, "norm", lambda own: 100 * torch.ones_like(total_norm(own)))
+    for found, own in zip(gradients(parameters), before, strict=True):
+        torch.testing.assert_close(found, own / 100, rtol=1e-6, atol=0)
+
+
+class Unread(TorchDispatchMode):
+    """Fails where the host reads a value, for which it would wait for a GPU."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        assert "_local_scalar_dense" not in str(function)
+        assert "nonzero" not in str(function)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_clipping_reads_no_value_on_the_host(by):
+    parameters = weights()
+    with Unread():
+        clip(parameters, 0.1, by, total_norm)
+
+
+def test_no_gradients_have_no_length():
+    assert total_norm([]).item() == 0.0
+
+
+@pytest.mark.parametrize("by", WAYS)
+def test_without_gradients_nothing_is_clipped(by):
+    assert clip([], 1.0, by, total_norm).clipped.item() == 0.0

@@ -1,0 +1,99 @@
+"""If these fail, norms and biases decay, or a layer learns at another layer's rate."""
+
+import pytest
+import torch
+from torch import nn
+
+from trainables.optim.groups import depths, split
+
+
+class Tower(nn.Module):
+    """A small transformer's shape: what is before the blocks, blocks, what is after them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(6, 4)
+        self.position = nn.Parameter(torch.zeros(4))
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.LayerNorm((2, 2))) for _ in range(3)
+        )
+        self.norm = nn.LayerNorm(4)
+        self.head = nn.Linear(4, 6)
+
+
+def by_name(model: nn.Module, groups) -> dict[str, dict]:
+    """Name of each parameter to the group that it is in; each is in one."""
+    names = {id(weight): name for name, weight in model.named_parameters()}
+    pairs = [(names[id(weight)], group) for group in groups for weight in group["params"]]
+    assert len(pairs) == len({name for name, _ in pairs})
+    return dict(pairs)
+
+
+def test_only_matrices_decay_and_none_of_a_norm():
+    model = Tower()
+    found = by_name(model, split(model, 0.1, 0.05, 1.0))
+    assert found.keys() == dict(model.named_parameters()).keys()
+    decaying = {name for name, group in found.items() if group["weight_decay"] == 0.05}
+    blocks = {f"blocks.{block}.0.weight" for block in range(3)}
+    assert decaying == {"embedding.weight", "head.weight", *blocks}
+    assert {group["weight_decay"] for group in found.values()} == {0.0, 0.05}
+
+
+def test_without_layer_decay_there_are_two_groups_at_the_given_rate():
+    groups = split(Tower(), 0.1, 0.05, 1.0)
+    assert [(group["name"], group["lr"]) for group in groups] == [
+        ("no decay", 0.1),
+        ("decay", 0.1),
+    ]
+
+
+def test_each_depth_learns_at_its_share_of_the_last_ones_rate():
+    model = Tower()
+    found = by_name(model, split(model, 0.1, 0.05, 0.5))
+    expected = {
+        "embedding.weight": (0.1 / 16, "depth 0 of 4, decay"),
+        "position": (0.1 / 16, "depth 0 of 4, no decay"),
+        "blocks.0.0.weight": (0.1 / 8, "depth 1 of 4, decay"),
+        "blocks.2.2.weight": (0.1 / 2, "depth 3 of 4, no decay"),
+        "norm.weight": (0.1, "depth 4 of 4, no decay"),
+        "head.weight": (0.1, "depth 4 of 4, decay"),
+    }
+    assert {name: (found[name]["lr"], found[name]["name"]) for name in expected} == {
+        name: (pytest.approx(rate), label) for name, (rate, label) in expected.items()
+    }
+
+
+def test_layers_without_parameters_are_no_depth():
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Dropout(), nn.Linear(2, 2))
+    assert depths(model) == {"0.weight": 1, "0.bias": 1, "3.weight": 2, "3.bias": 2}
+    rates = {group["name"]: group["lr"] for group in split(model, 1.0, 0.0, 0.5)}
+    assert rates["depth 2 of 2, decay"] == 1.0
+    assert rates["depth 1 of 2, decay"] == 0.5
+
+
+def test_a_model_without_blocks_learns_at_one_rate():
+    model = nn.Bilinear(2, 2, 2)
+    assert {group["lr"] for group in split(model, 0.1, 0.0, 0.5)} == {0.1}
+
+
+def test_a_tied_weight_is_in_one_group_where_it_stands_first():
+    model = Tower()
+    model.head.weight = model.embedding.weight
+    found = by_name(model, split(model, 0.1, 0.05, 0.5))
+    assert found["embedding.weight"]["name"] == "depth 0 of 4, decay"
+    assert "head.weight" not in found
+
+
+def test_frozen_weights_are_left_out():
+    model = Tower()
+    model.blocks.requires_grad_(False)
+    assert not [name for name in by_name(model, split(model, 0.1, 0.05, 0.5)) if "blocks" in name]
+
+
+def test_momenta_fit_groups_with_other_values():
+    model = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2))
+    layouts = [
+        [[id(weight) for weight in group["params"]] for group in split(model, lr, decay, layers)]
+        for lr, decay, layers in ((0.1, 0.0, 0.9), (0.2, 0.5, 0.5))
+    ]
+    assert layouts[0] == layouts[1]

@@ -1,0 +1,177 @@
+"""DistributedDataParallel under its options, and when memory runs out on one rank only.
+
+If these fail, a sweep on several GPUs learns something else than on one, or hangs.
+"""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+import torch.distributed as dist
+from tasks import Deep, curves, learned
+from torch import Tensor, nn
+from two_ranks import started
+
+from trainables import Training, Worker
+from trainables.combinations import refusals
+from trainables.data import Batch
+
+EXACT = Training("ddp", "64-true")
+LEARNED = ("train/loss", "val/loss")
+
+
+def losses(reports: list[dict[str, float]]) -> list[float]:
+    return [report[name] for report in reports for name in LEARNED]
+
+
+def test_every_option_that_is_exact_gives_the_losses_of_one_process(on_two_ranks):
+    trainings = [
+        replace(EXACT, accumulate=2, bucket_mb=1e-4),
+        replace(EXACT, static_graph=True),
+        replace(EXACT, static_graph=True, accumulate=2),
+        replace(EXACT, clip=0.1, accumulate=2),
+    ]
+    heard, _ = on_two_ranks(curves, Deep(), trainings, 2)
+    alone = losses(learned(Deep(), Training(precision="64-true")))
+    clipped = losses(learned(Deep(), Training(precision="64-true", clip=0.1)))
+    for reports in heard[:3]:
+        assert losses(reports) == pytest.approx(alone, abs=1e-12)
+    assert losses(heard[3]) == pytest.approx(clipped, abs=1e-12)
+
+
+@dataclass(frozen=True)
+class Wide(Deep):
+    """A matrix that is worth compressing."""
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 40), nn.Tanh(), nn.Linear(40, 40), nn.Linear(40, 1))
+
+
+def test_compressed_gradients_learn_nearly_the_same(on_two_ranks):
+    trainings = [
+        Training("ddp", compress="fp16"),
+        Training("ddp", compress="fp16", accumulate=2),
+        Training("ddp", compress="powersgd"),
+    ]
+    heard, _ = on_two_ranks(curves, Wide(), trainings, 2)
+    alone = losses(learned(Wide(), Training()))
+    for reports in heard[:2]:
+        assert losses(reports) == pytest.approx(alone, rel=1e-3)
+    assert losses(heard[2]) == pytest.approx(alone, rel=0.1)
+    for reports in heard:
+        assert losses(reports) != losses(learned(Wide(), Training()))
+
+
+def bf16_refused(rank: int) -> str:
+    with pytest.raises(ValueError, match="compress") as caught:
+        curves(rank, Deep(), [Training("ddp", compress="bf16")], 2)
+    return str(caught.value)
+
+
+def test_a_compression_that_the_ranks_devices_lack_is_refused(on_two_ranks):
+    told = "training.compress is bf16, but only NCCL adds bf16 up, on GPUs; "
+    assert on_two_ranks(bf16_refused) == [f"{told}choose fp16 or powersgd"] * 2
+
+
+def test_bad_updates_cannot_be_skipped_under_powersgd(on_two_ranks):
+    assert on_two_ranks(skipping_refused) == [True, True]
+
+
+def skipping_refused(rank: int) -> bool:
+    training = Training("ddp", compress="powersgd")
+    worker = replace(Worker.alone(training=training), rank=rank, world_size=2, nan="skip")
+    with pytest.raises(ValueError, match=r"failure\.nan is skip, but powersgd keeps"):
+        Deep().train(worker)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("training", "option", "reason"),
+    [
+        (Training("ddp", "16-mixed", compress="powersgd"), "compress", "an overflow"),
+        (Training("ddp", compress="fp16", deterministic=True), "compress", "travel as they"),
+        (Training("fsdp", compress="fp16"), "compress", "only DDP's gradients"),
+        (Training("local_sgd", sync_batchnorm=True), "sync_batchnorm", "share each batch"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_it_starts(training, option, reason):
+    (found,) = refusals(training, 2)
+    assert found[0] == option
+    assert reason in found[1]
+
+
+@dataclass(frozen=True)
+class Buffered(Deep):
+    """With running means, which DDP hands out in forward passes."""
+
+    batch: int = 8
+    fits: int = 99  # samples; more do not fit on the last rank
+
+    def build_model(self) -> nn.Module:
+        norm = nn.BatchNorm1d(5, momentum=0.5)
+        return nn.Sequential(norm.eval(), nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        next(each for each in model.modules() if isinstance(each, nn.BatchNorm1d)).eval()
+        if torch.is_grad_enabled() and len(batch[0]) > self.fits and self.is_last():
+            raise torch.OutOfMemoryError(f"{len(batch[0])} samples")
+        return super().compute_losses(model, batch)
+
+    def is_last(self) -> bool:
+        return dist.is_initialized() and dist.get_rank() == dist.get_world_size() - 1
+
+
+def test_all_ranks_halve_their_micro_batches_where_one_runs_out_of_memory(on_two_ranks):
+    small, _ = on_two_ranks(curves, Buffered(fits=1), [EXACT], 2)
+    alone = losses(learned(Buffered(), Training(precision="64-true")))
+    assert losses(small[0]) == pytest.approx(alone, abs=1e-12)
+    assert [report["train/micro_batches"] for report in small[0]] == [4.0] * 3
+
+
+def without_room(rank: int) -> str:
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        curves(rank, Buffered(batch=5, fits=0), [EXACT], 2)
+    return str(caught.value)
+
+
+def test_all_ranks_give_up_where_one_sample_does_not_fit(on_two_ranks):
+    told = on_two_ranks(without_room)
+    assert told == ["out of memory: on another rank", "out of memory: 1 samples"]
+
+
+LATE = """
+from dataclasses import dataclass
+import torch
+import torch.distributed as dist
+from torch import nn
+from trainables.data import Data, Tensors
+from trainables.task import Task
+
+@dataclass(frozen=True)
+class Late(Task):
+    batch: int = 8
+
+    def build_model(self):
+        return nn.Linear(1, 1)
+
+    def load_data(self):
+        x_NF = torch.arange(40.0)[:, None] / 40
+        return Data(Tensors(x_NF), Tensors(x_NF))
+
+    def compute_losses(self, model, batch):
+        if model.training and dist.get_rank() == 1 and self.updates() == 3:
+            raise torch.OutOfMemoryError("too much")
+        return model(batch[0]).square()
+
+    def updates(self):
+        object.__setattr__(self, "count", getattr(self, "count", -1) + 1)
+        return self.count
+"""
+
+
+def test_memory_that_runs_out_on_one_rank_later_ends_the_order_of_all(tmp_path):
+    (tmp_path / "late.py").write_text(LATE)
+    with started(tmp_path, trainable=f"{tmp_path / 'late.py'}:Late", metrics=()) as two:
+        reports, end = two.order({})
+    assert (reports, end.failure.kind) == ([], "oversize")
+    assert "a micro-batch of 4 samples did not fit into memory: too much" in end.failure.message

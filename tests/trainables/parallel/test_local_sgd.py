@@ -1,0 +1,122 @@
+"""Ranks that train on their own for a while. If these fail, they drift apart for good, or wait."""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+import torch.distributed as dist
+from tasks import Deep, curves, learned, resumed
+from torch import Tensor, nn
+
+from trainables import Training, Worker
+from trainables.data import Batch
+from trainables.parallel.local_sgd import LocalSgd
+from trainables.randomness import derive, permutation, seed_all
+
+EXACT = Training("local_sgd", "64-true")
+
+
+def losses(reports: list[dict[str, float]]) -> list[float]:
+    return [report[name] for report in reports for name in ("train/loss", "val/loss")]
+
+
+@dataclass(frozen=True)
+class Plain(Deep):
+    """By plain SGD; memory holds `fits` samples at a time on rank 1."""
+
+    fits: int = 99
+
+    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=self.lr)
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        if torch.is_grad_enabled() and len(batch[0]) > self.fits and dist.get_rank() == 1:
+            raise torch.OutOfMemoryError(f"{len(batch[0])} samples")
+        return super().compute_losses(model, batch)
+
+
+def by_definition(task: Plain, every: int) -> list[float]:
+    """val/loss of two models that are averaged after so many updates, and after each epoch."""
+    models, losses = [], []
+    for _ in range(2):
+        seed_all(derive(0, "model"))
+        models.append(task.build_model().double())
+    data = task.load_data()
+    optimizers = [task.build_optimizer(model) for model in models]
+    for epoch in range(1, 4):
+        batches = permutation(derive(0, "order", epoch), 23).split(task.batch)
+        for number, at_B in enumerate(batches, 1):
+            for rank, (model, optimizer) in enumerate(zip(models, optimizers, strict=True)):
+                optimizer.zero_grad()
+                task.compute_losses(model, data.train.batch(at_B[rank::2])).mean().backward()
+                optimizer.step()
+            if number % every == 0 or number == len(batches):
+                average(models)
+        validation = data.validation.batch(torch.arange(7))
+        losses.append(task.compute_losses(models[0], validation).mean().item())
+    return losses
+
+
+@torch.no_grad()
+def average(models: list[nn.Module]) -> None:
+    for weights in zip(*(model.parameters() for model in models), strict=True):
+        mean = sum(weights) / len(weights)
+        for weight in weights:
+            weight.copy_(mean)
+
+
+def test_an_average_after_each_update_is_one_process_and_a_rarer_one_its_definition(on_two_ranks):
+    trainings = [
+        replace(EXACT, average_every=1),
+        replace(EXACT, average_every=1, accumulate=2),
+        replace(EXACT, average_every=3),
+        replace(EXACT, accumulate=2),
+    ]
+    heard, _ = on_two_ranks(curves, Plain(), trainings, 2)
+    alone = losses(learned(Plain(), Training(precision="64-true")))
+    for reports in heard[:2]:
+        assert losses(reports) == pytest.approx(alone, abs=1e-12)
+    for reports, every in zip(heard[2:], (3, 8), strict=True):
+        expected = by_definition(Plain(), every)
+        assert [seen["val/loss"] for seen in reports] == pytest.approx(expected, abs=1e-12)
+
+
+@dataclass(frozen=True)
+class Adam(Plain):
+    """By an optimizer that remembers."""
+
+    dropout: float = 0.2
+
+    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=self.lr)
+
+
+def test_a_resumed_trial_goes_on_bit_by_bit(on_two_ranks, tmp_path):
+    trainings = [replace(EXACT, ema=0.9, average_every=2), Training("local_sgd", clip=0.1)]
+    heard, _ = on_two_ranks(resumed, Adam(), trainings, 2, tmp_path)
+    for whole, parts in heard:
+        assert losses(parts) == losses(whole)
+
+
+def alone(rank: int) -> list[object]:
+    """Rank 1 asks for a total and runs out of memory while rank 0 does nothing of the kind."""
+    worker = replace(Worker.alone(until=1, training=EXACT), rank=rank, world_size=2)
+    total = torch.empty(2)
+    if rank == 1:
+        total = LocalSgd(worker).total(torch.tensor([3.0, 2.0]))
+    halved = curves(rank, Plain(fits=1), [replace(EXACT, average_every=3)], 2)
+    return [total.tolist(), halved]
+
+
+def test_a_rank_that_runs_out_of_memory_halves_alone_and_learns_the_same(on_two_ranks):
+    (_, (halved,)), (total, _) = on_two_ranks(alone)
+    assert total == [6.0, 4.0]
+    assert [seen["train/micro_batches"] for seen in halved] == [1.0] * 3  # rank 0's
+    expected = by_definition(Plain(), 3)
+    assert [seen["val/loss"] for seen in halved] == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_way_back_of_one_rank_is_refused():
+    worker = replace(Worker.alone(training=EXACT), world_size=2, nan="rollback")
+    with pytest.raises(ValueError, match=r"failure\.nan is rollback, but ranks of local_sgd"):
+        LocalSgd(worker)

@@ -1,0 +1,226 @@
+"""If this fails, trials whose layers are dealt out among ranks learn something else than one rank.
+
+Axes: B samples, T tokens, F features.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from tasks import Attentive, Deep, Normed, learned, resumed, runs_of
+from torch import Tensor, nn
+
+from trainables import Training, Worker
+from trainables.combinations import refusals
+from trainables.data import Batch, Tensors
+from trainables.fit import prepare
+from trainables.parallel.microbatches import MicroBatches
+from trainables.parallel.stages import cut, divide
+
+EXACT = Training("pipeline", "64-true", accumulate=2)
+WHOLE = replace(EXACT, pipeline_schedule="gpipe", accumulate=1)
+
+
+@dataclass(frozen=True)
+class Echo(Deep):
+    """The model gives back the noise that it is given; the errors are a metric of their own."""
+
+    def build_model(self) -> nn.Module:
+        layers = [nn.Linear(3, 3, bias=False) for _ in range(2)]
+        for layer in layers:
+            nn.init.eye_(layer.weight)
+        return nn.Sequential(*layers)
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        noise_BTF = torch.rand_like(batch[0])
+        return (model(noise_BTF) - noise_BTF).abs()
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        errors = self.compute_losses(model, batch)
+        return {"loss": errors, "error": errors.amax(dim=(1, 2))}
+
+
+RUNS: dict[str, tuple[Deep, Training]] = {
+    "1f1b": (Deep(), EXACT),
+    "more micro-batches": (Deep(), replace(EXACT, accumulate=4, clip=0.1)),
+    "gpipe": (Deep(), WHOLE),
+    "ema, recompute": (Deep(), replace(WHOLE, accumulate=3, ema=0.9, recompute=1)),
+    "interleaved": (
+        Deep(),
+        replace(WHOLE, pipeline_schedule="interleaved", accumulate=4, clip=0.1),
+    ),
+    "adamw": (Deep(), replace(EXACT, optimizer="adamw")),
+    "lamb": (Deep(), replace(EXACT, optimizer="lamb", clip=0.1)),
+    "adafactor": (Deep(), replace(EXACT, optimizer="adafactor")),
+    "batch norm": (Normed(), WHOLE),  # which remembers what it has seen, and no more
+    "32-true": (Deep(), replace(EXACT, precision="32-true")),
+    "bf16-mixed": (Deep(), replace(EXACT, precision="bf16-mixed")),
+    "bf16-true": (Deep(), replace(EXACT, precision="bf16-true")),
+    "16-mixed": (Deep(), replace(EXACT, precision="16-mixed")),
+    "16-true": (Deep(), replace(EXACT, precision="16-true")),
+}
+
+
+@pytest.fixture(scope="module")
+def heard(on_two_ranks: Callable[..., Any]) -> dict[str, list[dict[str, float]]]:
+    """What rank 0 reports of each run, and of the echo."""
+    runs = RUNS | {"echo": (Echo(lr=0.0), EXACT)}
+    rank_0, rank_1 = on_two_ranks(runs_of, list(runs.values()), 2)
+    assert rank_1 == [[{}, {}, {}]] * len(runs)
+    return dict(zip(runs, rank_0, strict=True))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_ranks_with_half_of_the_layers_each_learn_what_one_learns(heard, name):
+    task, training = RUNS[name]
+    close = {"abs": 1e-12} if training.precision == "64-true" else {"rel": 1e-6}
+    for seen, expected in zip(heard[name], learned(task, training), strict=True):
+        assert seen == pytest.approx(expected, **close)
+
+
+def test_what_a_task_draws_is_the_same_at_both_ends(heard):
+    for seen in heard["echo"]:
+        assert seen["train/loss"] == seen["val/loss"] == seen["val/error"] == 0
+
+
+def test_four_stages_learn_what_one_rank_learns(on_ranks):
+    run = (Deep(), replace(EXACT, accumulate=4, clip=0.1))  # the last batch has 3 samples
+    rank_0, *_ = on_ranks(runs_of, [run], 4, ranks=4)
+    for seen, expected in zip(rank_0[0], learned(*run), strict=True):
+        assert seen == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_pipeline_with_dropout_goes_on_bit_by_bit(on_two_ranks, tmp_path):
+    trainings = [
+        replace(EXACT, optimizer="adamw"),
+        replace(EXACT, precision="16-mixed", pipeline_schedule="interleaved"),
+    ]
+    rank_0, _ = on_two_ranks(resumed, Deep(dropout=0.2), trainings, 2, tmp_path)
+    for whole, parts in rank_0:
+        assert len(whole) == 4
+        assert parts == whole
+
+
+class Noting(nn.Dropout):
+    """Remembers what it has kept."""
+
+    def forward(self, x_BTF: Tensor) -> Tensor:
+        found = super().forward(x_BTF)
+        self.kept = (found != 0).tolist()
+        return found
+
+
+@dataclass(frozen=True)
+class Twins(Deep):
+    """Two layers that are alike, each with dropout."""
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 3), Noting(0.5), nn.Linear(3, 3), Noting(0.5))
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        return model(batch[0])
+
+
+def drawn(rank: int) -> list[Any]:
+    """What this rank's layer has kept, and what the rank draws afterwards."""
+    worker = replace(Worker.alone(training=EXACT), rank=rank, world_size=2)
+    with prepare(Twins(), worker) as session:
+        session.train_epoch(1)
+        [layer] = [each for each in session.passes.bare.modules() if isinstance(each, Noting)]
+        return [layer.kept, torch.rand(3).tolist()]
+
+
+def test_stages_drop_other_units_and_ranks_go_on_drawing_alike(on_two_ranks):
+    (kept_0, later_0), (kept_1, later_1) = on_two_ranks(drawn)
+    assert kept_0 != kept_1
+    assert later_0 == later_1
+
+
+def test_layers_are_cut_into_runs_of_like_size():
+    widths = [(8, 8), (8, 8), (8, 8), (8, 40), (40, 2)]
+    model = nn.Sequential(*[layer for each in widths for layer in (nn.Linear(*each), nn.ReLU())])
+    assert cut(model, 1) == [[str(at) for at in range(10)]]
+    assert cut(model, 2) == [["0", "1", "2", "3", "4", "5"], ["6", "7", "8", "9"]]
+    assert [len(run) for run in cut(model, 5)] == [2, 2, 2, 2, 2]
+    for weight in model[0].parameters():
+        weight.requires_grad = False  # a stage without weights to train has no optimizer
+    assert cut(model, 4)[0] == ["0", "1", "2", "3"]
+
+
+def refused(task: Deep) -> str:
+    worker = replace(Worker.alone(training=EXACT), world_size=2)
+    with pytest.raises(ValueError, match="pipeline") as refusal:
+        divide(task.build_model(), worker, nullcontext)
+    return str(refusal.value)
+
+
+@dataclass(frozen=True)
+class Given(Deep):
+    """A model that is given."""
+
+    model: nn.Module = field(default_factory=nn.Module)
+
+    def build_model(self) -> nn.Module:
+        return self.model
+
+
+def test_models_that_are_no_row_of_layers_are_refused():
+    one, other = nn.Linear(3, 3), nn.Linear(3, 3)
+    assert "the model is a Attending" in refused(Attentive())
+    assert "only 1 of the model's layers" in refused(Given(model=nn.Sequential(one, nn.ReLU())))
+    assert "a layer stands in the model twice" in refused(Given(model=nn.Sequential(one, one)))
+    other.weight = one.weight
+    assert "0.weight and 1.weight are one weight" in refused(Given(model=nn.Sequential(one, other)))
+
+
+def passed(compute: Any, *sizes: int) -> list[Tensor]:
+    source = Tensors(torch.arange(12.0).reshape(6, 2))
+    parts = list(torch.arange(sum(sizes)).split(sizes))
+    return MicroBatches(source, parts, 3, 0, True).inputs(compute)
+
+
+def test_parts_are_filled_up_to_one_size():
+    found = passed(lambda model, batch: model(batch[0]), 2, 1)
+    assert [values.tolist() for values in found] == [
+        [[0, 1], [2, 3]],
+        [[4, 5], [4, 5]],
+        [[0, 1], [2, 3]],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("compute", "message"),
+    [
+        (lambda model, batch: batch[0], "did not call the model"),
+        (lambda model, batch: model(batch[0], batch[0]), "other things than one tensor"),
+        (lambda model, batch: model(mask=batch[0]), "other things than one tensor"),
+        (lambda model, batch: model(batch[0].T), "put samples along the first dimension"),
+    ],
+)
+def test_calls_that_cannot_be_passed_on_are_refused(compute, message):
+    with pytest.raises(ValueError, match=message):
+        passed(compute, 2, 1)
+
+
+def test_a_task_that_calls_the_model_twice_is_refused():
+    batches = MicroBatches(Tensors(torch.ones(2)), [torch.arange(2)], 1, 0, True)
+    with pytest.raises(ValueError, match="twice for a batch"):
+        batches.carry(lambda model, batch: model(1) + model(2), 0, torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("options", "option"),
+    [
+        ({"accumulate": 1}, "accumulate"),
+        ({"accumulate": 3, "pipeline_schedule": "interleaved"}, "accumulate"),
+        ({"clip": 0.1, "clip_by": "adaptive"}, "clip_by"),
+        ({"layer_decay": 0.9}, "layer_decay"),
+        ({"watch": 1}, "watch"),
+        ({"sync_batchnorm": True}, "sync_batchnorm"),
+    ],
+)
+def test_options_that_a_pipeline_cannot_obey_are_refused(options, option):
+    assert [name for name, _ in refusals(replace(EXACT, **options), 2)] == [option]

@@ -1,0 +1,26 @@
+"""Options that exclude each other. If these fail, a sweep finds out on its GPUs, hours later."""
+
+import pytest
+
+from trainables import Training
+from trainables.combinations import RULES, check, refusals
+
+
+def test_the_defaults_exclude_nothing():
+    assert list(refusals(Training(), 1)) == []
+    assert list(refusals(Training("ddp"), 4)) == []
+
+
+def test_one_rank_for_several_workers_is_refused_with_the_way_out():
+    with pytest.raises(ValueError, match=r"training\.strategy is single, but a trial has several"):
+        check(Training(), 2)
+
+
+def test_every_reason_is_told_at_once():
+    with pytest.raises(ValueError, match=r"(?s)compress is fp16.*tensor_ranks is 2"):
+        check(Training("pipeline", compress="fp16", tensor_ranks=2), 2)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.option)
+def test_a_rule_is_about_an_option_that_exists(rule):
+    assert hasattr(Training(), rule.option)

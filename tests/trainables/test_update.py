@@ -1,0 +1,156 @@
+"""One update, by its options. If these fail, an option is accepted and does nothing, or harm.
+
+Axes: N samples, B samples of a batch.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from trainables import Training, Worker
+from trainables.data import Batch, Data, Tensors
+from trainables.task import Task
+from trainables.worker import Diverged
+
+
+@dataclass(frozen=True)
+class Line(Task):
+    """Three numbers to their sum, 40 samples in batches of 8."""
+
+    lr: float = 0.05
+    batch: int = 8
+    fits: int = 10**6  # samples that memory has room for
+    poisoned: tuple[int, ...] = ()  # calls of compute_losses whose losses are not numbers
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+
+    def load_data(self) -> Data:
+        x_NF = torch.randn(40, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+        columns = (x_NF, x_NF.sum(dim=1))
+        return Data(Tensors(*columns), Tensors(*(column[:10] for column in columns)))
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        x_BF, y_B = batch
+        if model.training and len(x_BF) > self.fits:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        losses_B = (model(x_BF).squeeze(1) - y_B).square()
+        if model.training:
+            calls.append(len(x_BF))
+            if len(calls) in self.poisoned:
+                return losses_B * math.nan
+        return losses_B
+
+
+calls: list[int] = []  # the sizes of micro-batches that were trained on
+
+
+def learned(task: Task, until: int = 3, nan: str = "stop", **options: Any) -> list[dict[str, Any]]:
+    """What one rank reports."""
+    calls.clear()
+    training = Training(**{"precision": "64-true", **options})
+    worker = replace(Worker.alone(until=until, training=training), nan=nan)
+    task.train(worker)
+    return [report.metrics for report in worker.reports]
+
+
+def losses(reports: list[dict[str, Any]]) -> list[float]:
+    return [metrics["val/loss"] for metrics in reports]
+
+
+def test_a_micro_batch_that_does_not_fit_is_halved_and_nothing_else_changes():
+    small = learned(Line(fits=3))
+    assert max(calls) <= 3
+    assert losses(small) == pytest.approx(losses(learned(Line())), abs=1e-12)
+    assert [metrics["train/micro_batches"] for metrics in small] == [4, 4, 4]
+
+
+def test_a_single_sample_that_does_not_fit_ends_the_trial_out_of_memory():
+    with pytest.raises(torch.OutOfMemoryError):
+        learned(Line(fits=0))
+
+
+def test_an_order_begins_with_the_micro_batches_that_its_trial_came_down_to():
+    worker = replace(Worker.alone(), shrink=2)
+    calls.clear()
+    Line().train(worker)
+    assert set(calls) == {2}
+
+
+def test_a_bad_update_is_skipped_and_counted():
+    reports = learned(Line(poisoned=(3,)), nan="skip")
+    assert [metrics["train/skipped"] for metrics in reports] == [1, 1, 1]
+    assert all(map(math.isfinite, losses(reports)))
+    assert losses(reports)[-1] < losses(reports)[0]
+
+
+def test_without_a_policy_what_is_not_a_number_is_reported():
+    assert math.isnan(losses(learned(Line(poisoned=(3,))))[-1])
+
+
+def test_skipping_without_end_is_divergence():
+    with pytest.raises(Diverged):
+        learned(Line(poisoned=tuple(range(100))), nan="skip")
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lars", "lamb", "adafactor"])
+def test_each_optimizer_learns(optimizer):
+    rate = {"sgd": 0.02, "lars": 0.2, "adafactor": 0.2}.get(optimizer, 0.05)
+    found = losses(learned(Line(lr=rate), 12, optimizer=optimizer))
+    assert found[-1] < 0.7 * found[0]
+
+
+@pytest.mark.parametrize(
+    "schedule", ["constant", "linear", "cosine", "one_cycle", "polynomial", "wsd", "plateau"]
+)
+def test_each_schedule_sets_the_rate_that_is_reported(schedule):
+    rates = [m["train/lr"] for m in learned(Line(), 10, schedule=schedule, warmup=0.3)]
+    assert rates[0] < rates[2] <= 0.05  # it rises in the first three steps of ten
+    assert rates[2] == pytest.approx(0.05, rel=0.1)
+    assert (rates[-1] == 0.05) is (schedule in ("constant", "plateau"))
+
+
+@pytest.mark.parametrize(("rule", "rate"), [("none", 0.05), ("linear", 0.1), ("sqrt", 0.0707)])
+def test_the_rate_grows_with_the_batch_by_the_rule(rule, rate):
+    given = {} if rule == "none" else {"lr_scaling": rule, "lr_batch": 4}
+    found = learned(Line(), 1, **given)[0]["train/lr"]
+    assert found == pytest.approx(rate, rel=1e-3)
+
+
+@pytest.mark.parametrize("by", ["norm", "value", "adaptive"])
+def test_clipping_says_how_much_it_clipped(by):
+    free, tight = learned(Line(), clip=1e9, clip_by=by), learned(Line(), clip=1e-9, clip_by=by)
+    assert losses(free) == losses(learned(Line()))
+    assert [metrics["train/clipped"] for metrics in free] == [0, 0, 0]
+    assert min(metrics["train/clipped"] for metrics in tight) > 0.9
+    assert free[0]["train/grad_norm"] == pytest.approx(tight[0]["train/grad_norm"], rel=1.0)
+
+
+def test_averaged_weights_are_evaluated_and_training_goes_on_with_its_own():
+    plain, averaged = learned(Line()), learned(Line(), ema=0.9)
+    assert [m["train/loss"] for m in averaged] == [m["train/loss"] for m in plain]
+    assert losses(averaged) != losses(plain)
+
+
+def test_layers_are_looked_at_when_asked():
+    found = learned(Line(), 1, watch=2)[0]
+    assert found["grad_norm/0"] > 0
+    assert found["update_ratio/2"] > 0
+    assert not any(name.startswith("grad_norm/") for name in learned(Line(), 1)[0])
+
+
+def test_every_report_says_where_the_time_went():
+    found = learned(Line(), 1)[0]
+    parts = [found[f"perf/{part}_ms"] for part in ("data", "forward", "backward", "optimizer")]
+    assert 0 < sum(parts) < found["perf/step_ms"]
+    assert found["perf/samples_per_s"] == pytest.approx(1e3 * 8 / found["perf/step_ms"])
+    assert found["perf/memory_peak_gb"] > 0
+
+
+@pytest.mark.parametrize("backend", ["aot_eager"])
+def test_a_compiled_model_learns_the_same(backend):
+    assert losses(learned(Line(), compile=backend)) == pytest.approx(losses(learned(Line())))

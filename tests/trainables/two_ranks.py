@@ -1,0 +1,77 @@
+"""A leader and real ranks of a slot, without Ray, for tests."""
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainables.assignment import Assignment, Place, log_file
+from trainables.leader import Leader, Switchboard
+from trainables.training import Training
+from trainables.wire import Finished, Kept, Ready
+
+WAIT_S = 120
+ROOT = Path(__file__).parents[2]
+RANK = """
+import os, pickle, sys
+from trainables.ranks import Rank
+rank, place, call = pickle.load(open(sys.argv[1], "rb"))
+Rank(rank, place).serve(call)
+os._exit(0)
+"""
+
+
+class Slot:
+    """The ranks, and what their leader says."""
+
+    def __init__(self, leader, said, folder, ranks):
+        self.leader, self.said, self.number = leader, said, 0
+        self.folder, self.ranks = folder, ranks  # of the sweep; their processes
+        self.kept = []  # checkpoints without a report
+
+    def order(self, params, until=3, milestones=(), start=None):
+        """Carry out an order; its reports, and how it ended."""
+        self.number += 1
+        first = 1 if start is None else start.step + 1
+        task = Assignment(self.number, "t0001", params, start, first, until, milestones)
+        self.leader.carry_out(task)
+        reports = []
+        while not isinstance(message := self.said.get(timeout=WAIT_S), Finished):
+            if isinstance(message, Kept):
+                self.kept.append(message)
+                continue
+            reports.append(message)
+            if message.step in milestones:
+                self.leader.decide(self.number, "stop")
+        return reports, message
+
+    def log(self, rank):
+        """What a rank wrote during the last order."""
+        return log_file(self.folder, "t0001", self.number, rank).read_text()
+
+
+@contextmanager
+def started(folder, **fields):
+    """A slot of two ranks, or as many as the fields of its place say."""
+    given = {"trainable": "", "training": Training("ddp"), "total": 3, "world_size": 2}
+    given |= {"metrics": ("loss",), "every": 1, "seed": 0, "folder": folder / "sweep"}
+    place = Place(**{**given, **fields})
+    board, said = Switchboard("127.0.0.1"), queue.Queue()
+    board.connect("s", leader := Leader(place.world_size, said.put, place.stall_s))
+    ranks = []
+    for rank in range(place.world_size):
+        (folder / f"rank{rank}").write_bytes(pickle.dumps((rank, place, board.call("s"))))
+        command = [sys.executable, "-c", RANK, str(folder / f"rank{rank}")]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        ranks.append(subprocess.Popen(command, cwd=ROOT, env=environment))
+    try:
+        assert said.get(timeout=WAIT_S) == Ready()
+        yield Slot(leader, said, place.folder, ranks)
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+        board.close()

@@ -1,0 +1,71 @@
+"""The optimizer of a trial, by its name in the spec.
+
+Sources: AdamW, Loshchilov & Hutter (2019); SGD with momentum, Sutskever et al. (2013); LARS and
+LAMB, see their files; Adafactor, Shazeer & Stern (2018), as torch has it.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+
+from trainables.optim.groups import split
+from trainables.optim.lamb import Lamb
+from trainables.optim.lars import Lars
+
+OptimizerName = Literal["adamw", "sgd", "lars", "lamb", "adafactor"]
+Groups = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class OptimizerOptions:
+    """What a spec says of the optimizer; the other constants are those of the papers."""
+
+    name: OptimizerName
+    lr: float
+    weight_decay: float
+    momentum: float  # of sgd and lars
+    layer_decay: float  # 1: every layer learns at lr
+
+
+def build(model: nn.Module, options: OptimizerOptions) -> torch.optim.Optimizer:
+    """The optimizer over the weights of a model that are trained; call it on the sharded model.
+
+    Raises:
+        ValueError: nothing is trained, or Adafactor is asked for weights that ranks share.
+    """
+    groups = split(model, options.lr, options.weight_decay, options.layer_decay)
+    weights = [weight for group in groups for weight in group["params"]]
+    if not weights:
+        raise ValueError(
+            f"{type(model).__name__} has no parameter with requires_grad; leave some unfrozen"
+        )
+    match options.name:
+        case "adamw":
+            return torch.optim.AdamW(groups, fused=all(map(_fusible, weights)))
+        case "sgd":
+            return torch.optim.SGD(groups, momentum=options.momentum)
+        case "lars":
+            return Lars(groups, options.lr, options.momentum, options.weight_decay)
+        case "lamb":
+            return Lamb(groups, options.lr, options.weight_decay)
+        case "adafactor":
+            return _adafactor(groups, weights)
+
+
+def _fusible(weight: torch.Tensor) -> bool:
+    """Whether torch has one kernel for AdamW's step on this weight, DTensors included."""
+    return weight.is_floating_point() and weight.device.type in ("cuda", "cpu")
+
+
+def _adafactor(groups: Groups, weights: list[torch.Tensor]) -> torch.optim.Optimizer:
+    # torch 2.13: its row and column means of a DTensor end in "in-place operations that require
+    # placement changes are not supported".
+    if any(isinstance(weight, DTensor) for weight in weights):
+        raise ValueError(
+            "optimizer adafactor cannot train weights that ranks share; choose adamw, sgd, lars "
+            "or lamb, or the strategy single or ddp"
+        )
+    return torch.optim.Adafactor(groups)

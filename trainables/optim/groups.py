@@ -1,0 +1,99 @@
+"""Parameter groups: who decays, and how fast each depth of a model learns.
+
+Sources: decoupled decay, Loshchilov & Hutter, Decoupled Weight Decay Regularization (2019); no
+decay of biases and norms, Goyal et al., Accurate, Large Minibatch SGD (2017), section 5.3;
+layer-wise rates, Clark et al., ELECTRA (2020), appendix A, with BEiT's numbering of depths.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+from torch.nn import Parameter
+
+# They can have weights of several dimensions; all other norms have vectors.
+NORMS = (nn.LayerNorm, nn.RMSNorm)
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What the weights of a group have in common."""
+
+    depth: int
+    decays: bool
+    mesh: DeviceMesh | None  # one call of an optimizer cannot mix meshes; None: plain tensors
+
+
+def split(
+    model: nn.Module, lr: float, weight_decay: float, layer_decay: float
+) -> list[dict[str, Any]]:
+    """Groups of the weights that are trained, each once, with `lr`, `weight_decay` and `name`.
+
+    The layout of groups depends on weight_decay not at all, and on layer_decay only in whether it
+    is 1, so momenta of a trial fit another's of other values.
+
+    Args:
+        layer_decay: the ratio of the rates of neighbouring depths; 1: all learn at lr.
+    """
+    kinds: dict[_Kind, list[Parameter]] = {}
+    deep = depths(model) if layer_decay != 1 else {}
+    excluded = _of_norms(model)
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            decays = weight.ndim > 1 and id(weight) not in excluded
+            mesh = weight.device_mesh if isinstance(weight, DTensor) else None
+            kinds.setdefault(_Kind(deep.get(name, 0), decays, mesh), []).append(weight)
+    last = max(deep.values(), default=0)
+    return [
+        {
+            "params": weights,
+            "lr": lr * layer_decay ** (last - kind.depth),
+            "weight_decay": weight_decay if kind.decays else 0.0,
+            "name": _name(kind, last),
+        }
+        for kind, weights in kinds.items()
+    ]
+
+
+def depths(model: nn.Module) -> dict[str, int]:
+    """Name of each parameter to its depth: 0 before the blocks, then 1, 2, ..., one more after.
+
+    The blocks are the elements with parameters of the longest nn.ModuleList or nn.Sequential.
+    What counts is the order in which a model registers its parts, the first time of tied ones.
+    """
+    prefix, blocks = _blocks(model)
+    found, after = {}, False
+    for name, _ in model.named_parameters():
+        block = name.removeprefix(prefix).split(".")[0] if name.startswith(prefix) else ""
+        if block in blocks:
+            after = True
+            found[name] = blocks.index(block) + 1
+        else:
+            found[name] = len(blocks) + 1 if after else 0
+    return found
+
+
+def _blocks(model: nn.Module) -> tuple[str, list[str]]:
+    """The prefix of the names of the longest list, and its elements that have parameters."""
+    longest: tuple[str, list[str]] = ("", [])
+    for name, module in model.named_modules():
+        if isinstance(module, nn.ModuleList | nn.Sequential):
+            children = module.named_children()
+            filled = [key for key, child in children if any(True for _ in child.parameters())]
+            if len(filled) > len(longest[1]):
+                longest = (f"{name}." if name else "", filled)
+    return longest
+
+
+def _of_norms(model: nn.Module) -> set[int]:
+    norms = [module for module in model.modules() if isinstance(module, NORMS)]
+    return {id(weight) for norm in norms for weight in norm.parameters(recurse=False)}
+
+
+def _name(kind: _Kind, last: int) -> str:
+    depth = [f"depth {kind.depth} of {last}"] if last else []
+    names = kind.mesh.mesh_dim_names if kind.mesh is not None else None
+    mesh = [f"mesh {' x '.join(names)}"] if names else []
+    return ", ".join([*depth, "decay" if kind.decays else "no decay", *mesh])

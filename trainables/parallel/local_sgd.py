@@ -1,0 +1,112 @@
+"""Ranks that train on their own, and average their weights now and then: a slow one delays less.
+
+Source: Lin, Stich, Patel & Jaggi, Don't Use Large Mini-Batches, Use Local SGD (2020), Algorithm 1,
+whose number of local steps H is `average_every`. Momenta stay each rank's own (section 4.1, "local
+momentum"); at the end of an epoch they are averaged too, as in Yu, Jin & Yang, On the Linear
+Speedup Analysis of Communication Efficient Momentum SGD (2019), Algorithm 1, so that a checkpoint
+holds all there is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from trainables.memory import AgreedOutOfMemory
+from trainables.parallel.strategies import Group
+from trainables.scripts.endings import out_of_memory
+
+if TYPE_CHECKING:
+    from trainables.passes import Passes
+    from trainables.state import TrainingState
+
+
+@dataclass
+class Local:
+    """How far a rank has gone on its own."""
+
+    updates: int = 0
+
+
+@dataclass(frozen=True)
+class LocalSgd(Group):
+    """Each update is this rank's own: its gradient, its clipping, its skipping; a Strategy.
+
+    Between averages no rank waits for another.
+    """
+
+    alone: Local = field(default_factory=Local, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.worker.nan == "rollback":
+            raise ValueError(
+                "failure.nan is rollback, but ranks of local_sgd judge their updates alone, and "
+                "cannot go back alone; set it to skip or stop, or choose the strategy ddp"
+            )
+
+    def backward(
+        self, passes: "Passes", parts: Sequence[Tensor], scale: float, careful: bool
+    ) -> Tensor:
+        try:
+            return super().backward(passes, parts, scale, careful)
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+            failure = error.with_traceback(None)  # which holds the activations
+        # Nobody waits for this rank, so that it knows is enough.
+        raise AgreedOutOfMemory(f"out of memory: {failure}") from failure
+
+    def total(self, tally: Tensor) -> Tensor:
+        if self.worker.training.average_every == 1:
+            return super().total(tally)
+        return tally * self.places  # as if all had what this rank has
+
+    def overflows(self, found: Tensor) -> Tensor:
+        return found
+
+    def after_update(self, model: nn.Module, update: int) -> None:
+        self.alone.updates += 1
+        if self.alone.updates == self.worker.training.average_every:
+            self._average(list(model.parameters()))
+            self.alone.updates = 0
+
+    def agree(self, state: "TrainingState") -> None:
+        self._average(list(state.model.parameters()))
+        if state.average is not None:
+            self._average(list(state.average.state_dict()["averages"].values()))
+        momenta = _momenta(state.optimizer)
+        # A rank that skipped all of its updates has none yet.
+        most, least = self.worst(torch.tensor([len(momenta), -len(momenta)])).abs().tolist()
+        if most == least:
+            self._average(momenta)
+        self.alone.updates = 0
+
+    @torch.no_grad()
+    def _average(self, tensors: Sequence[Tensor]) -> None:
+        """Put the mean over ranks into each tensor.
+
+        torch's average_parameters would give each weight other memory, in the finest format of all.
+        """
+        kinds: dict[torch.dtype, list[Tensor]] = {}
+        for tensor in tensors:
+            kinds.setdefault(tensor.dtype, []).append(tensor)
+        for same in kinds.values():
+            flat = torch.cat([tensor.reshape(-1) for tensor in same]) / self.worker.world_size
+            dist.all_reduce(flat)
+            means = flat.split([tensor.numel() for tensor in same])
+            for tensor, mean in zip(same, means, strict=True):
+                tensor.copy_(mean.view_as(tensor))
+
+
+def _momenta(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """What the optimizer remembers of gradients, in an order that is the same on every rank."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    return [
+        value
+        for weight in weights
+        for value in optimizer.state.get(weight, {}).values()
+        if isinstance(value, Tensor) and value.ndim > 0 and value.is_floating_point()
+    ]

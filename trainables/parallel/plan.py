@@ -1,0 +1,121 @@
+"""Which linear layers the ranks of a tensor group split, and how.
+
+A column-wise layer gives each rank a share of its outputs, a row-wise one takes that share as its
+inputs, and adds up over the ranks: one exchange a pair, and none in between.
+Source: Shoeybi et al., Megatron-LM (2019), section 3.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
+
+from torch import nn
+
+How = Literal["colwise", "rowwise"]
+Plan = Callable[[nn.Module], Mapping[str, How]]
+
+# Each output depends on its own input alone, so a share of the outputs needs no other rank.
+ELEMENTWISE = (
+    nn.CELU,
+    nn.Dropout,
+    nn.ELU,
+    nn.GELU,
+    nn.Hardsigmoid,
+    nn.Hardswish,
+    nn.Hardtanh,
+    nn.Identity,
+    nn.LeakyReLU,
+    nn.LogSigmoid,
+    nn.Mish,
+    nn.ReLU,
+    nn.ReLU6,
+    nn.SELU,
+    nn.Sigmoid,
+    nn.SiLU,
+    nn.Softplus,
+    nn.Softsign,
+    nn.Tanh,
+)
+
+
+def pairs(model: nn.Module) -> dict[str, How]:
+    """The linear layers of each nn.Sequential that follow one another through elementwise ones."""
+    found: dict[str, How] = {}
+    for prefix, module in model.named_modules():
+        if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
+            first = None
+            for name, child in module.named_children():
+                name = f"{prefix}.{name}" if prefix else name
+                if not isinstance(child, nn.Linear):
+                    first = first if isinstance(child, ELEMENTWISE) else None
+                elif first is None:
+                    first = name
+                else:
+                    found |= {first: "colwise", name: "rowwise"}
+                    first = None
+    return found
+
+
+def between(model: nn.Module, plan: Mapping[str, How]) -> Iterator[nn.Module]:
+    """The modules of each nn.Sequential between a column-wise layer and its row-wise one."""
+    for prefix, module in model.named_modules():
+        if isinstance(module, nn.Sequential):
+            inside: list[nn.Module] | None = None
+            for name, child in module.named_children():
+                how = plan.get(f"{prefix}.{name}" if prefix else name)
+                if how == "colwise":
+                    inside = []
+                elif how == "rowwise":
+                    yield from inside or ()
+                    inside = None
+                elif inside is not None:
+                    inside.append(child)
+
+
+def check(model: nn.Module, plan: Mapping[str, How], ranks: int) -> None:
+    """Refuse a plan that so many ranks cannot carry out.
+
+    Raises:
+        ValueError: with the first fault.
+    """
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    named = f"the model's linear layers are {', '.join(linear) or 'none'}"
+    if not plan:
+        raise ValueError(
+            "tensor parallelism: no layer to split, for no two linear layers follow one another "
+            "in an nn.Sequential; let plan_tensor say which are colwise and which rowwise "
+            f"({named}), or choose the strategy ddp or fsdp"
+        )
+    if any(isinstance(module, nn.RNNBase) for module in model.modules()):
+        raise ValueError(
+            "tensor parallelism: recurrent layers hold on to plain weights; choose ddp or fsdp"
+        )
+    for name, how in plan.items():
+        if name not in linear:
+            raise ValueError(f"plan_tensor names {name!r}, which is no linear layer; {named}")
+        _check_layer(name, model.get_submodule(name), how, ranks)
+    _check_ties(model, plan)
+
+
+def _check_layer(name: str, layer: nn.Module, how: str, ranks: int) -> None:
+    assert isinstance(layer, nn.Linear)
+    if how not in ("colwise", "rowwise"):
+        raise ValueError(f"plan_tensor: {name} is {how!r}; choose colwise or rowwise")
+    width = layer.out_features if how == "colwise" else layer.in_features
+    if width % ranks:
+        kind = "outputs" if how == "colwise" else "inputs"
+        raise ValueError(
+            f"plan_tensor: {name} is {how}, but {ranks} ranks cannot split its {width} {kind} "
+            f"evenly; make them a multiple of {ranks}, or leave it out of the plan"
+        )
+
+
+def _check_ties(model: nn.Module, plan: Mapping[str, How]) -> None:
+    owners: dict[int, str] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        owner = name.rpartition(".")[0]
+        other = owners.setdefault(id(weight), owner)
+        if other != owner and (owner in plan or other in plan):
+            raise ValueError(
+                f"plan_tensor splits one of {other} and {owner}, which share a weight; "
+                "leave it out of the plan"
+            )

@@ -1,0 +1,1 @@
+"""What a trial shows of itself while it trains: time, memory, gradients, the GPU."""

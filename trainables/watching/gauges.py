@@ -1,0 +1,69 @@
+"""What is watched in every order, at next to no cost: speed, time by part, memory, stragglers."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+from trainables.watching import attention, clock, flops, memory, nvml, stragglers
+from trainables.watching.peaks import peak
+from trainables.watching.throughput import throughput
+from trainables.worker import Worker
+
+
+class Gauges:
+    """Measures an order's updates; `take` gives what a report says of those since the last."""
+
+    def __init__(self, worker: Worker) -> None:
+        device, training = worker.device, worker.training
+        self.clock = clock.Clock(device)
+        self._device, self._ranks = device, worker.world_size
+        # Neither what is compiled can be counted, nor a rank's part of a layer or a pipeline.
+        whole = training.strategy not in ("tensor", "pipeline") and training.tensor_ranks == 1
+        known = whole and training.compile == "none"
+        self._peak = peak(device, training.precision, training.tf32) if known else None
+        self._flops = 0  # of an update, on this rank
+        self._kernels: dict[str, float] = {}
+        self._looked = training.compile != "none"  # once, at the order's first update
+        self._gpu = nvml.Gpu(nvml.uuid(device))
+        self._times: dict[str, float] = {}
+        self._updates = 0
+        memory.reset_peak(device)
+
+    @contextmanager
+    def update(self) -> Iterator[None]:
+        """An update is made within."""
+        self.clock.next_update()
+        self._updates += 1
+        if self._looked:
+            yield
+            return
+        self._looked = True
+        with ExitStack() as stack:
+            count = stack.enter_context(flops.counted()) if self._peak is not None else None
+            kernels = stack.enter_context(attention.watched())
+            yield
+        self._kernels = attention.metrics(kernels)
+        self._flops = 0 if count is None else count.model
+
+    def rest(self) -> None:
+        """The updates of a step are over; what follows is not timed."""
+        self._times = self.clock.take()
+
+    def take(self, samples: int, elements: float) -> dict[str, float]:
+        """Metrics of the updates since the last take; every rank takes part.
+
+        Args:
+            samples: that all ranks learned from.
+            elements: values of the loss among them.
+        """
+        times, updates = self._times, self._updates
+        found = clock.metrics(times) | memory.measure(self._device).metrics | self._gpu.metrics()
+        seconds = times.get("update", 0.0)
+        found |= self._kernels | throughput(samples, elements, seconds * updates)
+        if self._peak is not None and seconds:
+            found["perf/mfu"] = flops.mfu(self._flops, seconds, self._peak)
+        if self._ranks > 1:
+            busy = stragglers.exchange(stragglers.busy(times), self._device)
+            found |= stragglers.slowest(busy).metrics
+        self._updates = 0
+        memory.reset_peak(self._device)
+        return found

@@ -1,0 +1,60 @@
+"""The memory of this rank: of its GPU, or of its process where it has none."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import torch
+
+GB = 1e9
+STATUS = Path("/proc/self/status")  # Linux; one read of it costs less than psutil's two
+
+
+@dataclass(frozen=True)
+class Memory:
+    """In bytes; `peak`: the most since the last reset, or since the start.
+
+    On a GPU: of tensors; `reserved`: what torch holds of the device, its cache included.
+    On a CPU: the process's resident size; `peak`: None outside Linux; `reserved`: None.
+    """
+
+    now: int
+    peak: int | None
+    reserved: int | None
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        sizes = {
+            "perf/memory_gb": self.now,
+            "perf/memory_peak_gb": self.peak,
+            "perf/memory_reserved_gb": self.reserved,
+        }
+        return {name: size / GB for name, size in sizes.items() if size is not None}
+
+
+def measure(device: torch.device) -> Memory:
+    """The memory in use at this moment; waits for nothing."""
+    if device.type == "cuda":
+        stats = torch.cuda.memory_stats(device)
+        return Memory(
+            now=stats.get("allocated_bytes.all.current", 0),
+            peak=stats.get("allocated_bytes.all.peak", 0),
+            reserved=stats.get("reserved_bytes.all.current", 0),
+        )
+    if not STATUS.exists():
+        return Memory(psutil.Process().memory_info().rss, None, None)
+    status = STATUS.read_text()
+    # Not getrusage's peak: it counts what the parent had before it started this process.
+    return Memory(_bytes(status, "VmRSS:"), _bytes(status, "VmHWM:"), None)
+
+
+def reset_peak(device: torch.device) -> None:
+    """From here on `peak` is counted anew."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif (refs := Path("/proc/self/clear_refs")).exists():
+        refs.write_text("5")  # proc(5): sets the peak to the present size
+
+
+def _bytes(status: str, name: str) -> int:
+    return int(status.partition(name)[2].split(maxsplit=1)[0]) * 1024
