@@ -1,6 +1,6 @@
 """The digits sweep by plain Ray Tune: ASHA, OptunaSearch, a class trainable with its DDP ranks.
 
-Model, data, training loop and checkpoints are ours (trainables/loop.py); the control differs.
+Model, data, training loop and checkpoints are ours (trainables/fitting); only the control differs.
 """
 
 import json
@@ -17,7 +17,7 @@ from ray import tune
 
 from searchers import Space
 from searchers.domains import Choice, Constant, Float, Int
-from trainables.fit import prepare
+from trainables.fitting.fit import prepare
 from trainables.randomness import preserved
 from trainables.training import Training
 from trainables.worker import LocalLink, Worker

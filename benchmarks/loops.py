@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainables import Training, Worker
-from trainables.fit import prepare
+from trainables.fitting.fit import prepare
 from trainables.randomness import derive, permutation, seed_all
 
 ROUNDS = 10**6  # of which there is no end

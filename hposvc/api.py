@@ -26,7 +26,7 @@ from hposvc.spec.kinds import check_name
 from hposvc.state import SweepPhase, SweepState
 from hposvc.store import StoreError
 from hposvc.tracking.recorder import Recorder
-from trainables.assignment import log_file
+from trainables.slots.assignment import log_file
 
 
 @dataclass(frozen=True)

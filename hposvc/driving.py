@@ -27,7 +27,7 @@ from hposvc.tracking.recorder import Recorder
 from hposvc.unreported import Unreported
 from searchers.earlier import informed, learners
 from searchers.searcher import Observation
-from trainables import checkpoint
+from trainables.checkpoints import checkpoint
 
 log = logging.getLogger("hposvc")
 

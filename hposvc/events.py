@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from searchers.searcher import Observation
 from searchers.space import Params
-from trainables.checkpoint import Saved
+from trainables.checkpoints.checkpoint import Saved
 
 VERSION = 1
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from hposvc.events import Ended, Event, Failed
 from hposvc.state import SweepState
-from trainables.assignment import log_file
-from trainables.redaction import redact_file
+from trainables.slots.assignment import log_file
+from trainables.slots.redaction import redact_file
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from hposvc.schedulers.scheduler import NewTrial, Over
 from hposvc.state import SweepState
 from hposvc.trial import trial_name
 from searchers.searcher import Observation
-from trainables import checkpoint
+from trainables.checkpoints import checkpoint
 
 log = logging.getLogger("hposvc")
 

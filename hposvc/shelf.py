@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from hposvc.spec import Checkpoints
 from hposvc.trial import TrialState
-from trainables.checkpoint import Saved
+from trainables.checkpoints.checkpoint import Saved
 
 
 @dataclass

@@ -10,7 +10,7 @@ from hposvc.events import Order
 from hposvc.spec import Limit, Metric
 from searchers.searcher import Observation
 from searchers.space import Params
-from trainables.checkpoint import Saved
+from trainables.checkpoints.checkpoint import Saved
 
 TrialPhase = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"]
 OVER: frozenset[TrialPhase] = frozenset({"COMPLETED", "STOPPED", "FAILED"})

@@ -25,7 +25,7 @@ DOORS = {
     "ray.job_submission": ("cluster/jobs",),
     "ray": (
         "hposvc/backends/",
-        "trainables/showing",
+        "trainables/slots/showing",
         "trainables/tune_trainables",
         "cluster/",
         "hposvc/server/",

@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainables.checkpoint import CheckpointDamaged as CheckpointDamaged
+    from trainables.checkpoints.checkpoint import CheckpointDamaged as CheckpointDamaged
     from trainables.data import Data as Data
     from trainables.data import Tensors as Tensors
     from trainables.task import Task as Task
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from trainables.worker import Worker as Worker
 
 HOMES = {
-    "CheckpointDamaged": "trainables.checkpoint",
+    "CheckpointDamaged": "trainables.checkpoints.checkpoint",
     "Data": "trainables.data",
     "ReportError": "trainables.worker",
-    "Saved": "trainables.checkpoint",
+    "Saved": "trainables.checkpoints.checkpoint",
     "StopTrial": "trainables.worker",
     "Task": "trainables.task",
     "Tensors": "trainables.data",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from trainables.checkpoint import Saved
+from trainables.checkpoints.checkpoint import Saved
 
 
 class Report(NamedTuple):

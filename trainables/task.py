@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.data import Batch, Data
-from trainables.fit import fit
+from trainables.fitting.fit import fit
 from trainables.parallel.plan import How, pairs
 from trainables.worker import Worker
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from trainables import checkpoint as checkpoints
-from trainables.checkpoint import SCRATCH, CheckpointDamaged, Every, Saved
+from trainables.checkpoints import checkpoint as checkpoints
+from trainables.checkpoints.checkpoint import SCRATCH, CheckpointDamaged, Every, Saved
 from trainables.link import Link, LocalLink, Report
 from trainables.metrics import checked
 from trainables.training import Training

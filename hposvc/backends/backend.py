@@ -7,10 +7,10 @@ from typing import ClassVar, Literal, Protocol
 
 from hposvc.events import OWN, BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported
 from hposvc.spec import SweepSpec
-from trainables.assignment import Assignment, Outcome, Place
 from trainables.scripts.command import Command
-from trainables.wire import Finished, Kept
-from trainables.wire import Reported as Heard
+from trainables.slots.assignment import Assignment, Outcome, Place
+from trainables.slots.wire import Finished, Kept
+from trainables.slots.wire import Reported as Heard
 
 Answer = Literal["continue", "stop"]
 

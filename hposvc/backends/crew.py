@@ -11,10 +11,10 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from trainables.assignment import Assignment, Place
-from trainables.leader import Leader, Switchboard
-from trainables.ranks import Rank
-from trainables.wire import Message
+from trainables.slots.assignment import Assignment, Place
+from trainables.slots.leader import Leader, Switchboard
+from trainables.slots.ranks import Rank
+from trainables.slots.wire import Message
 
 GONE_S = 20.0  # for killed ranks to be gone
 

@@ -12,8 +12,8 @@ from hposvc.backends.backend import OutOfReach, Setting
 from hposvc.backends.crew import GONE_S
 from hposvc.backends.placing import count_fitting, labelled
 from hposvc.backends.sharing import check_shared
-from trainables.assignment import Inherited, Place
-from trainables.leader import Switchboard
+from trainables.slots.assignment import Inherited, Place
+from trainables.slots.leader import Switchboard
 
 FRESH_DEATHS = 3  # slots that die before they are ready, in a row, until we give up
 

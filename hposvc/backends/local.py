@@ -15,8 +15,8 @@ from typing import ClassVar
 
 from hposvc.backends.backend import Answer, Setting, assignment, failed
 from hposvc.events import BackendEvent, Checkpointed, Ended, Order, Reported
-from trainables.assignment import Assignment, Outcome, carry_out
-from trainables.checkpoint import Saved
+from trainables.checkpoints.checkpoint import Saved
+from trainables.slots.assignment import Assignment, Outcome, carry_out
 
 JOIN_S = 5.0  # for a function that was told to stop; it is a daemon thread beyond that
 

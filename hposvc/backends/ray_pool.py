@@ -15,8 +15,8 @@ from hposvc.backends.crew import GONE_S, hopeless, plainly
 from hposvc.backends.joined import FRESH_DEATHS, Joined
 from hposvc.backends.slot import Signal, Slot
 from hposvc.events import BackendEvent, Ended, Failed, Order
-from trainables.wire import Finished, Kept, Message, Ready
-from trainables.wire import Reported as Heard
+from trainables.slots.wire import Finished, Kept, Message, Ready
+from trainables.slots.wire import Reported as Heard
 
 
 class RayPool:

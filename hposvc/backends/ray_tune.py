@@ -18,8 +18,8 @@ from hposvc.backends.tune.lines import Lines
 from hposvc.backends.tune.slot import Began, Heard, Lost
 from hposvc.events import BackendEvent, Ended, Failed, Order
 from hposvc.spec import Resources
-from trainables.assignment import Assignment
-from trainables.wire import Finished
+from trainables.slots.assignment import Assignment
+from trainables.slots.wire import Finished
 
 
 @dataclass

@@ -14,8 +14,8 @@ from hposvc.backends.backend import Answer, Setting, failed
 from hposvc.events import BackendEvent, Checkpointed, Ended, Order, Reported, Verdict
 from hposvc.plugins import resolve
 from searchers.space import Params
-from trainables.assignment import Outcome, kind_of
-from trainables.checkpoint import Saved
+from trainables.checkpoints.checkpoint import Saved
+from trainables.slots.assignment import Outcome, kind_of
 
 Curve = Callable[[Params, int], tuple[Mapping[str, float], float]]
 

@@ -12,9 +12,9 @@ from hposvc.backends.crew import Crew, Happening
 from hposvc.backends.placing import STRATEGIES, bundle, options, selectors
 from hposvc.events import BackendEvent, Order
 from hposvc.spec import Resources
-from trainables.assignment import Place
-from trainables.leader import Switchboard
-from trainables.wire import Message
+from trainables.slots.assignment import Place
+from trainables.slots.leader import Switchboard
+from trainables.slots.wire import Message
 
 Signal = Literal["placed"] | Happening  # the group is placed; or of its crew
 Post = Callable[["Slot", Signal, "Future[Any] | Message"], None]

@@ -28,8 +28,8 @@ from hposvc.remote.parcel import Parcel, Proof
 from hposvc.runner import Watcher
 from hposvc.spec import SweepSpec
 from hposvc.tracking.recorder import hidden, recorded, tracking_uri
-from trainables.assignment import captured
-from trainables.redaction import redact
+from trainables.slots.assignment import captured
+from trainables.slots.redaction import redact
 
 DIAL_S = 10.0
 PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306}

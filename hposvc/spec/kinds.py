@@ -11,7 +11,7 @@ from hposvc.plugins import REFERENCE
 from hposvc.reading.problems import Problem, SpecError, shown
 from searchers.syntax import read_domain
 from searchers.values import SpaceError, Value
-from trainables.checkpoint import Every, Period
+from trainables.checkpoints.checkpoint import Every, Period
 from trainables.load import PICKLE
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)

@@ -27,7 +27,7 @@ from searchers.options import check
 from searchers.space import Space
 from searchers.syntax import read_domain
 from searchers.values import Params, SpaceError
-from trainables.checkpoint import Period
+from trainables.checkpoints.checkpoint import Period
 from trainables.combinations import refusals
 from trainables.load import ITS_OWN, TRAINING, training_of
 from trainables.training import Training

@@ -27,7 +27,7 @@ from hposvc.spec.kinds import (
     Word,
     read_interval,
 )
-from trainables.checkpoint import Every
+from trainables.checkpoints.checkpoint import Every
 from trainables.worker import Nan
 
 CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)

@@ -23,8 +23,8 @@ from hposvc.events import (
 )
 from hposvc.home import Home
 from hposvc.trial import TrialState
-from trainables import checkpoint
-from trainables.checkpoint import Saved
+from trainables.checkpoints import checkpoint
+from trainables.checkpoints.checkpoint import Saved
 
 Points = dict[int, dict[str, float]]  # by step: the metrics of the report that stands
 

@@ -20,7 +20,7 @@ COUNTS = {
     "order": ("hposvc.backends.slot:Slot.carry_out", 3),
     "decision": ("hposvc.backends.slot:Slot.decide", 3),
     "turn": ("hposvc.journal:Journal.append", 6),
-    "deletion": ("trainables.checkpoint:shutil.rmtree", 2),
+    "deletion": ("trainables.checkpoints.checkpoint:shutil.rmtree", 2),
     "batch": ("mlflow:MlflowClient.log_batch", 4),
 }
 BOOT = (

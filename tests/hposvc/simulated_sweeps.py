@@ -20,7 +20,7 @@ from hposvc.proposer import Inline
 from hposvc.runner import Runner, Watcher
 from hposvc.schedulers.scheduler import NewTrial
 from hposvc.state import SweepState
-from trainables.checkpoint import Saved
+from trainables.checkpoints.checkpoint import Saved
 from trainables.worker import Diverged, TooLarge
 
 CALLS: Counter[tuple[float, int]] = Counter()  # of a curve, by lr and step; tests clear it

@@ -13,7 +13,7 @@ from hposvc.events import Attached, Finished, Requested
 from hposvc.home import NotFound
 from hposvc.lease import Busy, Lease
 from hposvc.reading.problems import SpecError
-from trainables.assignment import log_file
+from trainables.slots.assignment import log_file
 
 MANY = {"max": 210, "parallel": 8}  # beyond what MLflow is told of simulations unasked
 

@@ -12,7 +12,7 @@ import pytest
 
 from hposvc.cli import commands, main
 from hposvc.commands.later import LATER
-from trainables.assignment import log_file
+from trainables.slots.assignment import log_file
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

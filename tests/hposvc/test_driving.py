@@ -9,7 +9,7 @@ from hposvc import api
 from hposvc.events import Ended
 from hposvc.reading.problems import SpecError
 from hposvc.redactor import Redactor
-from trainables.assignment import log_file
+from trainables.slots.assignment import log_file
 
 SECRET = "hunter-22-never-seen"
 TRAIN = """

@@ -29,7 +29,7 @@ from hposvc.events import (
     to_json,
 )
 from searchers.searcher import Observation
-from trainables.checkpoint import Saved
+from trainables.checkpoints.checkpoint import Saved
 
 texts = st.text(max_size=20)
 numbers = st.integers(0, 2**53)

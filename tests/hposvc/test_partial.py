@@ -12,7 +12,7 @@ from test_shelf import Librarian, Rotten, population_at_desk
 from hposvc.events import Attached, Checkpointed, Ordered
 from hposvc.journal import Journal
 from hposvc.store import Store
-from trainables.checkpoint import Saved
+from trainables.checkpoints.checkpoint import Saved
 
 
 def dropped(desk):

@@ -17,7 +17,7 @@ from hposvc.proposer import Inline
 from hposvc.runner import Runner
 from hposvc.store import Store
 from searchers.random_search import Random
-from trainables.checkpoint import Saved
+from trainables.checkpoints.checkpoint import Saved
 
 TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
 

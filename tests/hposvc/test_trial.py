@@ -10,7 +10,7 @@ from hposvc.events import Order
 from hposvc.shelf import prune
 from hposvc.spec import Checkpoints, Metric
 from hposvc.trial import TrialState
-from trainables.checkpoint import Saved
+from trainables.checkpoints.checkpoint import Saved
 
 losses = st.floats(-1e6, 1e6)
 

@@ -16,14 +16,14 @@ sys.path.insert(0, str(Path(__file__).parent))  # for what test modules share
 
 from rank import live
 
-from trainables.assignment import Assignment, Outcome, Place, carry_out
 from trainables.scripts.command import Command
+from trainables.slots.assignment import Assignment, Outcome, Place, carry_out
 from trainables.training import Training
 from trainables.worker import LocalLink, Report
 
 # Ranks are forked from a process that has torch and our loop imported, which takes seconds of each.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["trainables.fit", "trainables.parallel.ddp"])
+FORKS.set_forkserver_preload(["trainables.fitting.fit", "trainables.parallel.ddp"])
 PATIENCE_S = 240
 
 

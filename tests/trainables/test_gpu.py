@@ -16,12 +16,14 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from trainables import Training, Worker, fit, hygiene
-from trainables.assignment import Assignment, Company, Outcome, Place, carry_out
+from trainables import Training, Worker
+from trainables.fitting import fit
 from trainables.parallel.ddp import Ddp
 from trainables.parallel.group import Meeting
 from trainables.randomness import preserved, seed_all
 from trainables.scripts.rendezvous import alone
+from trainables.slots import hygiene
+from trainables.slots.assignment import Assignment, Company, Outcome, Place, carry_out
 from trainables.worker import LocalLink
 from trainables.zoo.digits import DigitsCNN
 
@@ -333,7 +335,8 @@ def test_a_first_order_of_a_process_is_clean_in_every_precision_and_over_nccl():
     """Contexts, handles and workspaces stay, and are nobody's; a slot must not be replaced."""
     code = (
         "import torch; from dataclasses import replace;"
-        "from trainables import Training, Worker, fit, hygiene;"
+        "from trainables import Training, Worker; from trainables.fitting import fit;"
+        "from trainables.slots import hygiene;"
         "from trainables.parallel.ddp import Ddp; from trainables.parallel.group import Meeting;"
         "from trainables.zoo.digits import DigitsCNN\n"
         "before = hygiene.baseline()\n"

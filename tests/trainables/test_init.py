@@ -18,11 +18,11 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_a_function_that_needs_no_torch_does_not_load_it():
     code = (
-        "import sys, trainables.hygiene; from trainables import Worker;"
+        "import sys, trainables.slots.hygiene; from trainables import Worker;"
         "from trainables.load import bind, resolve;"
         "worker = Worker.alone({'max_leaf_nodes': 4});"
         "bind(resolve('trainables.zoo.tabular:train'), worker.params)(worker);"
-        "trainables.hygiene.baseline();"
+        "trainables.slots.hygiene.baseline();"
         "assert worker.reports[0].metrics['val/accuracy'] > 0.8;"
         "sys.exit('torch' in sys.modules or 'ray' in sys.modules)"
     )

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from trainables import ReportError, StopTrial, Worker
-from trainables.checkpoint import CheckpointDamaged, Period
+from trainables.checkpoints.checkpoint import CheckpointDamaged, Period
 from trainables.worker import LocalLink
 
 

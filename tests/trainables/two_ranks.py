@@ -8,16 +8,16 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainables.assignment import Assignment, Place, log_file
-from trainables.leader import Leader, Switchboard
+from trainables.slots.assignment import Assignment, Place, log_file
+from trainables.slots.leader import Leader, Switchboard
+from trainables.slots.wire import Finished, Kept, Ready
 from trainables.training import Training
-from trainables.wire import Finished, Kept, Ready
 
 WAIT_S = 120
 ROOT = Path(__file__).parents[2]
 RANK = """
 import os, pickle, sys
-from trainables.ranks import Rank
+from trainables.slots.ranks import Rank
 rank, place, call = pickle.load(open(sys.argv[1], "rb"))
 Rank(rank, place).serve(call)
 os._exit(0)

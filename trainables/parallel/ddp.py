@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables.memory import AgreedOutOfMemory
+from trainables.fitting.memory import AgreedOutOfMemory
 from trainables.parallel.strategies import Group
 from trainables.scripts.endings import out_of_memory
 
 if TYPE_CHECKING:
-    from trainables.passes import Passes
+    from trainables.fitting.passes import Passes
 
 # The constructor of DistributedDataParallel would import torch._dynamo: 800 modules, some of which
 # keep all frames of their import in a cycle (torch 2.13). The first model and its process group

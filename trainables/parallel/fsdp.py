@@ -21,13 +21,13 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 
-from trainables.blocks import blocks
+from trainables.fitting.blocks import blocks
 from trainables.parallel.strategies import Group
 from trainables.parallel.tensor import split
 from trainables.training import Precision
 
 if TYPE_CHECKING:
-    from trainables.passes import Passes
+    from trainables.fitting.passes import Passes
 
 
 @dataclass(frozen=True)

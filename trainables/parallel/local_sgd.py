@@ -15,13 +15,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainables.memory import AgreedOutOfMemory
+from trainables.fitting.memory import AgreedOutOfMemory
 from trainables.parallel.strategies import Group
 from trainables.scripts.endings import out_of_memory
 
 if TYPE_CHECKING:
-    from trainables.passes import Passes
-    from trainables.state import TrainingState
+    from trainables.fitting.passes import Passes
+    from trainables.fitting.state import TrainingState
 
 
 @dataclass

@@ -15,14 +15,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainables.data import Source
+from trainables.fitting.tallies import add_up, empty, tally_of
 from trainables.parallel.microbatches import MicroBatches, drawing
 from trainables.parallel.stages import Line, Part, divide
 from trainables.parallel.strategies import Group
 from trainables.randomness import derive
-from trainables.tallies import add_up, empty, tally_of
 
 if TYPE_CHECKING:
-    from trainables.passes import Passes
+    from trainables.fitting.passes import Passes
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainables import precision as formats
+from trainables.fitting import precision as formats
+from trainables.fitting.tallies import add_up
 from trainables.optim.clipping import total_norm
 from trainables.parallel.plan import Plan, pairs
-from trainables.tallies import add_up
 from trainables.worker import Worker
 
 if TYPE_CHECKING:
-    from trainables.passes import Passes
-    from trainables.state import TrainingState
+    from trainables.fitting.passes import Passes
+    from trainables.fitting.state import TrainingState
 
 
 @dataclass(frozen=True)

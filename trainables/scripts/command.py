@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from trainables.checkpoint import SCRATCH
+from trainables.checkpoints.checkpoint import SCRATCH
 from trainables.scripts.endings import CommandFailed
 from trainables.scripts.inbox import Inbox
 from trainables.scripts.rendering import render

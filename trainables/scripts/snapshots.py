@@ -5,7 +5,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from trainables import checkpoint
+from trainables.checkpoints import checkpoint
 from trainables.worker import Worker
 
 

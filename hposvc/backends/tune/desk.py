@@ -14,7 +14,7 @@ from ray.tune.experiment import Trial
 
 from hposvc.backends.tune.slot import Heard
 from hposvc.backends.tune.trial import TASK
-from trainables.assignment import Assignment
+from trainables.slots.assignment import Assignment
 
 TURN_S = 0.1  # how long Tune waits for the driver's answer to the end of an order
 

@@ -21,7 +21,7 @@ from hposvc.backends.crew import GONE_S
 from hposvc.backends.tune.desk import Desk, Over
 from hposvc.backends.tune.slot import Lost
 from hposvc.backends.tune.trial import HEARD, TASK, OrderTrial, Task
-from trainables.wire import Call, Finished
+from trainables.slots.wire import Call, Finished
 
 # Tune 2.60: no result files, no snapshots (the journal is ours), no tables, no stacks on stderr.
 SETTINGS: Mapping[str, str] = {

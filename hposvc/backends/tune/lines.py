@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from hposvc.backends.crew import GONE_S
 from hposvc.backends.tune.slot import Took, Welcome, Word
-from trainables.assignment import Place
-from trainables.wire import Hello
+from trainables.slots.assignment import Place
+from trainables.slots.wire import Hello
 
 
 @dataclass

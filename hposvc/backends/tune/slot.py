@@ -14,9 +14,9 @@ from typing import Any, Literal, NamedTuple
 import ray
 
 from hposvc.backends.crew import GONE_S, Crew, Happening, hopeless, plainly
-from trainables.assignment import Assignment, Place
-from trainables.leader import Switchboard
-from trainables.wire import Call, Finished, Hello, Kept, Message, Ready, Reported, dial
+from trainables.slots.assignment import Assignment, Place
+from trainables.slots.leader import Switchboard
+from trainables.slots.wire import Call, Finished, Hello, Kept, Message, Ready, Reported, dial
 
 ENDING_S = 0.02  # how long an order's last report waits for its end, to travel with it
 

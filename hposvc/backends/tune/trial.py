@@ -8,8 +8,8 @@ import ray
 from ray import tune
 
 from hposvc.backends.tune.slot import TuneSlot
-from trainables.assignment import Assignment
-from trainables.wire import Call
+from trainables.slots.assignment import Assignment
+from trainables.slots.wire import Call
 
 TASK, HEARD = "task", "heard"  # keys of a trial's config, and of a result
 

@@ -15,7 +15,7 @@ from hposvc.lease import Lease
 from hposvc.proposer import Ahead
 from hposvc.runner import Interrupted, Runner
 from hposvc.store import Store
-from trainables import checkpoint
+from trainables.checkpoints import checkpoint
 
 CODE = '''
 import os

@@ -18,8 +18,8 @@ from hposvc.backends.backend import OutOfReach
 from hposvc.backends.tune.desk import Desk
 from hposvc.backends.tune.trial import TASK, Task
 from hposvc.events import Ended
-from trainables.assignment import Assignment
-from trainables.wire import Call
+from trainables.slots.assignment import Assignment
+from trainables.slots.wire import Call
 
 pytestmark = pytest.mark.ray
 HERE = Path(__file__).parent

@@ -10,7 +10,7 @@ from hposvc.reading.fill import fill
 from hposvc.reading.problems import SpecError
 from hposvc.spec.kinds import read_bytes, read_seconds
 from hposvc.spec.sections import Checkpoints, Failure, Metric
-from trainables.checkpoint import Period
+from trainables.checkpoints.checkpoint import Period
 
 CURVE = [(1, 0.5), (2, 0.9), (3, 0.7), (4, 0.8)]
 

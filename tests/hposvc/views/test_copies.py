@@ -8,7 +8,7 @@ from hposvc import summary
 from hposvc.events import Order, Ordered
 from hposvc.views.panel import Panels
 from hposvc.views.table import trials
-from trainables.checkpoint import Saved
+from trainables.checkpoints.checkpoint import Saved
 
 
 def text_of(part):

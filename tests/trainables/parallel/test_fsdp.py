@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from trainables import Training, Worker
-from trainables.fit import prepare
+from trainables.fitting.fit import prepare
 from trainables.parallel.fsdp import Fsdp
 
 EXACT = Training("fsdp", "64-true")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from trainables import Training, Worker
 from trainables.combinations import refusals
 from trainables.data import Batch, Tensors
-from trainables.fit import prepare
+from trainables.fitting.fit import prepare
 from trainables.parallel.microbatches import MicroBatches
 from trainables.parallel.stages import cut, divide
 

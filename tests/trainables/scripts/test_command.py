@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from trainables.assignment import Assignment, Place, carry_out
 from trainables.scripts.command import Command
+from trainables.slots.assignment import Assignment, Place, carry_out
 from trainables.training import Training
 from trainables.worker import LocalLink
 

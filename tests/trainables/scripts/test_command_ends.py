@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trainables.checkpoint import Saved
+from trainables.checkpoints.checkpoint import Saved
 from trainables.worker import LocalLink
 
 WAIT_S = 60
@@ -96,7 +96,7 @@ def test_nothing_outlives_a_rank_that_is_killed(tmp_path):
     script.write_text(textwrap.dedent(family(tmp_path, last="time.sleep(600)", ignore=IGNORE)))
     code = f"""
 from pathlib import Path
-from trainables.assignment import Assignment, Place, carry_out
+from trainables.slots.assignment import Assignment, Place, carry_out
 from trainables.scripts.command import Command
 from trainables.training import Training
 from trainables.worker import LocalLink

@@ -1,0 +1,144 @@
+"""If these fail, checkpoints come late, cost time, tear, or are of use to some strategies only.
+
+Axes: N samples, T tokens of a sample, F features.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tasks import Forgetful
+from torch import nn
+
+from trainables import Saved, StopTrial, Worker
+from trainables.checkpoints import checkpoint
+from trainables.checkpoints.saver import SMALL
+from trainables.fitting.fit import prepare
+from trainables.slots import hygiene
+from trainables.worker import LocalLink
+
+
+@dataclass(frozen=True)
+class Large(Forgetful):
+    """More than is written at once."""
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(3, 900), nn.Tanh(), nn.Linear(900, 900), nn.Linear(900, 1))
+
+
+def curve(worker: Worker) -> list[float]:
+    return [report.metrics["train/loss"] for report in worker.reports if report.metrics]
+
+
+@dataclass
+class Gate(LocalLink):
+    """A link whose reports say which threads run."""
+
+    writing: list[bool] = field(default_factory=list)
+
+    def exchange(self, step: int, metrics: Any, checkpoint: Saved | None) -> bool:
+        names = {thread.name for thread in threading.enumerate()}
+        self.writing.append("checkpoint" in names)
+        return super().exchange(step, metrics, checkpoint)
+
+
+def test_a_large_state_is_written_while_training_goes_on(tmp_path):
+    before = hygiene.baseline()
+    worker = replace(
+        Worker.alone(until=4, folder=tmp_path), every=1, milestones=(2,), link=(link := Gate())
+    )
+    Large().train(worker)
+    given = [report.checkpoint and report.checkpoint.step for report in link.reports]
+    assert given == [None, 2, None, 4]  # these are waited for
+    assert [saved.place for saved in link.kept] == [(1, 0), (3, 0)]
+    assert all(saved.size > SMALL for saved in link.kept)
+    for saved in link.kept:
+        checkpoint.verify(saved)
+        again = replace(
+            worker, start=saved, first=saved.step + 1, order=10 + saved.step, link=LocalLink()
+        )
+        Large().train(again)
+        assert curve(again) == curve(worker)[saved.step :]
+    assert hygiene.difference(before, hygiene.baseline()) == []
+
+
+def test_a_stop_or_a_failure_loses_no_checkpoint_and_leaves_no_thread(tmp_path):
+    @dataclass(frozen=True)
+    class Failing(Large):
+        def evaluate(self, model: nn.Module, batch: Any) -> Any:
+            if list((tmp_path / "failing" / ".scratch").rglob("*.pt")) or list(
+                (tmp_path / "failing" / "alone").glob("*")
+            ):
+                raise OSError("the disk is gone")
+            return super().evaluate(model, batch)
+
+    before = hygiene.baseline()
+    stopped = Worker.alone(until=5, folder=tmp_path / "stopped")
+    link = LocalLink(stop_at=2)
+    with pytest.raises(StopTrial):
+        Large().train(replace(stopped, link=link))
+    failing = Worker.alone(until=5, folder=tmp_path / "failing")
+    with pytest.raises(OSError, match="the disk is gone"):
+        Failing().train(failing)
+    for kept in (link.kept, failing.link.kept):
+        assert [checkpoint.verify(saved).name for saved in kept][:1] == ["1-1"]
+    assert hygiene.difference(before, hygiene.baseline()) == []
+
+
+def test_a_checkpoint_that_could_not_be_written_is_an_error(tmp_path):
+    worker = Worker.alone(until=3, folder=tmp_path)
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone" / "1-1").mkdir()
+    with pytest.raises(FileExistsError, match="a checkpoint never changes"):
+        Large().train(worker)
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from dataclasses import replace
+sys.path[:0] = sys.argv[2:]
+import test_saving
+from trainables import Worker
+test_saving.Large().train(Worker.alone(until=10_000, folder=Path(sys.argv[1])))
+"""
+
+
+def test_a_kill_amid_writing_leaves_nothing_that_could_be_loaded(tmp_path):
+    path = [str(Path.cwd()), *map(str, Path(__file__).parents[:2])]
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(KILLED), tmp_path, *path],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and child.poll() is None:
+        finished = list((tmp_path / "alone").glob("*"))
+        if len(finished) > 2 and any((tmp_path / ".scratch").rglob("training.pt")):
+            break
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    for folder in (tmp_path / "alone").iterdir():
+        manifest = (folder / checkpoint.MANIFEST).read_bytes()
+        for name, entry in json.loads(manifest)["files"].items():
+            assert (folder / name).stat().st_size == entry["size"]
+            assert checkpoint._sha256(folder / name) == entry["sha256"]
+    assert len(list((tmp_path / "alone").iterdir())) > 2
+
+
+def test_a_damaged_checkpoint_is_not_gone_back_to(tmp_path):
+    worker = replace(Worker.alone(until=3, folder=tmp_path), nan="rollback")
+    with prepare(Forgetful(), replace(worker, until=1)) as session:
+        session.run()
+        file = Path(session.worker.saved.path) / "training.pt"
+        file.write_bytes(file.read_bytes()[:-1] + b"?")
+        with pytest.raises(checkpoint.CheckpointDamaged):
+            session.saver.go_back(session.state)

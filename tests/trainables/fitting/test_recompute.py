@@ -1,0 +1,66 @@
+"""Activation checkpointing. If these fail, saving memory changes what is learned, or saves none."""
+
+import pytest
+import torch
+from torch import nn
+
+from trainables.fitting.blocks import blocks
+from trainables.fitting.recompute import recompute
+
+
+class Counted(nn.Module):
+    """A layer with dropout that counts its forward passes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Dropout(0.5))
+        self.times = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.times += 1
+        return self.layers(x)
+
+
+def deep() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(*(Counted() for _ in range(4)))
+
+
+def gradients(model: nn.Module) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    model(torch.ones(8, 4)).square().sum().backward()
+    return [each.grad for each in model.parameters()]
+
+
+@pytest.mark.parametrize(("every", "times"), [(1, [2, 2, 2, 2]), (2, [2, 1, 2, 1])])
+def test_every_nth_block_runs_again_with_the_same_dropout_and_gradients(every, times):
+    plain, saving = deep(), deep()
+    recompute(saving, every)
+    for one, other in zip(gradients(plain), gradients(saving), strict=True):
+        assert torch.equal(one, other)
+    assert [block.times for block in saving] == times
+
+
+def test_evaluation_computes_nothing_twice():
+    model = deep()
+    recompute(model, 1)
+    with torch.no_grad():
+        model(torch.ones(8, 4))
+    assert [block.times for block in model] == [1, 1, 1, 1]
+
+
+def test_names_of_weights_stay_those_of_the_model():
+    model = deep()
+    names = list(model.state_dict())
+    recompute(model, 1)
+    assert list(model.state_dict()) == names
+
+
+def test_a_model_without_blocks_is_refused_with_the_way_out():
+    with pytest.raises(ValueError, match="Linear has no blocks; put them into an nn"):
+        recompute(nn.Linear(1, 1), 1)
+
+
+def test_the_blocks_are_the_longest_lists_elements_with_weights():
+    model = nn.ModuleDict({"stem": nn.Sequential(nn.Linear(1, 1)), "body": deep()})
+    assert list(blocks(model)) == ["body.0", "body.1", "body.2", "body.3"]

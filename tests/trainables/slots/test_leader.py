@@ -1,0 +1,220 @@
+"""A leader and its ranks over real sockets. If these fail, orders are lost or never end."""
+
+import queue
+import socket
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+from trainables.checkpoints.checkpoint import Saved
+from trainables.slots.assignment import Assignment, Outcome
+from trainables.slots.leader import Leader, Switchboard
+from trainables.slots.wire import (
+    Beat,
+    Done,
+    Finished,
+    Hello,
+    Keep,
+    Kept,
+    Ready,
+    Report,
+    Reported,
+    dial,
+)
+
+WAIT_S = 20
+
+
+@pytest.fixture
+def switchboard():
+    board = Switchboard("127.0.0.1")
+    yield board
+    board.close()
+
+
+class Slot:
+    """A leader, what it says, and the test's end of its ranks' lines."""
+
+    def __init__(self, switchboard, world_size, stall_s=600.0):
+        self.said = queue.Queue()
+        self.leader = Leader(world_size, self.said.put, stall_s)
+        switchboard.connect("s/slot-1", self.leader)
+        self.call = switchboard.call("s/slot-1")
+        self.world_size = world_size
+
+    @contextmanager
+    def ranks(self):
+        lines = [dial(self.call) for _ in range(self.world_size)]
+        for rank, line in enumerate(lines):
+            line.send(Hello("s/slot-1", rank, ("127.0.0.1", 7) if rank == 0 else None))
+        assert self.next() == Ready()
+        assert [line.recv() for line in lines] == [("127.0.0.1", 7)] * self.world_size
+        yield lines
+        for line in lines:
+            line.close()
+
+    def next(self):
+        return self.said.get(timeout=WAIT_S)
+
+
+def order(number=1, until=9, milestones=()):
+    return Assignment(number, "t0001", {"lr": 0.1}, None, 1, until, milestones)
+
+
+def report(step, answered=True):
+    return Report(step, {"loss": 1.0}, None, answered)
+
+
+def test_an_order_reaches_every_rank_and_ends_when_all_are_done(switchboard):
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order(until=1))
+        assert first.recv() == second.recv() == order(until=1)
+        first.send(report(1, answered=False))
+        assert slot.next() == Reported(1, "t0001", 1, {"loss": 1.0}, None)
+        first.send(Done(Outcome(1, "ended")))
+        second.send(Done(Outcome(1, "ended", residues=("a thread runs on",))))
+        assert slot.next() == Finished(1, "t0001", None, True, ("a thread runs on",))
+
+
+def test_only_a_milestone_waits_for_a_decision(switchboard):
+    slot = Slot(switchboard, 1)
+    with slot.ranks() as (rank,):
+        slot.leader.carry_out(order(milestones=(3,)))
+        rank.recv()
+        rank.send(report(1))
+        assert rank.recv() is True
+        rank.send(report(4))  # steps over the milestone
+        slot.next(), slot.next()
+        assert not rank.poll(0.1)
+        slot.leader.decide(1, "continue")
+        assert rank.recv() is True
+
+
+def test_a_stop_is_heard_at_the_next_report_even_at_a_milestone(switchboard):
+    slot = Slot(switchboard, 1)
+    with slot.ranks() as (rank,):
+        slot.leader.carry_out(order(milestones=(3,)))
+        slot.leader.decide(1, "stop")
+        rank.recv()
+        rank.send(report(3))
+        assert rank.recv() is False
+
+
+def test_a_decision_on_another_order_changes_nothing(switchboard):
+    slot = Slot(switchboard, 1)
+    with slot.ranks() as (rank,):
+        slot.leader.carry_out(order(number=2))
+        slot.leader.decide(1, "stop")
+        rank.recv()
+        rank.send(report(1))
+        assert rank.recv() is True
+
+
+def test_the_failure_told_is_the_one_that_no_other_caused(switchboard):
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order())
+        first.send(Done(Outcome(1, "collateral", "gloo: connection closed")))
+        second.send(Done(Outcome(1, "user", "ValueError: bad batch")))
+        assert slot.next().failure == Outcome(1, "user", "ValueError: bad batch")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("oversize", "collateral"), ("oversize", "user"), ("diverged", "user"), ("oom", "oversize")],
+)
+def test_of_several_failures_the_one_told_does_not_depend_on_who_was_first(switchboard, one, other):
+    """A rank whose peer ends without a report blames itself; where one can't shrink, none can."""
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as lines:
+        for number, (first, second) in enumerate([lines, lines[::-1]], 1):
+            slot.leader.carry_out(order(number))
+            first.send(Done(Outcome(number, other)))
+            second.send(Done(Outcome(number, one)))
+            assert slot.next().failure.kind == one
+
+
+def test_a_rank_that_waits_at_a_milestone_is_let_go_when_another_fails(switchboard):
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order(milestones=(1,)))
+        first.recv()
+        first.send(report(1))
+        second.send(Done(Outcome(1, "user", "ValueError: bad batch")))
+        assert first.recv() is False
+        first.send(Done(Outcome(1, "ended")))
+        slot.next()
+        assert slot.next().clean
+
+
+SAVED = Saved(0, "t0001/1-0.9", "", 0, within=9)
+
+
+def test_a_checkpoint_without_a_report_is_told_at_once_and_before_the_end(switchboard):
+    slot = Slot(switchboard, 1)
+    with slot.ranks() as (rank,):
+        slot.leader.carry_out(order(number=2))
+        rank.send(Keep(1, SAVED))  # from a thread of an order that is over
+        rank.send(Keep(2, SAVED))
+        rank.send(Done(Outcome(2, "ended")))
+        assert slot.next() == Kept(2, "t0001", SAVED)
+        assert slot.next() == Finished(2, "t0001", None, True, ())
+
+
+def test_an_order_without_a_sign_of_life_is_over(switchboard):
+    slot = Slot(switchboard, 2, stall_s=1.0)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order(milestones=(1,)))
+        first.send(report(1))
+        slot.next()
+        with pytest.raises(queue.Empty):  # it waits for a decision
+            slot.said.get(timeout=4.0)
+        slot.leader.decide(1, "continue")
+        for _ in range(8):
+            second.send(Beat(1))
+            with pytest.raises(queue.Empty):
+                slot.said.get(timeout=0.5)
+        second.send(Done(Outcome(1, "ended")))
+        end = slot.next()
+        assert (end.failure.kind, end.clean) == ("stalled", False)
+        assert end.failure.message == (
+            "no sign of life from rank 0 for 1 s (failure.stall); "
+            "the stacks of all threads end logs/t0001/1-0.log"
+        )
+
+
+def test_an_idle_slot_is_not_missed(switchboard):
+    slot = Slot(switchboard, 1, stall_s=0.1)
+    with slot.ranks(), pytest.raises(queue.Empty):
+        slot.said.get(timeout=3.0)
+
+
+def test_thirty_two_ranks_that_call_at_once_are_all_heard(switchboard):
+    """A queue of one caller let ranks wait for ever."""
+    slot = Slot(switchboard, 32)
+    lines = []
+
+    def call(rank):
+        line = dial(slot.call)
+        line.send(Hello("s/slot-1", rank, ("127.0.0.1", 7) if rank == 0 else None))
+        lines.append(line)
+
+    threads = [threading.Thread(target=call, args=(rank,)) for rank in range(32)]
+    for thread in threads:
+        thread.start()
+    assert slot.next() == Ready()
+    for thread in threads:
+        thread.join(WAIT_S)
+    for line in lines:
+        line.close()
+
+
+def test_strangers_keep_nobody_waiting_and_are_not_heard(switchboard):
+    slot = Slot(switchboard, 1)
+    with socket.create_connection(slot.call.address), slot.ranks():
+        pass  # the silent one called first
+    wrong = slot.call._replace(key=b"guessed")
+    with pytest.raises(Exception, match="digest"):
+        dial(wrong)

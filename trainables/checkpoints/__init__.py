@@ -1,0 +1,1 @@
+"""The state of a training: taken, written, read, put back, exported."""

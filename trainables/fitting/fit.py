@@ -1,0 +1,118 @@
+"""Train a Task for one order, with the model, optimizer and strategy that its options ask for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from trainables import combinations
+from trainables.checkpoints.saver import Saver
+from trainables.data import Data
+from trainables.fitting import precision as formats
+from trainables.fitting import settings
+from trainables.fitting.divergence import Guard
+from trainables.fitting.loop import Session
+from trainables.fitting.memory import Split
+from trainables.fitting.passes import Passes
+from trainables.fitting.recompute import recompute
+from trainables.fitting.state import Marks, TrainingState
+from trainables.fitting.update import Update
+from trainables.optim.averaging import Ema
+from trainables.optim.building import OptimizerOptions, build
+from trainables.optim.schedules import Plateau, scale_lr
+from trainables.parallel.strategies import choose
+from trainables.randomness import derive, preserved, seed_all
+from trainables.training import Training
+from trainables.watching.gauges import Gauges
+from trainables.watching.layers import Layers
+from trainables.worker import Worker
+
+if TYPE_CHECKING:
+    from trainables.task import Task
+
+
+def fit(task: "Task", worker: Worker) -> None:
+    """Carry out an order; StopTrial passes through."""
+    with preserved(), prepare(task, worker) as session:
+        session.run()
+
+
+@contextmanager
+def prepare(task: "Task", worker: Worker) -> Iterator[Session]:
+    """Build what the order trains, or restore it from the order's checkpoint.
+
+    Raises:
+        ValueError: options of the training that exclude each other.
+    """
+    training, device = worker.training, worker.device
+    combinations.check(training, worker.world_size)
+    with settings.applied(training, device):
+        strategy = choose(worker, task.plan_tensor)
+        stored = formats.stored(training.precision)
+        seed_all(derive(worker.seed, "model"))
+        data = task.load_data()
+        model = strategy.shard(build_model(task, training, device))
+        optimizer = strategy.adopt(build_optimizer(task, model, training))
+        state = TrainingState(
+            model=model,
+            optimizer=optimizer,
+            scaler=formats.scaler(training.precision, device, strategy.overflows),
+            average=None if training.ema is None else Ema(model, training.ema),
+            plateau=Plateau() if training.schedule == "plateau" else None,
+            guard=None if worker.nan == "stop" else Guard(worker.nan),
+            marks=Marks.fresh(device),
+        )
+        saver = Saver(strategy)
+        rates = tuple(group["lr"] for group in optimizer.param_groups)
+        saver.restore(state)
+        passes = Passes(
+            task=task,
+            model=strategy.wrap(model),
+            bare=model,
+            data=Data(data.train.to(device, stored), data.validation.to(device, stored)),
+            autocast=strategy.autocast,
+            scaler=state.scaler,
+            clock=(gauges := Gauges(worker)).clock,
+        )
+        update = Update(
+            strategy=strategy,
+            passes=passes,
+            optimizer=optimizer,
+            split=Split(training.accumulate * 2**worker.shrink),
+            guard=state.guard,
+            average=state.average,
+            layers=Layers(model) if training.watch else None,
+        )
+        yield Session(task, worker, strategy, passes, update, state, saver, gauges, rates)
+
+
+def build_model(task: "Task", training: Training, device: torch.device) -> nn.Module:
+    """The task's model, its modules as the options want them."""
+    stored = formats.stored(training.precision)
+    model = task.build_model().to(device, stored)
+    formats.keep_in_float32(model, training.float32_modules, stored)
+    if training.recompute:
+        recompute(model, training.recompute)
+    if training.compile != "none":
+        model.compile(backend=training.compile)
+    return model
+
+
+def build_optimizer(task: "Task", model: nn.Module, training: Training) -> torch.optim.Optimizer:
+    """The task's own optimizer, or the one that the options name; learning rates scaled."""
+    scale = scale_lr(training.lr_scaling, task.batch, training.lr_batch)
+    if training.optimizer == "task":
+        optimizer = task.build_optimizer(model)
+        for group in optimizer.param_groups:
+            group["lr"] *= scale
+        return optimizer
+    options = OptimizerOptions(
+        name=training.optimizer,
+        lr=task.lr * scale,
+        weight_decay=training.weight_decay,
+        momentum=training.momentum,
+        layer_decay=training.layer_decay,
+    )
+    return build(model, options)

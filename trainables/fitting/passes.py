@@ -1,0 +1,77 @@
+"""Forward and backward passes over micro-batches: what every strategy is made of.
+
+Axes: B samples of a micro-batch.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from trainables.data import Data
+from trainables.fitting.precision import Scaler
+from trainables.fitting.tallies import empty, tally_of
+from trainables.parallel.batchnorm import absent
+from trainables.watching.clock import Clock
+
+if TYPE_CHECKING:
+    from trainables.task import Task
+
+
+Announce = Callable[[Tensor], None]
+
+
+def _nobody(tally: Tensor) -> None:
+    """Nobody waits for it."""
+
+
+@dataclass(frozen=True)
+class Passes:
+    """A task's losses and metrics on this rank's model."""
+
+    task: "Task"
+    model: nn.Module  # as the strategy wrapped it
+    bare: nn.Module  # as the strategy sharded it
+    data: Data
+    autocast: Callable[[], AbstractContextManager[None]]
+    scaler: Scaler
+    clock: Clock
+
+    def backward(self, at_B: Tensor, scale: float, announce: Announce = _nobody) -> Tensor:
+        """Add the gradient of the losses' sum, times `scale`; returns the tally of losses.
+
+        Without samples it is a pass of one that does not count, for ranks that meet in theirs.
+
+        Args:
+            announce: gets the tally when it is known, before there are gradients.
+        """
+        if not len(at_B):
+            nothing = empty(at_B.device)
+            with absent(self.bare):
+                self.backward(at_B.new_zeros(1), 0.0, lambda _: announce(nothing))
+            return nothing
+        with self.clock.part("data"):
+            batch = self.data.train.batch(at_B)
+        with self.clock.part("forward"), self.autocast():
+            losses = self.task.compute_losses(self.model, batch)
+        tally = tally_of(losses.detach())
+        announce(tally)
+        with self.clock.part("backward"):
+            loss = self.scaler.scale(losses)
+            self.clock.split(loss)
+            # The gradient of their sum times `scale`, without computing that.
+            loss.backward(torch.full_like(loss, scale))
+        return tally
+
+    def evaluate(self, at_B: Tensor) -> dict[str, Tensor]:
+        """The tally of each metric; of no samples, likewise."""
+        if not len(at_B):
+            names = self.evaluate(at_B.new_zeros(1))
+            return {name: empty(at_B.device) for name in names}
+        batch = self.data.validation.batch(at_B)
+        with torch.no_grad(), self.autocast():
+            values = self.task.evaluate(self.bare, batch)
+        return {name: tally_of(value) for name, value in values.items()}

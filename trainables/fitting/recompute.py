@@ -1,0 +1,41 @@
+"""Activations that are computed again in the backward pass instead of being kept.
+
+Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), section 4.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from trainables.fitting.blocks import blocks
+
+
+def recompute(model: nn.Module, every: int) -> None:
+    """Keep of every n-th block its input only; random numbers are drawn again as they were.
+
+    Raises:
+        ValueError: the model has no blocks.
+    """
+    found = list(blocks(model).values())
+    if not found:
+        raise ValueError(
+            f"training.recompute is {every}, but {type(model).__name__} has no blocks; put them "
+            "into an nn.ModuleList or nn.Sequential, or set recompute to 0"
+        )
+    for block in found[::every]:
+        block.forward = _again(block)
+
+
+def _again(block: nn.Module) -> Callable[..., Any]:
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return type(block).forward(block, *args, **kwargs)  # of the class that sharding gives it
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **kwargs)
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return wrapped

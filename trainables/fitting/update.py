@@ -1,0 +1,157 @@
+"""One step of the optimizer on a global batch.
+
+Its gradient is that of the mean loss over all elements of the batch, exactly: each place adds up
+its own losses, and one reduction divides by the global count. So neither the number of ranks nor
+that of micro-batches changes what is learned.
+
+Axes: B samples of the global batch.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from trainables.fitting.divergence import Guard, RollBack
+from trainables.fitting.memory import AgreedOutOfMemory, Split
+from trainables.fitting.passes import Passes
+from trainables.fitting.tallies import empty, tally_of
+from trainables.optim.averaging import Ema
+from trainables.optim.clipping import clip
+from trainables.parallel.strategies import Strategy, deal, most
+from trainables.scripts.endings import out_of_memory
+from trainables.watching.layers import Layers
+
+CAREFUL = 2  # updates of an order after which memory is taken as it will be: the optimizer's is in
+
+
+@dataclass
+class Update:
+    """What an update works on; `run` makes one."""
+
+    strategy: Strategy
+    passes: Passes
+    optimizer: torch.optim.Optimizer
+    split: Split
+    guard: Guard | None
+    average: Ema | None
+    layers: Layers | None
+    number: int = 0  # updates that this order has tried
+    norms: Tensor = field(init=False)  # tally of gradient norms, where they are known
+    clipped: Tensor = field(init=False)  # tally of the share that was clipped
+    seen: dict[str, float] = field(default_factory=dict, init=False)  # the last look at the layers
+
+    def __post_init__(self) -> None:
+        self.norms, self.clipped = empty(self._device), empty(self._device)
+
+    def run(self, at_B: Tensor) -> Tensor:
+        """Update the weights; returns this place's tally of losses.
+
+        Raises:
+            RollBack: the update was bad; the weights are as they were.
+            Diverged: there is no way on.
+            TooLarge: memory ran out where the other ranks could not be told.
+        """
+        # Averaged over places, this gives sums over len(at_B), nearly the mean: fit for float16.
+        tally = self._gradients(at_B, self.strategy.places / len(at_B))
+        with self.passes.clock.part("communication"):
+            total = self.strategy.total(tally)
+        with self.passes.clock.part("optimizer"):
+            self._scale(len(at_B), total[1])
+            self._step(total)
+        self.strategy.after_update(self.passes.bare, self.number)
+        self.number += 1
+        self.strategy.worker.beat()
+        return tally
+
+    def metrics(self) -> dict[str, float]:
+        """What happened since the last report; starts afresh."""
+        found = {**self.seen, "train/micro_batches": float(self.split.parts)}
+        for name, tally in (("grad_norm", self.norms), ("clipped", self.clipped)):
+            total, count = tally.tolist()
+            if count:
+                found[f"train/{name}"] = total / count
+            tally.zero_()
+        if self.guard is not None:
+            found["train/skipped"] = float(self.guard.skipped)
+            found["train/rollbacks"] = float(self.guard.rollbacks)
+        if self.passes.scaler.is_enabled():
+            found["train/loss_scale"] = self.passes.scaler.get_scale()
+        self.seen = {}
+        return found
+
+    @property
+    def _device(self) -> torch.device:
+        return self.strategy.worker.device
+
+    def _gradients(self, at_B: Tensor, scale: float) -> Tensor:
+        while True:
+            self.optimizer.zero_grad()
+            try:
+                parts = deal(at_B, self.strategy, self.split.parts)
+                return self.strategy.backward(self.passes, parts, scale, self.number < CAREFUL)
+            except Exception as error:
+                if not out_of_memory(error):
+                    raise
+                failure = error.with_traceback(None)  # which holds the activations
+            # Of all places alike: one that gave up alone would leave the others waiting.
+            self._make_room(most(at_B, self.strategy), failure)
+
+    def _make_room(self, samples: int, failure: Exception) -> None:
+        self.optimizer.zero_grad()
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        if self.strategy.worker.world_size == 1 or isinstance(failure, AgreedOutOfMemory):
+            self.split.halve(samples, failure)
+        else:
+            raise self.split.refusal(samples, failure) from failure
+
+    def _scale(self, samples: int, elements: Tensor) -> None:
+        """Make the gradients exact means."""
+        self.passes.scaler.unscale_(self.optimizer)
+        if elements.device.type == "cpu" and elements.item() == samples:
+            return  # an element a sample: they are already
+        if gradients := self._held():
+            ratio = samples / elements.clamp(min=1)
+            torch._foreach_mul_(gradients, ratio.to(gradients[0].device, gradients[0].dtype))
+
+    def _step(self, total: Tensor) -> None:
+        training = self.strategy.worker.training
+        looked = self.layers is not None and self.number % training.watch == 0
+        if self.layers is not None and looked:
+            self.layers.before_step()
+        norm = None if training.clip is None else self._clip(training.clip)
+        if self.guard is not None and not self._is_good(total, norm):
+            self.passes.scaler.update()  # it has unscaled, and expects a step or this
+            return
+        self.passes.scaler.step(self.optimizer)
+        self.passes.scaler.update()
+        self.passes.scaler.check()
+        if self.layers is not None and looked:
+            self.seen = self.layers.after_step()
+        if self.average is not None:
+            self.average.update()
+
+    def _clip(self, most: float) -> Tensor:
+        """Clip the gradients; returns their norm before."""
+        by = self.strategy.worker.training.clip_by
+        cut = clip(list(self.passes.bare.parameters()), most, by, self.strategy.norm)
+        self.norms += tally_of(cut.norm.to(self._device))
+        self.clipped += tally_of(cut.clipped.to(self._device))
+        return cut.norm
+
+    def _is_good(self, total: Tensor, norm: Tensor | None) -> bool:
+        """Whether to take the step; waits for the device."""
+        assert self.guard is not None
+        if self.passes.scaler.is_enabled():
+            size = 0.0  # the scaler judges gradients: infinite ones are how it finds its scale
+        else:
+            size = float(self.strategy.norm(self._held()) if norm is None else norm)
+        verdict = self.guard.judge(float(total[0] / total[1].clamp(min=1)), size)
+        if verdict == "rollback":
+            self.passes.scaler.update()
+            raise RollBack
+        return verdict == "go"
+
+    def _held(self) -> list[Tensor]:
+        return [each.grad for each in self.passes.bare.parameters() if each.grad is not None]

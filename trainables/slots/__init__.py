@@ -1,0 +1,1 @@
+"""Processes that carry out orders: a leader, its ranks, and what goes between them."""
