@@ -3,12 +3,13 @@
 A round is an epoch: the samples in random order, an update a batch, and the mean loss at the end.
 """
 
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import torch
-import torch.distributed as dist
 from models import Sized
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -89,16 +90,23 @@ class Bare:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         seed_all(derive(0, "model"))
-        model = setting.task.build_model().to(setting.device)
-        self._optimizer = setting.task.build_optimizer(model)
+        model = setting.task.build_model()
+        self._data = setting.data()
+        self._formats: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._set_up(model)
+
+    def _set_up(self, model: nn.Module) -> None:
+        setting = self._setting
+        model.to(setting.device)
+        self._optimizer: Any = setting.task.build_optimizer(model)
         if setting.compile:
             model.compile()
         self._model = _distributed(model, setting)
-        self._data = setting.data()
-        mixed = setting.precision == "bf16-mixed"
-        self._formats: Any = (
-            (lambda: torch.autocast(setting.device.type, torch.bfloat16)) if mixed else nullcontext
-        )
+        if setting.precision == "bf16-mixed":
+            self._formats = partial(torch.autocast, setting.device.type, torch.bfloat16)
+
+    def _backward(self, loss: torch.Tensor) -> None:
+        loss.backward()
 
     def round(self, number: int) -> float:
         self._model.train()
@@ -109,7 +117,7 @@ class Bare:
             with self._formats():
                 batch = tuple(column[at] for column in self._data)
                 loss = self._setting.task.compute_losses(self._model, batch).mean()
-            loss.backward()
+            self._backward(loss)
             self._optimizer.step()
             sums += loss.detach()
         return float(sums / len(batches))
@@ -118,84 +126,50 @@ class Bare:
         pass
 
 
-class Fabric:
+class Fabric(Bare):
     """Lightning Fabric's."""
 
-    def __init__(self, setting: Setting) -> None:
+    def _set_up(self, model: nn.Module) -> None:
         from lightning_fabric import Fabric as Theirs
         from lightning_fabric.plugins.environments import LightningEnvironment
         from lightning_fabric.strategies import DDPStrategy
 
-        self._setting = setting
-        seed_all(derive(0, "model"))
-        several = setting.ranks > 1
+        setting = self._setting
+        ranks = _Ranks(LightningEnvironment, setting)
         self._fabric = Theirs(
             accelerator="gpu" if setting.device.type == "cuda" else "cpu",
             devices=1,
-            strategy=DDPStrategy(cluster_environment=_Ranks(LightningEnvironment, setting))
-            if several
-            else "auto",
+            strategy=DDPStrategy(cluster_environment=ranks) if setting.ranks > 1 else "auto",
             precision=setting.precision,  # type: ignore[arg-type]
         )
         self._fabric.launch()
-        model = setting.task.build_model()
         optimizer = setting.task.build_optimizer(model)
         if setting.compile:
             model.compile()
         self._model, self._optimizer = self._fabric.setup(model, optimizer)
-        self._data = setting.data()
 
-    def round(self, number: int) -> float:
-        self._model.train()
-        sums = torch.zeros((), device=self._setting.device)
-        batches = self._setting.batches(number)
-        for at in batches:
-            self._optimizer.zero_grad()
-            batch = tuple(column[at] for column in self._data)
-            loss = self._setting.task.compute_losses(self._model, batch).mean()
-            self._fabric.backward(loss)
-            self._optimizer.step()
-            sums += loss.detach()
-        return float(sums / len(batches))
-
-    def close(self) -> None:
-        pass
+    def _backward(self, loss: torch.Tensor) -> None:
+        self._fabric.backward(loss)
 
 
-class Accelerate:
+class Accelerate(Bare):
     """Hugging Face's."""
 
-    def __init__(self, setting: Setting) -> None:
+    def _set_up(self, model: nn.Module) -> None:
         from accelerate import Accelerator
 
-        self._setting = setting
-        seed_all(derive(0, "model"))
+        setting = self._setting
         self._accelerator = Accelerator(
             cpu=setting.device.type == "cpu",
             mixed_precision="bf16" if setting.precision == "bf16-mixed" else "no",
         )
-        model = setting.task.build_model()
         if setting.compile:
             model.compile()
         optimizer = setting.task.build_optimizer(model)
         self._model, self._optimizer = self._accelerator.prepare(model, optimizer)
-        self._data = setting.data()
 
-    def round(self, number: int) -> float:
-        self._model.train()
-        sums = torch.zeros((), device=self._setting.device)
-        batches = self._setting.batches(number)
-        for at in batches:
-            self._optimizer.zero_grad()
-            batch = tuple(column[at] for column in self._data)
-            loss = self._setting.task.compute_losses(self._model, batch).mean()
-            self._accelerator.backward(loss)
-            self._optimizer.step()
-            sums += loss.detach()
-        return float(sums / len(batches))
-
-    def close(self) -> None:
-        pass
+    def _backward(self, loss: torch.Tensor) -> None:
+        self._accelerator.backward(loss)
 
 
 LOOPS: dict[str, type[Loop]] = {
@@ -238,5 +212,4 @@ def _Ranks(base: type, setting: Setting) -> Any:
         def local_rank(self) -> int:
             return 0
 
-    assert dist.is_initialized()
     return Ranks()

@@ -89,6 +89,16 @@ RULES = (
     _needs("sync_batchnorm", ("ddp", "fsdp", "zero1"), "only ranks that share each batch can"),
     _needs("reshard", ("fsdp",), "only fsdp shards weights"),
     _needs("offload", ("fsdp",), "only fsdp can keep its shards in the CPU's memory"),
+    Rule(
+        "offload",
+        lambda t, workers: t.offload and t.strategy == "fsdp" and workers == 1,
+        "one worker shards nothing; give resources.workers 2 or more, or leave it out",
+    ),
+    Rule(
+        "offload",
+        lambda t, _: t.offload and (t.precision == "16-mixed" or t.watch > 0),
+        "what is on the CPU cannot be added up over GPUs; choose bf16-mixed, and watch: 0",
+    ),
     _needs("tensor_ranks", ("fsdp",), "only fsdp has a second dimension of ranks"),
     _needs("pipeline_schedule", ("pipeline",), "only a pipeline has stages"),
     _needs("average_every", ("local_sgd",), "only local_sgd averages weights"),

@@ -103,7 +103,7 @@ def _run(trainable: Any, worker: Worker) -> None:
     filled_in = {*trainable.get_auto_filled_metrics(), *FILLED_IN} - {*worker.metrics}
     for step in worker.steps():
         result = trainable.train()
-        folder = worker.scratch() if saves and worker.due(step) else None
+        folder = worker.scratch() if saves and worker.takes(step) else None
         if folder is not None:
             trainable.save(str(folder))
         worker.report(step, dict(_numbers(result, filled_in)), folder)

@@ -181,6 +181,11 @@ class Worker:
             return updates >= self.every.updates
         return self.every.seconds is not None and seconds >= self.every.seconds
 
+    @property
+    def copied(self) -> bool:
+        """Whether `start` is another trial's: with other values, and made at a step of its own."""
+        return self.start is not None and Path(self.start.path).parent.name != self.trial
+
     def takes(self, step: int) -> bool:
         """Whether a checkpoint given with a report of this step would be kept.
 
@@ -270,6 +275,7 @@ class Worker:
         """Make it durable; rank 0's is the record."""
         if self.rank != 0:
             self._drop(folder)
+            self.kept_at = time.monotonic()
             return None
         if not folder.is_relative_to(self._scratch_home()):
             folder = checkpoints.copy(folder, self.scratch())

@@ -17,6 +17,7 @@ from hposvc.backends.backend import Answer, Setting, assignment, failed
 from hposvc.events import BackendEvent, Checkpointed, Ended, Order, Reported
 from trainables.checkpoints.checkpoint import Saved
 from trainables.slots.assignment import Assignment, Outcome, carry_out
+from trainables.slots.wire import Keep
 
 JOIN_S = 5.0  # for a function that was told to stop; it is a daemon thread beyond that
 
@@ -60,7 +61,7 @@ class Local:
         self._place = place = setting.place()
         self._before = dict(os.environ)
         os.environ.update({**place.variables, **place.secrets})
-        self._happened: queue.Queue[_Report | Saved | Outcome] = queue.Queue()
+        self._happened: queue.Queue[_Report | Keep | Outcome] = queue.Queue()
         self._running: _Running | None = None
         self._limit = 1
 
@@ -75,7 +76,7 @@ class Local:
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
         task = assignment(order, environment)
-        link = _Link(self._happened)
+        link = _Link(order.id, self._happened)
         thread = threading.Thread(target=self._carry_out, args=(task, link), daemon=True)
         self._running = _Running(order, thread, link.answers)
         thread.start()
@@ -109,8 +110,10 @@ class Local:
             if happened.kind == "ended":
                 return [Ended(now, order.id, order.trial)]
             return [failed(now, order.id, order.trial, happened)]
-        if isinstance(happened, Saved):
-            return [Checkpointed(now, order.id, order.trial, happened)]
+        if isinstance(happened, Keep):
+            if happened.order != order.id:
+                return []  # from a thread that outlived its order
+            return [Checkpointed(now, order.id, order.trial, happened.saved)]
         running.take(happened)
         report = Reported(now, order.id, order.trial, happened.step, happened.metrics)
         if happened.saved is None:
@@ -139,7 +142,8 @@ class Local:
 class _Link:
     """The trainable's end."""
 
-    happened: "queue.Queue[_Report | Saved | Outcome]"
+    order: int
+    happened: "queue.Queue[_Report | Keep | Outcome]"
     answers: "queue.Queue[bool]" = field(default_factory=queue.Queue)
 
     def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
@@ -147,7 +151,7 @@ class _Link:
         return self.answers.get()
 
     def keep(self, saved: Saved) -> None:
-        self.happened.put(saved)
+        self.happened.put(Keep(self.order, saved))
 
     def beat(self) -> None:
         """Nobody watches over it: a debugger may hold it for hours."""

@@ -37,7 +37,7 @@ def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any
         cloudpickle.register_pickle_by_value(sys.modules[function.__module__])
         (folder / "call").write_bytes(cloudpickle.dumps((function, arguments)))
         children = [
-            FORKS.Process(target=live, args=(rank, ranks, folder, sys.path))
+            FORKS.Process(target=live, args=(rank, ranks, folder, [*sys.path, str(Path.cwd())]))
             for rank in range(ranks)
         ]
         for child in children:

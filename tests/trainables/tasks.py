@@ -138,12 +138,13 @@ def alone(training: Training) -> Training:
 
 
 def curves(
-    rank: int, task: Task, trainings: Sequence[Training], ranks: int
+    rank: int, task: Task, trainings: Sequence[Training], ranks: int, until: int = 3
 ) -> list[list[dict[str, float]]]:
     """What one of several ranks reports under each of the options."""
     heard = []
     for training in trainings:
-        worker = replace(Worker.alone(until=3, training=training), rank=rank, world_size=ranks)
+        alone = Worker.alone(until=until, training=training)
+        worker = replace(alone, rank=rank, world_size=ranks)
         task.train(worker)
         heard.append(curve(worker))
     return heard

@@ -104,7 +104,7 @@ def test_it_says_how_close_strategies_are():
     assert said.keys() == {f"`{name}`" for name in CLOSE}
     for name, bound in CLOSE.items():
         text = said[f"`{name}`"]
-        assert (math.inf if text.startswith("no bound") else float(text)) == bound, name
+        assert float(text.split(",")[0]) == bound, name
 
 
 @pytest.mark.parametrize("warmup", [0.0, 0.1, 0.9])

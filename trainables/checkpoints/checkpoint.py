@@ -118,6 +118,16 @@ def verify(saved: Saved) -> Path:
     return folder
 
 
+def check(folder: Path) -> None:
+    """Compare a folder with its own manifest; who else made it is not known.
+
+    Raises:
+        CheckpointDamaged: with the first file that differs.
+    """
+    for name, entry in json.loads((folder / MANIFEST).read_bytes())["files"].items():
+        _compare(folder / name, entry["sha256"])
+
+
 def remove(saved: Saved) -> None:
     """Delete a checkpoint; its name vanishes first, so nobody finds half of it.
 

@@ -3,7 +3,8 @@
     python -m trainables.checkpoints.exporting FOLDER --to model.pt
     python -m trainables.checkpoints.exporting FOLDER --to model.safetensors --ema
 
-Without ranks, whatever strategy wrote it; names are those of the task's own model.
+Without ranks, whatever strategy wrote it; names are those of the task's own model. A folder with
+shards is for those who trust where it comes from: torch unpickles their table of contents.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from trainables.checkpoints.checkpoint import MANIFEST, CheckpointDamaged, check
 from trainables.checkpoints.snapshot import Source
 from trainables.checkpoints.storing import Folder, read
 
@@ -27,12 +29,15 @@ def export(folder: Path, target: Path, ema: bool = False) -> Path:
         ema: the averaged weights in place of the trained ones.
 
     Raises:
+        CheckpointDamaged: a file is not as it was saved.
         ValueError: the folder is no checkpoint of a Task, it has no averages, or the ending is
             another one.
         ModuleNotFoundError: safetensors is not installed.
     """
     if target.suffix not in WRITERS:
         raise ValueError(f"{target}: choose an ending of {', '.join(WRITERS)}")
+    if (folder / MANIFEST).exists():
+        check(folder)
     WRITERS[target.suffix](weights(read(Folder(folder)), ema), target)
     return target
 
@@ -99,7 +104,7 @@ def main() -> None:
     given = parser.parse_args()
     try:
         export(given.folder, given.to, given.ema)
-    except (ValueError, ModuleNotFoundError, OSError) as error:
+    except (CheckpointDamaged, ValueError, ModuleNotFoundError, OSError) as error:
         parser.exit(2, f"{error}\n")
 
 

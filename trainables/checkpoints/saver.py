@@ -108,6 +108,8 @@ class Saver:
         folder = self._worker.restore()
         if folder is not None:
             self._load(read(Folder(folder)), state)
+            if self._worker.copied:
+                state.marks.slower = 1.0  # the values that it was given are its own
         elif self._worker.nan == "rollback":
             self.beginning = snapshot.take(state).copied()
 
@@ -173,13 +175,16 @@ class Saver:
         """
         self.behind.wait()
         slower = state.marks.slower
-        saved = self._shared(self._worker.saved or self._worker.start)
-        if saved is not None:
-            self._load(read(Folder(checkpoints.verify(saved))), state)
-            step, within = saved.step + 1, saved.within
+        kept, start = self._shared(self._worker.saved), self._worker.start
+        step, within = self._worker.first, self._worker.within
+        if kept is not None:
+            self._load(read(Folder(checkpoints.verify(kept))), state)
+            step, within = kept.step + 1, kept.within
+        elif start is not None:
+            # Another trial's may have been made at another step: the order's clock counts.
+            self._load(read(Folder(checkpoints.verify(start))), state)
         elif self.beginning is not None:
             self._load(self.beginning, state)
-            step, within = self._worker.first, 0
         else:
             raise RuntimeError("there is nothing to go back to: failure.nan is not rollback")
         state.marks.slower = slower

@@ -6,6 +6,8 @@ reader takes what it needs, on any number of ranks. One file, because that forma
 model 12 ms of a processor instead of 2, and 5 files to force to disk.
 """
 
+import io
+import pickle
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -138,8 +140,23 @@ def read(shelf: Shelf) -> Source:
 
 
 def _write_file(shelf: Shelf, tensors: Mapping[str, Tensor], values: Mapping[str, object]) -> None:
+    _check_readable(values)
     with shelf.open(FILE, "wb") as stream:
         torch.save({"tensors": dict(tensors), "values": dict(values)}, stream)
+
+
+def _check_readable(values: Mapping[str, object]) -> None:
+    """Refuse at once what could not be read again: reading runs no code of others."""
+    trial = io.BytesIO()
+    torch.save(dict(values), trial)
+    trial.seek(0)
+    try:
+        torch.load(trial, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            "a module's get_extra_state, or the optimizer, holds what no checkpoint can give back; "
+            f"use tensors, numbers, texts, lists and dicts: {error}"
+        ) from error
 
 
 def _check_complete(shelf: Shelf) -> None:

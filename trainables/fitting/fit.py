@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -48,13 +48,14 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Session]:
     """
     training, device = worker.training, worker.device
     combinations.check(training, worker.world_size)
-    with settings.applied(training, device):
+    with settings.applied(training, device), _fresh_compiler(training):
         strategy = choose(worker, task.plan_tensor)
         stored = formats.stored(training.precision)
         seed_all(derive(worker.seed, "model"))
-        data = task.load_data()
-        model = strategy.shard(build_model(task, training, device))
+        data = _checked(task.load_data())
+        model = strategy.shard(build_model(task, training, strategy.home))
         optimizer = strategy.adopt(build_optimizer(task, model, training))
+        _freeze_others(model, optimizer)
         state = TrainingState(
             model=model,
             optimizer=optimizer,
@@ -67,6 +68,8 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Session]:
         saver = Saver(strategy)
         rates = tuple(group["lr"] for group in optimizer.param_groups)
         saver.restore(state)
+        if training.compile == "none":
+            worker.beat()  # from here on only beats count: a collective that hangs looks busy
         passes = Passes(
             task=task,
             model=strategy.wrap(model),
@@ -96,8 +99,43 @@ def build_model(task: "Task", training: Training, device: torch.device) -> nn.Mo
     if training.recompute:
         recompute(model, training.recompute)
     if training.compile != "none":
-        model.compile(backend=training.compile)
+        _compile(model, training.compile)
     return model
+
+
+def _compile(model: nn.Module, backend: str) -> None:
+    """Let a model's forward pass be compiled, with what it calls."""
+    forward = model.forward
+
+    def whole(*args: Any, **named: Any) -> Any:  # the frames of torch's own modules are skipped
+        return forward(*args, **named)
+
+    model.forward = torch.compile(whole, backend=backend)
+
+
+@contextmanager
+def _fresh_compiler(training: Training) -> Iterator[None]:
+    """After some models of other shapes torch compiles no more: each order begins anew."""
+    try:
+        yield
+    finally:
+        if training.compile != "none":
+            torch._dynamo.reset()
+
+
+def _freeze_others(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """What the optimizer does not update gets no gradient, which would add up and be clipped."""
+    held = {id(each) for group in optimizer.param_groups for each in group["params"]}
+    for parameter in model.parameters():
+        if id(parameter) not in held:
+            parameter.requires_grad_(False)
+
+
+def _checked(data: Data) -> Data:
+    for name in ("train", "validation"):
+        if not len(getattr(data, name)):
+            raise ValueError(f"load_data: there are no samples in {name}; give one or more")
+    return data
 
 
 def build_optimizer(task: "Task", model: nn.Module, training: Training) -> torch.optim.Optimizer:

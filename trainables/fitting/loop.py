@@ -88,7 +88,9 @@ class Session:
             self.passes.model.eval()
             self.strategy.share_buffers(self.passes.bare)
             at = torch.arange(len(self.passes.data.validation), device=self.worker.device)
-            parts = deal(at, self.strategy, -(-most(at, self.strategy) // self.task.batch))
+            number = -(-most(at, self.strategy) // self.task.batch)
+            number *= 1 if self.strategy.splits else self.update.split.parts  # as memory has room
+            parts = deal(at, self.strategy, number)
             found = self.strategy.evaluate(self.passes, parts)
         return {f"val/{name}": tally for name, tally in found.items()}
 

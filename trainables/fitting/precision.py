@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from trainables.training import Precision
 from trainables.worker import Diverged
@@ -21,6 +21,7 @@ STORED = {
     "bf16-true": torch.bfloat16,
     "16-true": torch.float16,
 }
+FIRST_SCALE = 2.0**16  # torch's
 LEAST_SCALE = 1.0  # below it, float16 holds less than the gradients would without a scale
 
 
@@ -47,7 +48,7 @@ class Scaler(torch.amp.GradScaler):
     def __init__(
         self, device: torch.device, enabled: bool, worst: Callable[[Tensor], Tensor]
     ) -> None:
-        super().__init__(device.type, enabled=enabled)
+        super().__init__(device.type, init_scale=FIRST_SCALE, enabled=enabled)
         self._worst = worst
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
@@ -98,7 +99,8 @@ def keep_in_float32(model: nn.Module, patterns: Sequence[str], stored: torch.dty
 
 def _in_float32(forward: Callable[..., Any], stored: torch.dtype) -> Callable[..., Any]:
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        device = next((each.device.type for each in args if isinstance(each, Tensor)), "cpu")
+        given = tree_leaves((args, kwargs))
+        device = next((each.device.type for each in given if isinstance(each, Tensor)), "cpu")
         with torch.autocast(device, enabled=False):
             inputs, named = tree_map(_to(torch.float32), (args, kwargs))
             return tree_map(_to(stored), forward(*inputs, **named))

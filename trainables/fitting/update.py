@@ -22,6 +22,7 @@ from trainables.parallel.strategies import Strategy, deal, most
 from trainables.scripts.endings import out_of_memory
 from trainables.watching.layers import Layers
 
+SCALE_CHECKS = 50  # updates between looks at float16's scale, which wait for the GPU
 CAREFUL = 2  # updates of an order after which memory is taken as it will be: the optimizer's is in
 
 
@@ -58,11 +59,11 @@ class Update:
             total = self.strategy.total(tally)
         with self.passes.clock.part("optimizer"):
             self._scale(len(at_B), total[1])
-            self._step(total)
+            taken = self._step(total)
         self.strategy.after_update(self.passes.bare, self.number)
         self.number += 1
         self.strategy.worker.beat()
-        return tally
+        return tally if taken else torch.zeros_like(tally)  # as if it had not been
 
     def metrics(self) -> dict[str, float]:
         """What happened since the last report; starts afresh."""
@@ -86,7 +87,7 @@ class Update:
 
     def _gradients(self, at_B: Tensor, scale: float) -> Tensor:
         while True:
-            self.optimizer.zero_grad()
+            self.passes.bare.zero_grad()
             try:
                 parts = deal(at_B, self.strategy, self.split.parts)
                 return self.strategy.backward(self.passes, parts, scale, self.number < CAREFUL)
@@ -98,7 +99,7 @@ class Update:
             self._make_room(most(at_B, self.strategy), failure)
 
     def _make_room(self, samples: int, failure: Exception) -> None:
-        self.optimizer.zero_grad()
+        self.passes.bare.zero_grad()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         if self.strategy.worker.world_size == 1 or isinstance(failure, AgreedOutOfMemory):
@@ -115,7 +116,8 @@ class Update:
             ratio = samples / elements.clamp(min=1)
             torch._foreach_mul_(gradients, ratio.to(gradients[0].device, gradients[0].dtype))
 
-    def _step(self, total: Tensor) -> None:
+    def _step(self, total: Tensor) -> bool:
+        """Whether the weights were updated."""
         training = self.strategy.worker.training
         looked = self.layers is not None and self.number % training.watch == 0
         if self.layers is not None and looked:
@@ -123,21 +125,24 @@ class Update:
         norm = None if training.clip is None else self._clip(training.clip)
         if self.guard is not None and not self._is_good(total, norm):
             self.passes.scaler.update()  # it has unscaled, and expects a step or this
-            return
+            return False
         self.passes.scaler.step(self.optimizer)
         self.passes.scaler.update()
-        self.passes.scaler.check()
+        if self.number % SCALE_CHECKS == 0:
+            self.passes.scaler.check()
         if self.layers is not None and looked:
             self.seen = self.layers.after_step()
         if self.average is not None:
             self.average.update()
+        return True
 
     def _clip(self, most: float) -> Tensor:
         """Clip the gradients; returns their norm before."""
         by = self.strategy.worker.training.clip_by
         cut = clip(list(self.passes.bare.parameters()), most, by, self.strategy.norm)
-        self.norms += tally_of(cut.norm.to(self._device))
-        self.clipped += tally_of(cut.clipped.to(self._device))
+        known = cut.norm.isfinite().to(self._device)  # float16 overflows on its way to a scale
+        for tally, value in ((self.norms, cut.norm), (self.clipped, cut.clipped)):
+            tally += torch.where(known, tally_of(value.to(self._device)), 0.0)
         return cut.norm
 
     def _is_good(self, total: Tensor, norm: Tensor | None) -> bool:

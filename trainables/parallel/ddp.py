@@ -108,11 +108,20 @@ class Ddp(Group):
         if agreeing and self.worst(failed):
             said = failure or "on another rank"
             raise AgreedOutOfMemory(f"out of memory: {said}") from failure
-        for parameter in passes.bare.parameters():
-            if parameter.grad is not None:
-                dist.all_reduce(parameter.grad)
-                parameter.grad /= self.worker.world_size
+        self._reduce(passes.bare)
         return tally
+
+    def _reduce(self, model: nn.Module) -> None:
+        """Average the gradients of all weights that have one on some rank."""
+        weights = [each for each in model.parameters() if each.requires_grad]
+        own = torch.tensor([each.grad is not None for each in weights], dtype=torch.int32)
+        used = self.worst(own.to(self.worker.device)).tolist()
+        for weight, anywhere in zip(weights, used, strict=True):
+            if anywhere:
+                if weight.grad is None:
+                    weight.grad = torch.zeros_like(weight)
+                dist.all_reduce(weight.grad)
+                weight.grad /= self.worker.world_size
 
     def _compress(self, model: DistributedDataParallel) -> None:
         """Send gradients rounded, as the options say.

@@ -45,6 +45,12 @@ class Fsdp(Group):
     def places(self) -> int:
         return self.worker.world_size // self.worker.training.tensor_ranks
 
+    @property
+    def home(self) -> torch.device:
+        # fully_shard takes a module at a time to the GPU, which need not hold the whole model.
+        whole = self.worker.training.tensor_ranks > 1 or self.worker.training.sync_batchnorm
+        return self.worker.device if whole else torch.device("cpu")
+
     @cached_property
     def mesh(self) -> DeviceMesh:
         """The ranks: in columns those that shard, in rows those that split layers."""

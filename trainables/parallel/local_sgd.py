@@ -79,10 +79,16 @@ class LocalSgd(Group):
             self._average(list(state.average.state_dict()["averages"].values()))
         momenta = _momenta(state.optimizer)
         # A rank that skipped all of its updates has none yet.
-        most, least = self.worst(torch.tensor([len(momenta), -len(momenta)])).abs().tolist()
+        most, least = self._extremes(len(momenta))
         if most == least:
             self._average(momenta)
         self.alone.updates = 0
+
+    def _extremes(self, number: int) -> tuple[int, int]:
+        """The largest and the smallest of each rank's number."""
+        own = torch.tensor([number, -number], device=self.worker.device)
+        most, least = self.worst(own).tolist()
+        return most, -least
 
     @torch.no_grad()
     def _average(self, tensors: Sequence[Tensor]) -> None:

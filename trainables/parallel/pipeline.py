@@ -37,6 +37,10 @@ class Pipeline(Group):
     def places(self) -> int:
         return 1
 
+    @property
+    def splits(self) -> bool:
+        return True
+
     def shard(self, model: nn.Module) -> nn.Module:
         return divide(model, self.worker, self.autocast)
 

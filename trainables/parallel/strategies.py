@@ -41,6 +41,16 @@ class Strategy:
         """Into how many parts each batch is dealt."""
         return self.worker.world_size
 
+    @property
+    def home(self) -> torch.device:
+        """Where the model is made, before it is sharded."""
+        return self.worker.device
+
+    @property
+    def splits(self) -> bool:
+        """Whether it makes micro-batches itself of what it evaluates."""
+        return False
+
     def shard(self, model: nn.Module) -> nn.Module:
         """The model with this rank's part of its parameters; before there is an optimizer."""
         return model

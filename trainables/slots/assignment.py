@@ -156,7 +156,9 @@ def carry_out(
             _train(place, task, rank, link, company)
         kind, message = "ended", ""
     except CheckpointDamaged as error:
-        kind, message = "damaged", f"{error}"
+        # Only of the one that it started from is the controller to be told: it forgets that one.
+        started = task.start is not None and error.file.is_relative_to(task.start.path)
+        kind, message = "damaged" if started else "collateral", f"{error}"
     except CommandLost as error:  # its output is in the log
         kind, message = "collateral", f"{error}"
     except CommandFailed as error:

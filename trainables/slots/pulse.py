@@ -17,6 +17,7 @@ import psutil
 
 LOOKS = 10  # while a rank shows nothing, until it is said to hang
 LONGEST_S = 10.0  # between two of them
+MUCH = 2**20  # bytes to and from disks between two looks
 BUSY = 0.02  # of a processor; an idle process of Ray's takes 0.002 (Ray 2.60)
 STDERR = 2  # the order's log, while there is an order
 
@@ -52,6 +53,7 @@ class Pulse:
     _order: tuple[int, Signs] | None = None  # the one that is out
     _seen_at: float = field(default_factory=time.monotonic)  # the last sign
     _size: int = 0  # of the log
+    _bytes: int = 0  # to and from disks
     _worked: dict[int, float] = field(default_factory=dict)  # processor seconds, by process
     _counted_at: float = field(default_factory=time.monotonic)
     _arming: threading.Lock = field(default_factory=threading.Lock)
@@ -77,7 +79,7 @@ class Pulse:
         while True:
             time.sleep(min(self.stall_s / LOOKS, LONGEST_S))
             order = self._order
-            if order is None or self._alive(order[1]):
+            if order is None or self._shows_life(order[1]):
                 self._seen_at = time.monotonic()
                 with self._arming:
                     self._arm(self.stall_s)
@@ -87,18 +89,31 @@ class Pulse:
                     except OSError:  # the leader is gone, and this process soon will be
                         return
 
+    def _shows_life(self, signs: Signs) -> bool:
+        try:
+            return self._alive(signs)
+        except (OSError, psutil.Error):
+            return True  # what cannot be looked at is no hang
+
     def _alive(self, signs: Signs) -> bool:
         """Whether there was a sign since the last look."""
         given, signs.given = signs.given or signs.waits, False
         printed = self._printed()
+        moved = self._moved()
         if signs.beats:
-            return given
-        return given or printed or self._busy()
+            return given or moved
+        return given or printed or moved or self._busy()
 
     def _printed(self) -> bool:
         before, self._size = self._size, os.fstat(STDERR).st_size
         # What is written once the time is over are the stacks.
         return self._size != before and time.monotonic() - self._seen_at < self.stall_s
+
+    def _moved(self) -> bool:
+        """Whether this process read or wrote much, as for a checkpoint: that takes its time."""
+        io = psutil.Process().io_counters()
+        before, self._bytes = self._bytes, io.read_bytes + io.write_bytes
+        return self._bytes - before > MUCH
 
     def _busy(self) -> bool:
         """Whether what works took processor time since this was last asked."""

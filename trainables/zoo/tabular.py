@@ -42,7 +42,7 @@ def train(params: Params, worker: Worker) -> None:
             "val/loss": float(log_loss(y_validation, trees.predict_proba(x_validation))),
             "val/accuracy": float(trees.score(x_validation, y_validation)),
         }
-        worker.report(step, metrics, save(trees, worker) if worker.due(step) else None)
+        worker.report(step, metrics, save(trees, worker) if worker.takes(step) else None)
 
 
 def plant(seed: int) -> HistGradientBoostingClassifier:

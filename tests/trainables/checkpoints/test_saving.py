@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tasks import Forgetful
 from torch import nn
 
 from trainables import Saved, StopTrial, Worker
 from trainables.checkpoints import checkpoint
+from trainables.checkpoints.exporting import export
 from trainables.checkpoints.saver import SMALL
 from trainables.fitting.fit import prepare
 from trainables.slots import hygiene
@@ -142,3 +144,60 @@ def test_a_damaged_checkpoint_is_not_gone_back_to(tmp_path):
         file.write_bytes(file.read_bytes()[:-1] + b"?")
         with pytest.raises(checkpoint.CheckpointDamaged):
             session.saver.go_back(session.state)
+
+
+def test_a_way_back_to_a_copied_checkpoint_begins_at_the_orders_own_step(tmp_path):
+    """The donor's was made at step 2; the recipient's clock says 5."""
+    donor = Worker.alone(until=2, folder=tmp_path)
+    Forgetful().train(donor)
+    start = donor.reports[-1].checkpoint
+    alone = Worker.alone(until=7, folder=tmp_path)
+    recipient = replace(alone, trial="other", first=5, start=start, nan="rollback")
+    with prepare(Forgetful(), recipient) as session:
+        session.state.marks.slower = 0.5
+        assert session.saver.go_back(session.state) == (5, 0)
+        assert session.state.marks.slower == 0.5
+        session.run()
+    assert [report.step for report in recipient.reports] == [5, 6, 7]
+
+
+def test_a_copy_learns_at_its_own_rate_whatever_the_donor_came_down_to(tmp_path):
+    donor = Worker.alone(until=1, folder=tmp_path)
+    with prepare(Forgetful(), donor) as session:
+        session.state.marks.slower = 0.25
+        session.run()
+    own = replace(donor, until=2, first=2, start=donor.reports[-1].checkpoint, link=LocalLink())
+    with prepare(Forgetful(), own) as session:
+        assert session.state.marks.slower == 0.25
+    with prepare(Forgetful(), replace(own, trial="other")) as session:
+        assert session.state.marks.slower == 1.0
+
+
+class Odd(nn.Linear):
+    """A module with a state that no checkpoint can give back."""
+
+    def get_extra_state(self) -> object:
+        return np.float64(1.0)
+
+    def set_extra_state(self, state: object) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class Unreadable(Forgetful):
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(Odd(3, 1))
+
+
+def test_what_could_not_be_read_again_is_refused_at_the_first_checkpoint(tmp_path):
+    with pytest.raises(ValueError, match="get_extra_state, or the optimizer, holds what no"):
+        Unreadable().train(Worker.alone(folder=tmp_path))
+
+
+def test_a_changed_checkpoint_is_not_exported(tmp_path):
+    worker = Worker.alone(folder=tmp_path)
+    Forgetful().train(worker)
+    folder = Path(worker.saved.path)
+    (folder / "training.pt").write_bytes((folder / "training.pt").read_bytes()[:-1] + b"?")
+    with pytest.raises(checkpoint.CheckpointDamaged):
+        export(folder, tmp_path / "model.pt")

@@ -1,10 +1,13 @@
 """Activation checkpointing. If these fail, saving memory changes what is learned, or saves none."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
 
 from trainables.fitting.blocks import blocks
+from trainables.fitting.precision import keep_in_float32
 from trainables.fitting.recompute import recompute
 
 
@@ -64,3 +67,22 @@ def test_a_model_without_blocks_is_refused_with_the_way_out():
 def test_the_blocks_are_the_longest_lists_elements_with_weights():
     model = nn.ModuleDict({"stem": nn.Sequential(nn.Linear(1, 1)), "body": deep()})
     assert list(blocks(model)) == ["body.0", "body.1", "body.2", "body.3"]
+
+
+def test_running_means_see_a_batch_once():
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), nn.Linear(4, 1))
+    saving = deepcopy(plain)
+    recompute(saving, 1)
+    gradients(plain)
+    gradients(saving)
+    for one, other in zip(plain.buffers(), saving.buffers(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_block_that_computes_in_float32_does_so_again():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 1)).bfloat16()
+    keep_in_float32(model, ["1"], torch.bfloat16)
+    recompute(model, 1)
+    model(torch.ones(8, 4, dtype=torch.bfloat16)).sum().backward()
+    assert model[1].weight.grad.dtype == torch.float32

@@ -217,7 +217,7 @@ def test_a_task_that_calls_the_model_twice_is_refused():
         ({"accumulate": 1}, "accumulate"),
         ({"accumulate": 3, "pipeline_schedule": "interleaved"}, "accumulate"),
         ({"clip": 0.1, "clip_by": "adaptive"}, "clip_by"),
-        ({"layer_decay": 0.9}, "layer_decay"),
+        ({"layer_decay": 0.9, "optimizer": "adamw"}, "layer_decay"),
         ({"watch": 1}, "watch"),
         ({"sync_batchnorm": True}, "sync_batchnorm"),
     ],
