@@ -17,7 +17,7 @@ demo: install
 # at a time, for two cores: many tests wait for processes. A file's tests share what they have
 # started; in the order of the names the longest files come first.
 test: lint
-	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder tests
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
 
 lint: $(VENV)/.developing
 	$(BIN)/ruff format --check .

@@ -12,7 +12,7 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from loops import LOOPS, Loop, Setting
 from models import MODELS
 from tables import figure, heading, table
 
+KINDS = ("seconds", "worked", "losses", "peaks")
 PACKAGES = ("torch", "lightning-fabric", "accelerate")
 
 
@@ -47,10 +48,8 @@ def main() -> None:
             rounds(0, *arguments)
         else:
             mp.spawn(rounds, arguments, nprocs=options.ranks)
-        found = np.load(Path(folder) / "seconds.npy")
-        losses = np.load(Path(folder) / "losses.npy")
-        peaks = np.load(Path(folder) / "peaks.npy")
-    print(report(options.loops, found, losses, peaks, options.updates))
+        measured = {kind: np.load(Path(folder) / f"{kind}.npy") for kind in KINDS}
+    print(report(options.loops, measured, options.updates))
 
 
 def rounds(rank: int, options: Any, folder: Path) -> None:
@@ -65,15 +64,18 @@ def rounds(rank: int, options: Any, folder: Path) -> None:
     loops = [LOOPS[name](setting) for name in options.loops]
     measured = _measure(loops, options, device)
     if rank == 0:
-        for name, values in zip(("seconds", "losses", "peaks"), measured, strict=True):
+        for name, values in zip(KINDS, measured, strict=True):
             np.save(folder / f"{name}.npy", values)
     if options.ranks > 1:
         dist.barrier()
         os._exit(0)  # gloo's threads can abort an interpreter that is being taken down
 
 
-def _measure(loops: Sequence[Loop], options: Any, device: torch.device) -> tuple[Any, Any, Any]:
+def _measure(
+    loops: Sequence[Loop], options: Any, device: torch.device
+) -> tuple[Any, Any, Any, Any]:
     seconds = np.empty((len(loops), options.rounds))
+    worked = np.empty_like(seconds)
     losses = np.empty_like(seconds)
     peaks = np.zeros(len(loops))
     for loop in loops:
@@ -83,13 +85,15 @@ def _measure(loops: Sequence[Loop], options: Any, device: torch.device) -> tuple
             if device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats()
             start = _now(device, options.ranks)
+            busy = time.process_time()
             losses[place, number] = loops[place].round(number + 1)
+            worked[place, number] = time.process_time() - busy
             seconds[place, number] = _now(device, options.ranks) - start
             if device.type == "cuda":
                 peaks[place] = max(peaks[place], torch.cuda.max_memory_allocated() / 1e9)
     for loop in loops:
         loop.close()
-    return seconds, losses, peaks
+    return seconds, worked, losses, peaks
 
 
 def _meet(rank: int, ranks: int, folder: Path) -> None:
@@ -109,25 +113,35 @@ def _now(device: torch.device, ranks: int) -> float:
     return time.perf_counter()
 
 
-def report(names: Sequence[str], seconds: Any, losses: Any, peaks: Any, updates: int) -> str:
-    """The table: updates a second, share of the bare loop's in the same round, memory, loss."""
-    bare = seconds[names.index("bare")] if "bare" in names else seconds[0]
+def report(names: Sequence[str], measured: Mapping[str, Any], updates: int) -> str:
+    """The table: updates a second, share of the bare loop's in the same round, memory, loss.
+
+    The processor's time is rank 0's; it depends little on what else the machine does.
+    """
+    bare = names.index("bare") if "bare" in names else 0
     rows = []
-    for name, own, seen, peak in zip(names, seconds, losses, peaks, strict=True):
-        shares = bare / own
-        low, high = _interval(shares)
+    for place, name in enumerate(names):
+        seconds, worked = measured["seconds"][place], measured["worked"][place]
+        more = np.median(worked) - np.median(measured["worked"][bare])
+        peak = measured["peaks"][place]
         rows.append(
             [
                 name,
-                figure(float(updates / np.median(own))),
-                f"{figure(np.median(shares), 3)} ({figure(low, 3)} – {figure(high, 3)})",
-                figure(1e6 * (np.median(own) - np.median(bare)) / updates, 0),
-                figure(peak) if peak else "–",
-                figure(float(seen[-1]), 4),
+                figure(float(updates / np.median(seconds))),
+                _share(measured["seconds"][bare] / seconds),
+                _share(measured["worked"][bare] / worked),
+                figure(float(1e6 * more / updates), 0),
+                figure(float(peak)) if peak else "–",
+                figure(float(measured["losses"][place][-1]), 4),
             ]
         )
-    head = ["loop", "updates/s", "of bare (95 %)", "µs more an update", "peak GB", "last loss"]
-    return table(head, rows)
+    head = ["loop", "updates/s", "of bare (95 %)", "of bare, CPU time (95 %)"]
+    return table([*head, "CPU us more an update", "peak GB", "last loss"], rows)
+
+
+def _share(shares: Any) -> str:
+    low, high = _interval(shares)
+    return f"{figure(float(np.median(shares)), 3)} ({figure(low, 3)} – {figure(high, 3)})"
 
 
 def _interval(shares: Any) -> tuple[float, float]:

@@ -23,12 +23,3 @@ def remote() -> "Iterator[Remote]":
 
     with remote_cluster.start() as cluster:
         yield cluster
-
-
-# Files that take longest begin first, so that no process of the run is left alone with one.
-LONGEST = ("test_matrix.py", "test_ranks_killed.py", "test_readme.py", "test_examples.py")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put them in front; all others stay in their order."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
