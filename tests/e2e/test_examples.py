@@ -47,7 +47,9 @@ def test_a_spec_runs(python, name):
     assert status["state"] == "COMPLETED"
     assert status["trials"]["total"] == SMALL[name]["trials.max"]
     assert status["trials"]["failed"] == 0
-    assert Path(status["best"]["checkpoint"]).is_dir()
+    checkpoint = status["best"]["checkpoint"]
+    # A script whose output is read may be writing its next one already: then a step gives none.
+    assert (checkpoint is None and name == "script.yaml") or Path(checkpoint).is_dir()
 
 
 def test_torchrun_starts_the_ranks_of_a_script(python):
