@@ -13,9 +13,8 @@ install: $(VENV)/.installed
 demo: install
 	$(BIN)/hposvc run examples/digits.yaml
 
-# On the installed wheel; `python -m pytest` from here runs on the working tree instead. Three files
-# at a time, for two cores: many tests wait for processes. A file's tests share what they have
-# started; in the order of the names the longest files come first.
+# On the installed wheel; `python -m pytest` from here runs on the working tree instead. Two files
+# at a time: many tests wait for processes. A file's tests share what they have started.
 test: lint
 	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
 

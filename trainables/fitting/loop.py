@@ -104,7 +104,7 @@ class Session:
         }
         if self.state.plateau is not None:
             self.state.plateau.observe(metrics.get("val/loss", metrics["train/loss"]))
-        metrics |= update.metrics() | self.strategy.metrics()
+        metrics |= update.metrics()
         metrics |= self.gauges.take(len(self.passes.data.train), sums[0][1])
         metrics["train/lr"] = self.state.optimizer.param_groups[0]["lr"]
         self.worker.report(step, metrics, self.saver.save(step, self.state))

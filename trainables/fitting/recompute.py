@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from trainables.fitting.blocks import blocks
+from trainables.blocks import blocks
 
 
 def recompute(model: nn.Module, every: int) -> None:

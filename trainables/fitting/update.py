@@ -60,7 +60,7 @@ class Update:
         with self.passes.clock.part("optimizer"):
             self._scale(len(at_B), total[1])
             taken = self._step(total)
-        self.strategy.after_update(self.passes.bare, self.number)
+        self.strategy.after_update(self.passes.bare)
         self.number += 1
         self.strategy.worker.beat()
         return tally if taken else torch.zeros_like(tally)  # as if it had not been

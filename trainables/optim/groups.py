@@ -13,6 +13,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 from torch.nn import Parameter
 
+from trainables.blocks import blocks
+
 # They can have weights of several dimensions; all other norms have vectors.
 NORMS = (nn.LayerNorm, nn.RMSNorm)
 
@@ -60,31 +62,18 @@ def split(
 def depths(model: nn.Module) -> dict[str, int]:
     """Name of each parameter to its depth: 0 before the blocks, then 1, 2, ..., one more after.
 
-    The blocks are the elements with parameters of the longest nn.ModuleList or nn.Sequential.
     What counts is the order in which a model registers its parts, the first time of tied ones.
     """
-    prefix, blocks = _blocks(model)
+    names = list(blocks(model))
     found, after = {}, False
     for name, _ in model.named_parameters():
-        block = name.removeprefix(prefix).split(".")[0] if name.startswith(prefix) else ""
-        if block in blocks:
+        place = next((at for at, block in enumerate(names) if name.startswith(f"{block}.")), None)
+        if place is not None:
             after = True
-            found[name] = blocks.index(block) + 1
+            found[name] = place + 1
         else:
-            found[name] = len(blocks) + 1 if after else 0
+            found[name] = len(names) + 1 if after else 0
     return found
-
-
-def _blocks(model: nn.Module) -> tuple[str, list[str]]:
-    """The prefix of the names of the longest list, and its elements that have parameters."""
-    longest: tuple[str, list[str]] = ("", [])
-    for name, module in model.named_modules():
-        if isinstance(module, nn.ModuleList | nn.Sequential):
-            children = module.named_children()
-            filled = [key for key, child in children if any(True for _ in child.parameters())]
-            if len(filled) > len(longest[1]):
-                longest = (f"{name}." if name else "", filled)
-    return longest
 
 
 def _of_norms(model: nn.Module) -> set[int]:

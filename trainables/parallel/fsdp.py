@@ -21,7 +21,7 @@ from torch.distributed.fsdp import (
     fully_shard,
 )
 
-from trainables.fitting.blocks import blocks
+from trainables.blocks import blocks
 from trainables.parallel.strategies import Group
 from trainables.parallel.tensor import split
 from trainables.training import Precision

@@ -67,7 +67,7 @@ class LocalSgd(Group):
     def overflows(self, found: Tensor) -> Tensor:
         return found
 
-    def after_update(self, model: nn.Module, update: int) -> None:
+    def after_update(self, model: nn.Module) -> None:
         self.alone.updates += 1
         if self.alone.updates == self.worker.training.average_every:
             self._average(list(model.parameters()))

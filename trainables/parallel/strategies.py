@@ -4,6 +4,7 @@ Whatever the strategy, after the backward passes of an update each parameter's g
 over all places of what each place added up; a place is one rank, or ranks that share one model.
 """
 
+import importlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -22,6 +23,16 @@ from trainables.worker import Worker
 if TYPE_CHECKING:
     from trainables.fitting.passes import Passes
     from trainables.fitting.state import TrainingState
+
+
+HOMES = {  # of each way to use several ranks; what a trial does not need is not imported
+    "ddp": "trainables.parallel.ddp:Ddp",
+    "fsdp": "trainables.parallel.fsdp:Fsdp",
+    "zero1": "trainables.parallel.zero1:Zero1",
+    "local_sgd": "trainables.parallel.local_sgd:LocalSgd",
+    "tensor": "trainables.parallel.tensor:TensorParallel",
+    "pipeline": "trainables.parallel.pipeline:Pipeline",
+}
 
 
 @dataclass(frozen=True)
@@ -130,12 +141,8 @@ class Strategy:
         """The norm of the whole model's gradient, equal on every rank."""
         return total_norm(gradients)
 
-    def after_update(self, model: nn.Module, update: int) -> None:
-        """What is left to do once update number `update` of the order is made."""
-
-    def metrics(self) -> dict[str, float]:
-        """What else a report should say."""
-        return {}
+    def after_update(self, model: nn.Module) -> None:
+        """What is left to do once an update is made."""
 
 
 @dataclass(frozen=True)
@@ -172,36 +179,9 @@ def choose(worker: Worker, plan: Plan = pairs) -> Strategy:
         return Strategy(worker)
     if not dist.is_initialized():
         raise ValueError(f"{worker.world_size} ranks, but no process group; initialize one first")
-    return _module_of(worker.training.strategy)(worker, plan)
-
-
-def _module_of(name: str) -> type[Strategy]:
-    """A strategy's class; what one rank does not need is not imported for it."""
-    if name == "ddp":
-        from trainables.parallel.ddp import Ddp
-
-        return Ddp
-    if name == "fsdp":
-        from trainables.parallel.fsdp import Fsdp
-
-        return Fsdp
-    if name == "zero1":
-        from trainables.parallel.zero1 import Zero1
-
-        return Zero1
-    if name == "local_sgd":
-        from trainables.parallel.local_sgd import LocalSgd
-
-        return LocalSgd
-    if name == "tensor":
-        from trainables.parallel.tensor import TensorParallel
-
-        return TensorParallel
-    if name == "pipeline":
-        from trainables.parallel.pipeline import Pipeline
-
-        return Pipeline
-    raise ValueError(f"strategy {name} is not there yet")
+    module, _, name = HOMES[worker.training.strategy].partition(":")
+    made: Strategy = getattr(importlib.import_module(module), name)(worker, plan)
+    return made
 
 
 def deal(at_B: Tensor, strategy: Strategy, parts: int) -> list[Tensor]:

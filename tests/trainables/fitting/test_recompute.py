@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.fitting.blocks import blocks
+from trainables.blocks import blocks
 from trainables.fitting.precision import keep_in_float32
 from trainables.fitting.recompute import recompute
 
