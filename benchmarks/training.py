@@ -9,6 +9,7 @@ rounds of the bare loop's time over the loop's own in the same round: 1 is as fa
 """
 
 import argparse
+import gc
 import os
 import tempfile
 import time
@@ -23,6 +24,8 @@ import torch.multiprocessing as mp
 from loops import LOOPS, Loop, Setting
 from models import MODELS
 from tables import figure, heading, table
+
+from trainables.checkpoints.environment import keep_freed
 
 KINDS = ("seconds", "worked", "losses", "peaks")
 PACKAGES = ("torch", "lightning-fabric", "accelerate")
@@ -54,6 +57,9 @@ def main() -> None:
 
 def rounds(rank: int, options: Any, folder: Path) -> None:
     """Run on one rank; rank 0 writes seconds (loop, round), losses (loop, round) and peaks."""
+    keep_freed()  # as a rank does; else page faults and garbage decide which loop is faster
+    gc.collect()
+    gc.freeze()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // options.ranks))
     device = torch.device(options.device, 0) if options.device == "cuda" else torch.device("cpu")
     if options.ranks > 1:

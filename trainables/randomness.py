@@ -21,9 +21,12 @@ def derive(seed: int, *names: str | int) -> int:
 
 
 def seed_all(seed: int) -> None:
-    """Seed the global generators of Python, torch (all devices) and, where loaded, numpy."""
+    """Seed the global generators of Python, torch (CPU and GPUs) and, where loaded, numpy."""
     random.seed(seed)
-    torch.manual_seed(seed)
+    # torch.manual_seed keeps a trace of each call for devices that are never used: 0.6 ms.
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(seed % 2**32)
 

@@ -145,6 +145,7 @@ def _take_over_values(values: Mapping[str, object], state: TrainingState) -> Non
     if state.guard is not None and isinstance(guard, Mapping):
         state.guard.load_state_dict(guard)
     state.marks.slower = float(str(values["slower"]))
+    state.marks.each = float(str(values.get("each", 1.0)))
     if state.average is not None:
         state.average.updates = int(str(values.get("average", 0)))
         if "average" not in values:

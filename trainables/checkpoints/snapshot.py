@@ -93,6 +93,7 @@ def take(state: TrainingState) -> Snapshot:
         "guard": None if state.guard is None else state.guard.state_dict(),
         "plateau": None if state.plateau is None else state.plateau.state_dict(),
         "slower": state.marks.slower,
+        "each": state.marks.each,
         "tied": _tied(state.model),
     }
     return Snapshot(tensors, values)

@@ -82,10 +82,8 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Session]:
         update = Update(
             strategy=strategy,
             passes=passes,
-            optimizer=optimizer,
+            state=state,
             split=Split(training.accumulate * 2**worker.shrink),
-            guard=state.guard,
-            average=state.average,
             layers=Layers(model) if training.watch else None,
         )
         yield Session(task, worker, strategy, passes, update, state, saver, gauges, rates)

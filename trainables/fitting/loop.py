@@ -83,7 +83,7 @@ class Session:
 
     def evaluate(self) -> dict[str, Tensor]:
         """This place's tallies over its share of the validation samples, by metric."""
-        average = self.update.average
+        average = self.state.average
         with nullcontext() if average is None else average.applied():
             self.passes.model.eval()
             self.strategy.share_buffers(self.passes.bare)

@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from trainables.task import Task
 
 
-Announce = Callable[[Tensor], None]
-
-
-def _nobody(tally: Tensor) -> None:
-    """Nobody waits for it."""
-
-
 @dataclass(frozen=True)
 class Passes:
     """A task's losses and metrics on this rank's model."""
@@ -40,30 +33,34 @@ class Passes:
     scaler: Scaler
     clock: Clock
 
-    def backward(self, at_B: Tensor, scale: float, announce: Announce = _nobody) -> Tensor:
+    def backward(self, at_B: Tensor, scale: float, carrier: Tensor | None = None) -> Tensor:
         """Add the gradient of the losses' sum, times `scale`; returns the tally of losses.
 
         Without samples it is a pass of one that does not count, for ranks that meet in theirs.
 
         Args:
-            announce: gets the tally when it is known, before there are gradients.
+            carrier: a leaf that gets the tally as its gradient.
         """
-        if not len(at_B):
-            nothing = empty(at_B.device)
-            with absent(self.bare):
-                self.backward(at_B.new_zeros(1), 0.0, lambda _: announce(nothing))
-            return nothing
+        if len(at_B):
+            return self._backward(at_B, scale, True, carrier)
+        with absent(self.bare):
+            return self._backward(at_B.new_zeros(1), 0.0, False, carrier)
+
+    def _backward(self, at_B: Tensor, scale: float, counts: bool, carrier: Tensor | None) -> Tensor:
         with self.clock.part("data"):
             batch = self.data.train.batch(at_B)
         with self.clock.part("forward"), self.autocast():
             losses = self.task.compute_losses(self.model, batch)
-        tally = tally_of(losses.detach())
-        announce(tally)
+        tally = tally_of(losses.detach()) if counts else empty(losses.device)
         with self.clock.part("backward"):
             loss = self.scaler.scale(losses)
             self.clock.split(loss)
             # The gradient of their sum times `scale`, without computing that.
-            loss.backward(torch.full_like(loss, scale))
+            roots, gradients = [loss], [torch.full_like(loss, scale)]
+            if carrier is not None:
+                roots.append(carrier)
+                gradients.append(tally.to(carrier.dtype))
+            torch.autograd.backward(roots, gradients)
         return tally
 
     def evaluate(self, at_B: Tensor) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ class Marks:
 
     losses: Tensor  # tally of this place's losses in the step that is under way
     slower: float = 1.0  # factor on the learning rate, after ways back
+    each: float = 1.0  # values of the loss of a sample, as the last update had them
 
     @classmethod
     def fresh(cls, device: torch.device) -> "Marks":

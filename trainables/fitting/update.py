@@ -10,13 +10,13 @@ Axes: B samples of the global batch.
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from trainables.fitting.divergence import Guard, RollBack
+from trainables.fitting.divergence import RollBack
 from trainables.fitting.memory import AgreedOutOfMemory, Split
 from trainables.fitting.passes import Passes
+from trainables.fitting.state import TrainingState
 from trainables.fitting.tallies import empty, tally_of
-from trainables.optim.averaging import Ema
 from trainables.optim.clipping import clip
 from trainables.parallel.strategies import Strategy, deal, most
 from trainables.scripts.endings import out_of_memory
@@ -32,17 +32,17 @@ class Update:
 
     strategy: Strategy
     passes: Passes
-    optimizer: torch.optim.Optimizer
+    state: TrainingState
     split: Split
-    guard: Guard | None
-    average: Ema | None
     layers: Layers | None
     number: int = 0  # updates that this order has tried
+    weights: list[nn.Parameter] = field(init=False)  # that get a gradient
     norms: Tensor = field(init=False)  # tally of gradient norms, where they are known
     clipped: Tensor = field(init=False)  # tally of the share that was clipped
     seen: dict[str, float] = field(default_factory=dict, init=False)  # the last look at the layers
 
     def __post_init__(self) -> None:
+        self.weights = [each for each in self.passes.model.parameters() if each.requires_grad]
         self.norms, self.clipped = empty(self._device), empty(self._device)
 
     def run(self, at_B: Tensor) -> Tensor:
@@ -53,12 +53,13 @@ class Update:
             Diverged: there is no way on.
             TooLarge: memory ran out where the other ranks could not be told.
         """
-        # Averaged over places, this gives sums over len(at_B), nearly the mean: fit for float16.
-        tally = self._gradients(at_B, self.strategy.places / len(at_B))
+        # The mean already, and fit for float16, where samples have as many values as before.
+        expected = round(len(at_B) * self.state.marks.each)
+        tally = self._gradients(at_B, self.strategy.places / expected)
         with self.passes.clock.part("communication"):
-            total = self.strategy.total(tally)
+            total = self.strategy.total(tally, self.passes.model)
         with self.passes.clock.part("optimizer"):
-            self._scale(len(at_B), total[1])
+            self._scale(len(at_B), expected, total[1])
             taken = self._step(total)
         self.strategy.after_update(self.passes.bare)
         self.number += 1
@@ -73,9 +74,9 @@ class Update:
             if count:
                 found[f"train/{name}"] = total / count
             tally.zero_()
-        if self.guard is not None:
-            found["train/skipped"] = float(self.guard.skipped)
-            found["train/rollbacks"] = float(self.guard.rollbacks)
+        if self.state.guard is not None:
+            found["train/skipped"] = float(self.state.guard.skipped)
+            found["train/rollbacks"] = float(self.state.guard.rollbacks)
         if self.passes.scaler.is_enabled():
             found["train/loss_scale"] = self.passes.scaler.get_scale()
         self.seen = {}
@@ -87,7 +88,7 @@ class Update:
 
     def _gradients(self, at_B: Tensor, scale: float) -> Tensor:
         while True:
-            self.passes.bare.zero_grad()
+            self._forget()
             try:
                 parts = deal(at_B, self.strategy, self.split.parts)
                 return self.strategy.backward(self.passes, parts, scale, self.number < CAREFUL)
@@ -98,8 +99,12 @@ class Update:
             # Of all places alike: one that gave up alone would leave the others waiting.
             self._make_room(most(at_B, self.strategy), failure)
 
+    def _forget(self) -> None:
+        for weight in self.weights:
+            weight.grad = None
+
     def _make_room(self, samples: int, failure: Exception) -> None:
-        self.passes.bare.zero_grad()
+        self._forget()
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         if self.strategy.worker.world_size == 1 or isinstance(failure, AgreedOutOfMemory):
@@ -107,13 +112,17 @@ class Update:
         else:
             raise self.split.refusal(samples, failure) from failure
 
-    def _scale(self, samples: int, elements: Tensor) -> None:
-        """Make the gradients exact means."""
-        self.passes.scaler.unscale_(self.optimizer)
-        if elements.device.type == "cpu" and elements.item() == samples:
-            return  # an element a sample: they are already
+    def _scale(self, samples: int, expected: int, elements: Tensor) -> None:
+        """Make the gradients exact means of the losses' elements."""
+        self.passes.scaler.unscale_(self.state.optimizer)
+        if elements.device.type == "cpu":  # elsewhere to look would be to wait
+            found = elements.item()
+            if self.strategy.alike:
+                self.state.marks.each = max(found, 1.0) / samples
+            if found == expected:
+                return
         if gradients := self._held():
-            ratio = samples / elements.clamp(min=1)
+            ratio = expected / elements.clamp(min=1)
             torch._foreach_mul_(gradients, ratio.to(gradients[0].device, gradients[0].dtype))
 
     def _step(self, total: Tensor) -> bool:
@@ -123,17 +132,17 @@ class Update:
         if self.layers is not None and looked:
             self.layers.before_step()
         norm = None if training.clip is None else self._clip(training.clip)
-        if self.guard is not None and not self._is_good(total, norm):
+        if self.state.guard is not None and not self._is_good(total, norm):
             self.passes.scaler.update()  # it has unscaled, and expects a step or this
             return False
-        self.passes.scaler.step(self.optimizer)
+        self.passes.scaler.step(self.state.optimizer)
         self.passes.scaler.update()
         if self.number % SCALE_CHECKS == 0:
             self.passes.scaler.check()
         if self.layers is not None and looked:
             self.seen = self.layers.after_step()
-        if self.average is not None:
-            self.average.update()
+        if self.state.average is not None:
+            self.state.average.update()
         return True
 
     def _clip(self, most: float) -> Tensor:
@@ -147,16 +156,17 @@ class Update:
 
     def _is_good(self, total: Tensor, norm: Tensor | None) -> bool:
         """Whether to take the step; waits for the device."""
-        assert self.guard is not None
+        assert self.state.guard is not None
         if self.passes.scaler.is_enabled():
             size = 0.0  # the scaler judges gradients: infinite ones are how it finds its scale
         else:
             size = float(self.strategy.norm(self._held()) if norm is None else norm)
-        verdict = self.guard.judge(float(total[0] / total[1].clamp(min=1)), size)
+        verdict = self.state.guard.judge(float(total[0] / total[1].clamp(min=1)), size)
         if verdict == "rollback":
             self.passes.scaler.update()
             raise RollBack
         return verdict == "go"
 
     def _held(self) -> list[Tensor]:
-        return [each.grad for each in self.passes.bare.parameters() if each.grad is not None]
+        carrier = self.strategy.carrier(self.passes.model)
+        return [each.grad for each in self.weights if each.grad is not None and each is not carrier]

@@ -7,8 +7,8 @@ Sources: Li et al., PyTorch Distributed (2020); powersgd, Vogels, Karimireddy & 
 import gc
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch._dynamo
@@ -35,31 +35,31 @@ POWER_RANK = 4
 POWER_START = 2  # updates whose gradients are sent as they are
 
 
-@dataclass
-class Underway:
-    """A sum over ranks that travels while gradients are computed."""
+class Counted(nn.Module):
+    """A model and the tally of an update's losses, which travels as one more gradient.
 
-    values: Tensor | None = None
-    work: dist.Work | None = None
+    A message of its own would cost an update of a small model a tenth of its time on two ranks.
+    """
 
-    def take(self) -> Tensor | None:
-        """Wait for it; None: there is none."""
-        values, work, self.values, self.work = self.values, self.work, None, None
-        if work is not None:
-            work.wait()
-        return values
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        like = next(each for each in model.parameters() if each.requires_grad)
+        exact = torch.promote_types(like.dtype, torch.float32)  # a bucket holds one format
+        self.tally = nn.Parameter(torch.zeros(2, dtype=exact, device=like.device))
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        return self.model(*args, **named)
 
 
 @dataclass(frozen=True)
 class Ddp(Group):
     """PyTorch's DistributedDataParallel; a Strategy."""
 
-    underway: Underway = field(default_factory=Underway, compare=False)
-
     def wrap(self, model: nn.Module) -> nn.Module:
         device, training = self.worker.device, self.worker.training
         wrapped = DistributedDataParallel(
-            model,
+            Counted(model),
             device_ids=[device] if device.type == "cuda" else None,
             bucket_cap_mb=training.bucket_mb,
             static_graph=training.static_graph,
@@ -73,14 +73,17 @@ class Ddp(Group):
             return nullcontext()  # no_sync ends in an internal error (torch 2.13)
         return _wrapped(model).no_sync()
 
-    def announce(self, tally: Tensor) -> None:
-        values = tally.clone()
-        self.underway.values = values
-        self.underway.work = dist.all_reduce(values, async_op=True)
+    def carrier(self, model: nn.Module) -> Tensor | None:
+        rounded = self.worker.training.compress != "none"
+        return None if rounded else _wrapped(model).module.tally
 
-    def total(self, tally: Tensor) -> Tensor:
-        found = self.underway.take()
-        return super().total(tally) if found is None else found
+    def total(self, tally: Tensor, model: nn.Module) -> Tensor:
+        carrier = self.carrier(model)
+        if carrier is None or carrier.grad is None:
+            return super().total(tally, model)
+        total = carrier.grad.to(tally.dtype) * self.worker.world_size
+        total[1].round_()  # the mean over three ranks is not exact
+        return total
 
     def backward(
         self, passes: "Passes", parts: Sequence[Tensor], scale: float, careful: bool

@@ -47,6 +47,10 @@ class LocalSgd(Group):
                 "cannot go back alone; set it to skip or stop, or choose the strategy ddp"
             )
 
+    @property
+    def alike(self) -> bool:
+        return self.worker.training.average_every == 1
+
     def backward(
         self, passes: "Passes", parts: Sequence[Tensor], scale: float, careful: bool
     ) -> Tensor:
@@ -59,9 +63,9 @@ class LocalSgd(Group):
         # Nobody waits for this rank, so that it knows is enough.
         raise AgreedOutOfMemory(f"out of memory: {failure}") from failure
 
-    def total(self, tally: Tensor) -> Tensor:
-        if self.worker.training.average_every == 1:
-            return super().total(tally)
+    def total(self, tally: Tensor, model: nn.Module) -> Tensor:
+        if self.alike:
+            return super().total(tally, model)
         return tally * self.places  # as if all had what this rank has
 
     def overflows(self, found: Tensor) -> Tensor:

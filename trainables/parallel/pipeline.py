@@ -77,7 +77,7 @@ class Pipeline(Group):
         dist.broadcast_object_list(box, src=self.worker.world_size - 1)
         return {name: found.get(name, empty(self.worker.device)) for name in box[0]}
 
-    def total(self, tally: Tensor) -> Tensor:
+    def total(self, tally: Tensor, model: nn.Module) -> Tensor:
         return self.sum(tally.clone())  # one place, but the last rank alone has the losses
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:

@@ -62,6 +62,11 @@ class Strategy:
         """Whether it makes micro-batches itself of what it evaluates."""
         return False
 
+    @property
+    def alike(self) -> bool:
+        """Whether all ranks make the same updates."""
+        return True
+
     def shard(self, model: nn.Module) -> nn.Module:
         """The model with this rank's part of its parameters; before there is an optimizer."""
         return model
@@ -98,11 +103,12 @@ class Strategy:
         Raises:
             AgreedOutOfMemory: memory ran out on some rank, and all ranks raise this.
         """
+        carrier = self.carrier(passes.model)
         if len(parts) == 1:
-            return passes.backward(parts[0], scale, self.announce)
+            return passes.backward(parts[0], scale, carrier)
         with self.local(passes.model):
-            before = torch.stack([passes.backward(part, scale) for part in parts[:-1]]).sum(dim=0)
-        return before + passes.backward(parts[-1], scale, lambda last: self.announce(before + last))
+            own = [passes.backward(part, scale, carrier) for part in parts[:-1]]
+        return torch.stack([*own, passes.backward(parts[-1], scale, carrier)]).sum(dim=0)
 
     def evaluate(self, passes: "Passes", parts: Sequence[Tensor]) -> dict[str, Tensor]:
         """The tally of each metric over these samples, the same names at every place."""
@@ -122,11 +128,12 @@ class Strategy:
         """The sum over places; may overwrite `values`."""
         return values
 
-    def announce(self, tally: Tensor) -> None:
-        """This place's tally for an update is known; its gradients are still to come."""
+    def carrier(self, model: nn.Module) -> Tensor | None:
+        """A leaf of the wrapped model whose gradient may carry the tally to the other places."""
+        return None
 
-    def total(self, tally: Tensor) -> Tensor:
-        """The tally of all places for one update."""
+    def total(self, tally: Tensor, model: nn.Module) -> Tensor:
+        """The tally of all places for one update of the wrapped model."""
         return self.sum(tally.clone()) if self.places > 1 else tally
 
     def worst(self, values: Tensor) -> Tensor:

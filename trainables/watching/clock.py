@@ -24,7 +24,7 @@ from torch import Tensor
 
 Part = Literal["data", "forward", "backward", "communication", "optimizer"]
 IDLE = nullcontext()
-EVERY = 10  # to time all parts takes 10 us on a CPU and 20 on a GPU; the smallest updates, 200
+EVERY = 25  # to time all parts takes 10 us, and 100 where the update has filled the caches
 
 
 class Clock:

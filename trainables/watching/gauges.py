@@ -1,7 +1,7 @@
 """What is watched in every order, at next to no cost: speed, time by part, memory, stragglers."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 
 from trainables.watching import attention, clock, flops, memory, nvml, stragglers
 from trainables.watching.peaks import peak
@@ -28,15 +28,17 @@ class Gauges:
         self._updates = 0
         memory.reset_peak(device)
 
-    @contextmanager
-    def update(self) -> Iterator[None]:
+    def update(self) -> AbstractContextManager[None]:
         """An update is made within."""
         self.clock.next_update()
         self._updates += 1
         if self._looked:
-            yield
-            return
+            return clock.IDLE
         self._looked = True
+        return self._look()
+
+    @contextmanager
+    def _look(self) -> Iterator[None]:
         with ExitStack() as stack:
             count = stack.enter_context(flops.counted()) if self._peak is not None else None
             kernels = stack.enter_context(attention.watched())

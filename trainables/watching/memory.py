@@ -8,6 +8,7 @@ import torch
 
 GB = 1e9
 STATUS = Path("/proc/self/status")  # Linux; one read of it costs less than psutil's two
+REFS = Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,10 @@ def measure(device: torch.device) -> Memory:
             peak=stats.get("allocated_bytes.all.peak", 0),
             reserved=stats.get("reserved_bytes.all.current", 0),
         )
-    if not STATUS.exists():
+    try:
+        status = STATUS.read_text()
+    except FileNotFoundError:
         return Memory(psutil.Process().memory_info().rss, None, None)
-    status = STATUS.read_text()
     # Not getrusage's peak: it counts what the parent had before it started this process.
     return Memory(_bytes(status, "VmRSS:"), _bytes(status, "VmHWM:"), None)
 
@@ -52,8 +54,8 @@ def reset_peak(device: torch.device) -> None:
     """From here on `peak` is counted anew."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    elif (refs := Path("/proc/self/clear_refs")).exists():
-        refs.write_text("5")  # proc(5): sets the peak to the present size
+    elif REFS.exists():
+        REFS.write_text("5")  # proc(5): sets the peak to the present size
 
 
 def _bytes(status: str, name: str) -> int:

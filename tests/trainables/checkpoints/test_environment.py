@@ -2,11 +2,15 @@
 nobody can say what was different.
 """
 
+import ctypes
 import json
 import platform
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from tasks import Deep
 from two_ranks import started
@@ -46,6 +50,39 @@ def test_that_is_set_when_the_user_s_code_is_imported_and_not_taken_for_its_doin
         for _ in range(2):
             _, end = slot.order({}, until=1)
             assert (end.failure, end.residues) == (None, ())
+
+
+FREES = """
+import resource, sys
+from trainables.checkpoints.environment import keep_freed
+
+if sys.argv[1] == "kept":
+    keep_freed()
+
+def faults():
+    # Neither piece alone stays with the C library: one is large, the other lies at the heap's end.
+    for size in (1 << 20, 100 << 10):
+        pieces = [bytearray(size) for _ in range(8)]
+        del pieces
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+faults()
+start = faults()
+for _ in range(20):
+    last = faults()
+print(last - start)
+"""
+
+
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="needs glibc")
+def test_a_rank_gets_memory_back_without_asking_the_system():
+    def faults(how: str) -> int:
+        ran = subprocess.run(
+            [sys.executable, "-c", FREES, how], capture_output=True, text=True, check=True
+        )
+        return int(ran.stdout)
+
+    assert faults("kept") < 200 < 2000 < faults("given back")
 
 
 def kept_by(rank: int, ranks: int, folder: Path) -> list[Saved]:
