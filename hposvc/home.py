@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hposvc.journal import Journal, SweepRow
 from hposvc.store import Store, StoreError
+from trainables.checkpoints import stores
 
 
 class NotFound(Exception):
@@ -52,9 +53,17 @@ class Home:
         return Journal(Store(self.database))
 
     def folder(self, sweep: str, storage: str | None) -> Path:
-        """The folder of a sweep: its checkpoints and logs."""
-        top = Path(storage).expanduser().absolute() if storage else self.path / "sweeps"
-        return top / sweep
+        """The folder of a sweep: its logs, and its checkpoints where there is no store for them."""
+        if storage is None or stores.is_url(storage):
+            return self.path / "sweeps" / sweep
+        return Path(storage).expanduser().absolute() / sweep
+
+
+def checkpoints_url(sweep: str, storage: str | None) -> str | None:
+    """The URL of a sweep's checkpoints; None: they are in its folder."""
+    if storage is None or not stores.is_url(storage):
+        return None
+    return f"{storage.rstrip('/')}/{sweep}/checkpoints"
 
 
 def find(journal: Journal, name: str) -> SweepRow:

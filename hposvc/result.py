@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hposvc import api, summary
 from hposvc.spec import SweepSpec
+from trainables.checkpoints.stores import is_url
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +32,7 @@ class Best:
     value: float
     metrics: Mapping[str, float | None]  # of the step that the value is of
     step: int
-    checkpoint: Path | None  # a folder; None: it was not kept, or there was none
+    checkpoint: Path | str | None  # a folder or a store's URL; None: not kept, or there was none
     mlflow_run_id: str | None
 
 
@@ -68,7 +69,8 @@ class Result:
             )
         best = {name: value for name, value in found[0].items() if name != "sweep"}
         checkpoint = best.pop("checkpoint")
-        return Best(**best, checkpoint=None if checkpoint is None else Path(checkpoint))
+        kept = checkpoint is None or is_url(checkpoint)
+        return Best(**best, checkpoint=checkpoint if kept else Path(checkpoint))
 
     @property
     def pareto(self) -> "pd.DataFrame":

@@ -5,7 +5,6 @@ back. Who is at the other end (Ray actors, a debugger, a test) does not matter h
 """
 
 import operator
-import shutil
 import tempfile
 import time
 from collections.abc import Mapping
@@ -13,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from trainables.checkpoints import checkpoint as checkpoints
-from trainables.checkpoints.checkpoint import SCRATCH, CheckpointDamaged, Every, Saved
+from trainables.checkpoints.checkpoint import CheckpointDamaged, Every, Saved, verify
+from trainables.checkpoints.keeper import Keeper
 from trainables.link import Link, LocalLink, Report
 from trainables.metrics import checked
 from trainables.training import Training
@@ -84,6 +83,7 @@ class Worker:
     gpu: bool
     nan: Nan = "stop"  # what to do with an update that is not finite, as failure.nan says
     shrink: int = 0  # how often this trial's micro-batches were halved before: they didn't fit
+    storage: str | None = None  # URL of the checkpoints; None: they are in that folder
     reported: int | None = field(default=None, init=False)  # the last step that was reported
     kept_at: float = field(default_factory=time.monotonic, init=False)  # last; or the beginning
     saved: Saved | None = field(default=None, init=False)  # the last that this order kept; rank 0's
@@ -151,7 +151,11 @@ class Worker:
         Raises:
             CheckpointDamaged: its bytes are not those that were saved.
         """
-        return None if self.start is None else checkpoints.verify(self.start)
+        return None if self.start is None else self.fetched(self.start)
+
+    def fetched(self, saved: Saved) -> Path:
+        """A checkpoint's folder, verified; only to be read."""
+        return verify(saved, self.scratch)
 
     @property
     def within(self) -> int:
@@ -205,9 +209,7 @@ class Worker:
 
     def scratch(self) -> Path:
         """A fresh folder to write a checkpoint into; `report` moves it, without a copy."""
-        home = self._scratch_home()
-        home.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(dir=home))
+        return self.keeper.scratch()
 
     def report(
         self, step: int, metrics: Mapping[str, float], checkpoint: Path | None = None
@@ -254,10 +256,12 @@ class Worker:
 
     def close(self) -> None:
         """Drop what is left of this rank's scratch folders, once its order is over."""
-        shutil.rmtree(self._scratch_home(), ignore_errors=True)
+        self.keeper.close()
 
-    def _scratch_home(self) -> Path:
-        return self.checkpoints / SCRATCH / f"{self.trial}-{self.order}-{self.rank}"
+    @property
+    def keeper(self) -> Keeper:
+        """What moves this rank's folders into place."""
+        return Keeper(self.checkpoints, self.storage, self.trial, self.order, self.rank)
 
     def _checked_folder(self, folder: Path) -> Path:
         if not Path(folder).is_dir():
@@ -268,26 +272,18 @@ class Worker:
         """What came with a report, if it is wanted."""
         if self.takes(step):
             return self._store(step, 0, folder)
-        self._drop(folder)
+        self.keeper.drop(folder)
         return None
 
     def _store(self, step: int, within: int, folder: Path) -> Saved | None:
         """Make it durable; rank 0's is the record."""
         if self.rank != 0:
-            self._drop(folder)
+            self.keeper.drop(folder)
             self.kept_at = time.monotonic()
             return None
-        if not folder.is_relative_to(self._scratch_home()):
-            folder = checkpoints.copy(folder, self.scratch())
-        name = f"{self.order}-{step}.{within}" if within else f"{self.order}-{step}"
-        saved = checkpoints.store(folder, self.checkpoints / self.trial / name, step, within)
+        saved = self.keeper.keep(step, within, folder)
         self.saved, self.kept_at = saved, time.monotonic()
         return saved
-
-    def _drop(self, folder: Path) -> None:
-        """Do without it; what is not ours stays where it is."""
-        if folder.is_relative_to(self._scratch_home()):
-            shutil.rmtree(folder)
 
     def _checked_step(self, step: int) -> int:
         lowest = self.next_step

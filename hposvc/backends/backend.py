@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
 from hposvc.events import OWN, BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported
+from hposvc.home import checkpoints_url
 from hposvc.spec import SweepSpec
 from trainables.scripts.command import Command
 from trainables.slots.assignment import Assignment, Outcome, Place
@@ -45,6 +46,7 @@ class Setting:
             folder=self.folder,
             world_size=spec.resources.workers,
             gpu=spec.resources.gpus_per_worker > 0,
+            storage=checkpoints_url(self.sweep, spec.storage),
             stall_s=spec.failure.stall,
             command=_command(spec),
             nan=spec.failure.nan,

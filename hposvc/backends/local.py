@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from hposvc.backends.backend import Answer, Setting, assignment, failed
+from hposvc.backends.sharing import check_shared
 from hposvc.events import BackendEvent, Checkpointed, Ended, Order, Reported
 from trainables.checkpoints.checkpoint import Saved
 from trainables.slots.assignment import Assignment, Outcome, carry_out
@@ -58,6 +59,7 @@ class Local:
     virtual: ClassVar[bool] = False
 
     def __init__(self, setting: Setting) -> None:
+        check_shared(setting)
         self._place = place = setting.place()
         self._before = dict(os.environ)
         os.environ.update({**place.variables, **place.secrets})

@@ -54,7 +54,6 @@ def _is_mapping(value: object) -> bool:
 
 
 SCHEDULERS = ("pb2",)
-URL = r"[a-zA-Z][\w+.-]*://.*"
 
 LATER = (
     *_keys("6", "finalists", "stop", "register", "failure.straggler"),
@@ -62,7 +61,6 @@ LATER = (
     *_keys("6", "tracking.system_metrics"),
     *_keys("next", "queue", "notify", "environment.image"),
     _words("6", "scheduler.type", SCHEDULERS, "use pbt"),
-    Later("storage", "6", _text(URL), "a URL", "give a folder"),
     Later("resources.workers", "6", _is_mapping, "{min, max}", "give one number"),
     _words("next", "resources.gpus_per_worker", ("auto",), "give a number"),
 )

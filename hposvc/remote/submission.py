@@ -37,6 +37,7 @@ from hposvc.remote.packing import Packed, pack, pack_ours
 from hposvc.remote.parcel import NOWHERE, Parcel, Proof, Whereabouts, databases, locate
 from hposvc.spec import SweepSpec
 from hposvc.spec.kinds import check_name
+from trainables.checkpoints.stores import is_url
 
 SUBMITTED = "submitted"  # the folder of a home that says where its sweeps went
 BEGUN = "hposvc: a driver has the sweep"  # a line of the job's log
@@ -244,7 +245,8 @@ def _identify(spec: SweepSpec, packed: Packed, wish: Wish) -> str:
 def _private(home: Home, spec: SweepSpec) -> list[Path]:
     """What must not travel, though it may lie in a folder that does: tokens, data, results."""
     named = [Path(os.environ[name]) for name in PRIVATE if os.environ.get(name)]
-    storage = [] if spec.storage is None else [Path(spec.storage).expanduser()]
+    folder = spec.storage is not None and not is_url(spec.storage)
+    storage = [Path(f"{spec.storage}").expanduser()] if folder else []
     return [*named, TOKEN.expanduser(), home.path, *storage, *databases(home, spec)]
 
 

@@ -40,6 +40,7 @@ from hposvc.spec.sections import (
     Fidelity,
     Metric,
     Resources,
+    Storage,
     Tracking,
     Trials,
 )
@@ -99,7 +100,7 @@ class SweepSpec:
     failure: Failure = field(default_factory=Failure)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     environment: Environment = field(default_factory=Environment)
-    storage: Word | None = None  # a folder; None: under HPOSVC_HOME
+    storage: Storage | None = None  # None: a folder under HPOSVC_HOME
     tracking: Tracking = field(default_factory=Tracking)
     seed: Count = 0
     description: str = ""
@@ -107,6 +108,7 @@ class SweepSpec:
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
+        workers, nan = self.resources.workers, self.failure.nan
         problems = [
             *of_metrics(self.metric, self.metrics, self.scheduler.options),
             *rules.of_space(lambda: self.space, self.initial),
@@ -117,16 +119,13 @@ class SweepSpec:
             *rules.of_plateau(lambda: self.plateau, self.checkpoints),
             *rules.of_engine(self.engine, self.trainable or self.command, self.resources),
             *of_command(
-                self._program,
-                [one.name for one in self.objectives],
-                self.training,
-                self.resources.workers,
+                self._program, [one.name for one in self.objectives], self.training, workers
             ),
             *of_limits(self.bounds, (self.collect and self.collect.names) or ()),
             *rules.of_checkpoints(self.checkpoints, self.command),
             *rules.of_failure(self.failure, self.command, self.engine),
-            *rules.of_training(self.training, self.parameters, self.resources.workers),
-            *rules.of_searched_training(self.training, lambda: self.space, self.resources.workers),
+            *rules.of_training(self.training, self.parameters, workers, nan),
+            *rules.of_searched_training(self.training, lambda: self.space, workers, nan),
         ]
         if problems:
             raise SpecError(problems)

@@ -11,7 +11,7 @@ from itertools import accumulate
 from statistics import fmean
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from hposvc.plugins import REFERENCE
 from hposvc.reading.problems import fail, shown
@@ -27,6 +27,7 @@ from hposvc.spec.kinds import (
     Word,
     read_interval,
 )
+from trainables.checkpoints import stores
 from trainables.checkpoints.checkpoint import Every
 from trainables.worker import Nan
 
@@ -221,3 +222,12 @@ class Tracking:
         if self.uri is not None and (self.uri.startswith("file:") or ":" not in self.uri):
             message = "names a folder, which MLflow 3 refuses; write sqlite:///PATH or http://HOST"
             raise fail(message, "uri")
+
+
+def _in_reach(value: str) -> str:
+    if stores.is_url(value):
+        stores.check_url(value)
+    return value
+
+
+Storage = Annotated[Word, AfterValidator(_in_reach)]  # a folder, or the URL of a store

@@ -8,11 +8,17 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Collection
+import tempfile
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trainables.checkpoints import stores
+
 MANIFEST = "manifest.json"
+ELSEWHERE = (
+    "elsewhere.json"  # files that other ranks have put into the store: goes into the manifest
+)
 SCRATCH = ".scratch"  # under the checkpoint folder, so that a rename never crosses file systems
 
 
@@ -21,7 +27,7 @@ class Saved:
     """A durable checkpoint: it survives a crash of the machine from the moment this exists."""
 
     step: int
-    path: str  # absolute
+    path: str  # absolute, or the URL of a folder in a store
     checksum: str  # SHA-256 of the manifest
     size: int  # bytes, manifest included
     within: int = 0  # updates of the next step that it holds as well; 0: it is of whole steps
@@ -40,18 +46,19 @@ class Period:
     seconds: float | None = None
 
 
+Entry = dict[str, str | int]  # of a file in a manifest: sha256, size
 Every = int | Period  # steps between checkpoints, or a period
 
 
 class CheckpointDamaged(Exception):
     """A checkpoint's bytes are not those that were saved."""
 
-    def __init__(self, file: Path, expected: str, found: str) -> None:
+    def __init__(self, file: Path | str, expected: str, found: str) -> None:
         super().__init__(
             f"checkpoint {file}: expected {expected}, found {found}; "
             "the file was changed or lost after it was saved, start from another checkpoint"
         )
-        self.file, self.expected, self.found = file, expected, found
+        self.file, self.expected, self.found = str(file), expected, found
 
 
 def copy(folder: Path, target: Path) -> Path:
@@ -86,35 +93,77 @@ def store(folder: Path, target: Path, step: int, within: int = 0) -> Saved:
     return saved
 
 
-def seal(folder: Path, target: Path, step: int) -> Saved:
-    """Write the manifest of a folder that will be renamed to `target`, and force all to disk."""
-    (folder / MANIFEST).unlink(missing_ok=True)
+def send(folder: Path, url: str, step: int, within: int = 0) -> Saved:
+    """Move a finished folder into a store; what is torn on its way is on no record.
+
+    Args:
+        url: ends in the order's id and the step, so it names one checkpoint for ever.
+        within: updates of the next step that it holds as well.
+
+    Raises:
+        StoreFailed: the store can't be reached, or refuses.
+    """
+    saved = replace(seal(folder, url, step), within=within)
+    stores.upload(url, folder, last=MANIFEST)
+    shutil.rmtree(folder)
+    return saved
+
+
+def contents(folder: Path) -> dict[str, Entry]:
+    """Size and SHA-256 of each file, by its name from the folder."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    listed = {
+    return {
         path.relative_to(folder).as_posix(): {"sha256": _sha256(path), "size": path.stat().st_size}
         for path in files
     }
+
+
+def seal(folder: Path, target: Path | str, step: int) -> Saved:
+    """Write the manifest of a folder that will be moved to `target`, and force all to disk."""
+    (folder / MANIFEST).unlink(missing_ok=True)
+    elsewhere: dict[str, Entry] = {}
+    if (noted := folder / ELSEWHERE).exists():
+        elsewhere = json.loads(noted.read_bytes())
+        noted.unlink()
+    listed = contents(folder)
+    files = [folder / name for name in listed]
+    listed |= elsewhere
     text = json.dumps({"step": step, "files": listed}, indent=1, sort_keys=True).encode()
     (folder / MANIFEST).write_bytes(text)
     for path in [*files, folder / MANIFEST]:
         _sync(path)
     for path in [*(path for path in folder.rglob("*") if path.is_dir()), folder]:
         _sync(path)
-    size = len(text) + sum(path.stat().st_size for path in files)
-    return Saved(step, str(target.absolute()), hashlib.sha256(text).hexdigest(), size)
+    size = len(text) + sum(int(entry["size"]) for entry in listed.values())
+    place = str(target.absolute()) if isinstance(target, Path) else target
+    return Saved(step, place, hashlib.sha256(text).hexdigest(), size)
 
 
-def verify(saved: Saved) -> Path:
-    """The checkpoint's folder, once every byte has been compared with what was saved.
+def _temporary() -> Path:
+    return Path(tempfile.mkdtemp(prefix="hposvc-"))
+
+
+def verify(saved: Saved, scratch: Callable[[], Path] = _temporary) -> Path:
+    """A folder of the checkpoint's, once every byte has been compared with what was saved.
+
+    Args:
+        scratch: makes an empty folder, into which a store's are fetched; left to the caller.
 
     Raises:
         CheckpointDamaged: with the first file that differs.
+        StoreFailed: the store can't be reached, or refuses.
     """
     folder = Path(saved.path)
-    manifest = folder / MANIFEST
-    _compare(manifest, saved.checksum)
-    for name, entry in json.loads(manifest.read_bytes())["files"].items():
-        _compare(folder / name, entry["sha256"])
+    if stores.is_url(saved.path):
+        stores.fetch(saved.path, folder := scratch())
+    try:
+        _compare(folder / MANIFEST, saved.checksum)
+        check(folder)
+    except CheckpointDamaged as error:
+        if not stores.is_url(saved.path):
+            raise
+        name = Path(error.file).relative_to(folder).as_posix()
+        raise CheckpointDamaged(f"{saved.path}/{name}", error.expected, error.found) from None
     return folder
 
 
@@ -133,6 +182,9 @@ def remove(saved: Saved) -> None:
 
     Twice is fine, and finishes what a process that died here had begun.
     """
+    if stores.is_url(saved.path):
+        stores.delete(saved.path, first=MANIFEST)
+        return
     folder = Path(saved.path)
     doomed = folder.with_name(f".removed-{folder.name}")
     if folder.exists():
@@ -141,14 +193,17 @@ def remove(saved: Saved) -> None:
         shutil.rmtree(doomed)
 
 
-def keep_only(folder: Path, paths: Collection[str]) -> None:
+def keep_only(place: Path | str, paths: Collection[str]) -> None:
     """Delete what is under the checkpoint folder but for these: nobody else may write there.
 
     A process that was killed leaves checkpoints that nobody heard of, and halves of others. Only
     trial and name count: the folder may be called otherwise than when they were saved.
     """
     kept = {Path(path).parts[-2:] for path in paths}
-    for found in folder.glob("*/*"):
+    if isinstance(place, str):
+        stores.keep_only(place, kept, depth=2)
+        return
+    for found in place.glob("*/*"):
         if found.parts[-2:] not in kept:
             shutil.rmtree(found, ignore_errors=True)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from trainables.checkpoints.checkpoint import MANIFEST, CheckpointDamaged, check
 from trainables.checkpoints.snapshot import Source
-from trainables.checkpoints.storing import Folder, read
+from trainables.checkpoints.storing import read
 
 Write = Callable[[Mapping[str, Tensor], Path], None]
 
@@ -38,7 +38,7 @@ def export(folder: Path, target: Path, ema: bool = False) -> Path:
         raise ValueError(f"{target}: choose an ending of {', '.join(WRITERS)}")
     if (folder / MANIFEST).exists():
         check(folder)
-    WRITERS[target.suffix](weights(read(Folder(folder)), ema), target)
+    WRITERS[target.suffix](weights(read(folder), ema), target)
     return target
 
 

@@ -4,10 +4,9 @@ Where every rank holds all of it, rank 0 writes it alone; where ranks hold parts
 own. What a report need not wait for is copied, and written by a thread while training goes on.
 """
 
+import json
 import math
-import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -18,50 +17,19 @@ import torch.distributed as dist
 
 from trainables.checkpoints import checkpoint as checkpoints
 from trainables.checkpoints import environment, generators, snapshot
-from trainables.checkpoints.checkpoint import Period, Saved
+from trainables.checkpoints.behind import Behind
+from trainables.checkpoints.checkpoint import Entry, Period, Saved
 from trainables.checkpoints.restoring import restore
 from trainables.checkpoints.snapshot import Snapshot, Source
-from trainables.checkpoints.storing import Folder, read, write, write_shards
+from trainables.checkpoints.storing import check_complete, read, write, write_shards
 from trainables.fitting.state import TrainingState
 from trainables.parallel.strategies import Strategy
 from trainables.randomness import derive, seed_all
 from trainables.worker import Worker
 
-WHOLE = ("single", "ddp", "local_sgd")  # strategies under which rank 0 holds everything
+WHOLE = ("single", "ddp", "local_sgd", "deepspeed")  # strategies under which rank 0 has it all
 SMALL = 8 * 2**20  # bytes; on 2 busy cores, to write 8 MiB at once takes no longer in all
 ASKING = 0.5  # seconds between ranks' questions whether a period of time is over
-
-
-@dataclass
-class Behind:
-    """At most one piece of work that a thread does while training goes on."""
-
-    thread: threading.Thread | None = None
-    error: BaseException | None = None
-
-    def start(self, work: Callable[[], None]) -> None:
-        """Begin; what was begun before must be over."""
-
-        def run() -> None:
-            try:
-                work()
-            except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
-                self.error = error
-
-        self.thread = threading.Thread(target=run, name="checkpoint")
-        self.thread.start()
-
-    def wait(self) -> None:
-        """Until it is done.
-
-        Raises:
-            BaseException: what it came to.
-        """
-        if self.thread is not None:
-            self.thread.join()
-        self.thread, error, self.error = None, self.error, None
-        if error is not None:
-            raise error
 
 
 @dataclass
@@ -107,7 +75,7 @@ class Saver:
         """Put what the order starts from into the state; nothing if it starts from scratch."""
         folder = self._worker.restore()
         if folder is not None:
-            self._load(read(Folder(folder)), state)
+            self._load(read(folder), state)
             if self._worker.copied:
                 state.marks.slower = 1.0  # the values that it was given are its own
         elif self._worker.nan == "rollback":
@@ -138,7 +106,7 @@ class Saver:
         if not awaited and not self._is_small(taken):
             return None
         self._begin(step, 0)
-        return self._write(taken)
+        return self._write(taken, (step, 0))
 
     def save_behind(self, step: int, state: TrainingState) -> None:
         """Keep one of a step that has been reported, if it is due and was not given."""
@@ -178,11 +146,11 @@ class Saver:
         kept, start = self._shared(self._worker.saved), self._worker.start
         step, within = self._worker.first, self._worker.within
         if kept is not None:
-            self._load(read(Folder(checkpoints.verify(kept))), state)
+            self._load(read(self._worker.fetched(kept)), state)
             step, within = kept.step + 1, kept.within
         elif start is not None:
             # Another trial's may have been made at another step: the order's clock counts.
-            self._load(read(Folder(checkpoints.verify(start))), state)
+            self._load(read(self._worker.fetched(start)), state)
         elif self.beginning is not None:
             self._load(self.beginning, state)
         else:
@@ -219,22 +187,42 @@ class Saver:
         self.progress.place, self.progress.updates = (step, within), 0
         self.progress.since = time.monotonic()
 
-    def _write(self, taken: Snapshot) -> Path | None:
+    def _write(self, taken: Snapshot, place: tuple[int, int]) -> Path | None:
         """Write it into a scratch folder of rank 0, which gets it; others get None."""
         first = self._worker.rank == 0
         if not self._parted:
             if not first:
                 return None
-            write(taken, Folder(folder := self._worker.scratch()))
+            write(taken, folder := self._worker.scratch())
             environment.record(self._worker, folder)
             return folder
-        writers, box = self._writers(), [str(self._worker.scratch()) if first else ""]
-        dist.broadcast_object_list(box, src=0, group=writers)
-        write_shards(taken, Folder(folder := Path(box[0])), writers)
+        writers = self._writers()
+        if self._worker.storage is None:
+            box = [str(self._worker.scratch()) if first else ""]
+            dist.broadcast_object_list(box, src=0, group=writers)
+            write_shards(taken, folder := Path(box[0]), writers)
+            elsewhere: dict[str, Entry] = {}
+        else:
+            write_shards(taken, folder := self._worker.scratch(), writers)
+            elsewhere = self._sent(folder, place, writers)
         if not first:
             return None
+        check_complete(folder, elsewhere)
         environment.record(self._worker, folder)
         return folder
+
+    def _sent(
+        self, folder: Path, place: tuple[int, int], writers: dist.ProcessGroup
+    ) -> dict[str, Entry]:
+        """Let each rank but the first put its part into the store; what is there, on rank 0."""
+        first = self._worker.rank == 0
+        own = {} if first else self._worker.keeper.send_part(*place, folder)
+        parts: list[dict[str, Entry]] = [{} for _ in range(self._worker.world_size)]
+        dist.gather_object(own, parts if first else None, dst=0, group=writers)
+        elsewhere = {name: entry for part in parts for name, entry in part.items()}
+        if first:
+            (folder / checkpoints.ELSEWHERE).write_text(json.dumps(elsewhere))
+        return elsewhere
 
     def _keep(self, step: int, within: int, taken: Snapshot) -> None:
         """Write it and keep it, at once if it is small."""
@@ -243,7 +231,7 @@ class Saver:
             return
 
         def work() -> None:
-            if (folder := self._write(taken)) is not None:
+            if (folder := self._write(taken, (step, within))) is not None:
                 self._worker.keep(step, folder, within)
 
         if self._is_small(taken):

@@ -9,18 +9,16 @@ model 12 ms of a processor instead of 2, and 5 files to force to disk.
 import io
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
-from torch.distributed.checkpoint.storage import StorageReader, StorageWriter
 
 from trainables.checkpoints.snapshot import Snapshot, Source
 
@@ -28,58 +26,16 @@ FILE = "training.pt"
 SHARDS = ".metadata"  # what torch.distributed.checkpoint writes last: its table of contents
 
 
-class Shelf(Protocol):
-    """A place for the files of one checkpoint."""
-
-    def open(self, name: str, mode: str) -> BinaryIO:
-        """A file; for reading (rb) or writing (wb)."""
-        ...
-
-    def has(self, name: str) -> bool:
-        """Whether there is such a file."""
-        ...
-
-    def writer(self) -> StorageWriter:
-        """Writes shards."""
-        ...
-
-    def reader(self) -> StorageReader:
-        """Reads them."""
-        ...
-
-
-@dataclass(frozen=True)
-class Folder:
-    """A folder that all ranks see; a Shelf."""
-
-    path: Path
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-    def open(self, name: str, mode: str) -> BinaryIO:
-        return cast(BinaryIO, (self.path / name).open(mode))
-
-    def has(self, name: str) -> bool:
-        return (self.path / name).exists()
-
-    def writer(self) -> StorageWriter:
-        return dcp.FileSystemWriter(self.path)
-
-    def reader(self) -> StorageReader:
-        return dcp.FileSystemReader(self.path)
-
-
 @dataclass(frozen=True)
 class Shards:
     """What ranks wrote together; a Source."""
 
-    shelf: Shelf
+    folder: Path
     values: Mapping[str, object]
 
     @property
     def name(self) -> str:
-        return str(self.shelf)
+        return str(self.folder)
 
     @cached_property
     def tensors(self) -> Mapping[str, Tensor]:
@@ -95,54 +51,49 @@ class Shards:
         with warnings.catch_warnings():
             # Each rank reads what it needs; that it does so alone is no mistake.
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            dcp.load(dict(targets), storage_reader=self.shelf.reader(), no_dist=True)
+            dcp.load(dict(targets), storage_reader=dcp.FileSystemReader(self.folder), no_dist=True)
 
     def _contents(self) -> Metadata:
-        return self.shelf.reader().read_metadata()
+        return dcp.FileSystemReader(self.folder).read_metadata()
 
 
-def write(snapshot: Snapshot, shelf: Shelf) -> None:
+def write(snapshot: Snapshot, folder: Path) -> None:
     """Write all of it into one file."""
-    _write_file(shelf, snapshot.tensors, snapshot.values)
+    _write_file(folder, snapshot.tensors, snapshot.values)
 
 
-def write_shards(snapshot: Snapshot, shelf: Shelf, group: dist.ProcessGroup) -> None:
-    """Write this rank's part, as every rank of the group does; once rank 0 is back, all is there.
+def write_shards(snapshot: Snapshot, folder: Path, group: dist.ProcessGroup) -> None:
+    """Write this rank's part, as every rank of the group does, be it into folders of their own.
 
-    Raises:
-        FileNotFoundError: on rank 0; ranks do not see the same folder.
+    Once rank 0 is back, all is there.
     """
     parts: list[dict[str, object]] = [{} for _ in range(dist.get_world_size(group))]
     first = dist.get_rank(group) == 0
     dist.gather_object(snapshot.values, parts if first else None, dst=0, group=group)
     if first:
         _write_file(
-            shelf, {}, {name: value for part in parts[::-1] for name, value in part.items()}
+            folder, {}, {name: value for part in parts[::-1] for name, value in part.items()}
         )
-    dcp.save(snapshot.tensors, storage_writer=shelf.writer(), process_group=group)
-    if first:
-        _check_complete(shelf)
+    dcp.save(snapshot.tensors, storage_writer=dcp.FileSystemWriter(folder), process_group=group)
 
 
-def read(shelf: Shelf) -> Source:
+def read(folder: Path) -> Source:
     """What was written, by one rank or by several.
 
     Raises:
         ValueError: it is no checkpoint of a Task.
     """
-    if not shelf.has(FILE):
-        raise ValueError(f"{shelf} has no {FILE}; only what a Task saved can be read")
-    with shelf.open(FILE, "rb") as stream:
-        held = torch.load(stream, map_location="cpu", weights_only=True)
-    if shelf.has(SHARDS):
-        return Shards(shelf, held["values"])
-    return Snapshot(held["tensors"], held["values"], str(shelf))
+    if not (folder / FILE).exists():
+        raise ValueError(f"{folder} has no {FILE}; only what a Task saved can be read")
+    held = torch.load(folder / FILE, map_location="cpu", weights_only=True)
+    if (folder / SHARDS).exists():
+        return Shards(folder, held["values"])
+    return Snapshot(held["tensors"], held["values"], str(folder))
 
 
-def _write_file(shelf: Shelf, tensors: Mapping[str, Tensor], values: Mapping[str, object]) -> None:
+def _write_file(folder: Path, tensors: Mapping[str, Tensor], values: Mapping[str, object]) -> None:
     _check_readable(values)
-    with shelf.open(FILE, "wb") as stream:
-        torch.save({"tensors": dict(tensors), "values": dict(values)}, stream)
+    torch.save({"tensors": dict(tensors), "values": dict(values)}, folder / FILE)
 
 
 def _check_readable(values: Mapping[str, object]) -> None:
@@ -159,12 +110,19 @@ def _check_readable(values: Mapping[str, object]) -> None:
         ) from error
 
 
-def _check_complete(shelf: Shelf) -> None:
-    """Refuse a checkpoint of which other nodes wrote their part elsewhere."""
-    contents = shelf.reader().read_metadata()
-    for entry in (contents.storage_data or {}).values():
-        if not shelf.has(entry.relative_path):
+def check_complete(folder: Path, elsewhere: Collection[str] = ()) -> None:
+    """Refuse a checkpoint of which a part was written where nobody will find it.
+
+    Args:
+        elsewhere: the files that are known to be in another place.
+
+    Raises:
+        FileNotFoundError: names the first file, and the remedy.
+    """
+    for entry in (dcp.FileSystemReader(folder).read_metadata().storage_data or {}).values():
+        name = entry.relative_path
+        if name not in elsewhere and not (folder / name).exists():
             raise FileNotFoundError(
-                f"{shelf}/{entry.relative_path}: another rank wrote it, but it is not there; "
-                "give `storage` a folder that all nodes share"
+                f"{folder / name}: another rank wrote it, but it is not there; "
+                "give `storage` a folder that all nodes share, or the URL of a store"
             )

@@ -15,6 +15,7 @@ from typing import Literal, get_args
 
 from trainables import load
 from trainables.checkpoints.checkpoint import CheckpointDamaged, Every, Saved
+from trainables.checkpoints.stores import StoreFailed
 from trainables.scripts.command import Command
 from trainables.scripts.endings import (
     CommandFailed,
@@ -89,6 +90,7 @@ class Place:
     folder: Path  # of the sweep: checkpoints/ and logs/ are in it
     world_size: int = 1
     gpu: bool = False
+    storage: str | None = None  # URL of the checkpoints; None: they are in the folder
     stall_s: float = 600.0  # without a sign of life, until an order is said to hang
     path: tuple[str, ...] = ()  # folders that the driver imports from
     inherited: Inherited | None = None  # from the driver; None: what the node has
@@ -157,7 +159,7 @@ def carry_out(
         kind, message = "ended", ""
     except CheckpointDamaged as error:
         # Only of the one that it started from is the controller to be told: it forgets that one.
-        started = task.start is not None and error.file.is_relative_to(task.start.path)
+        started = task.start is not None and error.file.startswith(f"{task.start.path}/")
         kind, message = "damaged" if started else "collateral", f"{error}"
     except CommandLost as error:  # its output is in the log
         kind, message = "collateral", f"{error}"
@@ -217,6 +219,7 @@ def _worker(place: Place, task: Assignment, rank: int, link: Link) -> Worker:
         gpu=place.gpu,
         nan=place.nan,
         shrink=task.shrink,
+        storage=place.storage,
     )
 
 
@@ -228,6 +231,8 @@ def kind_of(error: BaseException) -> OutcomeKind:
         return "oversize"
     if out_of_memory(error):
         return "oom"
+    if isinstance(error, StoreFailed):
+        return "collateral"
     return "collateral" if _from_peer(error) else "user"
 
 

@@ -36,7 +36,7 @@ def test_every_key_of_the_page_is_there_or_still_to_come():
     promised = {key for keys, _, _ in ROWS for key in keys}
     to_come = {later.key for later in LATER}
     assert promised <= KNOWN | to_come
-    assert not KNOWN & to_come - {"storage"}  # a folder is there, a URL is to come
+    assert not KNOWN & to_come
 
 
 def test_every_key_of_the_spec_is_on_the_page():

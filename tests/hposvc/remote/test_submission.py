@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import object_store
 import psutil
 import pytest
 from remote_cluster import WORKER, Remote, until
@@ -233,6 +234,31 @@ def test_a_storage_that_a_node_does_not_see_is_refused_with_its_name(apart: Side
     code, _, err = side.run("run", "sweep.yaml", "--address", side.remote.gcs)
     assert code == 5, err
     assert f"storage {hidden}" in err
+
+
+def test_a_store_takes_the_checkpoints_of_nodes_that_share_no_disk(apart: Side):
+    """A rung apart, trials go on wherever there is room: on the other node as well."""
+    with object_store.start() as reach:
+        url = f"s3://{object_store.BUCKET}/mine"
+        environment = {"env": {"MODE": "test", **reach}, "secrets": SPEC["environment"]["secrets"]}
+        apart.write(
+            storage=url,
+            environment=environment,
+            scheduler={"type": "asha", "eta": 2, "mode": "promote"},
+            trials={"max": 6, "parallel": 2},
+            initial=[],
+        )
+        code, out, err = apart.submit("--ephemeral", "--wait", "--new")
+        assert code == 0, err
+        sweep = json.loads(out)["sweep"]
+        best = apart.json("best", sweep, "--address", apart.remote.dashboard)
+        assert best["checkpoint"].startswith(f"{url}/{sweep}/checkpoints/")
+        found = object_store.client(reach).list_objects_v2(Bucket=object_store.BUCKET)["Contents"]
+        kept = {each["Key"].rpartition("/")[0] for each in found}
+        trials = apart.json("trials", sweep, "--address", apart.remote.dashboard)
+        assert best["checkpoint"].removeprefix(f"s3://{object_store.BUCKET}/") in kept
+        assert len(trials) == 6
+        assert len(kept) <= 12  # the last and the best of each
 
 
 def test_a_tracker_out_of_reach_is_refused(side: Side):

@@ -77,7 +77,7 @@ def test_one_flipped_byte_is_found_and_named(saved, name):
     file.write_bytes(content)
     with pytest.raises(CheckpointDamaged, match=r"expected SHA-256 .*, found SHA-256") as caught:
         checkpoint.verify(saved)
-    assert caught.value.file == file
+    assert caught.value.file == str(file)
 
 
 def test_a_lost_file_is_found_and_named(saved):

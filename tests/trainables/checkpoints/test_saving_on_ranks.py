@@ -17,8 +17,6 @@ from trainables import Saved, Training, Worker
 from trainables.checkpoints.checkpoint import Period
 from trainables.checkpoints.exporting import export
 from trainables.checkpoints.snapshot import take
-from trainables.checkpoints.stores import Store
-from trainables.checkpoints.storing import read, write_shards
 from trainables.fitting.fit import prepare
 from trainables.worker import LocalLink
 
@@ -217,19 +215,3 @@ def test_a_way_back_leads_to_the_last_checkpoint_or_the_beginning(on_ranks, tmp_
     for name in ("ddp", "fsdp"):
         results = on_ranks(back_and_forth, 2, tmp_path / name, name, ranks=2)
         assert results == [expected, expected], name
-
-
-def written_to_a_store(rank: int, folder: Path) -> dict[str, torch.Tensor]:
-    worker = replace(Worker.alone(training=Training("fsdp")), rank=rank, world_size=2)
-    with prepare(Forgetful(), worker) as session:
-        session.train_epoch(1)
-        write_shards(take(session.state), Store(f"file://{folder}/1"), dist.group.WORLD)
-        return whole_state(session)
-
-
-def test_shards_can_be_in_a_store(on_two_ranks, tmp_path):
-    state, _ = on_two_ranks(written_to_a_store, tmp_path)
-    source = read(Store(f"file://{tmp_path}/1"))
-    held = {name: torch.empty(each.shape, dtype=each.dtype) for name, each in state.items()}
-    source.fill(held)
-    assert same(held, state)
