@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 HOMES = {
     "CheckpointDamaged": "trainables.checkpoints.checkpoint",
-    "Data": "trainables.data",
+    "Data": "trainables.data.sources",
     "ReportError": "trainables.worker",
     "Saved": "trainables.checkpoints.checkpoint",
     "StopTrial": "trainables.worker",
     "Task": "trainables.task",
-    "Tensors": "trainables.data",
+    "Tensors": "trainables.data.sources",
     "Training": "trainables.training",
     "Worker": "trainables.worker",
 }

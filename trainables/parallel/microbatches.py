@@ -67,9 +67,9 @@ class MicroBatches:
         return self._carry(compute, number, StandIn(output))
 
     def _carry(self, compute: Callable[[nn.Module, Batch], T], number: int, model: nn.Module) -> T:
-        at_B = self.parts[number]
-        with drawing(derive(self.seed, "part", number), at_B.device):
-            return compute(model.train(self.training), self.source.batch(at_B))
+        batch = self.source.batch(self.parts[number])
+        with drawing(derive(self.seed, "part", number), batch[0].device):
+            return compute(model.train(self.training), batch)
 
     def _filled(self, values: Tensor, samples: int) -> Tensor:
         if samples == self._size:

@@ -26,12 +26,16 @@ class Gauges:
         self._gpu = nvml.Gpu(nvml.uuid(device))
         self._times: dict[str, float] = {}
         self._updates = 0
+        self._begun: clock.Mark | None = None  # the updates that go on
+        self._spent = self._waited = 0.0  # seconds of updates since the last take
         memory.reset_peak(device)
 
     def update(self) -> AbstractContextManager[None]:
         """An update is made within."""
         self.clock.next_update()
         self._updates += 1
+        if self._begun is None:
+            self._begun = self.clock.mark()
         if self._looked:
             return clock.IDLE
         self._looked = True
@@ -46,9 +50,19 @@ class Gauges:
         self._kernels = attention.metrics(kernels)
         self._flops = 0 if count is None else count.model
 
-    def rest(self) -> None:
-        """The updates of a step are over; what follows is not timed."""
+    def rest(self, waited: float) -> None:
+        """The updates of a step are over; what follows is not timed.
+
+        Args:
+            waited: seconds that data have taken of all of them.
+        """
         self._times = self.clock.take()
+        if self._begun is not None:
+            end = self.clock.mark()
+            end.synchronize()
+            self._spent += self._begun.elapsed_time(end) / 1e3
+            self._begun = None
+        self._waited += waited
 
     def take(self, samples: int, elements: float) -> dict[str, float]:
         """Metrics of the updates since the last take; every rank takes part.
@@ -66,6 +80,7 @@ class Gauges:
         if self._ranks > 1:
             busy = stragglers.exchange(stragglers.busy(times), self._device)
             found |= stragglers.slowest(busy).metrics
-        self._updates = 0
+        found["perf/data_share"] = self._waited / self._spent if self._spent else 0.0
+        self._updates, self._spent, self._waited = 0, 0.0, 0.0
         memory.reset_peak(self._device)
         return found

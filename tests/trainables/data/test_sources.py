@@ -1,3 +1,5 @@
+"""If these fail, training sees other samples than those at the positions that it drew."""
+
 import pytest
 import torch
 

@@ -1,0 +1,20 @@
+"""docs/data.md as people copy it. If this fails, what they copied does not run."""
+
+import re
+from pathlib import Path
+
+PAGE = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def test_the_blocks_run_one_after_the_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    variables = {"__name__": "page"}
+    for block in BLOCKS:
+        exec(compile(block, "docs/data.md", "exec"), variables)
+    share, text, packed = capsys.readouterr().out.splitlines()
+    assert 0 < float(share) <= 1
+    assert text == "44 5 34"
+    assert packed == "[[5, 6, 7, 8], [9, 10, 11, 12]] torch.Size([2, 1, 4, 4])"
+    assert variables["folder"] == tmp_path / "cache" / "labels"
+    assert PAGE.count("```python") == len(BLOCKS) == 5

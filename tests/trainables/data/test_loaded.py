@@ -1,0 +1,309 @@
+"""If these fail, samples are mixed up or loaded late, or processes stay behind and hold a GPU."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from counting import TRAINING, VALIDATION, Counting, once
+
+from trainables import StopTrial, Training, Worker
+from trainables.data import Batch, Data, Loaded, Source
+from trainables.slots import hygiene
+from trainables.worker import LocalLink
+
+CPU = torch.device("cpu")
+ORDER = torch.arange(20).flip(0).split(3)
+SCRIPT = """
+import os, torch
+from trainables.data import Loaded
+source = Loaded(lambda position: os.getpid(), length=9).to(torch.device("cpu"), torch.float32)
+source.plan(torch.arange(9).split(1), 0)
+print(*{source.batch(at)[0].item() for at in torch.arange(9).split(1)}, flush=True)
+input()
+"""
+
+
+@pytest.fixture
+def opened():
+    """Makes sources at work, and ends what they started."""
+    sources: list[Source] = []
+
+    def make(source: Loaded) -> Source:
+        sources.append(source.to(CPU, torch.float64))
+        return sources[-1]
+
+    yield make
+    for source in sources:
+        source.close()
+
+
+def who(position: int) -> tuple[int, float]:
+    return position, float(os.getpid())
+
+
+def chances(position: int) -> tuple[float, float, float]:
+    return torch.rand(()).item(), float(np.random.rand()), random.random()
+
+
+def taken(source: Source, batches: object = ORDER, seed: int = 0) -> list[Batch]:
+    source.plan(iter(batches), seed)
+    return [source.batch(at_B) for at_B in batches]
+
+
+def test_what_was_planned_is_loaded_by_its_processes_in_order(opened):
+    source = opened(Loaded(who, prefetch=1, length=20))
+    for _ in range(2):
+        found = taken(source)
+        assert torch.cat([numbers for numbers, _ in found]).tolist() == list(range(20))[::-1]
+        pids = {pid for _, makers in found for pid in makers.tolist()}
+        assert len(pids) == 2
+        assert os.getpid() not in pids
+    assert len(source) == 20
+
+
+def test_what_was_not_planned_is_loaded_too_and_the_plan_goes_on(opened):
+    source = opened(Loaded(who, length=20))
+    source.plan(ORDER, 0)
+    source.batch(ORDER[0])
+    numbers, makers = source.batch(torch.tensor([4, 4, 0]))
+    assert numbers.tolist() == [4, 4, 0]
+    assert set(makers.tolist()) == {os.getpid()}
+    for at_B in ORDER[1:3]:
+        numbers, makers = source.batch(at_B)
+        assert numbers.tolist() == at_B.tolist()
+        assert os.getpid() not in makers.tolist()
+    halves = [half for at_B in ORDER[3:] for half in at_B.tensor_split(2)]
+    found = taken(source, halves)
+    assert torch.cat([numbers for numbers, _ in found]).tolist() == torch.cat(halves).tolist()
+    assert os.getpid() not in torch.cat([makers for _, makers in found]).tolist()
+
+
+def test_random_numbers_depend_on_seed_and_position_alone(opened):
+    def drawn(workers, batches, seed):
+        found = taken(opened(Loaded(chances, workers=workers, length=20)), batches, seed)
+        values = {}
+        for at_B, columns in zip(batches, found, strict=True):
+            rows = torch.stack(columns, dim=1).tolist()
+            values |= dict(zip(at_B.tolist(), map(tuple, rows), strict=True))
+        return values
+
+    first = drawn(1, ORDER, 7)
+    assert drawn(2, torch.arange(20).split(4), 7) == first
+    assert len({value for row in first.values() for value in row}) == 60
+    assert not set(drawn(1, ORDER, 8).values()) & set(first.values())
+    unplanned = opened(Loaded(chances, length=20))
+    unplanned.plan((), 7)
+    assert tuple(column.item() for column in unplanned.batch(torch.tensor([5]))) == first[5]
+
+
+def test_the_generators_of_training_draw_on_as_if_there_was_no_source(opened):
+    torch.manual_seed(3)
+    random.seed(3)
+    expected = torch.rand(2).tolist(), random.random()
+    torch.manual_seed(3)
+    random.seed(3)
+    source = opened(Loaded(chances, length=20))
+    source.plan(ORDER, 0)
+    source.batch(torch.tensor([1]))
+    source.batch(ORDER[0])
+    assert (torch.rand(2).tolist(), random.random()) == expected
+
+
+def test_floating_point_values_alone_change_their_format(opened):
+    class Set:
+        def __len__(self) -> int:
+            return 3
+
+        def __getitem__(self, position: int) -> list[object]:
+            return [np.full(2, position, np.float32), np.uint8(position), 0.5, position]
+
+    loaded = Loaded(Set())
+    assert [column.dtype for column in loaded.batch(torch.tensor([0]))][:2] == [
+        torch.float32,
+        torch.uint8,
+    ]
+    columns = taken(opened(loaded), [torch.tensor([2, 1])])[0]
+    formats = [torch.float64, torch.uint8, torch.float64, torch.int64]
+    assert [column.dtype for column in columns] == formats
+    assert columns[0].tolist() == [[2, 2], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        (lambda position: {"x": 1}, r"the sample at 4 holds a dict; give a tensor"),
+        (lambda position: torch.zeros(position), r"samples at 4 to 6 .* give all the same shapes"),
+    ],
+)
+def test_samples_that_make_no_batch_are_named(opened, sample, message):
+    source = opened(Loaded(sample, length=9))
+    source.plan([torch.tensor([4, 5, 6])], 0)
+    with pytest.raises((TypeError, ValueError), match=message):
+        source.batch(torch.tensor([4, 5, 6]))
+
+
+def test_a_source_that_cannot_work_is_refused():
+    with pytest.raises(ValueError, match="workers is 0; give 1 or more"):
+        Loaded([1], workers=0)
+    with pytest.raises(ValueError, match="function does not say how many samples it has; give len"):
+        Loaded(who)
+
+
+@dataclass(frozen=True)
+class Ending(Counting):
+    """Fails in the middle of its second evaluation."""
+
+    def evaluate(self, model, batch):
+        if self.folder.exists():
+            raise OSError("the disk is gone")
+        self.folder.touch()
+        return super().evaluate(model, batch)
+
+
+class Incomplete(Counting):
+    """Has not all of its samples."""
+
+    def load_data(self):
+        def missing(position: int) -> tuple[int, float]:
+            if position == 30:
+                raise OSError("sample 30 is not there")
+            return position, 0.0
+
+        return Data(*(Loaded(missing, length=number) for number in (TRAINING, VALIDATION)))
+
+
+def test_processes_end_with_the_order_however_it_ends(tmp_path):
+    before, handler = hygiene.baseline(), signal.getsignal(signal.SIGCHLD)
+    Counting(source="loaded").train(Worker.alone(until=2))
+    assert hygiene.difference(before, hygiene.baseline()) == []
+    assert signal.getsignal(signal.SIGCHLD) == handler
+    with pytest.raises(StopTrial):
+        Counting(source="loaded").train(replace(Worker.alone(until=2), link=LocalLink(stop_at=1)))
+    with pytest.raises(OSError, match="the disk is gone"):
+        Ending(source="loaded", folder=tmp_path / "once").train(Worker.alone(until=2))
+    with pytest.raises(OSError, match="sample 30 is not there") as held:
+        Incomplete().train(Worker.alone())
+    assert hygiene.difference(before, hygiene.baseline()) == []
+    assert held.tb is not None  # it refers to all that was under way
+
+
+def test_processes_end_with_a_rank_that_is_killed():
+    rank = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(Path.cwd())},
+        text=True,
+    )
+    pids = [int(pid) for pid in rank.stdout.readline().split()]
+    assert len(pids) == 2
+    assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+    rank.kill()
+    rank.wait()
+    deadline = time.monotonic() + 3  # a worker would look for its parent itself every 5 s
+    while any(alive(pid) for pid in pids):
+        assert time.monotonic() < deadline
+
+
+def alive(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def test_a_process_that_is_killed_is_an_error_and_no_hang(opened):
+    def fatal(position: int) -> int:
+        if position == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return position
+
+    source = opened(Loaded(fatal, length=20))
+    with pytest.raises(RuntimeError, match="process that loads samples was killed"):
+        taken(source)
+
+
+def test_what_is_loaded_follows_micro_batches_that_were_halved():
+    class Watched(Loaded):
+        def to(self, device, dtype):
+            source = super().to(device, dtype)
+            load = source.batch
+
+            def batch(at_B):
+                columns = load(at_B)
+                if len(self) == TRAINING:
+                    makers.append((len(at_B), os.getpid() in columns[1].tolist()))
+                return columns
+
+            source.batch = batch
+            return source
+
+    @dataclass(frozen=True)
+    class Halving(Counting):
+        def load_data(self):
+            return Data(*(Watched(who, length=number) for number in (TRAINING, VALIDATION)))
+
+    makers: list[tuple[int, bool]] = []
+    own = Worker.alone(until=2, training=Training(precision="64-true"))
+    Halving(source="loaded", most=3).train(own)
+    means = [(each.metrics["train/loss"], each.metrics["val/loss"]) for each in own.reports]
+    assert means == [(once(TRAINING), once(VALIDATION))] * 2
+    assert own.reports[-1].metrics["train/micro_batches"] == 4
+    here = [size for size, own_process in makers if own_process]
+    assert here == [4, 2, 2, 2, 1]  # of the update that did not fit; its first try was planned
+    assert sum(size for size, _ in makers) == 2 * TRAINING + 7 + 4
+
+
+@dataclass(frozen=True)
+class Stumbling(Counting):
+    """Its loss is not a number, once."""
+
+    def compute_losses(self, model, batch):
+        losses = super().compute_losses(model, batch)
+        if 30 in batch[0] and not self.folder.exists():
+            self.folder.touch()
+            return losses * float("nan")
+        return losses
+
+
+def test_a_way_back_loads_the_epoch_again(tmp_path):
+    own = replace(Worker.alone(until=2, training=Training(precision="64-true")), nan="rollback")
+    Stumbling(source="loaded", folder=tmp_path / "once").train(own)
+    means = [(each.metrics["train/loss"], each.metrics["val/loss"]) for each in own.reports]
+    assert means == [(once(TRAINING), once(VALIDATION))] * 2
+    assert own.reports[0].metrics["train/rollbacks"] == 1
+
+
+def slow(position: int) -> tuple[int, float]:
+    end = time.thread_time() + 2e-3
+    while time.thread_time() < end:
+        pass
+    return position, 0.0
+
+
+@dataclass(frozen=True)
+class Slow(Counting):
+    def load_data(self):
+        return Data(Loaded(slow, workers=1, length=9), Loaded(slow, workers=1, length=1))
+
+
+def test_every_report_says_which_share_of_training_waited_for_data():
+    shares = {}
+    for task in (Slow(source="loaded"), Slow(source="loaded", batch=9), Counting()):
+        own = Worker.alone(until=2)
+        task.train(own)
+        shares[task.batch, task.source] = [each.metrics["perf/data_share"] for each in own.reports]
+    assert all(0.1 < share <= 1 for share in shares[7, "loaded"] + shares[9, "loaded"])
+    assert shares[7, "tensors"] == [0.0, 0.0]

@@ -1,0 +1,56 @@
+"""If these fail, packed documents leak into each other, or padding counts as text."""
+
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from trainables.data import IGNORED, pack
+
+DOCUMENTS = some.lists(some.lists(some.integers(0, 99), max_size=9), min_size=1, max_size=9).filter(
+    lambda documents: max(map(len, documents)) > 1
+)
+
+
+@settings(deadline=None)
+@given(documents=DOCUMENTS, length=some.integers(1, 12))
+def test_each_token_is_predicted_once_from_the_one_before_it_in_its_document(documents, length):
+    tokens, targets, numbers = pack(documents, length).columns
+    counted = targets != IGNORED
+    found = zip(
+        numbers[counted].tolist(), tokens[counted].tolist(), targets[counted].tolist(), strict=True
+    )
+    expected = [
+        (number, *pair) for number, document in enumerate(documents) for pair in pairwise(document)
+    ]
+    assert list(found) == expected
+
+
+@settings(deadline=None)
+@given(documents=DOCUMENTS, length=some.integers(1, 12))
+def test_nothing_is_wasted_but_the_end_of_the_last_window(documents, length):
+    tokens, targets, numbers = (column.flatten() for column in pack(documents, length).columns)
+    filling = numbers == -1
+    assert filling.sum() < length
+    assert not filling[: len(filling) - int(filling.sum())].any()
+    assert tokens[~filling].tolist() == [token for each in documents for token in each][:-1]
+    assert (targets[filling] == IGNORED).all()
+
+
+def test_two_documents_in_windows_of_four():
+    tokens, targets, numbers = pack([[1, 2, 3], [4, 5, 6]], 4).columns
+    assert tokens.tolist() == [[1, 2, 3, 4], [5, 0, 0, 0]]
+    assert targets.tolist() == [[2, 3, IGNORED, 5], [6, IGNORED, IGNORED, IGNORED]]
+    assert numbers.tolist() == [[0, 0, 0, 1], [1, -1, -1, -1]]
+    apart = numbers[:, :, None] == numbers[:, None, :]
+    assert apart[0, 3].tolist() == [False, False, False, True]
+    assert tokens.dtype == targets.dtype == torch.int64
+
+
+def test_what_cannot_be_packed_is_refused():
+    with pytest.raises(ValueError, match="length is 0; give 1 token or more"):
+        pack([[1, 2]], 0)
+    with pytest.raises(ValueError, match="no document has two tokens"):
+        pack([[1], []], 3)

@@ -1,0 +1,47 @@
+"""How long training waits for its data."""
+
+from collections import deque
+from types import TracebackType
+
+import torch
+
+from trainables.watching.clock import Clock, Mark
+
+
+class Waiting:
+    """Adds up the time within it: the host's, or on a GPU what the device's own timeline says.
+
+    There, what is loaded while the device still works costs nothing, and counts as nothing.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._mark = Clock(device).mark
+        self._start: Mark | None = None
+        self._laps: deque[tuple[Mark, Mark]] = deque()  # that the device may not have passed yet
+        self._spent = 0.0
+
+    def __enter__(self) -> None:
+        self._start = self._mark()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._start is not None:
+            self._laps.append((self._start, self._mark()))
+            self._collect()
+
+    def take(self) -> float:
+        """Seconds since the last take; on a GPU it waits until the device has passed them."""
+        if self._laps:
+            self._laps[-1][1].synchronize()
+            self._collect()
+        spent, self._spent = self._spent, 0.0
+        return spent
+
+    def _collect(self) -> None:
+        while self._laps and self._laps[0][1].query():
+            start, end = self._laps.popleft()
+            self._spent += start.elapsed_time(end) / 1e3
