@@ -6,7 +6,9 @@ docs/training.md shows the table that these rules make (docs/techniques.py write
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from trainables.batched.options import ONLY, shown
 from trainables.training import Training
+from trainables.worker import Nan
 
 WHOLE = ("single", "ddp", "zero1", "local_sgd")  # every rank holds the whole model
 
@@ -36,9 +38,28 @@ def _idle(option: str, at_work: Callable[[Training], bool], otherwise: str) -> R
     return Rule(option, lambda t, _: getattr(t, option) != default and not at_work(t), otherwise)
 
 
+TOGETHER = "training.batched lets trials train at once in one process, which know "
+
+
+def _unbatched(option: str) -> Rule:
+    """A value of an option that trials which train at once do not know."""
+    known = " or ".join(map(shown, ONLY[option]))
+    return Rule(
+        option,
+        lambda t, _: t.batched > 1 and getattr(t, option) not in ONLY[option],
+        f"{TOGETHER}{known}; choose that, or leave batched out",
+    )
+
+
 OWN = "the task makes its optimizer itself; set training.optimizer, or leave it out"
 
 RULES = (
+    *map(_unbatched, ONLY),
+    Rule(
+        "batched",
+        lambda t, workers: t.batched > 1 and workers > 1,
+        "trials that train at once have one worker each; set resources.workers to 1",
+    ),
     _idle("weight_decay", lambda t: t.optimizer != "task", OWN),
     _idle("layer_decay", lambda t: t.optimizer != "task", OWN),
     _idle(
@@ -88,10 +109,11 @@ RULES = (
     ),
     _needs("sync_batchnorm", ("ddp", "fsdp", "zero1"), "only ranks that share each batch can"),
     _needs("reshard", ("fsdp",), "only fsdp shards weights"),
-    _needs("offload", ("fsdp",), "only fsdp can keep its shards in the CPU's memory"),
+    _needs("zero_stage", ("deepspeed",), "only deepspeed has stages"),
+    _needs("offload", ("fsdp", "deepspeed"), "only they can keep their parts in the CPU's memory"),
     Rule(
         "offload",
-        lambda t, workers: t.offload and t.strategy == "fsdp" and workers == 1,
+        lambda t, workers: t.offload and t.strategy in ("fsdp", "deepspeed") and workers == 1,
         "one worker shards nothing; give resources.workers 2 or more, or leave it out",
     ),
     Rule(
@@ -103,7 +125,7 @@ RULES = (
     _needs("pipeline_schedule", ("pipeline",), "only a pipeline has stages"),
     _needs("average_every", ("local_sgd",), "only local_sgd averages weights"),
     _needs("compile", WHOLE, "torch.compile is not tried with models whose parts are elsewhere"),
-    _needs("float32_modules", WHOLE, "fsdp, tensor and pipeline choose formats by block"),
+    _needs("float32_modules", WHOLE, "the others choose formats by block, or for all"),
     Rule(
         "float32_modules",
         lambda t, _: bool(t.float32_modules) and t.precision == "64-true",
@@ -149,6 +171,33 @@ RULES = (
         "rank 0 of a pipeline, whose reports count, sees its own layers only; leave it out",
     ),
     Rule(
+        "precision",
+        lambda t, _: t.strategy == "deepspeed" and t.precision not in ("32-true", "bf16-mixed"),
+        "deepspeed's flat weights are in 32 bits, and their scale its own; choose 32-true or "
+        "bf16-mixed, or the strategy fsdp",
+    ),
+    Rule(
+        "clip_by",
+        lambda t, _: t.strategy == "deepspeed" and t.clip is not None and t.clip_by != "norm",
+        "deepspeed's gradients are flat parts; choose norm, or the strategy fsdp",
+    ),
+    Rule(
+        "optimizer",
+        lambda t, _: t.strategy == "deepspeed" and t.optimizer in ("lars", "lamb", "adafactor"),
+        "it looks at whole weights, and deepspeed's are flat parts; choose adamw or sgd, or the "
+        "strategy fsdp",
+    ),
+    Rule(
+        "ema",
+        lambda t, _: t.strategy == "deepspeed" and t.ema is not None,
+        "deepspeed's weights are flat parts, which are not averaged; choose the strategy fsdp",
+    ),
+    Rule(
+        "watch",
+        lambda t, _: t.strategy == "deepspeed" and t.watch > 0,
+        "deepspeed's gradients are flat parts, and belong to no layer; choose the strategy fsdp",
+    ),
+    Rule(
         "optimizer",
         lambda t, _: t.strategy in ("fsdp", "tensor") and t.optimizer == "adafactor",
         "it cannot train weights that ranks share; choose adamw, sgd, lars or lamb",
@@ -169,13 +218,38 @@ def refusals(training: Training, workers: int) -> Iterator[tuple[str, str]]:
             yield rule.option, f"is {_shown(getattr(training, rule.option))}, but {rule.reason}"
 
 
-def check(training: Training, workers: int) -> None:
+def nan_refusals(training: Training, workers: int, nan: Nan) -> Iterator[str]:
+    """Why ranks cannot treat an update that is not finite as failure.nan says."""
+    if training.batched > 1 and nan != "stop":
+        yield f"is {nan}, but trials that train at once (training.batched) know stop only"
+    if workers == 1:
+        return  # one rank alone is no strategy's, and compresses nothing
+    if training.strategy == "local_sgd" and nan == "rollback":
+        yield (
+            "is rollback, but ranks of local_sgd judge their updates alone, and cannot go back "
+            "alone; set it to skip or stop, or choose the strategy ddp"
+        )
+    if training.strategy == "deepspeed" and nan == "rollback":
+        yield (
+            "is rollback, but deepspeed takes weights up when an order begins, not amid one; set "
+            "it to skip or stop, or choose the strategy fsdp"
+        )
+    if training.compress == "powersgd" and nan != "stop":
+        yield (
+            f"is {nan}, but powersgd keeps what it leaves out, so a gradient that is not finite "
+            "would stay; set it to stop, or compress to fp16"
+        )
+
+
+def check(training: Training, workers: int, nan: Nan) -> None:
     """Refuse what cannot work.
 
     Raises:
         ValueError: with every reason.
     """
-    if found := [f"training.{option} {reason}" for option, reason in refusals(training, workers)]:
+    found = [f"training.{option} {reason}" for option, reason in refusals(training, workers)]
+    found += [f"failure.nan {reason}" for reason in nan_refusals(training, workers, nan)]
+    if found:
         raise ValueError("\n".join(found))
 
 

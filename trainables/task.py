@@ -50,6 +50,17 @@ class Task(ABC):
         """Name to values of the samples, not averaged; means are reported as `val/NAME`."""
         return {"loss": self.compute_losses(model, batch)}
 
+    def summarize(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        """More metrics that follow from a report's means, as perplexity from the mean loss."""
+        return {}
+
+    def show(self, model: nn.Module) -> str:
+        """What people see of the model in its log, at steps that are saved; empty: nothing.
+
+        All ranks call it, in eval mode and without gradients; those of a pipeline do not.
+        """
+        return ""
+
     def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """What updates the model; its learning rates are those of progress 0."""
         return torch.optim.AdamW(model.parameters(), lr=self.lr)

@@ -28,9 +28,10 @@ from searchers.space import Space
 from searchers.syntax import read_domain
 from searchers.values import Params, SpaceError
 from trainables.checkpoints.checkpoint import Period
-from trainables.combinations import refusals
+from trainables.combinations import nan_refusals, refusals
 from trainables.load import ITS_OWN, TRAINING, training_of
 from trainables.training import Training
+from trainables.worker import Nan
 
 BLIND = ("grid", "random", "sobol")  # search methods without a model
 DRAWS = 200  # of a space, to see which training options meet
@@ -151,6 +152,13 @@ def of_engine(
         yield Problem(("resources", "workers"), message)
 
 
+def of_batched(engine: Engine, training: Training) -> Iterator[Problem]:
+    """Who carries out orders can give a process several at once, if that is asked for."""
+    if engine.type in ("local", "tune") and training.batched > 1:
+        message = f"is {training.batched}, but engine {engine.type} gives a process one trial"
+        yield Problem(("training", "batched"), f"{message} at a time; leave out one of the two")
+
+
 def of_checkpoints(checkpoints: Checkpoints, command: Sequence[str] | None) -> Iterator[Problem]:
     """Somebody can tell when a checkpoint is due."""
     interval = checkpoints.interval
@@ -174,14 +182,13 @@ def of_failure(
 
 
 def of_training(
-    training: Training, parameters: Mapping[str, object], workers: int
+    training: Training, parameters: Mapping[str, object], workers: int, nan: Nan
 ) -> Iterator[Problem]:
     """Training options fit the workers; searched ones exist, fit too, and are not fixed as well."""
     base = Training(strategy=default_strategy(workers))
     options = [option.name for option in fields(Training)]
     if not any(name.startswith(TRAINING) for name in parameters):
-        for option, reason in refusals(training, workers):
-            yield Problem(("training", option), reason)
+        yield from _refused(training, workers, nan)
     for name, declared in parameters.items():
         option = name.removeprefix(TRAINING)
         if option == name:
@@ -192,8 +199,18 @@ def of_training(
         elif getattr(training, option) != getattr(base, option):
             message = f"is set in training.{option} too; remove one of them"
             yield Problem(("parameters", name), message, at_key=True)
+        elif option == "batched":
+            message = "is a matter of slots, not of a trial; set it under training"
+            yield Problem(("parameters", name), message, at_key=True)
         else:
             yield from _option_problems(name, option, declared)
+
+
+def _refused(training: Training, workers: int, nan: Nan) -> Iterator[Problem]:
+    for option, reason in refusals(training, workers):
+        yield Problem(("training", option), reason)
+    for reason in nan_refusals(training, workers, nan):
+        yield Problem(("failure", "nan"), reason)
 
 
 def _option_problems(name: str, option: str, declared: object) -> Iterator[Problem]:
@@ -206,7 +223,7 @@ def _option_problems(name: str, option: str, declared: object) -> Iterator[Probl
 
 
 def of_searched_training(
-    training: Training, space: Callable[[], Space], workers: int
+    training: Training, space: Callable[[], Space], workers: int, nan: Nan
 ) -> Iterator[Problem]:
     """Searched training options go together, as far as conditions and constraints let them meet."""
     try:
@@ -220,12 +237,13 @@ def of_searched_training(
             met = training_of(training, {name: params[name] for name in searched if name in params})
         except ValueError:
             return  # told elsewhere
-        for option, reason in refusals(met, workers):
-            name = f"{TRAINING}{option}"
-            path = ("parameters", name) if name in params else ("training", option)
+        for problem in _refused(met, workers, nan):
+            name = f"{TRAINING}{problem.path[1]}"
+            path = ("parameters", name) if name in params else problem.path
             others = [f"{each} {params[each]}" for each in searched if each in params]
             met_with = ", ".join(each for each in others if not each.startswith(f"{name} "))
-            found[Problem(path, reason + (f" (with {met_with})" if met_with else ""))] = None
+            told = problem.message + (f" (with {met_with})" if met_with else "")
+            found[Problem(path, told)] = None
     yield from islice(found, ENOUGH)
 
 

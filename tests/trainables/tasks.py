@@ -132,7 +132,8 @@ def learned(task: Task, training: Training, until: int = 3) -> list[dict[str, fl
 
 def alone(training: Training) -> Training:
     """The options, without those about ranks."""
-    about_ranks = ("tensor_ranks", "pipeline_schedule", "reshard", "average_every")
+    about_ranks = ("tensor_ranks", "pipeline_schedule", "reshard", "offload", "zero_stage")
+    about_ranks += ("average_every",)
     defaults = {name: getattr(Training(), name) for name in about_ranks}
     return replace(training, strategy="single", **defaults)
 

@@ -13,12 +13,23 @@ def test_the_defaults_exclude_nothing():
 
 def test_one_rank_for_several_workers_is_refused_with_the_way_out():
     with pytest.raises(ValueError, match=r"training\.strategy is single, but a trial has several"):
-        check(Training(), 2)
+        check(Training(), 2, "stop")
 
 
 def test_every_reason_is_told_at_once():
     with pytest.raises(ValueError, match=r"(?s)compress is fp16.*tensor_ranks is 2"):
-        check(Training("pipeline", compress="fp16", tensor_ranks=2), 2)
+        check(Training("pipeline", compress="fp16", tensor_ranks=2), 2, "stop")
+
+
+def test_what_becomes_of_a_bad_update_is_refused_where_ranks_cannot_do_it():
+    local, rounded = Training("local_sgd"), Training("ddp", compress="powersgd")
+    with pytest.raises(ValueError, match=r"failure\.nan is rollback, but ranks of local_sgd"):
+        check(local, 2, "rollback")
+    with pytest.raises(ValueError, match=r"failure\.nan is skip, but powersgd keeps"):
+        check(rounded, 2, "skip")
+    check(local, 2, "skip")
+    for alone in (Training(compress="none"), local):
+        check(alone, 1, "rollback")  # one rank is no strategy's
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.option)

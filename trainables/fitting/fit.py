@@ -10,8 +10,8 @@ from torch import nn
 from trainables import combinations
 from trainables.checkpoints.saver import Saver
 from trainables.data import Data
+from trainables.fitting import lone, settings
 from trainables.fitting import precision as formats
-from trainables.fitting import settings
 from trainables.fitting.divergence import Guard
 from trainables.fitting.loop import Session
 from trainables.fitting.memory import Split
@@ -22,9 +22,10 @@ from trainables.fitting.update import Update
 from trainables.optim.averaging import Ema
 from trainables.optim.building import OptimizerOptions, build
 from trainables.optim.schedules import Plateau, scale_lr
-from trainables.parallel.strategies import choose
+from trainables.parallel.strategies import Strategy, choose
 from trainables.randomness import derive, preserved, seed_all
 from trainables.training import Training
+from trainables.watching.clock import Clock
 from trainables.watching.gauges import Gauges
 from trainables.watching.layers import Layers
 from trainables.worker import Worker
@@ -44,49 +45,67 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Session]:
     """Build what the order trains, or restore it from the order's checkpoint.
 
     Raises:
-        ValueError: options of the training that exclude each other.
+        ValueError: options of the training that exclude each other, or do not suit the task.
     """
-    training, device = worker.training, worker.device
-    combinations.check(training, worker.world_size)
-    with settings.applied(training, device), _fresh_compiler(training):
+    training = worker.training
+    combinations.check(training, worker.world_size, worker.nan)
+    with settings.applied(training, worker.device), _fresh_compiler(training):
         strategy = choose(worker, task.plan_tensor)
-        stored = formats.stored(training.precision)
         seed_all(derive(worker.seed, "model"))
         data = _checked(task.load_data())
-        model = strategy.shard(build_model(task, training, strategy.home))
-        optimizer = strategy.adopt(build_optimizer(task, model, training))
-        _freeze_others(model, optimizer)
-        state = TrainingState(
-            model=model,
-            optimizer=optimizer,
-            scaler=formats.scaler(training.precision, device, strategy.overflows),
-            average=None if training.ema is None else Ema(model, training.ema),
-            plateau=Plateau() if training.schedule == "plateau" else None,
-            guard=None if worker.nan == "stop" else Guard(worker.nan),
-            marks=Marks.fresh(device),
-        )
+        state = build_state(task, strategy)
         saver = Saver(strategy)
-        rates = tuple(group["lr"] for group in optimizer.param_groups)
+        rates = tuple(group["lr"] for group in state.optimizer.param_groups)
         saver.restore(state)
         if training.compile == "none":
             worker.beat()  # from here on only beats count: a collective that hangs looks busy
-        passes = Passes(
-            task=task,
-            model=strategy.wrap(model),
-            bare=model,
-            data=Data(data.train.to(device, stored), data.validation.to(device, stored)),
-            autocast=strategy.autocast,
-            scaler=state.scaler,
-            clock=(gauges := Gauges(worker)).clock,
-        )
+        gauges = Gauges(worker)
+        passes = build_passes(task, strategy, state, data, gauges.clock)
         update = Update(
             strategy=strategy,
             passes=passes,
             state=state,
             split=Split(training.accumulate * 2**worker.shrink),
-            layers=Layers(model) if training.watch else None,
+            layers=Layers(state.model) if training.watch else None,
         )
-        yield Session(task, worker, strategy, passes, update, state, saver, gauges, rates)
+        try:
+            lone.check(passes, strategy, update.split.parts)
+            yield Session(task, worker, strategy, passes, update, state, saver, gauges, rates)
+        finally:
+            strategy.close()
+
+
+def build_state(task: "Task", strategy: Strategy) -> TrainingState:
+    """What updates change, as it is when a trial begins."""
+    worker, training = strategy.worker, strategy.worker.training
+    model = strategy.shard(build_model(task, training, strategy.home))
+    optimizer = strategy.adopt(build_optimizer(task, model, training))
+    _freeze_others(model, optimizer)
+    return TrainingState(
+        model=model,
+        optimizer=optimizer,
+        scaler=formats.scaler(training.precision, worker.device, strategy.overflows),
+        average=None if training.ema is None else Ema(model, training.ema),
+        plateau=Plateau() if training.schedule == "plateau" else None,
+        guard=None if worker.nan == "stop" else Guard(worker.nan),
+        marks=Marks.fresh(worker.device),
+    )
+
+
+def build_passes(
+    task: "Task", strategy: Strategy, state: TrainingState, data: Data, clock: Clock
+) -> Passes:
+    """What goes through the model, once it has its weights."""
+    device, stored = strategy.worker.device, formats.stored(strategy.worker.training.precision)
+    return Passes(
+        task=task,
+        model=strategy.wrap(state.model),
+        bare=state.model,
+        data=Data(data.train.to(device, stored), data.validation.to(device, stored)),
+        autocast=strategy.autocast,
+        scaler=state.scaler,
+        clock=clock,
+    )
 
 
 def build_model(task: "Task", training: Training, device: torch.device) -> nn.Module:

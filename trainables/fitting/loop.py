@@ -1,8 +1,8 @@
 """The steps of an order on one rank: epochs, evaluation, checkpoints, reports."""
 
 import math
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -41,7 +41,7 @@ class Session:
 
     def run(self) -> None:
         """Train the order's steps, those again that a way back undoes."""
-        with self.saver:
+        with self.saver, closing(self.passes.data):
             self._run()
 
     def _run(self) -> None:
@@ -54,6 +54,7 @@ class Session:
                 self.state.marks.slower *= SLOWER
                 continue
             if step >= self.worker.next_step:
+                self.show(step)
                 self.report(step, tallies)
             step, within = step + 1, 0
 
@@ -70,29 +71,46 @@ class Session:
             marks.losses = empty(self.worker.device)
         else:
             self.saver.resume(step, within, self.state)
-        order = permutation(derive(self.worker.seed, "order", step), len(self.passes.data.train))
-        batches = order.to(self.worker.device).split(self.task.batch)
+        train, parts = self.passes.data.train, 0
+        order = permutation(derive(self.worker.seed, "order", step), len(train))
+        batches = order.to(train.home).split(self.task.batch)
         for index in range(within, len(batches)):
+            if parts != self.update.split.parts:  # at first, and once memory has run out
+                parts = self.update.split.parts
+                self._plan(step, batches[index:])
             self._set_rates((step - 1 + index / len(batches)) / self.worker.total)
             with self.gauges.update():
                 marks.losses += self.update.run(batches[index])
             self.saver.save_within(step, index + 1, len(batches), self.state)
         self.strategy.agree(self.state)
-        self.gauges.rest()
+        self.gauges.rest(train.waited())
         return marks.losses
 
     def evaluate(self) -> dict[str, Tensor]:
         """This place's tallies over its share of the validation samples, by metric."""
-        average = self.state.average
-        with nullcontext() if average is None else average.applied():
+        with self._averaged():
             self.passes.model.eval()
             self.strategy.share_buffers(self.passes.bare)
-            at = torch.arange(len(self.passes.data.validation), device=self.worker.device)
+            validation = self.passes.data.validation
+            at = torch.arange(len(validation), device=validation.home)
             number = -(-most(at, self.strategy) // self.task.batch)
             number *= 1 if self.strategy.splits else self.update.split.parts  # as memory has room
             parts = deal(at, self.strategy, number)
+            split = self.update.split.parts if self.strategy.splits else 1
+            pieces = (piece for part in parts for piece in part.tensor_split(split))
+            seed = derive(self.worker.seed, "samples", "validation")
+            validation.plan(filter(len, pieces), seed)
             found = self.strategy.evaluate(self.passes, parts)
         return {f"val/{name}": tally for name, tally in found.items()}
+
+    def show(self, step: int) -> None:
+        """Print what the task shows of the model that was evaluated, if it will be saved."""
+        if not self.worker.due(step):
+            return
+        with self._averaged():
+            text = self.strategy.show(self.passes)
+        if text and self.worker.rank == 0:
+            print(f"step {step}: {text}", flush=True)  # noqa: T201 - the order's log is where it goes
 
     def report(self, step: int, tallies: Mapping[str, Tensor]) -> None:
         """Add up tallies over places, save if due, and report the means."""
@@ -102,6 +120,7 @@ class Session:
             name: total / count if count else math.nan
             for name, (total, count) in zip(tallies, sums, strict=True)
         }
+        metrics |= self.task.summarize(metrics)
         if self.state.plateau is not None:
             self.state.plateau.observe(metrics.get("val/loss", metrics["train/loss"]))
         metrics |= update.metrics()
@@ -109,6 +128,17 @@ class Session:
         metrics["train/lr"] = self.state.optimizer.param_groups[0]["lr"]
         self.worker.report(step, metrics, self.saver.save(step, self.state))
         self.saver.save_behind(step, self.state)
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        """Within it, the model has the averaged weights, where there are any."""
+        return nullcontext() if self.state.average is None else self.state.average.applied()
+
+    def _plan(self, step: int, batches: Sequence[Tensor]) -> None:
+        """Tell the source which micro-batches of these batches this place will ask for."""
+        parts = self.update.split.parts
+        pieces = (piece for at_B in batches for piece in deal(at_B, self.strategy, parts))
+        seed = derive(self.worker.seed, "samples", step)
+        self.passes.data.train.plan(filter(len, pieces), seed)
 
     def _set_rates(self, progress: float) -> None:
         training, state = self.worker.training, self.state

@@ -67,7 +67,7 @@ class Passes:
         """The tally of each metric; of no samples, likewise."""
         if not len(at_B):
             names = self.evaluate(at_B.new_zeros(1))
-            return {name: empty(at_B.device) for name in names}
+            return {name: torch.zeros_like(tally) for name, tally in names.items()}
         batch = self.data.validation.batch(at_B)
         with torch.no_grad(), self.autocast():
             values = self.task.evaluate(self.bare, batch)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from trainables.fitting import lone
 from trainables.fitting.divergence import RollBack
 from trainables.fitting.memory import AgreedOutOfMemory, Split
 from trainables.fitting.passes import Passes
 from trainables.fitting.state import TrainingState
 from trainables.fitting.tallies import empty, tally_of
-from trainables.optim.clipping import clip
 from trainables.parallel.strategies import Strategy, deal, most
 from trainables.scripts.endings import out_of_memory
 from trainables.watching.layers import Layers
@@ -93,6 +93,10 @@ class Update:
                 parts = deal(at_B, self.strategy, self.split.parts)
                 return self.strategy.backward(self.passes, parts, scale, self.number < CAREFUL)
             except Exception as error:
+                if lone.TOLD in f"{error}":
+                    raise lone.refusal(
+                        len(at_B), self.passes, self.strategy, self.split.parts
+                    ) from error
                 if not out_of_memory(error):
                     raise
                 failure = error.with_traceback(None)  # which holds the activations
@@ -148,7 +152,7 @@ class Update:
     def _clip(self, most: float) -> Tensor:
         """Clip the gradients; returns their norm before."""
         by = self.strategy.worker.training.clip_by
-        cut = clip(list(self.passes.bare.parameters()), most, by, self.strategy.norm)
+        cut = self.strategy.clip(self.passes.bare, most, by)
         known = cut.norm.isfinite().to(self._device)  # float16 overflows on its way to a scale
         for tally, value in ((self.norms, cut.norm), (self.clipped, cut.clipped)):
             tally += torch.where(known, tally_of(value.to(self._device)), 0.0)
@@ -169,4 +173,4 @@ class Update:
 
     def _held(self) -> list[Tensor]:
         carrier = self.strategy.carrier(self.passes.model)
-        return [each.grad for each in self.weights if each.grad is not None and each is not carrier]
+        return self.strategy.gradients([each for each in self.weights if each is not carrier])

@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, Replicate
 from torch.nn import Parameter
 
 from trainables.optim.norms import (
@@ -20,6 +19,7 @@ from trainables.optim.norms import (
     lengths,
     part,
     settle,
+    summed,
     sums,
     within_rows,
 )
@@ -56,7 +56,7 @@ def clip(
     total = norm(gradients)
     match by:
         case "norm":
-            clipped = _by_norm(gradients, total, most)
+            return by_norm(gradients, total, most)
         case "value":
             clipped = _by_value(gradients, total, most)
         case "adaptive":
@@ -69,7 +69,7 @@ def total_norm(gradients: Sequence[Tensor]) -> Tensor:
     """The Euclidean norm of all gradients together, 0-d and plain; DTensors may be among them."""
     if not gradients:
         return torch.tensor(0.0)
-    wholes = [_summed(gradient) for gradient in gradients]
+    wholes = [summed(gradient) for gradient in gradients]
     found = lengths([part(whole) for whole in wholes], wholes)
     together: Tensor = torch.linalg.vector_norm(
         torch.stack([each.to(found[0].device) for each in found])
@@ -77,12 +77,13 @@ def total_norm(gradients: Sequence[Tensor]) -> Tensor:
     return together
 
 
-def _by_norm(gradients: Sequence[Tensor], total: Tensor, most: float) -> Tensor:
+def by_norm(gradients: Sequence[Tensor], total: Tensor, most: float) -> Clipped:
+    """Scale gradients, whose total norm is known, down to one of `most`."""
     # As torch's clip_grad_norm_, for equal results; the small number saves a division by 0.
     ratio = (most / (total + 1e-6)).clamp(max=1.0)
     if gradients:
         torch._foreach_mul_([part(gradient) for gradient in gradients], ratio)
-    return total > most
+    return Clipped(total, (total > most).to(total))
 
 
 def _by_value(gradients: Sequence[Tensor], total: Tensor, most: float) -> Tensor:
@@ -146,11 +147,3 @@ def _count(mask: Tensor) -> Tensor:
 def _share(counts: Sequence[Tensor], of: int, total: Tensor) -> Tensor:
     # The 0 is made on the device: one from the host would be waited for.
     return torch.stack([total.new_zeros((), dtype=torch.float64), *counts]).sum() / max(of, 1)
-
-
-def _summed(gradient: Tensor) -> Tensor:
-    """Without placements that are still to be added up, whose parts have no norm yet."""
-    if isinstance(gradient, DTensor) and any(each.is_partial() for each in gradient.placements):
-        done = [Replicate() if each.is_partial() else each for each in gradient.placements]
-        return gradient.redistribute(placements=done)
-    return gradient

@@ -2,7 +2,10 @@
 
 A DTensor is measured where its parts lie, and one reduction a mesh adds up the measures of all
 tensors: a step costs a collective or two, and not two a layer. A part is what this rank holds
-of a tensor, a plain tensor; a whole is the tensor itself, plain or DTensor.
+of a tensor, a plain tensor; a whole is the tensor itself, plain or DTensor. Nothing here waits for
+the device.
+
+Axes: P tensors.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,6 +37,14 @@ def settle(weight: Parameter) -> Tensor:
     return gradient
 
 
+def summed(tensor: Tensor) -> Tensor:
+    """Without placements that are still to be added up, whose parts have no norm yet."""
+    if isinstance(tensor, DTensor) and any(each.is_partial() for each in tensor.placements):
+        done = [Replicate() if each.is_partial() else each for each in tensor.placements]
+        return tensor.redistribute(placements=done)
+    return tensor
+
+
 def lengths(parts: Sequence[Tensor], wholes: Sequence[Tensor]) -> list[Tensor]:
     """The Euclidean norm of each whole tensor, 0-d, in float32 or finer.
 
@@ -43,10 +54,19 @@ def lengths(parts: Sequence[Tensor], wholes: Sequence[Tensor]) -> list[Tensor]:
     """
     found = _measure(parts)
     dealt = [at for at, whole in enumerate(wholes) if isinstance(whole, DTensor)]
-    squares = sums([found[at].square() for at in dealt], [wholes[at] for at in dealt], anywhere)
-    for at, square in zip(dealt, squares, strict=True):
-        found[at] = square.sqrt()
+    own = list(_squared([found[at] for at in dealt]).unbind())
+    whole = sums(own, [wholes[at] for at in dealt], anywhere)
+    for at, square in zip(dealt, whole, strict=True):
+        found[at] = square.sqrt().to(found[at])
     return found
+
+
+def squares(parts: Sequence[Tensor]) -> Tensor:
+    """squares_P of the norms of parts of any format, in double precision, on the first's device.
+
+    `sums` makes those of wholes of them.
+    """
+    return _squared(_measure(parts))
 
 
 def trust(parts: Sequence[Tensor], weights: Sequence[Tensor], rate: float) -> list[Tensor]:
@@ -105,6 +125,7 @@ def _by_mesh(
 
 def _measure(parts: Sequence[Tensor]) -> list[Tensor]:
     """Norms of plain tensors; one call for all of a kind is a few kernels on a GPU."""
+    parts = [each.coalesce().values() if each.is_sparse else each for each in parts]
     kinds: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for at, each in enumerate(parts):
         kinds.setdefault((each.device, each.dtype), []).append(at)
@@ -115,3 +136,9 @@ def _measure(parts: Sequence[Tensor]) -> list[Tensor]:
         for at, length in zip(ats, measured, strict=True):
             found[at] = length
     return found
+
+
+def _squared(norms: Sequence[Tensor]) -> Tensor:
+    if not norms:
+        return torch.zeros(0, dtype=torch.float64)
+    return torch.stack([each.to(norms[0].device) for each in norms]).double().square()

@@ -7,22 +7,23 @@ Sources: Li et al., PyTorch Distributed (2020); powersgd, Vogels, Karimireddy & 
 import gc
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch._dynamo
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from trainables.fitting.memory import AgreedOutOfMemory
+from trainables.parallel.averaging import average
 from trainables.parallel.strategies import Group
 from trainables.scripts.endings import out_of_memory
 
 if TYPE_CHECKING:
     from trainables.fitting.passes import Passes
+    from trainables.fitting.state import TrainingState
 
 # The constructor of DistributedDataParallel would import torch._dynamo: 800 modules, some of which
 # keep all frames of their import in a cycle (torch 2.13). The first model and its process group
@@ -39,27 +40,46 @@ class Counted(nn.Module):
     """A model and the tally of an update's losses, which travels as one more gradient.
 
     A message of its own would cost an update of a small model a tenth of its time on two ranks.
+
+    Args:
+        travels: whether it does; rounded, it would be of no use.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, travels: bool) -> None:
         super().__init__()
         self.model = model
         like = next(each for each in model.parameters() if each.requires_grad)
         exact = torch.promote_types(like.dtype, torch.float32)  # a bucket holds one format
-        self.tally = nn.Parameter(torch.zeros(2, dtype=exact, device=like.device))
+        self.tally = nn.Parameter(torch.zeros(2, dtype=exact, device=like.device), travels)
 
     def forward(self, *args: Any, **named: Any) -> Any:
         return self.model(*args, **named)
 
 
+@dataclass
+class Weights:
+    """What DDP exchanges gradients of."""
+
+    trained: list[nn.Parameter] = field(default_factory=list)
+    missed: bool = False  # whether one had none in some update of this rank
+    uneven: bool = False  # whether all ranks know that
+
+
 @dataclass(frozen=True)
 class Ddp(Group):
-    """PyTorch's DistributedDataParallel; a Strategy."""
+    """PyTorch's DistributedDataParallel; a Strategy.
+
+    A weight need not get a gradient in each update. DDP would fail without one, or, if told so, go
+    through the graph in each pass, from the model's outputs, whether the losses use them or not.
+    """
+
+    weights: Weights = field(default_factory=Weights, compare=False)
 
     def wrap(self, model: nn.Module) -> nn.Module:
         device, training = self.worker.device, self.worker.training
+        self.weights.trained = [each for each in model.parameters() if each.requires_grad]
         wrapped = DistributedDataParallel(
-            Counted(model),
+            Counted(model, training.compress == "none"),
             device_ids=[device] if device.type == "cuda" else None,
             bucket_cap_mb=training.bucket_mb,
             static_graph=training.static_graph,
@@ -74,8 +94,8 @@ class Ddp(Group):
         return _wrapped(model).no_sync()
 
     def carrier(self, model: nn.Module) -> Tensor | None:
-        rounded = self.worker.training.compress != "none"
-        return None if rounded else _wrapped(model).module.tally
+        tally: Tensor = _wrapped(model).module.tally
+        return tally if tally.requires_grad else None
 
     def total(self, tally: Tensor, model: nn.Module) -> Tensor:
         carrier = self.carrier(model)
@@ -93,8 +113,9 @@ class Ddp(Group):
         agreeing = careful and not (training.static_graph or training.sync_batchnorm)
         # DDP puts weights into other buckets after an order's first update, and of three ranks or
         # more a gradient's bits depend on its place in the bucket: a resumed trial would differ.
-        if not (agreeing or training.deterministic):
-            return super().backward(passes, parts, scale, careful)
+        uneven = self.weights.uneven and training.compress == "none"
+        if not (agreeing or training.deterministic or uneven):
+            return self._overlapping(passes, parts, scale)
         # DDP would do it in the first forward pass, which a rank without memory does not reach.
         wrapped = _wrapped(passes.model)
         self.share_buffers(passes.bare)
@@ -111,26 +132,52 @@ class Ddp(Group):
         if agreeing and self.worst(failed):
             said = failure or "on another rank"
             raise AgreedOutOfMemory(f"out of memory: {said}") from failure
-        self._reduce(passes.bare)
+        self._reduce()
         return tally
 
-    def _reduce(self, model: nn.Module) -> None:
+    def agree(self, state: "TrainingState") -> None:
+        missed = torch.tensor(float(self.weights.missed), device=self.worker.device)
+        self.weights.uneven |= bool(self.worst(missed))
+
+    def _overlapping(self, passes: "Passes", parts: Sequence[Tensor], scale: float) -> Tensor:
+        """Let DDP exchange gradients while they appear.
+
+        It waits until the last pass has come to each weight, so those that it has passed by get 0
+        after it. Ranks agree on such weights when an epoch is over.
+        """
+        if self.worker.training.static_graph:  # DDP then learns which weights get none
+            return super().backward(passes, parts, scale, careful=False)
+        trained, carrier = self.weights.trained, self.carrier(passes.model)
+        with self.local(passes.model):
+            tallies = [passes.backward(part, scale, carrier) for part in parts[:-1]]
+        before = [weight.grad for weight in trained]
+        tallies.append(passes.backward(parts[-1], scale, carrier))
+        # Where DDP has been, the gradient is now a view of its bucket.
+        pairs = zip(trained, before, strict=True)
+        if idle := [weight for weight, gradient in pairs if weight.grad is gradient]:
+            torch.autograd.backward(idle, [torch.zeros_like(weight) for weight in idle])
+            self.weights.missed = True
+        return tallies[0] if len(parts) == 1 else torch.stack(tallies).sum(dim=0)
+
+    def _reduce(self) -> None:
         """Average the gradients of all weights that have one on some rank."""
-        weights = [each for each in model.parameters() if each.requires_grad]
+        weights = self.weights.trained
         own = torch.tensor([each.grad is not None for each in weights], dtype=torch.int32)
-        used = self.worst(own.to(self.worker.device)).tolist()
+        used, unused = self.worst(torch.stack([own, 1 - own]).to(self.worker.device)).tolist()
+        self.weights.uneven |= any(unused)
+        gradients = []
         for weight, anywhere in zip(weights, used, strict=True):
             if anywhere:
                 if weight.grad is None:
                     weight.grad = torch.zeros_like(weight)
-                dist.all_reduce(weight.grad)
-                weight.grad /= self.worker.world_size
+                gradients.append(weight.grad)
+        average(gradients)
 
     def _compress(self, model: DistributedDataParallel) -> None:
         """Send gradients rounded, as the options say.
 
         Raises:
-            ValueError: the ranks' devices cannot, or bad updates are to be skipped.
+            ValueError: the ranks' devices cannot.
         """
         match self.worker.training.compress:
             case "fp16":
@@ -142,11 +189,6 @@ class Ddp(Group):
                 )
             case "bf16":
                 model.register_comm_hook(None, default_hooks.bf16_compress_hook)
-            case "powersgd" if self.worker.nan != "stop":
-                raise ValueError(
-                    f"failure.nan is {self.worker.nan}, but powersgd keeps what it leaves out, so "
-                    "a gradient that is not finite would stay; set it to stop, or compress to fp16"
-                )
             case "powersgd":
                 state = powerSGD_hook.PowerSGDState(
                     None, POWER_RANK, start_powerSGD_iter=POWER_START

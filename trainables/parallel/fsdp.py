@@ -3,6 +3,7 @@
 Sources: Rajbhandari et al., ZeRO (2020), sections 5.2 and 5.3; Zhao et al., PyTorch FSDP (2023).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -71,9 +72,7 @@ class Fsdp(Group):
             split(model, self.plan(model), self.mesh["tensor"])
         ranks, formats = self.mesh["data"], policy(training.precision)
         offload = CPUOffloadPolicy() if training.offload else OffloadPolicy()
-        for block in blocks(model).values():
-            if isinstance(block, nn.ModuleList | nn.ModuleDict):
-                continue  # it is not called, and a call is what gathers weights
+        for block in _separate(model):
             fully_shard(
                 block,
                 mesh=ranks,
@@ -109,13 +108,44 @@ class Fsdp(Group):
         return nullcontext()  # the policy gives weights and inputs their formats
 
     def evaluate(self, passes: "Passes", parts: Sequence[Tensor]) -> dict[str, Tensor]:
-        # No backward pass comes that would free what was gathered; it would soon be out of date.
-        try:
+        with _gathered(passes.bare):
             return super().evaluate(passes, parts)
-        finally:
-            for module in passes.bare.modules():
-                if isinstance(module, FSDPModule):
-                    module.reshard()
+
+    def show(self, passes: "Passes") -> str:
+        with _gathered(passes.bare):
+            return super().show(passes)
+
+
+def _separate(model: nn.Module) -> list[nn.Module]:
+    """The blocks to gather one at a time: all but those that share a weight with another module.
+
+    Such a weight is gathered with what is around the blocks, for the whole of a pass.
+    """
+    holders = _holders(model)
+    return [
+        block
+        for block in blocks(model).values()
+        # A call is what gathers weights, and lists are not called.
+        if not isinstance(block, nn.ModuleList | nn.ModuleDict)
+        and all(holders[weight] == own for weight, own in _holders(block).items())
+    ]
+
+
+def _holders(model: nn.Module) -> Counter[nn.Parameter]:
+    """In how many places of the model each weight is."""
+    places = model.named_modules(remove_duplicate=False)
+    return Counter(weight for _, module in places for weight in module.parameters(recurse=False))
+
+
+@contextmanager
+def _gathered(model: nn.Module) -> Iterator[None]:
+    """Within it, passes gather weights that no backward pass frees; they would be out of date."""
+    try:
+        yield
+    finally:
+        for module in model.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
 
 
 def policy(precision: Precision) -> MixedPrecisionPolicy:

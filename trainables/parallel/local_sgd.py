@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainables.fitting.memory import AgreedOutOfMemory
+from trainables.parallel.averaging import average
 from trainables.parallel.strategies import Group
 from trainables.scripts.endings import out_of_memory
 
@@ -39,13 +39,6 @@ class LocalSgd(Group):
     """
 
     alone: Local = field(default_factory=Local, compare=False)
-
-    def __post_init__(self) -> None:
-        if self.worker.nan == "rollback":
-            raise ValueError(
-                "failure.nan is rollback, but ranks of local_sgd judge their updates alone, and "
-                "cannot go back alone; set it to skip or stop, or choose the strategy ddp"
-            )
 
     @property
     def alike(self) -> bool:
@@ -74,18 +67,18 @@ class LocalSgd(Group):
     def after_update(self, model: nn.Module) -> None:
         self.alone.updates += 1
         if self.alone.updates == self.worker.training.average_every:
-            self._average(list(model.parameters()))
+            average(list(model.parameters()))
             self.alone.updates = 0
 
     def agree(self, state: "TrainingState") -> None:
-        self._average(list(state.model.parameters()))
+        average(list(state.model.parameters()))
         if state.average is not None:
-            self._average(list(state.average.state_dict()["averages"].values()))
+            average(list(state.average.state_dict()["averages"].values()))
         momenta = _momenta(state.optimizer)
         # A rank that skipped all of its updates has none yet.
         most, least = self._extremes(len(momenta))
         if most == least:
-            self._average(momenta)
+            average(momenta)
         self.alone.updates = 0
 
     def _extremes(self, number: int) -> tuple[int, int]:
@@ -93,22 +86,6 @@ class LocalSgd(Group):
         own = torch.tensor([number, -number], device=self.worker.device)
         most, least = self.worst(own).tolist()
         return most, -least
-
-    @torch.no_grad()
-    def _average(self, tensors: Sequence[Tensor]) -> None:
-        """Put the mean over ranks into each tensor.
-
-        torch's average_parameters would give each weight other memory, in the finest format of all.
-        """
-        kinds: dict[torch.dtype, list[Tensor]] = {}
-        for tensor in tensors:
-            kinds.setdefault(tensor.dtype, []).append(tensor)
-        for same in kinds.values():
-            flat = torch.cat([tensor.reshape(-1) for tensor in same]) / self.worker.world_size
-            dist.all_reduce(flat)
-            means = flat.split([tensor.numel() for tensor in same])
-            for tensor, mean in zip(same, means, strict=True):
-                tensor.copy_(mean.view_as(tensor))
 
 
 def _momenta(optimizer: torch.optim.Optimizer) -> list[Tensor]:

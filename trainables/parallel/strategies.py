@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from trainables.fitting import precision as formats
 from trainables.fitting.tallies import add_up
-from trainables.optim.clipping import total_norm
+from trainables.optim.clipping import By, Clipped, clip, total_norm
 from trainables.parallel.plan import Plan, pairs
 from trainables.worker import Worker
 
@@ -32,6 +32,7 @@ HOMES = {  # of each way to use several ranks; what a trial does not need is not
     "local_sgd": "trainables.parallel.local_sgd:LocalSgd",
     "tensor": "trainables.parallel.tensor:TensorParallel",
     "pipeline": "trainables.parallel.pipeline:Pipeline",
+    "deepspeed": "trainables.parallel.deepspeed:DeepSpeed",
 }
 
 
@@ -118,6 +119,14 @@ class Strategy:
             self.worker.beat()
         return add_up(found)
 
+    def show(self, passes: "Passes") -> str:
+        """What the task shows of its model; every rank calls it."""
+        # Not compiled: what is written token by token has another shape each time.
+        compiled = self.worker.training.compile != "none"
+        eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+        with torch.no_grad(), passes.autocast(), eager:
+            return passes.task.show(passes.bare)
+
     def agree(self, state: "TrainingState") -> None:
         """Make ranks that have trained apart equal, before they are judged or saved."""
 
@@ -144,12 +153,23 @@ class Strategy:
         """Whether an update has an infinite gradient, as those who share it see it; 1.0: yes."""
         return self.worst(found)
 
+    def gradients(self, weights: Sequence[nn.Parameter]) -> list[Tensor]:
+        """What this rank has of the gradients of these weights, to be scaled in place."""
+        return [each.grad for each in weights if each.grad is not None]
+
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
         """The norm of the whole model's gradient, equal on every rank."""
         return total_norm(gradients)
 
+    def clip(self, model: nn.Module, most: float, by: By) -> Clipped:
+        """Clip the gradients of the sharded model."""
+        return clip(list(model.parameters()), most, by, self.norm)
+
     def after_update(self, model: nn.Module) -> None:
         """What is left to do once an update is made."""
+
+    def close(self) -> None:
+        """Let go of what would outlive the order."""
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,13 @@ norms) stay where they are, as in the paper's experiments.
 Axes: P points a side, F filters of a weight.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-
-from trainables.watching import norms
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 Moves = list[tuple[Tensor, Tensor]]  # of each weight, along both directions
 
@@ -59,7 +58,7 @@ def landscape(
 
 def direction(weight: Tensor, generator: torch.Generator) -> Tensor:
     """A random direction, each filter as long as the weight's; the same on all ranks."""
-    whole = weight.full_tensor() if norms.is_dtensor(weight) else weight
+    whole = weight.full_tensor() if isinstance(weight, DTensor) else weight
     # Drawn on the CPU: other devices would give other directions.
     draw = torch.randn(whole.shape, generator=generator).to(whole.detach())
     across = tuple(range(1, whole.ndim))
@@ -86,16 +85,12 @@ def _reshard(model: nn.Module) -> None:
 
     It would go on with those, whatever becomes of the shards (torch 2.13).
     """
-    module = sys.modules.get("torch.distributed.fsdp")
-    if module is not None:
-        for part in model.modules():
-            if isinstance(part, module.FSDPModule):
-                part.reshard()
+    for part in model.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()
 
 
 def _spread(whole: Tensor, like: Tensor) -> Tensor:
-    if not norms.is_dtensor(like):
+    if not isinstance(like, DTensor):
         return whole
-    from torch.distributed.tensor import distribute_tensor  # loaded: `like` is a DTensor
-
     return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)

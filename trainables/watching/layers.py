@@ -14,7 +14,7 @@ from math import sqrt
 import torch
 from torch import Tensor, nn
 
-from trainables.watching import norms
+from trainables.optim.norms import anywhere, part, settle, squares, sums
 
 MOST = 50  # layers that are reported
 WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
@@ -38,13 +38,14 @@ class Layers:
         named = {
             name: weight for name, weight in self._model.named_parameters() if weight.requires_grad
         }
-        weights: list[Tensor] = list(named.values())
+        weights = list(named.values())
         gradients = [
-            torch.zeros_like(weight) if weight.grad is None else weight.grad for weight in weights
+            torch.zeros_like(part(weight)) if weight.grad is None else part(settle(weight))
+            for weight in weights
         ]
-        kept = [norms.own(weight).clone() for weight in weights]
+        kept = [part(weight).clone() for weight in weights]
         layers = merged(list(named), self._most)
-        self._before = Before(layers, weights, norms.squared(gradients), kept)
+        self._before = Before(layers, weights, squares(gradients), kept)
 
     @torch.no_grad()
     def after_step(self) -> dict[str, float]:
@@ -58,13 +59,13 @@ class Layers:
         before, self._before = self._before, None
         if not before.kept:
             return {}
-        weights_P = norms.squared(before.kept)
-        torch._foreach_sub_(before.kept, [norms.own(weight) for weight in before.weights])
-        squares_KP = torch.stack([before.gradients_P, weights_P, norms.squared(before.kept)])
-        squares = norms.over_ranks(squares_KP, before.weights).tolist()
+        weights_P = squares(before.kept)
+        torch._foreach_sub_(before.kept, [part(weight) for weight in before.weights])
+        own_PK = torch.stack([before.gradients_P, weights_P, squares(before.kept)], 1)
+        kinds = torch.stack(sums(own_PK.unbind(), before.weights, anywhere), 1).tolist()
         found: dict[str, float] = {}
         for layer, places in before.layers.items():
-            gradient, weight, change = (sqrt(sum(kind[at] for at in places)) for kind in squares)
+            gradient, weight, change = (sqrt(sum(kind[at] for at in places)) for kind in kinds)
             found[f"grad_norm/{layer}"] = gradient
             if weight > 0:
                 found[f"update_ratio/{layer}"] = change / weight
@@ -76,7 +77,7 @@ class Before:
     """What is known of P parameters before a step."""
 
     layers: dict[str, list[int]]  # the places of each one's parameters
-    weights: list[Tensor]  # the parameters themselves, which the step changes
+    weights: list[nn.Parameter]  # the parameters themselves, which the step changes
     gradients_P: Tensor  # squared norms, of this rank's parts
     kept: list[Tensor]  # copies of this rank's parts of the weights
 

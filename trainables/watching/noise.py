@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from trainables.watching import norms
+from trainables.optim.clipping import total_norm
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,8 @@ def measure(model: nn.Module, loss: Callable[[Tensor], Tensor], batches: Sequenc
     for batch in batches:
         found = torch.autograd.grad(loss(batch), weights, allow_unused=True)
         own = [torch.zeros_like(w) if g is None else g for w, g in zip(weights, found, strict=True)]
-        small += float(sum(norms.squared(own))) / len(batches)
+        small += float(total_norm(own)) ** 2 / len(batches)
         torch._foreach_add_(sums, own)
-    large = float(sum(norms.squared(sums))) / len(batches) ** 2
+    large = float(total_norm(sums)) ** 2 / len(batches) ** 2
     size = sizes.pop()
     return Noise(decay=0.0).after(Norms(size, size * len(batches), small, large))

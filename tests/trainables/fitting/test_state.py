@@ -5,7 +5,6 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import fsspec
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -14,8 +13,7 @@ from torch import nn
 from trainables.checkpoints.exporting import export
 from trainables.checkpoints.restoring import restore
 from trainables.checkpoints.snapshot import take
-from trainables.checkpoints.stores import Store
-from trainables.checkpoints.storing import Folder, read, write
+from trainables.checkpoints.storing import read, write
 from trainables.fitting import precision
 from trainables.fitting.divergence import Guard
 from trainables.fitting.state import Marks, TrainingState
@@ -79,9 +77,9 @@ def trained(**options) -> TrainingState:
     return state
 
 
-def saved(folder: Path, state: TrainingState) -> Folder:
-    write(take(state), shelf := Folder(folder))
-    return shelf
+def saved(folder: Path, state: TrainingState) -> Path:
+    write(take(state), folder)
+    return folder
 
 
 def same(one: TrainingState, other: TrainingState) -> bool:
@@ -196,14 +194,3 @@ def test_an_export_is_a_plain_state_dict(tmp_path):
 
 def trained_tensors(state: TrainingState) -> dict[str, torch.Tensor]:
     return {name: value for name, value in state.model.state_dict().items() if "extra" not in name}
-
-
-@pytest.mark.parametrize("url", ["memory://checkpoints/1", "file://{}/deep/1"])
-def test_a_store_holds_what_a_folder_does(tmp_path, url):
-    shelf = Store(url.format(tmp_path))
-    write(take(state := trained()), shelf)
-    restore(read(shelf), again := fresh())
-    assert same(state, again)
-    with pytest.raises(ValueError, match=r"nowhere has no training\.pt; only what a Task saved"):
-        read(Store("memory://nowhere"))
-    fsspec.filesystem("memory").store.clear()

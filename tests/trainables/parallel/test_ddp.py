@@ -12,7 +12,7 @@ from tasks import Deep, curves, learned
 from torch import Tensor, nn
 from two_ranks import started
 
-from trainables import Training, Worker
+from trainables import Training
 from trainables.combinations import refusals
 from trainables.data import Batch
 
@@ -71,18 +71,6 @@ def bf16_refused(rank: int) -> str:
 def test_a_compression_that_the_ranks_devices_lack_is_refused(on_two_ranks):
     told = "training.compress is bf16, but only NCCL adds bf16 up, on GPUs; "
     assert on_two_ranks(bf16_refused) == [f"{told}choose fp16 or powersgd"] * 2
-
-
-def test_bad_updates_cannot_be_skipped_under_powersgd(on_two_ranks):
-    assert on_two_ranks(skipping_refused) == [True, True]
-
-
-def skipping_refused(rank: int) -> bool:
-    training = Training("ddp", compress="powersgd")
-    worker = replace(Worker.alone(training=training), rank=rank, world_size=2, nan="skip")
-    with pytest.raises(ValueError, match=r"failure\.nan is skip, but powersgd keeps"):
-        Deep().train(worker)
-    return True
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,12 @@
 """Weights that ranks share. If these fail, a model that needs two GPUs learns something else."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 import torch
 from tasks import Deep, curves, learned, resumed
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from trainables import Training, Worker
@@ -62,6 +63,48 @@ def test_mixed_precisions_learn_nearly_the_same(on_two_ranks):
     last = [reports[-1]["train/loss"] for reports in (bfloat, half, half[:1])]
     assert 0.9 * last[0] < last[1] < last[2]
     assert half[-1]["train/loss_scale"] < 2**16
+
+
+class Folded(nn.Module):
+    """Blocks that share weights: two of them one, and another one what lies outside of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lift = nn.Linear(3, 8)
+        self.blocks = nn.ModuleList(nn.Linear(8, 8) for _ in range(5))
+        self.blocks[2].weight = self.blocks[0].weight
+        self.last = nn.Linear(8, 8)
+        self.last.weight = self.blocks[4].weight
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x_BTF: Tensor) -> Tensor:
+        x_BTF = self.lift(x_BTF)
+        for layer in (*self.blocks, self.last):
+            x_BTF = x_BTF + layer(x_BTF).tanh()
+        return self.head(x_BTF)
+
+
+@dataclass(frozen=True)
+class Tied(Deep):
+    """The same with fewer weights than names of them."""
+
+    def build_model(self) -> nn.Module:
+        return Folded()
+
+
+def tied(rank: int, folder: Path) -> tuple[list[list[dict[str, float]]], object]:
+    trainings = [EXACT, replace(EXACT, reshard=False, accumulate=2, clip=0.1, optimizer="adamw")]
+    return curves(rank, Tied(), trainings, 2), resumed(rank, Tied(), trainings[1:], 2, folder)
+
+
+def test_weights_that_blocks_share_stay_one(on_two_ranks, tmp_path):
+    (heard, [(whole, parts)]), _ = on_two_ranks(tied, tmp_path)
+    exact = Training(precision="64-true")
+    for reports, training in zip(
+        heard, [exact, replace(exact, clip=0.1, optimizer="adamw")], strict=True
+    ):
+        assert losses(reports) == pytest.approx(losses(learned(Tied(), training)), abs=1e-12)
+    assert losses(parts) == losses(whole)
 
 
 def held(rank: int, reshard: bool) -> dict[str, object]:

@@ -103,7 +103,7 @@ def alone(rank: int) -> list[object]:
     worker = replace(Worker.alone(until=1, training=EXACT), rank=rank, world_size=2)
     total = torch.empty(2)
     if rank == 1:
-        total = LocalSgd(worker).total(torch.tensor([3.0, 2.0]))
+        total = LocalSgd(worker).total(torch.tensor([3.0, 2.0]), nn.Identity())
     halved = curves(rank, Plain(fits=1), [replace(EXACT, average_every=3)], 2)
     return [total.tolist(), halved]
 
@@ -114,9 +114,3 @@ def test_a_rank_that_runs_out_of_memory_halves_alone_and_learns_the_same(on_two_
     assert [seen["train/micro_batches"] for seen in halved] == [1.0] * 3  # rank 0's
     expected = by_definition(Plain(), 3)
     assert [seen["val/loss"] for seen in halved] == pytest.approx(expected, abs=1e-12)
-
-
-def test_a_way_back_of_one_rank_is_refused():
-    worker = replace(Worker.alone(training=EXACT), world_size=2, nan="rollback")
-    with pytest.raises(ValueError, match=r"failure\.nan is rollback, but ranks of local_sgd"):
-        LocalSgd(worker)

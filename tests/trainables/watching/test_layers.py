@@ -93,6 +93,16 @@ def test_sparse_gradients_are_seen_whole():
     assert layers.after_step()["grad_norm/root"] == pytest.approx((4 * 4 + 4 * 1) ** 0.5)
 
 
+def test_complex_weights_are_measured_by_their_absolute_values():
+    model = nn.ParameterDict({"wave": nn.Parameter(torch.full((4,), 3 + 4j))})
+    model["wave"].grad = torch.full((4,), 6 + 8j)
+    layers = Layers(model)
+    layers.before_step()
+    with torch.no_grad():
+        model["wave"] -= 1j
+    assert layers.after_step() == pytest.approx({"grad_norm/root": 20.0, "update_ratio/root": 0.2})
+
+
 def test_after_without_before_is_refused():
     with pytest.raises(RuntimeError, match="after_step without before_step"):
         Layers(nn.Linear(1, 1)).after_step()
