@@ -32,6 +32,8 @@ STRATEGIES: Mapping[str, Mapping[str, Any]] = {
     "pipeline": {"pipeline_schedule": "gpipe"},
     "pipeline, 1f1b": {"strategy": "pipeline", "accumulate": 2},
     "local_sgd": {"average_every": 1},
+    "deepspeed": {},
+    "deepspeed, ZeRO-3": {"strategy": "deepspeed", "zero_stage": 3},
 }
 TECHNIQUES: Mapping[str, Mapping[str, Any]] = {
     "nothing else": {},

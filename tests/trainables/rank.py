@@ -14,6 +14,7 @@ import torch.distributed as dist
 def live(rank: int, ranks: int, folder: Path, path: Sequence[str]) -> None:
     """Join the others, call the function that lies in the folder, and leave its result there."""
     sys.path[:] = path
+    os.environ["DS_ACCELERATOR"] = "cpu"  # where gloo is, also on machines with GPUs
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), ranks)
     dist.init_process_group(
