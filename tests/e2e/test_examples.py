@@ -17,7 +17,26 @@ SMALL = {
         "resources.cpus_per_worker": 0.5,
     },
     "script.yaml": {"trials.max": 4, "fidelity.max": 3, "resources.cpus_per_worker": 0.5},
+    "lora.yaml": {
+        "trials.max": 2,
+        "fidelity.max": 3,
+        "parameters.samples": 64,
+        "parameters.length": 8,
+        "resources.cpus_per_worker": 0.5,
+    },
+    "gpt_text.yaml": {
+        "trials.max": 3,
+        "fidelity.max": 2,
+        "parameters.share": 0.01,
+        "resources.cpus_per_worker": 0.5,
+    },
     "training.yaml": {"trials.max": 4, "fidelity.max": 3, "resources.cpus_per_worker": 0.5},
+    "fashion_ddp.yaml": {
+        "trials.max": 3,
+        "fidelity.max": 3,
+        "parameters.data": "digits",  # the others come with Debian, not with Python
+        "resources.cpus_per_worker": 0.5,
+    },
 }
 
 
@@ -27,6 +46,7 @@ def test_no_example_is_without_a_test():
         "digits.yaml",  # run by test_readme.py, and killed in tests/chaos
         "quickstart.py",
         "train_script.py",  # of script.yaml
+        "llm_lora.yaml",  # for GPUs
         "torchrun.yaml",
         "train_torchrun.py",
         "function.py",
@@ -54,6 +74,11 @@ def test_a_spec_runs(python, home, name):
         assert any((home / "sweeps" / status["sweep"] / "checkpoints").glob("t*/*"))
     else:
         assert Path(checkpoint).is_dir()
+
+
+def test_a_spec_for_large_machines_is_valid_without_them(python):
+    ended = python("-m", "hposvc", "validate", "examples/llm_lora.yaml")
+    assert "trainables.zoo.hugging:CausalLM" in ended.stdout
 
 
 def test_torchrun_starts_the_ranks_of_a_script(python):

@@ -11,6 +11,7 @@ from torch.distributed.tensor import empty as empty_dtensor
 
 from trainables.checkpoints.snapshot import Source, averaged, entries, named_parameters, own, plain
 from trainables.fitting.state import TrainingState
+from trainables.frozen import fingerprints
 
 SHOWN = 3  # names in a message
 
@@ -40,6 +41,7 @@ def restore(source: Source, state: TrainingState, whole: bool = True) -> None:
     """
     optimizer = own(state.optimizer)
     _check_optimizer(source, optimizer)
+    _check_base(source, state.model)
     known = entries(state.model)
     targets = {f"model.{name}": each for name, each in known.items() if isinstance(each, Tensor)}
     if state.average is not None and "average" in source.values:
@@ -66,6 +68,16 @@ def _check_optimizer(source: Source, optimizer: torch.optim.Optimizer) -> None:
         raise ValueError(
             f"checkpoint {source.name} holds the state of {found}, this order trains with "
             f"{wanted}; keep the optimizer of the trial that it came from"
+        )
+
+
+def _check_base(source: Source, model: nn.Module) -> None:
+    wanted, found = fingerprints(model), source.values.get("base")
+    if found and wanted != found:
+        raise ValueError(
+            f"checkpoint {source.name} rests on frozen weights of fingerprint {found}, but the "
+            f"task brings {wanted or 'none'}; give it the pretrained weights of the trial that it "
+            "came from"
         )
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from trainables.fitting.state import TrainingState
+from trainables.frozen import brought, fingerprints
 from trainables.optim.averaging import Ema
 
 WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")  # of recomputation, of torch.compile
@@ -95,6 +96,7 @@ def take(state: TrainingState) -> Snapshot:
         "slower": state.marks.slower,
         "each": state.marks.each,
         "tied": _tied(state.model),
+        "base": fingerprints(state.model),
     }
     return Snapshot(tensors, values)
 
@@ -107,8 +109,10 @@ def plain(name: str) -> str:
 
 
 def entries(model: nn.Module) -> dict[str, object]:
-    """Weights, persistent buffers, and what modules say with get_extra_state."""
-    return {plain(name): value for name, value in model.state_dict().items()}
+    """Weights but those that were brought, persistent buffers, what get_extra_state says."""
+    outside = brought(model)
+    held = model.state_dict().items()
+    return {plain(name): value for name, value in held if name not in outside}
 
 
 def averaged(average: Ema) -> dict[str, Tensor]:

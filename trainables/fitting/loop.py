@@ -16,6 +16,7 @@ from trainables.fitting.state import TrainingState
 from trainables.fitting.tallies import empty
 from trainables.fitting.update import Update
 from trainables.optim.schedules import factor
+from trainables.optim.unfreezing import BEGINS
 from trainables.parallel.strategies import Strategy, deal, most
 from trainables.randomness import derive, permutation, seed_all
 from trainables.watching.gauges import Gauges
@@ -152,4 +153,4 @@ class Session:
         if state.plateau is not None:
             rate *= state.plateau.factor
         for group, own in zip(state.optimizer.param_groups, self.rates, strict=True):
-            group["lr"] = own * rate
+            group["lr"] = own * rate if progress >= group.get(BEGINS, 0.0) else 0.0

@@ -67,11 +67,11 @@ class LocalSgd(Group):
     def after_update(self, model: nn.Module) -> None:
         self.alone.updates += 1
         if self.alone.updates == self.worker.training.average_every:
-            average(list(model.parameters()))
+            average(_learning(model))
             self.alone.updates = 0
 
     def agree(self, state: "TrainingState") -> None:
-        average(list(state.model.parameters()))
+        average(_learning(state.model))
         if state.average is not None:
             average(list(state.average.state_dict()["averages"].values()))
         momenta = _momenta(state.optimizer)
@@ -86,6 +86,11 @@ class LocalSgd(Group):
         own = torch.tensor([number, -number], device=self.worker.device)
         most, least = self.worst(own).tolist()
         return most, -least
+
+
+def _learning(model: nn.Module) -> list[nn.Parameter]:
+    """All weights but the frozen ones, which rounding would move."""
+    return [weight for weight in model.parameters() if weight.requires_grad]
 
 
 def _momenta(optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -77,6 +77,10 @@ class Pipeline(Group):
         dist.broadcast_object_list(box, src=self.worker.world_size - 1)
         return {name: found.get(name, empty(self.worker.device)) for name in box[0]}
 
+    def show(self, passes: "Passes") -> str:
+        """Nothing: each rank has some of the layers."""
+        return ""
+
     def total(self, tally: Tensor, model: nn.Module) -> Tensor:
         return self.sum(tally.clone())  # one place, but the last rank alone has the losses
 

@@ -92,6 +92,8 @@ def check(model: nn.Module, plan: Mapping[str, How], ranks: int) -> None:
     for name, how in plan.items():
         if name not in linear:
             raise ValueError(f"plan_tensor names {name!r}, which is no linear layer; {named}")
+        if hasattr(model.get_submodule(name), "lora_A"):
+            raise ValueError(f"plan_tensor: {name} is adapted, and cannot be split; choose fsdp")
         _check_layer(name, model.get_submodule(name), how, ranks)
     _check_ties(model, plan)
 

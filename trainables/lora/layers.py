@@ -1,0 +1,88 @@
+"""Layers whose frozen weight W gets a trained addition of low rank: W + scaling * B A.
+
+Names of the base's weights stay as they are, so a merged model is one for whoever knows the base.
+
+Source: Hu et al., LoRA (2021), section 4.1. B begins at zero; A as in Kaiming He et al. (2015) with
+a = sqrt(5), which is how torch begins a linear layer, and Hu et al.'s code A.
+"""
+
+import math
+from abc import abstractmethod
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+from torch.nn.functional import embedding, linear
+
+
+class Adapted(nn.Module):
+    """What adapted layers have in common."""
+
+    weight: Tensor  # of the base
+    lora_A: Parameter  # (rank, inputs)
+    lora_B: Parameter  # (outputs, rank)
+    scaling: float
+    replaced: tuple[Tensor, ...] = ()  # the base's own weight, while a sum stands in its place
+
+    @abstractmethod
+    def addition(self) -> Tensor:
+        """What the adapter adds to the weight, in its shape."""
+
+    @torch.no_grad()
+    def merge(self) -> None:
+        """Add it to the weight, so that the layer costs what the base costs."""
+        if not self.replaced:
+            # Another parameter, and not the same changed: a tied one elsewhere stays as it is.
+            self.replaced = (self.weight,)
+            self.weight = Parameter(self.weight + self.addition(), requires_grad=False)
+
+    def unmerge(self) -> None:
+        """Put the base's own weight back."""
+        if self.replaced:
+            (self.weight,) = self.replaced
+            self.replaced = ()
+
+
+class LoraLinear(Adapted, nn.Linear):
+    """A linear layer with an adapter."""
+
+    def __init__(self, base: nn.Linear, rank: int, scaling: float, dropout: float) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = base.in_features, base.out_features
+        self.weight, self.bias, self.scaling = base.weight, base.bias, scaling
+        self.dropout = nn.Dropout(dropout)
+        self.lora_A = Parameter(base.weight.new_empty(rank, self.in_features))
+        self.lora_B = Parameter(base.weight.new_zeros(self.out_features, rank))
+        nn.init.kaiming_uniform_(self.lora_A, a=math.sqrt(5))
+
+    def addition(self) -> Tensor:
+        return self.lora_B @ self.lora_A * self.scaling
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = linear(x, self.weight, self.bias)
+        if self.replaced:
+            return found
+        return found + linear(linear(self.dropout(x), self.lora_A), self.lora_B) * self.scaling
+
+
+class LoraEmbedding(Adapted, nn.Embedding):
+    """A table of vectors with an adapter; here A is zero at first and B is not, as in peft."""
+
+    def __init__(self, base: nn.Embedding, rank: int, scaling: float) -> None:
+        nn.Module.__init__(self)
+        self.num_embeddings, self.embedding_dim = base.num_embeddings, base.embedding_dim
+        self.padding_idx, self.max_norm, self.norm_type = base.padding_idx, None, base.norm_type
+        self.scale_grad_by_freq, self.sparse = base.scale_grad_by_freq, base.sparse
+        self.weight, self.scaling = base.weight, scaling
+        self.lora_A = Parameter(base.weight.new_zeros(rank, self.num_embeddings))
+        self.lora_B = Parameter(base.weight.new_empty(self.embedding_dim, rank))
+        nn.init.normal_(self.lora_B)
+
+    def addition(self) -> Tensor:
+        return (self.lora_B @ self.lora_A).T * self.scaling
+
+    def forward(self, at: Tensor) -> Tensor:
+        found = embedding(at, self.weight, self.padding_idx)
+        if self.replaced:
+            return found
+        return found + linear(embedding(at, self.lora_A.T), self.lora_B) * self.scaling

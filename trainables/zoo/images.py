@@ -1,0 +1,137 @@
+"""Small images into classes: scikit-learn's digits, and Fashion-MNIST.
+
+Axes: B images. Data: Xiao, Rasul & Vollgraf, Fashion-MNIST (2017); see digits.py for the other.
+"""
+
+import gzip
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, pad
+
+from trainables.data import Batch, Data, Tensors
+from trainables.task import Task
+from trainables.zoo.digits import digits
+from trainables.zoo.vision import Kind, Shape, build
+
+Name = Literal["digits", "fashion"]
+
+CLASSES = 10
+FOLDER = "FASHION_MNIST"  # names the folder of the four files in the environment
+DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # where the package dataset-fashion-mnist is
+SIDES: Mapping[str, int] = {"digits": 8, "fashion": 28}
+MEAN, DEVIATION = 0.2860, 0.3530  # of Fashion-MNIST's training pixels, as shares of white
+SHIFT = 2  # pixels, by which augmented images are moved at most
+
+
+@dataclass(frozen=True)
+class Images(Task):
+    """A network that tells ten kinds of images; reports val/accuracy (a share) and val/loss."""
+
+    lr: float = 2e-3
+    batch: int = 128
+    data: Name = "fashion"
+    kind: Kind = "cnn"
+    width: int = 32
+    depth: int = 1
+    dropout: float = 0.0
+    label_smoothing: float = 0.0
+    augment: bool = False  # move and mirror training images at random
+    weight_decay: float = 1e-2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.data not in get_args(Name):
+            raise ValueError(f"data is {self.data!r}; choose one of {', '.join(get_args(Name))}")
+        self._shape  # noqa: B018 - refuses what cannot be built
+
+    @property
+    def _shape(self) -> Shape:
+        return Shape(self.kind, self.width, self.depth, self.dropout)
+
+    def build_model(self) -> nn.Module:
+        return build(self._shape, 1, SIDES[self.data], CLASSES)
+
+    def load_data(self) -> Data:
+        return digits() if self.data == "digits" else fashion(folder())
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        images, labels_B = batch
+        images = scaled(images, model)
+        if self.augment:
+            images = moved(images)
+        smoothing = self.label_smoothing
+        scores = model(images)
+        return cross_entropy(scores, labels_B, reduction="none", label_smoothing=smoothing)
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        images, labels_B = batch
+        scores = model(scaled(images, model))
+        return {
+            "accuracy": scores.argmax(dim=1) == labels_B,
+            "loss": cross_entropy(scores, labels_B, reduction="none"),
+        }
+
+    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+
+
+def scaled(images: Tensor, model: nn.Module) -> Tensor:
+    """Bytes (B, H, W) as numbers about 0 in the model's format, with a channel; others as such."""
+    if images.dtype != torch.uint8:
+        return images
+    shares = images.to(next(model.parameters()).dtype) / 255
+    return ((shares - MEAN) / DEVIATION).unsqueeze(1)
+
+
+def moved(images: Tensor) -> Tensor:
+    """Each image (B, 1, H, W) mirrored, or not, and moved by a few pixels."""
+    count, side = len(images), images.size(3)
+    mirror_B = torch.rand(count, device=images.device) < 0.5
+    images = torch.where(mirror_B[:, None, None, None], images.flip(3), images)
+    edge = float(-MEAN / DEVIATION)
+    wide = pad(images, (SHIFT,) * 4, value=edge).squeeze(1)
+    by = torch.randint(0, 2 * SHIFT + 1, (2, count, 1), device=images.device)
+    rows, columns = torch.arange(side, device=images.device) + by
+    at_B = torch.arange(count, device=images.device)
+    return wide[at_B[:, None, None], rows[:, :, None], columns[:, None, :]].unsqueeze(1)
+
+
+def folder() -> Path:
+    """Where Fashion-MNIST is.
+
+    Raises:
+        FileNotFoundError: nowhere; says how to get it.
+    """
+    found = Path(os.environ.get(FOLDER, DEBIAN))
+    if not (found / "train-images-idx3-ubyte.gz").exists():
+        raise FileNotFoundError(
+            f"Fashion-MNIST is not in {found}: `apt-get install dataset-fashion-mnist` on Debian "
+            f"and Ubuntu, or set {FOLDER} to the folder of its four files (*-ubyte.gz)"
+        )
+    return found
+
+
+@cache
+def fashion(where: Path) -> Data:
+    """60,000 training and 10,000 test images: bytes (B, 28, 28), labels (B,)."""
+    return Data(_part(where, "train"), _part(where, "t10k"))
+
+
+def _part(where: Path, name: str) -> Tensors:
+    pixels = _bytes(where / f"{name}-images-idx3-ubyte.gz", 16).reshape(-1, 28, 28)
+    labels = _bytes(where / f"{name}-labels-idx1-ubyte.gz", 8)
+    return Tensors(pixels, labels.long())
+
+
+def _bytes(file: Path, start: int) -> Tensor:
+    """What follows a file's head."""
+    with gzip.open(file) as stream:
+        return torch.from_numpy(np.frombuffer(stream.read(), np.uint8, offset=start).copy())
