@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import ClassVar, Literal, get_args
 
-Strategy = Literal["single", "ddp", "fsdp", "zero1", "tensor", "pipeline", "local_sgd"]
+Strategy = Literal["single", "ddp", "fsdp", "zero1", "tensor", "pipeline", "local_sgd", "deepspeed"]
 Init = Literal["ours", "none"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
@@ -37,13 +37,16 @@ WORDS: dict[str, tuple[str, ...]] = {
     "clip_by": get_args(ClipBy),
 }
 LEAST = {  # of whole numbers
+    "batched": 1,
     "tensor_ranks": 1,
+    "zero_stage": 1,
     "average_every": 1,
     "accumulate": 1,
     "recompute": 0,
     "lr_batch": 1,
     "watch": 0,
 }
+MOST = {"zero_stage": 3}  # of whole numbers; of others there is no limit
 BETWEEN = {  # of numbers: above the first, at most the second
     "bucket_mb": (0.0, math.inf),
     "memory_fraction": (0.0, 1.0),
@@ -70,9 +73,10 @@ class Training:
     sync_batchnorm: bool = False  # batch statistics over all ranks
     compress: Compression = "none"  # ddp: what gradients are rounded to on their way
     reshard: bool = True  # fsdp: weights are sharded between passes too (ZeRO-3, else ZeRO-2)
-    offload: bool = False  # fsdp: shards and optimizer stay in the CPU's memory
+    offload: bool = False  # fsdp, deepspeed: parts and optimizer stay in the CPU's memory
     tensor_ranks: int = 1  # fsdp: ranks that split each layer, beside those that shard it
     pipeline_schedule: PipelineSchedule = "1f1b"
+    zero_stage: int = 2  # deepspeed: 1 deals out moments, 2 gradients too, 3 weights too
     average_every: int = 8  # local_sgd: updates between averages of the weights
 
     # Numbers and memory
@@ -94,6 +98,9 @@ class Training:
     lr_batch: int = 256  # the batch that the learning rate is meant for
     ema: float | None = None  # decay of the averaged weights that are evaluated; None: none
 
+    # Company
+    batched: int = 1  # trials that train at once in one process of a slot
+
     # Watching
     watch: int = 0  # updates between looks at each layer's gradients and updates; 0: never
     deterministic: bool = False  # equal bits run after run, at the price of some speed
@@ -112,7 +119,9 @@ def _problem(name: str, value: object) -> str:
     if name in LEAST:
         if isinstance(value, bool) or not isinstance(value, int):
             return "give a whole number"
-        return "" if value >= LEAST[name] else f"give {LEAST[name]} or more"
+        most = MOST.get(name, math.inf)
+        wanted = f"give {LEAST[name]}" + (f" to {most}" if most < math.inf else " or more")
+        return "" if LEAST[name] <= value <= most else wanted
     if name in ("clip", "ema") and value is None:
         return ""
     if name in BETWEEN or name in SHARES:

@@ -11,6 +11,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from trainables.batched.leading import BatchLeader
 from trainables.slots.assignment import Assignment, Place
 from trainables.slots.leader import Leader, Switchboard
 from trainables.slots.ranks import Rank
@@ -35,12 +36,15 @@ class Crew:
     switchboard: Switchboard
     post: Post
     present: int = 0  # ranks whose process may live
-    _leader: Leader = field(init=False)
+    _leader: Leader | BatchLeader = field(init=False)
     _ranks: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         place, say = self.place, partial(self.post, "said")
-        self._leader = Leader(place.world_size, say, place.stall_s)
+        if place.training.batched > 1:
+            self._leader = BatchLeader(say, place.stall_s)
+        else:
+            self._leader = Leader(place.world_size, say, place.stall_s)
 
     def launch(self, group: PlacementGroup) -> None:
         """Start a rank in each bundle; they call their leader."""
@@ -63,7 +67,7 @@ class Crew:
             served.future().add_done_callback(partial(self.post, "gone"))
 
     def carry_out(self, task: Assignment) -> None:
-        """Hand an order to the ranks, which must be up and idle."""
+        """Hand an order to the ranks, which must be up and have room."""
         self._leader.carry_out(task)
 
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:

@@ -86,7 +86,9 @@ class Joined:
         nodes = labelled(spec.resources, [node for node in ray.nodes() if node["Alive"]])
         fitting = count_fitting(spec.resources, nodes)
         parallel = spec.trials.parallel
-        return fitting if parallel == "auto" else min(fitting, parallel)
+        if parallel == "auto":
+            return fitting
+        return min(fitting, -(-parallel // spec.training.batched))  # slots of so many trials
 
     def _await_strangers(self) -> None:
         """Wait until the ranks of an earlier driver are gone: they may still write."""

@@ -33,35 +33,43 @@ class RayPool:
         self._joined = Joined(setting)
         self._most = self._limit = self._joined.slots
         self._place = self._joined.place()
+        self._each = self._place.training.batched  # orders of a slot at once
+        parallel, together = setting.spec.trials.parallel, self._most * self._each
+        self._at_once = together if parallel == "auto" else min(together, parallel)
 
     def now(self) -> float:
         return time.time()
 
     def slots(self) -> int:
-        return self._most
+        return self._at_once
 
     def capacity(self) -> int:
         self._shrink()
         self._grow()
-        return sum(slot.state == "ready" and slot.order is None for slot in self._slots)
+        running = sum(len(slot.orders) for slot in self._open())
+        return min(sum(slot.room for slot in self._slots), self._at_once - running)
 
     def limit(self, slots: int) -> None:
-        self._limit = min(slots, self._most)
+        self._limit = min(-(-slots // self._each), self._most)
         self._shrink()
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
-        slot = next(slot for slot in self._slots if slot.state == "ready" and slot.order is None)
+        slot = max(self._slots, key=lambda slot: slot.room)
         slot.carry_out(order, environment)
 
     def decide(self, order: int, verdict: Answer) -> None:
         slot = self._with(order)
         if slot is not None:
-            slot.decide(verdict)
+            slot.decide(order, verdict)
 
     def kill(self, order: int) -> None:
         slot = self._with(order)
-        if slot is not None and slot.order is not None:
-            self._close(slot, Ended(self.now(), order, slot.order.trial))
+        if slot is None:
+            return
+        if self._each > 1:
+            slot.decide(order, "stop")  # the others in its process go on; it ends with its step
+        else:
+            self._close(slot, [Ended(self.now(), order, slot.orders[order].trial)])
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
         self._check()
@@ -98,7 +106,7 @@ class RayPool:
         """Close idle slots beyond the limit."""
         spare = len(self._open()) - self._limit
         # Slots that are not up yet go first: nothing of them is worth keeping.
-        idle = [slot for slot in self._open() if slot.order is None]
+        idle = [slot for slot in self._open() if not slot.orders]
         for slot in sorted(idle, key=lambda slot: slot.state == "ready")[: max(0, spare)]:
             self._close(slot)
 
@@ -118,8 +126,7 @@ class RayPool:
         self._signals.put((slot, signal, what))
 
     def _with(self, order: int) -> Slot | None:
-        held = (slot for slot in self._slots if slot.order is not None and slot.order.id == order)
-        return next(held, None)
+        return next((slot for slot in self._slots if order in slot.orders), None)
 
     def _handle(
         self, slot: Slot, signal: Signal, what: Future[Any] | Message
@@ -145,11 +152,14 @@ class RayPool:
             case Heard() | Kept():
                 return events_of(message, self.now())
             case Finished():
-                slot.order = None
+                del slot.orders[message.order]
                 [event] = events_of(message, self.now())
                 if message.clean and not message.residues:
                     return [event]
-                self._close(slot, event)
+                reason = "its process is replaced: " + (
+                    "; ".join(message.residues) or "another trial in it hung"
+                )
+                self._close(slot, [event, *self._failures(slot, reason)])
         return []
 
     def _lose_rank(self, slot: Slot, future: Future[Any]) -> list[BackendEvent]:
@@ -163,26 +173,27 @@ class RayPool:
                 self.close()
                 raise OutOfReach(f"a rank could not start: {plainly(error)}") from error
         if slot.crew.present == 0:
-            found += [] if slot.farewell is None else [slot.farewell]
+            found += slot.farewells
             self._forget(slot)
         return found
 
     def _lose(self, slot: Slot, why: str) -> list[BackendEvent]:
-        """A slot broke: what its order comes to is told when all its ranks are gone."""
+        """A slot broke: what its orders come to is told when all its ranks are gone."""
         if not any(other.state == "ready" for other in self._slots):
             self._deaths += 1
             if self._deaths >= FRESH_DEATHS:
                 self.close()
                 raise OutOfReach(f"slots die before they are ready, {self._deaths} in a row: {why}")
-        order = slot.order
-        farewell = None
-        if order is not None:
-            farewell = Failed(self.now(), order.id, order.trial, "infra", why)
-        self._close(slot, farewell)
+        self._close(slot, self._failures(slot, why))
         return []
 
-    def _close(self, slot: Slot, farewell: BackendEvent | None = None) -> None:
-        slot.close(farewell)
+    def _failures(self, slot: Slot, why: str) -> list[BackendEvent]:
+        """What is to be told of the orders that a slot takes with it."""
+        held = slot.orders.values()
+        return [Failed(self.now(), order.id, order.trial, "infra", why) for order in held]
+
+    def _close(self, slot: Slot, farewells: Sequence[BackendEvent] = ()) -> None:
+        slot.close(farewells)
         if slot.crew.present == 0:
             self._forget(slot)
 

@@ -1,6 +1,6 @@
-"""One slot of the pool: a placement group, its crew, and the order it has."""
+"""One slot of the pool: a placement group, its crew, and the orders it has."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -22,7 +22,9 @@ Post = Callable[["Slot", Signal, "Future[Any] | Message"], None]
 
 @dataclass(eq=False)
 class Slot:
-    """Ranks that carry out one order after the other, and what they take of the cluster.
+    """Ranks that carry out orders, and what they take of the cluster.
+
+    One order after the other, or with training.batched so many at once.
 
     What happens to it is posted from other threads: Ray's, and its leader's.
     """
@@ -33,8 +35,8 @@ class Slot:
     switchboard: Switchboard
     post: Post
     state: Literal["placing", "starting", "ready", "closing"] = "placing"
-    order: Order | None = None
-    farewell: BackendEvent | None = None  # to be told once the ranks are gone
+    orders: dict[int, Order] = field(default_factory=dict)
+    farewells: Sequence[BackendEvent] = ()  # to be told once the ranks are gone
     crew: Crew = field(init=False)
     _group: PlacementGroup | None = None
 
@@ -64,21 +66,25 @@ class Slot:
         self.state = "starting"
         self.crew.launch(self._group)
 
+    @property
+    def room(self) -> int:
+        """How many more orders it takes now."""
+        return self.place.training.batched - len(self.orders) if self.state == "ready" else 0
+
     def carry_out(self, order: Order, environment: dict[str, str]) -> None:
-        """Give it an order; it must be ready and idle."""
-        self.order = order
+        """Give it an order; it must have room."""
+        self.orders[order.id] = order
         self.crew.carry_out(assignment(order, environment))
 
-    def decide(self, verdict: Literal["continue", "stop"]) -> None:
-        """Pass a decision on the present order to the leader."""
-        if self.order is not None:
-            self.crew.decide(self.order.id, verdict)
+    def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
+        """Pass a decision on one of its orders to the leader."""
+        self.crew.decide(order, verdict)
 
-    def close(self, farewell: BackendEvent | None = None) -> None:
-        """Kill everything; when the last rank is gone, `farewell` may be told."""
+    def close(self, farewells: Sequence[BackendEvent] = ()) -> None:
+        """Kill everything; when the last rank is gone, `farewells` may be told."""
         if self.state == "closing":
             return
-        self.state, self.farewell = "closing", farewell
+        self.state, self.farewells = "closing", farewells
         self.crew.dismiss()
 
     def release(self) -> None:

@@ -118,6 +118,7 @@ class SweepSpec:
             *rules.of_options(self.search, lambda: self.space),
             *rules.of_plateau(lambda: self.plateau, self.checkpoints),
             *rules.of_engine(self.engine, self.trainable or self.command, self.resources),
+            *rules.of_batched(self.engine, self.training),
             *of_command(
                 self._program, [one.name for one in self.objectives], self.training, workers
             ),

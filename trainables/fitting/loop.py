@@ -79,7 +79,7 @@ class Session:
             if parts != self.update.split.parts:  # at first, and once memory has run out
                 parts = self.update.split.parts
                 self._plan(step, batches[index:])
-            self._set_rates((step - 1 + index / len(batches)) / self.worker.total)
+            self.set_rates((step - 1 + index / len(batches)) / self.worker.total)
             with self.gauges.update():
                 marks.losses += self.update.run(batches[index])
             self.saver.save_within(step, index + 1, len(batches), self.state)
@@ -141,7 +141,8 @@ class Session:
         seed = derive(self.worker.seed, "samples", step)
         self.passes.data.train.plan(filter(len, pieces), seed)
 
-    def _set_rates(self, progress: float) -> None:
+    def set_rates(self, progress: float) -> None:
+        """Give each parameter group its learning rate at this share of the whole trial."""
         training, state = self.worker.training, self.state
         rate = state.marks.slower
         if training.schedule == "task":

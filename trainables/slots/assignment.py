@@ -176,7 +176,7 @@ def carry_out(
 
 
 def _train(place: Place, task: Assignment, rank: int, link: Link, company: Company) -> None:
-    worker = _worker(place, task, rank, link)
+    worker = worker_of(place, task, rank, link)
     try:
         if place.command is not None:
             place.command.train(worker, task.params, company.seat, company.peers)
@@ -197,7 +197,8 @@ def _train(place: Place, task: Assignment, rank: int, link: Link, company: Compa
         )
 
 
-def _worker(place: Place, task: Assignment, rank: int, link: Link) -> Worker:
+def worker_of(place: Place, task: Assignment, rank: int, link: Link) -> Worker:
+    """What a rank's trainable is given for an order."""
     number = int("".join(filter(str.isdigit, task.seed_of or task.trial)) or 0)
     return Worker(
         rank=rank,

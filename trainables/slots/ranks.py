@@ -50,6 +50,7 @@ class Rank:
     def serve(self, call: Call) -> None:
         """Carry out the leader's orders until it is gone."""
         place, rank = self._place, self._rank
+        own_log = place.folder / "logs" / "slots" / f"{Path(call.slot).name}-{rank}.log"
         if place.inherited is not None:
             place.inherited.take_over()
         os.environ.update({**place.variables, **place.secrets})
@@ -58,8 +59,7 @@ class Rank:
             environment.keep_freed()
             if place.gpu:
                 os.environ.update(environment.missing(os.environ))
-            file = f"{Path(call.slot).name}-{rank}.log"
-            import_trainable(place, place.folder / "logs" / "slots" / file)
+            import_trainable(place, own_log)
         line = Line(dial(call))
         meeting = self._meet(line, call.slot)
         gc.collect()
@@ -67,6 +67,10 @@ class Rank:
         works = place.command is None
         pulse = Pulse(place.stall_s, lambda order: line.say(Beat(order)), works)
         with suppress(EOFError, OSError):  # the leader is gone
+            if place.training.batched > 1:
+                from trainables.batched.serving import serve
+
+                serve(place, line, pulse, own_log)
             while True:
                 task = line.hear()
                 log = log_file(place.folder, task.trial, task.order, rank)

@@ -107,8 +107,8 @@ class Line:
     connection: Connection
     _speaking: threading.Lock = field(default_factory=threading.Lock)
 
-    def say(self, what: Hello | Said) -> None:
-        """Send it; the leader may be gone, which raises OSError."""
+    def say(self, what: tuple[object, ...]) -> None:
+        """Send one of the messages; the leader may be gone, which raises OSError."""
         with self._speaking:
             self.connection.send(what)
 

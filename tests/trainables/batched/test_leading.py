@@ -1,0 +1,123 @@
+"""A leader of several orders at once, over real sockets. If these fail, orders are mixed up."""
+
+import queue
+from contextlib import contextmanager
+
+import pytest
+
+from trainables.batched.leading import BatchLeader
+from trainables.batched.wire import EVERY, Answer, Told
+from trainables.checkpoints.checkpoint import Saved
+from trainables.slots.assignment import Assignment, Outcome
+from trainables.slots.leader import Switchboard
+from trainables.slots.wire import (
+    Beat,
+    Done,
+    Finished,
+    Hello,
+    Keep,
+    Kept,
+    Ready,
+    Report,
+    Reported,
+    dial,
+)
+
+WAIT_S = 20
+
+
+@pytest.fixture
+def switchboard():
+    board = Switchboard("127.0.0.1")
+    yield board
+    board.close()
+
+
+class Slot:
+    """A leader, what it says, and the test's end of its rank's line."""
+
+    def __init__(self, switchboard, stall_s=600.0):
+        self.said = queue.Queue()
+        self.leader = BatchLeader(self.said.put, stall_s)
+        switchboard.connect("s/slot-1", self.leader)
+        self.call = switchboard.call("s/slot-1")
+
+    @contextmanager
+    def rank(self):
+        with dial(self.call) as line:
+            line.send(Hello("s/slot-1", 0, ("127.0.0.1", 7)))
+            assert self.next() == Ready()
+            assert line.recv() == ("127.0.0.1", 7)
+            yield line
+
+    def next(self):
+        return self.said.get(timeout=WAIT_S)
+
+
+def order(number, until=9, milestones=()):
+    return Assignment(number, f"t{number}", {"lr": 0.1}, None, 1, until, milestones)
+
+
+def report(number, step, answered=True):
+    return Told(number, Report(step, {"loss": float(number)}, None, answered))
+
+
+def test_several_orders_are_out_at_once_and_each_hears_its_own_answers(switchboard):
+    slot = Slot(switchboard)
+    with slot.rank() as rank:
+        for number in (1, 2):
+            slot.leader.carry_out(order(number, milestones=(2,)))
+            assert rank.recv() == order(number, milestones=(2,))
+        rank.send(report(2, 1))
+        assert slot.next() == Reported(2, "t2", 1, {"loss": 2.0}, None)
+        assert rank.recv() == Answer(2, True)
+        for number in (1, 2):
+            rank.send(report(number, 2))
+            assert slot.next() == Reported(number, f"t{number}", 2, {"loss": float(number)}, None)
+        assert not rank.poll(0.1)  # both wait for a decision
+        slot.leader.decide(2, "stop")
+        assert rank.recv() == Answer(2, False)
+        slot.leader.decide(1, "continue")
+        assert rank.recv() == Answer(1, True)
+
+
+def test_an_order_ends_while_another_goes_on_and_a_third_comes(switchboard):
+    slot = Slot(switchboard)
+    with slot.rank() as rank:
+        slot.leader.carry_out(order(1))
+        slot.leader.carry_out(order(2))
+        rank.send(Done(Outcome(1, "diverged", "too far", ("a thread",))))
+        failure = Outcome(1, "diverged", "too far", ("a thread",))
+        assert slot.next() == Finished(1, "t1", failure, True, ("a thread",))
+        slot.leader.carry_out(order(3))
+        assert [rank.recv().order for _ in range(3)] == [1, 2, 3]
+        rank.send(report(1, 4))  # of an order that is over
+        saved = Saved(3, "/there", "0", 1)
+        rank.send(Keep(2, saved))
+        assert slot.next() == Kept(2, "t2", saved)
+        rank.send(report(3, 9, answered=False))
+        assert slot.next() == Reported(3, "t3", 9, {"loss": 3.0}, None)
+        rank.send(Done(Outcome(3, "ended")))
+        assert slot.next() == Finished(3, "t3", None, True, ())
+
+
+def test_a_stop_is_told_at_once(switchboard):
+    slot = Slot(switchboard)
+    with slot.rank() as rank:
+        slot.leader.carry_out(order(1))
+        rank.recv()
+        slot.leader.decide(1, "stop")
+        assert rank.recv() == Answer(1, False)
+        slot.leader.decide(7, "stop")  # an order that it never had
+
+
+def test_a_process_that_shows_nothing_stalls_with_all_its_orders(switchboard):
+    slot = Slot(switchboard, stall_s=1.0)
+    with slot.rank() as rank:
+        slot.leader.carry_out(order(1))
+        slot.leader.carry_out(order(2))
+        rank.send(Beat(EVERY))
+        found = [slot.next(), slot.next()]
+        assert [(each.order, each.clean) for each in found] == [(1, False), (2, False)]
+        assert {each.failure.kind for each in found} == {"stalled"}
+        assert "the process of 2 trials for 1 s" in found[0].failure.message

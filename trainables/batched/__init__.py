@@ -1,0 +1,1 @@
+"""Several small trials of one shape, trained at once in one process."""
