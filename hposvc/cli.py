@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from hposvc.commands import (  # noqa: F401 - their verbs
     cluster,
+    costing,
     exporting,
     looking,
     machine,

@@ -1,0 +1,53 @@
+"""docs/cost.md: its commands work as they stand there, one after the other."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hposvc.cli import commands
+from trainables.forecasting.gpus import MEMORY_MIB
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "cost.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.timeout(900)
+def test_the_blocks_run_one_after_the_other(python, tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    for language, text in BLOCKS:
+        if language == "yaml":
+            (tmp_path / "widths.yaml").write_text(text)
+        elif language == "python":
+            (tmp_path / "program.py").write_text(text)
+            assert "weights" in python("program.py", cwd=tmp_path).stdout
+        else:
+            for line in text.splitlines():
+                _, *arguments = shlex.split(line)
+                assert python("-m", "hposvc", *arguments, cwd=tmp_path).stdout, line
+    assert (tmp_path / "law.svg").exists()
+
+
+def test_it_names_every_gpu():
+    names = {
+        name
+        for line in PAGE.splitlines()
+        if line.startswith(("| NVIDIA", "| AMD"))
+        for name in re.findall(r"`([^`]+)`", line)
+    }
+    assert names == MEMORY_MIB.keys()
+
+
+def test_its_options_are_there():
+    options = set(re.findall(r"--[a-z][a-z-]+", PAGE))
+    known = {
+        option
+        for verb in ("memory", "scaling", "laws", "run")
+        for parameter in commands.commands[verb].params
+        for option in parameter.opts
+    }
+    assert options <= known

@@ -1,0 +1,124 @@
+"""Scaling laws from a sweep's trials. If they fail, people train models of the wrong size."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_sweeps import make_spec
+
+from hposvc.laws import Law, Point, TooFew, check, fit, frontier
+from hposvc.sizing import Names, points
+
+# Hoffmann et al. (2022), appendix D.3.
+CHINCHILLA = Law(floor=1.69, a=406.4, alpha=0.34, b=410.7, beta=0.28)
+NOISE = 0.003  # of log losses
+SIZES, AMOUNTS = np.geomspace(4e7, 1.6e10, 6), np.geomspace(1e9, 4e11, 5)
+
+
+def seen(law: Law, seed: int) -> list[Point]:
+    rng = np.random.default_rng(seed)
+    return [
+        Point(weights, samples, law.loss(weights, samples) * np.exp(rng.normal(0, NOISE)))
+        for weights in SIZES
+        for samples in AMOUNTS
+    ]
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_known_coefficients_are_near_their_intervals(seed):
+    found = fit(seen(CHINCHILLA, seed), seed, resamples=40)
+    for name in ("floor", "alpha", "beta"):
+        low, high = found.intervals[name]
+        span = high - low  # a 95% interval misses now and then, never by its own width
+        assert low - span <= getattr(CHINCHILLA, name) <= high + span, name
+    assert found.law.alpha == pytest.approx(CHINCHILLA.alpha, abs=0.05)
+
+
+def test_intervals_hold_the_truth_nearly_always():
+    held = []
+    for seed in range(8):
+        found = fit(seen(CHINCHILLA, seed), seed, resamples=40)
+        for name in ("floor", "a", "alpha", "b", "beta"):
+            low, high = found.intervals[name]
+            held.append(low <= getattr(CHINCHILLA, name) <= high)
+        best, _ = CHINCHILLA.optimum(5.76e23)
+        (low, high), _ = found.interval(5.76e23)
+        held.append(low <= best <= high)
+    assert np.mean(held) > 0.8
+
+
+def test_without_noise_the_coefficients_come_back():
+    exact = [
+        Point(weights, samples, CHINCHILLA.loss(weights, samples))
+        for weights in SIZES
+        for samples in AMOUNTS
+    ]
+    found = fit(exact, resamples=2).law
+    for name, value in vars(CHINCHILLA).items():
+        assert getattr(found, name) == pytest.approx(value, rel=1e-3), name
+
+
+@pytest.mark.parametrize("kept", ["weights", "samples"])
+def test_what_does_not_vary_is_left_out(kept):
+    law = Law(2.0, 100.0, 0.4, 0.0, 0.0)
+    sizes = np.geomspace(1e3, 1e6, 6)
+    other = {"weights": "samples", "samples": "weights"}[kept]
+    given_points = [Point(**{kept: size, other: 7.0}, loss=law.loss(size, 1.0)) for size in sizes]
+    found = fit(given_points, resamples=2).law
+    exponent = found.alpha if kept == "weights" else found.beta
+    assert exponent == pytest.approx(0.4, rel=1e-3)
+    assert (found.beta if kept == "weights" else found.alpha) == 0.0
+    with pytest.raises(ValueError, match="vary both"):
+        found.optimum(1e20)
+
+
+def test_the_optimum_spends_the_budget_and_no_neighbour_is_better():
+    weights, samples = CHINCHILLA.optimum(1e21)
+    assert 6 * weights * samples == pytest.approx(1e21)
+    for factor in (0.9, 1.1):
+        beside = CHINCHILLA.loss(weights * factor, samples / factor)
+        assert beside > CHINCHILLA.loss(weights, samples)
+
+
+def test_of_equal_sizes_the_best_loss_counts_and_what_is_not_finite_never():
+    many = [Point(1, 1, 2.0), Point(1, 1, 1.5), Point(2, 1, float("nan")), Point(3, 1, -1.0)]
+    assert frontier(many) == [Point(1, 1, 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("given_points", "reason"),
+    [
+        ([], "0 points"),
+        ([Point(1, 1, 1.0), Point(2, 1, 0.9)], "needs 3 different values"),
+        ([Point(size, 1, 1 / size) for size in (1, 2, 3)], "needs 4 or more"),
+        ([Point(size, size, 1 / size) for size in (1, 2, 3, 4, 5)], "needs 6 or more"),
+    ],
+)
+def test_too_few_points_are_refused_with_the_reason(given_points, reason):
+    with pytest.raises(TooFew, match=reason):
+        check(given_points)
+
+
+TRIAL = {"trial": "t0001", "state": "COMPLETED", "value": 1.5, "step": 3}
+TRIAL |= {"params": {"width": 64}, "metrics": {"tokens": 1e6, "loss": 1.5}}
+
+
+def test_trials_say_their_sizes_as_metrics_or_parameters():
+    others = [{**TRIAL, "state": "STOPPED"}, {**TRIAL, "value": None}]
+    found = points(make_spec(), [TRIAL, *others], Names("width", "tokens"))
+    assert found == [Point(64.0, 1e6, 1.5)]
+
+
+def test_a_trial_that_does_not_say_its_size_is_named():
+    with pytest.raises(TooFew, match=r"t0001 says no number above 0 under 'weights'.*tokens"):
+        points(make_spec(), [TRIAL], Names("weights", "tokens"))
+
+
+def test_a_law_is_of_a_loss():
+    spec = make_spec()
+    assert spec.metric is not None
+    with pytest.raises(TooFew, match="maximized"):
+        points(replace(spec, metric=replace(spec.metric, goal="maximize")), [], Names())

@@ -1,0 +1,86 @@
+"""Forecasts against real updates. If they fail, a forecast that says "fits" runs out of memory."""
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import nn
+
+from trainables import Data, Task, Tensors, Training
+from trainables.forecasting.forecast import Variant, foresee
+from trainables.forecasting.measuring import NotMeasured, Trial, measure
+from trainables.zoo.gpt import Gpt, Sizes
+
+CLOSE = 0.1
+
+
+@dataclass(frozen=True)
+class Layers(Task):
+    """Weights above all: 207 MB of them, and a batch of 256 rows."""
+
+    batch: int = 256
+    width: int = 1536
+    layers: int = 22
+
+    def build_model(self):
+        sizes = [self.width] * self.layers
+        return nn.Sequential(*(nn.Sequential(nn.Linear(each, each), nn.ReLU()) for each in sizes))
+
+    def load_data(self):
+        samples = Tensors(torch.zeros(256, self.width))
+        return Data(samples, samples)
+
+    def compute_losses(self, model, batch):
+        return model(batch[0]).square()
+
+
+@dataclass(frozen=True)
+class Words(Task):
+    """Attention, norms, an embedding, dropout: 237 MB of weights, and as many of activations."""
+
+    batch: int = 8
+
+    def build_model(self):
+        return Gpt(Sizes(8000, 64, 10, 640, 8, dropout=0.1, tie=False))
+
+    def load_data(self):
+        tokens = Tensors(torch.zeros(16, 65, dtype=torch.long))
+        return Data(tokens, tokens)
+
+    def compute_losses(self, model, batch):
+        logits = model(batch[0][:, :-1])
+        return nn.functional.cross_entropy(
+            logits.flatten(0, 1), batch[0][:, 1:].flatten(), reduction="none"
+        )
+
+
+@dataclass(frozen=True)
+class Broken(Layers):
+    """Fails in its first update."""
+
+    def compute_losses(self, model, batch):
+        raise RuntimeError("no loss today")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", [Layers(), Words()], ids=lambda task: type(task).__name__)
+@pytest.mark.parametrize("strategy", ["single", "ddp", "zero1", "fsdp"])
+def test_a_forecast_is_within_a_tenth_of_what_updates_take(task, strategy):
+    training, ranks = Training(strategy=strategy), 1 if strategy == "single" else 2
+    forecast = foresee(task, task.load_data(), Variant("", training, ranks), gpu=False)
+    assert forecast.peak == pytest.approx(measure(Trial(task, training, ranks, False)), rel=CLOSE)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("task", [Layers(), Words()], ids=lambda task: type(task).__name__)
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_a_forecast_is_within_a_tenth_of_what_a_gpu_gave(task, precision):
+    training = Training(precision=precision)
+    forecast = foresee(task, task.load_data(), Variant("", training, 1), gpu=True)
+    assert forecast.peak == pytest.approx(measure(Trial(task, training, 1, True)), rel=CLOSE)
+
+
+def test_a_process_that_breaks_off_says_why():
+    with pytest.raises(NotMeasured, match="no loss today"):
+        measure(Trial(Broken(layers=2), Training(), 1, False))

@@ -1,0 +1,1 @@
+"""What training will take of a machine's memory, before any of it is taken."""

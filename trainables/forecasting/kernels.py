@@ -1,0 +1,59 @@
+"""Operations that keep more for their backward pass on a CPU than on a GPU.
+
+Source: Dao et al., FlashAttention (2022), section 3: dropout too is drawn again, not kept.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+from trainables.training import Training
+
+DROPOUT_AT = 4  # among the arguments of scaled_dot_product_attention
+SIGNATURE = inspect.signature(functional.dropout)
+
+
+@contextmanager
+def chosen(training: Training, gpu: bool) -> Iterator[None]:
+    """Within it operations keep what they keep on the device that is meant."""
+    plain = training.attention == "math"
+    attention = sdpa_kernel(SDPBackend.MATH) if plain else nullcontext()
+    with attention, AsOnGpu(plain) if gpu else nullcontext():
+        yield
+
+
+class AsOnGpu(TorchFunctionMode):
+    """Dropout keeps a byte an element, and fused attention nothing of its own.
+
+    Args:
+        plain: attention is not fused, and keeps its scores.
+    """
+
+    def __init__(self, plain: bool) -> None:
+        super().__init__()
+        self._plain = plain
+
+    def __torch_function__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        named = dict(kwargs or {})
+        if func is functional.dropout:
+            given = SIGNATURE.bind(*args, **named)
+            given.apply_defaults()
+            values, share, training, _ = given.args
+            return torch.native_dropout(values, share, True)[0] if training and share else values
+        if func is functional.scaled_dot_product_attention and not self._plain:
+            args = tuple(0.0 if at == DROPOUT_AT else each for at, each in enumerate(args))
+            if "dropout_p" in named:
+                named["dropout_p"] = 0.0
+        return func(*args, **named)
