@@ -1,6 +1,6 @@
 """What a spec's training takes of memory: forecast for each strategy, and measured for its own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -94,15 +94,19 @@ def forecasts(case: Case, gpu: bool) -> list[Row]:
 
     Args:
         gpu: whether the memory of GPUs is meant, or that of processes without one.
+    """
+    data, ways = case.task.load_data(), variants(case.training, case.ranks)
+    return [_row(case.task, data, way, gpu) for way in ways]
+
+
+def check(rows: Sequence[Row]) -> None:
+    """See that there is a forecast.
 
     Raises:
         NotForeseen: no strategy could be followed, for what the task does.
     """
-    data, ways = case.task.load_data(), variants(case.training, case.ranks)
-    rows = [_row(case.task, data, way, gpu) for way in ways]
     if all(row.forecast is None for row in rows):
         raise NotForeseen(rows[0].refusal)
-    return rows
 
 
 def measured(case: Case, gpu: bool) -> int:

@@ -83,14 +83,14 @@ class Driver:
         if earlier is None and engine != "nowhere":
             earlier = recall(self.journal, spec)
         folder = self.home.folder(self.sweep.id, spec.storage)
-        kept_in = checkpoints_url(self.sweep.id, spec.storage) or folder / "checkpoints"
+        kept_in = checkpoints_url(self.sweep.id, spec.storage)
         setting = self._setting(spec, folder, state.now)
         with lease.kept():
             backend: Backend = plugins.resolve(plugins.BACKENDS[engine])(setting)
         with closing(backend), interruptible() as interrupted:
             works = backend.slots() > 0 and not backend.virtual
             if works:  # and has seen to it that an earlier driver's ranks are gone
-                _tidy(kept_in, state)
+                _tidy(folder, kept_in, state)
             runner = Runner(
                 sweep=self.sweep.id,
                 controller=controller,
@@ -106,7 +106,7 @@ class Driver:
             )
             runner.run(f"{socket.gethostname()}:{os.getpid()}")
         if works:
-            _tidy(kept_in, state)
+            _tidy(folder, kept_in, state)
         return state
 
     def _own_watchers(self, engine: str, setting: Setting) -> list[Watcher]:
@@ -141,11 +141,13 @@ def _proposer(spec: specs.SweepSpec, virtual: bool, earlier: Sequence[Observatio
     return Inline(spec, searcher, first) if virtual else Ahead(spec, searcher, first)
 
 
-def _tidy(place: Path | str, state: SweepState) -> None:
+def _tidy(folder: Path, url: str | None, state: SweepState) -> None:
     """Delete checkpoints that the journal does not hold; the ranks that wrote them are gone."""
     held = {saved.path for trial in state.trials.values() for saved in trial.checkpoints}
     try:
-        checkpoint.keep_only(place, held)
+        checkpoint.keep_only(folder / "checkpoints", held)  # what killed ranks were at, in any case
+        if url is not None:
+            checkpoint.keep_only(url, held)
     except OSError as error:
         log.warning("checkpoints that nobody needs are left: %s", error)
     state.shelf.dropped.clear()

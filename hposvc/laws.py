@@ -26,6 +26,8 @@ HUBER = 1e-3  # as in the paper: beyond it a point counts linearly
 # Starts, as the paper's grid, coarser: log E; exponents; then log A and log B follow from the data.
 FLOORS = (-1.0, 0.0, 0.5)
 EXPONENTS = (0.2, 0.5, 1.0)
+SLOPES = (1e-3, 5.0)  # of exponents; beyond them a resample of noise ends in overflow
+FAR = 20.0  # in logs, from the losses seen, of a part of the law
 RESAMPLES = 100
 VARIABLES = ("weights", "samples")
 INTERVAL = (2.5, 97.5)  # percentiles
@@ -148,9 +150,11 @@ def _fitted(points: Sequence[Point], varied: Sequence[str], start: Law | None) -
     middle_V = logs_PV.mean(axis=0)
     target_P = np.log([each.loss for each in points])
     starts = _grid(target_P, len(varied)) if start is None else [_packed(start, varied, middle_V)]
+    around = (float(target_P.min()) - FAR, float(target_P.max()) + FAR)
+    bounds = [*[around] * (1 + len(varied)), *[SLOPES] * len(varied)]
+    given: dict[str, Any] = {"method": "L-BFGS-B", "jac": True, "bounds": bounds}
     found = [
-        minimize(_objective, first_T, (logs_PV - middle_V, target_P), method="L-BFGS-B", jac=True)
-        for first_T in starts
+        minimize(_objective, first_T, (logs_PV - middle_V, target_P), **given) for first_T in starts
     ]
     best_T = min(found, key=lambda each: float(each.fun)).x
     return _unpacked(best_T, varied, middle_V)

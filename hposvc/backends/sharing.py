@@ -22,7 +22,8 @@ def check_shared(setting: Setting) -> None:
             stores.probe(url)
         except StoreFailed as error:
             raise OutOfReach(f"{error}") from error
-        return
+        if setting.spec.command is None or setting.spec.resources.workers == 1:
+            return  # a command's ranks may write one checkpoint together, of which one rank tells
     if setting.address is None:
         return  # this machine's own
     try:

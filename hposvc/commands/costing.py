@@ -53,6 +53,8 @@ def memory(
     try:
         rows = costing.forecasts(case, on_gpu or limit is not None)
         taken = costing.measured(case, on_gpu) if measure else None
+        if not measure:
+            costing.check(rows)
     except (NotForeseen, NotMeasured) as error:
         raise click.ClickException(str(error)) from error
     if not shared.json(costing.report(case, rows, limit, taken)):

@@ -122,3 +122,18 @@ def test_a_law_is_of_a_loss():
     assert spec.metric is not None
     with pytest.raises(TooFew, match="maximized"):
         points(replace(spec, metric=replace(spec.metric, goal="maximize")), [], Names())
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_widens_intervals_and_breaks_nothing(seed):
+    rng = np.random.default_rng(seed)
+    noisy = [
+        Point(n, d, (1.7 + 400 / n**0.34 + 410 / d**0.28) * rng.normal(1, 0.05))
+        for n in (1e8, 1e9, 1e10)
+        for d in (1e9, 1e10, 1e11)
+    ]
+    found = fit(noisy)
+    weights, samples = found.law.optimum(1e21)
+    (low, high), (few, many) = found.interval(1e21)
+    assert 0 < low <= weights <= high
+    assert 0 < few <= samples <= many

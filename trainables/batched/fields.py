@@ -71,6 +71,9 @@ def _standing_in(task: "Task", readers: Mapping[str, Callable[["Task"], object]]
         return task
     named: dict[str, Any] = {name: property(reader) for name, reader in readers.items()}
     twin = copy.copy(task)
+    known = {field.name for field in dataclasses.fields(task)}
+    for name in vars(task).keys() - known:  # what a cached_property keeps is of one task alone
+        del vars(twin)[name]
     kind = type(type(task).__name__, (type(task),), named)
     object.__setattr__(twin, "__class__", kind)
     return twin

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,7 +16,7 @@ from trainables.worker import Worker
 if TYPE_CHECKING:
     from trainables.task import Task
 
-PLAIN = (int, float, str, bool, tuple, list, type(None))
+BOOKKEEPING = frozenset(vars(nn.Module()))  # of torch: weights, modules, hooks, the mode
 
 
 class Unbatchable(ValueError):
@@ -93,7 +94,7 @@ def check_model(model: nn.Module, other: nn.Module, names: Sequence[str]) -> Non
             raise Unbatchable(f"{_module(name)} keeps state that is no tensor (get_extra_state)")
         before = _attributes(twin)
         for key, value in _attributes(module).items():
-            if value != before.get(key):
+            if not _equal(value, before.get(key)):
                 raise Unbatchable(
                     f"{_module(name)} has {key} {value!r}, and {before.get(key)!r} in the trials "
                     f"that it would train with{hint}; of modules, only the rate of nn.Dropout may "
@@ -113,13 +114,26 @@ def _shapes(model: nn.Module) -> dict[str, object]:
 
 
 def _attributes(module: nn.Module) -> Mapping[str, object]:
-    """The plain values that a module computes with; the rate of nn.Dropout is looked after."""
-    skipped = ("training", "p") if type(module) is nn.Dropout else ("training",)
-    return {
-        key: value
-        for key, value in vars(module).items()
-        if key not in skipped and isinstance(value, PLAIN)
-    }
+    """What a module computes with, weights apart; the rate of nn.Dropout is looked after."""
+    skipped = {*BOOKKEEPING, *(("p",) if type(module) is nn.Dropout else ())}
+    return {key: value for key, value in vars(module).items() if key not in skipped}
+
+
+def _equal(one: object, other: object) -> bool:
+    """Whether two values are the same for sure."""
+    if one is other:
+        return True
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, MethodType) and isinstance(other, MethodType):
+        return one.__func__ is other.__func__
+    if isinstance(one, FunctionType) and isinstance(other, FunctionType):  # made by each model anew
+        closed = [(each.__closure__, each.__defaults__) for each in (one, other)]
+        return one.__code__ is other.__code__ and closed == [(None, None)] * 2
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except (RuntimeError, TypeError, ValueError):
+        return False
 
 
 def _module(name: str) -> str:

@@ -153,15 +153,18 @@ def verify(saved: Saved, scratch: Callable[[], Path] = _temporary) -> Path:
         CheckpointDamaged: with the first file that differs.
         StoreFailed: the store can't be reached, or refuses.
     """
-    folder = Path(saved.path)
-    if stores.is_url(saved.path):
-        stores.fetch(saved.path, folder := scratch())
+    if not stores.is_url(saved.path):
+        _compare(Path(saved.path) / MANIFEST, saved.checksum)
+        check(Path(saved.path))
+        return Path(saved.path)
+    folder = scratch()
     try:
+        # What else there is under that name is not fetched: nobody vouches for it.
+        stores.fetch(saved.path, [MANIFEST], folder)
         _compare(folder / MANIFEST, saved.checksum)
+        stores.fetch(saved.path, json.loads((folder / MANIFEST).read_bytes())["files"], folder)
         check(folder)
     except CheckpointDamaged as error:
-        if not stores.is_url(saved.path):
-            raise
         name = Path(error.file).relative_to(folder).as_posix()
         raise CheckpointDamaged(f"{saved.path}/{name}", error.expected, error.found) from None
     return folder

@@ -73,9 +73,8 @@ class Saver:
 
     def restore(self, state: TrainingState) -> None:
         """Put what the order starts from into the state; nothing if it starts from scratch."""
-        folder = self._worker.restore()
-        if folder is not None:
-            self._load(read(folder), state)
+        if self._worker.start is not None:
+            self._fetch(self._worker.start, state)
             if self._worker.copied:
                 state.marks.slower = 1.0  # the values that it was given are its own
         elif self._worker.nan == "rollback":
@@ -146,11 +145,11 @@ class Saver:
         kept, start = self._shared(self._worker.saved), self._worker.start
         step, within = self._worker.first, self._worker.within
         if kept is not None:
-            self._load(read(self._worker.fetched(kept)), state)
+            self._fetch(kept, state)
             step, within = kept.step + 1, kept.within
         elif start is not None:
             # Another trial's may have been made at another step: the order's clock counts.
-            self._load(read(self._worker.fetched(start)), state)
+            self._fetch(start, state)
         elif self.beginning is not None:
             self._load(self.beginning, state)
         else:
@@ -177,6 +176,11 @@ class Saver:
 
     def _is_small(self, taken: Snapshot) -> bool:
         return not self._parted and taken.size < SMALL
+
+    def _fetch(self, saved: Saved, state: TrainingState) -> None:
+        folder = self._worker.fetched(saved)
+        self._load(read(folder), state)
+        self._worker.keeper.drop(folder)
 
     def _load(self, source: Source, state: TrainingState) -> None:
         self.amid = dict(source.values.get("amid") or {})  # type: ignore[call-overload]

@@ -5,7 +5,7 @@ record; a reader compares every byte with the record, so what is torn is never l
 """
 
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 MARK = "://"
 PROBE = ".probe"
 OWN = ("file", "local", "memory")  # of a machine or a process: no other one sees it
+BUCKETS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "adl", "az", "oss", "oci", "r2", "b2")
 EXTRAS = {"s3": "s3", "s3a": "s3"}  # ours, by the protocols that need them
 
 
@@ -61,17 +62,25 @@ def upload(url: str, folder: Path, last: str | None = None) -> None:
     with _opened(url, "write") as (system, path):
         files = sorted(file for file in folder.rglob("*") if file.is_file())
         names = [file.relative_to(folder).as_posix() for file in files]
+        _make_folders(url, system, {f"{path}/{name}".rpartition("/")[0] for name in names})
         for name in sorted(names, key=lambda name: name == last):
-            system.makedirs(f"{path}/{name}".rpartition("/")[0], exist_ok=True)
             system.put_file(str(folder / name), f"{path}/{name}")
 
 
-def fetch(url: str, folder: Path) -> None:
-    """Get all files that are there into a folder; what is not there gives none."""
+def fetch(url: str, names: Iterable[str], folder: Path) -> None:
+    """Get these files into a folder; those that are not there are left out.
+
+    Raises:
+        ValueError: a name leads out of the folder.
+    """
     with _opened(url, "read") as (system, path):
-        for name in _names(system, path):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            system.get_file(f"{path}/{name}", str(folder / name))
+        for name in names:
+            target = folder / name
+            if Path(name).is_absolute() or ".." in Path(name).parts:
+                raise ValueError(f"{name!r} leads out of the checkpoint")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):
+                system.get_file(f"{path}/{name}", str(target))
 
 
 def delete(url: str, first: str) -> None:
@@ -95,7 +104,7 @@ def keep_only(url: str, kept: Collection[tuple[str, ...]], depth: int) -> None:
 def probe(url: str) -> None:
     """See that this process can write, read and delete there."""
     with _opened(url, "write, read and delete") as (system, path):
-        system.makedirs(path, exist_ok=True)
+        _make_folders(url, system, {path})
         system.pipe_file(f"{path}/{PROBE}", b"hposvc")
         if system.cat_file(f"{path}/{PROBE}") != b"hposvc":
             raise StoreFailed(f"storage {url}: what is written there is not what is read")
@@ -120,6 +129,13 @@ def _opened(url: str, verb: str) -> Iterator[tuple[Any, str]]:
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
         raise StoreFailed(f"storage {url}: can't {verb}: {said}") from error
+
+
+def _make_folders(url: str, system: Any, folders: Iterable[str]) -> None:
+    """Where there are such things. Of an object store it would make a bucket that was mistyped."""
+    if url.partition(MARK)[0] not in BUCKETS:
+        for folder in folders:
+            system.makedirs(folder, exist_ok=True)
 
 
 def _names(system: Any, path: str) -> Iterable[str]:

@@ -35,7 +35,7 @@ def check(passes: Passes, strategy: Strategy, parts: int) -> None:
     if not lone or strategy.splits or compiled or not _has_batch_norm(passes.bare):
         return
     try:
-        _train_on(passes, torch.zeros(1, dtype=torch.int64, device=strategy.worker.device))
+        _train_on(passes, torch.zeros(1, dtype=torch.int64, device=passes.data.train.home))
     except ValueError as error:
         if TOLD not in str(error):
             raise

@@ -54,7 +54,7 @@ class Update:
             TooLarge: memory ran out where the other ranks could not be told.
         """
         # The mean already, and fit for float16, where samples have as many values as before.
-        expected = round(len(at_B) * self.state.marks.each)
+        expected = max(1, round(len(at_B) * self.state.marks.each))
         tally = self._gradients(at_B, self.strategy.places / expected)
         with self.passes.clock.part("communication"):
             total = self.strategy.total(tally, self.passes.model)

@@ -97,7 +97,9 @@ def merged_weights(model: nn.Module) -> dict[str, Tensor]:
     layers = adapters(model)
     was = {name for name, layer in layers.items() if layer.replaced}
     merge(model)
-    own = {f"{name}.{part}" for name in layers for part in ("lora_A", "lora_B")}
+    known = {id(layer) for layer in layers.values()}
+    names = [each for each, at in model.named_modules(remove_duplicate=False) if id(at) in known]
+    own = {f"{name}.{part}" for name in names for part in ("lora_A", "lora_B")}
     held = {name: each.clone() for name, each in model.state_dict().items() if name not in own}
     for name, layer in layers.items():
         if name not in was:

@@ -162,14 +162,18 @@ class Ddp(Group):
     def _reduce(self) -> None:
         """Average the gradients of all weights that have one on some rank."""
         weights = self.weights.trained
-        own = torch.tensor([each.grad is not None for each in weights], dtype=torch.int32)
-        used, unused = self.worst(torch.stack([own, 1 - own]).to(self.worker.device)).tolist()
+        held = [each.grad for each in weights]
+        own = torch.tensor([each is not None for each in held], dtype=torch.int32)
+        thin = torch.tensor([each is not None and each.is_sparse for each in held]).to(own.dtype)
+        told = self.worst(torch.stack([own, 1 - own, thin]).to(self.worker.device))
+        used, unused, sparse = told.tolist()
         self.weights.uneven |= any(unused)
         gradients = []
-        for weight, anywhere in zip(weights, used, strict=True):
+        for weight, anywhere, rows in zip(weights, used, sparse, strict=True):
             if anywhere:
                 if weight.grad is None:
-                    weight.grad = torch.zeros_like(weight)
+                    nothing = torch.zeros_like(weight)
+                    weight.grad = nothing.to_sparse(1) if rows else nothing
                 gradients.append(weight.grad)
         average(gradients)
 

@@ -6,6 +6,7 @@ Axes: B samples of a batch.
 import math
 import sys
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import pytest
@@ -231,3 +232,31 @@ def _gap(tail, whole) -> float:
     """Of a trial that goes on, from the reports of one that was never interrupted."""
     reports = whole.reports[-len(tail.reports) :]
     return gap([tail], [replace(whole, link=LocalLink(reports=reports))])
+
+
+@dataclass(frozen=True)
+class Derived(Small):
+    """What it makes of a field is kept once it has been read: before the model is built."""
+
+    smoothing: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.twice == 2 * self.smoothing
+
+    @cached_property
+    def twice(self) -> float:
+        return 2 * self.smoothing
+
+    def compute_losses(self, model: nn.Module, batch: Samples) -> Tensor:
+        return super().compute_losses(model, batch) * self.twice
+
+
+def test_what_a_task_derives_from_its_fields_is_its_own():
+    tasks = [Derived(smoothing=0.1 * (k + 1)) for k in range(3)]
+    trials = [worker(until=2, seed=5) for _ in range(3)]
+    alone = [again(trial) for trial in trials]
+    together(tasks, trials)
+    for task, trial in zip(tasks, alone, strict=True):
+        task.train(trial)
+    assert gap(trials, alone) < TIGHT

@@ -4,6 +4,7 @@ Axes: N samples, B samples of a batch.
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -123,6 +124,32 @@ def test_a_module_with_another_value_is_refused_by_name():
         batch.add(_Sloped(), worker(until=1, seed=1))
         with pytest.raises(Unbatchable, match=r"module 1 has negative_slope 0.2, and 0.1 .* slope"):
             batch.add(_Sloped(slope=0.2), worker(until=1, seed=2))
+
+
+class _Acting(nn.Module):
+    def __init__(self, act: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.act = act
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(x)
+
+
+@dataclass(frozen=True)
+class _Activated(Small):
+    squared: bool = False
+
+    def build_model(self) -> nn.Module:
+        act = torch.square if self.squared else torch.relu
+        return nn.Sequential(nn.Linear(4, 3), _Acting(act), nn.Linear(3, 3))
+
+
+def test_a_module_with_another_function_is_refused_too():
+    with Batch(3) as batch:
+        batch.add(_Activated(), worker(until=1, seed=1))
+        batch.add(_Activated(), worker(until=1, seed=3))
+        with pytest.raises(Unbatchable, match=r"module 1 has act .*square.*squared"):
+            batch.add(_Activated(squared=True), worker(until=1, seed=2))
 
 
 @pytest.mark.parametrize(

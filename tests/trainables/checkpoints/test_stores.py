@@ -93,6 +93,21 @@ def test_checkpoints_that_nobody_needs_go_and_others_stay(store, tmp_path):
     assert files(store) == []
 
 
+def test_a_bucket_that_was_mistyped_is_not_made(store):
+    with pytest.raises(StoreFailed, match="can't write, read and delete: FileNotFoundError"):
+        stores.probe("s3://sweps/mine")
+
+
+def test_nothing_is_fetched_that_nobody_vouches_for(store, tmp_path):
+    saved = checkpoint.send(finished(tmp_path / "a", one="1"), f"{store}/t/1-1", 1)
+    system, path = fsspec.url_to_fs(saved.path)
+    system.pipe_file(f"{path}/stray", b"2")
+    found = checkpoint.verify(saved, lambda: finished(tmp_path / "deep" / "fetched"))
+    assert {each.name for each in found.iterdir()} == {"deep", MANIFEST}
+    with pytest.raises(StoreFailed, match=r"'\.\./evil' leads out of the checkpoint"):
+        stores.fetch(saved.path, ["../evil"], found)
+
+
 def test_a_store_that_is_away_is_named(store, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
