@@ -37,19 +37,21 @@ OURS: Mapping[str, Mapping[str, object]] = {
     "asha, promote": {"type": "asha", "mode": "promote"},
     "hyperband": {"type": "hyperband"},
     "pbt": {"type": "pbt", "interval": 3, "mutate": {"lr": {}, "decay": {}}},
+    "pb2": {"type": "pb2", "interval": 3, "mutate": {"lr": {}, "decay": {}}},
 }
+POPULATIONS = ("pbt", "pb2")
 TUNE = ("asha", "hyperband", "median", "pbt")  # those that have a counterpart there
 Runs = Sequence[Mapping[str, float | None]]
 
 
 def races(family: str) -> list[str]:
     """The schedulers that can run on a family: a table of trainings knows no other values."""
-    return [name for name in OURS if name != "pbt" or family in NOISE]
+    return [name for name in OURS if name not in POPULATIONS or family in NOISE]
 
 
 def trials_of(name: str) -> int:
     """How many trials a run may have; early stopping makes room for more than fifo has."""
-    return BUDGET // EPOCHS if name in ("fifo", "pbt") else ROWS
+    return BUDGET // EPOCHS if name in ("fifo", *POPULATIONS) else ROWS
 
 
 def run(name: str, family: str, seed: int) -> dict[str, float | None]:

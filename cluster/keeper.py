@@ -15,6 +15,7 @@ from cluster.launch import ADDRESS, DRIVERS, KEEPER, POLL_S
 
 TAKE_S = 0.5  # to take the lock
 LINGER_S = 3.0  # after the last driver was killed, for one that resumes at once
+SUBREAPER = "RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper"
 STORE_BYTES = 200 * 2**20  # of shared memory: trials pass messages, not data
 
 
@@ -25,6 +26,8 @@ def keep(folder: Path) -> None:
         if not _take(mine.fileno()):
             return  # another keeper was faster
         (folder / ADDRESS).unlink(missing_ok=True)
+        # What a rank has started ends with it, also if it left its session and its parent.
+        os.environ.setdefault(SUBREAPER, "true")
         ray.init(
             address="local",
             include_dashboard=False,

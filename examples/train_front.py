@@ -1,27 +1,46 @@
 """A small network on scikit-learn's digits: how well it reads, how large it is. See pareto.yaml."""
 
-import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 
-from sklearn.datasets import load_digits
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import train_test_split
-from sklearn.neural_network import MLPClassifier
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
-import hposvc
+from trainables import costs
+from trainables.data import Batch, Data
+from trainables.task import Task
+from trainables.zoo.digits import digits
 
-EPOCHS = 9
+PIXELS, CLASSES = 64, 10
 
 
-def train(config):
-    images, digits = load_digits(return_X_y=True)
-    x, x_test, y, y_test = train_test_split(images / 16, digits, random_state=0)
-    model = MLPClassifier(
-        hidden_layer_sizes=[config["width"]] * config["layers"],
-        learning_rate_init=config["lr"],
-        random_state=0,
-    )
-    warnings.simplefilter("ignore", ConvergenceWarning)
-    for _ in range(EPOCHS):
-        model.partial_fit(x, y, classes=range(10))
-        weights = sum(each.size for each in [*model.coefs_, *model.intercepts_])
-        hposvc.report({"accuracy": model.score(x_test, y_test), "parameters": weights})
+@dataclass(frozen=True)
+class Reader(Task):
+    """Hidden layers of one width."""
+
+    layers: int = 1
+    width: int = 32
+
+    def build_model(self) -> nn.Module:
+        widths = [PIXELS] + [self.width] * self.layers
+        hidden = [
+            part
+            for before, after in pairwise(widths)
+            for part in (nn.Linear(before, after), nn.ReLU())
+        ]
+        return nn.Sequential(nn.Flatten(), *hidden, nn.Linear(widths[-1], CLASSES))
+
+    def load_data(self) -> Data:
+        return digits()
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        images, labels = batch
+        return cross_entropy(model(images), labels, reduction="none")
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        images, labels = batch
+        return {"accuracy": model(images).argmax(dim=1) == labels}
+
+    def measure(self, model: nn.Module, sample: Batch) -> Mapping[str, float]:
+        return {"parameters": costs.parameters(model)}

@@ -9,12 +9,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from hposvc import source, summary
 from hposvc import spec as specs
 from hposvc.driving import Driver
-from hposvc.events import Attached
 from hposvc.home import Home, NotFound, find
 from hposvc.journal import Journal, SweepRow
 from hposvc.lease import DriverState, driver_state
@@ -23,7 +22,7 @@ from hposvc.recall import resolve
 from hposvc.runner import Watcher
 from hposvc.spec import SweepSpec
 from hposvc.spec.kinds import check_name
-from hposvc.state import SweepPhase, SweepState
+from hposvc.state import SweepState
 from hposvc.store import StoreError
 from hposvc.tracking.recorder import Recorder
 from trainables.slots.assignment import log_file
@@ -90,16 +89,6 @@ class Log:
     order: int
     rank: int
     path: Path
-
-
-@dataclass(frozen=True)
-class Steered:
-    """Whom a request went to."""
-
-    sweep: str
-    state: SweepPhase  # of the sweep; one that has ended needs no steering
-    driver: DriverState
-    place: str  # of the driver, host:pid; empty before the first
 
 
 def validate(source: Path | Mapping[str, object], set: Mapping[str, object]) -> SweepSpec:
@@ -209,7 +198,7 @@ def logs(
     """
     record = load(sweeps, sweep)
     if trial is not None:
-        _check_trial(record, trial)
+        check_trial(record, trial)
         names = [trial]
     else:
         names = list(record.failures()) or list(record.state.trials)[-1:]
@@ -218,25 +207,15 @@ def logs(
     return [log for log in found if rank is None or log.rank == rank]
 
 
-def steer(
-    sweeps: Sweeps, sweep: str, verb: Literal["stop", "kill"], trial: str | None = None
-) -> Steered:
-    """Ask for an end: `stop` at the next report, `kill` at once. A driver carries it out.
-
-    A sweep without a living driver is ended here; its trial is when it is resumed.
+def check_trial(record: Record, trial: str) -> None:
+    """See that a sweep has a trial.
 
     Raises:
-        NotFound: no such sweep or trial.
+        NotFound: it has none of that name.
     """
-    record = load(sweeps, sweep)
-    row, phase = record.row, record.state.state
-    if trial is not None:
-        _check_trial(record, trial)
-    if not record.state.finished:
-        sweeps.journal.request(row.id, verb, trial)
-        if record.driver != "alive" and trial is None:
-            phase = Driver(sweeps.home, sweeps.journal, row).end().state
-    return Steered(row.id, phase, record.driver, _place(sweeps, row))
+    if trial not in record.state.trials:
+        sweep = record.row.id
+        raise NotFound(f"{sweep} has no trial {trial}; `hposvc trials {sweep}` lists them")
 
 
 def _fold(sweeps: Sweeps, row: SweepRow) -> SweepState:
@@ -251,19 +230,6 @@ def _record(sweeps: Sweeps, row: SweepRow, state: SweepState) -> Record:
     driver = driver_state(sweeps.journal.store, row.id)
     recorder = Recorder(sweeps.home, row.id, state.spec, sweeps.journal)
     return Record(row, state, sweeps.journal.runs(row.id), driver, recorder.behind)
-
-
-def _place(sweeps: Sweeps, row: SweepRow) -> str:
-    """Where the last driver is, host:pid."""
-    events = (event for _, event in sweeps.journal.read(row.id))
-    drivers = [event.driver for event in events if isinstance(event, Attached)]
-    return drivers[-1] if drivers else ""
-
-
-def _check_trial(record: Record, trial: str) -> None:
-    if trial not in record.state.trials:
-        sweep = record.row.id
-        raise NotFound(f"{sweep} has no trial {trial}; `hposvc trials {sweep}` lists them")
 
 
 def _logs(folder: Path, trial: str) -> list[Log]:

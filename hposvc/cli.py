@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from hposvc.commands import (  # noqa: F401 - their verbs
+    cleaning,
     cluster,
     costing,
+    explaining,
     exporting,
     looking,
     machine,
+    promoting,
     steering,
     submitting,
     sweeping,

@@ -4,24 +4,27 @@
 what follows from an event that just happened, `next` what a free slot should do.
 """
 
-import math
 from dataclasses import dataclass, field, replace
-from itertools import compress
-from typing import Literal
 
 import numpy as np
 
+from hposvc import ending, repeating
+from hposvc.ending import decided
 from hposvc.events import (
     Attached,
     Closed,
-    Decided,
+    Cooled,
+    Ended,
     Event,
+    Failed,
     Finished,
+    Full,
     Order,
     Ordered,
     Proposed,
     Reported,
     Requested,
+    Rested,
     Verdict,
 )
 from hposvc.schedulers.plateau import Rests
@@ -36,7 +39,8 @@ from hposvc.schedulers.scheduler import (
     Wait,
 )
 from hposvc.spec import SweepSpec
-from hposvc.state import SweepState, report_of
+from hposvc.state import SweepState
+from hposvc.steered import report_of
 from hposvc.trial import TrialState
 
 CHANGES = 1  # tells the generators of changes from those of proposals
@@ -46,7 +50,7 @@ CHANGES = 1  # tells the generators of changes from those of proposals
 class Controller:
     """One sweep's decisions."""
 
-    spec: SweepSpec
+    spec: SweepSpec  # as it was first; `state.spec` is the present one
     policy: Policy
     scheduler: Scheduler = field(init=False)
     rests: Rests | None = field(init=False)  # None: no trial is stopped for its own curve
@@ -65,7 +69,7 @@ class Controller:
             self.scheduler.apply(fact)
         if self.rests is not None and isinstance(event, Reported) and facts:
             self.rests.apply(report_of(self.state.trials[event.trial], event.step))
-        if self.rests is not None and isinstance(event, Ordered):
+        if self.rests is not None and isinstance(event, Ordered) and not event.order.repeat:
             self._begin_anew(self.state.trials[event.order.trial], self.rests)
 
     def _begin_anew(self, trial: TrialState, rests: Rests) -> None:
@@ -76,10 +80,16 @@ class Controller:
     def respond(self, event: Event) -> list[Event]:
         """What follows at once from an event that was just applied, to be applied in turn."""
         match event:
+            case Reported() if event.order in self.state.finals.out:
+                return repeating.answer(self.state, event)
             case Reported():
                 return self._answer(event)
-            case Proposed() if len(self.state.trials) == self.spec.trials.max:
+            case Proposed() if len(self.state.trials) == self.state.spec.trials.max:
                 return [Closed(event.time, "trials")]
+            case Ended() | Failed():
+                return self._follow(event)
+            case Full():
+                return ending.park(self.state, event.time, "storage")
             case Requested():
                 return self._steer(event)
             case Attached():
@@ -87,9 +97,14 @@ class Controller:
         return []
 
     def next(self) -> Order | NewTrial | Wait | Over:
-        """What a free slot should do; orders that were lost or failed come first."""
+        """What a free slot should do; when the search is over, the finals follow."""
+        move = self._seek()
+        return repeating.step(self.state) if isinstance(move, Over) else move
+
+    def _seek(self) -> Order | NewTrial | Wait | Over:
+        """What the search would have it do; orders that were lost or failed come first."""
         state = self.state
-        if self.halted:
+        if self.halted or state.resting:
             return Wait() if state.orders else Over()
         if state.waiting:
             trial = state.trials[next(iter(state.waiting))]
@@ -98,17 +113,17 @@ class Controller:
         move = self.scheduler.next()
         if isinstance(move, Advance):
             return self._seeded(self._advance(move))
-        if isinstance(move, Over) and state.orders:
+        if isinstance(move, Over) and (state.orders or state.cooling):
             return Wait()
         return move
 
     def cut(self, time: float) -> list[Event]:
         """The end of paused trials that will never go on."""
-        if self.halted:
+        if self.halted or self.state.resting:
             return []
         trials = self.state.trials
         return [
-            _decided(time, trials[cut.trial], "stop", cut.reason, cut.detail)
+            decided(time, trials[cut.trial], "stop", cut.reason, cut.detail)
             for cut in self.scheduler.cut()
         ]
 
@@ -116,43 +131,36 @@ class Controller:
     def width(self) -> int:
         """How many orders may be out at once from here on, if there are no new trials."""
         width = 0 if self.halted else self.scheduler.width()
-        return max(width, len(self.state.orders) + len(self.state.waiting))
+        state = self.state
+        needed = len(state.orders) + len(state.waiting) + len(state.cooling)
+        return max(max(width, needed) + len(state.finals.out), repeating.width(state))
 
     @property
     def halted(self) -> bool:
         """Whether nothing new is to be started, because the sweep was ended before its time."""
-        return self.state.closed in ("target", "budget", "user")
+        return self.state.halted
 
     def expire(self, now: float) -> list[Event]:
-        """What is due by `now`: the end of trials that do not heed a stop, and of the budget."""
-        return [*self._enforce(now), *self._spend(now)]
+        """What is due by `now`: who was told and does not heed, the budget, the next tries."""
+        due: list[Event] = [
+            Cooled(now, name) for name, at in self.state.cooling.items() if at <= now
+        ]
+        due += ending.spend(self.state, now) + repeating.expire(self.state, now)
+        return [*self._enforce(now), *due]
 
     def _enforce(self, now: float) -> list[Event]:
-        grace_s = self.spec.failure.grace
+        grace_s = self.state.spec.failure.grace
         return [
-            _decided(now, trial, "kill", "pause" if trial.stop is None else trial.stop[1])
+            decided(now, trial, "kill", "pause" if trial.stop is None else trial.stop[1])
             for trial in self.state.live()
-            if trial.stop is not None or trial.yields
+            if trial.stop is not None or trial.yields or trial.parked
             if not trial.killed and now - trial.told_at > grace_s
         ]
 
-    def _spend(self, now: float) -> list[Event]:
-        wall_s = self.spec.budget.wall_s
-        if wall_s is None or self.halted or self.state.started is None:
-            return []
-        spent_s = self.state.elapsed_s + max(0.0, now - self.state.now)
-        return self._halt(now, "budget") if spent_s >= wall_s else []
-
-    def finish(self, now: float) -> Finished:
+    def finish(self, now: float) -> Finished | Rested:
         """The last event, when `next` says that it is over."""
         state = self.state
-        if state.asked is not None:
-            return Finished(now, "STOPPED", "user")
-        if not state.front:
-            beyond = any(trial.values and not trial.kept for trial in state.trials.values())
-            reason = "no trial keeps the limits" if beyond else "no trial has a value"
-            return Finished(now, "FAILED", reason)
-        return Finished(now, "COMPLETED", state.closed or "")
+        return ending.rest(state, now) if state.resting else ending.finish(state, now)
 
     def _advance(self, move: Advance) -> Order:
         """The order that carries a paused trial on, with what becomes of its values."""
@@ -162,8 +170,8 @@ class Controller:
         if change is None:
             return order
         source = trial if change.donor is None else state.trials[change.donor]
-        rng = np.random.default_rng([self.spec.seed, state.next_order, CHANGES])
-        params = change.values(self.spec.space, source.params, rng)
+        rng = np.random.default_rng([self.state.spec.seed, state.next_order, CHANGES])
+        params = change.values(self.state.spec.space, source.params, rng)
         if change.donor is None:  # a checkpoint within a step is of the values that it had
             start, step, parent = trial.whole
             return replace(order, params=params, start=start, first=step + 1, parent=parent)
@@ -183,8 +191,20 @@ class Controller:
         if trial.order is None or trial.order.id != event.order or trial.stop is not None:
             return []
         if trial.diverged:
-            return [_decided(event.time, trial, "stop", "diverged")]
-        return self._reach(trial, event.time) or self._judge(trial, event.time)
+            return [decided(event.time, trial, "stop", "diverged")]
+        reached = ending.reach(self.state, trial, event.time)
+        if reached or trial.parked:
+            return reached
+        return self._judge(trial, event.time)
+
+    def _follow(self, event: Ended | Failed) -> list[Event]:
+        """What an order's end means for the sweep, and for a trial that only lost its slot."""
+        trial = self.state.trials[event.trial]
+        if isinstance(event, Failed) and (full := ending.fill(self.state, event)):
+            return full
+        if trial.id in self.state.waiting and not (self.halted or self.state.resting):
+            return self._judge(trial, event.time)
+        return ending.despair(self.state, event.time)
 
     def _judge(self, trial: TrialState, time: float) -> list[Event]:
         """The decision that a trial at a milestone waits for, or the end of one at rest."""
@@ -193,48 +213,45 @@ class Controller:
             decision = self._rest(trial) or decision
         if decision is None:
             return []
-        return [_decided(time, trial, decision.verdict, decision.reason, decision.detail)]
+        return [decided(time, trial, decision.verdict, decision.reason, decision.detail)]
 
     def _pass(self, trial: TrialState, milestone: int) -> Decision:
         """Whether a trial passes a milestone."""
         if self.scheduler.copies and trial.checkpoint_at(milestone) is None:
-            detail = f"scheduler {self.spec.scheduler.name} needs a checkpoint at each of its steps"
+            scheduler = self.state.spec.scheduler.name
+            detail = f"scheduler {scheduler} needs a checkpoint at each of its steps"
             return Decision("stop", "no checkpoint", detail)
         return self.scheduler.judge(report_of(trial, milestone))
 
     def _rest(self, trial: TrialState) -> Decision | None:
         """The end of a trial whose own curve has come to rest before its last step."""
-        if self.rests is None or not 0 < trial.step < self.spec.last_step:
+        if self.rests is None or not 0 < trial.step < self.state.spec.last_step:
             return None
         return self.rests.judge(trial.id, trial.step)
 
-    def _reach(self, trial: TrialState, time: float) -> list[Event]:
-        """The end of the sweep, if a trial meets every target that there is."""
-        targets = [metric.target is not None for metric in self.spec.objectives]
-        if self.halted or not any(targets) or not math.isfinite(trial.loss):
-            return []
-        found = compress(zip(self.spec.objectives, trial.values, strict=True), targets)
-        reached = all(metric.reached(value) for metric, value in found)
-        return self._halt(time, "target") if reached else []
-
     def _steer(self, event: Requested) -> list[Event]:
+        """What a request means for what runs; the state has taken it in."""
+        state, time = self.state, event.time
+        if event.trial is not None:
+            return self._steer_trial(event, state.trials.get(event.trial))
+        match event.verb:
+            case "stop" | "kill" if not state.finished:
+                return ending.halt(state, time, "user", event.verb)
+            case "drain" if state.closed is None:
+                return [Closed(time, "drain")]
+            case "pause" if state.resting:
+                return ending.park(state, time, "pause")
+            case "extend" | "retry" if not state.finished:
+                return self._catch_up(time)
+        return []
+
+    def _steer_trial(self, event: Requested, trial: TrialState | None) -> list[Event]:
+        if event.verb == "retry":
+            return []
         verdict: Verdict = "kill" if event.verb == "kill" else "stop"
-        if event.trial is None:
-            return self._halt(event.time, "user", verdict)
-        trial = self.state.trials.get(event.trial)
         if trial is None or trial.over:
             return []
-        return [_decided(event.time, trial, verdict, "user")]
-
-    def _halt(
-        self, time: float, reason: Literal["target", "budget", "user"], verdict: Verdict = "stop"
-    ) -> list[Event]:
-        stops = [
-            _decided(time, trial, verdict, reason)
-            for trial in self.state.live()
-            if trial.stop is None or verdict == "kill"
-        ]
-        return [Closed(time, reason), *stops]
+        return [decided(event.time, trial, verdict, "user")]
 
     def _catch_up(self, time: float) -> list[Event]:
         """What an earlier driver had still to say when it went."""
@@ -242,20 +259,14 @@ class Controller:
         if state.finished:
             return []
         events: list[Event] = []
-        if state.asked is not None and not self.halted:
-            events += self._halt(time, "user")
-        met = filter(None, (self._reach(trial, time) for trial in state.trials.values()))
+        if state.asked in ("stop", "kill") and not self.halted:
+            events += ending.halt(state, time, "user")
+        if state.asked == "drain" and state.closed is None:
+            events.append(Closed(time, "drain"))
+        met = filter(None, (ending.reach(state, one, time) for one in state.trials.values()))
         events += next(met, [])
-        if len(state.trials) == self.spec.trials.max and state.closed is None:
+        if len(state.trials) == state.spec.trials.max and state.closed is None:
             events.append(Closed(time, "trials"))
         for name in list(state.waiting):
             events += self._judge(state.trials[name], time)
         return events
-
-
-def _decided(
-    time: float, trial: TrialState, verdict: Verdict, reason: str, detail: str = ""
-) -> Decided:
-    order = None if trial.order is None else trial.order.id
-    step = trial.step if trial.awaiting is None else trial.awaiting
-    return Decided(time, trial.id, order, step, verdict, reason, detail)

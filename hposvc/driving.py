@@ -15,12 +15,13 @@ from hposvc import plugins
 from hposvc import spec as specs
 from hposvc.backends.backend import Backend, Setting
 from hposvc.controller import Controller
-from hposvc.home import Home, checkpoints_url
+from hposvc.home import Home, checkpoints_url, sign
 from hposvc.journal import Journal, SweepRow
 from hposvc.lease import Lease
 from hposvc.proposer import Ahead, Inline, Proposer
 from hposvc.recall import leading, recall
 from hposvc.redactor import Redactor
+from hposvc.room import Room
 from hposvc.runner import Interrupted, Runner, Watcher
 from hposvc.state import SweepState
 from hposvc.tracking.recorder import Recorder
@@ -30,6 +31,9 @@ from searchers.searcher import Observation
 from trainables.checkpoints import checkpoint
 
 log = logging.getLogger("hposvc")
+
+RENEWALS = ("extend", "retry")
+ENDS = ("stop", "kill", "pause")  # that need no slots
 
 
 @dataclass(frozen=True)
@@ -71,18 +75,15 @@ class Driver:
     def _drive(
         self, spec: specs.SweepSpec, engine: str, lease: Lease, recorder: Recorder
     ) -> SweepState:
-        controller = Controller(spec, plugins.build(plugins.SCHEDULERS, spec.scheduler))
-        state = controller.state
-        seq = 0
-        for number, event in self.journal.read(self.sweep.id):
-            controller.apply(event)
-            seq = number
-        if state.finished:
+        controller, seq = rebuild(self.journal, self.sweep.id, spec)
+        state, spec = controller.state, controller.state.spec
+        if state.finished or (engine == "nowhere" and not self._ends(state)):
             return state
         earlier = state.earlier
         if earlier is None and engine != "nowhere":
             earlier = recall(self.journal, spec)
         folder = self.home.folder(self.sweep.id, spec.storage)
+        sign(folder, f"{self.journal.store}")
         kept_in = checkpoints_url(self.sweep.id, spec.storage)
         setting = self._setting(spec, folder, state.now)
         with lease.kept():
@@ -103,11 +104,17 @@ class Driver:
                 environment=recorder.environment,
                 earlier=earlier,
                 seq=seq,
+                room=Room((folder, self.home.path)) if works else None,
             )
             runner.run(f"{socket.gethostname()}:{os.getpid()}")
         if works:
             _tidy(folder, kept_in, state)
         return state
+
+    def _ends(self, state: SweepState) -> bool:
+        """Whether somebody wants an end or a pause that is not there yet."""
+        found = [one.verb for _, one in self.journal.requests(self.sweep.id) if one.trial is None]
+        return state.asked in ENDS or any(verb in ENDS for verb in found)
 
     def _own_watchers(self, engine: str, setting: Setting) -> list[Watcher]:
         places = plugins.WATCHERS.get(engine, ())
@@ -128,6 +135,48 @@ class Driver:
         return replace(setting, secrets=secrets, runtime_env=environment.runtime_env)
 
 
+def rebuild(journal: Journal, sweep: str, spec: specs.SweepSpec) -> tuple[Controller, int]:
+    """A sweep's controller as the journal has it, and the number of the last event.
+
+    Args:
+        spec: as it was recorded.
+    """
+    controller = Controller(spec, plugins.build(plugins.SCHEDULERS, spec.scheduler))
+    seq = 0
+    for number, event in journal.read(sweep):
+        controller.apply(event)
+        seq = number
+    return controller, open_again(journal, sweep, controller, seq)
+
+
+def open_again(journal: Journal, sweep: str, controller: Controller, seq: int) -> int:
+    """Take in requests for longer or more trials, before anything is built for the old ones.
+
+    Args:
+        seq: of the last event in the journal, which the controller knows.
+
+    Returns:
+        the number of the last event now.
+    """
+    found = journal.requests(sweep)
+    renewed = max((number for number, one in found if one.verb in RENEWALS), default=0)
+    # What was asked of the whole sweep before somebody wished it to go on is void; so is a second
+    # pause.
+    paused = controller.state.state == "PAUSED"
+    taken = {
+        number: one
+        for number, one in found
+        if (number <= renewed and (one.verb in RENEWALS or one.trial is None))
+        or (paused and one.verb == "pause")
+    }
+    # As of the last event: nobody was at work since, so no time of the sweep's has passed.
+    now = controller.state.now
+    events = [replace(one, time=now) for one in taken.values() if one.verb in RENEWALS]
+    for event in events:
+        controller.apply(event)
+    return journal.append(sweep, seq, events, list(taken))
+
+
 def _proposer(spec: specs.SweepSpec, virtual: bool, earlier: Sequence[Observation]) -> Proposer:
     alone = plugins.build(plugins.SEARCHERS, spec.search)
     searcher, first = informed(alone, earlier), leading(spec, earlier)
@@ -144,6 +193,7 @@ def _proposer(spec: specs.SweepSpec, virtual: bool, earlier: Sequence[Observatio
 def _tidy(folder: Path, url: str | None, state: SweepState) -> None:
     """Delete checkpoints that the journal does not hold; the ranks that wrote them are gone."""
     held = {saved.path for trial in state.trials.values() for saved in trial.checkpoints}
+    held |= {saved.path for saved in state.finals.saved()}
     try:
         checkpoint.keep_only(folder / "checkpoints", held)  # what killed ranks were at, in any case
         if url is not None:

@@ -7,21 +7,27 @@ since the start on a simulated clock. `VERSION` grows when a reader of old journ
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 from searchers.searcher import Observation
 from searchers.space import Params
 from trainables.checkpoints.checkpoint import Saved
 
-VERSION = 1
+VERSION = 2
 
 # oversize: it ran out of memory, and half of a micro-batch may fit; diverged: it can't go on;
-# stalled: it hung, which mostly is the network's or a node's doing
-Cause = Literal["user", "oom", "oversize", "diverged", "stalled", "infra", "preempt"]
+# stalled: it hung, which mostly is the network's or a node's doing; storage: no room to write
+Cause = Literal["user", "oom", "oversize", "diverged", "stalled", "infra", "preempt", "storage"]
 OWN: tuple[Cause, ...] = ("user", "oom", "oversize", "diverged")  # a trial's own fault
-Verdict = Literal["continue", "pause", "stop", "kill"]
+Verdict = Literal["continue", "pause", "park", "stop", "kill"]
 SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
+# drain: no new trials, and the others go on as they would; pause: until somebody resumes it;
+# extend: with other limits; retry: what failed
+Verb = Literal["stop", "drain", "kill", "pause", "extend", "retry"]
+End = Literal["trials", "space", "plateau", "drain", "target", "budget", "user", "failures"]
+# The ends at which what runs is stopped as well; at the others it goes on.
+HALTS: tuple[End, ...] = ("target", "budget", "user", "failures")
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class Order:
     parent: str | None = None  # whose checkpoint `start` is, if it is another trial's
     seed_of: str | None = None  # the trial whose random numbers it draws; None: its own
     shrink: int = 0  # how often the micro-batches of the trial were halved
+    repeat: int = 0  # which repeat of a finalist it trains, from 1; 0: the trial itself
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,10 @@ class Reported:
 
 @dataclass(frozen=True)
 class Decided:
-    """The controller's answer to a milestone, or a stop that nobody asked for."""
+    """The controller's answer to a milestone, or a stop that nobody asked for.
+
+    `pause` leaves a trial to its scheduler; `park` only takes its slot away for a while.
+    """
 
     kind: ClassVar[str] = "decided"
     time: float
@@ -116,6 +126,7 @@ class Decided:
     verdict: Verdict
     reason: str  # a word: rung, diverged, target, budget, user
     detail: str = ""  # what the decision was made from, for people
+    whole: bool = False  # the whole sweep ends: if that is taken back, the trial goes on
 
 
 @dataclass(frozen=True)
@@ -143,21 +154,50 @@ class Failed:
 
 @dataclass(frozen=True)
 class Requested:
-    """Somebody steers: `stop` or `kill` the sweep, or one trial of it."""
+    """Somebody steers the sweep, or one trial of it."""
 
     kind: ClassVar[str] = "requested"
     time: float
-    verb: Literal["stop", "kill"]
+    verb: Verb
     trial: str | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)  # of `extend`: dotted key to value
+    by: str = ""  # user@host
+
+
+@dataclass(frozen=True)
+class Cooled:
+    """A trial that failed for no reason of its own has waited long enough to be tried again."""
+
+    kind: ClassVar[str] = "cooled"
+    time: float
+    trial: str
+
+
+@dataclass(frozen=True)
+class Full:
+    """There is no room to write, or next to none: the sweep rests until somebody makes some."""
+
+    kind: ClassVar[str] = "full"
+    time: float
+    detail: str  # for people: what could not be written, or where how much is free
 
 
 @dataclass(frozen=True)
 class Closed:
-    """No new trials from here: the number is reached, the space is used up, or it was ended."""
+    """No new trials from here; some reasons end what runs, too (HALTS)."""
 
     kind: ClassVar[str] = "closed"
     time: float
-    reason: Literal["trials", "space", "target", "budget", "user"]
+    reason: End
+
+
+@dataclass(frozen=True)
+class Rested:
+    """The driver let go of a sweep that somebody paused, or that has no room to write."""
+
+    kind: ClassVar[str] = "rested"
+    time: float
+    reason: str = "user"
 
 
 @dataclass(frozen=True)
@@ -181,7 +221,10 @@ Event = (
     | Ended
     | Failed
     | Requested
+    | Cooled
+    | Full
     | Closed
+    | Rested
     | Finished
 )
 BackendEvent = Checkpointed | Reported | Ended | Failed

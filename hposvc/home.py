@@ -9,6 +9,8 @@ from hposvc.journal import Journal, SweepRow
 from hposvc.store import Store, StoreError
 from trainables.checkpoints import stores
 
+SIGNATURE = "journal.txt"  # in a sweep's folder
+
 
 class NotFound(Exception):
     """No such sweep, or no such trial of it (exit code 4)."""
@@ -98,3 +100,16 @@ def _database(folder: Path, environment: Mapping[str, str]) -> str:
         except OSError as error:
             raise StoreError(f"HPOSVC_DB_FILE: {file} can't be read: {error.strerror}") from error
     return f"sqlite:///{folder / 'hposvc.db'}"
+
+
+def sign(folder: Path, journal: str) -> None:
+    """Say in a sweep's folder whose it is, so that no other journal takes it for a leftover."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / SIGNATURE).exists():
+        (folder / SIGNATURE).write_text(journal)
+
+
+def signature(folder: Path) -> str | None:
+    """The journal that a sweep's folder belongs to; None: it does not say."""
+    file = folder / SIGNATURE
+    return file.read_text() if file.exists() else None

@@ -9,13 +9,15 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from hposvc.events import VERSION, Event, Requested, from_json, to_json
-from hposvc.store import CURSORS, EVENTS, REQUESTS, RUNS, SWEEPS, Store
+from hposvc.events import VERSION, Event, Requested, Verb, from_json, to_json
+from hposvc.store import CURSORS, EVENTS, LEASES, REQUESTS, RUNS, SWEEPS, Store
+
+NOTHING: Mapping[str, object] = {}
 
 
 class Fenced(Exception):
@@ -71,8 +73,20 @@ class Journal:
             row = connection.execute(select(SWEEPS).where(SWEEPS.c.id == sweep)).one_or_none()
         return None if row is None else _sweep(row)
 
-    def append(self, sweep: str, after: int, events: Sequence[Event]) -> int:
+    def remove(self, sweep: str) -> None:
+        """Forget a sweep and all that happened in it."""
+        with self.store.writing() as connection:
+            for table in (EVENTS, REQUESTS, LEASES, RUNS, CURSORS):
+                connection.execute(delete(table).where(table.c.sweep == sweep))
+            connection.execute(delete(SWEEPS).where(SWEEPS.c.id == sweep))
+
+    def append(
+        self, sweep: str, after: int, events: Sequence[Event], taken: Sequence[int] = ()
+    ) -> int:
         """Write events behind number `after` in one transaction; the new last number.
+
+        Args:
+            taken: requests that are among the events, or void; they are forgotten with it.
 
         Raises:
             Fenced: somebody else wrote there. Nothing is written.
@@ -87,11 +101,13 @@ class Journal:
             }
             for seq, each in enumerate(events, after + 1)
         ]
-        if not rows:
+        if not rows and not taken:
             return after
         try:
             with self.store.writing() as connection:
-                connection.execute(insert(EVENTS), rows)
+                if rows:
+                    connection.execute(insert(EVENTS), rows)
+                connection.execute(delete(REQUESTS).where(REQUESTS.c.id.in_(taken)))
         except IntegrityError as error:
             raise Fenced(
                 f"{sweep}: another driver wrote event {after + 1}; this one stops here. "
@@ -113,9 +129,18 @@ class Journal:
         with self.store.reading() as connection:
             return connection.execute(query).scalar() or 0
 
-    def request(self, sweep: str, verb: Literal["stop", "kill"], trial: str | None) -> None:
-        """Ask the sweep's driver for something."""
+    def request(
+        self,
+        sweep: str,
+        verb: Verb,
+        trial: str | None = None,
+        changes: Mapping[str, object] = NOTHING,
+        by: str = "",
+    ) -> None:
+        """Ask the sweep's driver for something; what the words mean is told by `Requested`."""
+        told = json.dumps(dict(changes))
         row = {"sweep": sweep, "time": time.time(), "verb": verb, "trial": trial}
+        row |= {"changes": told, "by": by}
         with self.store.writing() as connection:
             connection.execute(insert(REQUESTS).values(row))
 
@@ -124,12 +149,7 @@ class Journal:
         query = select(REQUESTS).where(REQUESTS.c.sweep == sweep).order_by(REQUESTS.c.id)
         with self.store.reading() as connection:
             rows = connection.execute(query).all()
-        return [(row.id, Requested(row.time, row.verb, row.trial)) for row in rows]
-
-    def take(self, requests: Sequence[int]) -> None:
-        """Forget requests that are in the journal by now."""
-        with self.store.writing() as connection:
-            connection.execute(delete(REQUESTS).where(REQUESTS.c.id.in_(requests)))
+        return [(row.id, _requested(row)) for row in rows]
 
     def runs(self, sweep: str) -> dict[str, str]:
         """MLflow's run of each trial; the parent's under the empty name, and `experiment`'s id."""
@@ -173,6 +193,11 @@ class Journal:
             )
             if moved.rowcount == 0:
                 connection.execute(insert(CURSORS).values(sweep=sweep, seq=seq))
+
+
+def _requested(row: Any) -> Requested:
+    changes = json.loads(row.changes or "{}")
+    return Requested(row.time, row.verb, row.trial, changes, row.by or "")
 
 
 def _sweep(row: Any) -> SweepRow:

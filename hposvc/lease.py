@@ -1,10 +1,12 @@
 """Which driver is at work on a sweep: one at a time, and a dead one gives way.
 
-A driver on this host that no longer lives is replaced at once; one on another host when it has
-not renewed its lease for `EXPIRY_S`. The journal's own key fences out a driver that was replaced
-and does not know it.
+A driver on this host that no longer lives is replaced at once. One on another host is when its
+lease is older than `EXPIRY_S`, or from the future, and has then been watched for `WATCH_S` without
+a change: clocks of two hosts differ, and jump. The journal's own key fences out a driver that was
+replaced and does not know it.
 """
 
+import os
 import socket
 import threading
 import time
@@ -12,16 +14,19 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import psutil
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import Select, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from hposvc.store import LEASES, Store
 
 EXPIRY_S = 60.0
 RENEW_S = 10.0
+WATCH_S = 2.5 * RENEW_S
+LOOK_S = 0.5  # between two looks at a lease that is watched
 
 DriverState = Literal["alive", "dead", "none"]
 
@@ -46,30 +51,45 @@ class Lease:
         Raises:
             Busy: a living driver has it.
         """
-        process = psutil.Process()
         mine = {
             "sweep": self.sweep,
             "driver": self.driver,
             "host": socket.gethostname(),
-            "pid": process.pid,
-            "started": process.create_time(),
-            "renewed": time.time(),
+            "pid": os.getpid(),
+            "started": began(os.getpid()),
         }
+        self._watch()
         try:
             with self.store.writing() as connection:
-                row = connection.execute(
-                    select(LEASES).where(LEASES.c.sweep == self.sweep)
-                ).one_or_none()
+                row = connection.execute(_of(self.sweep)).one_or_none()
                 if row is not None:
                     if _lives(row):
                         raise self._busy(f"process {row.pid} on {row.host}")
                     # Only the one that is dead: another driver may have replaced it by now.
                     dead = (LEASES.c.sweep == self.sweep) & (LEASES.c.driver == row.driver)
                     connection.execute(delete(LEASES).where(dead))
-                connection.execute(insert(LEASES).values(mine))
+                connection.execute(insert(LEASES).values(**mine, renewed=time.time()))
         except IntegrityError as error:
             raise self._busy("it came a moment before") from error
         self.renewed, self.held = time.monotonic(), True
+
+    def _watch(self) -> None:
+        """See that a driver of another host whose lease seems to have expired is not at work."""
+        first = self._look()
+        if first is None or first.host == socket.gethostname() or _lives(first):
+            return
+        deadline = time.monotonic() + WATCH_S
+        while time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+            row = self._look()
+            if row is None or row.driver != first.driver:
+                return
+            if row.renewed != first.renewed:
+                raise self._busy(f"process {row.pid} on {row.host}, whose clock differs")
+
+    def _look(self) -> Any:
+        with self.store.reading() as connection:
+            return connection.execute(_of(self.sweep)).one_or_none()
 
     def renew(self) -> None:
         """Say that this driver lives, if it is time to.
@@ -120,19 +140,34 @@ class Lease:
 def driver_state(store: Store, sweep: str) -> DriverState:
     """Whether a driver is at work: `dead` if it went without a word, `none` if it let go."""
     with store.reading() as connection:
-        row = connection.execute(select(LEASES).where(LEASES.c.sweep == sweep)).one_or_none()
+        row = connection.execute(_of(sweep)).one_or_none()
     if row is None:
         return "none"
     return "alive" if _lives(row) else "dead"
 
 
+def began(pid: int) -> float:
+    """When a process began, in seconds of a clock that nobody sets; tells a reused pid.
+
+    Raises:
+        psutil.NoSuchProcess: there is none.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return int(fields[19]) / os.sysconf("SC_CLK_TCK")  # since the boot
+    except FileNotFoundError:
+        return float(psutil.Process(pid).create_time())  # also where there is no /proc
+
+
+def _of(sweep: str) -> Select[Any]:
+    return select(LEASES).where(LEASES.c.sweep == sweep)
+
+
 def _lives(row: Any) -> bool:
     if row.host != socket.gethostname():
-        return bool(time.time() - row.renewed < EXPIRY_S)
+        return bool(abs(time.time() - row.renewed) < EXPIRY_S)
     try:
-        process = psutil.Process(row.pid)
-        # A reused pid was started at another time; a zombie waits for its parent only.
-        same = abs(process.create_time() - row.started) < 2.0
-        return same and process.status() != psutil.STATUS_ZOMBIE
+        zombie = psutil.Process(row.pid).status() == psutil.STATUS_ZOMBIE
+        return not zombie and abs(began(row.pid) - row.started) < 2.0
     except psutil.NoSuchProcess:
         return False

@@ -25,7 +25,10 @@ from searchers.values import identity
 
 # What a replay has of its own, or has no use for.
 REPLACED = ("name", "description", "parameters", "scheduler", "trials")
-USELESS = ("search", "constraints", "initial", "budget")
+USELESS = (
+    *("search", "constraints", "initial", "warm_start"),
+    *("budget", "stop", "finalists", "register"),
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,19 @@ def replay(sweep: str, spec: SweepSpec, line: list[Stretch]) -> dict[str, Any]:
         "scheduler": {"type": "replay", "seed_of": line[0].trial, "schedule": [*_shifts(line)]},
         "trials": {"max": 1},
     }
+
+
+def repeat(sweep: str, spec: SweepSpec, line: list[Stretch]) -> dict[str, Any]:
+    """The same, but its last trial ends where the line does, and nothing ends it earlier."""
+    again = replay(sweep, spec, line)
+    again["name"] = f"{spec.name[:74]}-repro"
+    again["scheduler"]["until"] = sum(stretch.steps for stretch in line)
+    metrics = [(name, again[name]) for name in ("metric", "metrics") if again.get(name)]
+    for name, given in metrics:
+        alone = [given] if isinstance(given, Mapping) else given
+        endless = [{key: one[key] for key in one if key != "target"} for one in alone]
+        again[name] = endless[0] if isinstance(given, Mapping) else endless
+    return again
 
 
 def straight(line: list[Stretch]) -> bool:

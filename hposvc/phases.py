@@ -1,9 +1,12 @@
 """Which trials of a sweep wait, run, rest or are over, and how each comes into its next phase."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
-from hposvc.ranking import Front, Ranking
+from hposvc.finalists import Finals
+from hposvc.ranking import Front, Gains, Ranking
 from hposvc.schedulers import scheduler as facts
 from hposvc.shelf import Shelf
 from hposvc.spec import SweepSpec
@@ -18,38 +21,60 @@ class Phases:
     spec: SweepSpec
     trials: dict[str, TrialState] = field(default_factory=dict)  # in the order proposed
     waiting: dict[str, None] = field(default_factory=dict)  # trials that need an order, first first
+    cooling: dict[str, float] = field(default_factory=dict)  # the same, and not before that time
     orders: dict[int, str] = field(default_factory=dict)  # the trials that a slot has
     counts: dict[TrialPhase, int] = field(default_factory=dict)
     shelf: Shelf = field(init=False)
+    finals: Finals = field(init=False)
     results: int = 0  # outcomes so far: grows when a searcher can learn something
-    _observed: dict[str, Observation] = field(default_factory=dict)
+    seconds: float = 0.0  # that ended orders held their slots
+    gains: Gains = field(default_factory=Gains)
+    _observed: list[Observation] = field(default_factory=list)
     _changed: set[str] = field(default_factory=set)
     _facts: list[facts.Fact] = field(default_factory=list)
     _ranking: Ranking | Front = field(init=False)
 
     def __post_init__(self) -> None:
-        self.shelf = Shelf(self.spec.checkpoints, self.trials)
+        self.shelf = Shelf(self.spec.checkpoints, self.trials, self._prized)
+        self.finals = Finals(self.shelf)
         self._ranking = Front(self.trials) if self.spec.several else Ranking(self.trials)
 
     @property
     def front(self) -> list[str]:
         """The best trials, in the order proposed: of one metric one, of several a front.
 
-        Empty while no trial has a value within the limits.
+        Empty while no trial has a value within the limits. Once finalists were trained again, it is
+        the one with the best mean.
         """
-        return self._ranking.best()
+        champion = self.finals.champion
+        return self._ranking.best() if champion is None else [champion]
+
+    def _prized(self) -> list[str]:
+        """The trials whose best checkpoint no quota takes."""
+        finalists = self.spec.finalists
+        leaders = [] if finalists is None else self.leaders(finalists.top)
+        return [*self.front, *self.finals.repeats, *(trial.id for trial in leaders)]
 
     @property
     def best(self) -> str | None:
         """The trial with the best value; None while there is none, or with several metrics."""
         return None if self.spec.several else next(iter(self.front), None)
 
-    def history(self) -> list[Observation]:
-        """What a searcher may see: every trial, in the order proposed."""
+    def leaders(self, most: int) -> list[TrialState]:
+        """The best trials with a value within the limits, the best first."""
+        scored = (trial for trial in self.trials.values() if math.isfinite(trial.loss))
+        return nsmallest(most, scored, key=lambda trial: (trial.loss, trial.number))
+
+    def history(self) -> Sequence[Observation]:
+        """What a searcher may see: every trial, in the order proposed.
+
+        One list for all calls, so that a call costs what has changed since: copy it to keep it.
+        """
         for name in self._changed:
-            self._observed[name] = self.trials[name].observation()
+            trial = self.trials[name]
+            self._observed[trial.number] = trial.observation()
         self._changed.clear()
-        return list(self._observed.values())
+        return self._observed
 
     def live(self) -> Iterable[TrialState]:
         """The trials that a slot has."""
@@ -61,8 +86,14 @@ class Phases:
         if name is None:
             return None
         trial = self.trials[name]
-        trial.seconds += max(0.0, time - trial.ordered_at)
+        self._charge(trial, time)
         return trial
+
+    def _charge(self, trial: TrialState, time: float) -> None:
+        """The trial's order held a slot up to then."""
+        seconds = max(0.0, time - trial.ordered_at)
+        trial.seconds += seconds
+        self.seconds += seconds
 
     def _lose(self, trial: TrialState) -> None:
         """Its order is gone before its time: it needs a new one, or it had been told to stop."""
@@ -80,10 +111,15 @@ class Phases:
         """Its order is done: over, or paused below the end."""
         trial.order = None
         self.waiting.pop(trial.id, None)
+        self.cooling.pop(trial.id, None)
+        if trial.diverged or trial.step >= self.spec.last_step:
+            trial.halted = None  # this end is its own
         if trial.diverged:
             trial.reason = "diverged"
             self._move(trial, "STOPPED")
         elif trial.step >= self.spec.last_step:
+            trial.stop = None  # it came too late, and would end the trial if it became longer
+            trial.killed = False
             self._move(trial, "COMPLETED")
         elif trial.stop is not None:
             trial.reason = trial.stop[1]
@@ -96,19 +132,34 @@ class Phases:
         self.shelf.tidy(trial)
 
     def _move(self, trial: TrialState, phase: TrialPhase) -> None:
-        self.counts[trial.state] -= 1
-        self.counts[phase] = self.counts.get(phase, 0) + 1
-        trial.state = phase
-        self._changed.add(trial.id)
-        self.results += phase == "PAUSED" or phase in OVER
+        """It comes into its next phase, and the scheduler is told."""
+        self._count(trial, phase)
         if phase == "PAUSED":
             self._facts.append(facts.Paused(trial.id))
         elif phase in OVER:
-            self._facts.append(facts.Left(trial.id))
+            left = facts.Left if trial.halted is None else facts.Halted
+            self._facts.append(left(trial.id))
+
+    def _count(self, trial: TrialState, phase: TrialPhase) -> None:
+        before, trial.state = trial.state, phase
+        self.counts[before] -= 1
+        self.counts[phase] = self.counts.get(phase, 0) + 1
+        self._changed.add(trial.id)
+        if "FAILED" in (before, phase):  # a value counts while its trial has not failed
+            self._ranking.update(trial)
+        if phase == "PAUSED" or phase in OVER:
+            self.results += 1
+            if trial.halted is None and not self.spec.several:
+                self.gains.take(trial.id, self._best_loss, self.spec.stop.plateau)
+
+    @property
+    def _best_loss(self) -> float:
+        best = self.best
+        return math.inf if best is None else self.trials[best].loss
 
     def _give_up(self, trial: TrialState, reason: str) -> None:
         self.waiting.pop(trial.id, None)
+        self.cooling.pop(trial.id, None)
         trial.order, trial.reason = None, reason
         self._move(trial, "FAILED")
         self.shelf.tidy(trial)
-        self._ranking.update(trial)

@@ -67,6 +67,7 @@ SCHEDULERS: Kind[Policy] = Kind(
         "hyperband": "hposvc.schedulers.hyperband:Hyperband",
         "bohb": "hposvc.schedulers.hyperband:Bohb",
         "pbt": "hposvc.schedulers.pbt:Pbt",
+        "pb2": "hposvc.schedulers.pb2:Pb2",
         "replay": "hposvc.schedulers.replay:Replay",
     },
     beside=("plateau",),

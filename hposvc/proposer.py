@@ -8,6 +8,7 @@ results proposes the same whatever the timing.
 """
 
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -21,6 +22,10 @@ from searchers.space import Params
 CLOSE_S = 0.5  # for a searcher that still thinks; its thread is a daemon beyond that
 
 History = Callable[[], Sequence[Observation]]  # a copy of the newest; made only where it is needed
+
+
+class SearcherFailed(Exception):
+    """A search method of the user's own raised; the message says what and where."""
 
 
 class Exhausted(Exception):
@@ -46,7 +51,22 @@ def propose(
         for params in leading:
             if spec.space.key(params) not in tried:
                 return Proposal(params, {"source": "warm_start"})
-    return next(iter(searcher.suggest(spec.space, history, 1, rng)), None)
+    try:
+        return next(iter(searcher.suggest(spec.space, history, 1, rng)), None)
+    except Exception as error:
+        if type(searcher).__module__.startswith("searchers."):
+            raise  # one of ours: that is a bug
+        raise SearcherFailed(_blamed(spec, error)) from error
+
+
+def _blamed(spec: SweepSpec, error: Exception) -> str:
+    """What a user's searcher raised, and in which line."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {error}"
+    return (
+        f"search.method {spec.search.name} raised {what} ({last.filename}:{last.lineno}); "
+        "nothing is lost: mend it, and `hposvc resume` goes on"
+    )
 
 
 class Proposer(Protocol):

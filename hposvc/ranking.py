@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
+from hposvc.spec.ending import NoGain
 from hposvc.trial import TrialState
 from searchers.pareto import dominates
 
@@ -30,6 +31,27 @@ class Ranking:
     def best(self) -> list[str]:
         """The best trial, of equals the first proposed; empty while none has a value."""
         return [self.heap[0][2]] if self.heap else []
+
+
+@dataclass
+class Gains:
+    """How many trials came to rest since the best value was last beaten by enough."""
+
+    since: int = 0
+    low: float = math.inf  # the loss that counted as a gain last
+    counted: set[str] = field(default_factory=set)
+
+    def take(self, trial: str, best: float, enough: NoGain | None) -> None:
+        """A trial has come to rest, and `best` is the lowest loss of all so far."""
+        if best < self.low - (0.0 if enough is None else enough.delta):
+            self.low, self.since = best, 0
+        elif trial not in self.counted:
+            self.since += 1
+        self.counted.add(trial)
+
+    def forget(self) -> None:
+        """Count from here."""
+        self.since = 0
 
 
 @dataclass

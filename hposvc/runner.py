@@ -7,7 +7,7 @@ then act. A driver that dies between two turns loses nothing that anybody acted 
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from hposvc.backends.backend import Backend
@@ -17,15 +17,17 @@ from hposvc.events import (
     Closed,
     Decided,
     Event,
+    Failed,
+    Full,
     Order,
     Ordered,
     Proposed,
     Recalled,
-    Requested,
 )
 from hposvc.journal import Journal
 from hposvc.lease import Lease
 from hposvc.proposer import Exhausted, Proposer
+from hposvc.room import Room, size
 from hposvc.schedulers.scheduler import NewTrial, Over
 from hposvc.state import SweepState
 from hposvc.trial import trial_name
@@ -66,8 +68,11 @@ class Runner:
     environment: Callable[[str], dict[str, str]] = lambda trial: {}
     earlier: tuple[Observation, ...] | None = None  # of sweeps to learn from; None: of none
     seq: int = 0  # of the last event in the journal, which the controller knows
+    room: Room | None = None  # None: nothing is written
+    _warned: bool = False  # that more is kept than the quota allows
     _turn: list[Event] = field(default_factory=list)
     _unwritten: list[Event] = field(default_factory=list)
+    _taken: list[int] = field(default_factory=list)  # requests that are among them
     _known: int = -1  # the outcomes that the proposer knows of
     _polled: float = 0.0
     _hungry: bool = False
@@ -86,7 +91,7 @@ class Runner:
             if self.earlier is not None and state.earlier is None:
                 self._happen(Recalled(self.backend.now(), self.earlier))
             self._commit()
-            while not state.finished:
+            while not state.finished and state.state != "PAUSED":
                 self._take_turn()
         finally:
             self.backend.close()
@@ -98,15 +103,12 @@ class Runner:
         if self.interrupted():
             raise Interrupted
         for event in self.backend.events(HURRY_S if self._hungry else POLL_S):
-            self._happen(event)
-        requests = self._poll()
+            self._happen(self._located(event))
+        self._poll()
         if self._known != self.controller.state.results:
             self._look_ahead()
         self._fill()
         self._commit()
-        if requests:
-            self._write(force=True)
-            self.journal.take(requests)
 
     def _happen(self, event: Event) -> None:
         """An event, and all that follows from it."""
@@ -115,26 +117,45 @@ class Runner:
         for answer in self.controller.respond(event):
             self._happen(answer)
 
-    def _poll(self) -> list[int]:
+    def _located(self, event: Event) -> Event:
+        """The event; where there was no room to write, with how much there is."""
+        if self.room is None or not isinstance(event, Failed) or event.cause != "storage":
+            return event
+        return replace(event, message=f"{event.message.rstrip()}; {self.room.told()}")
+
+    def _look_for_room(self) -> None:
+        """Rest before an order fails for want of room."""
+        state = self.controller.state
+        ends = state.halted and not state.finals.begun
+        if self.room is None or state.resting or ends:
+            return
+        if lacking := self.room.lacking(state.shelf.largest):
+            self._happen(Full(self.backend.now(), lacking))
+
+    def _poll(self) -> None:
         """Now and then: what people ask for, the budget, the lease."""
         now = time.monotonic()
         if now - self._polled < POLL_S and not self.backend.virtual:
-            return []
+            return
         for event in self.controller.expire(self.backend.now()):
             self._happen(event)
         if now - self._polled < POLL_S:
-            return []
+            return
         self._polled = now
+        self._look_for_room()
         self.lease.renew()
-        requests = self.journal.requests(self.sweep)
+        found = self.journal.requests(self.sweep)
+        # The ranks have the length of a trial: the next driver's will have the new one.
+        requests = [(number, one) for number, one in found if "fidelity.max" not in one.changes]
         for _, request in requests:
-            self._happen(Requested(self.backend.now(), request.verb, request.trial))
-        return [number for number, _ in requests]
+            self._happen(replace(request, time=self.backend.now()))
+        self._taken += [number for number, _ in requests]
 
     def _fill(self) -> None:
         """Give every free slot something to do."""
         self._hungry = False
         state = self.controller.state
+        self.backend.allow(state.spec.trials.parallel)
         for event in self.controller.cut(self.backend.now()):
             self._happen(event)
         for _ in range(self.backend.capacity()):
@@ -177,7 +198,7 @@ class Runner:
 
     def _look_ahead(self) -> None:
         state = self.controller.state
-        maximum = self.controller.spec.trials.max
+        maximum = state.spec.trials.max
         left = AHEAD if maximum is None else maximum - len(state.trials)
         wanted = 0 if state.closed else min(left, AHEAD)
         self._known = state.results
@@ -187,13 +208,14 @@ class Runner:
         """Write the turn down, then act on it."""
         turn, self._turn = self._turn, []
         self._unwritten += turn
-        self._write(force=not self.backend.virtual)
+        self._write(force=bool(self._taken) or not self.backend.virtual)
         self._act(turn)
 
     def _write(self, force: bool) -> None:
         if force or len(self._unwritten) >= GROUP:
             written, self._unwritten = self._unwritten, []
-            self.seq = self.journal.append(self.sweep, self.seq, written)
+            taken, self._taken = self._taken, []
+            self.seq = self.journal.append(self.sweep, self.seq, written, taken)
             for watcher in self.watchers:
                 watcher.turn(self.controller.state, written)
 
@@ -207,7 +229,12 @@ class Runner:
                 else:
                     go_on = event.verdict == "continue"
                     self.backend.decide(event.order, "continue" if go_on else "stop")
-        dropped = self.controller.state.shelf.dropped
+        shelf = self.controller.state.shelf
+        if shelf.over and not self._warned:
+            self._warned = True
+            what = "%s: checkpoints.quota is %s, and those that are still needed take %s"
+            log.warning(what, self.sweep, size(shelf.quota or 0), size(shelf.size))
+        dropped = shelf.dropped
         if not self.backend.virtual:
             for saved in dropped:
                 try:

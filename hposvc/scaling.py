@@ -25,6 +25,7 @@ from hposvc.home import Home
 from hposvc.journal import Journal
 from hposvc.lease import Lease
 from hposvc.proposer import Inline
+from hposvc.reading.problems import fail
 from hposvc.runner import Runner
 from hposvc.spec import SweepSpec
 from hposvc.state import SweepState
@@ -91,6 +92,9 @@ def speeds(spec: SweepSpec, plan: Plan, home: Home, address: str | None) -> Iter
         OutOfReach: no node can ever give so many workers what the spec asks for.
         Interrupted: by Ctrl-C.
     """
+    if (at_once := spec.training.trials_at_once()) > 1:
+        message = f"is {at_once}, and trials that train at once have one worker each"
+        raise fail(f"{message}; set it to 1 to see what workers bring", "training", "batched")
     case = Case.of(spec)
     trials = {number: one_trial(spec, case, plan, number) for number in set(plan.workers)}
     for number in sorted(trials, reverse=True):

@@ -1,7 +1,11 @@
-"""The checkpoints of a sweep: which are kept, which are lent to other trials, which may go."""
+"""The checkpoints of a sweep: which are kept, which are lent to other trials, which may go.
+
+Under a quota go those first that only a sweep which is extended, or copied from, would miss: of
+trials that are over, then what others keep beside the one that they go on from; the worst first.
+"""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from hposvc.spec import Checkpoints
@@ -15,8 +19,21 @@ class Shelf:
 
     keep: Checkpoints
     trials: Mapping[str, TrialState]
+    prized: Callable[[], Collection[str]] = field(default=lambda: (), compare=False)  # the best
     dropped: list[Saved] = field(default_factory=list)  # nobody needs them any more
     lent: dict[str, tuple[str, Saved]] = field(default_factory=dict)  # borrower: owner, checkpoint
+    size: int = 0  # bytes of all that is kept
+    largest: int = 0  # of a single one, so far
+
+    @property
+    def quota(self) -> int | None:
+        """Bytes that may be kept; None: any number."""
+        return self.keep.quota
+
+    @property
+    def over(self) -> bool:
+        """Whether more is kept than the quota allows, since all of it is needed."""
+        return self.quota is not None and self.size > self.quota
 
     def take(self, trial: TrialState, order: int, saved: Saved) -> None:
         """A checkpoint is there."""
@@ -24,16 +41,50 @@ class Shelf:
             self.dropped.append(saved)  # of a rank of a lost order that still works
             return
         trial.checkpoints.append(saved)
+        self.size += saved.size
+        self.largest = max(self.largest, saved.size)
         if saved.within or saved.step in trial.steps:  # no report of it is still to come
             self.tidy(trial)
 
     def tidy(self, trial: TrialState) -> None:
-        """Let go of what neither this trial, nor one that copies it, needs."""
+        """Let go of what neither this trial, nor one that copies it, needs, and of the quota."""
+        self._prune(trial)
+        if self.over:
+            self._shrink()
+
+    def _prune(self, trial: TrialState) -> None:
         if trial.id in self.lent and trial.borrowed is None:
             owner, _ = self.lent.pop(trial.id)
-            self.tidy(self.trials[owner])
-        lent = {saved.path for _, saved in self.lent.values()}
-        self.dropped += prune(trial, self.keep, lent)
+            self._prune(self.trials[owner])
+        self._drop(prune(trial, self.keep, self._lent()))
+
+    def _shrink(self) -> None:
+        """Come back to the quota, as far as nobody needs what goes."""
+        for trial, saved in sorted(self._idle(), key=_worst_first):
+            if not self.over:
+                return
+            trial.checkpoints.remove(saved)
+            self._drop([saved])
+
+    def _idle(self) -> Iterator[tuple[TrialState, Saved]]:
+        """The checkpoints that no trial goes on from, and that are not the best of all."""
+        lent, prized = self._lent(), self.prized()
+        for trial in self.trials.values():
+            held = {*lent, *(saved.path for saved in _needed(trial))} if trial.checkpoints else lent
+            best = prize(trial) if trial.id in prized else None
+            yield from (
+                (trial, saved)
+                for saved in trial.checkpoints
+                if saved.path not in held and saved != best
+            )
+
+    def _lent(self) -> set[str]:
+        return {saved.path for _, saved in self.lent.values()}
+
+    def _drop(self, checkpoints: Collection[Saved]) -> None:
+        """Nobody needs these, which were kept."""
+        self.dropped += checkpoints
+        self.size -= sum(saved.size for saved in checkpoints)
 
     def lend(self, trial: TrialState) -> None:
         """Keep the checkpoint that a trial copies while the trial may need it."""
@@ -43,7 +94,7 @@ class Shelf:
         # Updates within a step are of the values that it had, and go on from nowhere else.
         obsolete = [saved for saved in trial.checkpoints if saved.within and saved != order.start]
         trial.checkpoints = [saved for saved in trial.checkpoints if saved not in obsolete]
-        self.dropped += obsolete
+        self._drop(obsolete)
         if order.parent is not None and order.start is not None:
             self._hold(trial.id, order.parent, order.start)
 
@@ -55,6 +106,7 @@ class Shelf:
         owner = self.trials[order.parent] if order.parent else trial
         if order.start in owner.checkpoints:
             owner.checkpoints.remove(order.start)
+            self.size -= order.start.size
         borrowers = [name for name, (_, saved) in self.lent.items() if saved == order.start]
         for each in (owner, *(self.trials[name] for name in borrowers)):
             if each.order is None:  # it waits, and has perhaps no other
@@ -92,6 +144,32 @@ class Shelf:
             self.tidy(self.trials[before[0]])
 
 
+def prize(trial: TrialState) -> Saved | None:
+    """The checkpoint of a trial's value, or else its best; None: it has none of whole steps."""
+    usable = trial.usable()
+    selected = None if trial.selected is None else trial.checkpoint_at(trial.selected[0])
+    return selected or min(usable, key=lambda saved: _loss(trial, saved), default=None)
+
+
+def _needed(trial: TrialState) -> list[Saved]:
+    """What a trial that is not over may go on from, or still reports of."""
+    if trial.over:
+        return []
+    start = None if trial.order is None else trial.order.start
+    unheard = [saved for saved in trial.checkpoints if saved.step not in trial.steps]
+    return [saved for saved in (start, trial.newest[0], trial.whole[0], *unheard) if saved]
+
+
+def _worst_first(idle: tuple[TrialState, Saved]) -> tuple[bool, float, int, bool]:
+    trial, saved = idle
+    return not trial.over, -trial.loss, trial.number, saved == prize(trial)
+
+
+def _loss(trial: TrialState, saved: Saved) -> tuple[bool, float]:
+    value = trial.steps[saved.step]
+    return math.isnan(value), trial.metric.loss(value)  # NaN is the worst
+
+
 def prune(trial: TrialState, keep: Checkpoints, lent: Collection[str]) -> list[Saved]:
     """Make a trial forget the checkpoints that need not be kept; returns them.
 
@@ -106,12 +184,7 @@ def prune(trial: TrialState, keep: Checkpoints, lent: Collection[str]) -> list[S
     last = max(1, keep.keep_last - (partial is not None))
     if len(usable) <= last and not lapsed:
         return []
-
-    def loss(saved: Saved) -> tuple[bool, float]:
-        value = trial.steps[saved.step]
-        return math.isnan(value), trial.metric.loss(value)  # NaN is the worst
-
-    best = sorted(usable, key=loss)[: keep.keep_best]
+    best = sorted(usable, key=lambda saved: _loss(trial, saved))[: keep.keep_best]
     kept = {saved.path for saved in (*usable[-last:], *best)} | set(lent)
     if trial.order is not None and trial.order.start is not None:
         kept.add(trial.order.start.path)

@@ -1,42 +1,39 @@
 """What is known of a sweep: a fold of its journal. `status`, `trials`, `best`, MLflow read this."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from hposvc.events import (
     OWN,
     Attached,
     Checkpointed,
     Closed,
+    Cooled,
     Decided,
     Ended,
     Event,
     Failed,
     Finished,
+    Full,
     Order,
     Ordered,
     Proposed,
     Recalled,
     Reported,
     Requested,
+    Rested,
 )
-from hposvc.phases import Phases
+from hposvc.patience import wait_s
 from hposvc.schedulers import scheduler as facts
-from hposvc.trial import OVER, TrialState
+from hposvc.steered import Steered, report_of
+from hposvc.trial import TrialState
 from searchers.searcher import Observation
-
-SweepPhase = Literal["QUEUED", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"]
 
 
 @dataclass
-class SweepState(Phases):
+class SweepState(Steered):
     """Everything that the journal says of a sweep."""
 
-    state: SweepPhase = "QUEUED"
-    reason: str = ""
     next_order: int = 1
-    asked: Literal["stop", "kill"] | None = None  # what somebody wants of the whole sweep
-    closed: str | None = None  # why there are no new trials any more
     earlier: tuple[Observation, ...] | None = None  # of other sweeps; None: not looked at yet
     waits: int = 0  # trials that a slot waited for
     waited_s: float = 0.0  # as long in all
@@ -52,15 +49,20 @@ class SweepState(Phases):
         self._facts = []
         if isinstance(event, Attached):
             self._attach(event)
-        self.elapsed_s += max(0.0, event.time - self.now)
+        if self.driven and not self.finished:
+            self.elapsed_s += max(0.0, event.time - self.now)
         self.now = max(self.now, event.time)
         match event:
-            case Requested(verb=verb, trial=None):
-                self.asked = verb
+            case Requested():
+                self._steer(event)
             case Recalled(trials=trials):
                 self.earlier = trials
             case Closed():
                 self._close(event)
+            case Full():
+                self._fill(event)
+            case Rested():
+                self._rest(event)
             case Finished():
                 self._finish(event)
             case _:
@@ -68,20 +70,31 @@ class SweepState(Phases):
         return self._facts
 
     @property
-    def finished(self) -> bool:
-        """Whether the sweep is over."""
-        return self.state in OVER
+    def held_s(self) -> float:
+        """Seconds that orders held their slots, those of running ones up to the last event."""
+        held = (self.trials[name].ordered_at for name in self.orders.values())
+        seconds = self.seconds + self.finals.held_s(self.now)
+        return seconds + sum(max(0.0, self.now - since) for since in held)
 
     @property
     def gpu_hours(self) -> float:
         """GPU-hours that orders held, those of running ones up to the last event included."""
-        seconds = sum(trial.seconds for trial in self.trials.values())
-        seconds += sum(self.now - self.trials[name].ordered_at for name in self.orders.values())
-        return seconds * self.spec.resources.workers * self.spec.resources.gpus_per_worker / 3600
+        resources = self.spec.resources
+        return self.held_s * resources.workers * resources.gpus_per_worker / 3600
+
+    @property
+    def cpu_hours(self) -> float:
+        """The same of CPU cores."""
+        resources = self.spec.resources
+        return self.held_s * resources.workers * resources.cpus_per_worker / 3600
 
     def _follow(self, event: Event) -> None:
-        """Take in what happened to one trial."""
+        """Take in what happened to one trial, or to a repeat of it."""
         match event:
+            case Checkpointed() | Reported() | Decided() | Ended() | Failed() if (
+                event.order in self.finals.out
+            ):
+                self.finals.apply(event, self.spec)
             case Proposed():
                 self._propose(event)
             case Ordered():
@@ -96,20 +109,26 @@ class SweepState(Phases):
                 self._end(event)
             case Failed():
                 self._fail(event)
+            case Cooled():
+                self._cool(event)
 
     def _attach(self, event: Attached) -> None:
         for number, name in list(self.orders.items()):
             trial = self.trials[name]
-            trial.seconds += max(0.0, self.now - trial.ordered_at)
+            self._charge(trial, self.now)
             del self.orders[number]
             if trial.step >= trial.until:
                 self._settle(trial)
             else:
                 self._lose(trial)
+        self.finals.lose(self.spec.last_step, self.now)
+        self.waiting |= dict.fromkeys(self.cooling)  # what they waited for may be over
+        self.cooling.clear()
         self.started = event.time if self.started is None else self.started
-        self.now = event.time
+        self.now, self.driven = event.time, True
+        self.asked, self.full = None if self.asked == "pause" else self.asked, ""
         if not self.finished:
-            self.state = "RUNNING"
+            self.state, self.reason = "RUNNING", ""
 
     def _propose(self, event: Proposed) -> None:
         trial = TrialState(
@@ -128,17 +147,26 @@ class SweepState(Phases):
         self.waiting[trial.id] = None
         self.counts["PENDING"] = self.counts.get("PENDING", 0) + 1
         self._changed.add(trial.id)
-        self._observed[trial.id] = trial.observation()
+        self._observed.append(trial.observation())
 
     def _order(self, order: Order, time: float) -> None:
+        self.next_order = order.id + 1
+        if order.repeat:
+            self._repeat(order, time)
+            return
         trial = self.trials[order.trial]
         self.waiting.pop(trial.id, None)
         self.orders[order.id] = trial.id
-        self.next_order = order.id + 1
         trial.begin(order, time)
         self.shelf.lend(trial)
         self._move(trial, "RUNNING")
-        self._facts.append(facts.Ordered(trial.id, order.until))
+        self._facts.append(facts.Ordered(trial.id, order.until, order.params))
+
+    def _repeat(self, order: Order, time: float) -> None:
+        options = self.spec.finalists
+        assert options is not None  # else nobody orders one
+        self.finals.begin(self.leaders(options.top), options.seeds)
+        self.finals.order(order, time)
 
     def _report(self, event: Reported) -> None:
         trial = self.trials[event.trial]
@@ -157,6 +185,9 @@ class SweepState(Phases):
 
     def _decide(self, event: Decided) -> None:
         trial = self.trials[event.trial]
+        if event.verdict == "park":
+            trial.parked, trial.told_at = trial.order is not None, event.time
+            return
         self.results += 1
         trial.awaiting = None
         trial.decided = max(trial.decided, event.step)
@@ -171,22 +202,28 @@ class SweepState(Phases):
     def _end_by(self, trial: TrialState, event: Decided) -> None:
         """It is told to end."""
         trial.killed = trial.killed or event.verdict == "kill"
-        if trial.yields and event.reason == "pause":
+        if (trial.yields or trial.parked) and event.reason == "pause":
             return  # only its order ends
         if trial.stop is None:
             trial.stop, trial.message = (event.verdict, event.reason), event.detail
             trial.told_at = event.time
+            trial.halted = trial.state if event.whole else None
 
     def _end(self, event: Ended) -> None:
         trial = self._release(event.order, event.time)
-        if trial is not None:
+        if trial is None:
+            return
+        if trial.parked and trial.step < trial.until:
+            self._lose(trial)
+        else:
             self._settle(trial)
 
     def _fail(self, event: Failed) -> None:
         trial = self._release(event.order, event.time)
         if trial is None:
             return
-        trial.message = event.message
+        if event.cause != "storage":  # which is the sweep's trouble, and not the trial's
+            trial.message = event.message
         if event.damaged:
             self.shelf.discard(trial)
         done = trial.step >= trial.until
@@ -196,15 +233,22 @@ class SweepState(Phases):
         if told or (done and (trial.yields or event.cause not in OWN)):
             self._settle(trial)
             return
+        if event.cause == "storage" or (trial.parked and event.cause not in OWN):
+            self._lose(trial)  # nobody's fault; or its slot was to be taken from it
+            return
         cause, allowed = event.cause, self.spec.failure.retries(event.cause)
         again = not done and (allowed is None or trial.failures.get(cause, 0) < allowed)
         if cause == "oversize" and not again:
             cause = "oom"
         trial.failures[cause] = trial.failures.get(cause, 0) + 1
-        if again:
-            self._lose(trial)
-        else:
+        if not again:
             self._give_up(trial, cause)
+            return
+        self._lose(trial)
+        wait = wait_s(cause, trial.failures[cause])
+        if wait and trial.id in self.waiting:
+            del self.waiting[trial.id]
+            self.cooling[trial.id] = event.time + wait
 
     def _diverge(self, trial: TrialState) -> None:
         """It said so itself: to a scheduler the step under way is one that is not finite."""
@@ -212,26 +256,3 @@ class SweepState(Phases):
         self._ranking.update(trial)
         if trial.step < trial.until:
             self._facts.append(report_of(trial, trial.step + 1))
-
-    def _finish(self, event: Finished) -> None:
-        waited = self.closed not in ("target", "budget", "user")
-        for trial in self.trials.values():
-            if not trial.over:
-                trial.reason = "rung" if trial.state == "PAUSED" and waited else event.reason
-                self._move(trial, "STOPPED")
-                self.shelf.tidy(trial)
-        self.waiting.clear()
-        self.state, self.reason = event.state, event.reason
-
-    def _close(self, event: Closed) -> None:
-        if self.closed is None:
-            self._facts.append(facts.Closed())
-        # `trials` and `space` only end the proposing: what ends the sweep comes on top.
-        if self.closed in (None, "trials", "space"):
-            self.closed = event.reason
-
-
-def report_of(trial: TrialState, step: int) -> facts.Report:
-    """What a scheduler is told of a trial's last report, as it stands for a step."""
-    losses = trial.last_losses
-    return facts.Report(trial.id, step, losses[0], losses if len(losses) > 1 else ())

@@ -24,10 +24,14 @@ from sqlalchemy import (
     create_engine,
     event,
     func,
+    inspect,
     make_url,
     select,
+    text,
 )
 from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
+
+from trainables.checkpoints.room import NO_ROOM
 
 BUSY_S = 30.0  # how long a writer waits for another
 SCHEMA_LOCK = 0x68706F  # any number that is ours
@@ -65,6 +69,8 @@ REQUESTS = Table(
     Column("time", Float(53), nullable=False),
     Column("verb", String(20), nullable=False),
     Column("trial", String(40)),
+    Column("changes", Text),  # of a limit, JSON; null: none
+    Column("by", String(250)),  # user@host
 )
 LEASES = Table(
     "leases",
@@ -113,6 +119,7 @@ class Store:
                 # Two that make the tables at once would run into each other.
                 connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
             _SCHEMA.create_all(connection)
+            _migrate(connection)
 
     def __str__(self) -> str:
         # Options may hold a password too.
@@ -141,7 +148,25 @@ class Store:
         except IntegrityError:
             raise
         except DBAPIError as error:
-            raise StoreError(f"journal {self}: {error.orig}") from error
+            raise StoreError(f"journal {self}: {error.orig}{_remedy(error)}") from error
+
+
+def _remedy(error: DBAPIError) -> str:
+    """What to do where a disk is full; empty where it is not that."""
+    if "disk is full" not in f"{error.orig}" and not NO_ROOM.search(f"{error.orig}"):
+        return ""
+    return "; what is written there is whole: free some (hposvc gc), then hposvc resume goes on"
+
+
+def _migrate(connection: Connection) -> None:
+    """Give tables of an earlier version the columns that came since; all of them may be null."""
+    for table in _SCHEMA.sorted_tables:
+        there = {column["name"] for column in inspect(connection).get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in there:
+                name = connection.dialect.identifier_preparer.quote(column.name)
+                kind = column.type.compile(connection.dialect)
+                connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {name} {kind}"))
 
 
 def _engine(url: str) -> Engine:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hposvc.estimates import of_best
 from hposvc.lease import DriverState
 from hposvc.spec import Metric, SweepSpec
 from hposvc.state import SweepState
@@ -42,7 +43,9 @@ def best(
 def front(sweep: str, state: SweepState, runs: Mapping[str, str]) -> list[dict[str, Any]]:
     """The trials that no other beats: of one metric one, of several by the first of them."""
     trials = sorted((state.trials[name] for name in state.front), key=lambda trial: trial.losses)
-    return [_best(sweep, state.spec, trial, runs.get(trial.id)) for trial in trials]
+    found = [_best(sweep, state.spec, trial, runs.get(trial.id)) for trial in trials]
+    estimate = of_best(state)  # the best finalist is all of the front
+    return found if estimate is None else [{**one, "estimate": estimate.data()} for one in found]
 
 
 def bests(state: SweepState) -> list[float]:

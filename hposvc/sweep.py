@@ -160,7 +160,11 @@ class Handle:
 
     def stop(self) -> None:
         """Ask for its end: running trials stop at their next report."""
-        following.steer(self.sweeps, self.id, "stop", None, self._address)
+        following.steer(self.sweeps, self.id, "stop", address=self._address)
+
+    def pause(self) -> None:
+        """Ask for a rest: running trials give their slots back; `hposvc resume` goes on."""
+        following.steer(self.sweeps, self.id, "pause", address=self._address)
 
     def wait(self, show: bool = True) -> Result:
         """Return when it has ended.

@@ -7,11 +7,11 @@ if TYPE_CHECKING:
     from trainables.checkpoints.checkpoint import CheckpointDamaged as CheckpointDamaged
     from trainables.data import Data as Data
     from trainables.data import Tensors as Tensors
+    from trainables.stopping import StopTrial as StopTrial
     from trainables.task import Task as Task
     from trainables.training import Training as Training
     from trainables.worker import ReportError as ReportError
     from trainables.worker import Saved as Saved
-    from trainables.worker import StopTrial as StopTrial
     from trainables.worker import Worker as Worker
 
 HOMES = {
@@ -19,7 +19,7 @@ HOMES = {
     "Data": "trainables.data.sources",
     "ReportError": "trainables.worker",
     "Saved": "trainables.checkpoints.checkpoint",
-    "StopTrial": "trainables.worker",
+    "StopTrial": "trainables.stopping",
     "Task": "trainables.task",
     "Tensors": "trainables.data.sources",
     "Training": "trainables.training",

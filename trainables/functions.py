@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from trainables.session import Session, use
-from trainables.worker import Params, ReportError, StopTrial, Worker
+from trainables.stopping import StopTrial
+from trainables.worker import Params, ReportError, Worker
 
 Read = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 

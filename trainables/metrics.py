@@ -49,7 +49,7 @@ def _number(name: str, value: object, fail: Fail) -> float:
     try:
         return float(found)
     except OverflowError:
-        return math.copysign(math.inf, found)
+        return math.inf if found > 0 else -math.inf  # type: ignore[operator]  # a Real compares
 
 
 def _name_problem(name: object) -> str:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Protocol, TextIO
 
 from trainables.scripts.inbox import LINE, LOOPBACK
-from trainables.worker import ReportError, StopTrial
+from trainables.stopping import StopTrial
+from trainables.worker import ReportError
 
 RESTORE = "HPOSVC_RESTORE_DIR"
 

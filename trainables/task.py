@@ -20,7 +20,7 @@ class Task(ABC):
     Methods are verbs, so that `model`, `loss` or `optimizer` stay free as names of fields.
 
     The runtime seeds, shards, synchronizes, scales, clips, saves and restores. It reports
-    `train/loss` and each value of `evaluate` as `val/NAME`.
+    `train/loss`, each value of `evaluate` as `val/NAME`, and what `measure` gives.
     """
 
     lr: float = 1e-3
@@ -52,6 +52,23 @@ class Task(ABC):
 
     def summarize(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         """More metrics that follow from a report's means, as perplexity from the mean loss."""
+        return {}
+
+    def measure(self, model: nn.Module, sample: Batch) -> Mapping[str, float]:
+        """What a model costs besides its losses: name to number; trainables.costs counts some.
+
+        The values stand in each report under their own names, so `metrics` and `limits` can name
+        them at every step. They are measured on rank 0 before an order trains, and anew when a
+        trial is resumed: a latency may then be another. The model is in eval mode, without
+        gradients, uncompiled, in the training's precision; random numbers drawn here change
+        nothing.
+
+        Args:
+            model: the whole one that is trained, not wrapped. Where ranks share it (fsdp, tensor,
+                pipeline, deepspeed), one that `build_model` makes anew in rank 0's main memory,
+                with first weights: its time is a CPU's.
+            sample: two evaluation samples (or one, if there is no more), where the model is.
+        """
         return {}
 
     def show(self, model: nn.Module) -> str:

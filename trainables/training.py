@@ -54,6 +54,7 @@ BETWEEN = {  # of numbers: above the first, at most the second
     "clip": (0.0, math.inf),
     "ema": (0.0, 1.0),
 }
+AT_ONCE = 32  # trials, for `batched: true` where the sweep does not say how many
 SHARES = {"weight_decay": math.inf, "momentum": 1.0, "warmup": 1.0}  # from 0, below these
 
 
@@ -99,7 +100,7 @@ class Training:
     ema: float | None = None  # decay of the averaged weights that are evaluated; None: none
 
     # Company
-    batched: int = 1  # trials that train at once in one process of a slot
+    batched: int | bool = 1  # trials that train at once in one process; see trials_at_once
 
     # Watching
     watch: int = 0  # updates between looks at each layer's gradients and updates; 0: never
@@ -111,11 +112,28 @@ class Training:
             if problem := _problem(field.name, getattr(self, field.name)):
                 raise ValueError(f"{field.name} is {getattr(self, field.name)!r}; {problem}")
 
+    def trials_at_once(self, parallel: int | None = None, most: int | None = None) -> int:
+        """How many trials train at once in one process: what `batched` comes to in a sweep.
+
+        True stands for as many as the sweep has at the same time, else for AT_ONCE, and never for
+        more than it has in all; false stands for one.
+
+        Args:
+            parallel: trials of the sweep at the same time; None: as many as there is room for.
+            most: trials of the sweep in all; None: it does not say.
+        """
+        if self.batched is not True:
+            return max(self.batched, 1)
+        wanted = AT_ONCE if parallel is None else parallel
+        return wanted if most is None else min(wanted, most)
+
 
 def _problem(name: str, value: object) -> str:
     """What to give instead of a value; empty: it is fine."""
     if name in WORDS:
         return "" if value in WORDS[name] else _choose(value, WORDS[name])
+    if name == "batched" and isinstance(value, bool):
+        return ""
     if name in LEAST:
         if isinstance(value, bool) or not isinstance(value, int):
             return "give a whole number"

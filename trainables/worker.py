@@ -16,6 +16,7 @@ from trainables.checkpoints.checkpoint import CheckpointDamaged, Every, Saved, v
 from trainables.checkpoints.keeper import Keeper
 from trainables.link import Link, LocalLink, Report
 from trainables.metrics import checked
+from trainables.stopping import Notice, Preempted, StopTrial
 from trainables.training import Training
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = [
     "LocalLink",
     "Nan",
     "Params",
+    "Preempted",
     "Report",
     "ReportError",
     "Saved",
@@ -38,14 +40,6 @@ __all__ = [
 
 Params = Mapping[str, float | int | str | bool | None]  # user units, always
 Nan = Literal["stop", "skip", "rollback"]
-
-
-class StopTrial(BaseException):
-    """The controller ends this order; let it pass, so that the rank is free for the next."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 class Diverged(Exception):
@@ -84,6 +78,7 @@ class Worker:
     nan: Nan = "stop"  # what to do with an update that is not finite, as failure.nan says
     shrink: int = 0  # how often this trial's micro-batches were halved before: they didn't fit
     storage: str | None = None  # URL of the checkpoints; None: they are in that folder
+    notice: Notice = field(default_factory=Notice)  # that this process is to end soon
     reported: int | None = field(default=None, init=False)  # the last step that was reported
     kept_at: float = field(default_factory=time.monotonic, init=False)  # last; or the beginning
     saved: Saved | None = field(default=None, init=False)  # the last that this order kept; rank 0's
@@ -194,7 +189,10 @@ class Worker:
         """Whether a checkpoint given with a report of this step would be kept.
 
         With a period of time one is, as soon as it is over; who counts updates knows when it is.
+        One more is, once this process was told to end.
         """
+        if self.notice.given:
+            return True
         if isinstance(self.every, int) or self.due(step):
             return self.due(step)
         seconds = self.every.seconds

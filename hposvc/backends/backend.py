@@ -95,7 +95,7 @@ def events_of(message: Heard | Kept | Finished, now: float) -> list[BackendEvent
 
 def failed(now: float, order: int, trial: str, outcome: Outcome) -> Failed:
     """What the outcome of an order that did not end says to the journal."""
-    told: tuple[Cause, ...] = (*OWN, "stalled")
+    told: tuple[Cause, ...] = (*OWN, "stalled", "storage", "preempt")
     cause: Cause = next((each for each in told if each == outcome.kind), "infra")
     return Failed(now, order, trial, cause, outcome.message, outcome.kind == "damaged")
 
@@ -126,6 +126,9 @@ class Backend(Protocol):
 
     def kill(self, order: int) -> None:
         """End an order without asking its ranks; `Ended` follows when they are gone."""
+
+    def allow(self, parallel: int | Literal["auto"]) -> None:
+        """Carry out so many orders at once, as `trials.parallel` now says; or as many as fit."""
 
     def limit(self, slots: int) -> None:
         """Keep at most so many slots; idle ones beyond it give their resources back."""

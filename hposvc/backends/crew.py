@@ -74,6 +74,11 @@ class Crew:
         """Pass a decision on to the leader."""
         self._leader.decide(order, verdict)
 
+    def leave(self, why: str) -> None:
+        """End the order at its next report, before its time; several at once end in theirs."""
+        if isinstance(self._leader, Leader):
+            self._leader.leave(why)
+
     def dismiss(self) -> None:
         """Kill the ranks; `gone` is posted for each."""
         self.switchboard.disconnect(self.name)

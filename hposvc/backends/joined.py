@@ -4,14 +4,17 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import ray
 
+from cluster import quarantine
 from cluster.launch import Connection, Unreachable, connect
 from hposvc.backends.backend import OutOfReach, Setting
 from hposvc.backends.crew import GONE_S
-from hposvc.backends.placing import count_fitting, labelled
+from hposvc.backends.placing import count_fitting, labelled, without
 from hposvc.backends.sharing import check_shared
+from hposvc.spec import Resources
 from trainables.slots.assignment import Inherited, Place
 from trainables.slots.leader import Switchboard
 
@@ -30,12 +33,14 @@ class Joined:
         self._setting = setting
         self._connection: Connection | None = None
         self._board: Switchboard | None = None
+        self._excluded: set[str] = set()  # ids of nodes that no slot is to be on
         try:
             self._connection = connect(setting.home / "ray", setting.address, setting.runtime_env)
         except Unreachable as error:
             raise OutOfReach(str(error)) from error
         try:
-            self.slots = self._count_slots()
+            self.resources = self._unheld()  # of a slot, on nodes that it may have
+            self.fitting = _count_fitting(self.resources)  # slots that the cluster has room for
             cores = int(ray.cluster_resources().get("CPU", 1))
             # A process that starts is busy importing: two for each core are up in twice the
             # time, and the first slot could have been at work long before.
@@ -81,14 +86,36 @@ class Joined:
             self._connection.close()
             self._connection = None
 
-    def _count_slots(self) -> int:
-        spec = self._setting.spec
-        nodes = labelled(spec.resources, [node for node in ray.nodes() if node["Alive"]])
-        fitting = count_fitting(spec.resources, nodes)
-        parallel = spec.trials.parallel
+    def slots(self, parallel: int | Literal["auto"]) -> int:
+        """How many of them are wanted, each with as many trials at once as a process takes."""
         if parallel == "auto":
-            return fitting
-        return min(fitting, -(-parallel // spec.training.batched))  # slots of so many trials
+            return self.fitting
+        return min(self.fitting, -(-parallel // self._setting.spec.training.batched))
+
+    def exclude(self, node: str) -> None:
+        """Have no more slots on a node.
+
+        Args:
+            node: Ray's id of it.
+
+        Raises:
+            OutOfReach: the others have no room for any.
+        """
+        rest = without(self._setting.spec.resources, {*self._excluded, node})
+        self.fitting = _count_fitting(rest)
+        self._excluded.add(node)
+        self.resources = rest
+
+    def _unheld(self) -> Resources:
+        held = quarantine.held(self._setting.home)
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        self._excluded |= {node["NodeID"] for node in nodes if node["NodeName"] in held}
+        if nodes and len(self._excluded) == len(nodes):
+            listed = "; ".join(f"{name} ({reason})" for name, reason in held.items())
+            raise OutOfReach(
+                f"all nodes are held: {listed}; `hposvc cluster lift NODE` takes one back"
+            )
+        return without(self._setting.spec.resources, self._excluded)
 
     def _await_strangers(self) -> None:
         """Wait until the ranks of an earlier driver are gone: they may still write."""
@@ -97,6 +124,11 @@ class Joined:
                 f"{self._setting.sweep}: ranks of an earlier driver are still at work; "
                 "try again when they are gone"
             )
+
+
+def _count_fitting(resources: Resources) -> int:
+    nodes = labelled(resources, [node for node in ray.nodes() if node["Alive"]])
+    return count_fitting(resources, nodes)
 
 
 def await_gone(prefix: str) -> bool:

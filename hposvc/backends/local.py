@@ -11,7 +11,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting, assignment, failed
 from hposvc.backends.sharing import check_shared
@@ -91,6 +91,9 @@ class Local:
 
     def kill(self, order: int) -> None:
         self.decide(order, "stop")  # a thread can't be killed: it stops where it next reports
+
+    def allow(self, parallel: int | Literal["auto"]) -> None:
+        pass  # one at a time, whatever is wanted
 
     def limit(self, slots: int) -> None:
         self._limit = min(slots, 1)

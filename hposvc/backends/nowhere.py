@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting
 from hposvc.events import BackendEvent, Order
@@ -32,6 +32,9 @@ class Nowhere:
         pass
 
     def kill(self, order: int) -> None:
+        pass
+
+    def allow(self, parallel: int | Literal["auto"]) -> None:
         pass
 
     def limit(self, slots: int) -> None:

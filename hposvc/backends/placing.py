@@ -4,13 +4,15 @@ Ray leaves a placement group that can never be placed pending without a word; so
 here, from what the nodes have in all.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from hposvc.backends.backend import OutOfReach
 from hposvc.spec import Resources
 
 Bundle = dict[str, float]
+NODE = "ray.io/node-id"  # the label by which Ray tells nodes apart
 STRATEGIES = {"pack": "PACK", "strict_pack": "STRICT_PACK", "spread": "SPREAD"}
 
 
@@ -38,6 +40,18 @@ def options(resources: Resources) -> dict[str, Any]:
 def selectors(resources: Resources) -> list[dict[str, str]]:
     """What each rank's node must be labelled with, in Ray's terms; empty: nothing is asked for."""
     return [dict(resources.labels)] * resources.workers if resources.labels else []
+
+
+def without(resources: Resources, nodes: Collection[str]) -> Resources:
+    """The same, but on none of these nodes; a spec that names its nodes itself has its will.
+
+    Args:
+        nodes: Ray's ids of them.
+    """
+    if not nodes or NODE in resources.labels:
+        return resources
+    others = f"!in({','.join(sorted(nodes))})"
+    return replace(resources, labels={**resources.labels, NODE: others})
 
 
 def labelled(

@@ -8,14 +8,15 @@ import queue
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from hposvc.backends.backend import Answer, OutOfReach, Setting, events_of
 from hposvc.backends.crew import GONE_S, hopeless, plainly
+from hposvc.backends.departing import Departure, Departures, leave
 from hposvc.backends.joined import FRESH_DEATHS, Joined
 from hposvc.backends.slot import Signal, Slot
-from hposvc.events import BackendEvent, Ended, Failed, Order
-from trainables.slots.wire import Finished, Kept, Message, Ready
+from hposvc.events import BackendEvent, Cause, Ended, Failed, Order
+from trainables.slots.wire import Finished, Kept, Leaving, Message, Ready
 from trainables.slots.wire import Reported as Heard
 
 
@@ -31,11 +32,11 @@ class RayPool:
         self._started = 0
         self._deaths = 0
         self._joined = Joined(setting)
-        self._most = self._limit = self._joined.slots
         self._place = self._joined.place()
+        self._departures = Departures(setting, self._joined)
         self._each = self._place.training.batched  # orders of a slot at once
-        parallel, together = setting.spec.trials.parallel, self._most * self._each
-        self._at_once = together if parallel == "auto" else min(together, parallel)
+        self.allow(setting.spec.trials.parallel)
+        self._limit = self._most
 
     def now(self) -> float:
         return time.time()
@@ -49,12 +50,18 @@ class RayPool:
         running = sum(len(slot.orders) for slot in self._open())
         return min(sum(slot.room for slot in self._slots), self._at_once - running)
 
+    def allow(self, parallel: int | Literal["auto"]) -> None:
+        self._most = self._joined.slots(parallel)
+        together = self._most * self._each
+        self._at_once = together if parallel == "auto" else min(together, parallel)
+
     def limit(self, slots: int) -> None:
         self._limit = min(-(-slots // self._each), self._most)
         self._shrink()
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
         slot = max(self._slots, key=lambda slot: slot.room)
+        assert slot.room > 0  # `capacity` said so
         slot.carry_out(order, environment)
 
     def decide(self, order: int, verdict: Answer) -> None:
@@ -73,6 +80,7 @@ class RayPool:
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
         self._check()
+        self._depart(self._departures.drained())
         try:
             signals = [self._signals.get(timeout=timeout_s)]
         except queue.Empty:
@@ -117,7 +125,7 @@ class RayPool:
             starting += 1
             self._started += 1
             name = f"{self._setting.sweep}/slot-{self._started}"
-            resources = self._setting.spec.resources
+            resources = self._joined.resources
             slot = Slot(name, self._place, resources, self._joined.board, self._post)
             self._slots.append(slot)
             slot.reserve()
@@ -149,18 +157,30 @@ class RayPool:
                 slot.state = "ready"
                 self._deaths = 0
                 return []
-            case Heard() | Kept():
+            case Leaving():
+                slot.leaving = message.why
+                return []
+            case Heard():
+                self._depart(self._departures.hear(slot, message))
+                return events_of(message, self.now())
+            case Kept():
                 return events_of(message, self.now())
             case Finished():
                 del slot.orders[message.order]
                 [event] = events_of(message, self.now())
-                if message.clean and not message.residues:
+                if message.clean and not (message.residues or slot.leaving):
                     return [event]
                 reason = "its process is replaced: " + (
-                    "; ".join(message.residues) or "another trial in it hung"
+                    "; ".join(message.residues) or slot.leaving or "another trial in it hung"
                 )
                 self._close(slot, [event, *self._failures(slot, reason)])
         return []
+
+    def _depart(self, departures: Sequence[Departure]) -> None:
+        """Leave these nodes."""
+        for departure in departures:
+            for idle in leave(self._open(), departure):
+                self._close(idle)
 
     def _lose_rank(self, slot: Slot, future: Future[Any]) -> list[BackendEvent]:
         slot.crew.present -= 1
@@ -189,8 +209,10 @@ class RayPool:
 
     def _failures(self, slot: Slot, why: str) -> list[BackendEvent]:
         """What is to be told of the orders that a slot takes with it."""
+        cause: Cause = "preempt" if slot.leaving else "infra"
+        why = f"{slot.leaving}; {why}" if slot.leaving else why
         held = slot.orders.values()
-        return [Failed(self.now(), order.id, order.trial, "infra", why) for order in held]
+        return [Failed(self.now(), order.id, order.trial, cause, why) for order in held]
 
     def _close(self, slot: Slot, farewells: Sequence[BackendEvent] = ()) -> None:
         slot.close(farewells)
@@ -199,4 +221,5 @@ class RayPool:
 
     def _forget(self, slot: Slot) -> None:
         slot.release()
+        self._departures.forget(slot)
         self._slots = [other for other in self._slots if other is not slot]

@@ -7,7 +7,7 @@ one of them, and brings back what happens. Nothing is decided in it.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from hposvc.backends.backend import Answer, OutOfReach, Setting, assignment, events_of
 from hposvc.backends.joined import FRESH_DEATHS, Joined, await_gone
@@ -44,8 +44,9 @@ class RayTune:
         self._deaths = 0
         self._closed = False
         self._joined = Joined(setting)
-        self._most = self._limit = self._joined.slots
-        sweep, resources = setting.sweep, setting.spec.resources
+        self._all = self._joined.slots(setting.spec.trials.parallel)
+        self._most = self._limit = self._all
+        sweep, resources = setting.sweep, self._joined.resources
         self._desk = Desk(self._most)
         self._lines = Lines(sweep, self._joined.place(), options(resources), self._desk.lose)
         board = self._joined.board
@@ -69,6 +70,10 @@ class RayTune:
         starting = sum(out.cold for out in self._out.values())
         up = self._desk.idle() + max(0, self._joined.at_once - starting)
         return max(0, min(up, self._limit - len(self._out)))
+
+    def allow(self, parallel: int | Literal["auto"]) -> None:
+        # Tune is told at its start how many trials may be pending: there are never more.
+        self._most = min(self._all, self._joined.slots(parallel))
 
     def limit(self, slots: int) -> None:
         self._limit = min(slots, self._most)

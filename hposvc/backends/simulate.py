@@ -8,7 +8,7 @@ import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting, failed
 from hposvc.events import BackendEvent, Checkpointed, Ended, Order, Reported, Verdict
@@ -42,8 +42,7 @@ class Simulation:
         spec = self.setting.spec
         self._curve: Curve = resolve(str(spec.engine.curve))
         parallel = spec.trials.parallel
-        self._most = 1 if parallel == "auto" else parallel
-        self._limit = self._most
+        self._most = self._limit = 1 if parallel == "auto" else parallel
         self._runs: dict[int, _Run] = {}
         self._clock = self.setting.clock
         self._agenda: list[tuple[float, int]] = []  # (time, order): when its next step is done
@@ -76,6 +75,10 @@ class Simulation:
             run.told = "kill"
             heapq.heappush(self._agenda, (self._clock, order))
 
+    def allow(self, parallel: int | Literal["auto"]) -> None:
+        self._most = 1 if parallel == "auto" else parallel
+        self._limit = min(self._limit, self._most)
+
     def limit(self, slots: int) -> None:
         self._limit = min(slots, self._most)
 
@@ -87,6 +90,7 @@ class Simulation:
                 continue
             self._clock = max(self._clock, time)
             return self._advance(run)
+        self._clock += timeout_s  # nothing runs, and what waits for a time shall see it come
         return []
 
     def close(self) -> None:

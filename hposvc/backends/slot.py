@@ -5,7 +5,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 
 from hposvc.backends.backend import assignment
 from hposvc.backends.crew import Crew, Happening
@@ -36,6 +41,7 @@ class Slot:
     post: Post
     state: Literal["placing", "starting", "ready", "closing"] = "placing"
     orders: dict[int, Order] = field(default_factory=dict)
+    leaving: str = ""  # why its place is taken from it; empty: it is not
     farewells: Sequence[BackendEvent] = ()  # to be told once the ranks are gone
     crew: Crew = field(init=False)
     _group: PlacementGroup | None = None
@@ -69,7 +75,9 @@ class Slot:
     @property
     def room(self) -> int:
         """How many more orders it takes now."""
-        return self.place.training.batched - len(self.orders) if self.state == "ready" else 0
+        if self.state != "ready" or self.leaving:
+            return 0
+        return self.place.training.batched - len(self.orders)
 
     def carry_out(self, order: Order, environment: dict[str, str]) -> None:
         """Give it an order; it must have room."""
@@ -79,6 +87,18 @@ class Slot:
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
         """Pass a decision on one of its orders to the leader."""
         self.crew.decide(order, verdict)
+
+    def nodes(self) -> list[str]:
+        """Ray's id of each rank's node, by rank; empty before it has its place."""
+        if self._group is None or self.state == "placing":
+            return []
+        found = placement_group_table(self._group)["bundles_to_node_id"]
+        return [str(found[rank]) for rank in range(self.resources.workers)]
+
+    def leave(self, why: str) -> None:
+        """Take no more orders; those that it has end at their next report, to go on elsewhere."""
+        self.leaving = why
+        self.crew.leave(why)
 
     def close(self, farewells: Sequence[BackendEvent] = ()) -> None:
         """Kill everything; when the last rank is gone, `farewells` may be told."""

@@ -50,7 +50,7 @@ def up(shared: Shared, nodes: int, cpus: float | None, gpus: int, head_cpus: flo
 @click.pass_obj
 def status(shared: Shared, address: str | None, deep: bool) -> int:
     """Show nodes, resources, the dashboard, and the jobs that run."""
-    from cluster import local
+    from cluster import local, quarantine
     from cluster.dashboard import Dashboard
     from cluster.jobs import find_token
     from hposvc.doctor import examine_cluster
@@ -70,11 +70,12 @@ def status(shared: Shared, address: str | None, deep: bool) -> int:
             note("this home has no cluster; `hposvc cluster up --local 2` starts one")
         return OUT_OF_REACH
     found = {**own.described(), **own.ask().overview()}
+    found["held"] = held = quarantine.held(_home(shared))
     checks = list(examine_cluster(Home.of(shared.home), own.address, True, REMEDY)) if deep else []
     if deep:
         found["health"] = [asdict(check) for check in checks]
     if not shared.json({"up": True, **found}):
-        show(*views.seen(found), *views.probed(checks))
+        show(*views.seen(found), *views.held(held), *views.probed(checks))
     return OUT_OF_REACH if any(check.state == "fail" for check in checks) else 0
 
 
@@ -89,6 +90,46 @@ def down(shared: Shared) -> None:
     names = [] if ended is None else [node.name for node in ended.nodes]
     if not shared.json({"ended": names}):
         show(f"ended: {', '.join(names)}" if names else "this home has no cluster")
+
+
+@cluster.command()
+@click.argument("node")
+@click.option("--reason", default="by hand", metavar="TEXT", help="For people.")
+@share
+@click.pass_obj
+def hold(shared: Shared, node: str, reason: str) -> None:
+    """Start nothing new on NODE, in no sweep of this home, until it is lifted.
+
+    What runs there goes on. `failure.straggler: drain` holds nodes, too.
+    """
+    from cluster import quarantine
+
+    try:
+        quarantine.hold(_home(shared), node, reason)
+    except quarantine.BadName as error:
+        raise click.UsageError(f"{error}") from error
+    if not shared.json({"node": node, "reason": reason}):
+        show(f"held: {node} ({reason}); `hposvc cluster lift {node}` takes it back")
+
+
+@cluster.command()
+@click.argument("node")
+@share
+@click.pass_obj
+def lift(shared: Shared, node: str) -> None:
+    """Let sweeps that are started from now on use NODE again."""
+    from cluster import quarantine
+    from hposvc.home import NotFound
+
+    try:
+        there = quarantine.lift(_home(shared), node)
+    except quarantine.BadName as error:
+        raise click.UsageError(f"{error}") from error
+    if not there:
+        held = ", ".join(quarantine.held(_home(shared))) or "none"
+        raise NotFound(f"{node}: it is not held; held are: {held}")
+    if not shared.json({"node": node}):
+        show(f"lifted: {node}")
 
 
 def _home(shared: Shared) -> Path:

@@ -15,6 +15,7 @@ from hposvc.views.options import Shared, ray_address, settings, spec_file, sweep
 
 if TYPE_CHECKING:
     from hposvc.api import Record, Sweeps
+    from hposvc.journal import SweepRow
 
 DEBUG = {
     "trials.max": 1,
@@ -61,7 +62,6 @@ def run(
     """Run a sweep to its end, here. After Ctrl-C or a crash, `resume` goes on with it."""
     from hposvc import api
     from hposvc.reading import overrides
-    from hposvc.views.foreground import driving
 
     values = overrides.parse(sets)
     checked = api.validate(spec, values)
@@ -72,9 +72,7 @@ def run(
     sweeps = opened(shared)
     row = api.create(sweeps, checked, name)
     note(f"{row.id}: watch it from another terminal by `hposvc status {row.id}`")
-    with driving(row.id) as watching:
-        record = api.drive(sweeps, row, [] if debug else [watching], address)
-    return conclude(shared, sweeps, record)
+    return drive(shared, sweeps, row, address, show=not debug)
 
 
 @verb
@@ -94,9 +92,21 @@ def resume(shared: Shared, sweep: str, accept_code: bool, address: str | None) -
     return 0 if before.state.finished and code == NO_VALUE else code
 
 
+def drive(
+    shared: Shared, sweeps: "Sweeps", row: "SweepRow", address: str | None, show: bool = True
+) -> int:
+    """Run a recorded sweep to its end, and print what it came to."""
+    from hposvc import api
+    from hposvc.views.foreground import driving
+
+    with driving(row.id) as watching:
+        record = api.drive(sweeps, row, [watching] if show else [], address)
+    return conclude(shared, sweeps, record)
+
+
 def conclude(shared: Shared, sweeps: "Sweeps", record: "Record") -> int:
     """Print what a sweep came to."""
-    from hposvc.views import outcome
+    from hposvc.views import outcome, room
 
     if record.failures():
         console(sys.stderr).print(outcome.failures(record.row.id, record.failures()))
@@ -104,6 +114,11 @@ def conclude(shared: Shared, sweeps: "Sweeps", record: "Record") -> int:
         show(*outcome.summary(record, sweeps.home))
     if record.behind:
         note(outcome.behind(record))
-    if not record.state.front:
+    if record.state.state == "PAUSED" and record.state.full:
+        note(room.full(record.row.id, record.state))
+        return OUT_OF_REACH
+    if record.state.state == "PAUSED":
+        note(f"{record.row.id} is paused; to go on: hposvc resume {record.row.id}")
+    elif not record.state.front:
         return NO_VALUE
     return OUT_OF_REACH if record.behind else 0

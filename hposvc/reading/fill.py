@@ -107,7 +107,10 @@ def _wanted_of(hint: Any) -> str:
         names = ", ".join(field.name for field in dataclasses.fields(hint))
         return f"give a mapping of {names}"
     if _is_scalar(hint):
-        return "give " + " or ".join(dict.fromkeys(SCALARS[kind] for kind in _kinds(hint)))
+        kinds = _kinds(hint)
+        whole = int in kinds and float not in kinds
+        words = ["a whole number" if whole and kind is int else SCALARS[kind] for kind in kinds]
+        return "give " + " or ".join(dict.fromkeys(words))
     return {int: "give a whole number", str: "give text"}.get(hint, "give a mapping, key: value")
 
 

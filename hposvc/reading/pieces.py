@@ -53,14 +53,8 @@ def _is_mapping(value: object) -> bool:
     return isinstance(value, Mapping)
 
 
-SCHEDULERS = ("pb2",)
-
 LATER = (
-    *_keys("6", "finalists", "stop", "register", "failure.straggler"),
-    *_keys("6", "budget.gpu_hours", "budget.cpu_hours", "budget.reserve"),
-    *_keys("6", "tracking.system_metrics"),
     *_keys("next", "queue", "notify", "environment.image"),
-    _words("6", "scheduler.type", SCHEDULERS, "use pbt"),
     Later("resources.workers", "6", _is_mapping, "{min, max}", "give one number"),
     _words("next", "resources.gpus_per_worker", ("auto",), "give a number"),
 )

@@ -28,7 +28,7 @@ from hposvc.remote.parcel import Parcel, Proof
 from hposvc.runner import Watcher
 from hposvc.spec import SweepSpec
 from hposvc.tracking.recorder import hidden, recorded, tracking_uri
-from trainables.slots.assignment import captured
+from trainables.slots.capturing import captured
 from trainables.slots.redaction import redact
 
 DIAL_S = 10.0

@@ -15,13 +15,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cluster.jobs import Job, Jobs, JobsError, patiently
-from hposvc import api
+from hposvc import api, steering
 from hposvc import spec as specs
 from hposvc.backends.backend import OutOfReach
-from hposvc.events import from_json, to_json
+from hposvc.events import Event, Verb, from_json, to_json
 from hposvc.home import Home, NotFound
 from hposvc.journal import SweepRow
 from hposvc.remote.packing import NOTHING
@@ -41,6 +41,7 @@ from hposvc.state import SweepState
 ASKS = "hposvc.asks"  # in the metadata of a job that answers a question
 ANSWER = "hposvc: answer "  # begins the line that holds it
 ANSWER_S = 180.0
+NO_CHANGES: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,21 @@ class There:
         """The sweep as its journal has it."""
         return _record(self._ask("record"))
 
+    def history(self) -> tuple[SweepRow, list[Event]]:
+        """The sweep as it was submitted, and all that happened in it."""
+        told = self._ask("record")
+        return SweepRow(**told["row"]), [from_json(*each) for each in told["events"]]
+
     def logs(self, trial: str | None, rank: int | None) -> list[dict[str, Any]]:
         """What ranks wrote, as `logs` prints it."""
         return list(self._ask("logs", trial=trial, rank=rank))
 
-    def steer(self, verb: Literal["stop", "kill"], trial: str | None) -> api.Steered:
-        """Ask for an end."""
-        return api.Steered(**self._ask("steer", verb=verb, trial=trial))
+    def steer(
+        self, verb: Verb, trial: str | None, changes: Mapping[str, object]
+    ) -> steering.Steered:
+        """Ask for something."""
+        found = self._ask("steer", verb=verb, trial=trial, changes=dict(changes))
+        return steering.Steered(**found)
 
     def _ask(self, question: str, **arguments: object) -> Any:
         parcel = Parcel(
@@ -123,6 +132,17 @@ def record(sweeps: api.Sweeps, name: str, address: str | None = None) -> api.Rec
     return api.load(sweeps, name) if there is None else there.record()
 
 
+def history(
+    sweeps: api.Sweeps, name: str, address: str | None = None
+) -> tuple[SweepRow, list[Event]]:
+    """A sweep as it was submitted, and all that happened in it."""
+    there = find(sweeps, name, address)
+    if there is not None:
+        return there.history()
+    row = api.load(sweeps, name).row
+    return row, [event for _, event in sweeps.journal.read(row.id)]
+
+
 def logs(
     sweeps: api.Sweeps, name: str, trial: str | None, rank: int | None, address: str | None = None
 ) -> list[dict[str, Any]]:
@@ -144,13 +164,16 @@ def logs(
 def steer(
     sweeps: api.Sweeps,
     name: str,
-    verb: Literal["stop", "kill"],
-    trial: str | None,
+    verb: Verb,
+    trial: str | None = None,
+    changes: Mapping[str, object] = NO_CHANGES,
     address: str | None = None,
-) -> api.Steered:
-    """Ask for an end of a sweep, or of a trial."""
+) -> steering.Steered:
+    """Ask for something of a sweep, or of a trial."""
     there = find(sweeps, name, address)
-    return api.steer(sweeps, name, verb, trial) if there is None else there.steer(verb, trial)
+    if there is not None:
+        return there.steer(verb, trial, changes)
+    return steering.steer(sweeps, name, verb, trial, changes)
 
 
 def wait(jobs: Jobs, sweep: str, show: Callable[[str], None]) -> Job:
@@ -209,7 +232,7 @@ def answer(parcel: Parcel) -> str:
                 sweeps, parcel.sweep, api.logs(sweeps, parcel.sweep, **arguments)
             )
         case _:
-            found = asdict(api.steer(sweeps, parcel.sweep, **arguments))
+            found = asdict(steering.steer(sweeps, parcel.sweep, **arguments))
     text = json.dumps(found).encode()
     return f"{ANSWER}{base64.b64encode(zlib.compress(text)).decode()}\n"
 

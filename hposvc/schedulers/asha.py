@@ -18,20 +18,22 @@ and Neural Architecture Search (2020), §3.
 import heapq
 import math
 from bisect import bisect_left, insort
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from hposvc.schedulers.continuing import Continuing
 from hposvc.schedulers.scheduler import (
     Advance,
     Decision,
     Fact,
     Left,
     NewTrial,
+    Opened,
     Ordered,
     Over,
     Paused,
     Plan,
+    Reopened,
     Report,
     Running,
     Scheduler,
@@ -57,25 +59,64 @@ class Asha:
 
     def scheduler(self, plan: Plan) -> Scheduler:
         steps = rungs(plan.first, plan.last, self.eta)
-        if self.mode == "stop":
-            return _Stopping(self.eta, steps, {step: standing(plan.metrics) for step in steps[:-1]})
-        kind = _Rung if plan.metrics == 1 else _FrontRung
-        return _Promoting(self.eta, steps, {step: kind() for step in steps[:-1]})
+        below, metrics = steps[:-1], plan.metrics
+        if self.mode == "promote":
+            return _Promoting(self.eta, steps, {step: _rung(metrics) for step in below}, metrics)
+        return _Stopping(
+            last=plan.last,
+            steps=below,
+            eta=self.eta,
+            metrics=metrics,
+            rungs={step: standing(metrics) for step in below},
+        )
 
 
-@dataclass
-class _Stopping(Running):
+@dataclass(kw_only=True)
+class _Stopping(Continuing):
     eta: int
-    steps: tuple[int, ...]
+    metrics: int
     rungs: dict[int, Line | Fronts]  # by step
+    heard: dict[str, Report] = field(default_factory=dict)  # the last at a rung
+    changes: int = 0  # facts that may let a trial pass that did not before
+    refused: int | None = None  # a memo: at so many changes none passed
 
     def apply(self, fact: Fact) -> None:
         super().apply(fact)
-        if isinstance(fact, Report) and fact.step in self.rungs:
-            self.rungs[fact.step].add(fact.trial, fact.vector)
+        self.changes += not isinstance(fact, Ordered | Report) or fact.trial in self.short
+        match fact:
+            case Report() if fact.step in self.rungs:
+                self.changes += 1
+                self.rungs[fact.step].add(fact.trial, fact.vector)
+                self.heard[fact.trial] = fact
+            case Reopened(failed=False, report=Report() as report) if report.step in self.rungs:
+                self.rungs[report.step].add(fact.trial, report.vector)
+                self.heard[fact.trial] = report
+            case Opened(plan=plan):
+                self.steps = rungs(plan.first, plan.last, self.eta)[:-1]
+                self.rungs |= {
+                    step: standing(self.metrics) for step in self.steps if step not in self.rungs
+                }
 
-    def next(self) -> NewTrial | Wait | Over:
-        return self.rest() if self.closed else NewTrial(self.steps[-1], self.steps[:-1])
+    def next(self) -> NewTrial | Advance | Wait | Over:
+        new = self.rest() if self.closed else NewTrial(self.last, self.steps)
+        return self.carry_on() or new
+
+    def carry_on(self) -> Advance | None:
+        if self.refused == self.changes:  # nothing that could let one pass has happened
+            return None
+        found = super().carry_on()
+        self.refused = None if found else self.changes
+        return found
+
+    def goes_on(self, trial: str, step: int) -> bool:
+        report = self.heard.get(trial)
+        if report is None or report.step != step:  # it stands between two rungs
+            return True
+        return self.judge(report).verdict == "continue"
+
+    def width(self) -> int:
+        waiting = 0 if self.refused == self.changes else len(self.short)
+        return len(self.running) + waiting
 
     def judge(self, report: Report) -> Decision:
         rung = self.rungs[report.step]
@@ -105,6 +146,11 @@ class _Rung:
     def leave(self, trial: str) -> None:
         del self.at[trial]
         self.gone.add(trial)
+
+    def back(self, report: Report) -> None:
+        """A trial that had left is here again; it counts once."""
+        self.at[report.trial] = report.loss
+        self.gone.discard(report.trial)
 
     def promotable(self, eta: int, closed: bool) -> str | None:
         """The best trial that waits, if it is among the best floor(n/eta) of the rung."""
@@ -137,6 +183,9 @@ class _FrontRung:
         self.waiting.discard(trial)
         self.known = self.known and trial != self.best
 
+    def back(self, report: Report) -> None:
+        """A trial that had left is here again; it counts once."""
+
     def promotable(self, eta: int, closed: bool) -> str | None:
         """The best trial that waits, if it is among the best floor(n/eta), or none dominates it.
 
@@ -151,34 +200,70 @@ class _FrontRung:
         return next((trial for trial in self.arrived.fronts[0] if trial in self.waiting), None)
 
 
+def _rung(metrics: int) -> _Rung | _FrontRung:
+    """An empty one of trials that so many metrics judge."""
+    return _Rung() if metrics == 1 else _FrontRung()
+
+
 @dataclass
 class _Promoting(Running):
     eta: int
     steps: tuple[int, ...]
-    rungs: Mapping[int, _Rung | _FrontRung]  # by step
+    rungs: dict[int, _Rung | _FrontRung]  # by step
+    metrics: int = 1
     at: dict[str, int] = field(default_factory=dict)  # the last rung of the live
+    between: dict[str, int] = field(default_factory=dict)  # that stand at no rung, and their step
+    heard: dict[str, int] = field(default_factory=dict)  # the last step of each
 
     def apply(self, fact: Fact) -> None:
         super().apply(fact)
-        if isinstance(fact, Report) and fact.step in self.rungs:
-            self.rungs[fact.step].arrive(fact)
-            self.at[fact.trial] = fact.step
-        elif isinstance(fact, Paused) and fact.trial in self.at:
-            self.rungs[self.at[fact.trial]].wait(fact.trial)
-        elif isinstance(fact, Ordered):
-            self._leave_rung(fact.trial, below=fact.until)
-        elif isinstance(fact, Left):
-            self._leave_rung(fact.trial, below=self.steps[-1] + 1)
+        match fact:
+            case Report():
+                self.heard[fact.trial] = fact.step
+                if fact.step in self.rungs:
+                    self.rungs[fact.step].arrive(fact)
+                    self.at[fact.trial] = fact.step
+            case Paused() if fact.trial in self.at:
+                self.rungs[self.at[fact.trial]].wait(fact.trial)
+            case Paused():  # it was ordered before the end was moved
+                self.between[fact.trial] = self.heard.get(fact.trial, 0)
+            case Reopened(failed=False, report=Report() as report):
+                self._return(report)
+            case Reopened(report=Report() as report) if report.step in self.rungs:
+                self.rungs[report.step].back(report)
+                self.at[report.trial] = report.step
+            case Ordered():
+                self.between.pop(fact.trial, None)
+                self._leave_rung(fact.trial, below=fact.until)
+            case Left():
+                self.between.pop(fact.trial, None)
+                self._leave_rung(fact.trial, below=self.steps[-1] + 1)
+            case Opened(plan=plan):
+                self.steps = rungs(plan.first, plan.last, self.eta)
+                new = (step for step in self.steps[:-1] if step not in self.rungs)
+                self.rungs |= {step: _rung(self.metrics) for step in new}
+
+    def _return(self, report: Report) -> None:
+        """A trial that was at the end, before it was moved."""
+        rung = self.rungs.get(report.step)
+        if rung is None:
+            self.between[report.trial] = report.step
+        else:
+            rung.arrive(report)
+            self.at[report.trial] = report.step
+            rung.wait(report.trial)
 
     def _leave_rung(self, trial: str, below: int) -> None:
         if trial in self.at and self.at[trial] < below:
             self.rungs[self.at.pop(trial)].leave(trial)
 
     def next(self) -> NewTrial | Advance | Wait | Over:
+        for trial, step in self.between.items():
+            return Advance(trial, next(each for each in self.steps if each > step))
         for step, after in reversed(list(zip(self.steps[:-1], self.steps[1:], strict=True))):
-            trial = self.rungs[step].promotable(self.eta, self.closed)
-            if trial is not None:
-                return Advance(trial, after)
+            best = self.rungs[step].promotable(self.eta, self.closed)
+            if best is not None:
+                return Advance(best, after)
         return self.rest() if self.closed else NewTrial(self.steps[0])
 
     def judge(self, report: Report) -> Decision:

@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hposvc.schedulers.scheduler import Decision, NewTrial, Over, Plan, Report, Running, Wait
+from hposvc.schedulers.continuing import Continuing
+from hposvc.schedulers.scheduler import Advance, Decision, NewTrial, Over, Plan, Report, Wait
 
 
 @dataclass
-class _Queue(Running):
-    last: int
-
-    def next(self) -> NewTrial | Wait | Over:
-        return self.rest() if self.closed else NewTrial(self.last)
+class _Queue(Continuing):
+    def next(self) -> NewTrial | Advance | Wait | Over:
+        return self.carry_on() or (self.rest() if self.closed else NewTrial(self.last))
 
     def judge(self, report: Report) -> Decision:
         return Decision("continue", "fifo")

@@ -36,12 +36,15 @@ from hposvc.schedulers.scheduler import (
     Cut,
     Decision,
     Fact,
+    Halted,
     Left,
     NewTrial,
+    Opened,
     Ordered,
     Over,
     Paused,
     Plan,
+    Reopened,
     Report,
     Running,
     Scheduler,
@@ -189,13 +192,22 @@ class _Brackets(Running):
     live: dict[int, _Bracket] = field(default_factory=dict)  # by number; no more than run, and one
     at: dict[str, _Bracket] = field(default_factory=dict)  # of the trials that have not left
     cuts: dict[str, Cut] = field(default_factory=dict)  # of the trials that have not left
+    alone: set[str] = field(default_factory=set)  # that failed, and were tried again
+    due: dict[str, None] = field(default_factory=dict)  # of these: to be ordered
 
     def apply(self, fact: Fact) -> None:
         super().apply(fact)
-        if isinstance(fact, Closed):
+        if isinstance(fact, Reopened):
+            self.alone.add(fact.trial)
+        if isinstance(fact, Opened | Reopened | Halted):
+            bracket = self._refill() if isinstance(fact, Opened) else None
+        elif isinstance(fact, Closed):
             bracket = self.filling
             if bracket is not None:
                 bracket.full = True
+        elif fact.trial in self.alone:
+            bracket = None
+            self._go_alone(fact)
         elif isinstance(fact, Ordered) and fact.trial not in self.at:
             bracket = self._enter(fact.trial)
         else:
@@ -204,6 +216,24 @@ class _Brackets(Running):
                 self._move(bracket, fact)
         if bracket is not None:
             self._settle(bracket)
+
+    def _refill(self) -> _Bracket | None:
+        """There are new trials again: the bracket that made do with fewer waits for them."""
+        bracket = self.filling
+        if bracket is not None and bracket.full:
+            bracket.full = bracket.decided = False
+            bracket.due.clear()
+            for trial in bracket.losses:
+                self.cuts.pop(trial, None)
+            self.live[bracket.number] = bracket
+        return bracket
+
+    def _go_alone(self, fact: Ordered | Report | Paused | Left) -> None:
+        """Its bracket went on without it, so it runs to the end."""
+        if isinstance(fact, Paused):
+            self.due[fact.trial] = None
+        elif not isinstance(fact, Report):
+            self.due.pop(fact.trial, None)
 
     def _enter(self, trial: str) -> _Bracket:
         """A new trial comes; the last one may be ordered when it is known to be the last."""
@@ -244,6 +274,8 @@ class _Brackets(Running):
             self.live.pop(bracket.number, None)
 
     def next(self) -> NewTrial | Advance | Wait | Over:
+        for trial in self.due:
+            return Advance(trial, self.kinds[0].steps[-1])
         for bracket in self.live.values():
             if bracket.due:
                 return Advance(next(iter(bracket.due)), bracket.target)
@@ -260,4 +292,5 @@ class _Brackets(Running):
         return list(self.cuts.values())
 
     def width(self) -> int:
-        return sum(bracket.width for bracket in self.live.values())
+        alone = len(self.due) + len(self.running & self.alone)
+        return alone + sum(bracket.width for bracket in self.live.values())

@@ -15,22 +15,24 @@ Source: Golovin et al., Google Vizier: A Service for Black-Box Optimization (KDD
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hposvc.schedulers.continuing import Continuing
 from hposvc.schedulers.scheduler import (
+    Advance,
     Decision,
     Fact,
     Left,
     NewTrial,
+    Opened,
     Over,
     Plan,
+    Reopened,
     Report,
-    Running,
     Scheduler,
     Wait,
 )
@@ -58,8 +60,13 @@ class Median:
         length = plan.last - plan.first
         interval = self.interval or max(1, math.ceil(length / MOST_JUDGEMENTS))
         steps = tuple(range(plan.first, plan.last, interval))
-        means = {step: _Line() if plan.metrics == 1 else _Cloud(plan.metrics) for step in steps}
-        return _Medians(self.min_trials, plan.last, steps, means)
+        return _Medians(
+            last=plan.last,
+            steps=steps,
+            min_trials=self.min_trials,
+            interval=interval,
+            means={step: _means(plan.metrics) for step in steps},
+        )
 
 
 @dataclass
@@ -142,34 +149,52 @@ class _Cloud:
         return 2 * self.better(best) > self.count
 
 
-@dataclass
-class _Medians(Running):
+def _means(metrics: int) -> _Line | _Cloud:
+    """No means yet, of trials that so many metrics judge."""
+    return _Line() if metrics == 1 else _Cloud(metrics)
+
+
+@dataclass(kw_only=True)
+class _Medians(Continuing):
     min_trials: int
-    last: int
-    steps: tuple[int, ...]  # at which trials are judged
-    means: Mapping[int, _Line | _Cloud]  # of trials over, by step
+    interval: int  # between two of `steps`
+    means: dict[int, _Line | _Cloud]  # of trials over, by step
     courses: dict[str, list[_Course]] = field(default_factory=dict)  # of the others, by metric
+    over: dict[str, list[_Course]] = field(default_factory=dict)
+    settled: dict[str, int] = field(default_factory=dict)  # means of a trial that count already
 
     def apply(self, fact: Fact) -> None:
         super().apply(fact)
-        if isinstance(fact, Report):
-            courses = self.courses.setdefault(fact.trial, [_Course() for _ in fact.vector])
-            for course, loss in zip(courses, fact.vector, strict=True):
-                course.hear(fact.step, loss, self.steps)
-        elif isinstance(fact, Left):
-            self._settle(self.courses.pop(fact.trial, []))
+        match fact:
+            case Report():
+                courses = self.courses.setdefault(fact.trial, [_Course() for _ in fact.vector])
+                for course, loss in zip(courses, fact.vector, strict=True):
+                    course.hear(fact.step, loss, self.steps)
+            case Left() if fact.trial in self.courses:
+                self.over[fact.trial] = self.courses.pop(fact.trial)
+                self._settle(fact.trial, self.over[fact.trial])
+            case Reopened() if fact.trial in self.over:
+                self.courses[fact.trial] = self.over.pop(fact.trial)
+            case Opened(plan=plan):
+                self.steps = tuple(range(plan.first, plan.last, self.interval))
+                new = (step for step in self.steps if step not in self.means)
+                self.means |= {step: _means(plan.metrics) for step in new}
 
-    def _settle(self, courses: list[_Course]) -> None:
+    def _settle(self, trial: str, courses: list[_Course]) -> None:
         """Hold the others against a trial that is over."""
         rows = list(zip(*(course.means for course in courses), strict=True))
-        for step, means in zip(self.steps, rows, strict=False):
+        known = self.settled.get(trial, 0)
+        for step, means in list(zip(self.steps, rows, strict=False))[known:]:
             self.means[step].add(means)
+        self.settled[trial] = len(rows)
         if any(math.isinf(course.total) for course in courses):
-            for step in self.steps[len(rows) :]:
+            for step in self.steps[max(known, len(rows)) :]:
                 self.means[step].add((math.inf,) * len(courses))
+            self.settled[trial] = len(self.steps)
 
-    def next(self) -> NewTrial | Wait | Over:
-        return self.rest() if self.closed else NewTrial(self.last, self.steps)
+    def next(self) -> NewTrial | Advance | Wait | Over:
+        new = self.rest() if self.closed else NewTrial(self.last, self.steps)
+        return self.carry_on() or new
 
     def judge(self, report: Report) -> Decision:
         best = tuple(course.best for course in self.courses[report.trial])

@@ -34,14 +34,17 @@ from hposvc.reading.problems import Problem, no_such
 from hposvc.schedulers.mutation import explore, read_move
 from hposvc.schedulers.scheduler import (
     Advance,
+    Change,
     Decision,
     Fact,
     Left,
     NewTrial,
+    Opened,
     Ordered,
     Over,
     Paused,
     Plan,
+    Reopened,
     Report,
     Running,
     Scheduler,
@@ -62,6 +65,7 @@ class Pbt:
     mutate: dict[str, object]  # what may change, and how: see mutation.py
     quantile: float = 0.2  # the share that copies, and the share that is copied
     resample: float = 0.25  # the chance that a value is drawn afresh (Ray Tune's default)
+    name: ClassVar[str] = "pbt"  # in a spec
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -76,9 +80,9 @@ class Pbt:
 
     def scheduler(self, plan: Plan) -> Scheduler:
         """A population of `plan.trials` members."""
-        return _Population(self, plan, self._steps(plan))
+        return Population(self, plan, self.steps(plan))
 
-    def _steps(self, plan: Plan) -> range:
+    def steps(self, plan: Plan) -> range:
         """At which members are ranked."""
         first = self.interval * math.ceil(plan.first / self.interval)
         return range(first, plan.last, self.interval)
@@ -86,14 +90,18 @@ class Pbt:
     def problems(self, space: Space, plan: Plan) -> Iterator[Problem]:
         """What of it does not fit the sweep; paths are from the spec's top."""
         if plan.metrics > 1:
-            message = f"is pbt, which ranks members by one metric, and there are {plan.metrics}"
+            message = (
+                f"is {self.name}, which ranks members by one metric, and there are {plan.metrics}"
+            )
             remedy = "choose asha, hyperband, median or fifo"
             yield Problem(("scheduler", "type"), f"{message}; {remedy}")
         if plan.trials is None or plan.trials < 2:
             found = "is missing" if plan.trials is None else f"is {plan.trials}"
-            message = f"{found}; scheduler pbt takes it for the population, so give 2 or more"
+            message = (
+                f"{found}; scheduler {self.name} takes it for the population, so give 2 or more"
+            )
             yield Problem(("trials", "max"), message, at_key=plan.trials is None)
-        if not self._steps(plan):
+        if not self.steps(plan):
             steps = f"steps {plan.first} to {plan.last - 1}, where members are ranked"
             message = f"is {self.interval}, and no multiple of it is among {steps}; give fewer"
             yield Problem(("scheduler", "interval"), message)
@@ -122,7 +130,9 @@ class Exploit:
 
 
 @dataclass
-class _Population(Running):
+class Population(Running):
+    """The members, their ranks, and who copies whom."""
+
     policy: Pbt
     plan: Plan
     steps: range  # at which members are ranked, but for the last
@@ -131,7 +141,7 @@ class _Population(Running):
     clocks: dict[str, int] = field(default_factory=dict)  # last ranking step of all that began
     paused: list[tuple[int, bool, str]] = field(default_factory=list)  # see `_turn`; ascending
     donors: dict[str, str] = field(default_factory=dict)  # of members that are to copy
-    gone: int = 0  # members that left before their end
+    gone: set[str] = field(default_factory=set)  # members that left before their end
 
     copies = True
 
@@ -147,6 +157,10 @@ class _Population(Running):
                 insort(self.paused, self._turn(fact.trial))
             case Left():
                 self._leave(fact.trial)
+            case Opened(plan=plan):
+                self.plan, self.steps = plan, self.policy.steps(plan)
+            case Reopened():
+                self._return(fact)
 
     def next(self) -> NewTrial | Advance | Wait | Over:
         if self._unborn:
@@ -155,9 +169,13 @@ class _Population(Running):
             return self.rest()
         clock, _, trial = self.paused[0]
         donor = self._donor(trial, clock)
-        change = None if donor is None else Exploit(donor, self.policy)
+        change = None if donor is None else self.change(trial, donor)
         ahead = self.steps[bisect_right(self.steps, clock) :]
         return Advance(trial, self.plan.last, tuple(ahead), change)
+
+    def change(self, trial: str, donor: str) -> Change:
+        """What becomes of the values of a member that copies another."""
+        return Exploit(donor, self.policy)
 
     def judge(self, report: Report) -> Decision:
         better = bisect_left(self.ranked, (report.loss, ""))
@@ -175,6 +193,10 @@ class _Population(Running):
         """All members that are not over."""
         return len(self.running) + len(self.paused)
 
+    def is_rank(self, step: int) -> bool:
+        """Whether members are ranked there."""
+        return step == self.plan.last or step in self.steps
+
     @property
     def _unborn(self) -> bool:
         """Whether members are still to come."""
@@ -186,21 +208,20 @@ class _Population(Running):
         if math.isinf(loss):
             self._unrank(trial)  # it diverged, and so did what might be copied of it
             return
-        last = step == self.plan.last
-        if not last and step not in self.steps:
+        if not self.is_rank(step):
             return
         self._unrank(trial)
         self.losses[trial], self.clocks[trial] = loss, step
         insort(self.ranked, (loss, trial))
         better = bisect_left(self.ranked, (loss, ""))
-        if not last and better >= len(self.ranked) - self._share():
+        if step != self.plan.last and better >= len(self.ranked) - self._share():
             self.donors[trial] = self._draw(trial, step)
 
     def _share(self) -> int:
         """How many are weak, and how many strong; 0 while too few are ranked."""
         count, quantile = len(self.ranked), self.policy.quantile
         members = len(self.clocks) if self.closed else self.plan.trials or 0
-        enough = min(math.ceil(1 / quantile - ROUNDING), members - self.gone)
+        enough = min(math.ceil(1 / quantile - ROUNDING), members - len(self.gone))
         if count < max(2, enough):
             return 0
         return max(1, math.floor(quantile * count + ROUNDING))
@@ -225,7 +246,17 @@ class _Population(Running):
         self._unpause(trial)
         if self.clocks.setdefault(trial, 0) < self.plan.last or trial not in self.losses:
             self._unrank(trial)
-            self.gone += 1
+            self.gone.add(trial)
+
+    def _return(self, fact: Reopened) -> None:
+        """A member is back: one that had failed runs on, one that was done may train for longer."""
+        self.gone.discard(fact.trial)
+        if fact.report is not None and math.isfinite(fact.report.loss):
+            self._unrank(fact.trial)
+            self.losses[fact.trial] = fact.report.loss
+            insort(self.ranked, (fact.report.loss, fact.trial))
+        if not fact.failed:
+            insort(self.paused, self._turn(fact.trial))
 
     def _unrank(self, trial: str) -> None:
         loss = self.losses.pop(trial, None)

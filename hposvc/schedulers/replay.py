@@ -5,7 +5,7 @@ spec, so that what a population found can be trained again, alone.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import ClassVar
@@ -15,14 +15,17 @@ from numpy.random import Generator
 from hposvc.reading.problems import Problem, no_such, shown
 from hposvc.schedulers.scheduler import (
     Advance,
+    Cut,
     Decision,
     Fact,
     Left,
     NewTrial,
+    Opened,
     Ordered,
     Over,
     Paused,
     Plan,
+    Reopened,
     Report,
     Running,
     Scheduler,
@@ -48,11 +51,12 @@ class Replay:
 
     schedule: tuple[Shift, ...] = ()  # ascending
     seed_of: str | None = None  # as a shift's, up to the first one
+    until: int | None = None  # the step after which it ends; None: the end of a trial
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def scheduler(self, plan: Plan) -> Scheduler:
         """One trial."""
-        return _Course(self.schedule, plan.last)
+        return _Course(self.schedule, self.until, plan.last)
 
     def seeded_as(self, step: int) -> str | None:
         """Whose random numbers the steps from `step` on draw; None: the trial's own."""
@@ -65,6 +69,9 @@ class Replay:
             found = "is missing" if plan.trials is None else f"is {plan.trials}"
             message = f"{found}, but scheduler replay trains a single trial; set it to 1"
             yield Problem(("trials", "max"), message, at_key=plan.trials is None)
+        if self.until is not None and not 1 <= self.until <= plan.last:
+            message = f"is {self.until}; give a step from 1 to {plan.last}, the end"
+            yield Problem(("scheduler", "until"), message)
         steps = [0, *(shift.after for shift in self.schedule)]
         for place, (before, after) in enumerate(pairwise(steps)):
             if not before < after < plan.last:
@@ -98,6 +105,7 @@ class Changed:
 @dataclass
 class _Course(Running):
     schedule: tuple[Shift, ...]
+    until: int | None
     last: int
     begun: bool = False
     step: int = 0  # the last one reported
@@ -116,16 +124,30 @@ class _Course(Running):
                 self.paused = fact.trial
             case Left():
                 self.paused = None
+            case Opened(plan=plan):
+                self.last = plan.last
+            case Reopened(failed=False):
+                self.paused = fact.trial
+
+    @property
+    def end(self) -> int:
+        """Where its last order ends, however long a trial is."""
+        return self.last if self.until is None else min(self.until, self.last)
 
     def next(self) -> NewTrial | Advance | Wait | Over:
-        steps = [shift.after for shift in self.schedule]
+        steps = [shift.after for shift in self.schedule if shift.after < self.end]
         if not self.begun and not self.closed:
-            return NewTrial(self.last, tuple(steps))
-        if self.paused is None:
+            return NewTrial(self.end, tuple(steps))
+        if self.paused is None or self.step >= self.end:
             return self.rest()
         begun = bisect_right(steps, self.step)
-        change = Changed(self.schedule[begun - 1])
-        return Advance(self.paused, self.last, tuple(steps[begun:]), change)
+        change = Changed(self.schedule[begun - 1]) if begun else None
+        return Advance(self.paused, self.end, tuple(steps[begun:]), change)
+
+    def cut(self) -> Sequence[Cut]:
+        if self.paused is None or self.step < self.end:
+            return ()
+        return [Cut(self.paused, "until", f"its schedule ends after step {self.end}")]
 
     def judge(self, report: Report) -> Decision:
         return Decision("pause", "schedule", f"its values change after step {report.step}")

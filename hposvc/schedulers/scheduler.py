@@ -33,6 +33,8 @@ class Ordered:
 
     trial: str
     until: int
+    # Its values; most schedulers never look at them.
+    params: Params = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,38 @@ class Left:
 
 
 @dataclass(frozen=True)
+class Halted:
+    """The sweep was ended with the trial on its way; it goes on if that is taken back."""
+
+    trial: str
+
+
+@dataclass(frozen=True)
 class Closed:
     """There will be no new trials."""
 
 
-Fact = Ordered | Report | Paused | Left | Closed
+@dataclass(frozen=True)
+class Opened:
+    """Somebody moved a limit of the sweep: there may be new trials again, or longer ones."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True)
+class Reopened:
+    """A trial that had left is back.
+
+    One that failed is about to be ordered again. One that completed stays as it is unless it is
+    advanced, now that trials are longer.
+    """
+
+    trial: str
+    report: Report | None  # its last one; None: it had none
+    failed: bool = False
+
+
+Fact = Ordered | Report | Paused | Left | Halted | Closed | Opened | Reopened
 
 
 @dataclass(frozen=True)
@@ -192,10 +221,12 @@ class Running:
         match fact:
             case Ordered():
                 self.running.add(fact.trial)
-            case Paused() | Left():
+            case Paused() | Left() | Halted():
                 self.running.discard(fact.trial)
             case Closed():
                 self.closed = True
+            case Opened():
+                self.closed = False
 
     def cut(self) -> Sequence[Cut]:
         """Nothing waits in vain."""

@@ -22,18 +22,29 @@ from hposvc.reading import overrides
 from hposvc.reading.document import Document, from_mapping, read_file
 from hposvc.reading.fill import fill
 from hposvc.reading.pieces import not_there_yet
-from hposvc.reading.problems import Problem, SpecError, fail
+from hposvc.reading.problems import Problem, SpecError
 from hposvc.schedulers.plateau import Plateau
 from hposvc.schedulers.scheduler import Plan
 from hposvc.spec import rules
 from hposvc.spec.command import Collect, Items, Launch, Program, of_command
+from hposvc.spec.ending import Budget, Finalists, Stop
 from hposvc.spec.environment import Environment
-from hposvc.spec.kinds import VERSION, Count, Name, Parameters, Reference, Scalar, Version, Word
+from hposvc.spec.importing import imported
+from hposvc.spec.kinds import (
+    CLOSED,
+    VERSION,
+    Count,
+    Name,
+    Parameters,
+    Reference,
+    Scalar,
+    Version,
+    Word,
+)
 from hposvc.spec.outcomes import Limit, Limits, of_limits, of_metrics, read_limit
+from hposvc.spec.register import Register, of_register
 from hposvc.spec.rules import default_strategy
 from hposvc.spec.sections import (
-    CLOSED,
-    Budget,
     Checkpoints,
     Engine,
     Failure,
@@ -50,17 +61,8 @@ from searchers.space import Space
 from trainables.training import Training
 
 __all__ = ["Budget", "Checkpoints", "Engine", "Environment", "Failure", "Fidelity", "Limit"]
-__all__ += [
-    "Metric",
-    "PlugIn",
-    "Resources",
-    "SpecError",
-    "SweepSpec",
-    "Tracking",
-    "Training",
-    "Trials",
-]
-__all__ += ["check", "dump", "load", "restore"]
+__all__ += ["Metric", "PlugIn", "Resources", "SpecError", "SweepSpec", "Tracking", "Training"]
+__all__ += ["Trials", "check", "dump", "load", "restore"]
 
 NOTHING: Mapping[str, object] = {}
 WORDS = {"search": "method", "scheduler": "type", "engine": "type"}  # `engine: local`
@@ -97,11 +99,14 @@ class SweepSpec:
     engine: Engine = field(default_factory=Engine)
     training: Training = field(default_factory=Training)  # strategy: ddp if workers > 1
     budget: Budget = field(default_factory=Budget)
+    stop: Stop = field(default_factory=Stop)
+    finalists: Finalists | None = None  # None: nothing is trained again
     failure: Failure = field(default_factory=Failure)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     environment: Environment = field(default_factory=Environment)
     storage: Storage | None = None  # None: a folder under HPOSVC_HOME
     tracking: Tracking = field(default_factory=Tracking)
+    register: Register | None = None  # None: nothing is registered
     seed: Count = 0
     description: str = ""
     tags: dict[str, Scalar] = field(default_factory=dict)
@@ -109,13 +114,16 @@ class SweepSpec:
 
     def __post_init__(self) -> None:
         workers, nan = self.resources.workers, self.failure.nan
+        object.__setattr__(self, "training", rules.settled(self.training, self.trials))
         problems = [
             *of_metrics(self.metric, self.metrics, self.scheduler.options),
             *rules.of_space(lambda: self.space, self.initial),
             *rules.of_trials(self.trials, self.budget, self.fidelity, self.scheduler),
+            *rules.of_ending(self.stop, self.budget, self.finalists, len(self.objectives)),
             *rules.of_scheduler(self.scheduler, lambda: self.space, self.fidelity, self.plan),
             *rules.of_search(self.search, self.scheduler, len(self.objectives)),
             *rules.of_options(self.search, lambda: self.space),
+            *of_register(self.register, self.engine, len(self.objectives)),
             *rules.of_plateau(lambda: self.plateau, self.checkpoints),
             *rules.of_engine(self.engine, self.trainable or self.command, self.resources),
             *rules.of_batched(self.engine, self.training),
@@ -202,7 +210,7 @@ def check(
     Raises:
         SpecError: see `load`; also a trainable or curve that cannot be imported or does not fit.
     """
-    return _read(_document(source, set), lambda data: _imported(_checked(data)))
+    return _read(_document(source, set), lambda data: imported(_checked(data)))
 
 
 def restore(data: Mapping[str, object]) -> SweepSpec:
@@ -282,19 +290,3 @@ def _with_strategy(data: dict[str, object]) -> dict[str, object]:
     if not isinstance(training, dict) or not isinstance(workers, int):
         return data
     return {**data, "training": {"strategy": default_strategy(workers), **training}}
-
-
-def _imported(spec: SweepSpec) -> SweepSpec:
-    if spec.trainable is not None:
-        plugins.check_trainable(spec.trainable, spec.space)
-        plugins.check_updates(spec.trainable, spec.failure.nan)
-    if spec.command is not None:
-        plugins.check_command(spec.command)
-    if spec.engine.curve is not None:
-        try:
-            curve = plugins.resolve(spec.engine.curve)
-        except ValueError as error:
-            raise fail(str(error), "engine", "curve") from error
-        if not callable(curve):
-            raise fail(f"{spec.engine.curve} is no function", "engine", "curve")
-    return spec

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, PlainValidator
 
 from hposvc.reading.problems import Problem, SpecError, no_such, shown
-from hposvc.spec.sections import CLOSED
+from hposvc.spec.kinds import CLOSED
 from trainables.load import TRAINING
 from trainables.scripts.collecting import PAIR, STEP
 from trainables.scripts.rendering import ALL, VARIABLES, names

@@ -5,7 +5,7 @@ import re
 from contextlib import suppress
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator
 
 from hposvc.plugins import REFERENCE
 from hposvc.reading.problems import Problem, SpecError, shown
@@ -29,6 +29,7 @@ LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 LABEL_NAME = re.compile(rf"(?:[a-z0-9.-]+/)?{LABEL}", re.ASCII)
 SELECTOR = re.compile(rf"!?(?:{LABEL}|in\({LABEL}(?:, ?{LABEL})*\))", re.ASCII)
 VERSION = 1  # of the spec's format
+CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)  # of every section
 
 
 def _is_whole(value: object) -> bool:

@@ -1,7 +1,7 @@
 """What ties the sections of a spec together; each rule tells every problem that it finds."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import islice
 from typing import Literal
 
@@ -12,8 +12,8 @@ from hposvc.reading.fill import fill
 from hposvc.reading.problems import Problem, SpecError, no_such
 from hposvc.schedulers.plateau import Plateau
 from hposvc.schedulers.scheduler import Demanding, Plan
+from hposvc.spec.ending import Budget, Finalists, Stop
 from hposvc.spec.sections import (
-    Budget,
     Checkpoints,
     Engine,
     Failure,
@@ -68,7 +68,7 @@ def of_trials(
     trials: Trials, budget: Budget, fidelity: Fidelity | None, scheduler: PlugIn
 ) -> Iterator[Problem]:
     """The sweep ends, and a scheduler that stops trials knows how long they are."""
-    if trials.max is None and budget.wall is None:
+    if trials.max is None and not budget.limited:
         message = "is missing; say how many trials, or give budget.wall"
         yield Problem(("trials", "max"), message, at_key=True)
     plateau = "plateau" if scheduler.options.get("plateau") else "fifo"
@@ -76,6 +76,19 @@ def of_trials(
     if fidelity is None and judge != "fifo":
         message = f"is missing; scheduler {judge} must know how long a trial is"
         yield Problem(("fidelity",), f"{message}, so give at least {{max: ...}}", at_key=True)
+
+
+def of_ending(
+    stop: Stop, budget: Budget, finalists: Finalists | None, metrics: int
+) -> Iterator[Problem]:
+    """What looks at a single best trial has one, and a reserve is for somebody."""
+    for path, given in ((("stop", "plateau"), stop.plateau), (("finalists",), finalists)):
+        if given is not None and metrics > 1:
+            message = f"asks which trial is the best, and with {metrics} metrics there is a front"
+            yield Problem(path, f"{message}; remove it", at_key=True)
+    if budget.reserve is not None and finalists is None:
+        message = "is kept for finalists, and there are none; give finalists: {top, seeds}"
+        yield Problem(("budget", "reserve"), message, at_key=True)
 
 
 def of_scheduler(
@@ -150,6 +163,12 @@ def of_engine(
     if engine.type == "local" and resources.workers > 1:
         message = f"is {resources.workers}, but engine local is one process; set it to 1"
         yield Problem(("resources", "workers"), message)
+
+
+def settled(training: Training, trials: Trials) -> Training:
+    """The options with the number that `batched: true` stands for in a sweep."""
+    parallel = None if trials.parallel == "auto" else trials.parallel
+    return replace(training, batched=training.trials_at_once(parallel, trials.max))
 
 
 def of_batched(engine: Engine, training: Training) -> Iterator[Problem]:

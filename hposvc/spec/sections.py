@@ -11,11 +11,12 @@ from itertools import accumulate
 from statistics import fmean
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, Field
 
 from hposvc.plugins import REFERENCE
 from hposvc.reading.problems import fail, shown
 from hposvc.spec.kinds import (
+    CLOSED,
     Bytes,
     Count,
     Interval,
@@ -31,7 +32,6 @@ from trainables.checkpoints import stores
 from trainables.checkpoints.checkpoint import Every
 from trainables.worker import Nan
 
-CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)
 # Of a micro-batch: one of 2^40 samples is one sample then, so who asks for more never ends.
 MOST_HALVINGS = 40
 SELECT = re.compile(r"last|best|mean_[1-9][0-9]{0,5}", re.ASCII)
@@ -151,19 +151,6 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Budget:
-    """What a sweep may use up; then it starts nothing new, and stops what runs."""
-
-    wall: Annotated[Seconds, Field(gt=0)] | None = None  # None: no limit
-    __pydantic_config__ = CLOSED
-
-    @property
-    def wall_s(self) -> float | None:
-        """Seconds of the drivers' time; None: no limit."""
-        return self.wall
-
-
-@dataclass(frozen=True)
 class Failure:
     """What happens when a trial fails: how often it is tried again, by cause."""
 
@@ -172,6 +159,9 @@ class Failure:
     user_retries: Count = 0  # the trainable raised
     grace: Seconds = 60.0  # seconds from a request to stop until it is enforced
     stall: Annotated[Seconds, Field(ge=1, le=1e9)] = 600.0  # seconds without a sign of life
+    # A rank, or its node, that is slower than its like (watching/straggling.py says how that is
+    # found). drain: its trial goes on elsewhere, and nothing new starts on that node.
+    straggler: Literal["report", "drain"] = "report"
     # Too little memory. shrink: go on with micro-batches of half the size and the same batch; where
     # that can't be done, which includes every command and function, it fails, and for good.
     oom: Literal["shrink", "fail"] = "shrink"
@@ -183,7 +173,9 @@ class Failure:
 
     def retries(
         self,
-        cause: Literal["user", "oom", "oversize", "diverged", "stalled", "infra", "preempt"],
+        cause: Literal[
+            "user", "oom", "oversize", "diverged", "stalled", "infra", "preempt", "storage"
+        ],
     ) -> int | None:
         """How many failures of a cause are forgiven; None: any number."""
         if cause == "oversize":
@@ -192,7 +184,7 @@ class Failure:
             return 0
         if cause == "preempt":
             return None if self.preempt_retries == "unlimited" else self.preempt_retries
-        return self.infra_retries if cause in ("infra", "stalled") else self.user_retries
+        return self.user_retries if cause == "user" else self.infra_retries
 
 
 @dataclass(frozen=True)
@@ -202,6 +194,7 @@ class Checkpoints:
     every: Interval = 1  # units of fidelity, or a period; `interval` is what it means
     keep_last: Positive = 1
     keep_best: Count = 1
+    quota: Bytes | None = None  # of all that a sweep keeps; a text like 20GiB is read as bytes
     __pydantic_config__ = CLOSED
 
     @property
@@ -216,6 +209,7 @@ class Tracking:
 
     uri: Word | None = None  # None: MLFLOW_TRACKING_URI, or the embedded one
     experiment: Word | None = None  # None: the project
+    system_metrics: bool = False  # what a Task reports of its machine, in MLflow's names
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:

@@ -11,12 +11,22 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.compat import StringIO
 
+FILES = ("spec.yaml", "environment.txt")  # of a sweep's own run
+
 
 def tags(folder: Path) -> dict[str, str]:
-    """MLflow's own tags for the user, the program, and the commit that a working folder is at."""
+    """MLflow's own tags for the user, the program, and the commit that a working folder is at.
+
+    `hposvc.dirty` says whether files of the commit were changed since; what git does not know of
+    does not count, since results lie there too.
+    """
     found = {"mlflow.user": _user(), "mlflow.source.name": "hposvc", "mlflow.source.type": "LOCAL"}
-    commit = _commit(folder)
-    return found | ({} if commit is None else {"mlflow.source.git.commit": commit})
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return found
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    dirty = {} if changed is None else {"hposvc.dirty": "true" if changed else "false"}
+    return found | {"mlflow.source.git.commit": commit} | dirty
 
 
 def files(spec: Mapping[str, Any]) -> dict[str, str]:
@@ -25,7 +35,7 @@ def files(spec: Mapping[str, Any]) -> dict[str, str]:
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
     yaml.dump(dict(spec), text)
-    return {"spec.yaml": text.getvalue(), "environment.txt": _packages()}
+    return dict(zip(FILES, (text.getvalue(), _packages()), strict=True))
 
 
 def _packages() -> str:
@@ -34,11 +44,16 @@ def _packages() -> str:
     return "\n".join([f"# Python {version}", *sorted(versions, key=str.lower)]) + "\n"
 
 
-def _commit(folder: Path) -> str | None:
-    """The commit that the folder is at; None outside a repository."""
+def _git(folder: Path, *arguments: str) -> str | None:
+    """What git says of the folder; None outside a repository, or without git."""
     try:
         done = subprocess.run(
-            ["git", "rev-parse", "HEAD"], cwd=folder, capture_output=True, text=True, timeout=10
+            # A look that takes no lock disturbs nobody.
+            ["git", "--no-optional-locks", *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=10,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

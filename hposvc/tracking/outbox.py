@@ -23,9 +23,10 @@ from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
 from hposvc.tracking import origin
 from hposvc.tracking.locking import locked
-from hposvc.tracking.projection import EXPERIMENT, PARENT, Entry, Projection
-from hposvc.tracking.recorder import OUT_OF_REACH, hidden, tracking_uri
-from hposvc.tracking.tracker import Run, Tracker
+from hposvc.tracking.projection import EXPERIMENT, NESTING, PARENT, Entry, Projection
+from hposvc.tracking.promotion import conclude
+from hposvc.tracking.recorder import OUT_OF_REACH, hidden, quieten
+from hposvc.tracking.tracker import Run, Tracker, tracker_of
 from hposvc.trial import trial_name
 
 POLL_S = 0.2
@@ -121,8 +122,8 @@ class Outbox:
         if names - held.keys():
             raise Altered("runs of this sweep were deleted in MLflow; they are made again")
         for name in names:
-            entry = self.tracker.missing(held[name], self.projection.standing(name))
-            self._add(held[name].info.run_id, entry)
+            standing = self._placed(name, self.projection.standing(name))
+            self._add(held[name].info.run_id, self.tracker.missing(held[name], standing))
         self._attach()
 
     def recheck(self) -> None:
@@ -167,13 +168,19 @@ class Outbox:
             self._create(name, self.projection.start(name), entry.tags)
             entry = replace(entry, tags={})
         elif name in self._held:
-            entry = self.tracker.missing(self._held.pop(name), entry)
+            entry = self.tracker.missing(self._held.pop(name), self._placed(name, entry))
         self._add(self._runs[name], entry)
+
+    def _placed(self, name: str, entry: Entry) -> Entry:
+        """The entry, with the tag that nests it: its parent may have been made again."""
+        if name == PARENT:
+            return entry
+        return replace(entry, tags={**entry.tags, NESTING: self._runs[PARENT]})
 
     def _create(self, name: str, start: int | None, tags: Mapping[str, str]) -> None:
         tags = {**tags, "hposvc.sweep": self.sweep.id}
         if name != PARENT:
-            tags["mlflow.parentRunId"] = self._runs[PARENT]
+            tags[NESTING] = self._runs[PARENT]
         self._runs[name] = self.tracker.create(name or self.sweep.id, start, tags)
         self.journal.record_runs(self.sweep.id, {name: self._runs[name]})
 
@@ -241,6 +248,18 @@ def follow(outbox: Outbox, driver: int, give_up_s: float = GIVE_UP_S) -> bool:
                 time.sleep(patience.pause_s)
 
 
+def register_best(outbox: Outbox) -> None:
+    """Have the best trial of a sweep that has ended registered, if its spec says so."""
+    register = outbox.spec.register
+    state = outbox.projection.state
+    if register is None or not state.finished:
+        return
+    try:
+        conclude(outbox.tracker, register, state, outbox.journal.runs(outbox.sweep.id))
+    except Exception as error:  # noqa: BLE001 - the sweep itself is told; `promote` tries again
+        log.warning("the best trial could not be registered: %s", _shown(error))
+
+
 def _shown(error: Exception) -> str:
     return hidden(f"{type(error).__name__}: {error}")
 
@@ -253,20 +272,19 @@ def _gone(driver: int, timeout_s: float) -> bool:
 def main(task: Mapping[str, Any]) -> None:
     """Record the task's sweep; the driver is at standard input."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
-    for chatty in ("alembic", "mlflow", "urllib3"):
-        logging.getLogger(chatty).setLevel(logging.ERROR)
+    quieten()
     home = Home(Path(task["path"]), task["database"], task["tracking_uri"])
     journal = home.journal()
     sweep = journal.find(task["sweep"])
     assert sweep is not None  # the driver has it
     spec = specs.load(sweep.spec)
-    uri = tracking_uri(home, spec)
-    experiment = spec.tracking.experiment or spec.project
     watchdog = partial(faulthandler.dump_traceback_later, HANG_S, exit=True)
-    tracker = Tracker(home, uri, experiment, sweep.id)
-    outbox = Outbox(sweep, spec, journal, tracker, watchdog)
+    outbox = Outbox(sweep, spec, journal, tracker_of(home, sweep.id, spec), watchdog)
     # Another recorder may still be telling what a dead driver left.
     with locked(home.folder(sweep.id, spec.storage) / "recorder.lock"):
         outbox.recheck()
         told = follow(outbox, sys.stdin.fileno())
+        if told:
+            faulthandler.cancel_dump_traceback_later()  # a checkpoint may take long to go up
+            register_best(outbox)
     sys.exit(0 if told else OUT_OF_REACH)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from hposvc import summary
+from hposvc.estimates import of_best
 from hposvc.events import (
     Attached,
     Decided,
@@ -21,15 +22,19 @@ from hposvc.events import (
     Ordered,
     Proposed,
     Reported,
+    Requested,
+    Rested,
 )
 from hposvc.journal import SweepRow
 from hposvc.spec import SweepSpec
 from hposvc.state import SweepState
 from hposvc.tracking.changes import Changes
+from hposvc.tracking.system import system_metrics
 from hposvc.trial import TrialState
 
 PARENT = ""  # the sweep's own run, where the others go by their trial's name
 EXPERIMENT = "experiment"  # among the runs in the journal: the id of the experiment they are in
+NESTING = "mlflow.parentRunId"  # MLflow's tag for what lies under another run
 MOST_TEXT = 6000  # characters of a param; MLflow cuts longer ones, and refuses longer names
 MOST_NAME = 250
 
@@ -54,6 +59,7 @@ class Entry:
     points: list[Point] = field(default_factory=list)
     status: RunEnd | None = None  # None: it runs
     end: int | None = None  # ms; None: it runs
+    again: bool = False  # it runs again: its sweep was extended, or its trial retried
 
 
 def legal(name: str) -> str:
@@ -75,7 +81,8 @@ class Projection:
         self._offset_s = sweep.created if spec.engine.type == "simulate" else 0.0
         self._starts: dict[str, int] = {PARENT: round(1000 * sweep.created)}
         self._ends: dict[str, int] = {}
-        self._over = 0  # trials that have ended
+        self._over = 0  # ends of trials so far
+        self._again: set[str] = set()  # runs that had ended, and go on
         self._front: set[str] = set()  # the best, as they were told
         self._new: set[str] = {PARENT}
         self._stale: dict[str, None] = {PARENT: None}  # runs whose tags or status changed
@@ -96,9 +103,12 @@ class Projection:
             self._begin(event.order.trial, time)
         if isinstance(event, Reported) and self._steps(event) > taken:
             points = self._points.setdefault(event.trial, [])
-            points += [Point(legal(k), v, time, event.step) for k, v in event.metrics.items()]
+            told = {**self._system(event), **event.metrics}
+            head = self._head(event)
+            points += [Point(legal(head + k), v, time, event.step) for k, v in told.items()]
         moved = [name for name in touched if self._standing(name) != before[name]]
         self._stale.update(dict.fromkeys(moved))
+        self._reopen([name for name in moved if name in self._ends and not self._ended(name)])
         self._end([name for name in moved if self._ended(name)], time)
 
     def take(self) -> dict[str, Entry]:
@@ -111,6 +121,7 @@ class Projection:
         if PARENT in names:
             told[PARENT] = self._untold(PARENT)
         self._new.clear()
+        self._again.clear()
         self._stale.clear()
         self._points.clear()
         return told
@@ -142,6 +153,12 @@ class Projection:
                 tags[legal(f"hp/{name}")] = text[:MOST_TEXT]
         return Entry(params, tags, [], _status(trial), self._ends.get(run))
 
+    def _system(self, event: Reported) -> dict[str, float]:
+        """What the report tells of the machine, if that is asked for."""
+        if not self.spec.tracking.system_metrics:
+            return {}
+        return system_metrics(event.metrics, self.spec.resources.gpus_per_worker > 0)
+
     def _begin(self, trial: str, time: int) -> None:
         """An order goes out: if the trial's values change with it, they are points."""
         changes = self._changes.setdefault(trial, Changes(tuple(self.spec.space.searched)))
@@ -155,13 +172,18 @@ class Projection:
             return Entry(points=points)
         now = self.standing(name)
         params = now.params if name in self._new else {}
-        return Entry(params, now.tags, points, now.status, now.end)
+        again = name in self._again and now.status is None
+        return Entry(params, now.tags, points, now.status, now.end, again)
 
     def _touched(self, event: Event) -> Iterable[str]:
         """The runs whose state an event may change."""
         match event:
             case Attached():
                 return [PARENT, *self.state.orders.values()]
+            case Requested(verb="extend" | "retry"):
+                return [PARENT, *self.state.trials]
+            case Requested() | Rested():
+                return [PARENT]
             case Finished():
                 return [PARENT, *(one.id for one in self.state.trials.values() if not one.over)]
             case Ordered():
@@ -176,13 +198,25 @@ class Projection:
         return None if one is None else (one.state, one.reason)
 
     def _steps(self, event: Event) -> int:
-        """How many reports of the event's trial stand."""
+        """How many reports of the event's trial stand, or of a repeat of it."""
         if not isinstance(event, Reported):
             return 0
-        return len(self.state.trials[event.trial].steps)
+        repeat = self.state.finals.out.get(event.order)
+        return len(self.state.trials[event.trial].steps if repeat is None else repeat.curve)
+
+    def _head(self, event: Reported) -> str:
+        """What the names of a repeat's metrics begin with."""
+        repeat = self.state.finals.out.get(event.order)
+        return "" if repeat is None else f"final/{repeat.number}/"
 
     def _ended(self, name: str) -> bool:
         return self.state.finished if name == PARENT else self.state.trials[name].over
+
+    def _reopen(self, names: list[str]) -> None:
+        """Runs that had ended go on."""
+        for name in names:
+            del self._ends[name]
+        self._again.update(names)
 
     def _end(self, names: list[str], time: int) -> None:
         """Runs end; where trials do, the best value so far is a point of the parent's.
@@ -190,18 +224,23 @@ class Projection:
         With several metrics, when the sweep ends: the best of each, and the hypervolume.
         """
         self._ends.update(dict.fromkeys(names, time))
-        over = len(self._ends) - (PARENT in self._ends)
+        new = sum(name != PARENT for name in names)
+        self._over += new
         values: dict[str, float] = {}
-        due = PARENT in names if self.spec.several else over > self._over
+        due = PARENT in names if self.spec.several else new > 0
         if due:
             pairs = zip(self.spec.objectives, summary.bests(self.state), strict=False)
             values = {f"best/{metric.name}": value for metric, value in pairs}
         if self.spec.several and values:
             values["hypervolume"] = summary.hypervolume(self.state)
-        points = [Point(legal(name), value, time, over) for name, value in values.items()]
+        estimate = of_best(self.state) if PARENT in names else None
+        found = {} if estimate is None else estimate.data()
+        for name in ("mean", "low", "high"):
+            if found.get(name) is not None:
+                values[f"final/{name}"] = found[name]
+        points = [Point(legal(name), value, time, self._over) for name, value in values.items()]
         if points:
             self._points.setdefault(PARENT, []).extend(points)
-        self._over = over
 
     def _sweep_status(self) -> RunEnd | None:
         if not self.state.finished:

@@ -38,6 +38,7 @@ QUIET = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
+CHATTY = ("alembic", "mlflow", "urllib3")  # loggers
 
 log = logging.getLogger("hposvc")
 
@@ -60,6 +61,13 @@ def tracking_uri(home: Home, spec: SweepSpec) -> str:
 def hidden(text: str) -> str:
     """The text without passwords of URLs."""
     return re.sub(r"//[^/@\s]*@", "//***@", text)
+
+
+def quieten() -> None:
+    """Have MLflow, where a command loads it, answer soon and talk little."""
+    os.environ.update({**QUIET, **os.environ})
+    for chatty in CHATTY:
+        logging.getLogger(chatty).setLevel(logging.ERROR)
 
 
 class Recorder:

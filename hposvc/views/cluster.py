@@ -47,6 +47,15 @@ def seen(overview: Mapping[str, Any]) -> Iterator[RenderableType]:
         yield Text("no job runs", "bright_black")
 
 
+def held(nodes: Mapping[str, str]) -> Iterator[RenderableType]:
+    """The nodes on which nothing new starts."""
+    if nodes:
+        table = listing("held", "because")
+        for name, reason in nodes.items():
+            table.add_row(Text(name, "yellow"), reason)
+        yield table
+
+
 def probed(found: Sequence[Check]) -> Iterator[RenderableType]:
     """What the nodes say of themselves, if they were asked."""
     if found:

@@ -18,6 +18,7 @@ CODES = {
     "hposvc.lease.Busy": USAGE,
     "hposvc.journal.Fenced": USAGE,
     "hposvc.events.UnknownEvent": USAGE,
+    "hposvc.proposer.SearcherFailed": USAGE,
     "trainables.load.LoadError": USAGE,
     "hposvc.home.NotFound": NOT_FOUND,
     "hposvc.store.StoreError": OUT_OF_REACH,

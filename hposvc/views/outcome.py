@@ -1,23 +1,41 @@
 """What a sweep came to: the best configuration, where to find things, what failed."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hposvc.api import Record, Steered
+from hposvc.api import Record
+from hposvc.events import Verb
 from hposvc.home import Home
 from hposvc.spec import SweepSpec
 from hposvc.state import SweepState
+from hposvc.steering import Steered
 from hposvc.tracking.recorder import hidden, tracking_uri
 from hposvc.trial import OVER
+from hposvc.views import finals
 from hposvc.views.panel import in_a_line
 from hposvc.views.table import front
 from hposvc.views.words import NONE, duration, last_line, number, scalar
 
 SHOWN = 5  # failed trials
+LATER: Mapping[Verb, str] = {
+    "stop": "ends",
+    "kill": "ends",
+    "pause": "pauses",
+    "drain": "begins no new trials",
+    "extend": "has its new limits",
+    "retry": "tries again",
+}
+WHEN: Mapping[Verb, str] = {
+    **LATER,
+    "stop": "ends when its trials next report; none is begun",
+    "kill": "ends at once",
+    "pause": "pauses when its trials next report; hposvc resume goes on",
+    "drain": "begins no new trials; those that run go on to their ends",
+}
 LONG_S, LONG_SHARE = 5.0, 0.05  # of the sweep: what waiting for proposals must exceed to be told
 
 
@@ -27,6 +45,9 @@ def summary(record: Record, home: Home) -> list[RenderableType]:
     parts: list[RenderableType] = [in_a_line(record.row.id, record.state)]
     if found:
         parts.append(best(found, spec))
+    finalists = finals.result(record.state)
+    if finalists is not None:
+        parts.append(finalists)
     if waits(record.state):
         parts.append(Text(waits(record.state), style="yellow"))
     if record.runs:
@@ -106,18 +127,17 @@ def logs(found: Sequence[Mapping[str, Any]]) -> str:
     return "".join(head.format(**log) + log["text"] for log in found)
 
 
-def steered(answer: Steered, verb: Literal["stop", "kill"], trial: str | None) -> str:
+def steered(answer: Steered, verb: Verb, trial: str | None) -> str:
     """Who does what was asked for."""
-    pid, host = answer.place.rpartition(":")[2], answer.place.rpartition(":")[0]
+    host, _, pid = answer.place.rpartition(":")
+    what, resume = trial or answer.sweep, f"hposvc resume {answer.sweep}"
     if answer.driver == "alive":
-        what = trial or answer.sweep
-        when = "at once" if verb == "kill" else "when its trials next report; none is begun"
-        return f"asked the driver (process {pid} on {host}): {what} ends {when}"
+        return f"asked the driver (process {pid} on {host}): {what} {WHEN[verb]}"
     if answer.state in OVER:
         return f"{answer.sweep} has ended: {answer.state}"
-    return (
-        f"nobody drives {answer.sweep}; {trial} ends when it goes on: hposvc resume {answer.sweep}"
-    )
+    if answer.state == "PAUSED":
+        return f"{answer.sweep} is paused; to go on: {resume}"
+    return f"nobody drives {answer.sweep}; {what} {LATER[verb]} when it goes on: {resume}"
 
 
 def _failures(sweep: str, messages: Mapping[str, str]) -> Iterator[Text]:

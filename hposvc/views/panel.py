@@ -18,6 +18,7 @@ from rich.text import Text
 from hposvc.lease import DriverState
 from hposvc.state import SweepState
 from hposvc.trial import OVER, TrialPhase, TrialState
+from hposvc.views.room import notes
 from hposvc.views.words import WIDTH, duration, number, scalar, sparkline, thinned
 from searchers.domains import Constant
 
@@ -68,11 +69,12 @@ def at_rest(sweep: str, state: SweepState, driver: DriverState, terminal: bool) 
     """What `status` shows: the panel, and what to know of the driver."""
     seconds = elapsed_s(state, time.time()) if driver == "alive" else state.elapsed_s
     panel = Panels(sweep, expand=terminal).draw(state, seconds)
-    if state.finished or driver == "alive":
-        return panel
-    how = "died" if driver == "dead" else "let go"
-    line = f"nobody drives this sweep, its last driver {how}; go on with: hposvc resume {sweep}"
-    return Group(panel, Text(line, style="yellow"))
+    lines = notes(sweep, state)
+    if not (state.finished or state.full or driver == "alive"):
+        how = "died" if driver == "dead" else "let go"
+        go_on = f"go on with: hposvc resume {sweep}"
+        lines.append(f"nobody drives this sweep, its last driver {how}; {go_on}")
+    return Group(panel, *(Text(line, style="yellow") for line in lines)) if lines else panel
 
 
 def elapsed_s(state: SweepState, now: float) -> float:
@@ -116,6 +118,10 @@ def _head(state: SweepState, elapsed_s: float) -> RenderableType:
     if spec.budget.wall_s is not None:
         text = f"{duration(elapsed_s)} of {duration(spec.budget.wall_s)}"
         grid.add_row("budget", _bar(elapsed_s, spec.budget.wall_s, state), text)
+    finals = state.finals
+    if finals.total:
+        text = f"{finals.done} of {finals.total} trainings"
+        grid.add_row("finals", _bar(finals.done, finals.total, state), text)
     return grid
 
 

@@ -9,6 +9,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
+    "tables.yaml": {"trials.max": 4, "fidelity.max": 3, "resources.cpus_per_worker": 0.5},
     "tabular_sklearn.yaml": {"trials.max": 4, "fidelity.max": 3, "resources.cpus_per_worker": 0.5},
     "digits_pbt.yaml": {
         "trials.max": 4,
@@ -26,6 +27,7 @@ SMALL = {
     },
     "gpt_text.yaml": {
         "trials.max": 3,
+        "fidelity.min": 1,
         "fidelity.max": 2,
         "parameters.share": 0.01,
         "resources.cpus_per_worker": 0.5,
@@ -119,7 +121,9 @@ def test_several_metrics_give_a_front_within_the_limits(python):
     ended = python("-m", "hposvc", "run", "examples/pareto.yaml", *sets, "-o", "json")
     status = json.loads(ended.stdout)
     assert status["trials"]["failed"] == 0
-    front = [(one["metrics"]["accuracy"], one["metrics"]["parameters"]) for one in status["best"]]
+    front = [
+        (one["metrics"]["val/accuracy"], one["metrics"]["parameters"]) for one in status["best"]
+    ]
     assert front == sorted(front, reverse=True)
     assert [size for _, size in front] == sorted((size for _, size in front), reverse=True)
     assert front[0][0] >= front[-1][0] >= 0.8

@@ -13,6 +13,7 @@ from hposvc import spec as specs
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
 from hposvc.controller import Controller
+from hposvc.driving import open_again
 from hposvc.events import Checkpointed, Ended, Event, Failed, Order, Ordered, Proposed, Reported
 from hposvc.journal import Journal
 from hposvc.lease import Lease
@@ -146,7 +147,8 @@ class Lab:
         controller = make_controller(spec)
         for _, event in self.journal.read(sweep):
             controller.apply(event)
-        state = controller.state
+        seq = open_again(self.journal, sweep, controller, self.journal.last(sweep))
+        state, spec = controller.state, controller.state.spec
         if state.finished:
             return state
         setting = Setting(sweep, spec, self.folder, self.folder, clock=state.now)
@@ -159,7 +161,7 @@ class Lab:
             lease=Lease(self.journal.store, sweep),
             watchers=watchers,
             interrupted=interrupted,
-            seq=self.journal.last(sweep),
+            seq=seq,
         ).run("here:1")
 
     def events(self, sweep: str = "s") -> list[Event]:
@@ -196,6 +198,7 @@ class Desk:
 
     def start(self, lr: float = 1e-3) -> Order:
         """Give a free slot what the controller wants it to do, which must be to run something."""
+        self.cool()
         move = self.controller.next()
         if isinstance(move, NewTrial):
             name = f"t{len(self.state.trials) + 1:04d}"
@@ -204,6 +207,13 @@ class Desk:
         assert isinstance(move, Order)
         self.happen(Ordered(self.time, move))
         return move
+
+    def cool(self) -> None:
+        """Let the time pass that trials wait for before they are tried again."""
+        if self.state.cooling:
+            self.time = max(self.time, *self.state.cooling.values())
+            for event in self.controller.expire(self.time):
+                self.happen(event)
 
     def report(self, order: Order, step: int, loss: float, save: bool = True) -> list[Event]:
         if save:

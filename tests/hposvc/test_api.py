@@ -7,7 +7,7 @@ import sys
 import pytest
 from simulated_sweeps import make_spec
 
-from hposvc import api
+from hposvc import api, steering
 from hposvc import spec as specs
 from hposvc.events import Attached, Finished, Requested
 from hposvc.home import NotFound
@@ -108,18 +108,18 @@ def test_an_ended_sweep_is_resumed_without_a_word(sweeps):
 
 def test_a_stop_without_a_driver_ends_the_sweep_here(sweeps):
     row = api.create(sweeps, make())
-    steered = api.steer(sweeps, row.id, "stop")
+    steered = steering.steer(sweeps, row.id, "stop")
     assert (steered.state, steered.driver) == ("STOPPED", "none")
     assert isinstance(events(sweeps, row.id)[-1], Finished)
     assert sweeps.journal.requests(row.id) == []
-    assert api.steer(sweeps, row.id, "kill").state == "STOPPED"  # over: nothing to ask for
+    assert steering.steer(sweeps, row.id, "kill").state == "STOPPED"  # over: nothing to ask for
     assert sweeps.journal.requests(row.id) == []
 
 
 def test_a_stop_with_a_living_driver_is_left_to_it(sweeps):
     row = api.create(sweeps, make())
     Lease(sweeps.journal.store, row.id).acquire()
-    assert api.steer(sweeps, row.id, "stop").driver == "alive"
+    assert steering.steer(sweeps, row.id, "stop").driver == "alive"
     [(_, request)] = sweeps.journal.requests(row.id)
     assert (request.verb, request.trial) == ("stop", None)
     with pytest.raises(Busy):
@@ -129,11 +129,11 @@ def test_a_stop_with_a_living_driver_is_left_to_it(sweeps):
 def test_a_trial_s_end_without_a_driver_waits_for_the_next(sweeps, tmp_path):
     row = api.create(sweeps, make())
     with pytest.raises(NotFound, match=rf"{row.id} has no trial t0001"):
-        api.steer(sweeps, row.id, "kill", "t0001")
+        steering.steer(sweeps, row.id, "kill", "t0001")
     begin_and_die(tmp_path / "home", row.id)
     assert api.status(sweeps, row.id)["driver"] == "dead"
     trial = next(one["trial"] for one in api.trials(sweeps, row.id) if one["state"] == "RUNNING")
-    api.steer(sweeps, row.id, "kill", trial)
+    steering.steer(sweeps, row.id, "kill", trial)
     assert len(sweeps.journal.requests(row.id)) == 1
     api.resume(sweeps, row.id)
     ended = next(one for one in api.trials(sweeps, row.id) if one["trial"] == trial)

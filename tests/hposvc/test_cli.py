@@ -217,7 +217,7 @@ def test_validate_prints_types_and_plan(hposvc, spec):
         (("run", "missing.yaml"), 2, "missing.yaml: cannot be read"),
         (("validate", "curves.py"), 2, "curves.py:1:"),
         (("plan", "x.yaml"), 2, "not there yet"),
-        (("stop", "last", "--drain"), 2, "not there yet"),
+        (("stop", "last", "--drain"), 4, "no such sweep"),
         (("status", "nobody"), 4, "there is none yet"),
         (("kill", "last"), 4, "last: no such sweep"),
     ],
@@ -260,8 +260,21 @@ def test_a_database_out_of_reach_exits_5(hposvc, monkeypatch, tmp_path):
     assert hposvc("ls", "--home", tmp_path / "file" / "home").code == 5
 
 
-def test_a_bug_leaves_its_traceback_in_a_file(hposvc, spec):
+def test_a_searcher_of_ones_own_that_raises_is_named_with_its_line(hposvc, spec):
     answer = hposvc("run", spec(search="curves:Stubborn"))
+    assert answer.code == 2
+    line = answer.err.splitlines()[-1]
+    assert "search.method curves:Stubborn raised RuntimeError: out of ideas" in line
+    assert "curves.py:" in line
+    assert "hposvc resume" in line
+
+
+def test_a_bug_leaves_its_traceback_in_a_file(hposvc, spec, monkeypatch):
+    def suggest(self, space, history, n, rng):
+        raise RuntimeError("out of ideas")
+
+    monkeypatch.setattr("searchers.random_search.Random.suggest", suggest)
+    answer = hposvc("run", spec(search="random"))
     assert answer.code == 1
     line = answer.err.splitlines()[-1]
     assert line.startswith("hposvc broke, which is a bug: RuntimeError: out of ideas; ")

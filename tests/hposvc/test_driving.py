@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from hposvc import api
+from hposvc import api, steering
 from hposvc.events import Ended
 from hposvc.reading.problems import SpecError
 from hposvc.redactor import Redactor
@@ -75,7 +75,7 @@ def test_a_sweep_is_ended_without_its_secrets(spec, home, tmp_path):
     sweeps = api.Sweeps(home, home.journal())
     api.create(sweeps, spec, "one")
     (tmp_path / "password").unlink()
-    assert api.steer(sweeps, "one", "stop").state == "STOPPED"
+    assert steering.steer(sweeps, "one", "stop").state == "STOPPED"
 
 
 def test_a_secret_that_is_missing_ends_the_run_before_a_trial(spec, home, tmp_path):

@@ -247,7 +247,7 @@ def test_whatever_fails_the_sweep_ends_and_its_journal_says_the_same(scheduler, 
         act(desk, live[0], "report", True, 0.5)
     assert type(desk.controller.next()).__name__ == "Over"
     assert all(trial.over or trial.state == "PAUSED" for trial in desk.state.trials.values())
-    desk.happen(desk.controller.finish(0.0))
+    desk.happen(desk.controller.finish(desk.time))
     assert repr(fold(desk.controller.spec, reread(desk.log)).trials) == repr(desk.state.trials)
     for trial in desk.state.trials.values():
         orders = [each.order for each in desk.log if isinstance(each, Ordered)]
@@ -264,6 +264,7 @@ def fill(desk):
     """Give three slots what there is to do."""
     for event in desk.controller.cut(0.0):
         desk.happen(event)
+    desk.cool()
     while len(desk.state.orders) < 3 and wants(desk.controller.next()):
         desk.start()
 

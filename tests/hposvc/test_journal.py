@@ -184,7 +184,7 @@ def test_requests_are_taken_once_and_those_that_came_meanwhile_stay(journal):
     assert isinstance(request, Requested)
     assert (request.verb, request.trial) == ("stop", "t0001")
     journal.request("s", "kill", None)
-    journal.take([number])
+    journal.append("s", journal.last("s"), [], [number])
     [(_, left)] = journal.requests("s")
     assert (left.verb, left.trial) == ("kill", None)
     assert len(journal.requests("other")) == 1

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import select, update
 
 from hposvc import lease as leases
-from hposvc.lease import EXPIRY_S, RENEW_S, Busy, Lease, driver_state
+from hposvc.lease import EXPIRY_S, RENEW_S, Busy, Lease, began, driver_state
 from hposvc.store import LEASES, Store
 
 HOLDER = """
@@ -23,6 +23,12 @@ Lease(Store(sys.argv[1]), "s").acquire()
 print("held", flush=True)
 sys.stdin.read()
 """
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    monkeypatch.setattr(leases, "WATCH_S", 0.3)
+    monkeypatch.setattr(leases, "LOOK_S", 0.02)
 
 
 @pytest.fixture
@@ -95,7 +101,7 @@ def test_a_driver_whose_parent_did_not_collect_it_is_dead(store, holder):
 def test_a_process_id_that_was_used_again_is_no_driver(store, pid):
     """As after a container's restart, where the driver always has the same one."""
     Lease(store, "s").acquire()
-    change(store, pid=pid, started=psutil.Process(pid).create_time() - 60)
+    change(store, pid=pid, started=began(pid) - 60)
     assert driver_state(store, "s") == "dead"
     Lease(store, "s").acquire()
 
@@ -109,6 +115,44 @@ def test_a_driver_on_another_host_has_until_its_lease_expires(store):
     assert driver_state(store, "s") == "dead"
     Lease(store, "s").acquire()
     assert row(store).host == socket.gethostname()
+
+
+@pytest.mark.parametrize("ahead_s", [-7200, 7200], ids=["slow", "fast"])
+def test_a_driver_on_a_host_whose_clock_differs_keeps_its_sweep(store, monkeypatch, ahead_s):
+    """Its lease looks expired, and it renews it while somebody else looks."""
+    monkeypatch.setattr(leases, "WATCH_S", 20)
+    Lease(store, "s").acquire()
+    change(store, host="elsewhere", renewed=time.time() + ahead_s)
+    done = threading.Event()
+
+    def renew():
+        while not done.wait(0.05):
+            change(store, renewed=time.time() + ahead_s)
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        with pytest.raises(Busy, match="elsewhere, whose clock differs"):
+            Lease(store, "s").acquire()
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_a_lease_from_the_future_does_not_last_for_ever(store):
+    """A clock that was hours ahead, and a driver that is gone."""
+    Lease(store, "s").acquire()
+    change(store, host="elsewhere", renewed=time.time() + 7200)
+    Lease(store, "s").acquire()
+    assert row(store).host == socket.gethostname()
+
+
+def test_setting_the_clock_kills_no_driver(store, holder, monkeypatch):
+    """psutil derives when a process began from the wall clock."""
+    jumped = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: jumped(self) + 3600)
+    monkeypatch.setattr(time, "time", lambda: 12.0)
+    assert driver_state(store, "s") == "alive"
 
 
 def test_a_lease_is_renewed_when_it_is_time_to(store):

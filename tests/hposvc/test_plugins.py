@@ -88,7 +88,8 @@ def test_a_name_builds_the_class_of_the_table():
 
 
 def test_what_stands_beside_the_options_is_no_option_of_any_scheduler():
-    required = {"pbt": {"interval": 2, "mutate": {"lr": {}}}}
+    population = {"interval": 2, "mutate": {"lr": {}}}
+    required = {"pbt": population, "pb2": population}
     for name in (*SCHEDULERS.classes, "hposvc.schedulers.fifo:Fifo"):
         options = required.get(name, {})
         alone = build(SCHEDULERS, PlugIn(name, options))

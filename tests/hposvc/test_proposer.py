@@ -7,7 +7,7 @@ import pytest
 from simulated_sweeps import make_spec
 
 from hposvc import plugins
-from hposvc.proposer import Ahead, Exhausted, Inline, propose
+from hposvc.proposer import Ahead, Exhausted, Inline, SearcherFailed, propose
 from searchers.random_search import Random
 from searchers.searcher import Observation, Proposal
 
@@ -155,7 +155,8 @@ def test_an_error_of_the_searcher_is_raised_where_a_proposal_is_wanted(ahead):
 
     proposer = ahead(make_spec(), Broken())
     proposer.look_ahead(list, 1, 0)
-    with pytest.raises(ZeroDivisionError):
+    said = r"raised ZeroDivisionError: the model is singular \(.*test_proposer\.py:\d+\).*resume"
+    with pytest.raises(SearcherFailed, match=said):
         await_proposal(proposer)
 
 

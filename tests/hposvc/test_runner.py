@@ -13,7 +13,7 @@ from hposvc.backends.simulate import Simulation
 from hposvc.events import Ended, Failed, Proposed, Reported, Requested
 from hposvc.journal import Journal
 from hposvc.lease import Lease
-from hposvc.proposer import Ahead, Inline
+from hposvc.proposer import Ahead, Inline, SearcherFailed
 from hposvc.runner import Interrupted, Runner
 from hposvc.store import Store
 from searchers.random_search import Random
@@ -120,7 +120,7 @@ def test_an_error_of_the_searcher_ends_the_driver_and_keeps_the_journal(lab):
             return super().suggest(space, history, n, rng)
 
     spec = make_spec()
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(SearcherFailed, match="the model is singular"):
         make_runner(lab, spec, Simulation, Inline(spec, Broken())).run("here:1")
     lab.run(spec)
     check(spec, lab.events())

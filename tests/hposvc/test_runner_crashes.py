@@ -188,10 +188,10 @@ def test_a_driver_that_was_replaced_stops_and_leaves_the_journal_to_the_other(la
 class DyingJournal(Journal):
     """Its process is killed before the second group of events is durable."""
 
-    def append(self, sweep, after, events):
-        if after:
+    def append(self, sweep, after, events, taken=()):
+        if after and events:
             raise KeyboardInterrupt
-        return super().append(sweep, after, events)
+        return super().append(sweep, after, events, taken)
 
 
 def test_a_request_survives_a_crash_before_it_is_durable(lab):

@@ -53,6 +53,7 @@ SCHEDULERS = {
     "plateau": {"type": "asha", "plateau": {"patience": 2, "delta": 0.2}},
     "hyperband": {"type": "hyperband"},
     "pbt": {"type": "pbt", "interval": 2, "mutate": {"lr": {}}},
+    "pb2": {"type": "pb2", "interval": 2, "mutate": {"lr": {}}},
 }
 
 

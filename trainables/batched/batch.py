@@ -124,6 +124,8 @@ class Batch:
             pass
         except Exception as failure:  # noqa: BLE001 - the other trials go on
             error = failure
+        finally:
+            self._lockstep.saved(row)
         return row, Left(member.worker, error)
 
     def _take(self, member: Member, pattern: Member | None) -> bool:
@@ -142,6 +144,7 @@ class Batch:
             names = differing([session.task, other.task])
             refusals.check_model(session.passes.bare, other.passes.bare, names)
             lockstep.check(member)
+            member.share(other.passes.data)
         lockstep.add(member)
         self._members, self._lockstep = lockstep.members, lockstep
         return True

@@ -16,9 +16,11 @@ from trainables.batched.member import Member
 from trainables.batched.optimizers import alike
 from trainables.batched.passes import Passes, Tallies
 from trainables.batched.refusals import Unbatchable
+from trainables.batched.shares import Turn
 from trainables.batched.stack import Layout, Stack
 from trainables.fitting.tallies import add_up
 from trainables.randomness import derive, seed_all
+from trainables.watching.clock import Clock
 
 
 class Tallied(NamedTuple):
@@ -43,7 +45,8 @@ class Lockstep:
         self._optimizer = alike(session.state.optimizer)
         weight = session.state.optimizer.param_groups[0]["params"][0]
         self._stack = Stack(self._layout, self._optimizer, weight.detach())
-        self._passes = Passes(session.passes)
+        self._clock = Clock(session.worker.device)
+        self._passes = Passes(session.passes, self._clock)
         self._size = session.task.batch
         self._data = session.passes.data
 
@@ -67,6 +70,7 @@ class Lockstep:
     def add(self, member: Member) -> None:
         """Give it a row."""
         member.updates = self._stack.append(member.session.state)
+        member.session.state.optimizer.state.clear()  # of a checkpoint; it is in the rows now
         self._place([*self.members, member])
 
     def keep(self, rows: Sequence[int]) -> None:
@@ -80,6 +84,10 @@ class Lockstep:
         if member.saves:
             self._stack.lay(row, member.session.state, member.updates)
 
+    def saved(self, row: int) -> None:
+        """What `save` gave the trial's own optimizer is not needed any more."""
+        self.members[row].session.state.optimizer.state.clear()
+
     def train(self) -> list[Tallied]:
         """A step of all of them, and what it came to for each."""
         first = self.members[0]
@@ -90,8 +98,10 @@ class Lockstep:
         found = {"train/loss": losses_K2, **self._evaluate()}
         table = torch.stack(list(found.values()), dim=1).cpu()
         cuts = None if cut_K22 is None else cut_K22.cpu()
+        turn = Turn.over(self._clock, len(batches), len(self.members), self._stack.weights_KP)
         for member in self.members:
             member.updates += len(batches)
+            member.shares.hear(turn)
         return [
             Tallied(
                 dict(zip(found, table[row], strict=True)), _own(cuts, row, member), len(batches)
@@ -111,22 +121,20 @@ class Lockstep:
 
     def _update(self, batches: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
         """The updates of a step; tallies of losses, and of norms and clipping."""
-        stack, groups = self._stack, self._layout.groups
         given_UGCK = self._coefficients(len(batches))
         bounds = [member.worker.training.clip for member in self.members]
-        most_K = stack.weights_KP.new_tensor([bound or math.inf for bound in bounds])
+        most_K = self._stack.weights_KP.new_tensor([bound or math.inf for bound in bounds])
         losses_K2 = torch.zeros(len(bounds), 2, dtype=torch.float64, device=most_K.device)
         cut_K22 = None if not any(bounds) else losses_K2.new_zeros(len(bounds), 2, 2)
         for at_KB, given_GCK in zip(batches, given_UGCK, strict=True):
-            g_KP, tally_K2 = self._passes.gradients(stack, at_KB)
+            self._clock.next_update()
+            g_KP, tally_K2 = self._passes.gradients(self._stack, at_KB)
             losses_K2 += tally_K2
-            if cut_K22 is not None:
-                cut_K22 += clip(g_KP, most_K)
-            for span, given_CK in zip(groups, given_GCK, strict=True):
-                kept = [rows[:, span] for rows in stack.kept.values()]
-                self._optimizer.step(
-                    stack.weights_KP[:, span], g_KP[:, span], kept, given_CK[..., None]
-                )
+            with self._clock.part("optimizer"):
+                if cut_K22 is not None:
+                    cut_K22 += clip(g_KP, most_K)
+                self._stack.step(g_KP, given_GCK)
+            del g_KP  # the passes that follow need the room
             for member in self.members:
                 member.worker.beat()
         return losses_K2, cut_K22

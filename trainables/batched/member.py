@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from trainables.batched.optimizers import Optimizer
+from trainables.batched.shares import Shares
 from trainables.checkpoints.checkpoint import Period
+from trainables.data import Data, Tensors
 from trainables.fitting.fit import prepare
 from trainables.fitting.loop import Session
 from trainables.randomness import derive, permutation
@@ -27,6 +29,7 @@ class Member:
     closing: ExitStack  # what is to be closed when it leaves
     generator: torch.Generator  # of its dropout
     step: int  # the next one, or the one that is under way
+    shares: Shares  # its session's gauges
     updates: int = 0  # that its optimizer has made
 
     @classmethod
@@ -47,7 +50,8 @@ class Member:
                     session.report(step, {"train/loss": losses, **session.evaluate()})
                 step += 1
             generator = torch.Generator(worker.device)
-            return cls(session, stack.pop_all(), generator, step)
+            session.gauges = shares = Shares(worker)
+            return cls(session, stack.pop_all(), generator, step, shares)
 
     @property
     def worker(self) -> Worker:
@@ -62,6 +66,18 @@ class Member:
     def saves(self) -> bool:
         """Whether a checkpoint may be due at this step's end."""
         return self.worker.due(self.step) or isinstance(self.worker.every, Period)
+
+    def share(self, data: Data) -> None:
+        """Take samples from where these are, which are the same: they lie on the device once.
+
+        Raises:
+            TypeError: they are no Tensors.
+        """
+        held = self.session.passes.data
+        for own, theirs in ((held.train, data.train), (held.validation, data.validation)):
+            if not (isinstance(own, Tensors) and isinstance(theirs, Tensors)):
+                raise TypeError(f"{type(own).__name__} cannot be shared; take Tensors")
+            own.columns = theirs.columns
 
     def order(self) -> Tensor:
         """The positions of this step's samples, as alone; its generator begins anew."""

@@ -20,6 +20,7 @@ from trainables.batched.fields import Fields, Smoothing
 from trainables.batched.refusals import Unbatchable
 from trainables.batched.stack import Stack
 from trainables.data import Batch
+from trainables.watching.clock import Clock
 
 if TYPE_CHECKING:
     from trainables.fitting.passes import Passes as Alone
@@ -44,10 +45,12 @@ class Passes:
 
     Args:
         alone: the passes of one of the trials, whose model and data stand for all.
+        clock: of all trials' updates.
     """
 
-    def __init__(self, alone: "Alone") -> None:
+    def __init__(self, alone: "Alone", clock: Clock) -> None:
         self.draws = dropout.Draws()
+        self._clock = clock
         model = copy.deepcopy(alone.bare)
         dropout.replace(model, self.draws)
         self._asked = _Asked(model)
@@ -60,11 +63,24 @@ class Passes:
 
     def gradients(self, stack: Stack, at_KB: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients of each row's mean loss, (K, P), and the tally of its losses, (K, 2)."""
-        batch = tuple(column[at_KB] for column in self._columns("train"))
+        with self._clock.part("data"):
+            batch = tuple(column[at_KB] for column in self._columns("train"))
+        with self._clock.part("forward"):
+            parts, losses_K = self.losses(stack, batch)
+        with self._clock.part("backward"):
+            g_KP = self.slopes(stack, parts, losses_K)
+        return g_KP, _tally(losses_K.detach())
+
+    def losses(self, stack: Stack, batch: Batch) -> tuple[list[Tensor], Tensor]:
+        """Each row's losses on its own samples, and the weights that they depend on."""
         parts = [part.detach().requires_grad_() for part in stack.layout.parts(stack.weights_KP)]
         self._asked.train()
         losses_K = self._ask("compute_losses", stack, parts, (batch, 0))
         assert isinstance(losses_K, Tensor)
+        return parts, losses_K
+
+    def slopes(self, stack: Stack, parts: Sequence[Tensor], losses_K: Tensor) -> Tensor:
+        """What `losses` gave, differentiated: the gradients of each row's mean loss, (K, P)."""
         count = max(losses_K[0].numel(), 1)
         found = torch.autograd.grad(
             losses_K, parts, torch.full_like(losses_K, 1 / count), allow_unused=True
@@ -72,8 +88,7 @@ class Passes:
         for name, gradient in zip(stack.layout.names, found, strict=True):
             if gradient is None:
                 raise Unbatchable(f"{name} takes no part in the losses; freeze it, or use it")
-        g_KP = torch.cat([each.flatten(1) for each in found], dim=1)
-        return g_KP, _tally(losses_K.detach())
+        return torch.cat([each.flatten(1) for each in found], dim=1)
 
     @torch.no_grad()
     def evaluate(self, stack: Stack, at_B: Tensor) -> Tallies:

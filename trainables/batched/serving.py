@@ -21,10 +21,10 @@ from trainables.slots.assignment import (
     Outcome,
     OutcomeKind,
     Place,
-    captured,
     kind_of,
     worker_of,
 )
+from trainables.slots.capturing import captured
 from trainables.slots.pulse import Pulse, Signs
 from trainables.slots.redaction import redact, redact_file
 from trainables.slots.wire import Done, Keep, Line, Report

@@ -3,7 +3,7 @@
 A trial's row is laid back into a model and an optimizer of its own where it is saved, so that its
 checkpoints are those of a trial alone.
 
-Axes: K trials, P weights of a trial.
+Axes: K trials, P weights of a trial, G groups of the optimizer, C coefficients of its update.
 """
 
 from collections.abc import Sequence
@@ -99,6 +99,17 @@ class Stack:
         self.weights_KP = self.weights_KP[at]
         self.kept = {name: values[at] for name, values in self.kept.items()}
         self.held = {name: values[at] for name, values in self.held.items()}
+
+    @torch.no_grad()
+    def step(self, g_KP: Tensor, given_GCK: Tensor) -> None:
+        """An update of all rows.
+
+        Args:
+            given_GCK: the optimizer's coefficients, by group and trial.
+        """
+        for span, given_CK in zip(self.layout.groups, given_GCK, strict=True):
+            kept = [rows[:, span] for rows in self.kept.values()]
+            self.optimizer.step(self.weights_KP[:, span], g_KP[:, span], kept, given_CK[..., None])
 
     @torch.no_grad()
     def lay(self, row: int, state: TrainingState, updates: int) -> None:

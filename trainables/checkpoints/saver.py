@@ -113,7 +113,7 @@ class Saver:
         if self.progress.place >= (step, 0):
             return
         if self._is_over() if isinstance(every, Period) else self._worker.due(step):
-            self._keep(step, 0, snapshot.take(state))
+            self.keep_step(step, state)
 
     def save_within(self, step: int, updates: int, of: int, state: TrainingState) -> None:
         """Keep one amid a step, if that is due after this update; a step's last is its report's."""
@@ -121,6 +121,17 @@ class Saver:
             return
         self.progress.updates += 1
         if updates == of or self.progress.place >= (step - 1, updates) or not self._is_over():
+            return
+        self.keep_within(step, updates, state)
+
+    def keep_step(self, step: int, state: TrainingState) -> None:
+        """Keep one of a step that has been reported, unless there is one."""
+        if self.progress.place < (step, 0):
+            self._keep(step, 0, snapshot.take(state))
+
+    def keep_within(self, step: int, updates: int, state: TrainingState) -> None:
+        """Keep one amid a step, after so many updates of it, unless there is one."""
+        if self.progress.place >= (step - 1, updates):
             return
         self.strategy.agree(state)
         if self._parted:

@@ -101,6 +101,19 @@ def keep_only(url: str, kept: Collection[tuple[str, ...]], depth: int) -> None:
             system.rm("/".join((path, *parts)), recursive=True)
 
 
+def sizes(url: str, depth: int) -> dict[str, int]:
+    """Bytes in each folder at this depth, by its name from there; empty: nothing is there."""
+    found: dict[str, int] = {}
+    with _opened(url, "read") as (system, path):
+        start = len(path) + 1
+        for name, entry in system.find(path, detail=True).items():
+            parts = name[start:].split("/")
+            if len(parts) > depth:
+                folder = "/".join(parts[:depth])
+                found[folder] = found.get(folder, 0) + int(entry["size"] or 0)
+    return found
+
+
 def probe(url: str) -> None:
     """See that this process can write, read and delete there."""
     with _opened(url, "write, read and delete") as (system, path):

@@ -14,6 +14,7 @@ from trainables.fitting import lone, settings
 from trainables.fitting import precision as formats
 from trainables.fitting.divergence import Guard
 from trainables.fitting.loop import Session
+from trainables.fitting.measuring import measured
 from trainables.fitting.memory import Split
 from trainables.fitting.passes import Passes
 from trainables.fitting.recompute import recompute
@@ -70,7 +71,10 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Session]:
         )
         try:
             lone.check(passes, strategy, update.split.parts)
-            yield Session(task, worker, strategy, passes, update, state, saver, gauges, rates)
+            costs = measured(passes, strategy)
+            yield Session(
+                task, worker, strategy, passes, update, state, saver, gauges, rates, costs
+            )
         finally:
             strategy.close()
 

@@ -3,14 +3,16 @@
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
 
 import torch
 from torch import Tensor
 
 from trainables.checkpoints.saver import Saver
 from trainables.fitting.divergence import SLOWER, RollBack
+from trainables.fitting.leaving import Agreement
+from trainables.fitting.measuring import joined
 from trainables.fitting.passes import Passes
 from trainables.fitting.state import TrainingState
 from trainables.fitting.tallies import empty
@@ -19,6 +21,8 @@ from trainables.optim.schedules import factor
 from trainables.optim.unfreezing import BEGINS
 from trainables.parallel.strategies import Strategy, deal, most
 from trainables.randomness import derive, permutation, seed_all
+from trainables.slots.preemption import TOLD
+from trainables.stopping import Preempted
 from trainables.watching.gauges import Gauges
 from trainables.worker import Worker
 
@@ -39,6 +43,11 @@ class Session:
     saver: Saver
     gauges: Gauges
     rates: tuple[float, ...]  # the order's learning rate of each parameter group
+    costs: Mapping[str, float]  # what the task measured before; rank 0's
+    leaving: Agreement = field(init=False)  # of all ranks, once one was told to end
+
+    def __post_init__(self) -> None:
+        self.leaving = Agreement(self.worker)
 
     def run(self) -> None:
         """Train the order's steps, those again that a way back undoes."""
@@ -83,9 +92,16 @@ class Session:
             with self.gauges.update():
                 marks.losses += self.update.run(batches[index])
             self.saver.save_within(step, index + 1, len(batches), self.state)
+            if index + 1 < len(batches) and self.leaving.reached():
+                self.leave(step, index + 1)
         self.strategy.agree(self.state)
         self.gauges.rest(train.waited())
         return marks.losses
+
+    def leave(self, step: int, updates: int) -> NoReturn:
+        """Keep what there is after so many updates of a step, and end the order."""
+        self.saver.keep_within(step, updates, self.state)
+        raise Preempted(f"a rank {TOLD} after {updates} updates of step {step}, which are kept")
 
     def evaluate(self) -> dict[str, Tensor]:
         """This place's tallies over its share of the validation samples, by metric."""
@@ -122,12 +138,17 @@ class Session:
             for name, (total, count) in zip(tallies, sums, strict=True)
         }
         metrics |= self.task.summarize(metrics)
+        metrics = joined(metrics, self.costs, self.task)
         if self.state.plateau is not None:
             self.state.plateau.observe(metrics.get("val/loss", metrics["train/loss"]))
         metrics |= update.metrics()
         metrics |= self.gauges.take(len(self.passes.data.train), sums[0][1])
         metrics["train/lr"] = self.state.optimizer.param_groups[0]["lr"]
-        self.worker.report(step, metrics, self.saver.save(step, self.state))
+        try:
+            self.worker.report(step, metrics, self.saver.save(step, self.state))
+        except Preempted:
+            self.saver.keep_step(step, self.state)
+            raise
         self.saver.save_behind(step, self.state)
 
     def _averaged(self) -> AbstractContextManager[None]:

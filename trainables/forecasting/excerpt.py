@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from trainables.data import Batch, Data, Source
+from trainables.data import Batch, Data, Source, Tensors
 
 if TYPE_CHECKING:
     from trainables.task import Task
@@ -54,4 +54,21 @@ def excerpt(task: "Task", updates: int) -> "Task":
         return Data(Excerpt(data.train, updates * task.batch), Excerpt(data.validation, judged))
 
     object.__setattr__(short, "load_data", load_data)  # a Task is frozen; this copy is ours
+    return short
+
+
+def excerpt_in_memory(task: "Task", updates: int) -> "Task":
+    """The same of a task whose samples are Tensors, as Tensors; of others, the task itself."""
+    data = task.load_data()
+    train, validation = data.train, data.validation
+    if not (isinstance(train, Tensors) and isinstance(validation, Tensors)):
+        return task
+    at_N = torch.arange(updates * task.batch) % len(train)
+    judged = min(task.batch, len(validation))
+    found = Data(
+        Tensors(*(column[at_N] for column in train.columns)),
+        Tensors(*(column[:judged] for column in validation.columns)),
+    )
+    short = copy(task)
+    object.__setattr__(short, "load_data", lambda: found)
     return short

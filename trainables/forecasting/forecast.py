@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from trainables import combinations
 from trainables.data import Data
+from trainables.forecasting.company import rehearse_company
 from trainables.forecasting.ledger import NotForeseen
 from trainables.forecasting.line import rehearse_line
 from trainables.forecasting.outline import bytes_of, example
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 # Of strategies: what the others are not to be asked with.
 OWN = (
     *("bucket_mb", "static_graph", "compress", "sync_batchnorm", "reshard", "offload"),
-    *("tensor_ranks", "pipeline_schedule", "zero_stage", "average_every"),
+    *("tensor_ranks", "pipeline_schedule", "zero_stage", "average_every", "batched"),
 )
 WORKSPACE = 32 * 2**20  # bytes that cuBLAS takes of torch's memory on an H100; elsewhere 8 MiB
 CONTEXT = 600 * 10**6  # bytes of a GPU that CUDA takes for a process, beside torch's; about
@@ -95,8 +96,9 @@ def alone(training: Training) -> Training:
 def fitted(training: Training, ranks: int) -> Training:
     """The options, as far as another number of ranks than the spec's can have them."""
     if ranks == 1:
-        return replace(alone(training), strategy="single")
-    return replace(training, strategy="ddp") if training.strategy == "single" else training
+        return replace(alone(training), strategy="single", batched=training.batched)
+    strategy = "ddp" if training.strategy == "single" else training.strategy
+    return replace(training, strategy=strategy, batched=1)
 
 
 def named(training: Training) -> str:
@@ -129,11 +131,13 @@ def foresee(task: "Task", data: Data, variant: Variant, gpu: bool) -> Forecast:
     exact = training.strategy != "deepspeed"
     if training.strategy == "pipeline":
         course = rehearse_line(task, training, ranks, batch, gpu)
+    elif training.trials_at_once() > 1:
+        course = rehearse_company(task, training, data, batch, gpu)
     elif exact:
         course = rehearse(task, replace(training, offload=False), ranks, batch, gpu)
     else:
         whole = rehearse(task, replace(alone(training), strategy="single"), 1, batch, gpu)
-        course = flat(whole, training.zero_stage, ranks, gpu)
+        course = flat(whole, training, ranks, gpu)
     besides = bytes_of(data) + WORKSPACE if gpu else 0
     found = Forecast(
         course.parameters,
@@ -146,7 +150,10 @@ def foresee(task: "Task", data: Data, variant: Variant, gpu: bool) -> Forecast:
         micro,
         exact=exact,
     )
-    return offloaded(found) if training.offload else found
+    if not training.offload:
+        return found
+    own = training.strategy == "deepspeed" and training.zero_stage < 3
+    return replace(found, host=beside_the_gpu(whole, ranks)) if own else offloaded(found)
 
 
 def micro_batch(batch: int, training: Training, ranks: int) -> int:
@@ -171,16 +178,32 @@ def offloaded(whole: Forecast) -> Forecast:
     )
 
 
-def flat(whole: Course, stage: int, ranks: int, gpu: bool) -> Course:
+def beside_the_gpu(whole: Course, ranks: int) -> int:
+    """Bytes of the CPU's memory that DeepSpeed's offload takes at stages 1 and 2.
+
+    Of its part of the weights a rank keeps there the copy that is updated, the one that goes to
+    the GPU, the gradients, and the optimizer's state; the weights themselves stay on the GPU.
+    Source: Ren et al., ZeRO-Offload (2021), section 4.1, and DeepSpeed 0.19.8.
+    """
+    return 3 * whole.gradients // ranks + whole.optimizer // ranks
+
+
+def flat(whole: Course, training: Training, ranks: int, gpu: bool) -> Course:
     """What DeepSpeed takes, by a formula, from what one rank with whole weights takes.
 
     Each rank updates a flat copy of its part of the weights, in 32 bits. Stage 1 deals out these
     and the optimizer's state, 2 gradients too, 3 the weights too, but for those that it keeps
-    gathered. On a CPU the buffer of gradients of stages 1 and 2 is hardly written to.
+    gathered. On a CPU the buffer of gradients of stages 1 and 2 is hardly written to. With
+    offload at these stages copies and state are elsewhere, and gradients leave with their buffer;
+    at stage 1 those of other ranks' parts stay until the update.
     Source: Rajbhandari et al., ZeRO (2020), section 5.
     """
+    stage, elsewhere = training.zero_stage, training.offload and training.zero_stage < 3
     copy, optimizer = whole.gradients // ranks, whole.optimizer // ranks
-    gradients = whole.gradients if stage == 1 else whole.gradients // ranks
+    gradients = whole.gradients if stage == 1 else copy
+    if elsewhere:
+        gradients = whole.gradients if stage == 1 else 0
+        copy = optimizer = 0
     parameters = (whole.parameters // ranks if stage == 3 else whole.parameters) + copy
     exchange = BUCKET if gpu or stage == 3 else 0
     if stage == 3:

@@ -12,8 +12,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import traceback
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,14 +24,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainables.data import Batch, Data, Tensors
+from trainables.batched.batch import Batch
+from trainables.data import Batch as Samples
+from trainables.data import Data, Tensors
 from trainables.fitting.fit import prepare
-from trainables.forecasting.excerpt import excerpt
+from trainables.forecasting.excerpt import excerpt, excerpt_in_memory
 from trainables.randomness import preserved
 from trainables.task import Task
 from trainables.training import Training
 from trainables.watching import memory
-from trainables.worker import Worker
+from trainables.worker import LocalLink, Worker
 
 UPDATES = 2
 WIDTH = 16  # of the tiny model, and half its depth: up to so many ranks split it
@@ -65,7 +69,7 @@ class Tiny(Task):
         samples = Tensors(torch.zeros(64, WIDTH))
         return Data(samples, samples)
 
-    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+    def compute_losses(self, model: nn.Module, batch: Samples) -> Tensor:
         found: Tensor = model(batch[0])
         return found.square()
 
@@ -79,32 +83,48 @@ def measure(trial: Trial) -> int:
     with tempfile.TemporaryDirectory(prefix="hposvc-") as name:
         folder = Path(name)
         (folder / "trial").write_bytes(cloudpickle.dumps((sys.path, trial)))
-        children = [_started(folder, trial, rank) for rank in range(trial.ranks)]
-        try:
-            said = [child.communicate() for child in children]
-        finally:
+        with ExitStack() as running:
+            children = []
+            for rank in range(trial.ranks):
+                children.append(running.enter_context(_started(folder, trial, rank)))
+                running.callback(children[-1].kill)  # before it is waited for
+            _await(children, folder)
+        return max(int((folder / f"taken-{rank}").read_text()) for rank in range(trial.ranks))
+
+
+def _await(children: Sequence["subprocess.Popen[bytes]"], folder: Path) -> None:
+    """Until all have ended well.
+
+    Raises:
+        NotMeasured: one did not; the first that ended so, which the others may have missed.
+    """
+    with ThreadPoolExecutor(len(children)) as threads:
+        ends = {threads.submit(child.wait): rank for rank, child in enumerate(children)}
+        for end in as_completed(ends):
+            if end.result() == 0:
+                continue
             for child in children:
                 child.kill()
-    for child, (_, errors) in zip(children, said, strict=True):
-        if child.returncode:
-            lines = [line for line in errors.splitlines() if line.strip()]
-            raise NotMeasured(lines[-1] if lines else f"it ended with {child.returncode}")
-    return max(int(out.splitlines()[-1]) for out, _ in said)
+            rank, text = ends[end], (folder / f"said-{ends[end]}").read_text(errors="replace")
+            lines = [line for line in text.splitlines() if line.strip()]
+            last = lines[-1] if lines else f"it ended with {end.result()}"
+            raise NotMeasured(last if len(children) == 1 else f"rank {rank}: {last}")
 
 
-def _started(folder: Path, trial: Trial, rank: int) -> "subprocess.Popen[str]":
+def _started(folder: Path, trial: Trial, rank: int) -> "subprocess.Popen[bytes]":
+    """A rank's process. What it prints goes to a file: a pipe is full at some time."""
     code = "import sys; from trainables.forecasting.measuring import live; live(*sys.argv[1:])"
     path = os.pathsep.join(str(Path(each).absolute()) for each in sys.path)
     variables = {**os.environ, **ENVIRONMENT, "PYTHONPATH": path}
     if trial.gpu:
         variables["CUDA_VISIBLE_DEVICES"] = _device(rank)
-    return subprocess.Popen(
-        [sys.executable, "-c", code, str(folder), str(rank)],
-        env=variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with (folder / f"said-{rank}").open("wb") as said:
+        return subprocess.Popen(
+            [sys.executable, "-c", code, str(folder), str(rank)],
+            env=variables,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
 
 
 def _device(rank: int) -> str:
@@ -117,21 +137,33 @@ def _device(rank: int) -> str:
 
 
 def live(folder: str, rank: str) -> None:
-    """A rank's process: prints the bytes that it took."""
-    path, trial = cloudpickle.loads((Path(folder) / "trial").read_bytes())
-    sys.path[:] = path
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // trial.ranks))
-    print(_measured(trial, int(rank), Path(folder)), flush=True)  # noqa: T201 - to its parent
-    os._exit(0)  # as ranks of ours leave: gloo's threads can abort an interpreter that goes
+    """A rank's process: writes down the bytes that it took."""
+    code = 1
+    try:
+        path, trial = cloudpickle.loads((Path(folder) / "trial").read_bytes())
+        sys.path[:] = path
+        torch.set_num_threads(max(1, (os.cpu_count() or 1) // trial.ranks))
+        taken = _measured(trial, int(rank), Path(folder))
+        (Path(folder) / f"taken-{rank}").write_text(f"{taken}")
+        code = 0
+    except Exception:  # noqa: BLE001 - whatever it is, its parent is told
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # At once, as ranks of ours leave: gloo's threads can abort an interpreter that goes, and the
+    # other ranks, who miss this one, are to fail after it.
+    os._exit(code)
 
 
 def _measured(trial: Trial, rank: int, folder: Path) -> int:
     with _group(trial, rank, folder):
-        tiny = replace(trial.training, float32_modules=())
-        _train(Tiny(), replace(trial, training=tiny), rank, folder)
+        company = min(trial.training.trials_at_once(), 2)
+        tiny = replace(trial.training, float32_modules=(), batched=company)
+        train = _train if company == 1 else _train_company
+        train(Tiny(), replace(trial, training=tiny), rank, folder)
         trial.task.load_data()  # most tasks keep what they have read
         before = 0 if trial.gpu else _settled()
-        return _train(trial.task, trial, rank, folder) - before
+        return train(trial.task, trial, rank, folder) - before
 
 
 @contextmanager
@@ -156,6 +188,25 @@ def _train(task: Task, trial: Trial, rank: int, folder: Path) -> int:
     if most is None:
         raise OSError("this system does not tell how much memory a process took at most")
     return most
+
+
+def _train_company(task: Task, trial: Trial, rank: int, folder: Path) -> int:
+    """The same of trials that train at once."""
+    short = excerpt_in_memory(task, UPDATES)
+    alone = Worker.alone(until=2, folder=folder, training=trial.training)
+    alone = replace(alone, every=2)  # steps: no checkpoint in the first
+    with Batch(trial.training.trials_at_once()) as batch:
+        for seed in range(batch.most):
+            link = LocalLink()
+            batch.add(short, replace(alone, gpu=trial.gpu, seed=seed, order=1 + seed, link=link))
+        _settled()
+        workers = batch.workers
+        memory.reset_peak(workers[0].device)
+        for left in batch.epoch():
+            if left.error is not None:
+                raise left.error
+        # Reports begin a new peak, so that of the updates is in the first of them.
+        return round(workers[0].reports[-1].metrics["perf/memory_peak_gb"] * 1e9)
 
 
 def _settled() -> int:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import Parameter
+from torch.utils._pytree import tree_leaves, tree_map
 
 from trainables.data import Batch, Data
 from trainables.fitting import precision as formats
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from trainables.task import Task
 
 META = torch.device("meta")
+BOOKKEEPING = frozenset(vars(nn.Module()))  # of torch: weights, modules, hooks
 
 
 def outline(task: "Task", training: Training) -> nn.Module:
@@ -48,14 +50,31 @@ def count(task: "Task") -> int:
 
 
 def faked(model: nn.Module, mode: FakeTensorMode) -> nn.Module:
-    """The model with fake tensors in place of those of the meta device; shared ones stay so."""
+    """The model with fake tensors in place of those of the meta device; shared ones stay so.
+
+    Those that are neither parameters nor buffers too, where they or lists of them are attributes.
+    """
     made: dict[int, Tensor] = {}
+
+    def fake(value: object) -> object:
+        if not isinstance(value, Tensor) or not value.is_meta:
+            return value
+        return made.setdefault(id(value), _fake(value, mode))
+
     for module in model.modules():
         for held in (module._parameters, module._buffers):
             for name, tensor in held.items():
                 if tensor is not None:
-                    held[name] = made.setdefault(id(tensor), _fake(tensor, mode))  # type: ignore[assignment]
+                    held[name] = fake(tensor)  # type: ignore[assignment]
+    for module in model.modules():
+        for name, value in [*vars(module).items()]:
+            if name not in BOOKKEEPING and any(map(_without_data, tree_leaves(value))):
+                object.__setattr__(module, name, tree_map(fake, value))
     return model
+
+
+def _without_data(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_meta
 
 
 def _fake(tensor: Tensor, mode: FakeTensorMode) -> Tensor:

@@ -267,3 +267,11 @@ def explained() -> Iterator[None]:
             f"the task's shapes or numbers depend on values ({error.func}), which a forecast does "
             "not have; measure instead"
         ) from error
+    except RuntimeError as error:
+        if "meta" not in f"{error}":
+            raise
+        raise NotForeseen(
+            "the task computes with a tensor that build_model made and that is neither a parameter "
+            f"nor a buffer of a module ({f'{error}'.splitlines()[0]}); give it to its module by "
+            "register_buffer, so that it goes where the model goes, or measure"
+        ) from error

@@ -61,13 +61,19 @@ class Meeting:
     @contextmanager
     def group(self, order: int) -> Iterator[None]:
         """The default process group for one order: NCCL on GPUs, otherwise gloo."""
-        dist.init_process_group(
-            "nccl" if self.gpu else "gloo",
-            store=dist.PrefixStore(f"group-{order}", self.store),
-            rank=self.rank,
-            world_size=self.world_size,
-            timeout=PATIENCE,
-        )
+        try:
+            dist.init_process_group(
+                "nccl" if self.gpu else "gloo",
+                store=dist.PrefixStore(f"group-{order}", self.store),
+                rank=self.rank,
+                world_size=self.world_size,
+                timeout=PATIENCE,
+            )
+        except Exception:
+            # torch 2.13 has counted the group that came to nothing, and names the next one by the
+            # count: its ranks would wait for each other under two names.
+            dist.distributed_c10d._world.group_count = 0
+            raise
         try:
             yield
         except Exception:

@@ -2,6 +2,9 @@
 
 import re
 import signal
+from typing import ClassVar, Literal
+
+from trainables.checkpoints.room import NO_ROOM
 
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FROM_PEERS = re.compile(
@@ -19,9 +22,19 @@ LAST_LINES = 5  # of a program that ends without a traceback
 class CommandFailed(Exception):
     """The program ended badly; the message holds its last lines."""
 
+    kind: ClassVar[Literal["user", "oom", "storage"]] = "user"
+
 
 class CommandOutOfMemory(CommandFailed):
     """It ended badly for want of memory, of a GPU or of the machine."""
+
+    kind = "oom"
+
+
+class CommandOutOfRoom(CommandFailed):
+    """It ended badly, since a disk was full."""
+
+    kind = "storage"
 
 
 class CommandLost(Exception):
@@ -46,6 +59,8 @@ def failure(code: int | None, tail: str, among_peers: bool) -> CommandFailed | C
         return CommandLost(text)
     if OUT_OF_MEMORY.search(_end(tail)):
         return CommandOutOfMemory(text)
+    if NO_ROOM.search(_end(tail)):
+        return CommandOutOfRoom(text)
     fault = code > 0 and among_peers and FROM_PEERS.search(tail)
     return CommandLost(text) if fault else CommandFailed(text)
 

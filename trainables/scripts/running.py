@@ -15,16 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from trainables.checkpoints.room import out_of_room
 from trainables.scripts.collecting import Collector, NoNumber
-from trainables.scripts.endings import CommandFailed, CommandLost, failure
+from trainables.scripts.endings import CommandFailed, CommandLost, CommandOutOfRoom, failure
 from trainables.scripts.inbox import Left, Said
 from trainables.scripts.process import CannotStart, Ended, Process
 from trainables.scripts.snapshots import CannotCopy, Snapshots
+from trainables.stopping import Preempted
 from trainables.worker import ReportError, StopTrial, Worker
 
 LEAVE_S = 2.0  # for a program to end by itself, once it was told or has done its last step
 MARGIN = 0.9  # of the grace, so that ours is over before the slot is killed for it
 POLL_S = 0.05  # between looks at what the other ranks do
+NOTICE_S = 1.0  # between looks whether this process is to end soon, if nothing else happens
 
 
 class Peers(Protocol):
@@ -76,6 +79,7 @@ class Run:
     left: Counter[int] = field(default_factory=Counter)  # processes of rank 0, by their parent
     error: Exception | None = None
     lost: bool = False
+    taken: Preempted | None = None  # its place, before its time
 
     def go(self, program: Sequence[str], found: Mapping[str, str], given: Path) -> None:
         """Start it, and take what comes until it is over."""
@@ -94,6 +98,7 @@ class Run:
         snapshots = Snapshots(given, self.worker)
         while True:
             self._look_at_peers()
+            self._look_at_notice()
             self._keep_deadlines(process)
             with suppress(queue.Empty):
                 match self.happened.get(timeout=self._patience()):
@@ -138,8 +143,9 @@ class Run:
         go_on = True
         try:
             worker.report(step, metrics, checkpoint)
-        except StopTrial:
+        except StopTrial as end:
             go_on = False
+            self.taken = end if isinstance(end, Preempted) else None
         except ReportError as error:
             if self.collect is None:
                 raise
@@ -196,6 +202,13 @@ class Run:
             self._leave(0)
         self._answer_others()
 
+    def _look_at_notice(self) -> None:
+        if self.worker.notice.given and not (self.stopped or self._done()):
+            self.taken = Preempted("its rank was told to end, and so was the command")
+            if self.peers is not None:
+                self.peers.lose()
+            self._leave(0)
+
     def _leave(self, wait_s: float) -> None:
         """See to it that the program ends: SIGTERM after a wait, then SIGKILL."""
         if not self.stopped:
@@ -219,14 +232,18 @@ class Run:
             else:
                 process.kill()
 
-    def _patience(self) -> float | None:
-        waits = [max(0.0, at - time.monotonic()) for at, _ in self.deadlines]
-        return min([*waits, *([] if self.peers is None else [POLL_S])], default=None)
+    def _patience(self) -> float:
+        now = time.monotonic()
+        looks = NOTICE_S if self.peers is None else POLL_S
+        return min([looks, *(max(0.0, at - now) for at, _ in self.deadlines)])
 
     def _conclude(self, code: int | None, tail: str) -> None:
         self._look_at_peers()  # a stop of rank 0 may have reached the program before us
         if self.error is not None:
-            raise CommandFailed(f"{self.error}\n{tail}")
+            kind = CommandOutOfRoom if out_of_room(self.error) else CommandFailed
+            raise kind(f"{self.error}\n{tail}")
+        if self.taken is not None:
+            raise self.taken
         if self.lost:
             raise CommandLost("ended, because the program of another rank had failed")
         if self.stopped or (code == -signal.SIGABRT and self._done()):

@@ -5,34 +5,33 @@ torch, unless there is a process group to join.
 """
 
 import os
-import sys
 import traceback
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
 from trainables import load
 from trainables.checkpoints.checkpoint import CheckpointDamaged, Every, Saved
+from trainables.checkpoints.room import out_of_room
 from trainables.checkpoints.stores import StoreFailed
 from trainables.scripts.command import Command
-from trainables.scripts.endings import (
-    CommandFailed,
-    CommandLost,
-    CommandOutOfMemory,
-    out_of_memory,
-)
+from trainables.scripts.endings import CommandFailed, CommandLost, out_of_memory
 from trainables.scripts.rendezvous import Seat, alone
 from trainables.scripts.running import Peers
 from trainables.slots import hygiene
+from trainables.slots.capturing import captured
+from trainables.slots.preemption import TOLD
 from trainables.slots.redaction import redact, redact_file
+from trainables.stopping import Notice
 from trainables.training import Training
 from trainables.worker import (
     Diverged,
     Link,
     Nan,
     Params,
+    Preempted,
     ReportError,
     StopTrial,
     TooLarge,
@@ -40,10 +39,20 @@ from trainables.worker import (
 )
 
 # Where ranks fail in several ways, the first of these is what the order came to.
-# damaged: the checkpoint that it was to start from; oversize: half of a micro-batch may fit into
-# memory; stalled: no rank gave a sign of life; collateral: a peer's or the network's fault
+# damaged: the checkpoint that it was to start from; storage: no room to write; oversize: half of a
+# micro-batch may fit into memory; preempt: its place was taken from it; stalled: no rank gave a
+# sign of life; collateral: a peer's or the network's fault
 OutcomeKind = Literal[
-    "ended", "damaged", "oom", "diverged", "oversize", "user", "stalled", "collateral"
+    "ended",
+    "damaged",
+    "storage",
+    "oom",
+    "diverged",
+    "oversize",
+    "preempt",
+    "user",
+    "stalled",
+    "collateral",
 ]
 KINDS: tuple[OutcomeKind, ...] = get_args(OutcomeKind)
 # Ray decides these for each rank: its own settings, which GPUs, how many threads.
@@ -133,6 +142,7 @@ class Company:
     seat: Seat
     group: AbstractContextManager[None] = field(default_factory=nullcontext)  # the process group
     peers: Peers | None = None  # None: there are no others
+    notice: Notice = field(default_factory=Notice)  # that the rank's process is to end soon
 
 
 def carry_out(
@@ -155,8 +165,7 @@ def carry_out(
         os.environ.update(task.environment)
     try:
         with company.group:
-            _train(place, task, rank, link, company)
-        kind, message = "ended", ""
+            kind, message = _train(place, task, rank, link, company)
     except CheckpointDamaged as error:
         # Only of the one that it started from is the controller to be told: it forgets that one.
         started = task.start is not None and error.file.startswith(f"{task.start.path}/")
@@ -164,28 +173,34 @@ def carry_out(
     except CommandLost as error:  # its output is in the log
         kind, message = "collateral", f"{error}"
     except CommandFailed as error:
-        kind = "oom" if isinstance(error, CommandOutOfMemory) else "user"
-        message = f"{error}"
+        kind, message = error.kind, f"{error}"
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
-        traceback.print_exc()
+        with suppress(OSError):  # no room for the log, perhaps
+            traceback.print_exc()
         kind = kind_of(error)
         message = f"{error}" if kind == "diverged" else traceback.format_exc()
     residues = hygiene.restore(before)
     residues += hygiene.difference(before, hygiene.baseline())
+    residues += [f"it {TOLD}"] * company.notice.given
     return Outcome(task.order, kind, redact(message, place.secrets.values()), tuple(residues))
 
 
-def _train(place: Place, task: Assignment, rank: int, link: Link, company: Company) -> None:
+def _train(
+    place: Place, task: Assignment, rank: int, link: Link, company: Company
+) -> tuple[Literal["ended", "preempt"], str]:
     worker = worker_of(place, task, rank, link)
+    worker.notice = company.notice
     try:
         if place.command is not None:
             place.command.train(worker, task.params, company.seat, company.peers)
-            return
+            return "ended", ""
         trainable = load.resolve(place.trainable)
         if place.nan != "stop" and not load.heeds_nan(trainable):
             message = f"failure.nan is {place.nan}, but {place.trainable} {load.ITS_OWN}"
             raise load.LoadError(message)
         load.bind(trainable, task.params)(worker)
+    except Preempted as taken:
+        return "preempt", taken.reason
     except StopTrial:
         pass
     finally:
@@ -195,6 +210,7 @@ def _train(place: Place, task: Assignment, rank: int, link: Link, company: Compa
             "train returned without a report; call worker.report(step, {...}), "
             "or hposvc.report({...}) where there is no worker"
         )
+    return "ended", ""
 
 
 def worker_of(place: Place, task: Assignment, rank: int, link: Link) -> Worker:
@@ -225,13 +241,15 @@ def worker_of(place: Place, task: Assignment, rank: int, link: Link) -> Worker:
 
 
 def kind_of(error: BaseException) -> OutcomeKind:
-    """What an error of the user's code comes from: it, too little memory, or another rank."""
+    """What an error of the user's code comes from: it, too little memory or room, another rank."""
     if isinstance(error, Diverged):
         return "diverged"
     if isinstance(error, TooLarge):  # before what it was raised from
         return "oversize"
     if out_of_memory(error):
         return "oom"
+    if out_of_room(error):
+        return "storage"
     if isinstance(error, StoreFailed):
         return "collateral"
     return "collateral" if _from_peer(error) else "user"
@@ -268,29 +286,5 @@ def import_trainable(place: Place, file: Path) -> None:
         raise load.LoadError(f"{place.trainable} fails when it is loaded: {said}") from None
     finally:
         redact_file(file, secrets)
-        if file.stat().st_size == 0:
+        if file.exists() and file.stat().st_size == 0:
             file.unlink()
-
-
-@contextmanager
-def captured(file: Path) -> Iterator[None]:
-    """Send this process's standard output and error, its children's included, to a file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    kept = os.dup(1), os.dup(2)
-    with file.open("a") as stream:
-        _flush()
-        os.dup2(stream.fileno(), 1)
-        os.dup2(stream.fileno(), 2)
-        try:
-            yield
-        finally:
-            _flush()
-            for number, original in enumerate(kept, 1):
-                os.dup2(original, number)
-                os.close(original)
-
-
-def _flush() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if stream is not None:
-            stream.flush()

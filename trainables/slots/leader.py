@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge, wait
 from pathlib import Path
 from typing import Literal, Protocol
 
 from trainables.slots.assignment import KINDS, Assignment, Outcome, log_file
+from trainables.slots.preemption import TOLD
 from trainables.slots.wire import (
     Address,
     Beat,
@@ -27,10 +28,13 @@ from trainables.slots.wire import (
     Hello,
     Keep,
     Kept,
+    Leave,
+    Leaving,
     Message,
     Ready,
     Reported,
     Said,
+    Warned,
     prompt,
 )
 
@@ -111,10 +115,16 @@ class _Current:
     task: Assignment
     step: int = 0
     stop: bool = False
+    leaving: str = ""  # why its place is taken from it; empty: it is not
     at_milestone: bool = False  # rank 0 waits for a decision
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     deadline: float | None = None  # for the ranks that are still to come back
     heard_at: float = field(default_factory=time.monotonic)  # of any rank
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it is to end here, before its time; one that is told to stop ends anyhow."""
+        return bool(self.leaving) and not self.stop and self.step < self.task.until
 
 
 class Leader:
@@ -162,13 +172,27 @@ class Leader:
                 current.stop = current.stop or verdict == "stop"
                 self._answer(current)
 
+    def leave(self, why: str) -> None:
+        """End the order at its next report that is not its last, for it to go on elsewhere."""
+        with self._lock:
+            if self._current is not None:
+                self._leave(self._current, why)
+
+    def _leave(self, current: _Current, why: str) -> None:
+        if not current.leaving:
+            current.leaving = why
+            self._say(Leaving(current.task.order, why))
+            if current.leaves:
+                self._answer(current)
+
     def _answer(self, current: _Current) -> None:
         """Let rank 0 leave its milestone."""
         if current.at_milestone:
             current.at_milestone = False
             current.heard_at = time.monotonic()
             with suppress(OSError):
-                self._ranks[0].send(not current.stop)
+                answer = Leave(current.leaving) if current.leaves else not current.stop
+                self._ranks[0].send(answer)
 
     def _listen(self) -> None:
         connections = {connection: rank for rank, connection in self._ranks.items()}
@@ -191,7 +215,7 @@ class Leader:
         if current is None:
             return
         task = current.task
-        if isinstance(said, Keep | Beat) and said.order != task.order:
+        if isinstance(said, Keep | Beat | Warned) and said.order != task.order:
             return  # from a thread that outlived its order
         current.heard_at = time.monotonic()
         if isinstance(said, Done):
@@ -200,13 +224,15 @@ class Leader:
         if isinstance(said, Keep):
             self._say(Kept(task.order, task.trial, said.saved))
             return
-        if isinstance(said, Beat):
+        if isinstance(said, Warned):
+            self._leave(current, f"rank {rank} {TOLD}")
+        if isinstance(said, Beat | Warned):
             return
         crossed = any(current.step < milestone <= said.step for milestone in task.milestones)
         current.step = said.step
         current.at_milestone = said.answered
         self._say(Reported(task.order, task.trial, said.step, said.metrics, said.saved))
-        if not crossed or current.stop:
+        if not crossed or current.stop or current.leaves:
             self._answer(current)
 
     def _finish(self, current: _Current, rank: int, outcome: Outcome) -> None:
@@ -215,7 +241,7 @@ class Leader:
         current.outcomes[rank] = outcome
         if len(current.outcomes) == self._world_size:
             self._conclude(current, clean=True)
-        elif outcome.kind != "ended" and current.deadline is None:
+        elif outcome.kind not in ("ended", "preempt") and current.deadline is None:
             # The others may be in a collective that never ends, or at a milestone.
             current.deadline = time.monotonic() + GRACE_S
             current.stop = True
@@ -252,6 +278,8 @@ class Leader:
         )
         residues = tuple(dict.fromkeys(text for each in outcomes for text in each.residues))
         failure = failures[0] if failures else None
+        if current.leaving and failure is not None and failure.kind in ("stalled", "collateral"):
+            failure = replace(failure, kind="preempt", message=current.leaving)
         task = current.task
         self._current = None
         self._say(Finished(task.order, task.trial, failure, clean, residues))

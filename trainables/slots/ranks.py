@@ -23,21 +23,35 @@ from trainables.slots.assignment import (
     Company,
     Outcome,
     Place,
-    captured,
     carry_out,
     import_trainable,
     log_file,
 )
+from trainables.slots.capturing import captured
+from trainables.slots.preemption import Watch
 from trainables.slots.pulse import Pulse, Signs
 from trainables.slots.redaction import redact_file
 from trainables.slots.showing import shown
-from trainables.slots.wire import Beat, Call, Done, Hello, Keep, Line, Report, dial, own_host
+from trainables.slots.wire import (
+    Beat,
+    Call,
+    Done,
+    Hello,
+    Keep,
+    Leave,
+    Line,
+    Report,
+    Warned,
+    dial,
+    own_host,
+)
+from trainables.stopping import Notice, Preempted
 from trainables.worker import ReportError
 
 if TYPE_CHECKING:
     from trainables.parallel.group import Meeting
 
-GO, STOP, OVER = "go", "stop", "over"
+GO, STOP, LEAVE, OVER = "go", "stop", "leave", "over"
 
 
 class Rank:
@@ -71,17 +85,19 @@ class Rank:
                 from trainables.batched.serving import serve
 
                 serve(place, line, pulse, own_log)
+            watch = Watch(lambda order: line.say(Warned(order)))
             while True:
                 task = line.hear()
                 log = log_file(place.folder, task.trial, task.order, rank)
                 name = f"{call.slot}/rank-{rank}"
                 signs = Signs()
                 with (
+                    watch.during(task.order),
                     captured(log),
                     shown(name, f"{task.trial}/order-{task.order}"),
                     pulse.during(task.order, signs),
                 ):
-                    outcome = self._carry_out(line, task, meeting, signs)
+                    outcome = self._carry_out(_Desk(line, task, signs, watch.notice), meeting)
                 redact_file(log, place.secrets.values())
                 line.say(Done(outcome))
 
@@ -107,32 +123,41 @@ class Rank:
         meeting.introduce(Berth.here(host))
         return meeting
 
-    def _carry_out(
-        self, line: Line, task: Assignment, meeting: "Meeting | None", signs: Signs
-    ) -> Outcome:
-        place, rank = self._place, self._rank
+    def _carry_out(self, desk: "_Desk", meeting: "Meeting | None") -> Outcome:
+        place, rank, task, signs = self._place, self._rank, desk.task, desk.signs
         if meeting is None:
-            with alone(own_host(line.connection)) as seat:
-                return carry_out(place, task, 0, _Speaker(line, task, signs), Company(seat))
+            with alone(own_host(desk.line.connection)) as seat:
+                company = Company(seat, notice=desk.notice)
+                return carry_out(place, task, 0, _Speaker(desk.line, task, signs), company)
         if rank > 0:
-            company = self._company(task, meeting, meeting.hear_port(task.order))
+            company = self._company(desk, meeting, meeting.hear_port(task.order))
             return carry_out(place, task, rank, _Listener(meeting, task.order, signs), company)
-        speaker = _Speaker(line, task, signs, meeting)
+        speaker = _Speaker(desk.line, task, signs, meeting)
         with held_port() as port:
             meeting.tell_port(task.order, port)
             try:
-                company = self._company(task, meeting, port)
+                company = self._company(desk, meeting, port)
                 return carry_out(place, task, rank, speaker, company)
             finally:
                 meeting.tell(task.order, speaker.number, OVER)  # nobody waits for a report any more
 
-    def _company(self, task: Assignment, meeting: "Meeting", port: int) -> Company:
-        seat = Seat(self._rank, meeting.berths, port)
+    def _company(self, desk: "_Desk", meeting: "Meeting", port: int) -> Company:
+        seat, order = Seat(self._rank, meeting.berths, port), desk.task.order
         if self._place.command is not None:
-            return Company(seat, peers=_Peers(meeting, task.order))
-        if load.training_of(self._place.training, task.params).init == "none":
-            return Company(seat)
-        return Company(seat, meeting.group(task.order))
+            return Company(seat, peers=_Peers(meeting, order), notice=desk.notice)
+        if load.training_of(self._place.training, desk.task.params).init == "none":
+            return Company(seat, notice=desk.notice)
+        return Company(seat, meeting.group(order), notice=desk.notice)
+
+
+@dataclass(frozen=True)
+class _Desk:
+    """An order, and who says what of it."""
+
+    line: Line
+    task: Assignment
+    signs: Signs
+    notice: Notice
 
 
 @dataclass
@@ -150,12 +175,15 @@ class _Speaker:
         answered = step < self.task.until or step in self.task.milestones
         self.signs.given = self.signs.waits = True
         self.line.say(Report(step, metrics, checkpoint, answered))
-        go_on = bool(self.line.hear()) if answered else True
+        heard = self.line.hear() if answered else True
         self.signs.waits = False
+        verdict = LEAVE if isinstance(heard, Leave) else GO if heard else STOP
         if self.meeting is not None:
-            self.meeting.tell(self.task.order, self.number, f"{step} {GO if go_on else STOP}")
+            self.meeting.tell(self.task.order, self.number, f"{step} {verdict}")
         self.number += 1
-        return go_on
+        if isinstance(heard, Leave):
+            raise Preempted(heard.why)
+        return verdict == GO
 
     def keep(self, saved: Saved) -> None:
         self.signs.given = True
@@ -189,6 +217,8 @@ class _Listener:
                 f"rank {self.meeting.rank} reports step {step}, rank 0 step {theirs}; "
                 "every rank must report the same steps"
             )
+        if verdict == LEAVE:
+            raise Preempted(f"rank 0 was told to leave at step {step}")
         return verdict == GO
 
     def keep(self, saved: Saved) -> None:

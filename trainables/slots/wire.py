@@ -58,6 +58,18 @@ class Beat(NamedTuple):
     order: int
 
 
+class Warned(NamedTuple):
+    """The rank was told to end."""
+
+    order: int
+
+
+class Leave(NamedTuple):
+    """To rank 0, in answer to a report: the order ends here, and its trial goes on elsewhere."""
+
+    why: str
+
+
 class Done(NamedTuple):
     """How the order went on one rank; it is ready for the next."""
 
@@ -86,6 +98,13 @@ class Kept(NamedTuple):
     saved: Saved
 
 
+class Leaving(NamedTuple):
+    """To whoever leads: the order's place is taken from it; its end follows, if there is time."""
+
+    order: int
+    why: str
+
+
 class Finished(NamedTuple):
     """To whoever leads: the order is over. `clean`: the ranks can take the next one."""
 
@@ -96,8 +115,8 @@ class Finished(NamedTuple):
     residues: tuple[str, ...]
 
 
-Said = Report | Keep | Beat | Done  # by a rank
-Message = Ready | Reported | Kept | Finished
+Said = Report | Keep | Beat | Warned | Done  # by a rank
+Message = Ready | Reported | Kept | Leaving | Finished
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy, pad
 
 from trainables.data import Batch, Data, Tensors
 from trainables.task import Task
+from trainables.zoo.classification import judged
 from trainables.zoo.digits import digits
 from trainables.zoo.vision import Kind, Shape, build
 
@@ -48,8 +49,7 @@ class Images(Task):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.data not in get_args(Name):
-            raise ValueError(f"data is {self.data!r}; choose one of {', '.join(get_args(Name))}")
+        check(self.data)
         self._shape  # noqa: B018 - refuses what cannot be built
 
     @property
@@ -60,7 +60,7 @@ class Images(Task):
         return build(self._shape, 1, SIDES[self.data], CLASSES)
 
     def load_data(self) -> Data:
-        return digits() if self.data == "digits" else fashion(folder())
+        return load(self.data)
 
     def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
         images, labels_B = batch
@@ -73,14 +73,25 @@ class Images(Task):
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         images, labels_B = batch
-        scores = model(scaled(images, model))
-        return {
-            "accuracy": scores.argmax(dim=1) == labels_B,
-            "loss": cross_entropy(scores, labels_B, reduction="none"),
-        }
+        return judged(model(scaled(images, model)), labels_B)
 
     def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.AdamW(model.parameters(), lr=self.lr, weight_decay=self.weight_decay)
+
+
+def check(name: str) -> None:
+    """Refuse data that `load` does not know.
+
+    Raises:
+        ValueError: says what there is.
+    """
+    if name not in get_args(Name):
+        raise ValueError(f"data is {name!r}; choose one of {', '.join(get_args(Name))}")
+
+
+def load(name: Name) -> Data:
+    """Images by their name, for `scaled`, and labels (B,)."""
+    return digits() if name == "digits" else fashion(folder())
 
 
 def scaled(images: Tensor, model: nn.Module) -> Tensor:

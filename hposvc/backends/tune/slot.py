@@ -16,7 +16,17 @@ import ray
 from hposvc.backends.crew import GONE_S, Crew, Happening, hopeless, plainly
 from trainables.slots.assignment import Assignment, Place
 from trainables.slots.leader import Switchboard
-from trainables.slots.wire import Call, Finished, Hello, Kept, Message, Ready, Reported, dial
+from trainables.slots.wire import (
+    Call,
+    Finished,
+    Hello,
+    Kept,
+    Leaving,
+    Message,
+    Ready,
+    Reported,
+    dial,
+)
 
 ENDING_S = 0.02  # how long an order's last report waits for its end, to travel with it
 
@@ -165,7 +175,7 @@ class TuneSlot:
                 self._lose_rank(what)
             elif isinstance(what, Ready):
                 return self._start()
-            else:
+            elif not isinstance(what, Leaving):  # the order's end follows
                 if isinstance(what, Finished) and (what.residues or not what.clean):
                     self._dismiss()
                     self._bury()

@@ -132,6 +132,30 @@ def test_a_process_that_dies_sends_its_trials_back_to_their_checkpoints(home, tm
 
 
 @pytest.mark.parametrize(
+    ("trials", "batched", "settled"),
+    [
+        ({"max": 100}, True, 32),
+        ({"max": 100, "parallel": 6}, True, 6),
+        ({"max": 4, "parallel": 6}, True, 4),
+        ({"max": 10}, True, 10),
+        ({"max": 10}, False, 1),
+        ({"max": 10}, 40, 40),
+    ],
+)
+def test_true_stands_for_as_many_trials_as_the_sweep_has_at_once(trials, batched, settled):
+    spec = specs.load(given(trials=trials, training={"batched": batched}))
+    assert spec.training.batched == settled
+    assert not isinstance(spec.training.batched, bool)
+    assert specs.load(specs.dump(spec)) == spec
+
+
+@pytest.mark.parametrize("batched", [-1, 1.5, "yes"])
+def test_what_is_no_number_of_trials_is_refused(batched):
+    with pytest.raises(SpecError, match=r"training.batched: is .*; give "):
+        specs.load(given(training={"batched": batched}))
+
+
+@pytest.mark.parametrize(
     ("sections", "said"),
     [
         ({"engine": "local", "trials": {"max": 1}}, "engine local gives a process one trial"),

@@ -257,6 +257,18 @@ def test_the_error_told_is_that_of_the_rank_that_raised(bench):
 
 
 @real
+def test_an_order_whose_rank_is_told_to_end_goes_on_in_another_process(bench):
+    told = bench.finish(bench.start(until=900, at=2, do="leave", pause=0.01))
+    assert kinds(told)[-3:] == ["checkpointed", "reported", "failed"]
+    assert told[-1].cause == "preempt"
+    await_none(lambda: living(pids(told)))
+    start = saved(told)
+    again = bench.finish(bench.start(first=start.step + 1, until=start.step + 2, start=start))
+    assert isinstance(again[-1], Ended)
+    assert not pids(told) & pids(again)
+
+
+@real
 def test_the_death_of_rank_0_is_an_infra_failure(bench):
     failed = bench.finish(bench.start(at=2, do="die"))
     assert kinds(failed) == ["checkpointed", "reported", "failed"]

@@ -1,6 +1,7 @@
 """Orders on real Ray actors and real process groups. If these fail, no sweep can be trusted."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,10 +14,10 @@ import ray
 from engines import await_none, in_slots
 
 from cluster import launch
-from hposvc import api
+from hposvc import api, steering
 from hposvc import spec as specs
 from hposvc.backends.backend import OutOfReach
-from hposvc.events import Checkpointed, Failed, Ordered
+from hposvc.events import Checkpointed, Failed, Ordered, Reported
 
 pytestmark = pytest.mark.ray
 HERE = Path(__file__).parent
@@ -95,6 +96,48 @@ def test_a_killed_rank_costs_a_retry_from_the_last_checkpoint(sweeps, tmp_path, 
     assert trial["attempts"] == 2
     assert trial["metrics"]["first"] == 2, "the second attempt starts behind the checkpoint"
     assert trial["step"] == 3
+
+
+def test_a_rank_that_is_told_to_end_costs_neither_a_step_nor_a_retry(sweeps, tmp_path):
+    """Peers: SIGTERM is taken for an error of the user's, or the node's last steps are lost."""
+    two = {"workers": 2, "cpus_per_worker": 0.5}
+    told = {"mark": str(tmp_path / "mark"), "victim": 1}
+    failure = {"infra_retries": 0, "user_retries": 0}
+    given = spec(
+        "is_told_once", resources=two, parameters=told, failure=failure, fidelity={"max": 30}
+    )
+    sweep, status = run(sweeps, given)
+    assert status["state"] == "COMPLETED"
+    [failed] = events(sweeps, sweep, Failed)
+    assert failed.cause == "preempt"
+    assert re.search(r"rank 1 was told to end \(SIGTERM\)|rank 0 was told to leave", failed.message)
+    before, after = (event.order for event in events(sweeps, sweep, Ordered))
+    reported = [(event.order, event.step) for event in events(sweeps, sweep, Reported)]
+    last = max(step for order, step in reported if order == before.id)
+    assert 2 <= last < 30
+    assert after.start.step == last, "the last step's checkpoint was taken"
+    assert [step for _, step in reported] == list(range(1, 31))
+    assert_no_ranks(sweeps)
+
+
+def test_a_slow_rank_is_told_and_goes_on_where_there_is_no_other_node(sweeps, caplog):
+    """A lone node that is drained would leave the sweep waiting for ever."""
+    two = {"workers": 2, "cpus_per_worker": 0.5}
+    given = spec(
+        "",
+        trainable="lopsided:Lopsided",
+        metric={"name": "val/loss", "goal": "minimize"},
+        resources=two,
+        failure={"straggler": "drain"},
+        fidelity={"max": 8},
+        parameters={"lr": 0.1},
+    )
+    sweep, status = run(sweeps, given)
+    assert status["state"] == "COMPLETED"
+    assert events(sweeps, sweep, Failed) == []
+    [told] = [each.getMessage() for each in caplog.records if "as slow as" in each.getMessage()]
+    assert "rank 1 on node" in told
+    assert "the other nodes have no room for a slot" in told
 
 
 def test_a_killed_rank_costs_only_what_came_after_the_last_checkpoint_within_a_step(
@@ -201,7 +244,7 @@ def steered(sweeps, given, action):
 
 def test_stop_ends_a_sweep_at_the_next_report(sweeps):
     long = spec("slow", fidelity={"max": 600}, trials={"max": 9, "parallel": 1})
-    sweep, status = steered(sweeps, long, lambda sweep, _: api.steer(sweeps, sweep, "stop"))
+    sweep, status = steered(sweeps, long, lambda sweep, _: steering.steer(sweeps, sweep, "stop"))
     assert status["state"] == "STOPPED"
     (trial,) = api.trials(sweeps, sweep)
     assert (trial["state"], trial["reason"]) == ("STOPPED", "user")
@@ -213,7 +256,7 @@ def test_kill_ends_one_trial_and_the_sweep_goes_on(sweeps):
 
     def kill(sweep, event):
         os.kill(int(event.metrics["pid"]), signal.SIGSTOP)  # it will never report again
-        api.steer(sweeps, sweep, "kill", "t0001")
+        steering.steer(sweeps, sweep, "kill", "t0001")
 
     sweep, status = steered(sweeps, long, kill)
     assert [trial["state"] for trial in api.trials(sweeps, sweep)] == ["STOPPED", "COMPLETED"]
@@ -285,7 +328,7 @@ def test_a_trial_that_does_not_heed_a_stop_is_killed_after_the_grace(sweeps):
 
     def freeze(sweep, event):
         os.kill(int(event.metrics["pid"]), signal.SIGSTOP)
-        api.steer(sweeps, sweep, "stop")
+        steering.steer(sweeps, sweep, "stop")
 
     sweep, status = steered(sweeps, long, freeze)
     assert status["state"] == "STOPPED"

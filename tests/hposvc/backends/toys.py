@@ -75,6 +75,17 @@ def dies_once(params, worker):
         worker.report(step, {"loss": 1.0, "first": worker.first}, checkpoint=folder)
 
 
+def is_told_once(params, worker):
+    """A rank (params['victim']) is told to end at step 2 of the first attempt."""
+    mark = Path(params["mark"])
+    for step in worker.steps():
+        time.sleep(0.05)
+        if step == 2 and worker.rank == params["victim"] and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+        worker.report(step, {"loss": 1.0, "first": worker.first}, checkpoint=worker.scratch())
+
+
 def leaks(params, worker):
     """Leaves torch's default dtype changed, and reports what it found."""
     import torch
@@ -142,6 +153,9 @@ def misbehave(how):
         raise Diverged("as ordered")
     if how == "die":
         os.kill(os.getpid(), signal.SIGKILL)
+    if how == "leave":
+        os.kill(os.getpid(), signal.SIGTERM)
+        return
     while True:  # hang
         time.sleep(0.1)
 

@@ -128,6 +128,34 @@ def test_every_node_says_what_it_is_like(hposvc, cluster):
     assert all(re.search(r"Ray 2\..*; torch 2\.", check["found"]) for check in health[1:])
 
 
+def test_a_slow_node_is_left_and_held_until_it_is_lifted(hposvc, cluster, tmp_path):
+    """Peers: two ranks go on at the pace of a node that throttles, and nobody hears of it."""
+    spec = {
+        "trainable": f"{HERE.parent / 'backends' / 'lopsided.py'}:Throttled",
+        "metric": {"name": "val/loss", "goal": "minimize"},
+        "fidelity": {"max": 12},
+        "parameters": {"lr": 0.1},
+        "search": "random",
+        "trials": {"max": 1},
+        "resources": {"workers": 2, "cpus_per_worker": 0.5, "placement": "spread"},
+        "failure": {"straggler": "drain", "preempt_retries": 1, "infra_retries": 0},
+        "storage": str(tmp_path),
+    }
+    (tmp_path / "spec.yaml").write_text(json.dumps(spec))
+    driver = Terminal(hposvc.home, **cluster["environment"], PYTHONPATH=f"{ROOT}:{HERE}")
+    running = driver.start("run", tmp_path / "spec.yaml", "--id", "slow-1")
+    _, err = running.communicate(timeout=DEADLINE_S)
+    assert running.returncode == 0, err
+    assert "on node node-2 is" in err
+    assert "nothing new starts there until: hposvc cluster lift node-2" in err
+    [trial] = hposvc("trials", "slow-1")
+    assert (trial["state"], trial["step"], trial["attempts"]) == ("COMPLETED", 12, 2)
+    assert list(hposvc("cluster", "status")["held"]) == ["node-2"]
+    assert hposvc("cluster", "lift", "node-2") == {"node": "node-2"}
+    assert hposvc("cluster", "status")["held"] == {}
+    assert "held are: none" in driver.start("cluster", "lift", "node-2").communicate()[1]
+
+
 def test_the_dashboard_names_sweep_slot_rank_trial_and_order(cluster, sweep):
     seen = Dashboard(cluster["dashboard"], token(cluster))
     rank = "gate-1/slot-1/rank-0"

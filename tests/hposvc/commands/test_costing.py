@@ -71,6 +71,19 @@ def test_memory_says_what_is_wrong(hposvc, arguments, reason):
     assert reason in error
 
 
+def test_trials_at_once_are_forecast_and_have_no_scaling(hposvc):
+    alone = ("--set", "resources.workers=1", "--set", "training.strategy=single")
+    settings = (*alone, "--set", "training.batched=4")
+    code, out, _ = hposvc("memory", DIGITS, *settings, "-o", "json")
+    assert code == 0
+    rows = {row["strategy"]: row for row in json.loads(out)["strategies"]}
+    assert rows["single, batched: 4"]["chosen"]
+    assert rows["single, batched: 4"]["peak"] > 4 * rows["single"]["parameters"]
+    code, _, error = hposvc("scaling", DIGITS, *settings)
+    assert code == 2
+    assert "training.batched: is 4, and trials that train at once have one worker" in error
+
+
 def test_what_is_no_task_has_no_forecast(hposvc):
     code, _, error = hposvc("memory", DIGITS.with_name("script.yaml"))
     assert code == 2

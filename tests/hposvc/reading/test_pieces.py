@@ -11,6 +11,7 @@ from hposvc.spec import SweepSpec
 
 PAGE = Path(__file__).parents[3] / "docs" / "CONTRACT.md"
 DONE = {"1", "2", "3", "4"}  # pieces
+BEGUN = {"6"}  # some of it is there
 HEADER = "| key | default | values and meaning | piece |"
 
 
@@ -50,7 +51,7 @@ def test_what_is_still_to_come_is_promised_for_that_piece(keys, pieces, row):
     promised = pieces | set(re.findall(r"\((\d|next)\)", row))
     to_come = {later.piece for later in LATER if later.key.split(".")[0] in keys}
     assert to_come <= promised - DONE
-    assert to_come >= pieces - DONE
+    assert to_come >= pieces - DONE - BEGUN
 
 
 def test_what_is_still_to_come_belongs_to_a_key_of_the_page():
@@ -65,12 +66,13 @@ def test_every_piece_has_the_name_that_the_page_gives_it():
 
 
 def test_a_key_and_a_value_are_told_apart():
-    data = {"finalists": {}, "scheduler": {"type": "pb2"}, "resources": {"workers": {"min": 1}}}
+    data = {"notify": {}, "resources": {"workers": {"min": 1}, "gpus_per_worker": "auto"}}
     assert sorted(str(problem) for problem in not_there_yet(data)) == [
-        "finalists: not there yet (it comes with trials that survive)",
+        "notify: not there yet (it comes with a later release)",
+        "resources.gpus_per_worker: auto is not there yet (it comes with a later release); "
+        "give a number",
         "resources.workers: {min, max} is not there yet (it comes with trials that survive); "
         "give one number",
-        "scheduler.type: pb2 is not there yet (it comes with trials that survive); use pbt",
     ]
 
 

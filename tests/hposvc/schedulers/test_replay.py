@@ -83,6 +83,10 @@ def test_a_trial_that_is_over_is_not_begun_again():
     ("sections", "message"),
     [
         ({"trials": {"max": 2}}, "trials.max: is 2, but scheduler replay trains a single trial"),
+        (
+            {"scheduler": {"type": "replay", "until": 9}},
+            "scheduler.until: is 9; give a step from 1 to 8, the end",
+        ),
         ({"schedule": [{"after": 8}]}, "scheduler.schedule[0].after: is 8; give a step after 0"),
         ({"schedule": [{"after": 3}, {"after": 3}]}, "scheduler.schedule[1].after: is 3; give a"),
         (
@@ -100,3 +104,18 @@ def test_a_schedule_that_makes_no_sense_is_refused(sections, message):
     with pytest.raises(SpecError) as caught:
         replay(**sections)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(("until", "firsts"), [(1, [1]), (2, [1]), (4, [1, 3]), (8, [1, 3, 6])])
+def test_it_ends_where_it_is_told_to_though_trials_are_longer(tmp_path, until, firsts):
+    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    scheduler = {"type": "replay", "schedule": SCHEDULE, "until": until}
+    state = lab.run(replay(scheduler=scheduler))
+    trial = state.trials["t0001"]
+    assert (state.state, trial.step, state.spec.last_step) == ("COMPLETED", until, 8)
+    orders = [event.order for event in lab.events() if isinstance(event, Ordered)]
+    assert [order.first for order in orders] == firsts
+    assert orders[-1].until == until
+    assert (trial.state, trial.reason) == (
+        ("COMPLETED", "") if until == 8 else ("STOPPED", "until")
+    )

@@ -17,6 +17,7 @@ from hposvc.plugins import SCHEDULERS, build
 from hposvc.schedulers.asha import Asha
 from hposvc.schedulers.plateau import Plateau
 from hposvc.spec import SpecError, SweepSpec, Training, check, dump, load, restore
+from hposvc.spec.ending import Finalists, MaxFailed, NoGain, Stop
 
 SPECS = Path(__file__).parents[2] / "specs"
 GOOD = sorted(SPECS.glob("*.yaml"))
@@ -80,10 +81,11 @@ def test_a_small_spec_has_the_defaults_of_the_contract():
         "user_retries": 0,
         "grace": 60.0,
         "stall": 600.0,
+        "straggler": "report",
         "oom": "shrink",
         "nan": "stop",
     }
-    assert dataclasses.astuple(spec.checkpoints) == (1, 1, 1)
+    assert dataclasses.astuple(spec.checkpoints) == (1, 1, 1, None)
     assert spec.seed == 0
 
 
@@ -92,7 +94,10 @@ def test_a_spec_with_every_key_means_what_it_says():
     assert spec.space["dropout"].step == 0.1
     assert spec.resources.memory_per_worker == 4 * 2**30
     assert spec.budget.wall_s == 5400
-    assert spec.failure.grace == 30
+    assert (spec.budget.gpu_hours, spec.budget.cpu_hours, spec.budget.reserve) == (40, 400, 0.1)
+    assert spec.stop == Stop(NoGain(30, 0.001), MaxFailed(0.5, 8))
+    assert spec.finalists == Finalists(top=2, seeds=4)
+    assert (spec.failure.grace, spec.failure.straggler) == (30, "drain")
     assert build(SCHEDULERS, spec.scheduler) == Asha(4, "promote")
     assert spec.plateau == Plateau(4, 0.001)
     assert spec.search.name == "random"
@@ -134,7 +139,7 @@ def test_set_replaces_a_range_by_a_constant():
     [
         ("trials__maxx", 3, "--set trials.maxx: no such key; did you mean 'max'?"),
         ("trials__max", "many", "--set trials.max: is 'many'; give a whole number"),
-        ("scheduler", "pb2", "--set scheduler.type: pb2 is not there yet"),
+        ("resources", {"workers": {"min": 1}}, "--set resources.workers: {min, max} is not there"),
         ("metrc__goal", "minimize", "--set metrc: no such key; did you mean 'metric'?"),
         ("parameters__lr__max", 1e-9, "--set parameters.lr: min is 1e-05, max is 1e-09; swap"),
         ("seed", print, "--set seed: is a Python object"),

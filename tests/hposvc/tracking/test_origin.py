@@ -20,6 +20,17 @@ def test_the_commit_of_a_repository_is_a_tag(tmp_path: Path):
     assert origin.tags(tmp_path)["mlflow.source.git.commit"] == commit
 
 
+def test_a_file_of_the_commit_that_was_changed_makes_it_dirty(tmp_path: Path):
+    git(tmp_path, "init")
+    (tmp_path / "model.py").write_text("layers = 3\n")
+    git(tmp_path, "add", "model.py")
+    git(tmp_path, "commit", "--message", "first")
+    (tmp_path / "results.txt").write_text("git does not know of it")
+    assert origin.tags(tmp_path)["hposvc.dirty"] == "false"
+    (tmp_path / "model.py").write_text("layers = 4\n")
+    assert origin.tags(tmp_path)["hposvc.dirty"] == "true"
+
+
 def test_outside_a_repository_there_is_no_commit(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert "mlflow.source.git.commit" not in origin.tags(tmp_path)

@@ -227,10 +227,39 @@ def test_of_two_runs_of_a_trial_the_recorded_one_stays(waiting, outbox, tracked)
     first.open()
     first.turn()
     mine = journal.run(row.id, "t0001")
-    tags = {"hposvc.sweep": row.id, "hposvc.trial": "t0001"}
+    tags = {"hposvc.sweep": row.id, "hposvc.trial": "t0001", "hposvc.state": "PENDING"}
     tracked.client.create_run(experiment, start_time=1, tags=tags)
     outbox(row, journal).open()
     assert tracked.runs(row.id)["t0001"].info.run_id == mine
+
+
+def test_a_users_runs_with_the_sweeps_tags_stay(waiting, outbox, tracked):
+    row, journal = waiting
+    first = outbox(row, journal)
+    experiment = first.tracker.open()
+    first.open()
+    first.turn()
+    mine = {name: run.info.run_id for name, run in tracked.runs(row.id).items()}
+    likes = [{"hposvc.sweep": row.id}, {"hposvc.sweep": row.id, "hposvc.trial": "t0001"}]
+    theirs = [tracked.client.create_run(experiment, start_time=1, tags=tags) for tags in likes]
+    second = outbox(row, journal)
+    second.open()
+    assert {run.info.run_id for run in tracked.all()} >= {run.info.run_id for run in theirs}
+    known = journal.runs(row.id)
+    assert {name: known[name] for name in mine} == mine
+
+
+def test_a_parent_that_was_deleted_is_made_again_above_its_trials(waiting, outbox, gone, tracked):
+    row, journal = waiting
+    telling = outbox(row, journal)
+    telling.open()
+    telling.turn()
+    tracked.client.delete_run(journal.run(row.id, ""))
+    end(row, journal)
+    assert follow(telling, gone)
+    runs = tracked.runs(row.id)
+    parent = runs.pop("")
+    assert {run.data.tags["mlflow.parentRunId"] for run in runs.values()} == {parent.info.run_id}
 
 
 def test_a_run_deleted_in_mid_sweep_is_made_again(waiting, outbox, gone, tracked):

@@ -28,7 +28,8 @@ def tracker(home: Home) -> Tracker:
 
 
 def create(tracker: Tracker, trial: str = "t0001") -> str:
-    return tracker.create(trial, 500, {"hposvc.sweep": "s-1", "hposvc.trial": trial})
+    tags = {"hposvc.sweep": "s-1", "hposvc.trial": trial, "hposvc.state": "PENDING"}
+    return tracker.create(trial, 500, tags)
 
 
 def test_what_was_sent_is_held(tracker: Tracker, tracked):
@@ -86,6 +87,30 @@ def test_a_run_that_was_deleted_is_not_found(tracker: Tracker):
     run = create(tracker)
     tracker.delete(run)
     assert tracker.runs() == {}
+
+
+def test_a_users_run_with_the_sweeps_tag_is_not_ours(tracker: Tracker):
+    create(tracker)
+    tracker.create("evaluation", 400, {"hposvc.sweep": "s-1"})
+    tracker.create("compared", 400, {"hposvc.sweep": "s-1", "hposvc.trial": "t0001"})
+    assert {name: len(runs) for name, runs in tracker.runs().items()} == {"t0001": 1}
+
+
+def test_a_run_that_is_disowned_keeps_what_it_holds_and_is_not_found(tracker: Tracker, tracked):
+    run = create(tracker)
+    tracker.send(run, ENTRY)
+    tracker.disown(tracker.runs()["t0001"][0])
+    assert tracker.runs() == {}
+    [left] = tracked.all()
+    assert left.data.tags["hposvc.replaced"] == "t0001"
+    assert left.data.params == ENTRY.params
+
+
+def test_to_look_makes_no_experiment(tracker: Tracker, home: Home, tracked):
+    other = Tracker(home, home.tracking_uri, "hills", "s-1")
+    assert not other.look()
+    assert tracked.client.get_experiment_by_name("hills") is None
+    assert Tracker(home, home.tracking_uri, "valleys", "s-1").look()
 
 
 def test_a_sweep_sees_its_own_runs_only(tracker: Tracker, home: Home):

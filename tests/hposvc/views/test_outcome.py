@@ -3,8 +3,8 @@ import io
 import pytest
 from rich.console import Console
 
-from hposvc.api import Steered
 from hposvc.home import Home
+from hposvc.steering import Steered
 from hposvc.views.outcome import best, failures, logs, mlflow, steered, waits
 
 

@@ -1,9 +1,11 @@
 """Forecasts against real updates. If they fail, a forecast that says "fits" runs out of memory."""
 
+import sys
 from dataclasses import dataclass
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from trainables import Data, Task, Tensors, Training
@@ -71,6 +73,13 @@ def test_a_forecast_is_within_a_tenth_of_what_updates_take(task, strategy):
     assert forecast.peak == pytest.approx(measure(Trial(task, training, ranks, False)), rel=CLOSE)
 
 
+@pytest.mark.slow
+def test_a_forecast_of_trials_at_once_is_within_a_tenth_of_what_their_updates_take():
+    task, training = Layers(width=512, layers=8, batch=64), Training(batched=8)
+    forecast = foresee(task, task.load_data(), Variant("", training, 1), gpu=False)
+    assert forecast.peak == pytest.approx(measure(Trial(task, training, 1, False)), rel=CLOSE)
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 @pytest.mark.parametrize("task", [Layers(), Words()], ids=lambda task: type(task).__name__)
@@ -79,6 +88,22 @@ def test_a_forecast_is_within_a_tenth_of_what_a_gpu_gave(task, precision):
     training = Training(precision=precision)
     forecast = foresee(task, task.load_data(), Variant("", training, 1), gpu=True)
     assert forecast.peak == pytest.approx(measure(Trial(task, training, 1, True)), rel=CLOSE)
+
+
+@dataclass(frozen=True)
+class Talking(Layers):
+    """Rank 1 says more than a pipe holds, and fails; rank 0 waits for it."""
+
+    def compute_losses(self, model, batch):
+        if dist.is_initialized() and dist.get_rank() == 1:
+            sys.stderr.write("and on\n" * 30_000)
+            raise RuntimeError("enough said")
+        return super().compute_losses(model, batch)
+
+
+def test_a_rank_that_says_much_and_fails_is_the_one_that_is_named():
+    with pytest.raises(NotMeasured, match=r"^rank 1: RuntimeError: enough said"):
+        measure(Trial(Talking(layers=2, width=64), Training(strategy="ddp"), 2, False))
 
 
 def test_a_process_that_breaks_off_says_why():

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from trainables.checkpoints.checkpoint import Saved
+from trainables.scripts.endings import failure
 from trainables.worker import LocalLink
 
 WAIT_S = 60
@@ -144,3 +145,16 @@ def test_a_script_that_went_on_after_it_ran_out_of_memory_failed_of_something_el
     """A search for the batch that fits is no reason to give up the retries."""
     script = "print('out of memory at batch 512, going on with 256')\nraise KeyError('x')"
     assert attempt(script)[0].kind == "user"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_program_that_finds_a_disk_full_is_not_to_blame(attempt):
+    """Blamed for it, the trial would be given up, and so would the next one."""
+    outcome, _ = attempt("open('/dev/full', 'w').write('1' * 2**16)")
+    assert outcome.kind == "storage"
+    assert "No space left on device" in outcome.message
+
+
+def test_a_full_disk_that_a_program_got_over_does_not_excuse_what_ended_it():
+    got_over = "warning: No space left on device\nTraceback (most recent call last):\n"
+    assert failure(1, f"{got_over}KeyError: 1", among_peers=False).kind == "user"

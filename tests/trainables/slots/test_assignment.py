@@ -14,14 +14,15 @@ from trainables.slots.assignment import (
     Assignment,
     Inherited,
     Place,
-    captured,
     carry_out,
     import_trainable,
     log_file,
 )
+from trainables.slots.capturing import captured
 from trainables.training import Training
 from trainables.worker import LocalLink
 
+needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 TRAINABLES = """
 import os, sys
 from dataclasses import dataclass
@@ -57,6 +58,13 @@ def halves(params, worker):
         bytearray(2**60)
     except MemoryError as error:
         raise TooLarge("a micro-batch of 8 samples did not fit") from error
+
+def fills_the_disk(params, worker):
+    with open("/dev/full", "wb") as stream:
+        stream.write(b"1" * 2**16)
+
+def fills_the_log(params, worker):
+    print("told", file=open("/dev/full", "w"), flush=True)
 
 def diverges(params, worker):
     raise Diverged("loss nan after 10 skipped updates")
@@ -118,6 +126,25 @@ def test_what_the_user_s_code_raises_is_the_user_s(attempt):
 def test_too_little_memory_is_told_apart(attempt, name):
     """To try again would fill the memory again; the searcher is to learn where it ends."""
     assert attempt(name)[0].kind == "oom"
+
+
+@needs_full
+@pytest.mark.parametrize("name", ["fills_the_disk", "fills_the_log"])
+def test_a_full_disk_is_nobody_s_fault(attempt, name):
+    """Blamed on the user's code, each trial that comes to the full disk would be given up."""
+    outcome, _ = attempt(name)
+    assert outcome.kind == "storage"
+    assert "No space left on device" in outcome.message.strip().splitlines()[-1]
+
+
+@needs_full
+def test_a_rank_lives_though_there_is_no_room_for_its_log(capfd):
+    """A rank that dies of it could not say what was wrong, and would cost a retry."""
+    with captured(Path("/dev/full")):
+        sys.stdout.write("lost")  # waits in a buffer, which there is no room to empty
+    sys.stdout.write("seen\n")
+    sys.stdout.flush()
+    assert capfd.readouterr().out.endswith("seen\n")
 
 
 def test_half_of_a_micro_batch_may_fit_where_a_whole_one_does_not(attempt):

@@ -17,9 +17,12 @@ from trainables.slots.wire import (
     Hello,
     Keep,
     Kept,
+    Leave,
+    Leaving,
     Ready,
     Report,
     Reported,
+    Warned,
     dial,
 )
 
@@ -218,3 +221,49 @@ def test_strangers_keep_nobody_waiting_and_are_not_heard(switchboard):
     wrong = slot.call._replace(key=b"guessed")
     with pytest.raises(Exception, match="digest"):
         dial(wrong)
+
+
+def test_a_rank_that_was_told_to_end_ends_the_order_at_its_next_report(switchboard):
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order())
+        first.recv()
+        second.send(Warned(1))
+        why = "rank 1 was told to end (SIGTERM)"
+        assert slot.next() == Leaving(1, why)
+        first.send(report(1))
+        assert first.recv() == Leave(why)
+
+
+@pytest.mark.parametrize("fate", ["collateral", "preempt", "user"])
+def test_after_a_notice_only_the_network_s_errors_are_taken_for_its_doing(switchboard, fate):
+    slot = Slot(switchboard, 1)
+    with slot.ranks() as (rank,):
+        slot.leader.carry_out(order())
+        slot.leader.leave("node-1 is taken away")
+        assert slot.next() == Leaving(1, "node-1 is taken away")
+        rank.send(Done(Outcome(1, fate, "said")))
+        message = "node-1 is taken away" if fate == "collateral" else "said"
+        kind = "user" if fate == "user" else "preempt"
+        assert slot.next().failure == Outcome(1, kind, message)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_an_order_that_is_to_end_anyhow_is_not_taken_from_its_place(switchboard, stopped):
+    """Its last milestone is decided as ever; and a stop is a stop."""
+    slot = Slot(switchboard, 1)
+    with slot.ranks() as (rank,):
+        slot.leader.carry_out(order(until=3, milestones=(3,)))
+        rank.recv()
+        slot.leader.leave("node-1 is taken away")
+        slot.next()
+        if stopped:
+            slot.leader.decide(1, "stop")
+            rank.send(report(2))
+            assert rank.recv() is False
+        else:
+            rank.send(report(3))
+            slot.next()
+            assert not rank.poll(0.1)
+            slot.leader.decide(1, "continue")
+            assert rank.recv() is True

@@ -1,0 +1,238 @@
+"""What can go wrong in a round: by name, how it is brought about, and what proves that it was.
+
+An injection that came too late, or found nobody, counts for nothing: `proof` looks for its mark.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import services
+from scene import Scene
+from terminal import GONE_S, until
+
+from hposvc.events import Attached, Event, Failed
+from trainables.checkpoints.checkpoint import Saved
+
+STALL_S = 6  # `failure.stall` where a rank is frozen
+JUMPS_S = (-86400.0, -3600.0, 3600.0, 40 * 86400.0)
+
+
+@dataclass(frozen=True)
+class Injection:
+    """One thing that goes wrong."""
+
+    act: Callable[[Scene], None]  # at the moment; a driver is at work then
+    proof: Callable[[Scene, Sequence[Event]], bool]  # when all is over: did it happen
+    plan: Callable[[Scene], None] = lambda scene: None  # before the sweep begins
+    early: bool = False  # it has to come while trials are still proposed
+    schedulers: tuple[str, ...] = ()  # where it can happen; empty: everywhere
+    possible: Callable[[], bool] = lambda: True  # on this machine
+
+
+def kill_driver(scene: Scene) -> None:
+    """SIGKILL of the driver, which the leaders of the trials live in; resumed at once or later."""
+    if not scene.alive:
+        return
+    scene.driver.kill()
+    scene.kills += 1
+    scene.hit.add("driver")
+    if scene.rng.random() < 0.5:
+        _await_ranks_end(scene)
+    scene.resume()
+
+
+def kill_rank(scene: Scene) -> None:
+    """SIGKILL of one rank amid a step."""
+    if scene.wait(scene.busy_ranks, "a rank at work"):
+        _one(scene).kill()
+        scene.kills += 1
+
+
+def freeze_rank(scene: Scene) -> None:
+    """SIGSTOP of one rank amid a step, which nobody takes back."""
+    if scene.wait(scene.busy_ranks, "a rank at work"):
+        _one(scene).suspend()
+        scene.kills += 1
+
+
+def _one(scene: Scene) -> psutil.Process:
+    """Any of those at work; the last to have been, if all have just come to an end."""
+    return scene.rng.choice(scene.busy_ranks() or scene.ranks())
+
+
+def plan_stall(scene: Scene) -> None:
+    scene.spec["failure"] = {"stall": STALL_S, "infra_retries": 20}
+
+
+def kill_recorder(scene: Scene) -> None:
+    """SIGKILL of the process that tells MLflow."""
+    for each in psutil.Process(scene.driver.process.pid).children():
+        with suppress(psutil.Error):
+            if any("hposvc.tracking.outbox" in word for word in each.cmdline()):
+                each.kill()
+                scene.hit.add("recorder")
+
+
+def plan_mlflow(scene: Scene) -> None:
+    server = scene.open.enter_context(services.tracking(scene.terminal.home))
+    scene.spec["tracking"] = {"uri": server.uri}
+    scene.servers["mlflow"] = server
+
+
+def kill_mlflow(scene: Scene) -> None:
+    """SIGKILL of MLflow's server; it is back before the sweep is over, or not."""
+    server = scene.servers["mlflow"]
+    server.down()
+    scene.hit.add("mlflow")
+    if scene.rng.random() < 0.5:
+        server.up()
+    else:
+        scene.repairs.append(server.up)
+
+
+def plan_postgres(scene: Scene) -> None:
+    server = scene.open.enter_context(services.postgres())
+    scene.variables["HPOSVC_DB"] = server.url
+    scene.servers["postgres"] = server
+
+
+def kill_postgres(scene: Scene) -> None:
+    """SIGKILL of the journal's Postgres; it is back at once, or when the driver has given up."""
+    server = scene.servers["postgres"]
+    server.down()
+    scene.hit.add("postgres")
+    scene.kills += 1
+    if scene.rng.random() < 0.5:
+        until(lambda: not scene.alive, "the driver gives up")
+    server.up()
+
+
+def plan_cluster(scene: Scene) -> None:
+    """Two nodes beside the head; the ranks of an order are on both."""
+    up = scene.terminal.ask("cluster", "up", "--local", "2", "--cpus", "1")
+    scene.open.callback(scene.terminal.ask, "cluster", "down")
+    scene.variables |= up["environment"]
+    scene.nodes = [node["pid"] for node in up["started_nodes"][1:]]
+    scene.spec["resources"] |= {"placement": "spread"}
+    scene.shared = True
+
+
+def kill_raylet(scene: Scene) -> None:
+    """SIGKILL of the raylet of a node that trains."""
+    if not scene.wait(scene.busy_ranks, "a rank at work"):
+        return
+    node = psutil.Process(scene.rng.choice(scene.nodes))
+    for each in [node, *node.children(recursive=True)]:
+        if each.name() == "raylet":
+            each.kill()
+            scene.kills += 1
+
+
+def tear_checkpoint(scene: Scene) -> None:
+    """The newest checkpoint of a trial loses its end while no driver is at work."""
+    if not scene.wait(lambda: needed_checkpoints(scene), "a checkpoint"):
+        return
+    scene.driver.kill()
+    scene.kills += 1
+    _await_ranks_end(scene)
+    if found := needed_checkpoints(scene):
+        saved = scene.rng.choice(found)
+        os.truncate(Path(saved.path) / "account", 3)
+        scene.torn.add(saved.path)
+    scene.resume()
+
+
+def needed_checkpoints(scene: Scene) -> list[Saved]:
+    """Those that trials whose orders are out would go on from, if their driver died now."""
+    found = []
+    for trial in scene.record().state.trials.values():
+        newest = trial.newest[0]
+        if trial.order is not None and trial.step < trial.until and newest is not None:
+            found.append(newest)
+    return found
+
+
+def arm(name: str) -> Callable[[Scene], None]:
+    """What the trainable, or the searcher, does itself when it next can."""
+
+    def act(scene: Scene) -> None:
+        (scene.place / f"{name}.armed").touch()
+
+    return act
+
+
+def struck(name: str) -> Callable[[Scene, Sequence[Event]], bool]:
+    """Whether what was armed has happened."""
+    return lambda scene, events: (scene.place / f"{name}.at").exists()
+
+
+def raised(scene: Scene, events: Sequence[Event]) -> bool:
+    """Whether a driver ended of what the searcher raised."""
+    return struck("searcher")(scene, events) and 1 in scene.codes
+
+
+def plan_mood(scene: Scene) -> None:
+    scene.spec["search"] = {"method": "wandering:Moody", "place": str(scene.place)}
+
+
+def jump_clock(scene: Scene) -> None:
+    """The driver's clock is set."""
+    jump = scene.rng.choice(JUMPS_S)
+    (scene.place / "clock").write_text(str(jump))
+
+
+def jumped(scene: Scene, events: Sequence[Event]) -> bool:
+    """Whether the journal has times of another hour."""
+    now = time.time()
+    return any(abs(event.time - now) > 1800 for event in events)
+
+
+def failed(*causes: str) -> Callable[[Scene, Sequence[Event]], bool]:
+    """Whether an order broke off for such a cause."""
+    return lambda scene, events: any(
+        isinstance(event, Failed) and event.cause in causes for event in events
+    )
+
+
+def hit(name: str) -> Callable[[Scene, Sequence[Event]], bool]:
+    """Whether the act itself says so."""
+    return lambda scene, events: name in scene.hit
+
+
+def killed(scene: Scene, events: Sequence[Event]) -> bool:
+    """Whether the journal tells of a second driver."""
+    return "driver" in scene.hit and sum(isinstance(one, Attached) for one in events) > 1
+
+
+def torn(scene: Scene, events: Sequence[Event]) -> bool:
+    """Whether somebody found a checkpoint damaged."""
+    return any(isinstance(event, Failed) and event.damaged for event in events)
+
+
+def _await_ranks_end(scene: Scene) -> None:
+    until(lambda: not scene.ranks(), "the ranks of a killed driver are gone", GONE_S)
+
+
+INJECTIONS = {
+    "driver": Injection(kill_driver, killed),
+    "rank": Injection(kill_rank, failed("infra")),
+    "stop": Injection(freeze_rank, failed("stalled"), plan_stall),
+    "raylet": Injection(kill_raylet, failed("infra"), plan_cluster),
+    "recorder": Injection(kill_recorder, hit("recorder")),
+    "mlflow": Injection(kill_mlflow, hit("mlflow"), plan_mlflow),
+    "postgres": Injection(
+        kill_postgres, hit("postgres"), plan_postgres, possible=services.has_postgres
+    ),
+    "torn": Injection(tear_checkpoint, torn),
+    "nan": Injection(arm("nan"), struck("nan")),
+    "oom": Injection(arm("oom"), failed("oom")),
+    "searcher": Injection(arm("searcher"), raised, plan_mood, early=True, schedulers=("asha",)),
+    "leak": Injection(arm("leak"), struck("leak")),
+    "daemon": Injection(arm("daemon"), struck("daemon")),
+    "clock": Injection(jump_clock, jumped),
+}

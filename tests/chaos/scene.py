@@ -1,0 +1,164 @@
+"""What a round acts on: a sweep, its driver, and what it was told to do."""
+
+import json
+import random
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from ruamel.yaml import YAML
+from services import Server
+from terminal import Command, Terminal, until
+
+from hposvc import api
+from hposvc.events import Event
+from hposvc.home import Home
+from hposvc.journal import Journal
+
+RESUMES = 6  # drivers of a round that end by themselves; more means that it never does
+
+
+@dataclass
+class Scene:
+    """A sweep of a home, under way."""
+
+    terminal: Terminal
+    sweep: str
+    place: Path  # the round's own folder: diaries, and what is armed
+    rng: random.Random
+    spec: dict[str, Any]
+    trials: int
+    open: ExitStack  # what ends with the round
+    variables: dict[str, str] = field(default_factory=dict)  # of its commands
+    driver: Command = field(init=False)
+    codes: list[int] = field(default_factory=list)  # of drivers that ended by themselves
+    said: str = ""  # by the last of them
+    over: bool = False  # the sweep has ended, and MLflow was told
+    shared: bool = False  # somebody else keeps Ray up
+    kills: int = 0  # of processes with work that was not kept
+    servers: dict[str, Server] = field(default_factory=dict)  # that it needs, by injection
+    nodes: list[int] = field(default_factory=list)  # of a cluster: their processes
+    hit: set[str] = field(default_factory=set)  # injections that found what they were for
+    torn: set[str] = field(default_factory=set)  # checkpoints that were spoilt
+    repairs: list[Callable[[], None]] = field(default_factory=list)  # before it is resumed
+
+    @property
+    def home(self) -> Home:
+        return Home.of(self.terminal.home, self.variables)
+
+    @property
+    def journal(self) -> Journal:
+        return self.home.journal()
+
+    def events(self) -> list[Event]:
+        return [event for _, event in self.journal.read(self.sweep)]
+
+    def record(self) -> api.Record:
+        """The sweep as its journal has it now."""
+        return api.load(api.Sweeps(self.home, self.journal), self.sweep)
+
+    def run(self) -> None:
+        """Begin the sweep."""
+        file = self.place / "spec.yaml"
+        YAML().dump(self.spec, file)
+        self.driver = self._start("run", str(file), "--id", self.sweep)
+
+    def resume(self) -> None:
+        """Go on with it."""
+        self.driver = self._start("resume", self.sweep)
+
+    def _start(self, *arguments: str) -> Command:
+        settings = {"variables": self.variables, "clock": str(self.place / "clock")}
+        return self.terminal.start_python("-m", "acting", json.dumps(settings), *arguments)
+
+    @property
+    def alive(self) -> bool:
+        """Whether a driver is at work."""
+        return self.driver.process.poll() is None
+
+    def reach(self, seq: int) -> bool:
+        """Wait until the journal holds so many events; False if the driver ended before."""
+        until(lambda: not self.alive or self._last() >= seq, f"event {seq} of {self.sweep}")
+        return self.alive
+
+    def _last(self) -> int:
+        if not (self.terminal.home / "hposvc.db").exists() and "HPOSVC_DB" not in self.variables:
+            return 0
+        return self.journal.last(self.sweep)
+
+    def wait(self, condition: Callable[[], object], what: str) -> bool:
+        """Wait for a condition, which may last a moment only; False if the driver ended before."""
+        came = False
+
+        def look() -> bool:
+            nonlocal came
+            came = bool(condition())
+            return came or not self.alive
+
+        until(look, what)
+        return came
+
+    def ranks(self) -> list[psutil.Process]:
+        """The processes that train this sweep."""
+        found = []
+        for each in self.terminal.processes():
+            with suppress(psutil.Error):
+                if "".join(each.cmdline()[:1]).startswith(f"ray::{self.sweep}/slot-"):
+                    found.append(each)
+        return found
+
+    def busy_ranks(self) -> list[psutil.Process]:
+        """Those of slots whose rank 0 is amid a step, as its diary says."""
+        amid = set()
+        for file in self.place.glob("diary-*.jsonl"):
+            said = file.read_text().splitlines()
+            last = json.loads(said[-1]) if said else {}  # it may just have been opened
+            if last.get("what") == "begun":
+                amid.add(last["pid"])
+        ranks = {each: slot_of(each) for each in self.ranks()}
+        slots = {slot for each, slot in ranks.items() if each.pid in amid}
+        return [each for each, slot in ranks.items() if slot in slots]
+
+    def end(self) -> None:
+        """Let the sweep come to its end, resumed as often as its driver gives up."""
+        while self.go_on():
+            pass
+
+    def go_on(self) -> bool:
+        """Wait for the driver's end, and start another if there is anything left to do.
+
+        Raises:
+            TimeoutError: there were too many, or the last one does not end.
+        """
+        if self.over:
+            return False
+        code, self.said = self.driver.end()
+        self.codes.append(code)
+        for repair in self.repairs:
+            repair()
+        self.repairs.clear()
+        if code in (0, 3) and self.record().behind == 0:
+            self.over = True
+            return False
+        if len(self.codes) == RESUMES:
+            raise TimeoutError(f"{self.sweep}: not over after {self.codes}: {self.said}")
+        self.resume()
+        return True
+
+
+def slot_of(rank: psutil.Process) -> str:
+    """The name of its slot; empty once it is gone."""
+    try:
+        return "/".join("".join(rank.cmdline()[:1]).split("/")[:2])
+    except psutil.Error:
+        return ""
+
+
+def clear(scene: Scene) -> None:
+    """Kill what a round that broke off may have left, so that the next one has the machine."""
+    if hasattr(scene, "driver") and scene.alive:
+        scene.driver.kill()
+    scene.terminal.sweep_up()

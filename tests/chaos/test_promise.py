@@ -1,0 +1,106 @@
+"""What looks for broken promises finds them: a round that can't fail would prove nothing."""
+
+import json
+
+from aftermath import Ledger
+from injections import INJECTIONS
+from promise import Attempt, Verdict, diaries, redone, same, unheard
+from rounds import SPECS, Outcome, Plan, plan, summary
+
+from hposvc.events import Ended, Order, Ordered, Reported
+
+ORDER = Order(1, "t0001", {"lr": 0.01}, None, 1, 3, milestones=(2,))
+
+
+def ledger_of(*steps):
+    """What the journal has of the first trial."""
+    ledger = Ledger()
+    ledger.points["t0001"] = {step: {"loss": 0.0} for step in steps}
+    return ledger
+
+
+def attempts(*heard):
+    """Steps 1, 2, ... of the first order; whether the report of each came back."""
+    return [
+        Attempt("t0001", 1, step, step, step + 0.5 if came else None)
+        for step, came in enumerate(heard, start=1)
+    ]
+
+
+def test_a_report_that_was_waited_for_and_is_in_no_journal_is_lost():
+    (lost,) = unheard([Ordered(0.0, ORDER)], attempts(True, True), ledger_of())
+    assert lost == "t0001 step 2 of order 1"
+
+
+def test_a_report_that_no_decision_answered_may_be_lost_with_its_driver():
+    assert not [*unheard([Ordered(0.0, ORDER)], attempts(True, False), ledger_of())]
+
+
+def test_once_an_order_has_ended_each_of_its_reports_counts():
+    events = [Ordered(0.0, ORDER), Ended(9.0, 1, "t0001")]
+    lost = [*unheard(events, attempts(True, True, True), ledger_of(2))]
+    assert [each.split(" of ")[0] for each in lost] == ["t0001 step 1", "t0001 step 3"]
+
+
+def test_a_report_that_is_on_record_is_not_lost():
+    events = [Ordered(0.0, ORDER), Reported(1.0, 1, "t0001", 2, {"loss": 0.0})]
+    assert not [*unheard(events, attempts(True, True), ledger_of(1, 2))]
+
+
+def test_work_is_redone_if_a_later_order_does_the_same_step_of_the_same_trial():
+    first = Attempt("t0001", 1, 4, begun=0.0, heard=0.5)
+    broken = Attempt("t0001", 1, 5, begun=1.0, heard=None)  # at most as long as the longest one
+    again = [Attempt("t0001", 2, step, 10.0 + step, 10.25 + step) for step in (4, 5, 6)]
+    other = Attempt("t0002", 3, 6, begun=0.0, heard=9.0)
+    assert redone([first]) == 0.0
+    assert redone([first, *again]) == 2 * 0.5
+    assert redone([first, broken, *again]) == 2 * (0.5 + 0.5)
+    assert redone([*again, other]) == 0.0
+
+
+def test_a_diary_is_read_to_its_last_whole_word(tmp_path):
+    said = [("begun", 1, 1.0), ("heard", 1, 2.0), ("begun", 2, 2.5)]
+    lines = [
+        json.dumps({"what": what, "step": step, "time": time, "pid": 7, "trial": "t1", "order": 3})
+        for what, step, time in said
+    ]
+    (tmp_path / "diary-7.jsonl").write_text("\n".join(lines))
+    assert diaries(tmp_path) == [Attempt("t1", 3, 1, 1.0, 2.0), Attempt("t1", 3, 2, 2.5, None)]
+
+
+def test_no_number_is_only_no_number():
+    nan = float("nan")
+    assert same(nan, nan)
+    assert same(0.5, 0.5)
+    assert not same(nan, 0.5)
+
+
+def test_a_seed_is_a_round_and_seeds_reach_every_scheduler_and_injection():
+    plans = [plan(seed) for seed in range(300)]
+    assert plans == [plan(seed) for seed in range(300)]
+    assert {one.scheduler for one in plans} == set(SPECS)
+    drawn = {name for one in plans for name in one.injections}
+    assert drawn == {name for name, each in INJECTIONS.items() if each.possible()}
+    for one in plans:
+        assert all(
+            not each.schedulers or one.scheduler in each.schedulers
+            for each in map(INJECTIONS.get, one.injections)
+        )
+
+
+def test_the_summary_counts_only_rounds_that_kept_all():
+    kept = Outcome(Plan(1, "asha", ("driver",)), 1.0, ("driver",), kills=2)
+    kept.verdict.redone_s = 3.0
+    broken = Outcome(Plan(2, "pbt", ("rank",)), 1.0, kills=1)
+    broken.verdict = Verdict(["lost: t0001 step 2"], lost=1, twice=2, redone_s=4.0)
+    assert summary([kept, broken]).splitlines()[2:] == [
+        "| rounds survived | 1 of 2 |",
+        "| injections that happened | 1 of 2 |",
+        "| events lost | 1 |",
+        "| points twice | 2 |",
+        "| kills | 3 |",
+        "| work redone a kill, rank-seconds, median | 2.75 |",
+        "| the same, worst round | 4.00 |",
+    ]
+    assert "missed: rank" in str(broken)
+    assert "BROKEN" in str(broken)

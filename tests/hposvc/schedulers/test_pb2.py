@@ -1,0 +1,291 @@
+"""PB2: it copies as PBT does, and chooses values as its docstrings promise."""
+
+import math
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from moving_optimum import reached
+from pbt_reference import Slots
+
+from hposvc.schedulers.pb2 import MOST, PENDING, Outcome, Pb2, Select, Stint
+from hposvc.schedulers.pbt import Pbt
+from hposvc.schedulers.scheduler import (
+    Advance,
+    Closed,
+    Left,
+    Ordered,
+    Over,
+    Paused,
+    Plan,
+    Report,
+)
+from hposvc.spec import SpecError, load
+from searchers.space import Space
+
+LR = {"lr": {}}
+SPACE = Space.from_dict(
+    {
+        "lr": {"min": 1e-5, "max": 1.0, "log": True},
+        "layers": {"min": 1, "max": 9, "type": "int"},
+        "decay": {"min": 0.0, "max": 1.0},
+        "kind": {"values": ["sgd", "adam"]},
+        "momentum": {"min": 0.0, "max": 0.9, "when": {"kind": "sgd"}},
+    },
+    ["lr * layers <= 2"],
+)
+MUTATE = {
+    "lr": {"min": 1e-3, "max": 0.5},
+    "layers": {"max": 6},
+    "decay": [0.1, 0.2, 0.7],
+    "kind": {},
+    "momentum": {"min": 0.5},
+}
+UNIT = Space.from_dict({"x": {"min": 0.0, "max": 1.0}})
+
+
+@dataclass
+class Beside:
+    """A population of bandits that is held against one of PBT at every question."""
+
+    bandits: object
+    others: object
+    facts: list = field(default_factory=list)
+    copies = True
+
+    def apply(self, fact):
+        if isinstance(fact, Ordered):
+            rng = np.random.default_rng(len(self.facts))
+            fact = replace(fact, params=SPACE.sample(rng))
+        self.facts.append(fact)
+        self.bandits.apply(fact)
+        self.others.apply(fact)
+
+    def next(self):
+        move, other = self.bandits.next(), self.others.next()
+        if isinstance(move, Advance) and move.change is not None:
+            assert move.change.donor == other.change.donor
+            move, other = replace(move, change=None), replace(other, change=None)
+        assert move == other
+        return move
+
+    def judge(self, report):
+        decision = self.bandits.judge(report)
+        assert decision == self.others.judge(report)
+        return decision
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    interval=st.integers(1, 5),
+    last=st.integers(2, 12),
+    members=st.integers(2, 14),
+    slots=st.integers(1, 20),
+)
+def test_it_ranks_and_copies_as_pbt_and_a_replay_knows_the_same(
+    seed, interval, last, members, slots
+):
+    rng = Random(seed)
+    plan = Plan(1, last, members, seed)
+    policy = Pb2(interval, MUTATE)
+    beside = Beside(policy.scheduler(plan), Pbt(interval, MUTATE).scheduler(plan))
+    cluster = Slots(beside, plan, rng, slots)
+    for _ in range(50_000):
+        if len(cluster.running) < slots and rng.random() < 0.7:
+            if isinstance(cluster.fill(), Over):
+                break
+        elif cluster.running:
+            cluster.happen()
+    else:
+        pytest.fail("the sweep does not end")
+    again = policy.scheduler(plan)
+    for fact in beside.facts:
+        again.apply(fact)
+    assert again == beside.bandits
+    assert not again.stints
+
+
+@st.composite
+def selections(draw):
+    """What a member may have to choose from: any losses, divergences and values."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    scale = draw(st.sampled_from([0.0, 1e-300, 1.0, 1e300]))
+    loss = st.one_of(st.just(0.5), st.floats(-scale, scale))
+
+    def stint():
+        params = SPACE.sample(rng)
+        values = {name: params[name] for name in MUTATE if name in params}
+        return Stint(draw(st.integers(0, 50)), values, draw(st.one_of(st.none(), loss)))
+
+    told = tuple(
+        Outcome(each := stint(), each.start + 2, draw(st.one_of(loss, st.just(math.inf))))
+        for _ in range(draw(st.integers(0, 8)))
+    )
+    pending = tuple(stint() for _ in range(draw(st.integers(0, 3))))
+    select = Select("t1", Pb2(2, MUTATE), draw(st.integers(2, 60)), draw(loss), told, pending)
+    return select, SPACE.sample(rng)
+
+
+@settings(max_examples=40, deadline=None)
+@given(selection=selections(), seed=st.integers(0, 2**32))
+def test_whatever_was_told_the_values_are_within_the_bounds_of_mutate(selection, seed):
+    select, params = selection
+    with np.errstate(all="raise", under="ignore"):
+        chosen = select.values(SPACE, params, np.random.default_rng(seed))
+    SPACE.validate(chosen)
+    assert 1e-3 <= chosen["lr"] <= 0.5
+    assert 1 <= chosen["layers"] <= 6
+    assert chosen["decay"] in (0.1, 0.2, 0.7)
+    assert 0.5 <= chosen.get("momentum", 0.5) <= 0.9
+    assert chosen == select.values(SPACE, params, np.random.default_rng(seed))
+
+
+def told(gains, start=4):
+    """Outcomes of an interval of two steps: the gain of each x."""
+    return tuple(
+        Outcome(Stint(start, {"x": x}, 1.0), start + 2, 1.0 - gain) for x, gain in gains.items()
+    )
+
+
+def choose(outcomes, pending=(), seed=0):
+    select = Select("t1", Pb2(2, {"x": {}}), 6, 1.0, tuple(outcomes), tuple(pending))
+    return select.values(UNIT, {"x": 0.05}, np.random.default_rng(seed))["x"]
+
+
+def test_it_chooses_where_the_gain_is_highest():
+    places = np.linspace(0, 1, 25)
+    assert choose(told({x: -((x - 0.7) ** 2) for x in places})) == pytest.approx(0.7, abs=0.05)
+
+
+def test_it_forgets_where_the_gain_once_was_highest():
+    rng = np.random.default_rng(0)
+    outcomes = [
+        outcome
+        for start in range(0, 20, 2)
+        for outcome in told({x: -((x - 0.1 - start / 25) ** 2) for x in rng.random(6)}, start)
+    ]
+    select = Select("t1", Pb2(2, {"x": {}}), 20, 1.0, tuple(outcomes), ())
+    assert select.values(UNIT, {"x": 0.1}, rng)["x"] > 0.65
+
+
+def test_it_does_not_choose_what_others_try_now():
+    """At both ends it knows nothing; whoever comes second goes to the other."""
+    outcomes = told(dict.fromkeys((0.4, 0.45, 0.5, 0.55, 0.6), 0.1))
+    first = choose(outcomes)
+    second = choose(outcomes, [Stint(6, {"x": first}, 1.0)])
+    assert abs(first - second) > 0.5
+
+
+def test_it_avoids_where_members_diverged():
+    gains = {x: 0.1 + 0.01 * x for x in (0.05, 0.1, 0.2, 0.3, 0.4, 0.45)}
+    diverged = dict.fromkeys((0.6, 0.7, 0.8, 0.9, 1.0), -math.inf)
+    assert choose(told({**gains, **diverged})) < 0.6
+
+
+def test_one_bad_loss_does_not_hide_the_differences():
+    gains = {x: -((x - 0.7) ** 2) for x in np.linspace(0.1, 1, 19)}
+    assert choose(told({**gains, 0.0: -1e6})) == pytest.approx(0.7, abs=0.1)
+
+
+def begun(members=5, policy=None, last=8):
+    """Members that have just reported at step 2: the last is the worst."""
+    scheduler = (policy or Pb2(2, LR)).scheduler(Plan(1, last, members))
+    for number in range(1, members + 1):
+        scheduler.apply(Ordered(f"t{number}", last, {"lr": 0.1 * number, "wide": 3}))
+    scheduler.apply(Closed())
+    for number in range(1, members + 1):
+        scheduler.apply(Report(f"t{number}", 1, 9.0))
+        scheduler.apply(Report(f"t{number}", 2, float(number)))
+    return scheduler
+
+
+def test_a_copy_begins_from_the_loss_of_its_donor():
+    scheduler = begun()
+    scheduler.apply(Paused("t5"))
+    change = scheduler.next().change
+    assert (change.donor, change.clock, change.loss) == ("t1", 2, 1.0)
+    scheduler.apply(Ordered("t5", 8, {"lr": 0.7}))
+    assert scheduler.stints["t5"] == Stint(2, {"lr": 0.7}, 1.0)
+    scheduler.apply(Report("t5", 4, 0.75))
+    assert scheduler.told[-1] == Outcome(Stint(2, {"lr": 0.7}, 1.0), 4, 0.75)
+    assert scheduler.stints["t5"] == Stint(4, {"lr": 0.7}, 0.75)
+
+
+def test_a_retry_is_the_same_stint_and_a_pause_is_none():
+    scheduler = begun()
+    stint = scheduler.stints["t2"]
+    scheduler.apply(Ordered("t2", 8, {"lr": 0.2}))
+    assert scheduler.stints["t2"] is stint
+    scheduler.apply(Paused("t2"))
+    assert "t2" not in scheduler.stints
+    scheduler.apply(Ordered("t2", 8, {"lr": 0.2}))
+    assert scheduler.stints["t2"] == stint == Stint(2, {"lr": 0.2}, 2.0)
+
+
+def test_a_divergence_is_an_outcome_and_a_failure_is_none():
+    scheduler = begun()
+    count = len(scheduler.told)
+    scheduler.apply(Left("t2"))
+    assert len(scheduler.told) == count
+    scheduler.apply(Report("t3", 3, math.inf))
+    assert scheduler.told[-1] == Outcome(Stint(2, {"lr": 0.1 * 3}, 3.0), 3, math.inf)
+
+
+def test_what_it_remembers_is_bounded():
+    scheduler = begun(300, last=4)
+    scheduler.apply(Paused("t300"))
+    change = scheduler.next().change
+    assert len(change.told) == MOST
+    assert len(change.pending) == PENDING
+    assert change.told[-1].after == 300.0
+    assert change.pending[0].before == 299.0
+
+
+def test_a_moving_optimum_is_followed_more_closely_than_by_pbt():
+    """Log10 of the loss in the end, mean of six seeds; over 24 it is -1.91, and -1.62 by PBT."""
+    numbers = {"lr": {}, "decay": {}}
+    by_pbt, by_bandit = (
+        np.mean([reached(kind(2, numbers, 0.25), seed) for seed in range(6)]) for kind in (Pbt, Pb2)
+    )
+    assert by_bandit < by_pbt - 0.1
+
+
+SPEC = """\
+engine: {type: simulate, curve: "some:curve"}
+metric: {name: loss, goal: minimize}
+fidelity: {max: 8}
+parameters:
+  lr: {min: 1e-4, max: 1e-1, log: true}
+  kind: {values: [sgd, adam]}
+trials: {max: 10}
+scheduler:
+  type: pb2
+  interval: 2
+  mutate:
+    lr: {}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("lr: {}", "kind: {}", "12:5: scheduler.mutate: names no number (kind), and pb2 models"),
+        ("lr: {}", "lr: 1.5", "12:9: scheduler.mutate.lr: is a factor of 1.5, but pb2 chooses"),
+        ("    lr: {}", "    lrr: {}", "12:5: scheduler.mutate.lrr: no such parameter; did you"),
+        ("interval: 2", "interval: 8", "10:13: scheduler.interval: is 8, and no multiple of it"),
+        ("{max: 10}", "{max: 1}", "7:15: trials.max: is 1; scheduler pb2 takes it for the pop"),
+        ("interval: 2", "quantille: 1", "10:3: scheduler.quantille: no such key; did you mean"),
+    ],
+)
+def test_a_spec_that_does_not_fit_says_where(tmp_path, old, new, message):
+    file = tmp_path / "spec.yaml"
+    file.write_text(SPEC)
+    load(file)
+    file.write_text(SPEC.replace(old, new))
+    with pytest.raises(SpecError) as caught:
+        load(file)
+    assert message in str(caught.value)

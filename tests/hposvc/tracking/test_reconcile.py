@@ -1,0 +1,295 @@
+"""If these fail, `hposvc doctor ID` says that MLflow is right where it is not, or loses things."""
+
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hposvc import spec as specs
+from hposvc.events import Attached, Proposed
+from hposvc.home import Home
+from hposvc.journal import Journal, SweepRow
+from hposvc.lease import Lease
+from hposvc.tracking.differences import of_points
+from hposvc.tracking.outbox import Outbox, follow
+from hposvc.tracking.projection import Entry, Point
+from hposvc.tracking.reconcile import Comparison, Reconciler
+from hposvc.tracking.tracker import Tracker, TrackerError
+
+Told = tuple[SweepRow, Journal, Reconciler]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty folder for the databases of a sweep: to tell it again for each test takes long."""
+    return tmp_path_factory.mktemp("told")
+
+
+@pytest.fixture
+def told(simulated, home: Home, kept: Path) -> Told:
+    """A sweep that is over, of which MLflow knows everything."""
+    if not list(kept.iterdir()):
+        row, journal = simulated(trials={"max": 3, "parallel": 2}, initial=[{"lr": 0.05}])
+        tell(home, row, journal)
+        for file in home.path.glob("*.db*"):
+            shutil.copy(file, kept)
+    for file in home.path.glob("*.db*"):
+        file.unlink()
+    shutil.copytree(kept, home.path, dirs_exist_ok=True)
+    journal = home.journal()
+    row = journal.sweeps()[0]
+    return row, journal, Reconciler(home, journal, row)
+
+
+def tell(home: Home, row: SweepRow, journal: Journal) -> None:
+    reading, writing = os.pipe()
+    os.close(writing)
+    tracker = Tracker(home, home.tracking_uri, row.project, row.id)
+    assert follow(Outbox(row, specs.load(row.spec), journal, tracker), reading)
+    os.close(reading)
+
+
+def seen(found: Comparison) -> set[tuple[str, str, str]]:
+    return {(one.run, one.what, one.remedy) for one in found.differences}
+
+
+def held(tracked, row: SweepRow) -> dict[str, object]:
+    """All that we tell, without the ids of runs."""
+    return {
+        name: (run.info.status, run.info.end_time, run.data.params, tracked.points(run))
+        for name, run in tracked.runs(row.id).items()
+    }
+
+
+POINTS = st.lists(
+    st.builds(
+        Point,
+        st.just("loss"),
+        st.sampled_from([0.0, 1.0, math.nan, math.inf]),
+        st.integers(1, 2),
+        st.integers(1, 2),
+    ),
+    max_size=4,
+)
+
+
+@given(POINTS, POINTS)
+def test_points_agree_only_where_they_are_the_same_and_telling_mends_what_it_is_said_to(due, held):
+    def as_set(points: list[Point]) -> set[str]:
+        return {repr(point) for point in points}
+
+    entry = Entry(points=due)
+    found = list(of_points("t0001", "loss", held, entry, entry))
+    assert bool(found) == (as_set(due) != as_set(held))
+    there = {(point.time, point.step) for point in held}
+    told = [point for point in due if (point.time, point.step) not in there]  # Tracker.missing
+    mends = as_set([*held, *told]) == as_set(due)
+    assert [one.remedy for one in found] == ["tell" if mends else "renew" for _ in found]
+
+
+def test_infinity_is_the_largest_number_that_mlflow_holds(tracked, home: Home):
+    tracker = Tracker(home, home.tracking_uri, "valleys", "s-1")
+    tracker.open()
+    tags = {"hposvc.sweep": "s-1", "hposvc.trial": "t0001", "hposvc.state": "RUNNING"}
+    points = [Point("loss", -math.inf, 1, 1), Point("loss", math.inf, 2, 2)]
+    tracker.send(tracker.create("t0001", 1, tags), Entry(points=points))
+    held = tracker.points(tracker.runs()["t0001"][0], "loss")
+    assert list(of_points("t0001", "loss", held, Entry(points=points), Entry(points=points))) == []
+
+
+def test_a_sweep_that_was_told_agrees_in_every_point(told, tracked):
+    row, _, reconciler = told
+    found = reconciler.compare()
+    assert (found.agrees, found.differences, found.runs) == (True, (), 4)
+    assert found.points == sum(len(tracked.points(run)) for run in tracked.runs(row.id).values())
+    points = tracked.points(tracked.runs(row.id)["t0001"])
+    assert any(math.isnan(float(value)) for *_, value in points)
+
+
+def lose_a_run(client, run, other):
+    client.delete_run(run.info.run_id)
+    return ("t0002", "run", "tell")
+
+
+def lose_a_tag(client, run, other):
+    client.delete_tag(run.info.run_id, "hposvc.reason")
+    return ("t0002", "tag hposvc.reason", "tell")
+
+
+def change_the_best(client, run, other):
+    client.set_tag(run.info.run_id, "hposvc.best", "perhaps")
+    return ("t0002", "tag hposvc.best", "tell")
+
+
+def move_it(client, run, other):
+    client.set_tag(run.info.run_id, "mlflow.parentRunId", other.info.run_id)
+    return ("t0002", "tag mlflow.parentRunId", "tell")
+
+
+def end_it_otherwise(client, run, other):
+    client.set_terminated(run.info.run_id, "FAILED")
+    return ("t0002", "status", "tell")
+
+
+def twin(client, run, other):
+    tags = {name: run.data.tags[name] for name in ("hposvc.sweep", "hposvc.trial", "hposvc.state")}
+    client.create_run(run.info.experiment_id, start_time=1, tags=tags)
+    return ("t0002", "run", "tell")
+
+
+def stranger(client, run, other):
+    tags = {"hposvc.sweep": run.data.tags["hposvc.sweep"], "hposvc.state": "PENDING"}
+    client.create_run(run.info.experiment_id, tags={**tags, "hposvc.trial": "t0099"})
+    return ("t0099", "run", "tell")
+
+
+def a_point_twice(client, run, other):
+    [first, *_] = client.get_metric_history(run.info.run_id, "loss")
+    client.log_metric(run.info.run_id, "loss", first.value, first.timestamp + 1, first.step)
+    return ("t0002", "points of loss", "renew")
+
+
+def a_point_of_a_step_that_never_was(client, run, other):
+    client.log_metric(run.info.run_id, "loss", 0.0, 1, 1_000)
+    return ("t0002", "points of loss", "renew")
+
+
+DAMAGES = (
+    *(lose_a_run, lose_a_tag, change_the_best, move_it, end_it_otherwise),
+    *(twin, stranger, a_point_twice, a_point_of_a_step_that_never_was),
+)
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+def test_each_kind_of_damage_is_told_by_name_and_mended(told, tracked, damage: Callable):
+    row, _, reconciler = told
+    before = held(tracked, row)
+    runs = tracked.runs(row.id)
+    expected = damage(tracked.client, runs["t0002"], runs["t0003"])
+    found = reconciler.compare()
+    assert not found.agrees
+    assert seen(found) == {expected}
+    mended = reconciler.mend()
+    assert (mended.agrees, mended.stance, mended.differences) == (True, "mended", ())
+    assert held(tracked, row) == before
+
+
+def test_a_parent_that_was_made_again_has_its_trials_below_it(told, tracked):
+    row, _, reconciler = told
+    before = held(tracked, row)
+    tracked.client.delete_run(tracked.runs(row.id)[""].info.run_id)
+    assert ("", "run", "tell") in seen(reconciler.compare())
+    assert reconciler.mend().agrees
+    assert held(tracked, row) == before
+
+
+def test_what_the_journal_says_and_nobody_told_is_missing(simulated, home: Home):
+    row, journal = simulated(trials={"max": 2, "parallel": 2})
+    reconciler = Reconciler(home, journal, row)
+    found = reconciler.compare()
+    assert (found.runs, found.agrees) == (0, False)
+    assert seen(found) == {(name, "run", "tell") for name in ("", "t0001", "t0002")}
+    assert reconciler.mend().agrees
+    assert journal.cursor(row.id) == journal.last(row.id)
+
+
+def test_what_is_a_users_own_is_no_difference_and_outlives_the_mending(told, tracked):
+    row, _, reconciler = told
+    client, run = tracked.client, tracked.runs(row.id)["t0002"]
+    theirs = client.create_run(run.info.experiment_id, tags={"hposvc.sweep": row.id})
+    client.log_metric(run.info.run_id, "mine", 1.0)
+    client.log_param(run.info.run_id, "my_param", "x")
+    client.set_tag(run.info.run_id, "mine", "yes")
+    assert reconciler.compare().differences == ()
+    client.delete_tag(run.info.run_id, "hposvc.reason")
+    assert reconciler.mend().agrees
+    again = client.get_run(run.info.run_id)
+    assert again.info.lifecycle_stage == "active"
+    assert (again.data.metrics["mine"], again.data.tags["mine"]) == (1.0, "yes")
+    assert client.get_run(theirs.info.run_id).info.lifecycle_stage == "active"
+
+
+def test_a_run_made_anew_leaves_the_old_one_to_the_user_who_logged_in_it(told, tracked):
+    row, _, reconciler = told
+    client, run = tracked.client, tracked.runs(row.id)["t0002"]
+    client.log_metric(run.info.run_id, "mine", 1.0)
+    a_point_twice(client, run, run)
+    assert reconciler.mend().agrees
+    old = client.get_run(run.info.run_id)
+    assert (old.info.lifecycle_stage, old.data.metrics["mine"]) == ("active", 1.0)
+    assert old.data.tags["hposvc.replaced"] == "t0002"
+    assert "hposvc.sweep" not in old.data.tags
+    assert tracked.runs(row.id)["t0002"].info.run_id != run.info.run_id
+
+
+def test_a_param_that_the_trial_logged_otherwise_is_told_and_stays(simulated, home, tracked):
+    row, journal = simulated(trials={"max": 1})
+    tracker = Tracker(home, home.tracking_uri, row.project, row.id)
+    tracker.open()
+    outbox = Outbox(row, specs.load(row.spec), journal, tracker)
+    outbox.open()
+    tags = {"hposvc.sweep": row.id, "hposvc.trial": "t0001", "hposvc.state": "PENDING"}
+    run = tracker.create("t0001", None, tags)
+    tracked.client.log_param(run, "lr", "1e-3")
+    reconciler = Reconciler(home, journal, row)
+    assert reconciler.mend().agrees
+    found = reconciler.compare()
+    assert (found.agrees, seen(found)) == (True, {("t0001", "param lr", "kept")})
+
+
+def test_while_a_driver_is_at_work_nothing_is_changed(told, tracked):
+    row, journal, reconciler = told
+    tracked.client.delete_tag(tracked.runs(row.id)["t0002"].info.run_id, "hposvc.reason")
+    lease = Lease(journal.store, row.id)
+    lease.acquire()
+    found = reconciler.mend()
+    lease.release()
+    assert (found.stance, found.agrees) == ("driven", False)
+    assert "hposvc.reason" not in tracked.runs(row.id)["t0002"].data.tags
+
+
+def test_a_driver_that_is_ahead_of_its_recorder_is_no_difference(home: Home):
+    spec = specs.load(
+        {
+            "project": "ahead",
+            "trainable": "trainables.zoo.digits:DigitsCNN",
+            "metric": {"name": "loss", "goal": "minimize"},
+            "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
+            "trials": {"max": 5, "parallel": 3},
+        }
+    )
+    row, journal = SweepRow("ahead-1", "a", "ahead", 1e9, specs.dump(spec), {}), home.journal()
+    assert journal.create(row)
+    journal.append(row.id, 0, [Attached(1e9, "here:1"), Proposed(1e9, "t0001", {"lr": 0.1}, {}, 1)])
+    outbox = Outbox(row, spec, journal, Tracker(home, home.tracking_uri, "ahead", row.id))
+    outbox.open()
+    outbox.turn()
+    outbox.prepare()
+    journal.append(row.id, 2, [Proposed(1e9, "t0009", {"lr": 0.1}, {}, 1)])
+    lease = Lease(journal.store, row.id)
+    lease.acquire()
+    found = Reconciler(home, journal, row).compare()
+    lease.release()
+    assert (found.stance, found.differences, found.runs) == ("driven", (), 2)
+    left = Reconciler(home, journal, row).compare()
+    assert ("t0009", "run", "tell") in seen(left)
+    assert ("t0002", "run", "tell") in seen(left)  # it was kept ready for a trial to come
+
+
+def test_a_tracker_out_of_reach_is_said_without_its_password(home: Home, simulated, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    row, journal = simulated(tracking={"uri": "http://me:secret@127.0.0.1:9"})
+    with pytest.raises(TrackerError, match="MLflow at") as raised:
+        Reconciler(home, journal, row).compare()
+    assert "secret" not in str(raised.value)
+
+
+def test_a_large_simulation_has_nothing_to_compare(simulated, home: Home):
+    row, journal = simulated(trials={"max": 201, "parallel": 8})
+    found = Reconciler(home, journal, row).compare()
+    assert (found.stance, found.agrees) == ("unrecorded", True)

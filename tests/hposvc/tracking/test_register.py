@@ -1,0 +1,268 @@
+"""If these fail, a worse model becomes the champion, or one is registered twice."""
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import mlflow
+import pytest
+from mlflow import MlflowClient
+
+from hposvc import spec as specs
+from hposvc.cli import main
+from hposvc.events import (
+    Attached,
+    Checkpointed,
+    Closed,
+    Ended,
+    Finished,
+    Order,
+    Ordered,
+    Proposed,
+    Reported,
+)
+from hposvc.home import Home
+from hposvc.journal import SweepRow
+from hposvc.reading.problems import SpecError
+from hposvc.spec.register import Register, of_register, read_gate
+from hposvc.spec.sections import Engine
+from hposvc.state import SweepState
+from hposvc.tracking.outbox import Outbox, follow, register_best
+from hposvc.tracking.promotion import Promotion, Unfit, candidate, promote
+from hposvc.tracking.recorder import QUIET
+from hposvc.tracking.tracker import tracker_of
+from trainables.checkpoints.checkpoint import store
+
+NOW = 1e9
+
+
+class Made:
+    """A sweep of one trial that ended with this value, told to MLflow."""
+
+    def __init__(self, home: Home, name: str, value: float, goal: str = "minimize") -> None:
+        self.spec = specs.load(
+            {
+                "project": "models",
+                "trainable": "trainables.zoo.digits:DigitsCNN",
+                "metric": {"name": "score", "goal": goal},
+                "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
+                "trials": {"max": 1},
+            }
+        )
+        self.row = SweepRow(name, name, "models", NOW, specs.dump(self.spec), {})
+        self.journal, self.tracker = home.journal(), tracker_of(home, name, self.spec)
+        assert self.journal.create(self.row)
+        self.folder = home.path / f"{name}-checkpoint"
+        written = home.path / f"{name}-written"
+        written.mkdir()
+        (written / "model.txt").write_text(f"weights of {name}")
+        saved = store(written, self.folder, 1)
+        order = Order(1, "t0001", {"lr": 0.1}, None, 1, 1)
+        events = [
+            *(Attached(NOW, "here:1"), Proposed(NOW, "t0001", order.params, {}, 1)),
+            *(Ordered(NOW, order), Checkpointed(NOW, 1, "t0001", saved)),
+            *(Reported(NOW, 1, "t0001", 1, {"score": value}), Ended(NOW, 1, "t0001")),
+            *(Closed(NOW, "trials"), Finished(NOW, "COMPLETED", "trials")),
+        ]
+        self.journal.append(name, 0, events)
+        self.outbox = Outbox(self.row, self.spec, self.journal, self.tracker)
+        reading, writing = os.pipe()
+        os.close(writing)
+        assert follow(self.outbox, reading)
+        os.close(reading)
+
+    @property
+    def state(self) -> SweepState:
+        return self.outbox.projection.state
+
+    def promote(self, **register: object) -> Promotion:
+        runs = self.journal.runs(self.row.id)
+        return promote(self.tracker, Register("digits", **register), self.state, runs)
+
+
+@pytest.fixture
+def client(home: Home) -> MlflowClient:
+    return MlflowClient(home.tracking_uri, home.tracking_uri)
+
+
+def versions(client: MlflowClient) -> dict[str, str]:
+    return {
+        str(one.version): one.tags["hposvc.sweep"]
+        for one in client.search_model_versions("name = 'digits'")
+    }
+
+
+def champion(client: MlflowClient) -> str:
+    return str(client.get_model_version_by_alias("digits", "champion").version)
+
+
+def test_the_first_best_trial_is_the_champion_and_its_files_are_the_checkpoint(
+    home, client, monkeypatch
+):
+    sweep = Made(home, "first", 0.5)
+    made = sweep.promote()
+    assert (made.verdict, made.version, made.before) == ("moved", "1", None)
+    found = client.get_model_version_by_alias("digits", "champion")
+    assert found.run_id == sweep.journal.run("first", "t0001")
+    told = {name: text for name, text in found.tags.items() if "decision" not in name}
+    assert told == {
+        "hposvc.sweep": "first",
+        "hposvc.trial": "t0001",
+        "hposvc.step": "1",
+        "hposvc.metric": "score",
+        "hposvc.goal": "minimize",
+        "hposvc.value": "0.5",
+    }
+    where = "models:/digits@champion"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", home.tracking_uri)
+    folder = mlflow.artifacts.download_artifacts(where)
+    assert (Path(folder) / "model.txt").read_text() == "weights of first"
+
+
+def test_what_is_registered_twice_is_there_once(home, client):
+    sweep = Made(home, "first", 0.5)
+    sweep.promote()
+    again = sweep.promote()
+    assert (again.verdict, again.version, again.before) == ("stays", "1", "1")
+    assert versions(client) == {"1": "first"}
+
+
+@pytest.mark.parametrize(
+    ("goal", "before", "after", "gate", "verdict"),
+    [
+        ("minimize", 0.5, 0.5, 0.0, "stays"),
+        ("minimize", 0.57, 0.56, 0.01, "moved"),  # exactly the gate, but for rounding
+        ("minimize", 0.57, 0.565, 0.01, "stays"),
+        ("maximize", 0.5, 0.6, 0.0, "moved"),
+        ("maximize", 0.5, 0.6, 0.2, "stays"),
+    ],
+)
+def test_the_alias_moves_to_what_is_better_by_the_gate(
+    home, client, goal, before, after, gate, verdict
+):
+    Made(home, "first", before, goal).promote()
+    made = Made(home, "second", after, goal).promote(gate=gate)
+    assert (made.verdict, made.version, made.before) == (verdict, "2", "1")
+    assert champion(client) == ("2" if verdict == "moved" else "1")
+    assert versions(client) == {"1": "first", "2": "second"}
+
+
+def test_one_that_can_not_be_compared_leaves_the_champion_and_says_why(home, client):
+    Made(home, "first", 0.5).promote()
+    other = Made(home, "second", 0.9, "maximize").promote()
+    assert (other.verdict, champion(client)) == ("stays", "1")
+    assert "maximize score" in other.reason
+    client.delete_model_version_tag("digits", "1", "hposvc.value")
+    bare = Made(home, "third", 0.1).promote()
+    assert (bare.verdict, champion(client)) == ("stays", "1")
+    assert "no tag hposvc.value" in bare.reason
+
+
+def test_the_sweeps_run_and_the_version_tell_the_decision(home, client, tracked):
+    Made(home, "first", 0.5).promote()
+    Made(home, "second", 0.6).promote()
+    parent = tracked.runs("second")[""]
+    assert parent.data.tags["hposvc.registered"] == "digits version 2"
+    assert "stays at version 1" in parent.data.tags["hposvc.decision"]
+    decided = client.get_model_version("digits", "2").tags["hposvc.decision.champion"]
+    assert decided.startswith("stays: score 0.6 after 0.5 of version 1")
+
+
+def test_a_checkpoint_that_was_damaged_is_not_registered(home, client):
+    sweep = Made(home, "first", 0.5)
+    (sweep.folder / "model.txt").write_text("otherwise")
+    with pytest.raises(Unfit, match="first: the checkpoint of t0001 at step 1 can't be used"):
+        sweep.promote()
+    assert client.search_registered_models() == []
+
+
+def test_a_sweep_without_a_checkpoint_has_nothing_to_register(home, simulated):
+    row, journal = simulated(trials={"max": 1})
+    state = SweepState(specs.load(row.spec))
+    for _, event in journal.read(row.id):
+        state.apply(event)
+    with pytest.raises(Unfit, match="no checkpoint of step"):
+        candidate(row.id, state)
+
+
+def test_a_recorder_decides_once_and_takes_no_alias_back(home, client):
+    Made(home, "first", 0.5).promote()
+    sweep = Made(home, "second", 0.4)
+    # What a spec with a section `register` has.
+    object.__setattr__(sweep.outbox.spec, "register", Register("digits"))
+    register_best(sweep.outbox)
+    assert champion(client) == "2"
+    client.set_registered_model_alias("digits", "champion", "1")  # somebody had a reason
+    register_best(sweep.outbox)
+    assert champion(client) == "1"
+    assert versions(client) == {"1": "first", "2": "second"}
+
+
+def test_a_recorder_that_can_not_register_goes_on(home, caplog):
+    sweep = Made(home, "first", 0.5)
+    (sweep.folder / "model.txt").unlink()
+    object.__setattr__(sweep.outbox.spec, "register", Register("digits"))
+    register_best(sweep.outbox)
+    assert ["nothing is registered" in one.message for one in caplog.records[-1:]] == [True]
+
+
+def test_promote_does_it_by_hand(home, client, capfd, monkeypatch):
+    for name in ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in QUIET.items():  # which the command sets, and does not take back
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    Made(home, "first", 0.5)
+    Made(home, "second", 0.495)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as left:
+            main(["--home", str(home.path), "promote", *arguments])
+        captured = capfd.readouterr()
+        return left.value.code or 0, captured.out, captured.err
+
+    code, out, _ = run("first", "--model", "digits")
+    assert (code, out) == (0, "digits version 1 (first t0001) is champion now: no version had it\n")
+    code, out, _ = run("second", "--model", "digits", "--gate", "0.01", "-o", "json")
+    assert (code, json.loads(out)["verdict"], champion(client)) == (0, "stays", "1")
+    assert run("second", "--model", "a/b")[0] == 2
+    assert run("second", "--model", "digits", "--gate", "-1")[0] == 2
+    assert run("third", "--model", "digits")[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "gate"), [(0, 0.0), (0.01, 0.01), ({"improvement": 2}, 2.0), (3, 3.0)]
+)
+def test_a_gate_is_a_number_or_says_what_it_is(value, gate):
+    assert read_gate(value) == gate
+
+
+@pytest.mark.parametrize("value", [-1, True, "a lot", float("nan"), float("inf"), {"worse": 1}, {}])
+def test_what_is_no_gate_is_refused(value):
+    with pytest.raises(ValueError, match=r"number from 0 up|no such key"):
+        read_gate(value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"model": "a/b"}, {"model": "a:b"}, {"model": "a'b"}, {"model": ".."}),
+        *({"alias": "latest"}, {"alias": "v3"}, {"alias": "with space"}, {"alias": ""}),
+    ],
+)
+def test_names_that_mlflow_refuses_are_refused_at_once(changes):
+    with pytest.raises(SpecError):
+        replace(Register("digits"), **changes)
+
+
+def test_a_front_and_a_simulation_have_nothing_to_register():
+    register = Register("digits")
+    assert list(of_register(None, Engine("ray"), 2)) == []
+    assert list(of_register(register, Engine("ray"), 1)) == []
+    [front] = of_register(register, Engine("ray"), 2)
+    assert "front" in front.message
+    [simulated] = of_register(register, Engine("simulate", "a:b"), 1)
+    assert "no" in simulated.message

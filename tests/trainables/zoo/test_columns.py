@@ -1,0 +1,132 @@
+"""If these fail, a table is read wrongly, or one that cannot be learned is not refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from trainables.zoo.columns import BUNDLED, arranged, read
+
+
+@pytest.fixture
+def homes(tmp_path):
+    """A file with numbers, categories, gaps, and a column without a value."""
+    file = tmp_path / "homes.csv"
+    file.write_text(
+        "area, street,  garden,empty,price\n"
+        "71.5,Elm,True,,300\n"
+        "60,?,False,,250.5\n"
+        ",Oak,True,,410\n"
+        "44,Elm,False,,199\n"
+    )
+    return file
+
+
+def test_a_file_is_numbers_categories_and_a_target(homes):
+    columns = read(str(homes), "price", "auto")
+    assert columns.numbers == ("area", "garden")
+    assert columns.categories == ("street",)
+    assert columns.classes == ()
+    rows = zip(columns.target_R, columns.number_RN.tolist(), columns.category_RK, strict=True)
+    found = {target: (*map(str, numbers), *kinds) for target, numbers, kinds in rows}
+    assert found == {
+        300.0: ("71.5", "1.0", "Elm"),
+        250.5: ("60.0", "0.0", None),
+        410.0: ("nan", "1.0", "Oak"),
+        199.0: ("44.0", "0.0", "Elm"),
+    }
+
+
+def test_tabs_are_told_by_a_files_name(homes, tmp_path):
+    tabs = tmp_path / "homes.tsv"
+    tabs.write_text(homes.read_text().replace(",", "\t"))
+    one, other = (read(str(file), "price", "auto") for file in (homes, tabs))
+    np.testing.assert_array_equal(one.number_RN, other.number_RN)
+    np.testing.assert_array_equal(one.category_RK, other.category_RK)
+
+
+def test_the_order_of_a_files_rows_changes_nothing():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=50), "kind": rng.choice(list("abc"), 50)})
+    frame["y"] = frame["x"] * 2
+    one, other = (arranged(each, "y", "auto") for each in (frame, frame.sample(50, random_state=1)))
+    np.testing.assert_array_equal(one.number_RN, other.number_RN)
+    np.testing.assert_array_equal(one.category_RK, other.category_RK)
+    np.testing.assert_array_equal(one.target_R, other.target_R)
+    # And it is no order that says something of the target.
+    assert abs(np.corrcoef(one.target_R, np.arange(50))[0, 1]) < 0.4
+
+
+@pytest.mark.parametrize(
+    ("values", "predicts", "classes"),
+    [
+        (["b", "a", "b", "a"], "auto", ("a", "b")),
+        ([True, False, True, False], "auto", ("False", "True")),
+        ([10, 9, 10, 9], "auto", ("9", "10")),
+        ([10, 9, 10, 9], "number", ()),
+        ([0.5, 1.5, 0.5, 1.5], "auto", ()),
+        ([0.5, 1.5, 0.5, 1.5], "class", ("0.5", "1.5")),
+        ([*range(21)] * 2, "auto", ()),
+    ],
+)
+def test_text_and_few_whole_numbers_are_classes(values, predicts, classes):
+    frame = pd.DataFrame({"x": np.arange(len(values)), "y": values})
+    columns = arranged(frame, "y", predicts)
+    assert columns.classes == classes
+    found = [columns.classes[int(at)] for at in columns.target_R] if classes else columns.target_R
+    given = {x: str(y) if classes else y for x, y in zip(frame["x"], values, strict=True)}
+    assert dict(zip(columns.number_RN[:, 0], found, strict=True)) == given
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "classes"),
+    [("breast_cancer", 569, 2), ("diabetes", 442, 0), ("iris", 150, 3), ("wine", 178, 3)],
+)
+def test_tables_of_scikit_learn_are_read_by_name(name, rows, classes):
+    columns = read(name, None, "auto")
+    assert (len(columns), len(columns.classes)) == (rows, classes)
+    assert name in BUNDLED
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("win", None, "auto"), r"data is 'win', which is no file here; .* nearest is 'wine'"),
+        (("wine", "target", "auto"), "target is 'target'; wine has its own, so leave it out"),
+        ((None, None, "auto"), "target is not given; name the column of .*: area, street, garden"),
+        ((None, "prise", "auto"), "'prise', which is no column; the nearest is 'price'"),
+        ((None, "area", "auto"), "target 'area' is missing in 1 rows, first in row 3"),
+        ((None, "empty", "auto"), "target 'empty' is missing in 4 rows, first in row 1"),
+        (
+            (None, "price", "class"),
+            "target 'price': 199.0, 250.5, 300.0, 410.0 are in one row each",
+        ),
+    ],
+)
+def test_what_cannot_be_learned_is_named(homes, options, message):
+    data, target, predicts = options
+    with pytest.raises(ValueError, match=message):
+        read(data or str(homes), target, predicts)
+
+
+@pytest.mark.parametrize(
+    ("columns", "predicts", "message"),
+    [
+        ({"x": [1, 2, 3], "y": ["a", "a", "a"]}, "auto", "target 'y' has 1 value in 3 rows"),
+        ({"x": [1, 2, 3], "y": [2.5, np.inf, 1]}, "number", "target 'y' is inf in row 2"),
+        ({"x": [1, -np.inf], "y": [2.5, 1]}, "auto", "column 'x' is -inf in row 2; give finite"),
+        ({"x": [1, 2], "y": ["low", "high"]}, "number", "'low' in row 1, which is no number"),
+        ({"x": [None, None], "y": [0.5, 1]}, "auto", "no other column has a value to go by"),
+    ],
+)
+def test_values_that_cannot_be_learned_are_named(columns, predicts, message):
+    with pytest.raises(ValueError, match=message):
+        arranged(pd.DataFrame(columns), "y", predicts)
+
+
+def test_a_file_that_is_no_table_is_named(tmp_path):
+    file = tmp_path / "empty.csv"
+    file.touch()
+    with pytest.raises(
+        ValueError, match=r"empty.csv', which cannot be read as a table: No columns"
+    ):
+        read(str(file), "y", "auto")

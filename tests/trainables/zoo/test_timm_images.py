@@ -1,0 +1,64 @@
+"""If these fail, networks of timm are built wrongly, or people are not told how to get it."""
+
+import importlib
+import sys
+
+import pytest
+import torch
+
+from trainables import Training, Worker
+
+MODULE = "trainables.zoo.timm_images"
+
+
+def test_who_does_not_have_timm_is_told_how_to_get_it(monkeypatch):
+    monkeypatch.delitem(sys.modules, MODULE, raising=False)
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(ModuleNotFoundError, match=r"timm.*: .* pip install 'hposvc\[timm\]'"):
+        importlib.import_module(MODULE)
+
+
+@pytest.fixture
+def kind():
+    """The task, where timm is installed."""
+    pytest.importorskip("timm")
+    return importlib.import_module(MODULE).TimmImages
+
+
+@pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_convnext"])
+def test_networks_of_any_size_take_images_of_one_channel(kind, name):
+    model = kind(model=name, side=32).build_model()
+    assert model(torch.rand(2, 1, 32, 32)).shape == (2, 10)
+
+
+def test_digits_are_learned(kind):
+    worker = Worker.alone(until=2, training=Training(schedule="cosine", warmup=0.1))
+    kind(model="test_resnet", side=16, lr=3e-3, batch=64).train(worker)
+    assert worker.reports[-1].metrics["val/accuracy"] > 0.5
+
+
+def test_a_head_is_trained_alone(kind):
+    module = sys.modules[kind.__module__]
+    model = module.with_head_alone(kind(model="test_resnet").build_model())
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    model(torch.rand(4, 1, 32, 32)).sum().backward()
+    learning = {name for name, each in model.named_parameters() if each.grad is not None}
+    assert learning == {"fc.weight", "fc.bias"}
+    changed = {name for name, each in model.state_dict().items() if not each.equal(before[name])}
+    assert all(name.endswith("num_batches_tracked") for name in changed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"model": "resnet81"}, "'resnet81', which timm does not know; the nearest are resnet18"),
+        ({"model": "resnet18.a9_in1k"}, "no weights of that tag; .* resnet18.a1_in1k"),
+        ({"trained": "head"}, "trained is 'head', and pretrained false"),
+        ({"trained": "body"}, "trained is 'body'; choose one of all, head"),
+        ({"data": "cifar"}, "data is 'cifar'; choose one of digits, fashion"),
+        ({"side": 0}, "side is 0; give 1 pixel or more"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(kind, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**wrong)

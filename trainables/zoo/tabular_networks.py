@@ -1,0 +1,216 @@
+"""Networks for rows of a table: a perceptron, one with residual blocks, and the FT-Transformer.
+
+Source: Gorishniy et al., Revisiting Deep Learning Models for Tabular Data (2021): the MLP of its
+section 3.1; the ResNet of 3.2, with LayerNorm in place of BatchNorm, since a batch of one row has
+no variance; the FT-Transformer of 3.3: ReGLU, and no norm before the first attention.
+
+Axes: B rows, F features (columns of a Layout), K categories, D channels, T tokens: one that gathers
+what is found (CLS), then a feature each.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import relu, scaled_dot_product_attention
+
+from trainables.parallel.plan import How, pairs
+from trainables.zoo.encoding import OTHER, Layout
+
+Kind = Literal["mlp", "resnet", "ft"]
+
+EMBEDDED = 8  # channels of a category in mlp and resnet
+MULTIPLE = 8  # of the channels inside a feed-forward part, which ranks and kernels divide
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a network is made of."""
+
+    kind: Kind = "mlp"
+    width: int = 64  # channels; of ft those of each token
+    depth: int = 2  # blocks
+    heads: int = 4  # of ft
+    dropout: float = 0.1  # of ft within attention and the feed-forward parts
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ValueError(f"kind is {self.kind!r}; choose one of {', '.join(get_args(Kind))}")
+        for name in ("width", "depth", "heads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; give 1 or more")
+        if self.kind == "ft" and self.width % self.heads:
+            raise ValueError(
+                f"width is {self.width}, heads is {self.heads}; of ft the width is a multiple of "
+                "the heads"
+            )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout is {self.dropout}; give 0 or more, below 1")
+
+
+def build(shape: Shape, layout: Layout, outputs: int) -> nn.Module:
+    """A network from encoded rows (B, F) to what is found of them (B, outputs)."""
+    width = shape.width
+    if shape.kind == "ft":
+        blocks = (Block(shape, at > 0) for at in range(shape.depth))
+        head = (nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, outputs))
+        return nn.Sequential(Tokens(layout, width), *blocks, First(), *head)
+    inside = layout.numbers + EMBEDDED * len(layout.kinds)
+    if shape.kind == "resnet":
+        found = (Residual(shape) for _ in range(shape.depth))
+        head = (nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, outputs))
+        return nn.Sequential(Inputs(layout), nn.Linear(inside, width), *found, *head)
+    layers: list[nn.Module] = []
+    for at in range(shape.depth):
+        before = width if at else inside
+        layers += [nn.Linear(before, width), nn.ReLU(), nn.Dropout(shape.dropout)]
+    return nn.Sequential(Inputs(layout), *layers, nn.Linear(width, outputs))
+
+
+def plan(model: nn.Module) -> dict[str, How]:
+    """What ranks of a tensor group split: as many heads each, and shares of what is inside."""
+    found = pairs(model)
+    how: dict[str, How] = {"output": "rowwise", "down": "rowwise"}
+    for name, module in model.named_modules():
+        if isinstance(module, Attention | Gated):
+            found |= {
+                f"{name}.{part}": how.get(part, "colwise") for part, _ in module.named_children()
+            }
+    return found
+
+
+class Embedding(nn.Module):
+    """What is learned of each kind of each category, by its code; of OTHER nothing at first."""
+
+    starts_K: Tensor
+
+    def __init__(self, kinds: tuple[int, ...], width: int) -> None:
+        super().__init__()
+        ends_K = torch.tensor(kinds).cumsum(0)
+        starts_K = ends_K - torch.tensor(kinds)
+        self.register_buffer("starts_K", starts_K, persistent=False)
+        values = torch.empty(sum(kinds), width).uniform_(-(width**-0.5), width**-0.5)
+        values[starts_K + OTHER] = 0.0
+        self.values = nn.Parameter(values)
+
+    def forward(self, code_BK: Tensor) -> Tensor:
+        return self.values[self.starts_K + code_BK.long()]
+
+
+class Inputs(nn.Module):
+    """Rows (B, F) with the categories' embeddings in place of their codes."""
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        self.numbers = layout.numbers
+        self.embedding = Embedding(layout.kinds, EMBEDDED) if layout.kinds else None
+
+    def forward(self, x_BF: Tensor) -> Tensor:
+        if self.embedding is None:
+            return x_BF
+        embedded_BKD = self.embedding(x_BF[:, self.numbers :])
+        return torch.cat([x_BF[:, : self.numbers], embedded_BKD.flatten(1)], dim=1)
+
+
+class Residual(nn.Module):
+    """A block of the ResNet, and a way around it."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(shape.width)
+        self.inside = nn.Sequential(
+            nn.Linear(shape.width, 2 * shape.width),
+            nn.ReLU(),
+            nn.Dropout(shape.dropout),
+            nn.Linear(2 * shape.width, shape.width),
+        )
+
+    def forward(self, x_BD: Tensor) -> Tensor:
+        sum_BD: Tensor = x_BD + self.inside(self.norm(x_BD))
+        return sum_BD
+
+
+class Tokens(nn.Module):
+    """The feature tokenizer: a direction for each number, an embedding for each category."""
+
+    def __init__(self, layout: Layout, width: int) -> None:
+        super().__init__()
+        bound = width**-0.5
+        self.numbers = layout.numbers
+        self.first_D = nn.Parameter(torch.empty(width).uniform_(-bound, bound))
+        self.biases_FD = nn.Parameter(torch.empty(layout.features, width).uniform_(-bound, bound))
+        if layout.numbers:
+            shape = (layout.numbers, width)
+            self.directions = nn.Parameter(torch.empty(shape).uniform_(-bound, bound))
+        self.embedding = Embedding(layout.kinds, width) if layout.kinds else None
+
+    def forward(self, x_BF: Tensor) -> Tensor:
+        parts = []
+        if self.numbers:
+            parts.append(x_BF[:, : self.numbers, None] * self.directions)
+        if self.embedding is not None:
+            parts.append(self.embedding(x_BF[:, self.numbers :]))
+        features_BFD = torch.cat(parts, dim=1) + self.biases_FD
+        first_B1D = self.first_D.expand(len(x_BF), 1, -1)
+        return torch.cat([first_B1D, features_BFD], dim=1)
+
+
+class Attention(nn.Module):
+    """Each token looks at all."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.channels, self.dropout = shape.width // shape.heads, shape.dropout
+        self.query, self.key, self.value, self.output = (
+            nn.Linear(shape.width, shape.width) for _ in range(4)
+        )
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        # As many heads as there are: ranks of a tensor group have a share of them.
+        query, key, value = (
+            layer(x_BTD).unflatten(2, (-1, self.channels)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        dropout = self.dropout if self.training else 0.0
+        found = scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+        gathered: Tensor = self.output(found.transpose(1, 2).flatten(2))
+        return gathered
+
+
+class Gated(nn.Module):
+    """ReGLU, of 4/3 of the width inside."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        inside = MULTIPLE * -(-4 * shape.width // (3 * MULTIPLE))
+        self.gate, self.up = (nn.Linear(shape.width, inside) for _ in range(2))
+        self.down = nn.Linear(inside, shape.width)
+        self.dropout = shape.dropout
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        inside = relu(self.gate(x_BTD)) * self.up(x_BTD)
+        found: Tensor = self.down(nn.functional.dropout(inside, self.dropout, self.training))
+        return found
+
+
+class Block(nn.Module):
+    """Attention, then the feed-forward part, each added to what it sees."""
+
+    def __init__(self, shape: Shape, normed: bool) -> None:
+        super().__init__()
+        self.before = nn.LayerNorm(shape.width) if normed else nn.Identity()
+        self.after = nn.LayerNorm(shape.width)
+        self.attention, self.gated = Attention(shape), Gated(shape)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        x_BTD = x_BTD + self.attention(self.before(x_BTD))
+        found: Tensor = x_BTD + self.gated(self.after(x_BTD))
+        return found
+
+
+class First(nn.Module):
+    """The token that gathers."""
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        return x_BTD[:, 0]

@@ -1,0 +1,127 @@
+"""Small images into classes by any network of timm, with its pretrained weights or without.
+
+Axes: B images, C classes, S pixels a side.
+Source: Wightman, PyTorch Image Models (2019), https://github.com/huggingface/pytorch-image-models.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, interpolate
+
+from trainables.data import Batch, Data
+from trainables.frozen import seal
+from trainables.optim.building import OptimizerOptions, build
+from trainables.task import Task
+from trainables.zoo.classification import judged
+from trainables.zoo.images import CLASSES, Name, check, load, scaled
+
+try:
+    import timm
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"{error}: this trainable needs it; pip install 'hposvc[timm]'"
+    ) from error
+
+Trained = Literal["all", "head"]
+
+
+@dataclass(frozen=True)
+class TimmImages(Task):
+    """A network by its name in timm; reports val/accuracy (a share) and val/loss.
+
+    Images are enlarged to `side`; networks of one size are built for that one.
+    """
+
+    lr: float = 1e-3
+    batch: int = 128
+    model: str = "resnet18"  # with or without the weights' tag, as resnet18.a1_in1k
+    pretrained: bool = False  # fetched once a node from the Hugging Face hub
+    trained: Trained = "all"
+    data: Name = "digits"
+    side: int = 32  # pixels
+    weight_decay: float = 1e-2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.data)
+        if self.trained not in get_args(Trained):
+            raise ValueError(
+                f"trained is {self.trained!r}; choose one of {', '.join(get_args(Trained))}"
+            )
+        if self.trained == "head" and not self.pretrained:
+            raise ValueError(
+                "trained is 'head', and pretrained false: give a head pretrained features"
+            )
+        if self.side < 1:
+            raise ValueError(f"side is {self.side}; give 1 pixel or more")
+        _check_name(self.model, self.pretrained)
+
+    def build_model(self) -> nn.Module:
+        # On torch's meta device shapes alone are wanted.
+        pretrained = self.pretrained and not torch.empty(0).is_meta
+        fixed = timm.get_pretrained_cfg(self.model)
+        size = {"img_size": self.side} if fixed is not None and fixed.fixed_input_size else {}
+        model: nn.Module = timm.create_model(
+            self.model, pretrained=pretrained, num_classes=CLASSES, in_chans=1, **size
+        )
+        return with_head_alone(model) if self.trained == "head" else model
+
+    def load_data(self) -> Data:
+        return load(self.data)
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        images, labels_B = batch
+        scores_BC = model(self._enlarged(images, model))
+        return cross_entropy(scores_BC, labels_B, reduction="none")
+
+    def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        images, labels_B = batch
+        return judged(model(self._enlarged(images, model)), labels_B)
+
+    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return build(model, OptimizerOptions("adamw", self.lr, self.weight_decay, 0.0, 1.0))
+
+    def _enlarged(self, images: Tensor, model: nn.Module) -> Tensor:
+        """Images as (B, 1, S, S)."""
+        size = (self.side, self.side)
+        return interpolate(scaled(images, model), size, mode="bilinear", antialias=True)
+
+
+def with_head_alone(model: nn.Module) -> nn.Module:
+    """The same, of which only the classifier is trained; running statistics stay as well."""
+    model.requires_grad_(False)
+    model.get_classifier().requires_grad_(True)  # type: ignore[operator]
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.momentum = 0.0
+    seal(model)
+    return model
+
+
+def _check_name(name: str, pretrained: bool) -> None:
+    architecture, _, tag = name.partition(".")
+    if not timm.is_model(architecture):
+        raise ValueError(f"model is {name!r}, which timm does not know; {_near(name, '*')}")
+    if tag and name not in timm.list_models(f"{architecture}.*", include_tags=True):
+        raise ValueError(
+            f"model is {name!r}; {architecture} has no weights of that tag; "
+            f"{_near(name, f'{architecture}.*')}"
+        )
+    if pretrained and not timm.is_model_pretrained(name):
+        raise ValueError(
+            f"model is {name!r}, which has no pretrained weights; let pretrained be false, or "
+            f"choose another: {_near(name, '*')}"
+        )
+
+
+def _near(name: str, pattern: str) -> str:
+    known = timm.list_pretrained(pattern)
+    if "." not in name:
+        known = list({each.partition(".")[0] for each in known})
+    near = get_close_matches(name, known, n=3, cutoff=0.0)
+    return f"the nearest are {', '.join(near)}" if near else "there are none"
