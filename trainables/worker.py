@@ -29,11 +29,9 @@ __all__ = [
     "LocalLink",
     "Nan",
     "Params",
-    "Preempted",
     "Report",
     "ReportError",
     "Saved",
-    "StopTrial",
     "TooLarge",
     "Worker",
 ]

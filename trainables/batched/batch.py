@@ -17,7 +17,8 @@ from trainables.batched.lockstep import Lockstep, Tallied
 from trainables.batched.member import Member
 from trainables.fitting import settings
 from trainables.randomness import preserved
-from trainables.worker import StopTrial, Worker
+from trainables.stopping import StopTrial
+from trainables.worker import Worker
 
 if TYPE_CHECKING:
     from trainables.task import Task

@@ -22,7 +22,8 @@ from trainables.scripts.inbox import Left, Said
 from trainables.scripts.process import CannotStart, Ended, Process
 from trainables.scripts.snapshots import CannotCopy, Snapshots
 from trainables.stopping import Preempted
-from trainables.worker import ReportError, StopTrial, Worker
+from trainables.stopping import StopTrial
+from trainables.worker import ReportError, Worker
 
 LEAVE_S = 2.0  # for a program to end by itself, once it was told or has done its last step
 MARGIN = 0.9  # of the grace, so that ours is over before the slot is killed for it

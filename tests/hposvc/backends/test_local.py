@@ -21,7 +21,7 @@ CODE = '''
 import os
 import sys
 from pathlib import Path
-from trainables.worker import StopTrial
+from trainables.stopping import StopTrial
 
 SEEN = []
 

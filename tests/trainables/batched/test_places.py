@@ -12,7 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import Images, Small, again, finish, gap, worker
 
 from trainables.batched.batch import Batch
-from trainables.worker import LocalLink, StopTrial
+from trainables.stopping import StopTrial
+from trainables.worker import LocalLink
 
 TIGHT = 1e-12  # of losses about 1, in float64
 
