@@ -16,7 +16,7 @@ from trainables.checkpoints.checkpoint import CheckpointDamaged, Every, Saved, v
 from trainables.checkpoints.keeper import Keeper
 from trainables.link import Link, LocalLink, Report
 from trainables.metrics import checked
-from trainables.stopping import Notice, Preempted, StopTrial
+from trainables.stopping import Notice, StopTrial
 from trainables.training import Training
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from trainables.scripts.endings import CommandFailed, CommandLost, CommandOutOfR
 from trainables.scripts.inbox import Left, Said
 from trainables.scripts.process import CannotStart, Ended, Process
 from trainables.scripts.snapshots import CannotCopy, Snapshots
-from trainables.stopping import Preempted
-from trainables.stopping import StopTrial
+from trainables.stopping import Preempted, StopTrial
 from trainables.worker import ReportError, Worker
 
 LEAVE_S = 2.0  # for a program to end by itself, once it was told or has done its last step
