@@ -1,7 +1,8 @@
 """What control costs as a sweep grows: time a trial, by fifths of a sweep of thousands.
 
-`python benchmarks/many.py` simulates sweeps, journal included, and prints Markdown. A trial's time
-is the driver's, on the processor, alone: the simulated cluster answers at once.
+`python benchmarks/many.py` prints Markdown. A trial's time is the driver's, on the processor only.
+First sweeps are simulated, journal included: that cluster answers at once. Then as many trials of
+one report each go over a real Ray, by ours and by bare Ray Tune (throughput.py).
 """
 
 import argparse
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from apart import Figures, measure
 from tables import figure, heading, median, spread, table
 
 from hposvc import plugins
@@ -30,6 +32,13 @@ from hposvc.store import Store
 SCHEDULERS = ("fifo", "asha", "hyperband", "median")
 STEPS = 9
 PARTS = 5
+FIFTHS = ("ms a trial, first fifth", "2nd", "3rd", "4th", "last", "last to first")
+ON_RAY = {
+    "ours": "hposvc, engine: ray",
+    "function": "Ray Tune, function",
+    "class": "Ray Tune, class",
+}
+SLOTS = 8
 
 
 def curve(params: dict[str, float], step: int) -> tuple[dict[str, float], float]:
@@ -86,22 +95,52 @@ def simulate(scheduler: str, trials: int) -> Watch:
     return watch
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--trials", type=int, default=5000)
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
-    print(heading())
+def show_simulated(trials: int, repeats: int) -> None:
+    """A row a scheduler."""
     rows = []
     for scheduler in SCHEDULERS:
-        runs = [simulate(scheduler, options.trials) for _ in range(options.repeats)]
-        columns = zip(*(watch.parts() for watch in runs), strict=True)
-        ratios = [watch.parts()[-1] / watch.parts()[0] for watch in runs]
+        runs = [simulate(scheduler, trials) for _ in range(repeats)]
         rates = [watch.events / (watch.at[-1] - watch.started) for watch in runs]
-        cells = [figure(median(column)) for column in columns]
-        rows.append([scheduler, *cells, spread(ratios), spread(rates, 0)])
-    head = ("scheduler", "ms a trial, first fifth", *("2nd", "3rd", "4th"), "last")
-    print(table((*head, "last to first", "events/s, journal included"), rows))
+        rows.append([scheduler, *by_fifths([run.parts() for run in runs]), spread(rates, 0)])
+    print(table(("scheduler", *FIFTHS, "events/s, journal included"), rows))
+
+
+def show_on_ray(trials: int, repeats: int) -> None:
+    """A row each of ours and of bare Tune, run in turn."""
+    found: dict[str, list[Figures]] = {name: [] for name in ON_RAY}
+    for _ in range(repeats):
+        for name in ON_RAY:
+            found[name].append(measure("throughput.py", name, orders=trials, slots=SLOTS))
+    rows = [
+        [
+            ON_RAY[name],
+            *by_fifths([run["cpu_ms"] for run in runs]),
+            spread([run["rate"] for run in runs], 0),
+        ]
+        for name, runs in found.items()
+    ]
+    print(f"{trials:,} trials of one report on Ray, {SLOTS} at once; {repeats} runs of each.\n")
+    print(table(("on Ray", *FIFTHS, "trials/s"), rows))
+
+
+def by_fifths(runs: Sequence[Sequence[float]]) -> list[str]:
+    """The cells of several runs: the median of each fifth, and last to first run by run."""
+    cells = [figure(median(column)) for column in zip(*runs, strict=True)]
+    return [*cells, spread([run[-1] / run[0] for run in runs])]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=5000, metavar="N", help="a sweep")
+    parser.add_argument("--repeats", type=int, default=3, metavar="N", help="sweeps of each")
+    parser.add_argument("--only", choices=("simulated", "ray"), help="one of the two tables")
+    options = parser.parse_args()
+    print(heading())
+    if options.only != "ray":
+        show_simulated(options.trials, options.repeats)
+    if options.only != "simulated":
+        show_on_ray(options.trials, options.repeats)
 
 
 if __name__ == "__main__":

@@ -117,9 +117,11 @@ def cells(runs: Runs, fifo: Runs) -> list[str]:
 HEAD = ("epochs to the target", "of fifo's", "reached", "best loss in the end", "trials")
 
 
-def show(family: str, seeds: Sequence[int]) -> dict[str, list[dict[str, float | None]]]:
+def show(
+    family: str, seeds: Sequence[int], names: Sequence[str]
+) -> dict[str, list[dict[str, float | None]]]:
     """Run ours on a family, and print a row a scheduler."""
-    found = {name: [run(name, family, seed) for seed in seeds] for name in races(family)}
+    found = {name: [run(name, family, seed) for seed in seeds] for name in names}
     rows = [[name, *cells(runs, found["fifo"])] for name, runs in found.items()]
     print(table((f"{family}, {len(seeds)} seeds", *HEAD), rows))
     return found
@@ -148,6 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a small run, to see that it works")
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=FAMILIES)
+    parser.add_argument("--only", nargs="+", choices=OURS, help="fifo and these, not all of ours")
     parser.add_argument("--seeds", type=int, default=24, help="of ours")
     parser.add_argument("--tune-seeds", type=int, default=5, help="of Ray Tune's; 0: leave it out")
     arguments = parser.parse_args()
@@ -155,7 +158,8 @@ def main() -> None:
     print(heading())
     beside = [family for family in ("crossing", "digits") if family in arguments.families]
     for family in arguments.families:
-        found = show(family, range(seeds))
+        chosen = ["fifo", *(arguments.only or OURS)]
+        found = show(family, range(seeds), [name for name in races(family) if name in chosen])
         if few and family in beside:
             show_beside(family, range(few), found)
 

@@ -50,6 +50,14 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
     return f"{figure(median(values), digits)} ({low} – {high})"
 
 
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """The 95 % interval of the median, by resampling."""
+    rng = np.random.default_rng(0)
+    drawn = np.median(rng.choice(values, (2000, len(values))), axis=1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(low), float(high)
+
+
 def _version(package: str) -> str:
     """Its name and version; nothing if it is not installed."""
     try:

@@ -23,7 +23,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from loops import LOOPS, Loop, Setting
 from models import MODELS
-from tables import figure, heading, table
+from tables import figure, heading, interval, table
 
 from trainables.checkpoints.environment import keep_freed
 
@@ -146,16 +146,8 @@ def report(names: Sequence[str], measured: Mapping[str, Any], updates: int) -> s
 
 
 def _share(shares: Any) -> str:
-    low, high = _interval(shares)
+    low, high = interval(shares)
     return f"{figure(float(np.median(shares)), 3)} ({figure(low, 3)} – {figure(high, 3)})"
-
-
-def _interval(shares: Any) -> tuple[float, float]:
-    """Of the median, by resampling rounds."""
-    rng = np.random.default_rng(0)
-    drawn = np.median(rng.choice(shares, (2000, len(shares))), axis=1)
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return float(low), float(high)
 
 
 if __name__ == "__main__":

@@ -10,21 +10,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import ray
-from ray import cloudpickle
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cluster import probes
-from cluster.fitness import Fitness, judge, unanswered
+from cluster.fitness import Fitness, Trouble, judge, offset, slow, unanswered
+from cluster.inspection import ask_node, exercise
 from cluster.launch import ADDRESS, KEEPER, held
 from cluster.tokens import TOKEN
 
 ANSWER_S = 90.0  # a cold start takes 5 to 30 seconds
-PROBE_S = 60.0  # for all nodes to answer a probe
+PROBE_S = 60.0  # for all nodes to answer a probe, of which there are two
 TORCH_S = 45.0  # for a node to import torch
 CLOCK_TRIES = 3  # the quickest answer tells the clock best
 
@@ -65,7 +64,7 @@ def ask_nodes(address: str, folder: Path, storage: Path) -> Answer:
         folder: as for `ask`.
         storage: where checkpoints are to lie; the room there is asked of every node.
     """
-    return _ask([address, str(storage)], folder, ANSWER_S + PROBE_S)
+    return _ask([address, str(storage)], folder, ANSWER_S + 2 * PROBE_S)
 
 
 def _ask(arguments: list[str], folder: Path, timeout_s: float) -> Answer:
@@ -99,50 +98,62 @@ def _describe() -> str:
 
 
 def _examine_nodes(storage: str) -> list[Fitness]:
-    """Probe all nodes at once, each with a time limit; then compare their clocks with ours."""
-    cloudpickle.register_pickle_by_value(probes)  # our packages may not be there
+    """Probe all nodes at once, each with a time limit; then hold them against each other."""
     here = probes.examine(probes.PACKAGES, None, TORCH_S, {})
     listed = sorted(ray.nodes(), key=lambda node: str(node["NodeName"]))
     nodes = {node["NodeID"]: node for node in listed if node["Alive"]}
-    asked = {}
-    for node_id, node in nodes.items():
-        # .../session_.../sockets/plasma_store
-        temporary = str(Path(node["ObjectStoreSocketName"]).parents[2])
-        folders = {"storage": storage, "Ray's files": temporary}
-        probe = ray.remote(probes.examine).options(**_pinned(node_id))
-        asked[node_id] = probe.remote(probes.PACKAGES, probes.TORCH, TORCH_S, folders)
+    asked = {
+        node_id: ask_node(
+            node_id, probes.examine, probes.PACKAGES, probes.TORCH, TORCH_S, {"storage": storage}
+        )
+        for node_id in nodes
+    }
     ray.wait(list(asked.values()), num_returns=len(asked), timeout=PROBE_S)
-    return [_fitness(nodes[node_id], here, asked[node_id]) for node_id in nodes]
+    # Afterwards, for what loads torch takes the cores that are timed.
+    timed = {node_id: exercise(node) for node_id, node in nodes.items()}
+    ray.wait(list(timed.values()), num_returns=len(timed), timeout=PROBE_S)
+    found = {node_id: _found(node_id, asked[node_id], timed[node_id]) for node_id in nodes}
+    answered = {node_id: there for node_id, there in found.items() if not isinstance(there, str)}
+    behind = slow(answered)
+    return [
+        _fitness(node, here, found[node_id], behind.get(node_id, ()))
+        for node_id, node in nodes.items()
+    ]
 
 
-def _fitness(node: Mapping[str, Any], here: Mapping[str, Any], answer: Any) -> Fitness:
-    name, host = node["NodeName"], node["NodeManagerAddress"]
+def _found(node_id: str, answer: Any, timed: Any) -> dict[str, Any] | str:
+    """What a node answered to both probes; or why it did not."""
     try:
-        there = ray.get(answer, timeout=0)
-        offset_s, error_s = _clock(node["NodeID"])
+        there = {**ray.get(answer, timeout=0), "clock": _clock(node_id)}
+        speeds = ray.get(timed, timeout=0)
     except ray.exceptions.GetTimeoutError:
-        return unanswered(name, host, f"no answer within {PROBE_S:g} s")
+        return f"no answer within {PROBE_S:g} s"
     except (ray.exceptions.RayError, ImportError) as error:
-        return unanswered(name, host, str(error).strip().splitlines()[-1])
-    return judge(name, host, node["Resources"], here, {**there, "clock": (offset_s, error_s)})
+        return str(error).strip().splitlines()[-1]
+    return {**there, **speeds, "disks": {**there["disks"], **speeds["disks"]}}
+
+
+def _fitness(
+    node: Mapping[str, Any],
+    here: Mapping[str, Any],
+    there: Mapping[str, Any] | str,
+    behind: tuple[Trouble, ...],
+) -> Fitness:
+    name, host = node["NodeName"], node["NodeManagerAddress"]
+    if isinstance(there, str):
+        return unanswered(name, host, there)
+    found = judge(name, host, node["Resources"], here, there)
+    return replace(found, troubles=(*found.troubles, *behind))
 
 
 def _clock(node_id: str) -> tuple[float, float]:
     """How far a node's clock is before ours, and how well that is known, in seconds."""
-    ask = ray.remote(probes.clock).options(**_pinned(node_id))
     tries = []
     for _ in range(CLOCK_TRIES):
         sent = time.time()
-        theirs = ray.get(ask.remote(), timeout=PROBE_S)
-        heard = time.time()
-        tries.append(((heard - sent) / 2, theirs - (sent + heard) / 2))
-    error_s, offset_s = min(tries)
-    return offset_s, error_s
-
-
-def _pinned(node_id: str) -> dict[str, Any]:
-    where = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    return {"num_cpus": 0, "scheduling_strategy": where, "max_retries": 0}
+        theirs = ray.get(ask_node(node_id, probes.clock), timeout=PROBE_S)
+        tries.append(offset(sent, theirs, time.time()))
+    return min(tries, key=lambda one: one[1])
 
 
 if __name__ == "__main__":

@@ -59,10 +59,12 @@ class Record:
     runs: Mapping[str, str]  # MLflow's run of each trial
     driver: DriverState
     behind: int  # events that MLflow was not told of
+    registered: str = ""  # what became of the best trial in MLflow's registry; empty: nothing yet
 
     def status(self) -> dict[str, Any]:
         """The sweep in a few figures."""
-        return summary.status(self.row.id, self.state, self.runs, self.driver)
+        found = summary.status(self.row.id, self.state, self.runs, self.driver)
+        return {**found, "registered": self.registered or None}
 
     def trials(self) -> list[dict[str, Any]]:
         """All trials, in the order proposed."""
@@ -229,7 +231,8 @@ def _fold(sweeps: Sweeps, row: SweepRow) -> SweepState:
 def _record(sweeps: Sweeps, row: SweepRow, state: SweepState) -> Record:
     driver = driver_state(sweeps.journal.store, row.id)
     recorder = Recorder(sweeps.home, row.id, state.spec, sweeps.journal)
-    return Record(row, state, sweeps.journal.runs(row.id), driver, recorder.behind)
+    runs, registered = sweeps.journal.runs(row.id), sweeps.journal.registered(row.id)
+    return Record(row, state, runs, driver, recorder.behind, registered)
 
 
 def _logs(folder: Path, trial: str) -> list[Log]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hposvc import ending, repeating
+from hposvc import ending, repeating, widening
 from hposvc.ending import decided
 from hposvc.events import (
     Attached,
@@ -135,18 +135,24 @@ class Controller:
         needed = len(state.orders) + len(state.waiting) + len(state.cooling)
         return max(max(width, needed) + len(state.finals.out), repeating.width(state))
 
+    def widen(self, ranks: int, now: float) -> list[Event]:
+        """The end of orders whose trials go on faster with so many ranks, which are free now."""
+        if self.halted or self.state.resting:
+            return []
+        return widening.widen(self.state, ranks, now)
+
     @property
     def halted(self) -> bool:
         """Whether nothing new is to be started, because the sweep was ended before its time."""
         return self.state.halted
 
     def expire(self, now: float) -> list[Event]:
-        """What is due by `now`: who was told and does not heed, the budget, the next tries."""
+        """What is due by `now`: who does not heed, or ran too long, the budget, the next tries."""
         due: list[Event] = [
             Cooled(now, name) for name, at in self.state.cooling.items() if at <= now
         ]
         due += ending.spend(self.state, now) + repeating.expire(self.state, now)
-        return [*self._enforce(now), *due]
+        return [*self._enforce(now), *ending.overrun(self.state, now), *due]
 
     def _enforce(self, now: float) -> list[Event]:
         grace_s = self.state.spec.failure.grace
@@ -249,9 +255,12 @@ class Controller:
         if event.verb == "retry":
             return []
         verdict: Verdict = "kill" if event.verb == "kill" else "stop"
-        if trial is None or trial.over:
+        if trial is None:
             return []
-        return [decided(event.time, trial, verdict, "user")]
+        repeats = self.state.finals.words(event.time, verdict, "user", trial.id)
+        if trial.over:
+            return [*repeats]
+        return [decided(event.time, trial, verdict, "user"), *repeats]
 
     def _catch_up(self, time: float) -> list[Event]:
         """What an earlier driver had still to say when it went."""

@@ -50,7 +50,7 @@ class Case:
             params = spec.space.decode(np.full(len(spec.space.searched), 0.5))
         training = load.training_of(spec.training, params)
         if ranks is None:
-            return cls(task_of(spec, params), training, params, spec.resources.workers)
+            return cls(task_of(spec, params), training, params, spec.resources.ranks)
         return cls(task_of(spec, params), fitted(training, ranks), params, ranks)
 
 

@@ -7,11 +7,23 @@ import math
 from collections.abc import Iterator
 from itertools import compress
 
-from hposvc.events import Closed, Decided, End, Event, Failed, Finished, Full, Rested, Verdict
+from hposvc.events import (
+    TIMEOUT,
+    Closed,
+    Decided,
+    End,
+    Event,
+    Failed,
+    Finished,
+    Full,
+    Rested,
+    Verdict,
+)
 from hposvc.state import SweepState
 from hposvc.trial import TrialState
 
 DISK_FULL = "disk full"
+BROKEN: tuple[End, ...] = ("user", "failures")  # ends after which there are no finals
 
 
 def decided(
@@ -31,7 +43,7 @@ def halt(state: SweepState, time: float, reason: End, verdict: Verdict = "stop")
         if trial.stop is None or verdict == "kill"
         for one in [decided(time, trial, verdict, reason)]
     ]
-    repeats = state.finals.words(time, verdict, reason) if reason == "user" else ()
+    repeats = state.finals.words(time, verdict, reason) if reason in BROKEN else ()
     return [Closed(time, reason), *stops, *repeats]
 
 
@@ -75,6 +87,24 @@ def despair(state: SweepState, time: float) -> list[Event]:
     return [Closed(time, "plateau")] if rests else []
 
 
+def overrun(state: SweepState, now: float) -> list[Event]:
+    """The end of trials that have run for longer than one may."""
+    most = state.spec.failure.timeout
+    if most is None:
+        return []
+    return [
+        decided(now, trial, "kill", TIMEOUT, overran(trial.ran_s(now), most))
+        for trial in state.live()
+        if trial.ran_s(now) > most
+        if trial.stop is None and not (trial.yields or trial.parked or trial.diverged)
+    ]
+
+
+def overran(ran_s: float, most: float) -> str:
+    """What is said of what ran for too long."""
+    return f"it had run for {ran_s:.1f} s, and failure.timeout is {most:g} s"
+
+
 def spend(state: SweepState, now: float) -> list[Event]:
     """The end of a sweep that has used its budget up, but for what is kept for its finalists."""
     if state.halted or state.started is None or state.finals.begun:
@@ -88,8 +118,9 @@ def spending(state: SweepState, now: float) -> Iterator[tuple[float, float]]:
     """What is spent and what the limit is, of each limit of the budget; in seconds, and hours."""
     budget = state.spec.budget
     since_s = max(0.0, now - state.now)
-    out = len(state.orders) + len(state.finals.out)
-    hours = since_s * out * state.spec.resources.workers / 3600
+    live = [trial.order for trial in state.live()]
+    orders = [*live, *(repeat.order for repeat in state.finals.out.values())]
+    hours = since_s * sum(order.workers for order in orders if order is not None) / 3600
     if budget.wall is not None:
         yield state.elapsed_s + since_s, budget.wall
     if budget.gpu_hours is not None:

@@ -13,13 +13,18 @@ from typing import Any, ClassVar, Literal, get_args
 from searchers.searcher import Observation
 from searchers.space import Params
 from trainables.checkpoints.checkpoint import Saved
+from trainables.dataset import DataSet
 
 VERSION = 2
 
 # oversize: it ran out of memory, and half of a micro-batch may fit; diverged: it can't go on;
-# stalled: it hung, which mostly is the network's or a node's doing; storage: no room to write
-Cause = Literal["user", "oom", "oversize", "diverged", "stalled", "infra", "preempt", "storage"]
-OWN: tuple[Cause, ...] = ("user", "oom", "oversize", "diverged")  # a trial's own fault
+# timeout: it ran for longer than one may, and was ended for it; stalled: it hung, which mostly is
+# the network's or a node's doing; storage: no room to write
+Cause = Literal[
+    "user", "oom", "oversize", "diverged", "timeout", "stalled", "infra", "preempt", "storage"
+]
+OWN: tuple[Cause, ...] = ("user", "oom", "oversize", "diverged", "timeout")  # a trial's own fault
+TIMEOUT: Cause = "timeout"
 Verdict = Literal["continue", "pause", "park", "stop", "kill"]
 SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
 # drain: no new trials, and the others go on as they would; pause: until somebody resumes it;
@@ -45,6 +50,7 @@ class Order:
     seed_of: str | None = None  # the trial whose random numbers it draws; None: its own
     shrink: int = 0  # how often the micro-batches of the trial were halved
     repeat: int = 0  # which repeat of a finalist it trains, from 1; 0: the trial itself
+    workers: int = 0  # the ranks that carry it out; 0: as many as resources.workers says
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,17 @@ class Reported:
     trial: str
     step: int
     metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Described:
+    """Which samples a trial has; the first word of a trial stands."""
+
+    kind: ClassVar[str] = "described"
+    time: float
+    order: int
+    trial: str
+    data: tuple[DataSet, ...]
 
 
 @dataclass(frozen=True)
@@ -217,6 +234,7 @@ Event = (
     | Ordered
     | Checkpointed
     | Reported
+    | Described
     | Decided
     | Ended
     | Failed
@@ -227,7 +245,7 @@ Event = (
     | Rested
     | Finished
 )
-BackendEvent = Checkpointed | Reported | Ended | Failed
+BackendEvent = Checkpointed | Reported | Described | Ended | Failed
 
 _TYPES: dict[str, type[Event]] = {each.kind: each for each in get_args(Event)}
 _ENCODER = json.JSONEncoder(default=vars, separators=(",", ":"))
@@ -264,6 +282,8 @@ def from_json(kind: str, time: float, body: str) -> Event:
         return Ordered(time, Order(**order, start=saved, milestones=milestones))
     if event_type is Checkpointed:
         values["saved"] = Saved(**values["saved"])
+    if event_type is Described:
+        values["data"] = tuple(DataSet(**one) for one in values["data"])
     if event_type is Proposed:
         values["milestones"] = tuple(values["milestones"])
     if event_type is Recalled:

@@ -6,14 +6,13 @@ is given again from the repeat's newest checkpoint, since a training may take da
 over keeps none.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Literal
 
 from hposvc.events import (
     OWN,
+    TIMEOUT,
     BackendEvent,
     Checkpointed,
     Decided,
@@ -25,63 +24,11 @@ from hposvc.events import (
     Verdict,
 )
 from hposvc.patience import wait_s
+from hposvc.repeat import Repeat
 from hposvc.shelf import Shelf
-from hposvc.spec import Metric, SweepSpec
+from hposvc.spec import SweepSpec
 from hposvc.trial import TrialState
 from trainables.checkpoints.checkpoint import Saved
-
-RepeatPhase = Literal["PENDING", "RUNNING", "COMPLETED", "FAILED"]
-
-
-@dataclass
-class Repeat:
-    """One training of a finalist from nothing; its fields mean what a trial's do."""
-
-    trial: str
-    number: int  # of the trial's repeats, from 1
-    metric: Metric
-    state: RepeatPhase = "PENDING"
-    reason: str = ""  # why it failed
-    order: Order | None = None  # the order that a slot has
-    ordered_at: float = 0.0
-    curve: list[tuple[int, float]] = field(default_factory=list)  # (step, value), as reported
-    checkpoints: list[Saved] = field(default_factory=list)
-    failures: dict[str, int] = field(default_factory=dict)  # by cause
-    message: str = ""
-    diverged: bool = False
-    told: str = ""  # why its order is to end; empty: it is not
-    told_at: float = 0.0
-    killed: bool = False
-    cooling: float | None = None  # the time before which it is not tried again; None: any
-
-    @property
-    def step(self) -> int:
-        """The last step reported; 0 before the first."""
-        return self.curve[-1][0] if self.curve else 0
-
-    @property
-    def value(self) -> float | None:
-        """The selected value (last, best, mean_K); None unless it came to its end."""
-        return self.metric.value(self.curve) if self.state == "COMPLETED" else None
-
-    @property
-    def newest(self) -> Saved | None:
-        """What it goes on from; None: nothing."""
-        usable = [saved for saved in self.checkpoints if saved.step <= self.step]
-        return max(usable, key=lambda saved: saved.place, default=None)
-
-    def report(self, event: Reported) -> None:
-        """Take a report in; the first of each step stands."""
-        if event.step > self.step:
-            value = event.metrics.get(self.metric.name, math.nan)
-            self.curve.append((event.step, value))
-            self.diverged = self.diverged or not math.isfinite(value)
-
-    def tell(self, event: Decided) -> None:
-        """Its order is told to end."""
-        self.told_at = self.told_at if self.told else event.time
-        self.told = self.told or event.reason
-        self.killed = self.killed or event.verdict == "kill"
 
 
 @dataclass
@@ -94,7 +41,7 @@ class Finals:
     begun: bool = False  # whether it is settled who the finalists are
     closed: End | None = None  # why no more of it is trained; None: it goes on
     over: bool = False  # the sweep ended after it
-    seconds: float = 0.0  # that its ended orders held their slots
+    ended_s: float = 0.0  # that its ended orders held ranks, all of them added up
 
     def all(self) -> Iterator[Repeat]:
         """First repeats first, and among them the best trial's: what is cut short is even."""
@@ -135,9 +82,9 @@ class Finals:
         for repeat in self.all():
             yield from repeat.checkpoints
 
-    def held_s(self, now: float) -> float:
-        """Seconds that orders held their slots up to now."""
-        return self.seconds + sum(max(0.0, now - one.ordered_at) for one in self.out.values())
+    def rank_s_at(self, now: float) -> float:
+        """Seconds that orders held ranks up to now."""
+        return self.ended_s + sum(one.held_s(now) for one in self.out.values())
 
     def lineup(self, trials: Iterable[TrialState], seeds: int) -> dict[str, list[Repeat]]:
         """The repeats of these trials, those that there are already among them."""
@@ -169,9 +116,28 @@ class Finals:
                 self._forget(repeats)
                 del self.repeats[name]
                 continue
-            for place, repeat in enumerate(repeats):
-                if repeat.state == "FAILED":
-                    repeats[place] = Repeat(name, repeat.number, repeat.metric)
+            self._forgive(repeats)
+
+    def failed(self, trial: str | None = None) -> bool:
+        """Whether repeats failed, of a trial or of any, that nobody has given up."""
+        names = self.repeats if trial is None else self.repeats.keys() & {trial}
+        return any(repeat.failed for name in names for repeat in self.repeats[name])
+
+    def retry(self, trial: str | None) -> None:
+        """Repeats that failed, of a trial or of all, are to be trained after all."""
+        self.over, self.closed = False, None
+        for name, repeats in self.repeats.items():
+            if trial in (None, name):
+                self._forgive(repeats)
+
+    def give_up(self, trial: str) -> None:
+        """Somebody ended the trial: no repeat of it is trained from here on."""
+        for repeat in self.repeats.get(trial, ()):
+            if repeat.state == "PENDING":
+                repeat.give_up()
+                self._tidy(repeat)
+            elif repeat.state == "RUNNING":
+                repeat.given_up = True  # its order is told to end
 
     def order(self, order: Order, time: float) -> None:
         """A slot gets this order of a repeat."""
@@ -189,6 +155,7 @@ class Finals:
                 repeat.report(event)
             case Checkpointed():
                 repeat.checkpoints.append(event.saved)
+                self.shelf.count(event.saved)
             case Decided():
                 repeat.tell(event)
             case Ended():
@@ -215,26 +182,36 @@ class Finals:
         for repeat in self.all():
             repeat.cooling = None  # what it waited for may be over
 
-    def words(self, time: float, verdict: Verdict, reason: str) -> list[Decided]:
-        """The same word to all that runs and did not have one."""
+    def words(
+        self, time: float, verdict: Verdict, reason: str, trial: str | None = None
+    ) -> list[Decided]:
+        """The same word to all that runs, or to what runs of a trial, and did not have one."""
+        whole = trial is None
         return [
-            Decided(time, repeat.trial, number, repeat.step, verdict, reason, whole=True)
+            Decided(time, repeat.trial, number, repeat.step, verdict, reason, whole=whole)
             for number, repeat in self.out.items()
-            if not repeat.told or verdict == "kill"
+            if trial in (None, repeat.trial) and (not repeat.told or verdict == "kill")
         ]
 
     def _release(self, repeat: Repeat, time: float) -> None:
         assert repeat.order is not None
         del self.out[repeat.order.id]
-        self.seconds += max(0.0, time - repeat.ordered_at)
+        self.ended_s += repeat.held_s(time)
+        repeat.seconds = repeat.ran_s(time)
 
     def _settle(self, repeat: Repeat, least: int) -> None:
         """Its order is gone: it is over if it came so far, otherwise it needs another."""
         repeat.order = None
         if repeat.diverged:
             repeat.state, repeat.reason = "FAILED", "diverged"
+        elif repeat.step >= max(1, least):
+            repeat.state = "COMPLETED"
+        elif repeat.given_up:
+            repeat.give_up()
+        elif repeat.told == TIMEOUT:
+            repeat.state, repeat.reason = "FAILED", TIMEOUT
         else:
-            repeat.state = "COMPLETED" if repeat.step >= max(1, least) else "PENDING"
+            repeat.state = "PENDING"
 
     def _fail(self, repeat: Repeat, event: Failed, spec: SweepSpec) -> None:
         order, cause = repeat.order, event.cause
@@ -242,6 +219,7 @@ class Finals:
         repeat.diverged = repeat.diverged or cause == "diverged"
         if event.damaged and order is not None and order.start in repeat.checkpoints:
             repeat.checkpoints.remove(order.start)
+            self.shelf.size -= order.start.size
         mine, done = cause in OWN and not repeat.told, repeat.step >= spec.last_step
         if repeat.told or repeat.diverged or cause == "storage" or (done and not mine):
             self._settle(repeat, spec.last_step)
@@ -268,10 +246,17 @@ class Finals:
             needed += [repeat.order.start, *(one for one in repeat.checkpoints if one.step > last)]
         if repeat.state in ("COMPLETED", "FAILED"):
             needed = []
-        self.shelf.dropped += [saved for saved in repeat.checkpoints if saved not in needed]
+        self.shelf.drop([saved for saved in repeat.checkpoints if saved not in needed])
         repeat.checkpoints = [saved for saved in repeat.checkpoints if saved in needed]
+        self.shelf.shrink()
+
+    def _forgive(self, repeats: list[Repeat]) -> None:
+        """Those that failed begin anew."""
+        for place, repeat in enumerate(repeats):
+            if repeat.failed:
+                repeats[place] = Repeat(repeat.trial, repeat.number, repeat.metric)
 
     def _forget(self, repeats: Sequence[Repeat]) -> None:
         for repeat in repeats:
-            self.shelf.dropped += repeat.checkpoints
+            self.shelf.drop(repeat.checkpoints)
             repeat.checkpoints = []

@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from hposvc.events import VERSION, Event, Requested, Verb, from_json, to_json
-from hposvc.store import CURSORS, EVENTS, LEASES, REQUESTS, RUNS, SWEEPS, Store
+from hposvc.events import VERSION, Event, Finished, Requested, Verb, from_json, to_json
+from hposvc.packed import KIND as PACKED
+from hposvc.packed import LEAST, Damaged, Packs, Row, pack, unpack
+from hposvc.store import CURSORS, EVENTS, LEASES, REQUESTS, RUNS, SWEEPS, Store, StoreError
 
 NOTHING: Mapping[str, object] = {}
 
@@ -103,31 +105,71 @@ class Journal:
         ]
         if not rows and not taken:
             return after
+        last = after + len(rows)
         try:
             with self.store.writing() as connection:
                 if rows:
                     connection.execute(insert(EVENTS), rows)
+                    # The key does not tell a number that was packed with others.
+                    if connection.execute(_last(sweep)).scalar() != last:
+                        raise _fenced(sweep, after)
                 connection.execute(delete(REQUESTS).where(REQUESTS.c.id.in_(taken)))
         except IntegrityError as error:
-            raise Fenced(
-                f"{sweep}: another driver wrote event {after + 1}; this one stops here. "
-                f"`hposvc status {sweep}` tells how the sweep goes on"
-            ) from error
-        return after + len(rows)
+            raise _fenced(sweep, after) from error
+        return last
 
     def read(self, sweep: str, after: int = 0) -> Iterator[tuple[int, Event]]:
-        """Number and event, in order, of all events behind number `after`."""
-        query = select(EVENTS).where(EVENTS.c.sweep == sweep, EVENTS.c.seq > after)
-        with self.store.reading() as connection:
-            rows = connection.execute(query.order_by(EVENTS.c.seq)).all()
-        for row in rows:
-            yield row.seq, from_json(row.kind, row.time, row.body)
+        """Number and event, in order, of all events behind number `after`.
+
+        Raises:
+            StoreError: events that were packed are damaged.
+        """
+        for row in self._rows(sweep, after):
+            try:
+                found = unpack(row) if row.kind == PACKED else (row,)
+            except Damaged as error:
+                raise StoreError(f"journal {self.store}: {sweep}: {error}") from error
+            for seq, kind, at, body in found:
+                if seq > after:
+                    yield seq, from_json(kind, at, body)
 
     def last(self, sweep: str) -> int:
         """The number of the last event; 0 before the first."""
-        query = select(func.max(EVENTS.c.seq)).where(EVENTS.c.sweep == sweep)
         with self.store.reading() as connection:
-            return connection.execute(query).scalar() or 0
+            return connection.execute(_last(sweep)).scalar() or 0
+
+    def pack(self, sweep: str) -> Packs | None:
+        """An ended sweep's events in packs, for `replace`; None: it has not ended, or is packed.
+
+        Raises:
+            Damaged: they can't be packed without a loss.
+        """
+        rows = [row for row in self._rows(sweep, 0) if row.kind != PACKED]
+        ended = len(rows) >= LEAST and rows[-1].kind == Finished.kind
+        return pack(rows) if ended else None
+
+    def replace(self, sweep: str, packs: Packs) -> None:
+        """Let packs take the place of their events, in one transaction.
+
+        Raises:
+            Fenced: somebody wrote there meanwhile. Nothing is changed.
+        """
+        last = packs.rows[-1].seq
+        loose = (EVENTS.c.sweep == sweep) & (EVENTS.c.kind != PACKED) & (EVENTS.c.seq <= last)
+        rows = [{"sweep": sweep, **row._asdict()} for row in packs.rows]
+        with self.store.writing() as connection:
+            now = connection.execute(_last(sweep)).scalar()
+            gone = connection.execute(delete(EVENTS).where(loose)).rowcount
+            if (now, gone) != (last, packs.events):
+                raise _fenced(sweep, last)
+            connection.execute(insert(EVENTS), rows)
+
+    def _rows(self, sweep: str, after: int) -> list[Row]:
+        columns = (EVENTS.c.seq, EVENTS.c.kind, EVENTS.c.time, EVENTS.c.body)
+        query = select(*columns).where(EVENTS.c.sweep == sweep, EVENTS.c.seq > after)
+        with self.store.reading() as connection:
+            found = connection.execute(query.order_by(EVENTS.c.seq)).all()
+        return [Row(*row) for row in found]
 
     def request(
         self,
@@ -193,6 +235,29 @@ class Journal:
             )
             if moved.rowcount == 0:
                 connection.execute(insert(CURSORS).values(sweep=sweep, seq=seq))
+
+    def registered(self, sweep: str) -> str:
+        """What became of the best trial in MLflow's registry, for people; empty: nothing yet."""
+        query = select(CURSORS.c.registered).where(CURSORS.c.sweep == sweep)
+        with self.store.reading() as connection:
+            return connection.execute(query).scalar() or ""
+
+    def record_registered(self, sweep: str, text: str) -> None:
+        """Keep what became of it; of a sweep that MLflow was told of."""
+        mine = update(CURSORS).where(CURSORS.c.sweep == sweep)
+        with self.store.writing() as connection:
+            connection.execute(mine.values(registered=text))
+
+
+def _last(sweep: str) -> Select[Any]:
+    return select(func.max(EVENTS.c.seq)).where(EVENTS.c.sweep == sweep)
+
+
+def _fenced(sweep: str, after: int) -> Fenced:
+    return Fenced(
+        f"{sweep}: another driver wrote event {after + 1}; this one stops here. "
+        f"`hposvc status {sweep}` tells how the sweep goes on"
+    )
 
 
 def _requested(row: Any) -> Requested:

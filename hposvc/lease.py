@@ -6,13 +6,14 @@ a change: clocks of two hosts differ, and jump. The journal's own key fences out
 replaced and does not know it.
 """
 
+import logging
 import os
 import socket
 import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +22,7 @@ import psutil
 from sqlalchemy import Select, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from hposvc.store import LEASES, Store
+from hposvc.store import LEASES, Store, StoreError
 
 EXPIRY_S = 60.0
 RENEW_S = 10.0
@@ -29,6 +30,9 @@ WATCH_S = 2.5 * RENEW_S
 LOOK_S = 0.5  # between two looks at a lease that is watched
 
 DriverState = Literal["alive", "dead", "none"]
+
+
+log = logging.getLogger("hposvc")
 
 
 class Busy(Exception):
@@ -108,13 +112,19 @@ class Lease:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Renew it from a thread, while this one is busy with what may take long."""
-        done = threading.Event()
+        """Renew it from a thread, while this one is busy with what may take long.
+
+        Raises:
+            Busy: at the end, if it was lost meanwhile.
+        """
+        done, lost = threading.Event(), list[Busy]()
 
         def renew() -> None:
-            with suppress(Busy):  # the next renewal says so where it matters
+            try:
                 while not done.wait(RENEW_S):
-                    self.renew()
+                    self._try_to_renew()
+            except Busy as error:
+                lost.append(error)
 
         thread = threading.Thread(target=renew, name="lease", daemon=True)
         thread.start()
@@ -123,6 +133,25 @@ class Lease:
         finally:
             done.set()
             thread.join()
+        if lost:
+            raise lost[0]
+
+    def _try_to_renew(self) -> None:
+        """Renew it; while the store is out of reach that waits, until the lease has run out.
+
+        Raises:
+            Busy: it has run out, or another driver has taken the sweep over.
+        """
+        try:
+            self.renew()
+        except StoreError as error:
+            since_s = time.monotonic() - self.renewed
+            if since_s > EXPIRY_S:
+                raise Busy(
+                    f"{self.sweep}: its lease has run out, so another driver may have it: {error}; "
+                    f"when the journal answers, `hposvc resume {self.sweep}` goes on"
+                ) from error
+            log.warning("%s: its lease was not renewed for %.0f s: %s", self.sweep, since_s, error)
 
     def release(self) -> None:
         """Let another driver take the sweep."""

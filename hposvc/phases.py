@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import nsmallest
 
+from hposvc.events import TIMEOUT
 from hposvc.finalists import Finals
 from hposvc.ranking import Front, Gains, Ranking
 from hposvc.schedulers import scheduler as facts
@@ -27,7 +28,7 @@ class Phases:
     shelf: Shelf = field(init=False)
     finals: Finals = field(init=False)
     results: int = 0  # outcomes so far: grows when a searcher can learn something
-    seconds: float = 0.0  # that ended orders held their slots
+    ended_s: float = 0.0  # that ended orders held ranks, all of them added up
     gains: Gains = field(default_factory=Gains)
     _observed: list[Observation] = field(default_factory=list)
     _changed: set[str] = field(default_factory=set)
@@ -91,9 +92,10 @@ class Phases:
 
     def _charge(self, trial: TrialState, time: float) -> None:
         """The trial's order held a slot up to then."""
-        seconds = max(0.0, time - trial.ordered_at)
-        trial.seconds += seconds
-        self.seconds += seconds
+        before, after = trial.rank_s, trial.rank_s_at(time)
+        trial.seconds += max(0.0, time - trial.ordered_at)
+        trial.rank_s = after
+        self.ended_s += after - before
 
     def _lose(self, trial: TrialState) -> None:
         """Its order is gone before its time: it needs a new one, or it had been told to stop."""
@@ -121,6 +123,10 @@ class Phases:
             trial.stop = None  # it came too late, and would end the trial if it became longer
             trial.killed = False
             self._move(trial, "COMPLETED")
+        elif trial.stop is not None and trial.stop[1] == TIMEOUT:
+            trial.stop, trial.killed = None, False  # it may be tried again
+            trial.failures[TIMEOUT] = 1
+            self._give_up(trial, TIMEOUT)
         elif trial.stop is not None:
             trial.reason = trial.stop[1]
             self._move(trial, "STOPPED")

@@ -29,6 +29,6 @@ class Redactor:
         """See to the orders that have ended."""
         for event in events:
             if isinstance(event, Ended | Failed):
-                for rank in range(state.spec.resources.workers):
+                for rank in range(state.spec.resources.widest):
                     file = log_file(self.folder, event.trial, event.order, rank)
                     redact_file(file, self.secrets)

@@ -6,14 +6,12 @@ of the budget for them, they may use; when all of it is used up, they end as the
 
 from collections.abc import Mapping, Sequence
 
-from hposvc.ending import spending
-from hposvc.events import Closed, Cooled, Decided, Event, Order, Reported
-from hposvc.finalists import Repeat
+from hposvc.ending import BROKEN, overran, spending
+from hposvc.events import TIMEOUT, Closed, Cooled, Decided, Event, Order, Reported
+from hposvc.repeat import Repeat
 from hposvc.schedulers.scheduler import Over, Wait
 from hposvc.state import SweepState
 from hposvc.trial import TrialState
-
-BROKEN = ("user", "failures")  # ends after which there are no finals
 
 
 def due(state: SweepState) -> bool:
@@ -54,8 +52,13 @@ def answer(state: SweepState, event: Reported) -> list[Event]:
 
 
 def expire(state: SweepState, now: float) -> list[Event]:
-    """What is due by `now`: the budget, who was told and does not heed, the next tries."""
-    return [*_spend(state, now), *_enforce(state, now), *_cool(state, now)]
+    """What is due by `now`: the budget, who does not heed, or ran too long, the next tries."""
+    return [
+        *_spend(state, now),
+        *_enforce(state, now),
+        *_overrun(state, now),
+        *_cool(state, now),
+    ]
 
 
 def _wanted(state: SweepState) -> list[Repeat]:
@@ -110,6 +113,18 @@ def _enforce(state: SweepState, now: float) -> list[Event]:
         Decided(now, repeat.trial, number, repeat.step, "kill", repeat.told)
         for number, repeat in state.finals.out.items()
         if repeat.told and not repeat.killed and now - repeat.told_at > grace_s
+    ]
+
+
+def _overrun(state: SweepState, now: float) -> list[Event]:
+    """The end of repeats that have run for longer than a trial may."""
+    most = state.spec.failure.timeout
+    if most is None:
+        return []
+    return [
+        Decided(now, one.trial, number, one.step, "kill", TIMEOUT, overran(one.ran_s(now), most))
+        for number, one in state.finals.out.items()
+        if not one.told and not one.diverged and one.ran_s(now) > most
     ]
 
 

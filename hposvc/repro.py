@@ -14,7 +14,7 @@ copied another (an exploit of PBT) it trains that one's steps first, on one line
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, variance
 from typing import Literal
 
@@ -23,11 +23,13 @@ from hposvc import spec as specs
 from hposvc.home import NotFound
 from hposvc.journal import SweepRow
 from hposvc.lineage import Stretch
+from hposvc.reading.problems import SpecError
 from hposvc.spec import SweepSpec
 from hposvc.state import SweepState
 from hposvc.trial import TrialState
 
 NOISE = 1e-3  # of a value
+TAG = "hposvc.repro_of"  # of the new sweep: SWEEP/TRIAL
 
 Values = tuple[float, ...]  # of each metric
 Verdict = Literal["equal", "within noise", "different"]
@@ -85,16 +87,33 @@ def original(sweeps: api.Sweeps, sweep: str, trial: str, accept_code: bool) -> O
     if not accept_code:
         source.check_unchanged(record.row)
     line = lineage.ancestry(state, trial, found.step)
+    again = lineage.repeat(record.row.id, state.spec, line)
+    tags = {**again.get("tags", {}), TAG: f"{record.row.id}/{trial}"}
     return Original(
         sweep=record.row.id,
         trial=trial,
         again=_free(sweeps, f"{record.row.id}-repro-{trial}"),
-        spec=specs.check(lineage.repeat(record.row.id, state.spec, line)),
+        spec=specs.check({**again, "tags": tags}),
         curve=_curve(state, line),
         spread=_spread(state),
         deviation=_deviation(state),
         doubts=tuple(_doubts(record.row, state, line)),
     )
+
+
+def resumed(sweeps: api.Sweeps, row: SweepRow) -> Original | None:
+    """What a sweep trains again that was interrupted, and is gone on with.
+
+    None: it is no such sweep, or the original is gone, or has gone on since.
+    """
+    sweep, _, trial = f"{row.spec.get('tags', {}).get(TAG, '')}".rpartition("/")
+    if not sweep or sweeps.journal.find(sweep) is None:
+        return None
+    try:
+        found = original(sweeps, sweep, trial, accept_code=True)
+    except (NotFound, SpecError):
+        return None
+    return replace(found, again=row.id) if found.spec == specs.restore(row.spec) else None
 
 
 def compare(before: Original, state: SweepState) -> Compared:

@@ -69,6 +69,7 @@ class Runner:
     earlier: tuple[Observation, ...] | None = None  # of sweeps to learn from; None: of none
     seq: int = 0  # of the last event in the journal, which the controller knows
     room: Room | None = None  # None: nothing is written
+    _ranks: int = 0  # that a new slot has
     _warned: bool = False  # that more is kept than the quota allows
     _turn: list[Event] = field(default_factory=list)
     _unwritten: list[Event] = field(default_factory=list)
@@ -91,6 +92,7 @@ class Runner:
             if self.earlier is not None and state.earlier is None:
                 self._happen(Recalled(self.backend.now(), self.earlier))
             self._commit()
+            self._limit()
             while not state.finished and state.state != "PAUSED":
                 self._take_turn()
         finally:
@@ -109,6 +111,7 @@ class Runner:
             self._look_ahead()
         self._fill()
         self._commit()
+        self._limit()  # not before the orders are in their slots
 
     def _happen(self, event: Event) -> None:
         """An event, and all that follows from it."""
@@ -156,21 +159,31 @@ class Runner:
         self._hungry = False
         state = self.controller.state
         self.backend.allow(state.spec.trials.parallel)
-        for event in self.controller.cut(self.backend.now()):
+        now = self.backend.now()
+        for event in [*self.controller.cut(now), *self.controller.widen(self._ranks, now)]:
             self._happen(event)
         for _ in range(self.backend.capacity()):
             move = self.controller.next()
             if isinstance(move, Order):
-                self._happen(Ordered(self.backend.now(), move))
+                self._order(move)
             elif not isinstance(move, NewTrial) or not self._begin_trial(move):
                 break
         if not self._hungry:  # what waited was given something else
             self._hungry_since = None
         if not state.orders and isinstance(self.controller.next(), Over):
             self._happen(self.controller.finish(self.backend.now()))
-        # Slots that nothing can need any more give their resources back.
-        needed = self.backend.slots() if state.closed is None else self.controller.width
-        self.backend.limit(max(1, needed))
+
+    def _limit(self) -> None:
+        """Slots that nothing can need any more give their resources back, or to the others."""
+        closed = self.controller.state.closed is not None
+        needed = self.controller.width if closed else self.backend.slots()
+        self._ranks = self.backend.limit(max(1, needed))
+
+    def _order(self, order: Order) -> None:
+        """Order it, on as many ranks as a new slot has."""
+        grows = len(self.controller.spec.resources.widths) > 1
+        order = replace(order, workers=self._ranks) if grows else order
+        self._happen(Ordered(self.backend.now(), order))
 
     def _begin_trial(self, move: NewTrial) -> bool:
         """Propose a trial and order its first steps; False if there is nothing to propose yet."""
@@ -192,7 +205,7 @@ class Runner:
         self._happen(Proposed(now, name, params, note, move.until, move.milestones, waited_s))
         order = self.controller.next()
         assert isinstance(order, Order)
-        self._happen(Ordered(now, order))
+        self._order(order)
         self._look_ahead()
         return True
 

@@ -159,7 +159,7 @@ def one_trial(spec: SweepSpec, case: Case, plan: Plan, workers: int) -> SweepSpe
 def run(spec: SweepSpec, home: Home, address: str | None) -> tuple[SweepState, dict[int, Any]]:
     """A sweep, of which a temporary journal alone hears; what it reported, by step."""
     gathering = Gathering()
-    name = f"{NAME}-{spec.resources.workers}-{os.getpid()}"
+    name = f"{NAME}-{spec.resources.ranks}-{os.getpid()}"
     with tempfile.TemporaryDirectory(prefix="hposvc-") as folder, interruptible() as interrupted:
         secrets = spec.environment.reveal(os.environ)
         environment = spec.environment.runtime_env

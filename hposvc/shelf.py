@@ -24,6 +24,8 @@ class Shelf:
     lent: dict[str, tuple[str, Saved]] = field(default_factory=dict)  # borrower: owner, checkpoint
     size: int = 0  # bytes of all that is kept
     largest: int = 0  # of a single one, so far
+    _loose: set[str] = field(default_factory=set)  # all trials that may keep what nobody needs
+    _spared: set[str] = field(default_factory=set)  # the prized ones, when that was last looked at
 
     @property
     def quota(self) -> int | None:
@@ -41,37 +43,57 @@ class Shelf:
             self.dropped.append(saved)  # of a rank of a lost order that still works
             return
         trial.checkpoints.append(saved)
-        self.size += saved.size
-        self.largest = max(self.largest, saved.size)
+        self.count(saved)
         if saved.within or saved.step in trial.steps:  # no report of it is still to come
             self.tidy(trial)
+
+    def count(self, saved: Saved) -> None:
+        """One more is kept."""
+        self.size += saved.size
+        self.largest = max(self.largest, saved.size)
+
+    def drop(self, checkpoints: Collection[Saved]) -> None:
+        """Nobody needs these, which were kept."""
+        self.dropped += checkpoints
+        self.size -= sum(saved.size for saved in checkpoints)
 
     def tidy(self, trial: TrialState) -> None:
         """Let go of what neither this trial, nor one that copies it, needs, and of the quota."""
         self._prune(trial)
-        if self.over:
-            self._shrink()
+        self.shrink()
 
     def _prune(self, trial: TrialState) -> None:
         if trial.id in self.lent and trial.borrowed is None:
             owner, _ = self.lent.pop(trial.id)
             self._prune(self.trials[owner])
-        self._drop(prune(trial, self.keep, self._lent()))
+        self.drop(prune(trial, self.keep, self._lent()))
+        self._loose.add(trial.id)
 
-    def _shrink(self) -> None:
-        """Come back to the quota, as far as nobody needs what goes."""
+    def shrink(self) -> None:
+        """Come back to the quota, as far as nobody needs what goes.
+
+        Where that does not suffice, the next look is only at trials that changed since: while a
+        quota can't be met, a report costs no look at all the others.
+        """
+        if not self.over:
+            return
+        prized = {*self.prized()}
+        self._loose |= self._spared - prized
+        self._spared = prized
         for trial, saved in sorted(self._idle(), key=_worst_first):
             if not self.over:
                 return
             trial.checkpoints.remove(saved)
-            self._drop([saved])
+            self.drop([saved])
+        self._loose.clear()
 
     def _idle(self) -> Iterator[tuple[TrialState, Saved]]:
         """The checkpoints that no trial goes on from, and that are not the best of all."""
-        lent, prized = self._lent(), self.prized()
-        for trial in self.trials.values():
+        lent = self._lent()
+        for name in self._loose:
+            trial = self.trials[name]
             held = {*lent, *(saved.path for saved in _needed(trial))} if trial.checkpoints else lent
-            best = prize(trial) if trial.id in prized else None
+            best = prize(trial) if name in self._spared else None
             yield from (
                 (trial, saved)
                 for saved in trial.checkpoints
@@ -81,11 +103,6 @@ class Shelf:
     def _lent(self) -> set[str]:
         return {saved.path for _, saved in self.lent.values()}
 
-    def _drop(self, checkpoints: Collection[Saved]) -> None:
-        """Nobody needs these, which were kept."""
-        self.dropped += checkpoints
-        self.size -= sum(saved.size for saved in checkpoints)
-
     def lend(self, trial: TrialState) -> None:
         """Keep the checkpoint that a trial copies while the trial may need it."""
         order = trial.order
@@ -94,7 +111,8 @@ class Shelf:
         # Updates within a step are of the values that it had, and go on from nowhere else.
         obsolete = [saved for saved in trial.checkpoints if saved.within and saved != order.start]
         trial.checkpoints = [saved for saved in trial.checkpoints if saved not in obsolete]
-        self._drop(obsolete)
+        self.drop(obsolete)
+        self._loose.add(trial.id)
         if order.parent is not None and order.start is not None:
             self._hold(trial.id, order.parent, order.start)
 
@@ -114,6 +132,7 @@ class Shelf:
 
     def mend(self, trial: TrialState) -> None:
         """Where it would go on from a copied checkpoint that is gone: from what there is."""
+        self._loose.add(trial.id)
         start, _, parent = trial.newest
         if parent is None or start in self.trials[parent].checkpoints:
             return

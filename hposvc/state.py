@@ -1,6 +1,6 @@
 """What is known of a sweep: a fold of its journal. `status`, `trials`, `best`, MLflow read this."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hposvc.events import (
     OWN,
@@ -9,6 +9,7 @@ from hposvc.events import (
     Closed,
     Cooled,
     Decided,
+    Described,
     Ended,
     Event,
     Failed,
@@ -70,23 +71,20 @@ class SweepState(Steered):
         return self._facts
 
     @property
-    def held_s(self) -> float:
-        """Seconds that orders held their slots, those of running ones up to the last event."""
-        held = (self.trials[name].ordered_at for name in self.orders.values())
-        seconds = self.seconds + self.finals.held_s(self.now)
-        return seconds + sum(max(0.0, self.now - since) for since in held)
+    def rank_s(self) -> float:
+        """Seconds that orders held ranks, those of running ones up to the last event."""
+        held = sum(trial.rank_s_at(self.now) - trial.rank_s for trial in self.live())
+        return self.ended_s + self.finals.rank_s_at(self.now) + held
 
     @property
     def gpu_hours(self) -> float:
         """GPU-hours that orders held, those of running ones up to the last event included."""
-        resources = self.spec.resources
-        return self.held_s * resources.workers * resources.gpus_per_worker / 3600
+        return self.rank_s * self.spec.resources.gpus_per_worker / 3600
 
     @property
     def cpu_hours(self) -> float:
         """The same of CPU cores."""
-        resources = self.spec.resources
-        return self.held_s * resources.workers * resources.cpus_per_worker / 3600
+        return self.rank_s * self.spec.resources.cpus_per_worker / 3600
 
     def _follow(self, event: Event) -> None:
         """Take in what happened to one trial, or to a repeat of it."""
@@ -103,6 +101,9 @@ class SweepState(Steered):
                 self.shelf.take(self.trials[event.trial], event.order, event.saved)
             case Reported():
                 self._report(event)
+            case Described():
+                trial = self.trials[event.trial]
+                trial.data = trial.data or event.data
             case Decided():
                 self._decide(event)
             case Ended():
@@ -151,6 +152,8 @@ class SweepState(Steered):
 
     def _order(self, order: Order, time: float) -> None:
         self.next_order = order.id + 1
+        if not order.workers:
+            order = replace(order, workers=self.spec.resources.ranks)
         if order.repeat:
             self._repeat(order, time)
             return

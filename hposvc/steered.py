@@ -46,7 +46,9 @@ class Steered(Phases):
             self._extend(event)
         elif event.verb == "retry":
             self._retry(event)
-        elif event.trial is None and not self.finished:
+        elif event.trial is not None:
+            self.finals.give_up(event.trial)
+        elif not self.finished:
             self.asked = self._heeded(event.verb)
 
     def _heeded(self, verb: Verb) -> Verb:
@@ -72,19 +74,21 @@ class Steered(Phases):
                     self._facts.append(facts.Reopened(trial.id, report_of(trial, trial.step)))
 
     def _retry(self, event: Requested) -> None:
-        """Trials that failed get an order again, with all their retries."""
+        """Trials that failed get an order again, with all their retries; so do repeats."""
         failed = [
             trial
             for trial in self.trials.values()
             if trial.state == "FAILED" and event.trial in (None, trial.id)
         ]
         if not failed:
+            self._retry_finals(event.trial)
             return
         self._reopen()
         self.finals.reopen(longer=False)
         for trial in failed:
             trial.failures.clear()
-            trial.message = ""
+            trial.reason = trial.message = ""
+            trial.excused_s = trial.seconds
             report = report_of(trial, trial.step) if trial.step else None
             self._facts.append(facts.Reopened(trial.id, report, failed=True))
             if 0 < trial.until <= trial.step:  # it failed when its steps were done
@@ -92,12 +96,22 @@ class Steered(Phases):
             else:
                 self._lose(trial)
 
-    def _reopen(self) -> None:
-        """Take an end back: what it cut off goes on, and there may be new trials."""
+    def _retry_finals(self, trial: str | None) -> None:
+        """The search stays over: its failed repeats alone are trained after all."""
+        if self.finals.failed(trial):
+            self._go_on()
+            self.finals.retry(trial)
+
+    def _go_on(self) -> None:
+        """It is not over any more."""
         if self.finished:
             self.state = "RUNNING" if self.driven else "QUEUED"
         self.reason = ""
         self.asked = self.asked if self.asked == "pause" else None
+
+    def _reopen(self) -> None:
+        """Take an end back: what it cut off goes on, and there may be new trials."""
+        self._go_on()
         self._facts.append(facts.Opened(self.spec.plan))
         if self.closed != "space":
             self.closed = None

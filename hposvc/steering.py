@@ -52,7 +52,7 @@ def steer(
         api.check_trial(record, trial)
     if verb == "extend":
         _check_changes(record, changes)
-    if verb == "retry" and trial is None and not record.failures():
+    if verb == "retry" and trial is None and not (record.failures() or state.finals.failed()):
         raise NotFound(f"{row.id} has no failed trial; `hposvc trials {row.id}` lists them all")
     if verb in ("extend", "retry") or not state.finished:
         sweeps.journal.request(row.id, verb, trial, changes, _asker())

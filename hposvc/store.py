@@ -4,8 +4,9 @@ SQLite runs with a write-ahead log and synchronous=FULL: a transaction that retu
 crash of the machine. Any number of processes may read while one writes.
 """
 
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,7 @@ CURSORS = Table(
     _SCHEMA,
     Column("sweep", String(200), primary_key=True),
     Column("seq", BigInteger, nullable=False),  # MLflow has all events up to this one
+    Column("registered", Text),  # what became of the best trial in its registry; null: nothing yet
 )
 
 
@@ -128,6 +130,23 @@ class Store:
     def close(self) -> None:
         """Let go of the connections."""
         self._engine.dispose()
+
+    def vacuum(self) -> None:
+        """Give room that rows have left back to the disk; Postgres does so by itself.
+
+        Others wait meanwhile, for some seconds a GiB.
+
+        Raises:
+            StoreError: they keep it busy, or there is no room for the copy that it needs.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return
+        with closing(self._engine.raw_connection()) as connection:
+            try:
+                connection.cursor().execute("VACUUM")
+                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sqlite3.Error as error:
+                raise StoreError(f"journal {self}: not made smaller: {error}") from error
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:

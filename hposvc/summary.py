@@ -119,8 +119,7 @@ def failures(state: SweepState) -> Sequence[TrialState]:
 
 
 def _trial(state: SweepState, trial: TrialState, run: str | None) -> dict[str, Any]:
-    seconds = trial.seconds + (state.now - trial.ordered_at if trial.order else 0.0)
-    resources = state.spec.resources
+    gpus = state.spec.resources.gpus_per_worker
     return {
         "trial": trial.id,
         "state": trial.state,
@@ -132,7 +131,7 @@ def _trial(state: SweepState, trial: TrialState, run: str | None) -> dict[str, A
         "step": trial.step,
         "attempts": trial.attempts,
         "shrink": trial.shrink,
-        "gpu_hours": seconds * resources.workers * resources.gpus_per_worker / 3600,
+        "gpu_hours": trial.rank_s_at(state.now) * gpus / 3600,
         "mlflow_run_id": run,
         "parent": trial.parent,
     }

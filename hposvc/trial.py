@@ -11,6 +11,7 @@ from hposvc.spec import Limit, Metric
 from searchers.searcher import Observation
 from searchers.space import Params
 from trainables.checkpoints.checkpoint import Saved
+from trainables.dataset import DataSet
 
 TrialPhase = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"]
 OVER: frozenset[TrialPhase] = frozenset({"COMPLETED", "STOPPED", "FAILED"})
@@ -63,12 +64,15 @@ class TrialState:
     halted: TrialPhase | None = None  # what it was when its sweep was ended; None: it was not so
     told_at: float = 0.0  # when it was told
     killed: bool = False  # it was not waited for
+    data: tuple[DataSet, ...] = ()  # the samples that it has, if its trainable told
     checkpoints: list[Saved] = field(default_factory=list)
     lives: list[Life] = field(default_factory=list)  # one, unless it copies or changes
     attempts: int = 0  # orders so far
     failures: dict[str, int] = field(default_factory=dict)  # by cause
     message: str = ""  # what its last failure, or its stop, was about
     seconds: float = 0.0  # of orders
+    excused_s: float = 0.0  # of these, before somebody had it tried again
+    rank_s: float = 0.0  # the same, of all their ranks
 
     def __post_init__(self) -> None:
         self.curves = {metric.name: [] for metric in self.objectives}
@@ -118,8 +122,10 @@ class TrialState:
     @property
     def excess(self) -> tuple[float, ...]:
         """By how much the metrics of its value exceed each limit; empty before a report."""
+        if not self.limits or not self.curve:
+            return ()
         metrics = self.metrics if self.selected is None else self.selected[1]
-        return tuple(limit.excess(metrics) for limit in self.limits) if self.curve else ()
+        return tuple(limit.excess(metrics) for limit in self.limits)
 
     @property
     def kept(self) -> bool:
@@ -184,6 +190,11 @@ class TrialState:
             self.awaiting = self.milestones[reached - 1]
         return True
 
+    def ran_s(self, time: float) -> float:
+        """Seconds that it has run up to then, since somebody last had it tried again."""
+        present = 0.0 if self.order is None else max(0.0, time - self.ordered_at)
+        return self.seconds - self.excused_s + present
+
     def begin(self, order: Order, time: float) -> None:
         """A slot gets this order."""
         after = order.first - 1
@@ -201,6 +212,12 @@ class TrialState:
         self.params, self.until = order.params, order.until
         self.milestones = tuple(sorted({*self.milestones, *order.milestones}))
         self.attempts += 1
+
+    def rank_s_at(self, time: float) -> float:
+        """The same with that of its present order up to then."""
+        if self.order is None:
+            return self.rank_s
+        return self.rank_s + max(0.0, time - self.ordered_at) * self.order.workers
 
     def params_at(self, step: int) -> Params:
         """The values with which it trained a step."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from trainables.checkpoints.checkpoint import Saved
+from trainables.dataset import DataSet
 
 
 class Report(NamedTuple):
@@ -26,6 +27,10 @@ class Link(Protocol):
         """Deliver a checkpoint without a report; nobody answers. From any thread."""
         ...
 
+    def uses(self, data: tuple[DataSet, ...]) -> None:
+        """Deliver which samples the trial has; nobody answers."""
+        ...
+
     def beat(self) -> None:
         """The rank is at work."""
         ...
@@ -38,6 +43,7 @@ class LocalLink:
     stop_at: int | None = None
     reports: list[Report] = field(default_factory=list)
     kept: list[Saved] = field(default_factory=list)  # checkpoints without a report
+    data: tuple[DataSet, ...] = ()
 
     def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
         self.reports.append(Report(step, dict(metrics), checkpoint))
@@ -45,6 +51,9 @@ class LocalLink:
 
     def keep(self, saved: Saved) -> None:
         self.kept.append(saved)
+
+    def uses(self, data: tuple[DataSet, ...]) -> None:
+        self.data = data
 
     def beat(self) -> None:
         """Nobody watches over it."""

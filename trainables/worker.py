@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from trainables.checkpoints.checkpoint import CheckpointDamaged, Every, Saved, verify
 from trainables.checkpoints.keeper import Keeper
+from trainables.dataset import DataSet
 from trainables.link import Link, LocalLink, Report
 from trainables.metrics import checked
 from trainables.stopping import Notice, StopTrial
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CheckpointDamaged",
+    "DataSet",
     "Diverged",
     "Link",
     "LocalLink",
@@ -249,6 +251,14 @@ class Worker:
         saved = self._store(step, within, folder)
         if saved is not None:
             self.link.keep(saved)
+
+    def uses(self, *data: DataSet) -> None:
+        """Say which samples the trial has, for its record; a Task's are told without a call.
+
+        Only a trial's first word counts, and that of rank 0: to call it everywhere does no harm.
+        """
+        if self.rank == 0 and self.start is None:
+            self.link.uses(data)
 
     def close(self) -> None:
         """Drop what is left of this rank's scratch folders, once its order is over."""

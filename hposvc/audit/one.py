@@ -9,6 +9,7 @@ from hposvc.audit.line import Line
 from hposvc.audit.rivals import Rivals, Standing
 from hposvc.audit.whole import asked
 from hposvc.events import (
+    TIMEOUT,
     Attached,
     Checkpointed,
     Decided,
@@ -24,6 +25,7 @@ from hposvc.events import (
 from hposvc.spec import SweepSpec
 from hposvc.state import SweepState
 from hposvc.trial import OVER, TrialPhase, TrialState
+from hposvc.widening import WIDER
 from searchers.values import identity
 from trainables.checkpoints.checkpoint import Saved
 
@@ -33,6 +35,7 @@ DONE = {
 }
 # Decisions that no other trial had a part in.
 ALONE = {"user", "target", "budget", "failures", "pause", "diverged", "no checkpoint", "schedule"}
+ALONE |= {WIDER, TIMEOUT}
 POPULATIONS = {"pbt", "pb2"}  # whose members stand at different steps when they are compared
 
 
@@ -168,6 +171,7 @@ class Following:
             **{"start": order.start and order.start.path, "parent": order.parent},
             **{"start_step": order.start and order.start.step},
             **{"seed_of": order.seed_of or order.trial, "shrink": order.shrink},
+            **({"workers": order.workers} if order.workers else {}),
         }
         work = words.work(order)
         if before.attempts == 0:
@@ -220,6 +224,8 @@ class Following:
         detail |= {"whole": event.whole, "compared": standing and standing.data()}
         if event.verdict == "park":
             self.because = "its slot was taken for a while"
+            if event.reason == WIDER:
+                self.because = "there was room for more workers"
         self.told = event.verdict == "pause"
         what = DONE.get(event.verdict, str(event.verdict))
         self.lines.append(Line(event.time, event.step, what, why, detail))

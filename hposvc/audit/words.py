@@ -87,7 +87,8 @@ def work(order: Order) -> str:
         start = f"from {whose} checkpoint of step {order.start.step}"
     seed = f", with the random numbers of {order.seed_of}" if order.seed_of else ""
     smaller = f", micro-batches 1/{2**order.shrink}" if order.shrink else ""
-    return f"steps {order.first} to {order.until} {start}{seed}{smaller}"
+    on = f" on {order.workers} workers" if order.workers else ""
+    return f"steps {order.first} to {order.until}{on} {start}{seed}{smaller}"
 
 
 def moved(changed: Mapping[str, Any]) -> str:

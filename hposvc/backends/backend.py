@@ -5,12 +5,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
 
-from hposvc.events import OWN, BackendEvent, Cause, Checkpointed, Ended, Failed, Order, Reported
+from hposvc.events import (
+    OWN,
+    BackendEvent,
+    Cause,
+    Checkpointed,
+    Described,
+    Ended,
+    Failed,
+    Order,
+    Reported,
+)
 from hposvc.home import checkpoints_url
 from hposvc.spec import SweepSpec
 from trainables.scripts.command import Command
 from trainables.slots.assignment import Assignment, Outcome, Place
-from trainables.slots.wire import Finished, Kept
+from trainables.slots.wire import Finished, Kept, Used
 from trainables.slots.wire import Reported as Heard
 
 Answer = Literal["continue", "stop"]
@@ -44,7 +54,7 @@ class Setting:
             every=spec.checkpoints.interval,
             seed=spec.seed,
             folder=self.folder,
-            world_size=spec.resources.workers,
+            world_size=spec.resources.ranks,
             gpu=spec.resources.gpus_per_worker > 0,
             storage=checkpoints_url(self.sweep, spec.storage),
             stall_s=spec.failure.stall,
@@ -79,10 +89,12 @@ def assignment(order: Order, environment: dict[str, str]) -> Assignment:
     )
 
 
-def events_of(message: Heard | Kept | Finished, now: float) -> list[BackendEvent]:
+def events_of(message: Heard | Kept | Used | Finished, now: float) -> list[BackendEvent]:
     """What a leader's word about an order means."""
     if isinstance(message, Kept):
         return [Checkpointed(now, message.order, message.trial, message.saved)]
+    if isinstance(message, Used):
+        return [Described(now, message.order, message.trial, message.data)]
     if isinstance(message, Heard):
         order, trial, step, metrics, saved = message
         report = Reported(now, order, trial, step, metrics)
@@ -130,8 +142,13 @@ class Backend(Protocol):
     def allow(self, parallel: int | Literal["auto"]) -> None:
         """Carry out so many orders at once, as `trials.parallel` now says; or as many as fit."""
 
-    def limit(self, slots: int) -> None:
-        """Keep at most so many slots; idle ones beyond it give their resources back."""
+    def limit(self, slots: int) -> int:
+        """Keep at most so many slots; idle ones beyond it give their resources back.
+
+        Returns:
+            The ranks of each new one: where trials take from so many to so many, the most with
+            which that many slots have room at once.
+        """
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
         """What happened; waits at most `timeout_s` for the first."""

@@ -38,6 +38,7 @@ class Crew:
     present: int = 0  # ranks whose process may live
     _leader: Leader | BatchLeader = field(init=False)
     _ranks: list[Any] = field(default_factory=list)
+    _ends: list["Future[Any]"] = field(default_factory=list)  # of the ranks
 
     def __post_init__(self) -> None:
         place, say = self.place, partial(self.post, "said")
@@ -64,7 +65,12 @@ class Crew:
             self._ranks.append(actor)
             self.present += 1
             served: Any = actor.serve.options(name=name).remote(self.switchboard.call(self.name))
-            served.future().add_done_callback(partial(self.post, "gone"))
+            self._ends.append(served.future())
+            self._ends[rank].add_done_callback(partial(self.post, "gone"))
+
+    def rank_of(self, end: "Future[Any]") -> int:
+        """Whose end this is, which was posted."""
+        return self._ends.index(end)
 
     def carry_out(self, task: Assignment) -> None:
         """Hand an order to the ranks, which must be up and have room."""

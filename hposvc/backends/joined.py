@@ -2,9 +2,10 @@
 
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import ray
 
@@ -12,7 +13,7 @@ from cluster import quarantine
 from cluster.launch import Connection, Unreachable, connect
 from hposvc.backends.backend import OutOfReach, Setting
 from hposvc.backends.crew import GONE_S
-from hposvc.backends.placing import count_fitting, labelled, without
+from hposvc.backends.placing import NODE, count, count_fitting, hosts, labelled, without
 from hposvc.backends.sharing import check_shared
 from hposvc.spec import Resources
 from trainables.slots.assignment import Inherited, Place
@@ -41,10 +42,11 @@ class Joined:
         try:
             self.resources = self._unheld()  # of a slot, on nodes that it may have
             self.fitting = _count_fitting(self.resources)  # slots that the cluster has room for
+            self._wide = _count_wide(self.resources)
             cores = int(ray.cluster_resources().get("CPU", 1))
             # A process that starts is busy importing: two for each core are up in twice the
             # time, and the first slot could have been at work long before.
-            self.at_once = max(1, cores // setting.spec.resources.workers)
+            self.at_once = max(1, cores // setting.spec.resources.ranks)
             self._await_strangers()
             check_shared(setting)
             self._board = Switchboard(ray.util.get_node_ip_address())
@@ -92,6 +94,11 @@ class Joined:
             return self.fitting
         return min(self.fitting, -(-parallel // self._setting.spec.training.batched))
 
+    def widest(self, slots: int) -> int:
+        """The most ranks with which so many slots have room at once; the fewest if none have."""
+        widths = [ranks for ranks, fitting in self._wide.items() if fitting >= slots]
+        return max(widths, default=self.resources.ranks)
+
     def exclude(self, node: str) -> None:
         """Have no more slots on a node.
 
@@ -103,8 +110,19 @@ class Joined:
         """
         rest = without(self._setting.spec.resources, {*self._excluded, node})
         self.fitting = _count_fitting(rest)
+        self._wide = _count_wide(rest)
         self._excluded.add(node)
         self.resources = rest
+
+    def choice(self) -> list[Mapping[str, Any]]:
+        """The nodes that slots may be on, as `ray.nodes` gives them.
+
+        None where there is no choice: of a single node, or one that the spec names itself.
+        """
+        if NODE in self._setting.spec.resources.labels:
+            return []
+        found = hosts(self.resources, [node for node in ray.nodes() if node["Alive"]])
+        return found if len(found) > 1 else []
 
     def _unheld(self) -> Resources:
         held = quarantine.held(self._setting.home)
@@ -127,8 +145,17 @@ class Joined:
 
 
 def _count_fitting(resources: Resources) -> int:
-    nodes = labelled(resources, [node for node in ray.nodes() if node["Alive"]])
-    return count_fitting(resources, nodes)
+    return count_fitting(resources, _suited(resources))
+
+
+def _count_wide(resources: Resources) -> dict[int, int]:
+    """How many slots fit of each number of ranks that a trial may have."""
+    nodes = _suited(resources)
+    return {ranks: count(resources.of(ranks), nodes) for ranks in resources.widths}
+
+
+def _suited(resources: Resources) -> list[Mapping[str, float]]:
+    return labelled(resources, [node for node in ray.nodes() if node["Alive"]])
 
 
 def await_gone(prefix: str) -> bool:

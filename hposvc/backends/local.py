@@ -15,10 +15,11 @@ from typing import ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting, assignment, failed
 from hposvc.backends.sharing import check_shared
-from hposvc.events import BackendEvent, Checkpointed, Ended, Order, Reported
+from hposvc.events import BackendEvent, Checkpointed, Described, Ended, Order, Reported
 from trainables.checkpoints.checkpoint import Saved
+from trainables.dataset import DataSet
 from trainables.slots.assignment import Assignment, Outcome, carry_out
-from trainables.slots.wire import Keep
+from trainables.slots.wire import Keep, Uses
 
 JOIN_S = 5.0  # for a function that was told to stop; it is a daemon thread beyond that
 
@@ -63,7 +64,7 @@ class Local:
         self._place = place = setting.place()
         self._before = dict(os.environ)
         os.environ.update({**place.variables, **place.secrets})
-        self._happened: queue.Queue[_Report | Keep | Outcome] = queue.Queue()
+        self._happened: queue.Queue[_Report | Keep | Uses | Outcome] = queue.Queue()
         self._running: _Running | None = None
         self._limit = 1
 
@@ -95,8 +96,9 @@ class Local:
     def allow(self, parallel: int | Literal["auto"]) -> None:
         pass  # one at a time, whatever is wanted
 
-    def limit(self, slots: int) -> None:
+    def limit(self, slots: int) -> int:
         self._limit = min(slots, 1)
+        return 1
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
         running = self._running
@@ -115,9 +117,11 @@ class Local:
             if happened.kind == "ended":
                 return [Ended(now, order.id, order.trial)]
             return [failed(now, order.id, order.trial, happened)]
-        if isinstance(happened, Keep):
+        if isinstance(happened, Keep | Uses):
             if happened.order != order.id:
                 return []  # from a thread that outlived its order
+            if isinstance(happened, Uses):
+                return [Described(now, order.id, order.trial, happened.data)]
             return [Checkpointed(now, order.id, order.trial, happened.saved)]
         running.take(happened)
         report = Reported(now, order.id, order.trial, happened.step, happened.metrics)
@@ -148,7 +152,7 @@ class _Link:
     """The trainable's end."""
 
     order: int
-    happened: "queue.Queue[_Report | Keep | Outcome]"
+    happened: "queue.Queue[_Report | Keep | Uses | Outcome]"
     answers: "queue.Queue[bool]" = field(default_factory=queue.Queue)
 
     def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
@@ -157,6 +161,9 @@ class _Link:
 
     def keep(self, saved: Saved) -> None:
         self.happened.put(Keep(self.order, saved))
+
+    def uses(self, data: tuple[DataSet, ...]) -> None:
+        self.happened.put(Uses(self.order, data))
 
     def beat(self) -> None:
         """Nobody watches over it: a debugger may hold it for hours."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import ray
 from ray.util.metrics import Counter, Gauge
 
-from hposvc.events import Ended, Event, Failed, Ordered
+from hposvc.events import Event
 from hposvc.spec import SweepSpec
 from hposvc.state import SweepState
 from hposvc.summary import bests
@@ -36,8 +36,7 @@ class Metrics:
 
     def __init__(self, sweep: str, spec: SweepSpec) -> None:
         tags = {"sweep": sweep, "project": spec.project}
-        self._ranks = spec.resources.workers
-        self._gpus = spec.resources.workers * spec.resources.gpus_per_worker
+        self._gpus = spec.resources.gpus_per_worker
         self._trials = _gauge(TRIALS, "Trials of the sweep in a state.", tags, "state")
         self._best = _gauge(BEST, "The best value so far of each metric.", tags, "metric")
         self._objectives = spec.objectives
@@ -45,40 +44,25 @@ class Metrics:
         self._orders = _Total(ORDERS, "Orders that were given to slots.", tags)
         self._rank_s = _Total(RANK_SECONDS, "Seconds that ranks were at work.", tags)
         self._gpu_s = _Total(GPU_SECONDS, "Seconds that GPUs were held by orders.", tags)
-        self._begun: dict[int, float] = {}  # when each order began that a slot has
-        self._spent_s: float | None = None  # of orders that are over, earlier drivers' too
         self._set_at = -EVERY_S
 
     def turn(self, state: SweepState, events: Sequence[Event]) -> None:
         """Called after the events are durable."""
-        if self._spent_s is None:
-            self._spent_s = sum(trial.seconds for trial in state.trials.values())
-        self._spent_s += sum(map(self._follow, events))
         now = time.monotonic()
         due = state.finished or now - self._set_at >= EVERY_S
         if due and ray.is_initialized():
             self._set_at = now
-            self._set(state, self._spent_s)
+            self._set(state)
 
-    def _follow(self, event: Event) -> float:
-        """The seconds of the order that is over by this event."""
-        if isinstance(event, Ordered):
-            self._begun[event.order.id] = event.time
-        if isinstance(event, Ended | Failed) and event.order in self._begun:
-            return max(0.0, event.time - self._begun.pop(event.order))
-        return 0.0
-
-    def _set(self, state: SweepState, spent_s: float) -> None:
+    def _set(self, state: SweepState) -> None:
         for phase in STATES:
             self._trials.set(state.counts.get(phase, 0), {"state": phase})
         for metric, value in zip(self._objectives, bests(state), strict=False):
             self._best.set(value, {"metric": metric.name})
         self._slots.set(len(state.orders))
         self._orders.reach(state.next_order - 1)
-        at_work = (max(0.0, time.time() - begun) for begun in self._begun.values())
-        seconds = spent_s + sum(at_work)
-        self._rank_s.reach(seconds * self._ranks)
-        self._gpu_s.reach(seconds * self._gpus)
+        self._rank_s.reach(state.rank_s)
+        self._gpu_s.reach(state.rank_s * self._gpus)
 
 
 class _Total:

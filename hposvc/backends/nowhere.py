@@ -37,8 +37,8 @@ class Nowhere:
     def allow(self, parallel: int | Literal["auto"]) -> None:
         pass
 
-    def limit(self, slots: int) -> None:
-        pass
+    def limit(self, slots: int) -> int:
+        return self.setting.spec.resources.ranks
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
         return []

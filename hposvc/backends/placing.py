@@ -39,7 +39,7 @@ def options(resources: Resources) -> dict[str, Any]:
 
 def selectors(resources: Resources) -> list[dict[str, str]]:
     """What each rank's node must be labelled with, in Ray's terms; empty: nothing is asked for."""
-    return [dict(resources.labels)] * resources.workers if resources.labels else []
+    return [dict(resources.labels)] * resources.ranks if resources.labels else []
 
 
 def without(resources: Resources, nodes: Collection[str]) -> Resources:
@@ -54,6 +54,20 @@ def without(resources: Resources, nodes: Collection[str]) -> Resources:
     return replace(resources, labels={**resources.labels, NODE: others})
 
 
+def hosts(
+    resources: Resources, nodes: Sequence[Mapping[str, Mapping[str, Any]]]
+) -> list[Mapping[str, Any]]:
+    """The nodes that could take a rank if they were empty.
+
+    Args:
+        nodes: as `ray.nodes` gives them.
+    """
+    wanted = bundle(resources)
+    return [
+        node for node in nodes if _carries(node, resources) and _ranks_on(node["Resources"], wanted)
+    ]
+
+
 def labelled(
     resources: Resources, nodes: Sequence[Mapping[str, Mapping[str, str]]]
 ) -> list[Mapping[str, float]]:
@@ -66,11 +80,7 @@ def labelled(
         OutOfReach: no node carries them.
     """
     suited = [
-        cast(Mapping[str, float], node["Resources"])
-        for node in nodes
-        if all(
-            _selects(wanted, node["Labels"].get(name)) for name, wanted in resources.labels.items()
-        )
+        cast(Mapping[str, float], node["Resources"]) for node in nodes if _carries(node, resources)
     ]
     if resources.labels and not suited:
         wanted = ", ".join(f"{name}: {text}" for name, text in resources.labels.items())
@@ -82,32 +92,46 @@ def labelled(
     return suited
 
 
+def _carries(node: Mapping[str, Mapping[str, Any]], resources: Resources) -> bool:
+    wanted = resources.labels.items()
+    return all(_selects(text, node["Labels"].get(name)) for name, text in wanted)
+
+
 def _selects(selector: str, label: str | None) -> bool:
     """Whether one of Ray's selectors (a, !a, in(a, b), !in(a, b)) takes a label."""
     wanted = selector.removeprefix("!").removeprefix("in(").removesuffix(")").split(",")
     return (label in [text.strip() for text in wanted]) != selector.startswith("!")
 
 
+def count(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> int:
+    """How many slots the nodes could hold at once if they were empty; 0: not a single one."""
+    wanted = bundle(resources)
+    per_node = [_ranks_on(node, wanted) for node in nodes]
+    if resources.placement == "strict_pack":
+        return sum(ranks // resources.ranks for ranks in per_node)
+    return sum(per_node) // resources.ranks
+
+
 def count_fitting(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> int:
-    """How many slots the nodes could hold at once if they were empty.
+    """The same.
 
     Raises:
         OutOfReach: not a single one; the message says what there is.
     """
-    wanted = bundle(resources)
-    per_node = [_ranks_on(node, wanted) for node in nodes]
-    if resources.placement == "strict_pack":
-        fitting = sum(ranks // resources.workers for ranks in per_node)
-    else:
-        fitting = sum(per_node) // resources.workers
+    fitting, wanted = count(resources, nodes), bundle(resources)
     if fitting == 0:
         where = " on one node" if resources.placement == "strict_pack" else ""
         found = "; ".join(_shown(node, wanted) for node in nodes) or "no node"
         raise OutOfReach(
-            f"resources: a trial needs {resources.workers} x {_shown(wanted)}{where}, and the "
+            f"resources: a trial needs {resources.ranks} x {_shown(wanted)}{where}, and the "
             f"cluster has {found}; lower resources.workers or what each takes, or add nodes"
         )
     return fitting
+
+
+def ranks_in(resources: Resources, there: Mapping[str, float]) -> int:
+    """How many ranks these amounts are enough for."""
+    return _ranks_on(there, bundle(resources))
 
 
 def _ranks_on(node: Mapping[str, float], wanted: Bundle) -> int:

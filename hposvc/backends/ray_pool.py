@@ -8,6 +8,7 @@ import queue
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from hposvc.backends.backend import Answer, OutOfReach, Setting, events_of
@@ -15,8 +16,9 @@ from hposvc.backends.crew import GONE_S, hopeless, plainly
 from hposvc.backends.departing import Departure, Departures, leave
 from hposvc.backends.joined import FRESH_DEATHS, Joined
 from hposvc.backends.slot import Signal, Slot
+from hposvc.backends.widths import Widths
 from hposvc.events import BackendEvent, Cause, Ended, Failed, Order
-from trainables.slots.wire import Finished, Kept, Leaving, Message, Ready
+from trainables.slots.wire import Finished, Kept, Leaving, Message, Ready, Used
 from trainables.slots.wire import Reported as Heard
 
 
@@ -35,6 +37,8 @@ class RayPool:
         self._place = self._joined.place()
         self._departures = Departures(setting, self._joined)
         self._each = self._place.training.batched  # orders of a slot at once
+        self._widths = Widths(self._joined)
+        self._ranks = self._joined.resources.ranks  # of each new slot
         self.allow(setting.spec.trials.parallel)
         self._limit = self._most
 
@@ -47,20 +51,24 @@ class RayPool:
     def capacity(self) -> int:
         self._shrink()
         self._grow()
+        if self._departures.looking:
+            return 0
         running = sum(len(slot.orders) for slot in self._open())
-        return min(sum(slot.room for slot in self._slots), self._at_once - running)
+        return min(sum(slot.room for slot in self._fit()), self._at_once - running)
 
     def allow(self, parallel: int | Literal["auto"]) -> None:
         self._most = self._joined.slots(parallel)
         together = self._most * self._each
         self._at_once = together if parallel == "auto" else min(together, parallel)
 
-    def limit(self, slots: int) -> None:
+    def limit(self, slots: int) -> int:
         self._limit = min(-(-slots // self._each), self._most)
+        self._ranks = self._widths.choose(self._limit, self._slots)
         self._shrink()
+        return self._ranks
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
-        slot = max(self._slots, key=lambda slot: slot.room)
+        slot = max(self._fit(), key=lambda slot: slot.room)
         assert slot.room > 0  # `capacity` said so
         slot.carry_out(order, environment)
 
@@ -80,7 +88,7 @@ class RayPool:
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
         self._check()
-        self._depart(self._departures.drained())
+        self._depart(self._departures.due())
         try:
             signals = [self._signals.get(timeout=timeout_s)]
         except queue.Empty:
@@ -110,8 +118,15 @@ class RayPool:
     def _open(self) -> list[Slot]:
         return [slot for slot in self._slots if slot.state != "closing"]
 
+    def _fit(self) -> list[Slot]:
+        """The slots that have as many ranks as new orders get."""
+        return [slot for slot in self._slots if slot.resources.ranks == self._ranks]
+
     def _shrink(self) -> None:
-        """Close idle slots beyond the limit."""
+        """Close idle slots beyond the limit, and those of another width."""
+        for slot in self._open():
+            if not slot.orders and slot.resources.ranks != self._ranks:
+                self._close(slot)
         spare = len(self._open()) - self._limit
         # Slots that are not up yet go first: nothing of them is worth keeping.
         idle = [slot for slot in self._open() if not slot.orders]
@@ -125,8 +140,9 @@ class RayPool:
             starting += 1
             self._started += 1
             name = f"{self._setting.sweep}/slot-{self._started}"
-            resources = self._joined.resources
-            slot = Slot(name, self._place, resources, self._joined.board, self._post)
+            resources = self._joined.resources.of(self._ranks)
+            place = replace(self._place, world_size=self._ranks)
+            slot = Slot(name, place, resources, self._joined.board, self._post)
             self._slots.append(slot)
             slot.reserve()
 
@@ -161,19 +177,23 @@ class RayPool:
                 slot.leaving = message.why
                 return []
             case Heard():
+                self._departures.serve(slot, ended=False)
                 self._depart(self._departures.hear(slot, message))
                 return events_of(message, self.now())
-            case Kept():
+            case Kept() | Used():
                 return events_of(message, self.now())
             case Finished():
                 del slot.orders[message.order]
                 [event] = events_of(message, self.now())
                 if message.clean and not (message.residues or slot.leaving):
+                    self._departures.serve(slot, ended=True)
                     return [event]
+                departures = self._departures.over(slot, event)
                 reason = "its process is replaced: " + (
                     "; ".join(message.residues) or slot.leaving or "another trial in it hung"
                 )
                 self._close(slot, [event, *self._failures(slot, reason)])
+                self._depart(departures)
         return []
 
     def _depart(self, departures: Sequence[Departure]) -> None:
@@ -188,7 +208,8 @@ class RayPool:
         if slot.state != "closing":
             error = future.exception()
             fresh = slot.state == "starting"
-            found = self._lose(slot, plainly(error) if error else "a rank went home")
+            why = plainly(error) if error else "a rank went home"
+            found = self._lose(slot, why, slot.crew.rank_of(future))
             if fresh and error is not None and hopeless(error):
                 self.close()
                 raise OutOfReach(f"a rank could not start: {plainly(error)}") from error
@@ -197,14 +218,16 @@ class RayPool:
             self._forget(slot)
         return found
 
-    def _lose(self, slot: Slot, why: str) -> list[BackendEvent]:
+    def _lose(self, slot: Slot, why: str, rank: int | None = None) -> list[BackendEvent]:
         """A slot broke: what its orders come to is told when all its ranks are gone."""
         if not any(other.state == "ready" for other in self._slots):
             self._deaths += 1
             if self._deaths >= FRESH_DEATHS:
                 self.close()
                 raise OutOfReach(f"slots die before they are ready, {self._deaths} in a row: {why}")
+        departures = self._departures.lose(slot, rank)
         self._close(slot, self._failures(slot, why))
+        self._depart(departures)
         return []
 
     def _failures(self, slot: Slot, why: str) -> list[BackendEvent]:

@@ -75,9 +75,10 @@ class RayTune:
         # Tune is told at its start how many trials may be pending: there are never more.
         self._most = min(self._all, self._joined.slots(parallel))
 
-    def limit(self, slots: int) -> None:
+    def limit(self, slots: int) -> int:
         self._limit = min(slots, self._most)
         self._desk.set_limit(self._limit)
+        return self._joined.resources.ranks
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
         task = assignment(order, environment)
@@ -176,7 +177,7 @@ class RayTune:
 
 def _request(resources: Resources) -> Request:
     """A bundle for each rank; the trial's own process takes nothing."""
-    bundles = [{}, *[bundle(resources)] * resources.workers]
+    bundles = [{}, *[bundle(resources)] * resources.ranks]
     return Request(
         bundles,
         strategy=STRATEGIES[resources.placement],

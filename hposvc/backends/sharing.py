@@ -22,7 +22,7 @@ def check_shared(setting: Setting) -> None:
             stores.probe(url)
         except StoreFailed as error:
             raise OutOfReach(f"{error}") from error
-        if setting.spec.command is None or setting.spec.resources.workers == 1:
+        if setting.spec.command is None or setting.spec.resources.ranks == 1:
             return  # a command's ranks may write one checkpoint together, of which one rank tells
     if setting.address is None:
         return  # this machine's own

@@ -1,7 +1,8 @@
 """A simulated cluster: results come from a function, time from a simulated clock.
 
-`curve(params, step)` gives the metrics of a step and the seconds that it takes. It is called as the
-step begins, once per step that runs, in the order of the clock.
+`curve(params, step)` gives the metrics of a step and the seconds that it takes on the fewest workers
+that a trial has; twice as many take half. It is called as the step begins, once per step that runs,
+in the order of the clock.
 """
 
 import heapq
@@ -43,6 +44,7 @@ class Simulation:
         self._curve: Curve = resolve(str(spec.engine.curve))
         parallel = spec.trials.parallel
         self._most = self._limit = 1 if parallel == "auto" else parallel
+        self._least = self._ranks = spec.resources.ranks  # of a trial; of each new order
         self._runs: dict[int, _Run] = {}
         self._clock = self.setting.clock
         self._agenda: list[tuple[float, int]] = []  # (time, order): when its next step is done
@@ -51,7 +53,9 @@ class Simulation:
         return self._clock
 
     def capacity(self) -> int:
-        return max(0, self._limit - len(self._runs))
+        taken = sum(run.order.workers or self._least for run in self._runs.values())
+        room = (self._most * self._least - taken) // self._ranks
+        return max(0, min(self._limit - len(self._runs), room))
 
     def slots(self) -> int:
         return self._most
@@ -79,8 +83,13 @@ class Simulation:
         self._most = 1 if parallel == "auto" else parallel
         self._limit = min(self._limit, self._most)
 
-    def limit(self, slots: int) -> None:
+    def limit(self, slots: int) -> int:
         self._limit = min(slots, self._most)
+        resources = self.setting.spec.resources
+        share = self._most * self._least // max(1, self._limit)
+        fitting = (ranks for ranks in resources.widths if ranks <= share)
+        self._ranks = max(fitting, default=self._least)
+        return self._ranks
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
         while self._agenda:
@@ -104,6 +113,7 @@ class Simulation:
         if run.told == "continue":
             try:
                 run.outcome, seconds = self._call(run.order.params, run.step + 1)
+                seconds *= self._least / (run.order.workers or self._least)
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything
                 run.outcome = error
         heapq.heappush(self._agenda, (self._clock + seconds, run.order.id))

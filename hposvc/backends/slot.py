@@ -1,5 +1,6 @@
 """One slot of the pool: a placement group, its crew, and the orders it has."""
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ class Slot:
     leaving: str = ""  # why its place is taken from it; empty: it is not
     farewells: Sequence[BackendEvent] = ()  # to be told once the ranks are gone
     crew: Crew = field(init=False)
+    asked_at: float = 0.0  # monotonic seconds; when it asked for its place
     _group: PlacementGroup | None = None
 
     def __post_init__(self) -> None:
@@ -57,7 +59,8 @@ class Slot:
 
     def reserve(self) -> None:
         """Ask for the placement group."""
-        bundles = [bundle(self.resources)] * self.resources.workers
+        self.asked_at = time.monotonic()
+        bundles = [bundle(self.resources)] * self.resources.ranks
         strategy = STRATEGIES[self.resources.placement]
         labels = selectors(self.resources) or None
         self._group = placement_group(
@@ -93,7 +96,7 @@ class Slot:
         if self._group is None or self.state == "placing":
             return []
         found = placement_group_table(self._group)["bundles_to_node_id"]
-        return [str(found[rank]) for rank in range(self.resources.workers)]
+        return [str(found[rank]) for rank in range(self.resources.ranks)]
 
     def leave(self, why: str) -> None:
         """Take no more orders; those that it has end at their next report, to go on elsewhere."""

@@ -1,6 +1,8 @@
 """The verb that frees what nobody needs."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,11 +11,16 @@ from hposvc.views.console import note, show
 from hposvc.views.errors import OUT_OF_REACH
 from hposvc.views.options import Shared
 
+if TYPE_CHECKING:
+    from hposvc.api import Sweeps
+    from hposvc.leftovers import Leftover
+
 
 @verb
 @click.argument("sweep", metavar="[ID]", required=False)
 @click.option("--dry-run", is_flag=True, help="Only say what would be freed.")
-def gc(shared: Shared, sweep: str | None, dry_run: bool) -> int:
+@click.option("--compact", is_flag=True, help="Pack the journal of sweeps that have ended, too.")
+def gc(shared: Shared, sweep: str | None, dry_run: bool, compact: bool) -> int:
     """Free what nobody needs any more: lost checkpoints, halves of them, folders of no sweep.
 
     With an ID: of that sweep alone. Sweeps with a driver at work are left as they are.
@@ -41,8 +48,34 @@ def gc(shared: Shared, sweep: str | None, dry_run: bool) -> int:
             gone.append(one)
         except OSError as error:
             failures.append(f"{one.path} stays: {error}")
+    if compact:
+        gone += _packed(sweeps, names, dry_run, failures)
     if not shared.json([{**asdict(one), "freed": not dry_run} for one in gone]):
         show(disk.leftovers(gone, freed=not dry_run))
     for failure in failures:
         note(failure)
     return OUT_OF_REACH if failures else 0
+
+
+def _packed(
+    sweeps: "Sweeps", names: Sequence[str], dry_run: bool, failures: list[str]
+) -> list["Leftover"]:
+    """Pack what has ended, each sweep at once or not at all; what that frees."""
+    from hposvc import compacting
+    from hposvc.packed import Damaged
+    from hposvc.store import StoreError
+
+    gone = []
+    for name in names:
+        try:
+            found = compacting.of_sweep(sweeps, name)
+            if found is not None and (dry_run or compacting.pack(sweeps, name, found[1])):
+                gone.append(found[0])
+        except (Damaged, StoreError) as error:
+            failures.append(f"{name} stays as it is: {error}")
+    if gone and not dry_run:
+        try:
+            sweeps.journal.store.vacuum()
+        except StoreError as error:
+            failures.append(f"{error}")
+    return gone

@@ -100,7 +100,8 @@ def down(shared: Shared) -> None:
 def hold(shared: Shared, node: str, reason: str) -> None:
     """Start nothing new on NODE, in no sweep of this home, until it is lifted.
 
-    What runs there goes on. `failure.straggler: drain` holds nodes, too.
+    What runs there goes on. Sweeps hold nodes that are unfit, or where slots die one after the
+    other, and with `failure.straggler: drain` slow ones.
     """
     from cluster import quarantine
 

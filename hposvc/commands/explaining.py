@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,6 +10,10 @@ from hposvc.commands.group import opened, verb
 from hposvc.views.console import note, show
 from hposvc.views.errors import NO_VALUE, OUT_OF_REACH
 from hposvc.views.options import Shared, on_cluster, one_trial, ray_address, sweep_id
+
+if TYPE_CHECKING:
+    from hposvc.api import Record
+    from hposvc.repro import Original
 
 
 @verb
@@ -43,12 +48,11 @@ def audit(shared: Shared, sweep: str, trial: str | None, address: str | None) ->
 def repro(shared: Shared, sweep: str, trial: str, accept_code: bool, address: str | None) -> int:
     """Train a trial again, as it was recorded, and say whether it comes to the same.
 
-    The answer is `verdict`: equal, within noise, or different; the exit code is 0 for each.
+    The answer is `verdict`: equal, within noise, or different; the exit code is 0 for each. After
+    Ctrl-C `resume` goes on with it, and gives the answer.
     """
     from hposvc import api
     from hposvc import repro as repros
-    from hposvc.views import audit as view
-    from hposvc.views import outcome
     from hposvc.views.foreground import driving
 
     sweeps = opened(shared)
@@ -58,12 +62,21 @@ def repro(shared: Shared, sweep: str, trial: str, accept_code: bool, address: st
     note(f"{row.id}: watch it from another terminal by `hposvc status {row.id}`")
     with driving(row.id) as watching:
         record = api.drive(sweeps, row, [watching], address)
+    return answer(shared, before, record)
+
+
+def answer(shared: Shared, before: "Original", record: "Record") -> int:
+    """Print what came of training a trial again."""
+    from hposvc import repro as repros
+    from hposvc.views import audit as view
+    from hposvc.views import outcome
+
     compared = repros.compare(before, record.state)
     if not shared.json(asdict(compared)):
         show(view.compared(compared, before.spec))
     if record.behind:
         note(outcome.behind(record))
     if not any(one.values for one in record.state.trials.values()):
-        note(f"it has no value this time; hposvc logs {row.id} has what its workers wrote")
+        note(f"it has no value this time; hposvc logs {record.row.id} has what its workers wrote")
         return NO_VALUE
     return OUT_OF_REACH if record.behind else 0

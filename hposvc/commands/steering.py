@@ -28,11 +28,14 @@ def pause(shared: Shared, sweep: str, address: str | None) -> None:
 
 @verb
 @sweep_id
+@one_trial
 @click.option("--drain", is_flag=True, help="Begin no new trials, and let the others finish.")
 @on_cluster
-def stop(shared: Shared, sweep: str, drain: bool, address: str | None) -> None:
-    """End a sweep; running trials stop at their next report."""
-    steer(shared, "drain" if drain else "stop", sweep, None, address)
+def stop(shared: Shared, sweep: str, trial: str | None, drain: bool, address: str | None) -> None:
+    """End a sweep, or one trial of it; running trials stop at their next report."""
+    if drain and trial is not None:
+        raise click.UsageError("--drain is of a whole sweep; leave out --drain or TRIAL")
+    steer(shared, "drain" if drain else "stop", sweep, trial, address)
 
 
 @verb

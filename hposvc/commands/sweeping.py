@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hposvc.commands.explaining import answer
 from hposvc.commands.group import opened, verb
 from hposvc.views.console import console, note, show
 from hposvc.views.errors import NO_VALUE, OUT_OF_REACH
@@ -81,13 +82,16 @@ def run(
 @ray_address
 def resume(shared: Shared, sweep: str, accept_code: bool, address: str | None) -> int:
     """Go on with a sweep; one that has ended is reconciled only."""
-    from hposvc import api
+    from hposvc import api, repro
     from hposvc.views.foreground import driving
 
     sweeps = opened(shared)
     before = api.load(sweeps, sweep)
     with driving(before.row.id) as watching:
         record = api.resume(sweeps, before.row.id, [watching], address, accept_code)
+    again = repro.resumed(sweeps, before.row) if record.state.finished else None
+    if again is not None:
+        return answer(shared, again, record)
     code = conclude(shared, sweeps, record)
     return 0 if before.state.finished and code == NO_VALUE else code
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from hposvc.reading.problems import Problem, cut
 
 PIECES = {
-    "6": "trials that survive",
     "next": "a later release",
 }
 
@@ -49,13 +48,8 @@ def _text(pattern: str) -> Callable[[object], bool]:
     return lambda value: isinstance(value, str) and matches(value) is not None
 
 
-def _is_mapping(value: object) -> bool:
-    return isinstance(value, Mapping)
-
-
 LATER = (
     *_keys("next", "queue", "notify", "environment.image"),
-    Later("resources.workers", "6", _is_mapping, "{min, max}", "give one number"),
     _words("next", "resources.gpus_per_worker", ("auto",), "give a number"),
 )
 

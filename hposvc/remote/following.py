@@ -245,6 +245,7 @@ def _told(sweeps: api.Sweeps, record: api.Record) -> dict[str, object]:
         "runs": dict(record.runs),
         "driver": record.driver,
         "behind": record.behind,
+        "registered": record.registered,
     }
 
 
@@ -253,7 +254,8 @@ def _record(told: Mapping[str, Any]) -> api.Record:
     state = SweepState(specs.restore(row.spec))
     for kind, at, body in told["events"]:
         state.apply(from_json(kind, at, body))
-    return api.Record(row, state, told["runs"], told["driver"], told["behind"])
+    registered = told.get("registered", "")
+    return api.Record(row, state, told["runs"], told["driver"], told["behind"], registered)
 
 
 def _there(home: Home, submitted: Submitted) -> There:

@@ -113,7 +113,8 @@ class SweepSpec:
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
-        workers, nan = self.resources.workers, self.failure.nan
+        resources, nan = self.resources, self.failure.nan
+        ends = sorted({resources.ranks, resources.widest})
         object.__setattr__(self, "training", rules.settled(self.training, self.trials))
         problems = [
             *of_metrics(self.metric, self.metrics, self.scheduler.options),
@@ -128,16 +129,18 @@ class SweepSpec:
             *rules.of_engine(self.engine, self.trainable or self.command, self.resources),
             *rules.of_batched(self.engine, self.training),
             *of_command(
-                self._program, [one.name for one in self.objectives], self.training, workers
+                self._program, [one.name for one in self.objectives], self.training, ends[0]
             ),
+            *rules.of_span(self.resources, self.engine, self.command),
             *of_limits(self.bounds, (self.collect and self.collect.names) or ()),
             *rules.of_checkpoints(self.checkpoints, self.command),
             *rules.of_failure(self.failure, self.command, self.engine),
-            *rules.of_training(self.training, self.parameters, workers, nan),
-            *rules.of_searched_training(self.training, lambda: self.space, workers, nan),
         ]
+        for ranks in ends:
+            problems += rules.of_training(self.training, self.parameters, ranks, nan)
+            problems += rules.of_searched_training(self.training, lambda: self.space, ranks, nan)
         if problems:
-            raise SpecError(problems)
+            raise SpecError(dict.fromkeys(problems))
 
     @property
     def objectives(self) -> tuple[Metric, ...]:
@@ -231,7 +234,7 @@ def dump(spec: SweepSpec) -> dict[str, object]:
     for section in ("search", "scheduler"):
         data[section] = {WORDS[section]: data[section]["name"], **data[section]["options"]}
     data["warm_start"] = None if spec.warm_start is None else written(spec.warm_start)
-    if spec.training.strategy == default_strategy(spec.resources.workers):
+    if spec.training.strategy == default_strategy(spec.resources.widest):
         del data["training"]["strategy"]
     plain: dict[str, object] = json.loads(json.dumps(data, allow_nan=False))
     return plain
@@ -287,6 +290,8 @@ def _checked(data: dict[str, object]) -> SweepSpec:
 def _with_strategy(data: dict[str, object]) -> dict[str, object]:
     training, resources = data.get("training", {}), data.get("resources", {})
     workers = resources.get("workers", 1) if isinstance(resources, dict) else 1
+    if isinstance(workers, dict):
+        workers = workers.get("max", 1)
     if not isinstance(training, dict) or not isinstance(workers, int):
         return data
     return {**data, "training": {"strategy": default_strategy(workers), **training}}

@@ -160,8 +160,25 @@ def of_engine(
     if engine.type != "simulate" and runs is None:
         message = "is missing; give module:Name, path/to/file.py:Name, or a command"
         yield Problem(("trainable",), message, at_key=True)
-    if engine.type == "local" and resources.workers > 1:
-        message = f"is {resources.workers}, but engine local is one process; set it to 1"
+    if engine.type == "local" and resources.ranks > 1:
+        message = f"is {resources.ranks}, but engine local is one process; set it to 1"
+        yield Problem(("resources", "workers"), message)
+
+
+def of_span(
+    resources: Resources, engine: Engine, command: Sequence[str] | None
+) -> Iterator[Problem]:
+    """Who carries out orders can give a trial more workers on its way, and it learns the same."""
+    if resources.widest == resources.ranks:
+        return
+    number = f"give one number, such as {resources.ranks}"
+    if engine.type in ("local", "tune"):
+        message = (
+            f"is a span, but engine {engine.type} gives a trial as many all its life; {number}"
+        )
+        yield Problem(("resources", "workers"), message)
+    if command is not None:
+        message = f"is a span, but nobody can keep the batch of a command as it is then; {number}"
         yield Problem(("resources", "workers"), message)
 
 

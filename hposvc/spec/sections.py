@@ -6,14 +6,15 @@ Each checks itself; what ties sections together is in hposvc/spec/rules.py.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from statistics import fmean
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PlainValidator
 
 from hposvc.plugins import REFERENCE
+from hposvc.reading.fill import fill
 from hposvc.reading.problems import fail, shown
 from hposvc.spec.kinds import (
     CLOSED,
@@ -110,10 +111,42 @@ class Trials:
 
 
 @dataclass(frozen=True)
-class Resources:
-    """What one trial runs on: `workers` ranks with these resources each."""
+class Span:
+    """From `min` ranks on, doubled while there is room, up to `max`."""
 
-    workers: Positive = 1
+    min: Positive
+    max: Positive
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        counts = [self.min * 2**power for power in range(1, 21)]
+        if self.max not in counts:
+            below = max((count for count in counts if count < self.max), default=counts[0])
+            nearest = " or ".join(map(str, sorted({below, 2 * below})))
+            message = f"is {self.max}, and min is {self.min}, which is doubled while there is room"
+            raise fail(f"{message}: give {nearest}, or one number of workers", "max")
+
+
+def read_workers(value: object) -> object:
+    """How many ranks a trial has, or from how many to how many."""
+    if isinstance(value, Mapping):
+        return fill(Span, value)
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    raise ValueError(f"is {shown(value)}; give 1 or more, or {{min: 1, max: 4}}")
+
+
+Workers = Annotated[int | Span, PlainValidator(read_workers)]
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one trial runs on: `workers` ranks with these resources each.
+
+    A span of them: it starts with the fewest and gets more once others leave them free.
+    """
+
+    workers: Workers = 1
     cpus_per_worker: Annotated[float, Field(gt=0)] = 1.0
     gpus_per_worker: Annotated[float, Field(ge=0)] = 0.0  # below 1: one worker on a share of a GPU
     memory_per_worker: Bytes | None = None  # a text like 4GiB is read as bytes
@@ -127,9 +160,29 @@ class Resources:
         gpus = self.gpus_per_worker
         if gpus > 1 and gpus != int(gpus):
             raise fail(f"is {gpus}; above 1, give a whole number", "gpus_per_worker")
-        if 0 < gpus < 1 and self.workers > 1:
-            message = f"is {gpus} with {self.workers} workers; NCCL refuses two ranks on one GPU"
+        if 0 < gpus < 1 and self.widest > 1:
+            message = f"is {gpus} with {self.widest} workers; NCCL refuses two ranks on one GPU"
             raise fail(f"{message}, so give 1 or set workers: 1", "gpus_per_worker")
+
+    @property
+    def ranks(self) -> int:
+        """The ranks of a trial, or the fewest that it has."""
+        return self.workers.min if isinstance(self.workers, Span) else self.workers
+
+    @property
+    def widest(self) -> int:
+        """The most ranks that a trial has."""
+        return self.workers.max if isinstance(self.workers, Span) else self.workers
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """All the numbers of ranks that a trial may have, ascending."""
+        doublings = (self.widest // self.ranks).bit_length()
+        return tuple(self.ranks * 2**power for power in range(doublings))
+
+    def of(self, ranks: int) -> "Resources":
+        """The same for a trial with just so many."""
+        return replace(self, workers=ranks)
 
 
 @dataclass(frozen=True)
@@ -159,6 +212,8 @@ class Failure:
     user_retries: Count = 0  # the trainable raised
     grace: Seconds = 60.0  # seconds from a request to stop until it is enforced
     stall: Annotated[Seconds, Field(ge=1, le=1e9)] = 600.0  # seconds without a sign of life
+    # The longest that a trial may run, in all its orders; then it fails. None: as long as it takes.
+    timeout: Annotated[Seconds, Field(ge=1, le=1e9)] | None = None
     # A rank, or its node, that is slower than its like (watching/straggling.py says how that is
     # found). drain: its trial goes on elsewhere, and nothing new starts on that node.
     straggler: Literal["report", "drain"] = "report"
@@ -174,13 +229,21 @@ class Failure:
     def retries(
         self,
         cause: Literal[
-            "user", "oom", "oversize", "diverged", "stalled", "infra", "preempt", "storage"
+            "user",
+            "oom",
+            "oversize",
+            "diverged",
+            "timeout",
+            "stalled",
+            "infra",
+            "preempt",
+            "storage",
         ],
     ) -> int | None:
         """How many failures of a cause are forgiven; None: any number."""
         if cause == "oversize":
             return MOST_HALVINGS if self.oom == "shrink" else 0
-        if cause in ("oom", "diverged"):
+        if cause in ("oom", "diverged", "timeout"):
             return 0
         if cause == "preempt":
             return None if self.preempt_retries == "unlimited" else self.preempt_retries

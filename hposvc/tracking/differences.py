@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -70,6 +70,13 @@ def of_points(
     parts += [f"not those of steps {_steps(missing)}"] if missing else []
     parts += [f"surplus ones at steps {_steps(surplus)}"] if surplus else []
     yield Difference(name, f"points of {metric}", ", ".join(parts), f"{len(due)}", remedy)
+
+
+def of_data(name: str, held: Collection[tuple[str, str]], least: Entry) -> Iterator[Difference]:
+    """Data sets, by name and digest; others may be there, which the trial itself logged."""
+    for one in least.inputs:
+        if (one.name, one.digest) not in held:
+            yield Difference(name, f"data set {one.name}", "none", f"digest {one.digest}")
 
 
 def _exact(metric: str, points: Iterable[Point]) -> set[Exact]:

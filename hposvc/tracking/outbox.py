@@ -23,15 +23,13 @@ from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
 from hposvc.tracking import origin
 from hposvc.tracking.locking import locked
+from hposvc.tracking.pacing import Patience
 from hposvc.tracking.projection import EXPERIMENT, NESTING, PARENT, Entry, Projection
 from hposvc.tracking.promotion import conclude
 from hposvc.tracking.recorder import OUT_OF_REACH, hidden, quieten
 from hposvc.tracking.tracker import Run, Tracker, tracker_of
 from hposvc.trial import trial_name
 
-POLL_S = 0.2
-IDLE_S = 1.0  # the longest pause between two looks at the journal
-BACKOFF_S = 10.0  # the longest between two tries to reach the tracker
 GIVE_UP_S = 30.0  # how long the tracker may be out of reach once the driver is gone
 HANG_S = 120.0  # a call that takes longer ends the process; its stacks go to the log
 FIRST, AHEAD = 8, 2  # runs kept ready for the first trials, and for the next ones
@@ -52,8 +50,9 @@ class Outbox:
     journal: Journal
     tracker: Tracker
     alive: Callable[[], None] = lambda: None  # called as the work goes on, for a watchdog
-    seq: int = 0  # of the last event that MLflow has been told of
+    seq: int = 0  # of the last event that was read
     projection: Projection = field(init=False)
+    _told: int = 0  # of the last event that MLflow has been told of
     _runs: dict[str, str] = field(default_factory=dict)
     _held: dict[str, Run] = field(default_factory=dict)  # as found, until something is added
 
@@ -69,21 +68,31 @@ class Outbox:
         if self.seq > 0 and {PARENT, *self.projection.state.trials} - self._runs.keys():
             self._rewind(0)
 
-    def turn(self) -> bool:
-        """Tell MLflow what is new in the journal; whether there was anything."""
-        seq = self.seq
+    def turn(self) -> None:
+        """Tell MLflow what is new in the journal."""
+        self.read()
+        self.tell()
+
+    def read(self) -> bool:
+        """Take in what is new in the journal; whether MLflow is to hear of it at once.
+
+        Points may wait for others, until a run begins, ends or changes its state.
+        """
         for number, event in self.journal.read(self.sweep.id, self.seq):
             self.projection.apply(event)
-            seq = number
+            self.seq = number
+        return self.projection.pressing
+
+    def tell(self) -> None:
+        """Tell MLflow all that was read and not told yet."""
         told = self.projection.take()
         if PARENT not in self._runs:
             self._begin(told[PARENT])
         for name, entry in told.items():
             self._tell(name, entry)
-        if seq > self.seq:
-            self.journal.advance(self.sweep.id, seq)
-        news, self.seq = seq > self.seq, seq
-        return news
+        if self.seq > self._told:
+            self.journal.advance(self.sweep.id, self.seq)
+        self._told = self.seq
 
     def prepare(self) -> None:
         """Make the runs of trials to come, so that a trial knows its run when it starts."""
@@ -142,6 +151,7 @@ class Outbox:
                 break
             self.projection.apply(event)
             self.seq = number
+        self._told = self.seq
         if seq > 0:
             self.projection.take()
 
@@ -195,28 +205,6 @@ class Outbox:
             log.warning("the spec and the packages could not be attached: %s", _shown(error))
 
 
-class Patience:
-    """How long to wait before the next try, and whether to try at all."""
-
-    def __init__(self, give_up_s: float) -> None:
-        self.pause_s = 0.0
-        self._give_up_s = give_up_s
-        self._failing: float | None = None  # since when, monotonic
-
-    def worked(self, news: bool) -> None:
-        self._failing = None
-        self.pause_s = POLL_S if news else min(IDLE_S, self.pause_s + POLL_S)
-
-    def failed(self) -> None:
-        first = self._failing is None
-        self._failing = time.monotonic() if first else self._failing
-        self.pause_s = 1.0 if first else min(BACKOFF_S, 2 * self.pause_s)
-
-    @property
-    def spent(self) -> bool:
-        return self._failing is not None and time.monotonic() - self._failing >= self._give_up_s
-
-
 def follow(outbox: Outbox, driver: int, give_up_s: float = GIVE_UP_S) -> bool:
     """Work until the driver (it holds the other end of this file) is gone and all is told.
 
@@ -232,12 +220,13 @@ def follow(outbox: Outbox, driver: int, give_up_s: float = GIVE_UP_S) -> bool:
             if not opened:
                 outbox.open()
                 opened = True
-            news = outbox.turn()
+            if patience.read(outbox.read()) or gone:
+                outbox.tell()
+                patience.told()
             if gone:
                 outbox.finish()
                 return True
             outbox.prepare()
-            patience.worked(news)
         except Exception as error:  # noqa: BLE001 - a sweep never ends for its tracker's sake
             opened = False
             patience.failed()
@@ -249,15 +238,21 @@ def follow(outbox: Outbox, driver: int, give_up_s: float = GIVE_UP_S) -> bool:
 
 
 def register_best(outbox: Outbox) -> None:
-    """Have the best trial of a sweep that has ended registered, if its spec says so."""
-    register = outbox.spec.register
+    """Have the best trial of a sweep that has ended registered, if its spec says so.
+
+    What came of it is kept beside the journal, for the driver to tell.
+    """
+    register, sweep = outbox.spec.register, outbox.sweep.id
     state = outbox.projection.state
     if register is None or not state.finished:
         return
     try:
-        conclude(outbox.tracker, register, state, outbox.journal.runs(outbox.sweep.id))
+        came = conclude(outbox.tracker, register, state, outbox.journal.runs(sweep))
     except Exception as error:  # noqa: BLE001 - the sweep itself is told; `promote` tries again
-        log.warning("the best trial could not be registered: %s", _shown(error))
+        came = f"the best trial could not be registered: {_shown(error)}"
+    if came is not None:
+        log.info("%s", came)
+        outbox.journal.record_registered(sweep, came)
 
 
 def _shown(error: Exception) -> str:

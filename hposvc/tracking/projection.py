@@ -4,10 +4,11 @@ All of it comes from journaled events, times included, so that telling it twice 
 Times are milliseconds since the epoch; a simulated clock starts when the sweep was created.
 """
 
+import hashlib
 import posixpath
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 from hposvc import summary
@@ -15,6 +16,7 @@ from hposvc.estimates import of_best
 from hposvc.events import (
     Attached,
     Decided,
+    Described,
     Ended,
     Event,
     Failed,
@@ -31,6 +33,7 @@ from hposvc.state import SweepState
 from hposvc.tracking.changes import Changes
 from hposvc.tracking.system import system_metrics
 from hposvc.trial import TrialState
+from trainables.dataset import DataSet
 
 PARENT = ""  # the sweep's own run, where the others go by their trial's name
 EXPERIMENT = "experiment"  # among the runs in the journal: the id of the experiment they are in
@@ -60,6 +63,7 @@ class Entry:
     status: RunEnd | None = None  # None: it runs
     end: int | None = None  # ms; None: it runs
     again: bool = False  # it runs again: its sweep was extended, or its trial retried
+    inputs: tuple[DataSet, ...] = ()  # each has a digest; no two are of one name and digest
 
 
 def legal(name: str) -> str:
@@ -86,6 +90,7 @@ class Projection:
         self._front: set[str] = set()  # the best, as they were told
         self._new: set[str] = {PARENT}
         self._stale: dict[str, None] = {PARENT: None}  # runs whose tags or status changed
+        self._described: set[str] = set()  # trials that said which samples they have
         self._points: dict[str, list[Point]] = {}
         self._changes: dict[str, Changes] = {}  # of trials that have begun
 
@@ -106,10 +111,18 @@ class Projection:
             told = {**self._system(event), **event.metrics}
             head = self._head(event)
             points += [Point(legal(head + k), v, time, event.step) for k, v in told.items()]
+        if isinstance(event, Described) and self.state.trials[event.trial].data is event.data:
+            self._described.add(event.trial)
+            self._stale[event.trial] = None
         moved = [name for name in touched if self._standing(name) != before[name]]
         self._stale.update(dict.fromkeys(moved))
         self._reopen([name for name in moved if name in self._ends and not self._ended(name)])
         self._end([name for name in moved if self._ended(name)], time)
+
+    @property
+    def pressing(self) -> bool:
+        """Whether a run began, ended or changed its state since the last `take`."""
+        return bool(self._stale)
 
     def take(self) -> dict[str, Entry]:
         """What is to be told since the last call, by run; the parent comes last."""
@@ -123,6 +136,7 @@ class Projection:
         self._new.clear()
         self._again.clear()
         self._stale.clear()
+        self._described.clear()
         self._points.clear()
         return told
 
@@ -151,7 +165,8 @@ class Projection:
         if run in self._changes:
             for name, text in self._changes[run].present().items():
                 tags[legal(f"hp/{name}")] = text[:MOST_TEXT]
-        return Entry(params, tags, [], _status(trial), self._ends.get(run))
+        inputs = _inputs(trial.data)
+        return Entry(params, tags, [], _status(trial), self._ends.get(run), inputs=inputs)
 
     def _system(self, event: Reported) -> dict[str, float]:
         """What the report tells of the machine, if that is asked for."""
@@ -173,7 +188,8 @@ class Projection:
         now = self.standing(name)
         params = now.params if name in self._new else {}
         again = name in self._again and now.status is None
-        return Entry(params, now.tags, points, now.status, now.end, again)
+        inputs = now.inputs if name in self._described else ()
+        return Entry(params, now.tags, points, now.status, now.end, again, inputs)
 
     def _touched(self, event: Event) -> Iterable[str]:
         """The runs whose state an event may change."""
@@ -263,6 +279,16 @@ class Projection:
             "hposvc.search": spec.search.name,
             "hposvc.scheduler": spec.scheduler.name,
         }
+
+
+def _inputs(data: Iterable[DataSet]) -> tuple[DataSet, ...]:
+    """Data sets as MLflow takes them: it knows them by name and digest, and the first stands."""
+    found: dict[tuple[str, str], DataSet] = {}
+    for one in data:
+        unread = hashlib.sha256(f"{one.context} {one.samples} {one.source}".encode()).hexdigest()
+        digest = one.digest or f"unread-{unread[:8]}"
+        found.setdefault((one.name, digest), replace(one, digest=digest))
+    return tuple(found.values())
 
 
 def _status(trial: TrialState) -> RunEnd | None:

@@ -1,11 +1,11 @@
 """A sweep's best trial as a version of a registered model, and whether it is the new champion.
 
-A version is known by its tags: the sweep, the trial and the step of the checkpoint that it is, the
-metric and its value. So what is registered twice is there once, and versions can be compared
-without the sweeps that they came from.
+A version is known by its run in MLflow and by its tags: the sweep, the trial and the step of the
+checkpoint that it is. So what is registered twice is there once, and a sweep that has the id of one
+that was removed has versions of its own. Metric and value are tags too, so that versions can be
+compared without the sweeps that they came from.
 """
 
-import logging
 import math
 import tempfile
 from collections.abc import Mapping
@@ -21,10 +21,8 @@ from hposvc.tracking.projection import PARENT
 from hposvc.tracking.tracker import Tracker, reached
 from trainables.checkpoints.checkpoint import CheckpointDamaged, Saved, verify
 
-KEY = ("hposvc.sweep", "hposvc.trial", "hposvc.step")  # tags by which a version is known
+KEY = ("hposvc.sweep", "hposvc.trial", "hposvc.step")  # tags by which a run's version is known
 DECIDED = "hposvc.decision"  # in words; one tag an alias
-
-log = logging.getLogger("hposvc")
 
 
 class Unfit(Exception):
@@ -108,12 +106,12 @@ class Registry:
             Unfit: its checkpoint is damaged, or gone.
         """
         with locked(self.tracker.home.path / "register.lock"):
-            version = self._find(best) or self._make(best, run)
+            version = self._find(best, run) or self._make(best, run)
             return self._decide(best, version)
 
-    def decided(self, best: Candidate) -> bool:
+    def decided(self, best: Candidate, run: str) -> bool:
         """Whether that was done before; what people changed since is theirs."""
-        version = self._find(best)
+        version = self._find(best, run)
         return version is not None and self._mark in self._tags(version)
 
     def _decide(self, best: Candidate, version: str) -> Promotion:
@@ -166,7 +164,7 @@ class Registry:
         found = self.tracker.client.get_model_version(self.register.model, version)
         return dict(found.tags)
 
-    def _find(self, best: Candidate) -> str | None:
+    def _find(self, best: Candidate, run: str) -> str | None:
         """The candidate's version, if it has one."""
         token: str | None = None
         while True:
@@ -174,7 +172,8 @@ class Registry:
                 f"name = '{self.register.model}'", page_token=token
             )
             for each in page:
-                if all(each.tags.get(name) == best.tags[name] for name in KEY):
+                mine = all(each.tags.get(name) == best.tags[name] for name in KEY)
+                if mine and each.run_id == run:
                     return str(each.version)
             token = page.token
             if not token:
@@ -225,17 +224,18 @@ def promote(
 
 def conclude(
     tracker: Tracker, register: Register, state: SweepState, runs: Mapping[str, str]
-) -> None:
-    """The same when a sweep has ended, once; what came of it is logged.
+) -> str | None:
+    """The same when a sweep has ended, once: what came of it, in a line; None: it was done before.
 
     A sweep that is looked at again later takes no alias back that people moved meanwhile.
     """
     try:
-        if Registry(tracker, register).decided(candidate(tracker.sweep, state)):
-            return
-        log.info("%s", told(promote(tracker, register, state, runs)))
+        best = candidate(tracker.sweep, state)
+        if best.trial in runs and Registry(tracker, register).decided(best, runs[best.trial]):
+            return None
+        return told(promote(tracker, register, state, runs))
     except Unfit as error:
-        log.warning("nothing is registered: %s", error)
+        return f"nothing is registered: {error}"
 
 
 def told(promotion: Promotion) -> str:

@@ -14,12 +14,12 @@ from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
 from hposvc.lease import Lease, driver_state
 from hposvc.tracking import origin
-from hposvc.tracking.differences import Difference, of_points, of_words
+from hposvc.tracking.differences import Difference, of_data, of_points, of_words
 from hposvc.tracking.locking import locked
 from hposvc.tracking.outbox import Outbox
 from hposvc.tracking.projection import NESTING, PARENT, Entry, Projection
 from hposvc.tracking.recorder import recorded
-from hposvc.tracking.tracker import Run, Tracker, reached, tracker_of
+from hposvc.tracking.tracker import Run, Tracker, held_data, reached, tracker_of
 
 OWN_PREFIXES = ("hposvc.", "mlflow.", "hp/")  # of tags that no user sets
 
@@ -130,6 +130,7 @@ class Reconciler:
         for name in held.keys() & least.keys():
             nested = {} if name == PARENT or parent is None else {NESTING: parent.info.run_id}
             yield from of_words(name, held[name], least[name], most[name], nested)
+            yield from of_data(name, held_data(held[name]), least[name])
             for metric in sorted(self._metrics(name, least)):
                 there = metric in held[name].data.metrics
                 points = self.tracker.points(held[name], metric) if there else []
@@ -164,7 +165,7 @@ class Reconciler:
             and data.params.items() <= entry.params.items()
             and tags <= entry.tags.keys()
             and set(self.tracker.files(run.info.run_id)) <= files
-            and not self.tracker.has_models(run)
+            and not self.tracker.has_others(run, entry)
         )
 
     @contextmanager

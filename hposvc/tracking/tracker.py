@@ -4,6 +4,7 @@ A tracker speaks of runs by their trial's name, and finds them again by their ta
 can be done twice: a run is searched before it is made, a value that is there stays as it is.
 """
 
+import json
 import logging
 import sqlite3
 import time
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, Run, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 
 from hposvc.home import Home
@@ -22,11 +23,13 @@ from hposvc.store import StoreError
 from hposvc.tracking.locking import locked
 from hposvc.tracking.projection import PARENT, Entry, Point
 from hposvc.tracking.recorder import hidden, tracking_uri
+from trainables.dataset import DataSet
 
 __all__ = ["Run", "Tracker", "TrackerError", "embedded_uri", "reached", "tracker_of"]
 
 PAGE = 1000  # runs that one search returns
 OURS = "hposvc.state"  # the tag that a recorder gives each run with its first call
+CONTEXT = "mlflow.data.context"  # MLflow's tag for what a data set was used for
 OWN_TAGS = ("hposvc.best", "hposvc.trial", "hposvc.sweep")
 
 log = logging.getLogger("hposvc")
@@ -128,11 +131,11 @@ class Tracker:
         """Names of what lies at the top of a run's artifacts."""
         return [Path(one.path).name for one in self.client.list_artifacts(run)]
 
-    def has_models(self, run: Run) -> bool:
-        """Whether models or data sets were logged with a run."""
+    def has_others(self, run: Run, entry: Entry) -> bool:
+        """Whether models, or data sets that the entry does not name, were logged with a run."""
         models = run.outputs is not None and bool(run.outputs.model_outputs)
-        inputs = run.inputs
-        return models or bool(inputs and (inputs.dataset_inputs or inputs.model_inputs))
+        models = models or bool(run.inputs and run.inputs.model_inputs)
+        return models or not held_data(run) <= {(one.name, one.digest) for one in entry.inputs}
 
     def send(self, run: str, entry: Entry) -> None:
         """Tell a run all of a entry."""
@@ -147,6 +150,8 @@ class Tracker:
             if params == entry.params:
                 raise
             self.client.log_batch(run, metrics, _params(params), tags)
+        if entry.inputs:
+            self.client.log_inputs(run, [_input(one) for one in entry.inputs])
         if entry.status is not None:
             self.client.set_terminated(run, entry.status, entry.end)
         elif entry.again:
@@ -160,6 +165,7 @@ class Tracker:
             for point in self.points(run, name)
         }
         ended = (run.info.status, run.info.end_time) == (entry.status, entry.end)
+        data = held_data(run)
         return Entry(
             {name: text for name, text in entry.params.items() if name not in run.data.params},
             {name: text for name, text in entry.tags.items() if run.data.tags.get(name) != text},
@@ -167,6 +173,7 @@ class Tracker:
             None if ended else entry.status,
             entry.end,
             entry.status is None and run.info.status != "RUNNING",
+            tuple(one for one in entry.inputs if (one.name, one.digest) not in data),
         )
 
     def attach(self, run: str, files: Mapping[str, str]) -> None:
@@ -211,6 +218,27 @@ def tracker_of(home: Home, sweep: str, spec: SweepSpec) -> Tracker:
 def embedded_uri(home: Home) -> str:
     """The MLflow that needs no server: a database in the home."""
     return f"sqlite:///{home.path / 'mlflow.db'}"
+
+
+def held_data(run: Run) -> set[tuple[str, str]]:
+    """Name and digest of each data set that was logged with a run."""
+    inputs = [] if run.inputs is None else run.inputs.dataset_inputs
+    return {(one.dataset.name, one.dataset.digest) for one in inputs}
+
+
+def _input(data: DataSet) -> DatasetInput:
+    """A data set as MLflow describes one that it did not load itself."""
+    scheme, colon, _ = data.source.partition("://")
+    place: Mapping[str, object]
+    if not data.source:
+        kind, place = "code", {"tags": {}}
+    elif scheme in ("http", "https"):
+        kind, place = "http", {"url": data.source}
+    else:
+        kind, place = scheme if colon else "local", {"uri": data.source}
+    profile = json.dumps({"num_rows": data.samples})
+    dataset = Dataset(data.name, data.digest, kind, json.dumps(place), None, profile)
+    return DatasetInput(dataset, [InputTag(CONTEXT, data.context)])
 
 
 def _params(params: Mapping[str, str]) -> list[Param]:

@@ -50,6 +50,8 @@ def summary(record: Record, home: Home) -> list[RenderableType]:
         parts.append(finalists)
     if waits(record.state):
         parts.append(Text(waits(record.state), style="yellow"))
+    if spec.register is not None and record.state.finished:
+        parts.append(_copied("registry", record.registered or unregistered(record)))
     if record.runs:
         parts.append(mlflow(home, spec))
     return parts
@@ -61,6 +63,14 @@ def best(found: Sequence[Mapping[str, Any]], spec: SweepSpec) -> RenderableType:
         return _single(found[0], spec)
     saved = [_copied(one["trial"], one["checkpoint"]) for one in found if one["checkpoint"]]
     return Group(front(found, spec), *saved)
+
+
+def unregistered(record: Record) -> str:
+    """What to do where nothing is known of a sweep's version in the registry."""
+    register = record.state.spec.register
+    assert register is not None
+    promote = f"hposvc promote {record.row.id} --model {register.model} --alias {register.alias}"
+    return f"{register.model} was not told; logs/recorder.log says why, and {promote} does it"
 
 
 def waits(state: SweepState) -> str:

@@ -139,6 +139,7 @@ def _condition(domain: Domain) -> str:
 def _plan(spec: SweepSpec) -> dict[str, str]:
     resources, parallel = spec.resources, spec.trials.parallel
     unit = spec.fidelity.unit if spec.fidelity else "step"
+    workers = " to ".join(map(str, dict.fromkeys((resources.ranks, resources.widest))))
     wall_s = spec.budget.wall_s
     worker = f"{resources.cpus_per_worker:g} CPU, {resources.gpus_per_worker:g} GPU"
     trials = "as many as the budget allows" if spec.trials.max is None else str(spec.trials.max)
@@ -147,7 +148,7 @@ def _plan(spec: SweepSpec) -> dict[str, str]:
         "metrics" if spec.several else "metric": "; ".join(map(_metric, spec.objectives)),
         **limits,
         "trials": f"{trials}, {'as many as fit' if parallel == 'auto' else parallel} at once",
-        "a trial": f"{spec.last_step} x {unit}, {resources.workers} x ({worker})",
+        "a trial": f"{spec.last_step} x {unit}, {workers} x ({worker})",
         "search": _plug_in(spec.search.name, spec.search.options),
         "scheduler": _plug_in(spec.scheduler.name, spec.scheduler.options) + _rungs(spec),
         "engine": spec.engine.type,

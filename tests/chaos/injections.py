@@ -10,6 +10,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import disks
+import filling
 import psutil
 import services
 from scene import Scene
@@ -32,6 +34,7 @@ class Injection:
     early: bool = False  # it has to come while trials are still proposed
     schedulers: tuple[str, ...] = ()  # where it can happen; empty: everywhere
     possible: Callable[[], bool] = lambda: True  # on this machine
+    place: str = ""  # what it gives the sweep to write to; no two of a round give the same
 
 
 def kill_driver(scene: Scene) -> None:
@@ -226,8 +229,18 @@ INJECTIONS = {
     "recorder": Injection(kill_recorder, hit("recorder")),
     "mlflow": Injection(kill_mlflow, hit("mlflow"), plan_mlflow),
     "postgres": Injection(
-        kill_postgres, hit("postgres"), plan_postgres, possible=services.has_postgres
+        kill_postgres,
+        hit("postgres"),
+        plan_postgres,
+        possible=services.has_postgres,
+        place="journal",
     ),
+    **{
+        name: Injection(
+            filling.fill(name), filling.proof(name), planned, possible=disks.mountable, place=place
+        )
+        for name, (planned, place) in filling.PLANS.items()
+    },
     "torn": Injection(tear_checkpoint, torn),
     "nan": Injection(arm("nan"), struck("nan")),
     "oom": Injection(arm("oom"), failed("oom")),

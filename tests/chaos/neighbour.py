@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import ray
+from terminal import GONE_S
 
 from cluster import launch
 
 POLL_S = 0.05
-PATIENCE_S = 15.0  # until what is taken is given back
 
 
 def taken() -> dict[str, float]:
@@ -33,7 +33,7 @@ if __name__ == "__main__":
     while not go.exists():
         time.sleep(POLL_S)
     connection = launch.connect(folder)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + GONE_S
     while (taken() or ray.util.list_named_actors(True)) and time.monotonic() < deadline:
         time.sleep(POLL_S)
     actors = [f"{one['name']}" for one in ray.util.list_named_actors(True)]

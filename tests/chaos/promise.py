@@ -14,12 +14,12 @@ from pathlib import Path
 
 import psutil
 from aftermath import Ledger
-from scene import Scene
+from scene import End, Scene
 from terminal import GONE_S, until
-from wandering import account, loss
+from wandering import MOOD, account, loss
 
 from hposvc import api
-from hposvc.events import Ended, Event, Finished, Ordered
+from hposvc.events import Ended, Event, Finished, Ordered, Rested
 from hposvc.lineage import ancestry
 from hposvc.tracking.reconcile import Reconciler
 from trainables.checkpoints import checkpoint
@@ -69,6 +69,7 @@ def check(scene: Scene) -> Verdict:
     verdict.broken += [f"lost: {each}" for each in lost]
     verdict.broken += [f"twice: {each}" for each in twice]
     verdict.broken += over(scene, events, record, ledger)
+    verdict.broken += words(scene.sweep, scene.ends, events)
     verdict.broken += values(scene, record, ledger)
     verdict.broken += shelf(scene, record)
     verdict.broken += mlflow(scene, record)
@@ -92,6 +93,17 @@ def over(scene: Scene, events: list[Event], record: api.Record, ledger: Ledger) 
     yield from (f"{one.id} is {one.state}" for one in state.trials.values() if not one.over)
     if record.driver != "none":
         yield f"a driver is {record.driver}"
+
+
+def words(sweep: str, ends: list[End], events: list[Event]) -> Iterator[str]:
+    """No driver broke of a bug of ours, and one that rested for want of room said what to do."""
+    remedy = f"free some (hposvc gc), then: hposvc resume {sweep}"
+    for end in ends:
+        if end.code == 1 and MOOD not in end.said:
+            yield f"a driver broke: {end.said}"
+        rested = isinstance(events[end.seq - 1], Rested)
+        if rested and not (end.code == 5 and "no room: " in end.said and remedy in end.said):
+            yield f"a driver rested with {end.code}: {end.said}"
 
 
 def values(scene: Scene, record: api.Record, ledger: Ledger) -> Iterator[str]:

@@ -70,7 +70,7 @@ class Outcome:
     wall_s: float
     bit: tuple[str, ...] = ()  # the injections that really happened
     codes: tuple[int, ...] = ()
-    kills: int = 0
+    kills: int = 0  # and disks that were full
     verdict: promise.Verdict = field(default_factory=promise.Verdict)
 
     def __str__(self) -> str:
@@ -96,11 +96,20 @@ def plan(seed: int) -> Plan:
         for name, injection in INJECTIONS.items()
         if injection.possible() and (not injection.schedulers or scheduler in injection.schedulers)
     )
-    names = rng.sample(possible, 2 if rng.random() < 0.3 else 1)
+    number = 2 if rng.random() < 0.3 else 1
+    names = rng.sample(possible, number)
+    while clash(names):
+        names = rng.sample(possible, number)
     # What has to come early comes first.
     names.sort(key=lambda name: not INJECTIONS[name].early)
     beside = "raylet" not in names and rng.random() < 0.25  # a neighbour of an embedded Ray
     return Plan(seed, scheduler, tuple(names), beside)
+
+
+def clash(names: Sequence[str]) -> bool:
+    """Whether two of them want the sweep to write elsewhere."""
+    places = [place for name in names if (place := INJECTIONS[name].place)]
+    return len(places) > len(set(places))
 
 
 def play(terminal: Terminal, planned: Plan) -> Outcome:
@@ -130,7 +139,8 @@ def play(terminal: Terminal, planned: Plan) -> Outcome:
         events = scene.events()
         bit = [name for name in planned.injections if INJECTIONS[name].proof(scene, events)]
         wall_s = time.monotonic() - began
-        return Outcome(planned, wall_s, tuple(bit), tuple(scene.codes), scene.kills, verdict)
+        kills = scene.kills + sum(name in scene.disks for name in bit)
+        return Outcome(planned, wall_s, tuple(bit), tuple(scene.codes), kills, verdict)
 
 
 def described(planned: Plan, place: Path) -> dict[str, Any]:
@@ -185,19 +195,23 @@ def let_go(scene: Scene, beside: Command) -> list[str]:
     return [*left, *promise.left(scene)]
 
 
-def summary(outcomes: Sequence[Outcome]) -> str:
-    """The figures of all rounds, as benchmarks/RESULTS.md has them."""
+def summary(outcomes: Sequence[Outcome], broke_off: int = 0) -> str:
+    """The figures of all rounds, as benchmarks/RESULTS.md has them.
+
+    Args:
+        broke_off: rounds that came to no end, and so to no outcome.
+    """
     kept = sum(not one.verdict.broken for one in outcomes)
     happened = sum(len(one.bit) for one in outcomes)
     planned = sum(len(one.plan.injections) for one in outcomes)
     each = [one.verdict.redone_s / one.kills for one in outcomes if one.kills] or [0.0]
     rows = [
-        ("rounds survived", f"{kept} of {len(outcomes)}"),
+        ("rounds survived", f"{kept} of {len(outcomes) + broke_off}"),
         ("injections that happened", f"{happened} of {planned}"),
         ("events lost", f"{sum(one.verdict.lost for one in outcomes)}"),
         ("points twice", f"{sum(one.verdict.twice for one in outcomes)}"),
-        ("kills", f"{sum(one.kills for one in outcomes)}"),
-        ("work redone a kill, rank-seconds, median", f"{statistics.median(each):.2f}"),
+        ("kills and full disks", f"{sum(one.kills for one in outcomes)}"),
+        ("work redone for each, rank-seconds, median", f"{statistics.median(each):.2f}"),
         ("the same, worst round", f"{max(each):.2f}"),
     ]
     return "\n".join(["| what | figure |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in rows)])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from disks import Disk
 from ruamel.yaml import YAML
 from services import Server
 from terminal import Command, Terminal, until
@@ -19,6 +20,15 @@ from hposvc.home import Home
 from hposvc.journal import Journal
 
 RESUMES = 6  # drivers of a round that end by themselves; more means that it never does
+
+
+@dataclass(frozen=True)
+class End:
+    """How a driver ended by itself."""
+
+    code: int
+    said: str
+    seq: int  # of the last event in the journal then
 
 
 @dataclass
@@ -34,12 +44,12 @@ class Scene:
     open: ExitStack  # what ends with the round
     variables: dict[str, str] = field(default_factory=dict)  # of its commands
     driver: Command = field(init=False)
-    codes: list[int] = field(default_factory=list)  # of drivers that ended by themselves
-    said: str = ""  # by the last of them
+    ends: list[End] = field(default_factory=list)  # of drivers, by themselves
     over: bool = False  # the sweep has ended, and MLflow was told
     shared: bool = False  # somebody else keeps Ray up
     kills: int = 0  # of processes with work that was not kept
     servers: dict[str, Server] = field(default_factory=dict)  # that it needs, by injection
+    disks: dict[str, Disk] = field(default_factory=dict)  # that it writes to, by injection
     nodes: list[int] = field(default_factory=list)  # of a cluster: their processes
     hit: set[str] = field(default_factory=set)  # injections that found what they were for
     torn: set[str] = field(default_factory=set)  # checkpoints that were spoilt
@@ -52,6 +62,11 @@ class Scene:
     @property
     def journal(self) -> Journal:
         return self.home.journal()
+
+    @property
+    def codes(self) -> list[int]:
+        """What drivers ended with by themselves."""
+        return [end.code for end in self.ends]
 
     def events(self) -> list[Event]:
         return [event for _, event in self.journal.read(self.sweep)]
@@ -135,16 +150,16 @@ class Scene:
         """
         if self.over:
             return False
-        code, self.said = self.driver.end()
-        self.codes.append(code)
+        code, said = self.driver.end()
         for repair in self.repairs:
             repair()
         self.repairs.clear()
+        self.ends.append(End(code, said, self._last()))
         if code in (0, 3) and self.record().behind == 0:
             self.over = True
             return False
-        if len(self.codes) == RESUMES:
-            raise TimeoutError(f"{self.sweep}: not over after {self.codes}: {self.said}")
+        if len(self.ends) == RESUMES:
+            raise TimeoutError(f"{self.sweep}: not over after {self.codes}: {said}")
         self.resume()
         return True
 

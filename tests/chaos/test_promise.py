@@ -4,10 +4,11 @@ import json
 
 from aftermath import Ledger
 from injections import INJECTIONS
-from promise import Attempt, Verdict, diaries, redone, same, unheard
-from rounds import SPECS, Outcome, Plan, plan, summary
+from promise import Attempt, Verdict, diaries, redone, same, unheard, words
+from rounds import SPECS, Outcome, Plan, clash, plan, summary
+from scene import End
 
-from hposvc.events import Ended, Order, Ordered, Reported
+from hposvc.events import Attached, Ended, Order, Ordered, Reported, Rested
 
 ORDER = Order(1, "t0001", {"lr": 0.01}, None, 1, 3, milestones=(2,))
 
@@ -68,6 +69,16 @@ def test_a_diary_is_read_to_its_last_whole_word(tmp_path):
     assert diaries(tmp_path) == [Attempt("t1", 3, 1, 1.0, 2.0), Attempt("t1", 3, 2, 2.5, None)]
 
 
+def test_a_driver_that_rests_without_a_word_and_one_that_breaks_are_found():
+    events = [Attached(0.0, "here:1"), Rested(1.0, "disk full"), Attached(2.0, "here:2")]
+    advice = "no room: 0 B free; free some (hposvc gc), then: hposvc resume round-1"
+    assert not [*words("round-1", [End(5, advice, 2), End(5, "MLflow is behind", 3)], events)]
+    assert len([*words("round-1", [End(0, advice, 2), End(5, "no room: 0 B", 2)], events)]) == 2
+    assert [*words("round-1", [End(1, "hposvc broke", 3)], events)] == [
+        "a driver broke: hposvc broke"
+    ]
+
+
 def test_no_number_is_only_no_number():
     nan = float("nan")
     assert same(nan, nan)
@@ -88,6 +99,12 @@ def test_a_seed_is_a_round_and_seeds_reach_every_scheduler_and_injection():
         )
 
 
+def test_no_two_injections_of_a_round_move_the_same_part_of_the_sweep():
+    assert clash(("postgres", "journal-disk"))
+    assert not clash(("driver", "rank", "home-disk", "journal-disk"))
+    assert not any(clash(plan(seed).injections) for seed in range(300))
+
+
 def test_the_summary_counts_only_rounds_that_kept_all():
     kept = Outcome(Plan(1, "asha", ("driver",)), 1.0, ("driver",), kills=2)
     kept.verdict.redone_s = 3.0
@@ -98,9 +115,10 @@ def test_the_summary_counts_only_rounds_that_kept_all():
         "| injections that happened | 1 of 2 |",
         "| events lost | 1 |",
         "| points twice | 2 |",
-        "| kills | 3 |",
-        "| work redone a kill, rank-seconds, median | 2.75 |",
+        "| kills and full disks | 3 |",
+        "| work redone for each, rank-seconds, median | 2.75 |",
         "| the same, worst round | 4.00 |",
     ]
+    assert "| rounds survived | 1 of 4 |" in summary([kept, broken], broke_off=2)
     assert "missed: rank" in str(broken)
     assert "BROKEN" in str(broken)

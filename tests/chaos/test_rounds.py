@@ -40,19 +40,22 @@ def test_many_rounds_keep_the_promise(tmp_path: Path, empty_mlflow: Path, capsys
     """Every round is played, whatever the one before it found; the seed of each is told."""
     outcomes, broke_off = [], []
     tell(capsys, f"\n{LONG} rounds from HPOSVC_CHAOS_SEED={SEED}")
-    for seed in range(SEED, SEED + LONG):
-        home = tmp_path / f"home-{seed}"
-        home.mkdir()
-        shutil.copy(empty_mlflow, home / "mlflow.db")
-        try:
-            outcomes.append(play(Terminal(home), plan(seed)))
-            tell(capsys, outcomes[-1])
-        except Exception as error:  # noqa: BLE001 - the other rounds are to be played
-            broke_off.append(seed)
-            tell(capsys, f"seed {seed}: {plan(seed)}: BROKE OFF: {type(error).__name__}: {error}")
-        else:
-            shutil.rmtree(home)
-    tell(capsys, summary(outcomes))
+    try:
+        for seed in range(SEED, SEED + LONG):
+            home = tmp_path / f"home-{seed}"
+            home.mkdir()
+            shutil.copy(empty_mlflow, home / "mlflow.db")
+            try:
+                outcomes.append(play(Terminal(home), plan(seed)))
+                tell(capsys, outcomes[-1])
+            except Exception as error:  # noqa: BLE001 - the other rounds are to be played
+                broke_off.append(seed)
+                what = f"{type(error).__name__}: {error}"
+                tell(capsys, f"seed {seed}: {plan(seed)}: BROKE OFF: {what}")
+            else:
+                shutil.rmtree(home)
+    finally:  # Ctrl-C too ends with what was found so far
+        tell(capsys, summary(outcomes, len(broke_off)))
     broken = [outcome.plan.seed for outcome in outcomes if outcome.verdict.broken]
     assert not broken + broke_off, f"see the rounds of these seeds: {broken + broke_off}"
 

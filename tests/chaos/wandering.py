@@ -25,6 +25,7 @@ from searchers.space import Space
 
 STEP_S = 0.15  # how long a step trains
 LEAK_S = 3600  # how long a process that was left behind would live
+MOOD = "this searcher is in a bad mood"
 
 
 def loss(lr: float, step: int) -> float:
@@ -120,5 +121,5 @@ class Moody:
         place = Path(self.place)
         if (place / "searcher.armed").exists() and not (place / "searcher.at").exists():
             (place / "searcher.at").touch()
-            raise RuntimeError("this searcher is in a bad mood")
+            raise RuntimeError(MOOD)
         return GaussianProcess().suggest(space, history, n, rng)

@@ -1,11 +1,15 @@
 import copy
+import multiprocessing
+import os
 import platform
 
 import pytest
 import ray
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cluster import probes
-from cluster.fitness import GIB, judge
+from cluster.fitness import FULL, GIB, Fitness, better, judge, offset, slow
 
 HERE = {
     "python": "3.11.7",
@@ -21,7 +25,25 @@ THERE = {
     "torch": {"version": "2.13.0", "cuda": "13.0", "gpus": 2},
     "disks": {"storage": {"folder": "/mnt/sweeps", "free": 50 * GIB}},
     "clock": (0.3, 0.001),
+    "speeds": [],
+    "wrong": [],
+    "instruments": [],
 }
+
+
+def gpu(**changes):
+    """What the instruments of a sound one say."""
+    return {"gpu": "GPU 0", "uncorrectable": 0, "failing": False, "slowed": [], **changes}
+
+
+def looked(*values, model="x"):
+    """A node with so many parts of one kind."""
+    return {
+        "speeds": [
+            {"what": "matmul", "part": f"GPU {n}", "model": model, "value": value, "unit": "TFLOPS"}
+            for n, value in enumerate(values)
+        ]
+    }
 
 
 def troubles(**changes):
@@ -46,7 +68,13 @@ def test_a_node_like_the_driver_has_no_troubles():
         ({"torch": {"version": "2.13.0+cpu", "cuda": None, "gpus": 0}}, "Ray has 2 GPU", True),
         ({"disks": {"storage": None}}, "the folder of the storage is not there", False),
         ({"disks": {"storage": {"folder": "/x", "free": GIB}}}, "1.0 GiB free", False),
+        ({"disks": {"Ray's files": {"folder": "/x", "free": FULL - 1}}}, "0.1 GiB free", True),
         ({"clock": (-7.0, 0.1)}, "its clock is 7.0 s behind ours", False),
+        ({"clock": (70.0, 9.0)}, "its clock is 70.0 s before ours", True),
+        ({"wrong": ["GPU 1: CUDA error: unknown error"]}, "GPU 1: CUDA error", True),
+        ({"instruments": [gpu(uncorrectable=2)]}, "2 uncorrectable ECC errors", True),
+        ({"instruments": [gpu(failing=True)]}, "could not be remapped", True),
+        ({"instruments": [gpu(slowed=["thermal slowdown"])]}, "(thermal slowdown)", False),
     ],
 )
 def test_what_is_amiss_is_named(change, said, fatal):
@@ -81,3 +109,120 @@ def test_a_probe_outlives_a_torch_that_does_not_load():
     assert found["torch"] == {"error": "ModuleNotFoundError: No module named 'nowhere_to_be_found'"}
     found = probes.examine((), "import time; time.sleep(60)", 0.5, {})
     assert "timed out" in found["torch"]["error"]
+
+
+def test_why_nothing_should_run_on_a_node_is_what_is_fatal_there():
+    there = {**THERE, "clock": (-7.0, 0.1), "instruments": [gpu(uncorrectable=1)], "wrong": ["no"]}
+    found = judge("node-1", "10.0.0.7", {}, HERE, there)
+    assert found.unfit == "no; GPU 0: 1 uncorrectable ECC errors since it was reset"
+    assert judge("node-1", "10.0.0.7", {}, HERE, THERE).unfit == ""
+    assert Fitness.from_dict(found.to_dict()) == found
+
+
+def test_what_is_far_slower_than_its_like_is_named():
+    behind = slow({"a": looked(100.0, 98.0), "b": looked(101.0, 40.0), "c": looked(99.0)})
+    assert {node: len(troubles) for node, troubles in behind.items()} == {"a": 0, "b": 1, "c": 0}
+    [trouble] = behind["b"]
+    assert trouble.text == "matmul of GPU 1 (x): 40 TFLOPS, the median of its like is 99"
+    assert trouble.fatal
+
+
+def test_machines_of_other_models_are_not_held_against_each_other():
+    behind = slow({"a": looked(100.0), "b": looked(102.0), "old": looked(9.0, model="y")})
+    assert not any(behind.values())
+
+
+@given(st.lists(st.floats(50.1, 100.0), min_size=1, max_size=9))
+def test_a_node_within_half_of_the_others_is_no_slow_one(values):
+    assert not any(slow({str(n): looked(value) for n, value in enumerate(values)}).values())
+
+
+@given(st.lists(st.floats(80.0, 100.0), min_size=1, max_size=9), st.floats(0.1, 15.0))
+def test_a_node_far_behind_all_others_is_the_slow_one(values, least):
+    fleet = {str(n): looked(value) for n, value in enumerate(values)}
+    behind = slow({**fleet, "bad": looked(least)})
+    assert [node for node, troubles in behind.items() if troubles] == ["bad"]
+
+
+def test_of_two_looks_the_higher_speeds_count_and_the_later_instruments():
+    first = {**looked(9.0, 80.0), "wrong": ["it hung"]}
+    assert better(first, {**looked(70.0, 8.0), "wrong": []}) == {**looked(70.0, 80.0), "wrong": []}
+    assert better(looked(), looked(7.0)) == looked(7.0)
+
+
+def test_a_clock_is_known_as_well_as_the_answer_was_quick():
+    assert offset(100.0, 103.5, 101.0) == (3.0, 0.5)
+
+
+def test_a_machine_says_how_quick_it_is(tmp_path):
+    found = probes.exercise(None, 30.0, {"storage": str(tmp_path)})
+    assert [(speed["what"], speed["unit"]) for speed in found["speeds"]] == [
+        ("matmul", "GFLOPS"),
+        ("memory", "GB/s"),
+    ]
+    assert all(speed["value"] > 0.1 and speed["model"] for speed in found["speeds"])
+    assert (found["wrong"], found["instruments"]) == ([], [])
+    assert found["disks"]["storage"]["free"] > 0
+
+
+def test_how_quick_a_machine_is_does_not_hang_on_what_else_it_does():
+    """Else nodes that are at work would be taken for broken ones."""
+    alone = probes.exercise(None, 30.0, {})
+    busy = [multiprocessing.Process(target=spin, daemon=True) for _ in range(os.cpu_count() or 1)]
+    for process in busy:
+        process.start()
+    try:
+        loaded = probes.exercise(None, 30.0, {})
+    finally:
+        for process in busy:
+            process.kill()
+            process.join()
+    assert not any(slow({"alone": alone, "loaded": loaded}).values())
+
+
+def spin():
+    while True:
+        pass
+
+
+SMI = """#!/bin/sh
+cat <<END
+<nvidia_smi_log><gpu id="0"><ecc_errors><volatile><sram_uncorrectable_parity>0
+</sram_uncorrectable_parity><dram_correctable>7</dram_correctable><dram_uncorrectable>2
+</dram_uncorrectable></volatile><aggregate><dram_uncorrectable>9</dram_uncorrectable></aggregate>
+</ecc_errors><remapped_rows><remapped_row_failure>No</remapped_row_failure></remapped_rows>
+<clocks_event_reasons><clocks_event_reason_hw_slowdown>Active</clocks_event_reason_hw_slowdown>
+<clocks_event_reason_gpu_idle>Active</clocks_event_reason_gpu_idle></clocks_event_reasons></gpu>
+<gpu id="1"><ecc_errors><volatile><dram_uncorrectable>N/A</dram_uncorrectable></volatile>
+</ecc_errors><remapped_rows><remapped_row_failure>Yes</remapped_row_failure></remapped_rows></gpu>
+</nvidia_smi_log>
+END
+"""
+
+
+def test_the_instruments_of_gpus_are_read(tmp_path, monkeypatch):
+    (tmp_path / "nvidia-smi").write_text(SMI)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    speed = looked(5.0)["speeds"]
+    found = probes.exercise(f"import json; print(json.dumps([{speed}, ['GPU 1: no']]))", 30.0, {})
+    assert found["instruments"] == [
+        gpu(uncorrectable=2, slowed=["slowdown"]),
+        {**gpu(failing=True), "gpu": "GPU 1"},
+    ]
+    assert (found["speeds"][-1:], found["wrong"]) == (speed, ["GPU 1: no"])
+
+
+def test_gpus_that_can_not_be_tried_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for code, timeout_s in (("import nowhere", 30.0), ("import time; time.sleep(60)", 0.5)):
+        found = probes.exercise(code, timeout_s, {})
+        assert {speed["part"] for speed in found["speeds"]} == {"a core"}
+        assert (found["wrong"], found["instruments"]) == ([], [])
+
+
+def test_the_code_that_tries_gpus_runs_where_there_are_none():
+    """It is text: nothing else would see a mistake where there is no GPU."""
+    found = probes._asked(probes.GPUS, 60.0)
+    assert found[1] == ""
+    assert len(found[0]) == 2

@@ -1,10 +1,12 @@
 """A user's home and commands on it."""
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 DEADLINE_S = 240
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
+Complete = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -42,5 +45,21 @@ def python(home: Path) -> Run:
         )
         assert ended.returncode == code, ended.stderr
         return ended
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def complete(python: Run) -> Complete:
+    """Runs a spec of examples/ with these values, of which no trial may fail; its status."""
+
+    def run(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        sets = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+        ended = python("-m", "hposvc", "run", f"examples/{name}", *sets, "-o", "json")
+        status: dict[str, Any] = json.loads(ended.stdout)
+        assert status["state"] == "COMPLETED"
+        assert status["trials"]["total"] == values["trials.max"]
+        assert status["trials"]["failed"] == 0
+        return status
 
     return run

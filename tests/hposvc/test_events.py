@@ -15,6 +15,7 @@ from hposvc.events import (
     Closed,
     Cooled,
     Decided,
+    Described,
     Ended,
     Event,
     Failed,
@@ -33,6 +34,7 @@ from hposvc.events import (
 )
 from searchers.searcher import Observation
 from trainables.checkpoints.checkpoint import Saved
+from trainables.dataset import DataSet
 
 texts = st.text(max_size=20)
 numbers = st.integers(0, 2**53)
@@ -68,6 +70,14 @@ observations = st.builds(
     losses=losses,
     excess=losses,
 )
+described = st.builds(
+    DataSet,
+    name=texts.filter(bool),
+    context=st.sampled_from(["training", "validation"]),
+    samples=numbers,
+    digest=texts,
+    source=texts,
+)
 EVENTS = {
     Attached: st.builds(Attached, times, texts),
     Proposed: st.builds(Proposed, times, texts, params, notes, numbers, steps, times),
@@ -75,6 +85,9 @@ EVENTS = {
     Ordered: st.builds(Ordered, times, orders),
     Checkpointed: st.builds(Checkpointed, times, numbers, texts, saves),
     Reported: st.builds(Reported, times, numbers, texts, numbers, st.dictionaries(texts, floats)),
+    Described: st.builds(
+        Described, times, numbers, texts, st.lists(described, max_size=2).map(tuple)
+    ),
     Decided: st.builds(
         Decided,
         times,

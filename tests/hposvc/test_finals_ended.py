@@ -1,5 +1,7 @@
 """Finals that a budget or people end, and sweeps that go on after them."""
 
+from dataclasses import replace
+
 import pytest
 from repeated import FINALISTS, LAST, Seeded, check_finals, half_way, of_repeats, results, text_of
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
@@ -9,10 +11,13 @@ from hposvc.events import (
     Attached,
     Decided,
     Failed,
+    Order,
     Requested,
 )
 from hposvc.journal import Journal
+from hposvc.repeat import GIVEN_UP
 from hposvc.schedulers.scheduler import Over, Wait
+from hposvc.spec.ending import MaxFailed
 from hposvc.store import Store
 from hposvc.views import finals as view
 
@@ -53,6 +58,25 @@ def test_finals_may_use_what_was_kept_for_them(lab):
     state = check_finals(spec, lab.events())
     assert (state.reason, state.finals.done) == ("trials", 12)
     assert 36 < state.elapsed_s < 60
+
+
+class Late(Seeded):
+    """The first repeat of each finalist takes ten seconds a step, all else one."""
+
+    def _call(self, params, step):
+        metrics, _ = super()._call(params, step)
+        return metrics, 10.0 if self._order.repeat == 1 else 1.0
+
+
+def test_repeats_that_run_too_long_fail_and_the_mean_is_of_the_others(lab):
+    spec = make_spec(finalists=FINALISTS, failure={"timeout": 30})
+    lab.run(spec, backend=Late)
+    state = check_finals(spec, lab.events())
+    assert state.state == "COMPLETED"
+    for first, *others in state.finals.repeats.values():
+        assert (first.state, first.reason, first.value) == ("FAILED", "timeout", None)
+        assert "failure.timeout is 30 s" in first.message
+        assert {repeat.state for repeat in others} == {"COMPLETED"}
 
 
 def test_without_a_reserve_a_used_up_budget_leaves_nothing_for_finals(lab):
@@ -172,3 +196,108 @@ def test_longer_trials_are_repeated_anew(lab):
     state = lab.run(spec)
     [repeats] = state.finals.repeats.values()
     assert [one.step for one in repeats] == [20, 20]
+
+
+def in_finals(**sections):
+    """A desk at which two finalists have two repeats each to come, and the sweep nothing else."""
+    given = {"finalists": {"top": 2, "seeds": 2}, "trials": {"max": 2, "parallel": 4}}
+    desk = at_desk(**{**given, **sections})
+    for search in [desk.start(0.1), desk.start(0.2)]:
+        desk.report(search, LAST, 0.1 * search.id)
+        desk.end(search)
+    return desk
+
+
+def phases(desk, trial):
+    return [(one.state, one.reason) for one in desk.state.finals.repeats[trial]]
+
+
+@pytest.mark.parametrize("verb", ["stop", "kill"])
+def test_who_ends_a_trial_ends_its_repeats_and_no_others(verb):
+    desk = in_finals()
+    mine, other = desk.start(), desk.start()
+    assert (mine.trial, other.trial) == ("t0001", "t0002")
+    follows = desk.happen(Requested(0.0, verb, "t0001"))
+    assert [(e.order, e.verdict, e.whole) for e in follows] == [(mine.id, verb, False)]
+    desk.end(mine)
+    assert phases(desk, "t0001") == [("FAILED", GIVEN_UP)] * 2
+    assert desk.state.finals.repeats["t0002"][0].state == "RUNNING"
+    assert desk.start().trial == "t0002"
+    assert desk.controller.next() == Wait()
+    desk.happen(Attached(5.0, "here:2"))
+    assert desk.start().trial == "t0002", "the other's, which was lost"
+
+
+def test_a_repeat_that_came_to_its_end_before_the_word_has_its_result():
+    desk = in_finals()
+    mine = desk.start()
+    desk.report(mine, LAST, 0.5)
+    desk.happen(Requested(0.0, "stop", "t0001"))
+    desk.end(mine)
+    assert phases(desk, "t0001") == [("COMPLETED", ""), ("FAILED", GIVEN_UP)]
+    assert desk.state.finals.values("t0001") == [0.5]
+
+
+def finish(desk, *failing):
+    """Train all repeats that are to come; those of these trials fail."""
+    while isinstance(desk.controller.next(), Order):
+        order = desk.start()
+        if order.trial in failing:
+            desk.fail(order, "user")
+        else:
+            desk.report(order, LAST, 0.5)
+            desk.end(order)
+    assert desk.controller.next() == Over()
+    desk.happen(desk.controller.finish(desk.time))
+
+
+@pytest.mark.parametrize("trial", [None, "t0001"])
+def test_repeats_that_failed_are_tried_again_where_no_trial_failed(trial):
+    desk = in_finals()
+    finish(desk, "t0001")
+    assert desk.state.finished
+    assert phases(desk, "t0001") == [("FAILED", "user")] * 2
+    before = desk.state.finals.values("t0002")
+    desk.happen(Requested(0.0, "retry", "t0002"))
+    assert desk.state.finished, "it has none that failed"
+    desk.happen(Requested(0.0, "retry", trial))
+    assert not desk.state.finished
+    assert len(desk.state.trials) == 2
+    again = desk.start()
+    assert (again.trial, again.first) == ("t0001", 1)
+    desk.report(again, LAST, 0.01)
+    desk.end(again)
+    finish(desk)
+    assert (desk.state.state, len(desk.state.trials)) == ("COMPLETED", 2)
+    assert len(desk.state.finals.values("t0001")) == 2
+    assert desk.state.finals.values("t0002") == before
+
+
+def test_what_somebody_ended_is_not_tried_again():
+    desk = in_finals()
+    desk.happen(Attached(0.0, "here:1"))
+    desk.start()
+    desk.happen(Requested(0.0, "kill", "t0001"))
+    desk.happen(Attached(1.0, "here:2"))
+    finish(desk)
+    desk.happen(Requested(2.0, "retry"))
+    assert desk.state.finished
+    assert phases(desk, "t0001") == [("FAILED", GIVEN_UP)] * 2
+
+
+def test_a_sweep_that_is_broken_ends_its_repeats():
+    """Limits that are moved in the finals may say that too many trials have failed."""
+    desk = at_desk(finalists={"top": 1, "seeds": 2}, trials={"max": 2}, failure={"user_retries": 0})
+    desk.fail(desk.start(0.1), "user")
+    search = desk.start(0.2)
+    desk.report(search, LAST, 0.5)
+    desk.end(search)
+    first, second = desk.start(), desk.start()
+    strict = replace(desk.state.spec.stop, max_failed=MaxFailed(0.5, 2))
+    desk.state.spec = replace(desk.state.spec, stop=strict)
+    follows = desk.fail(first, "user")
+    assert [(e.order, e.reason) for e in follows if isinstance(e, Decided)] == [
+        (second.id, "failures")
+    ]
+    desk.end(second)
+    assert desk.controller.next() == Over()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import psutil
 import pytest
@@ -13,7 +14,7 @@ from sqlalchemy import select, update
 
 from hposvc import lease as leases
 from hposvc.lease import EXPIRY_S, RENEW_S, Busy, Lease, began, driver_state
-from hposvc.store import LEASES, Store
+from hposvc.store import LEASES, Store, StoreError
 
 HOLDER = """
 import sys
@@ -232,6 +233,57 @@ def test_a_slow_acquirer_does_not_remove_the_one_that_came_first(store, database
         Lease(store, "s", driver="second").acquire()
     assert row(store).driver == "first"
     other.close()
+
+
+class Broken(Store):
+    """A store that does not take what is written while it is out."""
+
+    out = False
+
+    @contextmanager
+    def writing(self):
+        if self.out:
+            raise StoreError("journal: disk I/O error")
+        with super().writing() as connection:
+            yield connection
+
+
+@pytest.fixture
+def broken(database, monkeypatch):
+    monkeypatch.setattr(leases, "RENEW_S", 0.02)
+    store = Broken(database)
+    yield store
+    store.close()
+
+
+def wait_for(holds):
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_lease_that_a_store_did_not_take_for_a_while_is_renewed_and_that_is_told(broken, caplog):
+    lease = Lease(broken, "s")
+    lease.acquire()
+    with lease.kept():
+        broken.out = True
+        wait_for(lambda: len(caplog.messages) > 1)
+        change(broken_free := Store(broken.url), renewed=0.0)
+        broken.out = False
+        wait_for(lambda: row(broken).renewed > 0.0)
+        broken_free.close()
+    assert "s: its lease was not renewed for" in caplog.messages[0]
+    assert "disk I/O error" in caplog.messages[0]
+
+
+def test_a_lease_that_ran_out_ends_its_driver_as_one_that_was_lost(broken, monkeypatch):
+    monkeypatch.setattr(leases, "EXPIRY_S", 0.1)
+    lease = Lease(broken, "s")
+    lease.acquire()
+    broken.out = True
+    with pytest.raises(Busy, match=r"its lease has run out.*disk I/O error"), lease.kept():
+        wait_for(lambda: not [one for one in threading.enumerate() if one.name == "lease"])
 
 
 def test_a_driver_that_starts_a_cluster_keeps_its_sweep_meanwhile(store, monkeypatch):

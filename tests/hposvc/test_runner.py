@@ -183,7 +183,7 @@ def test_slots_that_nothing_needs_any_more_are_given_back(lab):
     class Watched(Simulation):
         def limit(self, slots):
             limits.append(slots)
-            super().limit(slots)
+            return super().limit(slots)
 
     spec = make_spec(trials={"max": 5, "parallel": 4})
     make_runner(lab, spec, Watched, Inline(spec, Random())).run("here:1")

@@ -307,3 +307,91 @@ def test_a_donor_without_a_checkpoint_is_not_copied():
     order = desk.start()
     assert (order.trial, order.parent, order.start.path) == ("t0005", None, "t0005/5-2")
     assert order.params == {"lr": 0.05}
+
+
+def weighed(desk, order, step, size, loss=0.5):
+    """A report with a checkpoint of so many bytes."""
+    saved = Saved(step, f"{order.trial}/{order.id}-{step}", "", size)
+    desk.happen(Checkpointed(desk.time, order.id, order.trial, saved))
+    desk.report(order, step, loss, save=False)
+    return saved
+
+
+def test_what_repeats_of_finalists_keep_counts_for_the_quota_and_for_the_room():
+    desk = at_desk(
+        trials={"max": 2, "parallel": 2},
+        finalists={"top": 1, "seeds": 2},
+        checkpoints={"quota": 25},
+        fidelity={"max": 3},
+    )
+    shelf = desk.state.shelf
+    orders = [desk.start(0.1), desk.start(0.2)]
+    for order, loss in zip(orders, (0.1, 0.2), strict=True):
+        weighed(desk, order, 3, 10, loss)
+        desk.end(order)
+    assert (shelf.size, shelf.largest, shelf.over) == (20, 10, False)
+    repeat = desk.start()
+    weighed(desk, repeat, 1, 14)
+    assert (shelf.size, shelf.largest) == (24, 14), "the other trial's checkpoint made room"
+    assert [one.id for one in desk.state.trials.values() if one.checkpoints] == ["t0001"]
+    weighed(desk, repeat, 2, 16)
+    assert (shelf.size, shelf.largest, shelf.over) == (26, 16, True)
+    desk.end(repeat)
+    desk.happen(Finished(0.0, "STOPPED", "user"))
+
+
+def test_a_repeat_s_checkpoints_leave_no_weight_behind():
+    desk = at_desk(
+        trials={"max": 1},
+        finalists={"top": 1, "seeds": 2},
+        fidelity={"max": 3},
+        failure={"infra_retries": 3},
+    )
+    shelf = desk.state.shelf
+    search = desk.start()
+    weighed(desk, search, 3, 10)
+    desk.end(search)
+    repeat = desk.start()
+    weighed(desk, repeat, 1, 7)
+    break_off(desk, repeat)
+    again = desk.start()
+    assert (again.start.size, shelf.size) == (7, 17)
+    break_off(desk, again, damaged=True)
+    assert shelf.size == 10
+    anew = desk.start()
+    for step in (1, 2, 3):
+        weighed(desk, anew, step, 7)
+    desk.end(anew)
+    assert shelf.size == 10
+
+
+class Counting(dict):
+    """Trials that count how often one of them is looked up or passed by."""
+
+    looks = 0
+
+    def __getitem__(self, name):
+        self.looks += 1
+        return super().__getitem__(name)
+
+    def values(self):
+        self.looks += len(self)
+        return super().values()
+
+
+def test_a_quota_that_can_not_be_met_costs_no_look_at_all_trials_a_report():
+    """Hundreds that wait, each with the checkpoint that it goes on from."""
+    several = 200
+    desk = at_desk(
+        trials={"max": several + 1, "parallel": several + 1},
+        checkpoints={"quota": 1, "keep_best": 0},
+    )
+    orders = [desk.start(0.1) for _ in range(several + 1)]
+    for order in orders:
+        weighed(desk, order, 1, 10)
+    shelf = desk.state.shelf
+    shelf.trials = counting = Counting(desk.state.trials)
+    for step in (2, 3, 4):
+        weighed(desk, orders[0], step, 10)
+    assert counting.looks < several
+    assert (shelf.over, shelf.size) == (True, 10 * (several + 1))

@@ -11,7 +11,19 @@ from typing import Literal
 from trainables.batched.wire import Answer, Said, Told
 from trainables.slots.assignment import Assignment, Outcome
 from trainables.slots.leader import POLL_S, WRITING_S
-from trainables.slots.wire import Beat, Done, Finished, Hello, Keep, Kept, Message, Ready, Reported
+from trainables.slots.wire import (
+    Beat,
+    Done,
+    Finished,
+    Hello,
+    Keep,
+    Kept,
+    Message,
+    Ready,
+    Reported,
+    Used,
+    Uses,
+)
 
 
 @dataclass
@@ -98,6 +110,8 @@ class BatchLeader:
                 self._report(held, said)
             case Keep():
                 self._say(Kept(order, held.task.trial, said.saved))
+            case Uses():
+                self._say(Used(order, held.task.trial, said.data))
             case Done():
                 del self._held[order]
                 self._finish(held.task, said.outcome, clean=True)

@@ -14,6 +14,7 @@ from trainables.batched.batch import Batch, Left
 from trainables.batched.refusals import Unbatchable
 from trainables.batched.wire import EVERY, Answer, Told
 from trainables.checkpoints.checkpoint import CheckpointDamaged, Saved
+from trainables.dataset import DataSet
 from trainables.scripts.endings import out_of_memory
 from trainables.slots import hygiene
 from trainables.slots.assignment import (
@@ -27,7 +28,7 @@ from trainables.slots.assignment import (
 from trainables.slots.capturing import captured
 from trainables.slots.pulse import Pulse, Signs
 from trainables.slots.redaction import redact, redact_file
-from trainables.slots.wire import Done, Keep, Line, Report
+from trainables.slots.wire import Done, Keep, Line, Report, Uses
 from trainables.task import Task
 
 
@@ -107,6 +108,9 @@ class _Link:
     def keep(self, saved: Saved) -> None:
         self.desk.signs.given = True
         self.desk.line.say(Keep(self.task.order, saved))
+
+    def uses(self, data: tuple[DataSet, ...]) -> None:
+        self.desk.line.say(Uses(self.task.order, data))
 
     def beat(self) -> None:
         self.desk.signs.beat()

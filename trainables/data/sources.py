@@ -4,11 +4,15 @@ Axes: B samples of a batch.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from trainables.data.digests import digest_of
+from trainables.dataset import DataSet
 
 Batch = tuple[Tensor, ...]
 
@@ -53,6 +57,16 @@ class Source(Protocol):
         """End what loads ahead; a plan starts it again."""
         return
 
+    @property
+    def digest(self) -> str:
+        """What tells these samples from others, 36 characters at most; empty: nobody looks."""
+        return ""
+
+    @property
+    def place(self) -> str:
+        """The file that they are in; empty: it is not known."""
+        return ""
+
 
 class Tensors(Source):
     """A source that fits into the device's memory: a batch is one index into each column."""
@@ -72,6 +86,10 @@ class Tensors(Source):
     def home(self) -> torch.device:
         return self.columns[0].device
 
+    @cached_property
+    def digest(self) -> str:
+        return digest_of(self.columns)
+
     def to(self, device: torch.device, dtype: torch.dtype) -> "Tensors":
         return Tensors(
             *(
@@ -90,6 +108,22 @@ class Data:
 
     train: Source
     validation: Source
+    _: KW_ONLY
+    name: str = ""  # in the trial's record; empty: the trainable's
+    source: str = ""  # the path or URL that they come from, for the record; empty: `place`
+
+    def described(self, otherwise: str) -> tuple[DataSet, DataSet]:
+        """Which samples they are, for a trial's record.
+
+        Args:
+            otherwise: the name of those that have none.
+        """
+        name = self.name or otherwise
+        train, judged = self.train, self.validation
+        return (
+            DataSet(name, "training", len(train), train.digest, self.source or train.place),
+            DataSet(name, "validation", len(judged), judged.digest, self.source or judged.place),
+        )
 
     def close(self) -> None:
         """End what loads ahead."""

@@ -7,6 +7,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -15,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from trainables.data.digests import digest_of_file
 from trainables.data.packing import IGNORED
 from trainables.data.preparing import locked
 from trainables.data.sources import CPU, Batch, Source
@@ -140,6 +142,14 @@ class Tokens(Source):
 
     def waited(self) -> float:
         return self._waiting.take()
+
+    @cached_property
+    def digest(self) -> str:
+        return digest_of_file(self._tokens, f"{self.length}")
+
+    @property
+    def place(self) -> str:
+        return f"{self.file.path}"
 
     def _there(self, values_BT: NDArray[np.int64]) -> Tensor:
         values = torch.from_numpy(values_BT)

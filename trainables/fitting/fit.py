@@ -54,6 +54,8 @@ def prepare(task: "Task", worker: Worker) -> Iterator[Session]:
         strategy = choose(worker, task.plan_tensor)
         seed_all(derive(worker.seed, "model"))
         data = _checked(task.load_data())
+        if worker.rank == 0 and worker.start is None:
+            worker.uses(*data.described(type(task).__name__))
         state = build_state(task, strategy)
         saver = Saver(strategy)
         rates = tuple(group["lr"] for group in state.optimizer.param_groups)

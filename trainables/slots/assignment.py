@@ -24,16 +24,14 @@ from trainables.slots import hygiene
 from trainables.slots.capturing import captured
 from trainables.slots.preemption import TOLD
 from trainables.slots.redaction import redact, redact_file
-from trainables.stopping import Notice
+from trainables.stopping import Notice, Preempted, StopTrial
 from trainables.training import Training
 from trainables.worker import (
     Diverged,
     Link,
     Nan,
     Params,
-    Preempted,
     ReportError,
-    StopTrial,
     TooLarge,
     Worker,
 )

@@ -34,6 +34,8 @@ from trainables.slots.wire import (
     Ready,
     Reported,
     Said,
+    Used,
+    Uses,
     Warned,
     prompt,
 )
@@ -215,7 +217,7 @@ class Leader:
         if current is None:
             return
         task = current.task
-        if isinstance(said, Keep | Beat | Warned) and said.order != task.order:
+        if isinstance(said, Keep | Uses | Beat | Warned) and said.order != task.order:
             return  # from a thread that outlived its order
         current.heard_at = time.monotonic()
         if isinstance(said, Done):
@@ -223,6 +225,9 @@ class Leader:
             return
         if isinstance(said, Keep):
             self._say(Kept(task.order, task.trial, said.saved))
+            return
+        if isinstance(said, Uses):
+            self._say(Used(task.order, task.trial, said.data))
             return
         if isinstance(said, Warned):
             self._leave(current, f"rank {rank} {TOLD}")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from trainables import load
 from trainables.checkpoints import environment
 from trainables.checkpoints.checkpoint import Saved
+from trainables.dataset import DataSet
 from trainables.scripts.rendezvous import Berth, Seat, alone, held_port
 from trainables.slots.assignment import (
     Assignment,
@@ -41,6 +42,7 @@ from trainables.slots.wire import (
     Leave,
     Line,
     Report,
+    Uses,
     Warned,
     dial,
     own_host,
@@ -189,6 +191,9 @@ class _Speaker:
         self.signs.given = True
         self.line.say(Keep(self.task.order, saved))
 
+    def uses(self, data: tuple[DataSet, ...]) -> None:
+        self.line.say(Uses(self.task.order, data))
+
     def beat(self) -> None:
         self.signs.beat()
 
@@ -223,6 +228,9 @@ class _Listener:
 
     def keep(self, saved: Saved) -> None:
         """Rank 0's is the record."""
+
+    def uses(self, data: tuple[DataSet, ...]) -> None:
+        """Rank 0's word is the record."""
 
     def beat(self) -> None:
         self.signs.beat()

@@ -15,6 +15,7 @@ from multiprocessing.connection import Client, Connection
 from typing import Any, NamedTuple
 
 from trainables.checkpoints.checkpoint import Saved
+from trainables.dataset import DataSet
 from trainables.slots.assignment import Outcome
 
 Address = tuple[str, int]
@@ -50,6 +51,13 @@ class Keep(NamedTuple):
 
     order: int  # it may be over by now
     saved: Saved
+
+
+class Uses(NamedTuple):
+    """Which samples the order's trial has; nobody answers."""
+
+    order: int
+    data: tuple[DataSet, ...]
 
 
 class Beat(NamedTuple):
@@ -98,6 +106,14 @@ class Kept(NamedTuple):
     saved: Saved
 
 
+class Used(NamedTuple):
+    """To whoever leads: which samples the order's trial has."""
+
+    order: int
+    trial: str
+    data: tuple[DataSet, ...]
+
+
 class Leaving(NamedTuple):
     """To whoever leads: the order's place is taken from it; its end follows, if there is time."""
 
@@ -115,8 +131,8 @@ class Finished(NamedTuple):
     residues: tuple[str, ...]
 
 
-Said = Report | Keep | Beat | Warned | Done  # by a rank
-Message = Ready | Reported | Kept | Leaving | Finished
+Said = Report | Keep | Uses | Beat | Warned | Done  # by a rank
+Message = Ready | Reported | Kept | Used | Leaving | Finished
 
 
 @dataclass(frozen=True)

@@ -104,4 +104,9 @@ def digits() -> Data:
         torch.tensor(part, dtype=torch.float32).reshape(-1, 1, 8, 8) / 8 - 1 for part in split[:2]
     )
     train_labels, validation_labels = (torch.tensor(part) for part in split[2:])
-    return Data(Tensors(train, train_labels), Tensors(validation, validation_labels))
+    return Data(
+        Tensors(train, train_labels),
+        Tensors(validation, validation_labels),
+        name="digits",
+        source="https://archive.ics.uci.edu/dataset/80",
+    )

@@ -168,4 +168,4 @@ def windows(model: str, text: str, length: int, validation: float) -> Data:
             f"by, and a window {length + 1}; give a longer text, or a smaller length"
         )
     train, judged = (part.unfold(0, length + 1, length) for part in parts)
-    return Data(Tensors(train), Tensors(judged))
+    return Data(Tensors(train), Tensors(judged), name=file.stem, source=f"{file.absolute()}")

@@ -133,7 +133,8 @@ def folder() -> Path:
 @cache
 def fashion(where: Path) -> Data:
     """60,000 training and 10,000 test images: bytes (B, 28, 28), labels (B,)."""
-    return Data(_part(where, "train"), _part(where, "t10k"))
+    train, judged = _part(where, "train"), _part(where, "t10k")
+    return Data(train, judged, name="fashion-mnist", source=f"{where}")
 
 
 def _part(where: Path, name: str) -> Tensors:

@@ -25,6 +25,7 @@ from trainables.slots.wire import (
     Message,
     Ready,
     Reported,
+    Used,
     dial,
 )
 
@@ -68,7 +69,7 @@ class Lost(NamedTuple):
     hopeless: bool = False  # the ranks will never start
 
 
-Heard = Began | Reported | Kept | Finished | Lost
+Heard = Began | Reported | Kept | Used | Finished | Lost
 
 
 class TuneSlot:

@@ -10,6 +10,7 @@ from engines import Bench, await_none, kinds, living, losses, pids, saved, steps
 
 from cluster import launch
 from hposvc.events import Checkpointed, Ended, Failed
+from trainables.dataset import DataSet
 
 HERE = Path(__file__).parent
 ON_RAY = pytest.mark.ray
@@ -83,6 +84,15 @@ def test_a_checkpoint_that_no_report_brings_is_told_at_once_and_can_be_gone_on_f
     assert Path(half.path).name == f"{first[3].order}-1.1"
     second = bench.finish(bench.start(trial="t0200", first=2, start=half))
     assert losses(second) == [0.2, 0.3]
+
+
+@pytest.mark.parametrize("bench", ALONE[1:], indirect=True)
+def test_which_samples_a_trial_has_is_told_before_its_first_report(bench):
+    first = bench.finish(bench.start(until=1, describes=True))
+    assert kinds(first) == ["described", "checkpointed", "reported", "ended"]
+    assert first[0].data == (DataSet("sums", "training", 5, "0a1b", "s3://bucket/sums"),)
+    second = bench.finish(bench.start(first=2, until=2, start=saved(first), describes=True))
+    assert kinds(second) == ["checkpointed", "reported", "ended"], "its first word stands"
 
 
 @every

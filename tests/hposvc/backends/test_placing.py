@@ -3,7 +3,7 @@
 import pytest
 
 from hposvc.backends.backend import OutOfReach
-from hposvc.backends.placing import labelled, selectors
+from hposvc.backends.placing import hosts, labelled, selectors
 from hposvc.reading.fill import fill
 from hposvc.reading.problems import SpecError
 from hposvc.spec import Resources
@@ -47,3 +47,10 @@ def test_labels_that_no_node_carries_are_told_with_those_that_are_there():
 def test_labels_that_ray_would_refuse_are_refused_by_the_spec(labels):
     with pytest.raises(SpecError, match="labels"):
         fill(Resources, {"labels": labels})
+
+
+def test_a_node_counts_if_it_carries_the_labels_and_has_room_for_a_rank():
+    wanted = fill(Resources, {"cpus_per_worker": 2, "labels": {"ray.io/node-id": "!x"}})
+    assert hosts(wanted, NODES) == NODES[1:]
+    assert hosts(fill(Resources, {"cpus_per_worker": 3, "workers": 9}), NODES) == NODES[2:]
+    assert hosts(fill(Resources, {"gpus_per_worker": 1}), NODES) == []

@@ -13,8 +13,8 @@ import pytest
 import ray
 from engines import await_none, in_slots
 
-from cluster import launch
-from hposvc import api, steering
+from cluster import inspection, launch
+from hposvc import api, audit, steering
 from hposvc import spec as specs
 from hposvc.backends.backend import OutOfReach
 from hposvc.events import Checkpointed, Failed, Ordered, Reported
@@ -79,6 +79,7 @@ def test_two_ddp_ranks_train_and_leave_nothing_behind(sweeps, home):
     assert all(trial["metrics"]["ranks"] == 2 for trial in trials)
     connection = launch.connect(home / "ray")
     assert ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"]
+    assert inspection.kept() == {}, "a lone node is never looked at: no other could take its place"
     connection.close()
     assert_no_ranks(sweeps)
 
@@ -320,6 +321,29 @@ def test_a_second_sweep_waits_for_resources(sweeps, home):
         spans.append((ordered[0].time, ordered[-1].time))
     spans.sort()
     assert spans[0][1] <= spans[1][0], "the two never trained at the same time"
+
+
+def test_a_trial_that_runs_too_long_is_ended_and_fails_for_it(sweeps):
+    """Also where it never reports: its processes are killed, and the next trial gets the slot."""
+    given = spec(
+        "endless",
+        parameters={"bad": {"values": [True, False]}},
+        search="grid",
+        trials={"max": 2, "parallel": 1},
+        failure={"timeout": "4s", "infra_retries": 9, "user_retries": 9},
+    )
+    sweep, status = run(sweeps, given)
+    assert status["state"] == "COMPLETED"
+    late, other = sorted(api.trials(sweeps, sweep), key=lambda trial: trial["state"], reverse=True)
+    assert (late["state"], late["reason"], late["attempts"]) == ("FAILED", "timeout", 1)
+    assert (other["state"], other["attempts"]) == ("COMPLETED", 1)
+    assert events(sweeps, sweep, Failed) == []
+    happened = [event for _, event in sweeps.journal.read(sweep)]
+    *_, killed, ended = audit.of_trial(given, happened, late["trial"])
+    assert (killed.what, ended.what) == ("killed", "ended")
+    assert re.match(r"timeout; it had run for [\d.]+ s, and failure\.timeout is 4 s", killed.why)
+    assert ended.why == "FAILED; timeout; loss none"
+    assert_no_ranks(sweeps)
 
 
 def test_a_trial_that_does_not_heed_a_stop_is_killed_after_the_grace(sweeps):

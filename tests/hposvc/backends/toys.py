@@ -5,7 +5,9 @@ import signal
 import time
 from pathlib import Path
 
-from trainables.worker import Diverged, TooLarge
+from trainables.worker import DataSet, Diverged, TooLarge
+
+SAMPLES = DataSet("sums", "training", 5, "0a1b", "s3://bucket/sums")
 
 
 def steady(params, worker):
@@ -101,6 +103,14 @@ def out_of_step(params, worker):
         worker.report(step + worker.rank, {"loss": 1.0})
 
 
+def endless(params, worker):
+    """With params['bad'], a first step that is never done."""
+    for step in worker.steps():
+        while params["bad"]:
+            time.sleep(0.1)
+        worker.report(step, {"loss": 1.0})
+
+
 def silent(params, worker):
     """Forgets to report."""
 
@@ -117,12 +127,15 @@ def hears_its_run(params, worker):
 def obedient(params, worker):
     """Adds lr a step, from the checkpoint on; at the step params['at'] it does params['do'].
 
-    With params['halves'] it keeps a checkpoint in the middle of each step.
+    With params['halves'] it keeps a checkpoint in the middle of each step, with
+    params['describes'] it says which samples it has.
     """
     before = worker.restore()
     total = float((before / "total").read_text()) if before else 0.0
     if worker.within:
         total -= params["lr"] / 2
+    if params.get("describes"):
+        worker.uses(SAMPLES)
     for step in worker.steps():
         if params.get("halves"):
             folder = worker.scratch()

@@ -6,7 +6,7 @@ import sys
 import pytest
 from simulated_sweeps import Lab, make_spec
 
-from hposvc import api
+from hposvc import api, repro
 from hposvc.cli import main
 
 GIVEN = {"scheduler": "asha", "trials": {"max": 5, "parallel": 2}}
@@ -58,6 +58,20 @@ def test_no_such_trial_is_no_bug(hposvc, sweeps):
         assert (code, out) == (4, "")
         assert "five has no trial t0099; `hposvc trials five` lists them" in said
         assert hposvc(verb, "nobody", "t0001")[0] == 4
+
+
+def test_a_repro_that_was_interrupted_gives_its_verdict_when_it_is_resumed(hposvc, sweeps):
+    before = repro.original(sweeps, "five", "t0002", accept_code=False)
+    api.create(sweeps, before.spec, before.again)  # its driver is gone
+    code, out, said = hposvc("resume", before.again, "-o", "json")
+    assert code == 0, said
+    found = json.loads(out)
+    assert (found["verdict"], found["sweep"], found["again"]) == ("equal", "five", before.again)
+    code, out, _ = hposvc("resume", "five", "-o", "json")
+    assert (code, json.loads(out)["sweep"]) == (0, "five")
+    sweeps.journal.remove("five")
+    code, out, _ = hposvc("resume", before.again, "-o", "json")
+    assert (code, json.loads(out)["state"]) == (0, "COMPLETED"), "nothing to compare it with"
 
 
 def test_repro_trains_a_trial_again_and_gives_its_verdict(hposvc, sweeps):

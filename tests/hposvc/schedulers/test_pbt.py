@@ -7,7 +7,8 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pbt_reference import Slots, both
+from pbt_reference import Slots
+from pbt_tables import beside_both
 
 from hposvc.schedulers.pbt import Exploit, Pbt
 from hposvc.schedulers.scheduler import (
@@ -54,7 +55,7 @@ def test_decisions_are_those_of_a_rescan_and_the_population_comes_to_its_end(
 ):
     rng = Random(seed)
     plan = Plan(first, last, population, seed)
-    cluster = Slots(both(Pbt(interval, LR, quantile), plan), plan, rng, slots)
+    cluster = Slots(beside_both(Pbt(interval, LR, quantile), plan), plan, rng, slots)
     drive(cluster, rng)
     assert not cluster.running
     assert not cluster.paused

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import check
-from pbt_reference import both
+from pbt_tables import beside_both
 from simulated_sweeps import CALLS, Flaky, make_controller, make_spec
 
 from hposvc.backends.backend import Setting
@@ -92,7 +92,7 @@ def test_whole_sweeps_decide_as_a_rescan_and_their_lineage_is_sound(
         engine={"type": "simulate", "curve": "simulated_sweeps:troubled"},
     )
     controller = make_controller(spec)
-    controller.scheduler = both(controller.policy, spec.plan)
+    controller.scheduler = beside_both(controller.policy, spec.plan)
     journal = Journal(Store(f"sqlite:///{folder / 'x.db'}"))
     Runner(
         "s",

@@ -81,6 +81,7 @@ def test_a_small_spec_has_the_defaults_of_the_contract():
         "user_retries": 0,
         "grace": 60.0,
         "stall": 600.0,
+        "timeout": None,
         "straggler": "report",
         "oom": "shrink",
         "nan": "stop",
@@ -98,6 +99,7 @@ def test_a_spec_with_every_key_means_what_it_says():
     assert spec.stop == Stop(NoGain(30, 0.001), MaxFailed(0.5, 8))
     assert spec.finalists == Finalists(top=2, seeds=4)
     assert (spec.failure.grace, spec.failure.straggler) == (30, "drain")
+    assert spec.failure.timeout == 7200
     assert build(SCHEDULERS, spec.scheduler) == Asha(4, "promote")
     assert spec.plateau == Plateau(4, 0.001)
     assert spec.search.name == "random"
@@ -139,7 +141,9 @@ def test_set_replaces_a_range_by_a_constant():
     [
         ("trials__maxx", 3, "--set trials.maxx: no such key; did you mean 'max'?"),
         ("trials__max", "many", "--set trials.max: is 'many'; give a whole number"),
-        ("resources", {"workers": {"min": 1}}, "--set resources.workers: {min, max} is not there"),
+        ("resources", {"workers": {"min": 1}}, "--set resources.workers.max: is missing"),
+        ("resources", {"workers": {"min": 2, "max": 6}}, "--set resources.workers.max: is 6"),
+        ("resources__workers", 0, "--set resources.workers: is 0; give 1 or more"),
         ("metrc__goal", "minimize", "--set metrc: no such key; did you mean 'metric'?"),
         ("parameters__lr__max", 1e-9, "--set parameters.lr: min is 1e-05, max is 1e-09; swap"),
         ("seed", print, "--set seed: is a Python object"),

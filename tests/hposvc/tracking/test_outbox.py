@@ -9,7 +9,16 @@ import pytest
 from mlflow.artifacts import load_text
 
 from hposvc import spec as specs
-from hposvc.events import Attached, Closed, Finished, Proposed, Reported
+from hposvc.events import (
+    Attached,
+    Closed,
+    Ended,
+    Finished,
+    Order,
+    Ordered,
+    Proposed,
+    Reported,
+)
 from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
 from hposvc.tracking.outbox import Outbox, follow
@@ -297,6 +306,42 @@ def test_runs_wait_for_the_next_trials_but_for_no_more_than_there_will_be(waitin
     telling.turn()
     telling.prepare()
     assert sorted(journal.runs(row.id))[2:] == ["t0001", "t0002", "t0003", "t0004", "t0005"]
+
+
+def test_points_of_a_trial_that_runs_wait_until_a_run_begins_or_ends(waiting, outbox, tracked):
+    row, journal = waiting
+    telling = outbox(row, journal)
+    telling.open()
+    assert telling.read()
+    telling.tell()
+    order = Order(1, "t0001", {"lr": 0.01}, None, 1, 1)
+    journal.append(row.id, journal.last(row.id), [Ordered(row.created, order)])
+    assert telling.read()
+    telling.tell()
+    told = journal.cursor(row.id)
+    report = Reported(row.created + 1, 1, "t0001", 1, {"loss": 0.5})
+    journal.append(row.id, journal.last(row.id), [report])
+    assert not telling.read()
+    assert journal.cursor(row.id) == told
+    journal.append(row.id, journal.last(row.id), [Ended(row.created + 2, 1, "t0001")])
+    assert telling.read()
+    telling.tell()
+    assert journal.cursor(row.id) == journal.last(row.id)
+    run = tracked.runs(row.id)["t0001"]
+    assert tracked.points(run) == [("loss", 1, round(1000 * (row.created + 1)), "0.5")]
+
+
+def test_what_was_read_and_not_told_is_told_by_the_next_recorder(waiting, outbox, gone, tracked):
+    row, journal = waiting
+    first = outbox(row, journal)
+    first.open()
+    first.turn()
+    order = Order(1, "t0001", {"lr": 0.01}, None, 1, 1)
+    report = Reported(row.created + 1, 1, "t0001", 1, {"loss": 0.5})
+    journal.append(row.id, journal.last(row.id), [Ordered(row.created, order), report])
+    first.read()  # and dies
+    assert follow(outbox(row, journal), gone)
+    assert len(tracked.points(tracked.runs(row.id)["t0001"])) == 1
 
 
 def test_a_trial_takes_the_run_that_waited_for_it(waiting, outbox, tracked):

@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from hposvc.events import (
     Attached,
     Closed,
     Decided,
+    Described,
     Ended,
     Event,
     Failed,
@@ -25,6 +27,7 @@ from hposvc.events import (
 )
 from hposvc.journal import SweepRow
 from hposvc.tracking.projection import PARENT, Entry, Point, Projection, legal
+from trainables.dataset import DataSet
 
 SPEC = {
     "metric": {"name": "val loss", "goal": "minimize"},
@@ -267,3 +270,20 @@ def test_told_in_any_portions_it_comes_to_the_same(cuts: set[int]):
 )
 def test_names_that_mlflow_refuses_are_made_legal(name: str, expected: str):
     assert legal(name) == expected
+
+
+def test_a_trial_s_first_word_on_its_samples_is_told_once_and_each_has_a_digest():
+    fold = projection()
+    for event in STORY[:3]:
+        fold.apply(event)
+    fold.take()
+    same = DataSet("sums", "training", 5, "0a1b")
+    data = (same, replace(same, context="validation"), DataSet("sums", "validation", 2))
+    fold.apply(Described(1002.6, 1, "t0001", data))
+    first, unread = fold.take()["t0001"].inputs
+    assert first == same
+    assert unread.digest.startswith("unread-")
+    fold.apply(Described(1002.7, 1, "t0001", (replace(same, digest="other"),)))
+    fold.apply(reported(1003.0, 1, "t0001", 1, 0.9))
+    assert fold.take()["t0001"].inputs == ()
+    assert fold.standing("t0001").inputs == (first, unread)

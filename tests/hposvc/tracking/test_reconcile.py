@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mlflow.entities import Dataset, DatasetInput
 
 from hposvc import spec as specs
-from hposvc.events import Attached, Proposed
+from hposvc.events import Attached, Described, Order, Ordered, Proposed
 from hposvc.home import Home
 from hposvc.journal import Journal, SweepRow
 from hposvc.lease import Lease
@@ -19,7 +20,8 @@ from hposvc.tracking.differences import of_points
 from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.projection import Entry, Point
 from hposvc.tracking.reconcile import Comparison, Reconciler
-from hposvc.tracking.tracker import Tracker, TrackerError
+from hposvc.tracking.tracker import Tracker, TrackerError, held_data
+from trainables.dataset import DataSet
 
 Told = tuple[SweepRow, Journal, Reconciler]
 
@@ -196,6 +198,43 @@ def test_what_the_journal_says_and_nobody_told_is_missing(simulated, home: Home)
     assert seen(found) == {(name, "run", "tell") for name in ("", "t0001", "t0002")}
     assert reconciler.mend().agrees
     assert journal.cursor(row.id) == journal.last(row.id)
+
+
+def test_a_lost_data_set_is_told_again_and_the_user_s_own_stays(home: Home, tracked):
+    spec = specs.load(
+        {
+            "project": "data",
+            "trainable": "trainables.zoo.digits:DigitsCNN",
+            "metric": {"name": "loss", "goal": "minimize"},
+            "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
+            "trials": {"max": 1},
+        }
+    )
+    row, journal = SweepRow("data-1", "a", "data", 1e9, specs.dump(spec), {}), home.journal()
+    assert journal.create(row)
+    data = (DataSet("sums", "training", 5, "0a1b"), DataSet("sums", "validation", 2, "2c3d"))
+    order = Order(1, "t0001", {"lr": 0.1}, None, 1, 1)
+    events = [
+        Attached(1e9, "here:1"),
+        Proposed(1e9, "t0001", {"lr": 0.1}, {}, 1),
+        Ordered(1e9, order),
+    ]
+    journal.append(row.id, 0, events)
+    tell(home, row, journal)
+    reconciler = Reconciler(home, journal, row)
+    journal.append(row.id, 3, [Described(1e9, 1, "t0001", data)])
+    assert seen(reconciler.compare()) == {("t0001", "data set sums", "tell")}
+    run = tracked.runs(row.id)["t0001"].info.run_id
+    theirs = DatasetInput(Dataset("theirs", "9f", "code", "{}"), [])
+    tracked.client.log_inputs(run, [theirs])
+    assert reconciler.mend().agrees
+    held = held_data(tracked.runs(row.id)["t0001"])
+    assert held == {("sums", "0a1b"), ("sums", "2c3d"), ("theirs", "9f")}
+    mine = reconciler.tracker
+    assert mine.has_others(tracked.runs(row.id)["t0001"], Entry(inputs=data))
+    assert not mine.has_others(
+        tracked.runs(row.id)["t0001"], Entry(inputs=(*data, DataSet("theirs", "training", 1, "9f")))
+    )
 
 
 def test_what_is_a_users_own_is_no_difference_and_outlives_the_mending(told, tracked):

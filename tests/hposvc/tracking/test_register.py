@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,11 @@ from pathlib import Path
 import mlflow
 import pytest
 from mlflow import MlflowClient
+from repeated import text_of
+from rich.console import Group
+from simulated_sweeps import at_desk
 
+from hposvc import api
 from hposvc import spec as specs
 from hposvc.cli import main
 from hposvc.events import (
@@ -26,6 +31,7 @@ from hposvc.events import (
 from hposvc.home import Home
 from hposvc.journal import SweepRow
 from hposvc.reading.problems import SpecError
+from hposvc.removing import remove
 from hposvc.spec.register import Register, of_register, read_gate
 from hposvc.spec.sections import Engine
 from hposvc.state import SweepState
@@ -33,7 +39,8 @@ from hposvc.tracking.outbox import Outbox, follow, register_best
 from hposvc.tracking.promotion import Promotion, Unfit, candidate, promote
 from hposvc.tracking.recorder import QUIET
 from hposvc.tracking.tracker import tracker_of
-from trainables.checkpoints.checkpoint import store
+from hposvc.views.outcome import summary
+from trainables.checkpoints.checkpoint import Saved, store
 
 NOW = 1e9
 
@@ -200,12 +207,60 @@ def test_a_recorder_decides_once_and_takes_no_alias_back(home, client):
     assert versions(client) == {"1": "first", "2": "second"}
 
 
-def test_a_recorder_that_can_not_register_goes_on(home, caplog):
+def test_a_recorder_tells_the_driver_what_it_registered_or_why_not(home):
+    sweep = Made(home, "first", 0.5)
+    object.__setattr__(sweep.outbox.spec, "register", Register("digits"))
+    assert sweep.journal.registered("first") == ""
+    register_best(sweep.outbox)
+    came = "digits version 1 (first t0001) is champion now: no version had it"
+    assert sweep.journal.registered("first") == came
+    record = api.load(api.Sweeps(home, sweep.journal), "first")
+    assert record.status()["registered"] == came
+    object.__setattr__(record.state.spec, "register", Register("digits"))
+    assert came in text_of(Group(*summary(record, home)))
+    without = text_of(Group(*summary(replace(record, registered=""), home)))
+    assert "hposvc promote first --model digits --alias champion" in without
+
+
+def test_a_recorder_that_can_not_register_goes_on_and_says_why(home, caplog):
+    caplog.set_level("INFO", "hposvc")
     sweep = Made(home, "first", 0.5)
     (sweep.folder / "model.txt").unlink()
     object.__setattr__(sweep.outbox.spec, "register", Register("digits"))
     register_best(sweep.outbox)
-    assert ["nothing is registered" in one.message for one in caplog.records[-1:]] == [True]
+    told = sweep.journal.registered("first")
+    assert told.startswith("nothing is registered: first: the checkpoint of t0001")
+    assert told in caplog.messages
+    sweep.tracker.client.search_model_versions = None
+    register_best(sweep.outbox)
+    assert sweep.journal.registered("first").startswith("the best trial could not be registered")
+
+
+def test_a_new_sweep_of_a_removed_one_s_id_has_a_version_of_its_own(home, client):
+    old = Made(home, "first", 0.5)
+    assert old.promote().version == "1"
+    remove(api.Sweeps(home, old.journal), "first")
+    for folder in home.path.glob("first-*"):
+        shutil.rmtree(folder)
+    made = Made(home, "first", 0.4).promote()
+    assert (made.version, made.verdict, made.before) == ("2", "moved", "1")
+
+
+def test_the_champion_of_the_finals_is_what_is_registered():
+    desk = at_desk(trials={"max": 2, "parallel": 2}, finalists={"top": 2, "seeds": 2})
+    for search in [desk.start(0.1), desk.start(0.2)]:
+        saved = Saved(9, f"{search.trial}/{search.id}-9", "", 10)
+        desk.happen(Checkpointed(0.0, search.id, search.trial, saved))
+        desk.report(search, 9, 0.1 * search.id, save=False)
+        desk.end(search)
+    assert candidate("s", desk.state).trial == "t0001"
+    for loss in (0.7, 0.3, 0.8, 0.4):  # of the one, and of the other, in turn
+        repeat = desk.start()
+        desk.report(repeat, 9, loss, save=False)
+        desk.end(repeat)
+    desk.happen(desk.controller.finish(0.0))
+    found = candidate("s", desk.state)
+    assert (found.trial, found.value, found.saved.path) == ("t0002", 0.2, "t0002/2-9")
 
 
 def test_promote_does_it_by_hand(home, client, capfd, monkeypatch):

@@ -1,15 +1,18 @@
 """The door to MLflow, on a real one in SQLite."""
 
+import json
 import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mlflow.data import get_source
 from mlflow.utils.validation import _validate_metric_name
 
 from hposvc.home import Home
 from hposvc.tracking.projection import Entry, Point, legal
 from hposvc.tracking.tracker import Tracker
+from trainables.dataset import DataSet
 
 ENTRY = Entry(
     {"lr": "0.001", "batch": "64"},
@@ -17,6 +20,11 @@ ENTRY = Entry(
     [Point("loss", 0.5, 1_000, 1), Point("loss", math.nan, 2_000, 2), Point("acc", 0.1, 1_000, 1)],
     "FINISHED",
     3_000,
+    inputs=(
+        DataSet("sums", "training", 5, "0a1b", "s3://bucket/sums"),
+        DataSet("sums", "validation", 2, "2c3d", "/data/sums"),
+        DataSet("made-up", "training", 2, "4e5f"),
+    ),
 )
 
 
@@ -44,6 +52,27 @@ def test_what_was_sent_is_held(tracker: Tracker, tracked):
         ("loss", 1, 1_000, "0.5"),
         ("loss", 2, 2_000, "nan"),
     ]
+
+
+def test_data_sets_are_inputs_of_the_run_once_and_mlflow_knows_where_they_are(tracker: Tracker):
+    run = create(tracker)
+    for _ in range(2):
+        tracker.send(run, ENTRY)
+    held = tracker.runs()["t0001"][0].inputs.dataset_inputs
+    told = {
+        (one.dataset.name, one.dataset.digest, one.tags[0].value, one.dataset.source_type)
+        for one in held
+    }
+    assert told == {
+        ("sums", "0a1b", "training", "s3"),
+        ("sums", "2c3d", "validation", "local"),
+        ("made-up", "4e5f", "training", "code"),
+    }
+    assert len(held) == 3
+    places = {one.dataset.digest: get_source(one.dataset).to_dict() for one in held}
+    assert places["0a1b"] == {"uri": "s3://bucket/sums"}
+    assert places["2c3d"] == {"uri": "/data/sums"}
+    assert {json.loads(one.dataset.profile)["num_rows"] for one in held} == {2, 5}
 
 
 def test_a_batch_sent_twice_leaves_single_points(tracker: Tracker, tracked):

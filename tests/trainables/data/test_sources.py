@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from trainables.data import Tensors
+from trainables.data import Data, Tensors, TokenFile, Tokens
+from trainables.data.digests import MOST
+from trainables.dataset import DataSet
 
 
 def test_a_batch_is_the_samples_at_the_positions():
@@ -22,3 +24,44 @@ def test_only_floating_point_columns_change_their_format():
 def test_columns_of_unequal_length_are_refused():
     with pytest.raises(ValueError, match=r"columns have lengths \[2, 3\]; give one or more"):
         Tensors(torch.zeros(2), torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        *(torch.arange(1, 7), torch.arange(6.0), torch.arange(6).reshape(3, 2)),
+        torch.tensor([0, 1, 2, 3, 5, 4]),
+    ],
+)
+def test_a_digest_tells_samples_from_others_and_never_changes(other):
+    column = torch.arange(6)
+    assert Tensors(column).digest == Tensors(column.clone()).digest
+    assert Tensors(column).digest != Tensors(other).digest
+    assert Tensors(column, column).digest != Tensors(column).digest
+
+
+def test_of_many_samples_a_digest_looks_at_some_from_all_over():
+    column = torch.zeros(5 * MOST, dtype=torch.uint8)
+    before = Tensors(column.clone()).digest
+    column[::5] = 1
+    assert Tensors(column).digest != before
+    assert Tensors(column).digest == Tensors(column.clone()).digest
+
+
+def test_a_digest_of_tokens_is_of_their_share_and_windows(tmp_path):
+    file = TokenFile.build(tmp_path / "a.tokens", [[*range(9)] * 9], list, 9)
+    other = TokenFile.build(tmp_path / "b.tokens", [[*range(9)] * 8 + [0] * 9], list, 9)
+    digests = [Tokens(file, 4), Tokens(file, 5), Tokens(file, 4, (0.0, 0.5)), Tokens(other, 4)]
+    assert len({each.digest for each in digests}) == 4
+    assert Tokens(file, 4).digest == digests[0].digest
+    assert Tokens(file, 4).place == f"{tmp_path / 'a.tokens'}"
+
+
+def test_data_say_which_they_are_and_where_they_come_from():
+    train, judged = Tensors(torch.zeros(5)), Tensors(torch.zeros(2))
+    told = Data(train, judged, source="s3://bucket/x").described("Net")
+    assert told == (
+        DataSet("Net", "training", 5, train.digest, "s3://bucket/x"),
+        DataSet("Net", "validation", 2, judged.digest, "s3://bucket/x"),
+    )
+    assert Data(train, judged, name="zeros").described("Net")[0].name == "zeros"
