@@ -7,6 +7,7 @@ Fenced (another driver has the sweep, 2), Interrupted (130).
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from hposvc.state import SweepState
 from hposvc.store import StoreError
 from hposvc.tracking.recorder import Recorder
 from trainables.slots.assignment import log_file
+
+LISTED = 1  # grows when `ls` shows something else of the same events
 
 
 @dataclass(frozen=True)
@@ -249,7 +252,20 @@ def _tagged(row: SweepRow, tag: str) -> bool:
 
 
 def _listed(sweeps: Sweeps, row: SweepRow) -> dict[str, Any]:
+    """A sweep as `ls` has it; of one that has ended it is worked out once."""
+    of = {"version": LISTED, "seq": sweeps.journal.last(row.id)}  # which events it was made from
+    kept = sweeps.journal.listed(row.id)
+    if kept.get("of") == of:
+        return dict(kept["row"])
     state = _fold(sweeps, row)
+    found = _summed_up(row, state)
+    if state.finished:
+        with suppress(StoreError):  # it is worked out again next time
+            sweeps.journal.record_listed(row.id, {"of": of, "row": found})
+    return found
+
+
+def _summed_up(row: SweepRow, state: SweepState) -> dict[str, Any]:
     value = None if state.best is None else state.trials[state.best].value
     return {
         "sweep": row.id,

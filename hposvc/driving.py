@@ -6,7 +6,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -86,9 +86,11 @@ class Driver:
         sign(folder, f"{self.journal.store}")
         kept_in = checkpoints_url(self.sweep.id, spec.storage)
         setting = self._setting(spec, folder, state.now)
-        with lease.kept():
-            backend: Backend = plugins.resolve(plugins.BACKENDS[engine])(setting)
-        with closing(backend), interruptible() as interrupted:
+        with ExitStack() as held:
+            with lease.kept():
+                opened: Backend = plugins.resolve(plugins.BACKENDS[engine])(setting)
+                backend = held.enter_context(closing(opened))
+            interrupted = held.enter_context(interruptible())
             works = backend.slots() > 0 and not backend.virtual
             if works:  # and has seen to it that an earlier driver's ranks are gone
                 _tidy(folder, kept_in, state)

@@ -75,6 +75,19 @@ class Journal:
             row = connection.execute(select(SWEEPS).where(SWEEPS.c.id == sweep)).one_or_none()
         return None if row is None else _sweep(row)
 
+    def listed(self, sweep: str) -> dict[str, Any]:
+        """What `record_listed` kept; empty: nothing."""
+        query = select(SWEEPS.c.listed).where(SWEEPS.c.id == sweep)
+        with self.store.reading() as connection:
+            found: dict[str, Any] = json.loads(connection.execute(query).scalar() or "{}")
+        return found
+
+    def record_listed(self, sweep: str, listed: Mapping[str, Any]) -> None:
+        """Keep what was worked out of a sweep's events, so that nobody need read them again."""
+        mine = update(SWEEPS).where(SWEEPS.c.id == sweep)
+        with self.store.writing() as connection:
+            connection.execute(mine.values(listed=json.dumps(listed)))
+
     def remove(self, sweep: str) -> None:
         """Forget a sweep and all that happened in it."""
         with self.store.writing() as connection:

@@ -58,6 +58,8 @@ class SweepState(Steered):
                 self._steer(event)
             case Recalled(trials=trials):
                 self.earlier = trials
+            case Described():
+                self.trials[event.trial].describe(event.data)
             case Closed():
                 self._close(event)
             case Full():
@@ -101,9 +103,6 @@ class SweepState(Steered):
                 self.shelf.take(self.trials[event.trial], event.order, event.saved)
             case Reported():
                 self._report(event)
-            case Described():
-                trial = self.trials[event.trial]
-                trial.data = trial.data or event.data
             case Decided():
                 self._decide(event)
             case Ended():

@@ -52,6 +52,7 @@ SWEEPS = Table(
     Column("version", Integer, nullable=False),  # of the events
     Column("spec", Text, nullable=False),  # frozen, JSON
     Column("code", Text, nullable=False),  # what the trainable was at the start, JSON
+    Column("listed", Text),  # what `ls` shows of it, JSON; null: nobody worked it out
 )
 EVENTS = Table(
     "events",

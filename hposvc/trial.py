@@ -195,6 +195,10 @@ class TrialState:
         present = 0.0 if self.order is None else max(0.0, time - self.ordered_at)
         return self.seconds - self.excused_s + present
 
+    def describe(self, data: tuple[DataSet, ...]) -> None:
+        """Its trainable told which samples it has."""
+        self.data = self.data or data
+
     def begin(self, order: Order, time: float) -> None:
         """A slot gets this order."""
         after = order.first - 1

@@ -11,7 +11,7 @@ import ray
 from ray._private.state import state as cluster_state  # no public name exists (Ray 2.60)
 
 from cluster import quarantine
-from cluster.inspection import Inspection
+from cluster.inspection import Inspection, kept
 from hposvc.backends.backend import OutOfReach, Setting
 from hposvc.backends.joined import Joined
 from hposvc.backends.losses import ROW, Losses
@@ -45,10 +45,11 @@ class Departures:
     _losses: Losses = field(default_factory=Losses)
     _inspection: Inspection = field(default_factory=Inspection)
     _asked_at: float = field(default_factory=time.monotonic)
-    looking: bool = True  # at the nodes that are there at first, which is over in a moment
+    looking: bool = field(init=False)  # at the nodes that are there at first: a moment
 
     def __post_init__(self) -> None:
         self._inspection.look(self.joined.choice())
+        self.looking = self._inspection.busy
 
     def due(self) -> list[Departure]:
         """The nodes that were found unfit since this was last asked, and those that Ray drains."""
@@ -138,12 +139,23 @@ class Departures:
         return []
 
     def _unfit(self) -> list[Departure]:
-        """The nodes that did not stand the first look."""
-        found = []
-        for node, fitness in self._inspection.judged().items():
-            if fitness.unfit:
-                found += self._banish(node, f"node {fitness.name} is unfit: {fitness.unfit}")
-        return found
+        """The nodes that did not stand the first look; none if that is most of all that there are.
+
+        It is not the nodes, then: the driver's own clock is off, say.
+        """
+        judged = self._inspection.judged()
+        unfit = {
+            node: f"node {fitness.name} is unfit: {fitness.unfit}"
+            for node, fitness in judged.items()
+            if fitness.unfit
+        }
+        if unfit and 2 * len(unfit) > (there := len(kept())):
+            told = "; ".join(unfit.values())
+            log.warning(
+                "%s: most of %d nodes, so none is held: %s", self.setting.sweep, there, told
+            )
+            return []
+        return [each for node, why in unfit.items() for each in self._banish(node, why)]
 
     def _drained(self) -> list[Departure]:
         """The nodes that Ray has begun to drain."""

@@ -1,8 +1,8 @@
 """A simulated cluster: results come from a function, time from a simulated clock.
 
-`curve(params, step)` gives the metrics of a step and the seconds that it takes on the fewest workers
-that a trial has; twice as many take half. It is called as the step begins, once per step that runs,
-in the order of the clock.
+`curve(params, step)` gives the metrics of a step and the seconds that it takes, with the fewest
+workers that a trial has; twice as many take half. It is called as the step begins, once per step
+that runs, in the order of the clock.
 """
 
 import heapq

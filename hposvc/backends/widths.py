@@ -37,9 +37,7 @@ class Widths:
             slots: those that there are.
         """
         least, widest = self.joined.resources.ranks, self.joined.widest(wanted)
-        if widest == least:
-            self._ranks = least
-        elif time.monotonic() < self._narrow_until or self._lost(slots):
+        if widest == least or time.monotonic() < self._narrow_until or self._lost(slots):
             self._ranks = least
         elif widest < self._ranks or self._free(widest * wanted, slots):
             self._ranks = widest

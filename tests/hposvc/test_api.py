@@ -98,6 +98,31 @@ def test_sweeps_are_listed_newest_first_by_project_tag_and_age(sweeps):
     assert [row["sweep"] for row in api.ls(sweeps, since=two.created)] == [two.id]
 
 
+def test_an_ended_sweep_is_listed_without_its_events_until_something_happens(sweeps, monkeypatch):
+    row = api.create(sweeps, make())
+    assert api.ls(sweeps)[0]["state"] == "QUEUED"
+    api.drive(sweeps, row)
+    first, folded = api.ls(sweeps), api._fold
+    monkeypatch.delattr(api, "_fold")
+    assert api.ls(sweeps) == first
+    assert (first[0]["state"], first[0]["trials"]) == ("COMPLETED", 210)
+    monkeypatch.setattr(api, "_fold", lambda sweeps, row: folded(sweeps, row))
+    more = Requested(0.0, "extend", None, {"trials.max": 220})
+    sweeps.journal.append(row.id, sweeps.journal.last(row.id), [more])
+    assert api.ls(sweeps)[0]["state"] == "QUEUED"
+
+
+def test_what_an_other_version_listed_is_worked_out_anew(sweeps, monkeypatch):
+    row = api.create(sweeps, make())
+    api.drive(sweeps, row)
+    [listed] = api.ls(sweeps)
+    kept = sweeps.journal.listed(row.id)
+    assert kept["row"] == listed
+    older = {**kept["of"], "version": 0}
+    sweeps.journal.record_listed(row.id, {"of": older, "row": {"sweep": "nonsense"}})
+    assert api.ls(sweeps) == [listed]
+
+
 def test_an_ended_sweep_is_resumed_without_a_word(sweeps):
     row = api.create(sweeps, make())
     api.drive(sweeps, row)

@@ -1,12 +1,14 @@
 """What a driver gives the trials of a sweep on this machine."""
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from hposvc import api, steering
 from hposvc.events import Ended
+from hposvc.lease import Busy, Lease
 from hposvc.reading.problems import SpecError
 from hposvc.redactor import Redactor
 from trainables.slots.assignment import log_file
@@ -85,3 +87,20 @@ def test_a_secret_that_is_missing_ends_the_run_before_a_trial(spec, home, tmp_pa
     with pytest.raises(SpecError, match=r"environment.secrets: PASSWORD: .* can't be read"):
         api.drive(sweeps, row)
     assert api.trials(sweeps, "one") == []
+
+
+def test_a_driver_that_lost_its_lease_as_its_cluster_started_leaves_nothing_of_it(
+    spec, home, monkeypatch
+):
+    @contextmanager
+    def lost(lease):
+        yield
+        raise Busy("its lease has run out")
+
+    monkeypatch.setattr(Lease, "kept", lost)
+    sweeps = api.Sweeps(home, home.journal())
+    row = api.create(sweeps, spec, "one")
+    with pytest.raises(Busy):
+        api.drive(sweeps, row)
+    assert "MODE" not in os.environ, "an engine's, until it is closed"
+    assert sweeps.journal.last("one") == 0

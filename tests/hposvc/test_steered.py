@@ -400,7 +400,7 @@ def test_the_time_without_a_driver_is_not_charged(lab):
         controller.apply(event)
     open_again(lab.journal, "s", controller, lab.journal.last("s"))
     assert controller.state.elapsed_s == before.elapsed_s
-    assert controller.state.held_s == before.held_s
+    assert controller.state.rank_s == before.rank_s
 
 
 class Strict(Simulation):

@@ -11,9 +11,10 @@ from invariants import check
 from simulated_sweeps import Lab, at_desk, fold, make_spec, smooth
 
 from hposvc.events import Attached, Decided, Reported, Requested, from_json, to_json
-from hposvc.journal import Journal
+from hposvc.journal import Journal, SweepRow
 from hposvc.schedulers.scheduler import NewTrial
 from hposvc.store import Store
+from hposvc.tracking.projection import Projection
 
 LIMIT = {"timeout": 10, "infra_retries": 9, "user_retries": 9}
 
@@ -48,6 +49,19 @@ def test_a_trial_that_runs_too_long_is_killed_and_fails():
     seen = trial.observation()
     assert (seen.state, seen.reason, seen.loss) == ("failed", "timeout", None)
     assert desk.state.best is None
+
+
+def test_it_is_failed_in_mlflow_too():
+    desk = at_desk(failure=LIMIT)
+    desk.happen(Attached(0.0, "here:1"))
+    order = desk.start()
+    pass_to(desk, 11.0)
+    desk.end(order)
+    told = Projection(SweepRow("s", "s", "p", 0.0, {}, {}), desk.controller.spec)
+    for event in desk.log:
+        told.apply(event)
+    run = told.take()[order.trial]
+    assert (run.status, run.tags["hposvc.reason"]) == ("FAILED", "timeout")
 
 
 def test_without_a_limit_a_trial_runs_for_ever():
