@@ -23,7 +23,6 @@ PROTOTYPE = "freeze_thaw:FreezeThaw"
 BASE: Mapping[str, object] = {"type": PROTOTYPE, "reload": RELOAD}
 METHODS: Mapping[str, Mapping[str, object]] = {
     **{name: OURS[name] for name in ("fifo", "asha", "asha, promote", "hyperband")},
-    "asha, from epoch 3": OURS["asha"],
     "freeze-thaw": BASE,
     "rest": {**BASE, "acquisition": "rest"},
     "next": {**BASE, "acquisition": "next"},
@@ -33,7 +32,7 @@ METHODS: Mapping[str, Mapping[str, object]] = {
     "leg 3": {**BASE, "leg": 3},
     "legs of asha": {**BASE, "leg": None},
 }
-FIRST = {"asha, from epoch 3": 3}  # epochs before which nobody is judged
+PEERS = ("asha", "asha, promote", "hyperband")
 Figures = Mapping[str, float]
 
 
@@ -57,7 +56,7 @@ def run(name: str, family: str, seed: int, most: int) -> Figures:
             "metric": {"name": "loss", "goal": "minimize"},
             "parameters": space(family),
             "initial": points(family, seed, count),
-            "fidelity": {"min": FIRST.get(name, 1), "max": EPOCHS},
+            "fidelity": {"max": EPOCHS},
             "search": "random",
             "scheduler": dict(METHODS[name]),
             "trials": {"max": count, "parallel": SLOTS},
@@ -100,22 +99,34 @@ def ratio(mine: float, theirs: float) -> float:
     return 1.0 if mine == theirs else mine / theirs
 
 
-def cells(runs: Sequence[Figures], peers: Sequence[Sequence[Figures]]) -> list[str]:
+Found = Mapping[tuple[str, str], Sequence[Figures]]  # by family and method; seed by seed
+
+
+def shares(found: Found, peer: str, key: str) -> str:
+    """A table of what each method has of a figure, as a share of a peer's with the same seed."""
+    families = list(dict.fromkeys(family for family, _ in found))
+    rows = []
+    for name in dict.fromkeys(name for _, name in found):
+        row = [name]
+        for family in families:
+            pairs = zip(found.get((family, name), ()), found[family, peer], strict=False)
+            values = [ratio(mine[key], theirs[key]) for mine, theirs in pairs]
+            row.append(interval(values, 2) if values else "–")
+        rows.append(row)
+    return table((f"{key}, of {peer}'s", *families), rows)
+
+
+def cells(runs: Sequence[Figures]) -> list[str]:
     """A row of a table but for its name."""
     return [
         interval([each["epochs"] for each in runs], 0),
-        *(
-            interval([ratio(a["epochs"], b["epochs"]) for a, b in zip(runs, peer, strict=True)], 2)
-            for peer in peers
-        ),
         f"{sum(each['epochs'] < math.inf for each in runs)} of {len(runs)}",
         interval([each["best"] for each in runs], 3),
-        *(
-            interval([ratio(a["best"], b["best"]) for a, b in zip(runs, peer, strict=True)], 2)
-            for peer in peers
-        ),
         *(figure(median([each[key] for each in runs]), 0) for key in ("spent", "trials", "thaws")),
     ]
+
+
+HEAD = ("epochs to the target", "reached", "best loss in the end", "spent", "trials", "thaws")
 
 
 def main() -> None:
@@ -129,36 +140,25 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="a file of results to go on with")
     arguments = parser.parse_args()
     print(heading())
-    peers = [name for name in ("asha", "hyperband") if name in arguments.methods]
-    head = (
-        "epochs to the target",
-        *(f"of {name}'s" for name in peers),
-        "reached",
-        "best loss in the end",
-        *(f"of {name}'s" for name in peers),
-        "spent",
-        "trials",
-        "thaws",
-    )
     keep = arguments.keep
     known = json.loads(keep.read_text()) if keep and keep.exists() else {}
     seeds = range(arguments.first, arguments.first + arguments.seeds)
+    found: dict[tuple[str, str], list[Figures]] = {}
     for family in arguments.families:
-        found = {}
-        for name in methods_of(family, arguments.methods):
-            found[name] = []
+        names = methods_of(family, arguments.methods)
+        for name in names:
+            runs = found[family, name] = []
             for seed in seeds:
-                first = f"{FIRST[name]} " if name in FIRST else ""
-                key = f"{first}{json.dumps(METHODS[name])} {family} {seed}"
+                key = f"{json.dumps(METHODS[name])} {family} {seed}"
                 if key not in known:
                     known[key] = run(name, family, seed, arguments.most)
-                found[name].append(known[key])
+                runs.append(known[key])
             if keep:
                 keep.write_text(json.dumps(known))
-        rows = [
-            [name, *cells(runs, [found[peer] for peer in peers])] for name, runs in found.items()
-        ]
-        print(table((f"{family}, {len(seeds)} seeds", *head), rows), flush=True)
+        rows = [[name, *cells(found[family, name])] for name in names]
+        print(table((f"{family}, {len(seeds)} seeds", *HEAD), rows), flush=True)
+    for peer in (name for name in PEERS if name in arguments.methods):
+        print(shares(found, peer, "epochs"), shares(found, peer, "best"), sep="\n")
 
 
 if __name__ == "__main__":

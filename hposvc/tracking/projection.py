@@ -113,7 +113,6 @@ class Projection:
             points += [Point(legal(head + k), v, time, event.step) for k, v in told.items()]
         if isinstance(event, Described) and self.state.trials[event.trial].data is event.data:
             self._described.add(event.trial)
-            self._stale[event.trial] = None
         moved = [name for name in touched if self._standing(name) != before[name]]
         self._stale.update(dict.fromkeys(moved))
         self._reopen([name for name in moved if name in self._ends and not self._ended(name)])
@@ -129,7 +128,7 @@ class Projection:
         front = set(self.state.front)
         self._stale.update(dict.fromkeys(sorted(front ^ self._front)))
         self._front = front
-        names = dict.fromkeys([*self._points, *self._stale])
+        names = dict.fromkeys([*self._points, *self._stale, *self._described])
         told = {name: self._untold(name) for name in names if name != PARENT}
         if PARENT in names:
             told[PARENT] = self._untold(PARENT)
@@ -183,12 +182,13 @@ class Projection:
 
     def _untold(self, name: str) -> Entry:
         points = self._points.get(name, [])
+        data = self.state.trials[name].data if name in self._described else ()
+        inputs = _inputs(data)
         if name not in self._stale:
-            return Entry(points=points)
+            return Entry(points=points, inputs=inputs)
         now = self.standing(name)
         params = now.params if name in self._new else {}
         again = name in self._again and now.status is None
-        inputs = now.inputs if name in self._described else ()
         return Entry(params, now.tags, points, now.status, now.end, again, inputs)
 
     def _touched(self, event: Event) -> Iterable[str]:

@@ -102,11 +102,11 @@ def test_an_ended_sweep_is_listed_without_its_events_until_something_happens(swe
     row = api.create(sweeps, make())
     assert api.ls(sweeps)[0]["state"] == "QUEUED"
     api.drive(sweeps, row)
-    first, folded = api.ls(sweeps), api._fold
-    monkeypatch.delattr(api, "_fold")
-    assert api.ls(sweeps) == first
+    first = api.ls(sweeps)
+    with monkeypatch.context() as patch:
+        patch.delattr(api, "_fold")
+        assert api.ls(sweeps) == first
     assert (first[0]["state"], first[0]["trials"]) == ("COMPLETED", 210)
-    monkeypatch.setattr(api, "_fold", lambda sweeps, row: folded(sweeps, row))
     more = Requested(0.0, "extend", None, {"trials.max": 220})
     sweeps.journal.append(row.id, sweeps.journal.last(row.id), [more])
     assert api.ls(sweeps)[0]["state"] == "QUEUED"

@@ -1,6 +1,5 @@
 """Two real ranks, processes joined by gloo as a trial's are; and a script under an order."""
 
-import multiprocessing
 import pickle
 import sys
 import textwrap
@@ -14,6 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # for what test modules share
 
+from forks import FORKS
 from rank import live
 
 from trainables.scripts.command import Command
@@ -21,9 +21,6 @@ from trainables.slots.assignment import Assignment, Outcome, Place, carry_out
 from trainables.training import Training
 from trainables.worker import LocalLink, Report
 
-# Ranks are forked from a process that has torch and our loop imported, which takes seconds of each.
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["trainables.fitting.fit", "trainables.parallel.ddp"])
 PATIENCE_S = 240
 
 

@@ -3,14 +3,17 @@
 import os
 import pickle
 import queue
-import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
+from forks import FORKS
 
 from trainables.slots.assignment import Assignment, Place, log_file
 from trainables.slots.leader import Leader, Switchboard
-from trainables.slots.wire import Finished, Kept, Ready
+from trainables.slots.ranks import Rank
+from trainables.slots.wire import Finished, Kept, Ready, Used
 from trainables.training import Training
 
 WAIT_S = 120
@@ -42,6 +45,7 @@ class Slot:
         while not isinstance(message := self.said.get(timeout=WAIT_S), Finished):
             if isinstance(message, Kept):
                 self.kept.append(message)
+            if isinstance(message, Kept | Used):
                 continue
             reports.append(message)
             if message.step in milestones:
@@ -53,25 +57,45 @@ class Slot:
         return log_file(self.folder, "t0001", self.number, rank).read_text()
 
 
+def serve(environment, rank, place, call):
+    """A rank's life."""
+    os.chdir(ROOT)
+    os.environ.clear()
+    os.environ.update(environment)
+    Rank(rank, place).serve(call)
+    os._exit(0)
+
+
+def forked(rank, place, call):
+    """A rank where torch is imported already."""
+    process = FORKS.Process(target=serve, args=(dict(os.environ), rank, place, call))
+    process.start()
+    return psutil.Process(process.pid)
+
+
+def fresh(rank, place, call):
+    """A rank that begins with a bare interpreter, as those of Ray do."""
+    file = place.folder.parent / f"rank{rank}"
+    file.write_bytes(pickle.dumps((rank, place, call)))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return psutil.Popen([sys.executable, "-c", RANK, str(file)], cwd=ROOT, env=environment)
+
+
 @contextmanager
-def started(folder, **fields):
+def started(folder, begin=forked, **fields):
     """A slot of two ranks, or as many as the fields of its place say."""
     given = {"trainable": "", "training": Training("ddp"), "total": 3, "world_size": 2}
     given |= {"metrics": ("loss",), "every": 1, "seed": 0, "folder": folder / "sweep"}
     place = Place(**{**given, **fields})
     board, said = Switchboard("127.0.0.1"), queue.Queue()
     board.connect("s", leader := Leader(place.world_size, said.put, place.stall_s))
-    ranks = []
-    for rank in range(place.world_size):
-        (folder / f"rank{rank}").write_bytes(pickle.dumps((rank, place, board.call("s"))))
-        command = [sys.executable, "-c", RANK, str(folder / f"rank{rank}")]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        ranks.append(subprocess.Popen(command, cwd=ROOT, env=environment))
+    ranks = [begin(rank, place, board.call("s")) for rank in range(place.world_size)]
     try:
         assert said.get(timeout=WAIT_S) == Ready()
         yield Slot(leader, said, place.folder, ranks)
     finally:
         for rank in ranks:
-            rank.kill()
+            with suppress(psutil.NoSuchProcess):
+                rank.kill()
             rank.wait()
         board.close()

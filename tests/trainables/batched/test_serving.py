@@ -20,7 +20,7 @@ from trainables import Worker
 from trainables.batched.leading import BatchLeader
 from trainables.slots.assignment import Assignment, Place
 from trainables.slots.leader import Switchboard
-from trainables.slots.wire import Finished, Kept, Ready, Reported
+from trainables.slots.wire import Finished, Kept, Ready, Reported, Used
 from trainables.training import Training
 
 HERE = Path(__file__).parent
@@ -61,7 +61,7 @@ class Slot:
                 if (message.order, message.step) in stops:
                     self.leader.decide(message.order, "stop")
             else:
-                assert isinstance(message, Kept)
+                assert isinstance(message, Kept | Used)
         return [(reports[order], ends[order]) for order in orders]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from tasks import Deep
-from two_ranks import started
+from two_ranks import fresh, started
 
 from trainables import Training, Worker
 from trainables.checkpoints.checkpoint import Saved, verify
@@ -46,7 +46,7 @@ def test_that_is_set_when_the_user_s_code_is_imported_and_not_taken_for_its_doin
     (tmp_path / "mine.py").write_text(TELLS)
     place = {"trainable": f"{tmp_path / 'mine.py'}:tells", "training": Training()}
     said = {"CUBLAS_WORKSPACE_CONFIG": ":16:8"}
-    with started(tmp_path, **place, world_size=1, gpu=True, variables=said) as slot:
+    with started(tmp_path, fresh, **place, world_size=1, gpu=True, variables=said) as slot:
         for _ in range(2):
             _, end = slot.order({}, until=1)
             assert (end.failure, end.residues) == (None, ())
