@@ -116,17 +116,15 @@ def spend(state: SweepState, now: float) -> list[Event]:
 
 def spending(state: SweepState, now: float) -> Iterator[tuple[float, float]]:
     """What is spent and what the limit is, of each limit of the budget; in seconds, and hours."""
-    budget = state.spec.budget
-    since_s = max(0.0, now - state.now)
-    live = [trial.order for trial in state.live()]
-    orders = [*live, *(repeat.order for repeat in state.finals.out.values())]
-    hours = since_s * sum(order.workers for order in orders if order is not None) / 3600
+    budget, resources = state.spec.budget, state.spec.resources
+    now = max(now, state.now)
+    hours = state.rank_s_at(now) / 3600
     if budget.wall is not None:
-        yield state.elapsed_s + since_s, budget.wall
+        yield state.elapsed_s + now - state.now, budget.wall
     if budget.gpu_hours is not None:
-        yield state.gpu_hours + hours * state.spec.resources.gpus_per_worker, budget.gpu_hours
+        yield hours * resources.gpus_per_worker, budget.gpu_hours
     if budget.cpu_hours is not None:
-        yield state.cpu_hours + hours * state.spec.resources.cpus_per_worker, budget.cpu_hours
+        yield hours * resources.cpus_per_worker, budget.cpu_hours
 
 
 def rest(state: SweepState, now: float) -> Rested:

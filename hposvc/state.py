@@ -75,18 +75,17 @@ class SweepState(Steered):
     @property
     def rank_s(self) -> float:
         """Seconds that orders held ranks, those of running ones up to the last event."""
-        held = sum(trial.rank_s_at(self.now) - trial.rank_s for trial in self.live())
-        return self.ended_s + self.finals.rank_s_at(self.now) + held
+        return self.rank_s_at(self.now)
+
+    def rank_s_at(self, time: float) -> float:
+        """The same up to some time, which may be later than the last event."""
+        held = sum(trial.rank_s_at(time) - trial.rank_s for trial in self.live())
+        return self.ended_s + self.finals.rank_s_at(time) + held
 
     @property
     def gpu_hours(self) -> float:
         """GPU-hours that orders held, those of running ones up to the last event included."""
         return self.rank_s * self.spec.resources.gpus_per_worker / 3600
-
-    @property
-    def cpu_hours(self) -> float:
-        """The same of CPU cores."""
-        return self.rank_s * self.spec.resources.cpus_per_worker / 3600
 
     def _follow(self, event: Event) -> None:
         """Take in what happened to one trial, or to a repeat of it."""

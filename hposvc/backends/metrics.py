@@ -61,8 +61,9 @@ class Metrics:
             self._best.set(value, {"metric": metric.name})
         self._slots.set(len(state.orders))
         self._orders.reach(state.next_order - 1)
-        self._rank_s.reach(state.rank_s)
-        self._gpu_s.reach(state.rank_s * self._gpus)
+        rank_s = state.rank_s_at(time.time())
+        self._rank_s.reach(rank_s)
+        self._gpu_s.reach(rank_s * self._gpus)
 
 
 class _Total:
