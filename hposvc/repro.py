@@ -219,6 +219,11 @@ def _doubts(row: SweepRow, state: SweepState, line: Sequence[Stretch]) -> list[s
             "trials were made longer since the sweep began: what follows the whole length of a "
             "trial may have been another when it was trained"
         )
+    if len(state.spec.resources.widths) > 1:
+        doubts.append(
+            "trials got the workers that others left, and here at other steps: sums are added up "
+            "in another order, and dropout draws other numbers"
+        )
     if any(state.trials[stretch.trial].shrink for stretch in line):
         doubts.append("its micro-batches were halved on the way, and here they begin whole")
     return doubts
