@@ -11,6 +11,7 @@ LEAST_DISK = 5 * GIB
 FULL = GIB // 8  # Ray's processes do not start there, and logs are not written
 MOST_OFFSET_S = 2.0  # curves are drawn, and budgets counted, in the driver's time
 WRONG_S = 60.0  # at which stores and services begin to refuse what a machine signs
+BUSY = 0.5  # processes a core
 SLOW = 0.5  # of the median of its like; the looks of one machine differ by a quarter at most
 
 
@@ -92,15 +93,19 @@ def faults(there: Mapping[str, Any]) -> Iterator[Trouble]:
 def slow(fleet: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[Trouble, ...]]:
     """What of each node is far slower than what is like it in the whole fleet.
 
+    Those that are at work are left out: a core of a full machine copies memory far more slowly.
+
     Args:
         fleet: what `probes.exercise` found, by node.
     """
+    idle = {node: there for node, there in fleet.items() if there.get("busy", 0.0) <= BUSY}
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for there in fleet.values():
+    for there in idle.values():
         for speed in there["speeds"]:
             values[speed["what"], speed["model"]].append(speed["value"])
     middles = {kind: median(found) for kind, found in values.items()}
-    return {node: tuple(_slow_parts(there["speeds"], middles)) for node, there in fleet.items()}
+    found = {node: tuple(_slow_parts(there["speeds"], middles)) for node, there in idle.items()}
+    return {**dict.fromkeys(fleet, ()), **found}
 
 
 def better(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -42,6 +42,11 @@ class _Asked:
     at: float  # time.time
     before: Found | None = None  # what was found the first time; None: this is the first
 
+    @property
+    def patience_s(self) -> float:
+        """How long others wait for it: a probe and a trial had better not share a GPU."""
+        return ANSWER_S if self.node["Resources"].get("GPU") else TOGETHER_S
+
 
 @dataclass
 class Inspection:
@@ -65,7 +70,7 @@ class Inspection:
     def busy(self) -> bool:
         """Whether nodes may soon be judged, so that it is worth while to wait for that."""
         now = time.time()
-        return any(now - asked.at < TOGETHER_S for asked in self._asked.values())
+        return any(now - asked.at < asked.patience_s for asked in self._asked.values())
 
     def judged(self) -> dict[str, Fitness]:
         """The nodes of which one knows enough since this was last asked, by Ray's id.

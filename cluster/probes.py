@@ -141,17 +141,20 @@ def exercise(gpus: str | None, timeout_s: float, folders: dict[str, str]) -> dic
     Returns:
         `speeds` [{"what", "part", "model", "value", "unit"}], `wrong` [what GPUs could not do],
         `instruments` [{"gpu", "uncorrectable", "failing", "slowed"}], `disks` as `examine` has
-        them, `time` at the end. What can't be measured is left out.
+        them, `busy` processes a core before it began, `time` at the end. What can't be measured is
+        left out.
     """
+    import os
     import time
 
+    busy = os.getloadavg()[0] / (os.cpu_count() or 1)
     said: dict[str, Any] = {"speeds": _core_speeds(), "wrong": [], "instruments": []}
     if gpus is not None:
         (fast, wrong), _ = _asked(gpus, timeout_s, nothing=([], []))
         said = {"speeds": [*said["speeds"], *fast], "wrong": wrong}
         said["instruments"] = _instruments(timeout_s)
     disks = {word: _disk(folder) for word, folder in folders.items()}
-    return {**said, "disks": disks, "time": time.time()}
+    return {**said, "busy": busy, "disks": disks, "time": time.time()}
 
 
 def clock() -> float:

@@ -1,6 +1,7 @@
 """The journal of sweeps that have ended, made smaller: not an event of it is lost."""
 
 from hposvc import api
+from hposvc.journal import Fenced
 from hposvc.lease import Busy, Lease
 from hposvc.leftovers import Leftover
 from hposvc.packed import Packs
@@ -32,6 +33,8 @@ def pack(sweeps: api.Sweeps, sweep: str, packs: Packs) -> bool:
         return False
     try:
         sweeps.journal.replace(sweep, packs)
+    except Fenced:
+        return False
     finally:
         lease.release()
     return True

@@ -42,6 +42,7 @@ from hposvc.spec import SweepSpec
 from hposvc.state import SweepState
 from hposvc.steered import report_of
 from hposvc.trial import TrialState
+from hposvc.widening import WIDER
 
 CHANGES = 1  # tells the generators of changes from those of proposals
 
@@ -159,7 +160,7 @@ class Controller:
         return [
             decided(now, trial, "kill", "pause" if trial.stop is None else trial.stop[1])
             for trial in self.state.live()
-            if trial.stop is not None or trial.yields or trial.parked
+            if trial.stop is not None or trial.yields or trial.parked not in ("", WIDER)
             if not trial.killed and now - trial.told_at > grace_s
         ]
 

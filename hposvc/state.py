@@ -187,7 +187,8 @@ class SweepState(Steered):
     def _decide(self, event: Decided) -> None:
         trial = self.trials[event.trial]
         if event.verdict == "park":
-            trial.parked, trial.told_at = trial.order is not None, event.time
+            trial.parked = "" if trial.order is None else event.reason
+            trial.told_at = event.time
             return
         self.results += 1
         trial.awaiting = None

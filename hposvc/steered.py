@@ -131,7 +131,7 @@ class Steered(Phases):
         trial.killed = False
         trial.reason = trial.message = ""
         if trial.order is not None:
-            trial.parked = True  # the ranks were told to stop: it needs another order
+            trial.parked = "reopened"  # the ranks were told to stop: it needs another order
         elif was == "PAUSED":
             self._count(trial, "PAUSED")
         elif trial.step > 0 and trial.step >= trial.until:

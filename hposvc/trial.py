@@ -60,7 +60,7 @@ class TrialState:
     decided: int = 0  # the last milestone at which it may go on
     stop: tuple[str, str] | None = None  # verdict and reason, once it is told to end
     yields: bool = False  # it was told to pause, and its order is still out
-    parked: bool = False  # the same, and it needs another order then
+    parked: str = ""  # why the same, where it needs another order then; empty: it does not
     halted: TrialPhase | None = None  # what it was when its sweep was ended; None: it was not so
     told_at: float = 0.0  # when it was told
     killed: bool = False  # it was not waited for
@@ -212,7 +212,8 @@ class TrialState:
             start = order.start if copies else None
             self.lives.append(Life(order.params, after, order.parent, start))
         self.order, self.ordered_at = order, time
-        self.yields = self.killed = self.parked = False
+        self.yields = self.killed = False
+        self.parked = ""
         self.params, self.until = order.params, order.until
         self.milestones = tuple(sorted({*self.milestones, *order.milestones}))
         self.attempts += 1

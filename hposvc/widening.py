@@ -1,8 +1,8 @@
 """When a running trial gets the ranks that others have left: a question about a sweep's state.
 
-Its order ends with a checkpoint at its next report, and another goes on from there on more ranks;
-a Task's batch is that of all ranks together, so it learns the same. That costs the start of a
-process group, so it must have enough left to do.
+Its order ends at its next report, however long that takes, and another goes on from its newest
+checkpoint on more ranks; a Task's batch is that of all ranks together, so it learns the same. That
+costs the start of a process group, and the steps since the checkpoint: it must have more to do.
 """
 
 from hposvc.ending import decided
@@ -12,6 +12,7 @@ from hposvc.trial import TrialState
 
 WIDER = "wider"  # the reason that is told
 WORTH_S = 60.0  # of work left in its order at the pace so far; a start takes some five seconds
+DEAR = 4  # how much more has to be left than is done again
 
 
 def widen(state: SweepState, ranks: int, now: float) -> list[Event]:
@@ -19,24 +20,25 @@ def widen(state: SweepState, ranks: int, now: float) -> list[Event]:
     return [
         decided(now, trial, "park", WIDER, f"from {_workers(trial)} workers to {ranks}")
         for trial in state.live()
-        if _workers(trial) < ranks and left_s(trial, now) > WORTH_S
+        if _workers(trial) < ranks and gained_s(trial, now) > WORTH_S
     ]
 
 
-def left_s(trial: TrialState, now: float) -> float:
-    """Seconds until a trial's order is done at its pace; 0 where that is not to be had.
+def gained_s(trial: TrialState, now: float) -> float:
+    """Seconds until a trial's order is done at its pace, less what a new order would do again.
 
-    A trial that waits for a decision, was told to end, or has not reported in this order is left
-    alone.
+    0 where that is not to be had: the trial waits for a decision, was told to end, or has no
+    checkpoint of this order, so that it would begin anew.
     """
     order = trial.order
     told = trial.stop is not None or trial.yields or trial.parked or trial.diverged
     if order is None or told or trial.awaiting is not None:
         return 0.0
-    done = trial.step - order.first + 1
-    if done < 1:
+    saved = trial.newest[1]
+    if saved < order.first:
         return 0.0
-    return (now - trial.ordered_at) / done * (order.until - trial.step)
+    pace_s = (now - trial.ordered_at) / (trial.step - order.first + 1)
+    return pace_s * (order.until - trial.step - DEAR * (trial.step - saved))
 
 
 def _workers(trial: TrialState) -> int:

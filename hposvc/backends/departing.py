@@ -11,6 +11,7 @@ import ray
 from ray._private.state import state as cluster_state  # no public name exists (Ray 2.60)
 
 from cluster import quarantine
+from cluster.fitness import faults
 from cluster.inspection import Inspection, kept
 from hposvc.backends.backend import OutOfReach, Setting
 from hposvc.backends.joined import Joined
@@ -60,6 +61,10 @@ class Departures:
         self._asked_at = time.monotonic()
         self._inspection.look(self.joined.choice())
         return [*found, *self._drained()]
+
+    def settle(self, slot: Slot) -> None:
+        """A slot is up: while it lives Ray knows where."""
+        self._nodes(slot)
 
     def serve(self, slot: Slot, ended: bool) -> None:
         """A slot works: it reported, or an order that it had is over."""
@@ -112,8 +117,9 @@ class Departures:
     def _lose(self, slot: Slot, trials: list[str], rank: int | None) -> list[Departure]:
         nodes = self._nodes(slot)
         blamed = set(nodes if rank is None else nodes[rank : rank + 1])
-        if len(blamed) != 1:  # it has no place yet, or nobody knows who was first
-            return []
+        alive = {str(each["NodeID"]) for each in ray.nodes() if each["Alive"]}
+        if len(blamed) != 1 or not blamed <= alive:
+            return []  # it has no place yet, nobody knows who was first, or the whole node went
         [node] = blamed
         if not self._losses.lose(node, trials) or node in self._told:
             return []
@@ -149,7 +155,9 @@ class Departures:
             for node, fitness in judged.items()
             if fitness.unfit
         }
-        if unfit and 2 * len(unfit) > (there := len(kept())):
+        known = kept()
+        bad = {node for node, there in known.items() if any(each.fatal for each in faults(there))}
+        if unfit and 2 * len(bad | unfit.keys()) > (there := len(known)):
             told = "; ".join(unfit.values())
             log.warning(
                 "%s: most of %d nodes, so none is held: %s", self.setting.sweep, there, told
@@ -178,9 +186,13 @@ class Departures:
             what = "%s: %s%s; it goes on there: the other nodes have no room for a slot"
             log.warning(what, sweep, why, whose)
             return []
-        quarantine.hold(self.setting.home, name, f"{sweep}: {why}")
-        what = "%s: %s%s; nothing new starts there until: hposvc cluster lift %s"
-        log.warning(what, sweep, why, whose, name)
+        try:
+            quarantine.hold(self.setting.home, name, f"{sweep}: {why}")
+        except quarantine.BadName:
+            log.warning("%s: %s%s; nothing new of this sweep starts there", sweep, why, whose)
+        else:
+            what = "%s: %s%s; nothing new starts there until: hposvc cluster lift %s"
+            log.warning(what, sweep, why, whose, name)
         return [Departure(node, f"{why}{rule}")]
 
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import ray
+from ray._private.state import available_resources_per_node  # no public name (Ray 2.60)
 
 from cluster import quarantine
 from cluster.launch import Connection, Unreachable, connect
 from hposvc.backends.backend import OutOfReach, Setting
 from hposvc.backends.crew import GONE_S
-from hposvc.backends.placing import NODE, count, count_fitting, hosts, labelled, without
+from hposvc.backends.placing import NODE, count, count_fitting, hosts, labelled, ranks_in, without
 from hposvc.backends.sharing import check_shared
 from hposvc.spec import Resources
 from trainables.slots.assignment import Inherited, Place
@@ -98,6 +99,13 @@ class Joined:
         """The most ranks with which so many slots have room at once; the fewest if none have."""
         widths = [ranks for ranks, fitting in self._wide.items() if fitting >= slots]
         return max(widths, default=self.resources.ranks)
+
+    def free(self) -> int:
+        """How many ranks there is room for now, on nodes that they may be on."""
+        room = available_resources_per_node()
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        now = [{**node, "Resources": room.get(node["NodeID"], {})} for node in nodes]
+        return sum(ranks_in(self.resources, there) for there in labelled(self.resources, now))
 
     def exclude(self, node: str) -> None:
         """Have no more slots on a node.

@@ -172,6 +172,7 @@ class RayPool:
             case Ready():
                 slot.state = "ready"
                 self._deaths = 0
+                self._departures.settle(slot)
                 return []
             case Leaving():
                 slot.leaving = message.why

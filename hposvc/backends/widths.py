@@ -4,14 +4,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import ray
-
 from hposvc.backends.joined import Joined
-from hposvc.backends.placing import ranks_in
 from hposvc.backends.slot import Slot
 
 PATIENCE_S = 30.0  # for a wide slot to be placed; then somebody else took its room
-NARROW_S = 600.0  # how long no wide one is asked for then
+NARROW_S = 600.0  # how long no wide one is asked for then; twice as long each further time
 
 
 @dataclass
@@ -25,6 +22,7 @@ class Widths:
     joined: Joined
     _ranks: int = field(init=False)
     _narrow_until: float = 0.0  # monotonic seconds
+    _narrow_s: float = NARROW_S
 
     def __post_init__(self) -> None:
         self._ranks = self.joined.resources.ranks
@@ -52,10 +50,11 @@ class Widths:
             if slot.resources.ranks > self.joined.resources.ranks
         )
         if lost:
-            self._narrow_until = now + NARROW_S
+            self._narrow_until = now + self._narrow_s
+            self._narrow_s *= 2
         return lost
 
     def _free(self, ranks: int, slots: Sequence[Slot]) -> bool:
         """Whether our slots and what nobody holds come to so many ranks."""
         held = sum(slot.resources.ranks for slot in slots if slot.state != "placing")
-        return held + ranks_in(self.joined.resources, ray.available_resources()) >= ranks
+        return held + self.joined.free() >= ranks

@@ -62,6 +62,7 @@ def _packed(
 ) -> list["Leftover"]:
     """Pack what has ended, each sweep at once or not at all; what that frees."""
     from hposvc import compacting
+    from hposvc.lease import driver_state
     from hposvc.packed import Damaged
     from hposvc.store import StoreError
 
@@ -73,9 +74,13 @@ def _packed(
                 gone.append(found[0])
         except (Damaged, StoreError) as error:
             failures.append(f"{name} stays as it is: {error}")
+    store = sweeps.journal.store
     if gone and not dry_run:
         try:
-            sweeps.journal.store.vacuum()
+            if any(driver_state(store, row.id) == "alive" for row in sweeps.journal.sweeps()):
+                note("a sweep runs, which would wait: gc once more after it makes the file smaller")
+            else:
+                store.vacuum()
         except StoreError as error:
             failures.append(f"{error}")
     return gone

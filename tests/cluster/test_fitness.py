@@ -127,6 +127,12 @@ def test_what_is_far_slower_than_its_like_is_named():
     assert trouble.fatal
 
 
+def test_a_machine_at_work_is_not_held_against_idle_ones():
+    """Its memory is shared with whatever runs there, so it would be sent home for being used."""
+    at_work = {**looked(30.0), "busy": 0.9}
+    assert not any(slow({"a": looked(100.0), "b": looked(99.0), "c": at_work}).values())
+
+
 def test_machines_of_other_models_are_not_held_against_each_other():
     behind = slow({"a": looked(100.0), "b": looked(102.0), "old": looked(9.0, model="y")})
     assert not any(behind.values())

@@ -97,6 +97,22 @@ def test_a_trial_that_is_nearly_done_is_left_alone(lab):
     assert state.state == "COMPLETED"
 
 
+def test_a_trial_that_would_do_much_again_is_left_alone(lab):
+    """Hours of work are not given up to save minutes."""
+    wide = spec({"min": 1, "max": 8}, trials=4, checkpoints={"every": 26})
+    state = lab.run(wide)
+    assert not [event for event in lab.events() if isinstance(event, Decided)]
+    assert all(trial.attempts == 1 for trial in state.trials.values())
+
+
+def test_a_long_step_is_waited_for_and_not_killed(lab):
+    """Nobody is in a hurry to grow."""
+    wide = spec({"min": 1, "max": 8}, trials=4, failure={"grace": 5})
+    lab.run(wide)
+    verdicts = {event.verdict for event in lab.events() if isinstance(event, Decided)}
+    assert verdicts == {"park"}
+
+
 def test_why_a_trial_changed_its_workers_is_told(lab):
     """Every decision can be explained, this one too."""
     wide = spec({"min": 1, "max": 8}, trials=4)

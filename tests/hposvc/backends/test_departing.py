@@ -49,9 +49,11 @@ def depart(tmp_path, monkeypatch):
     """Departures, the cluster, and the nodes that are to be left."""
     monkeypatch.setattr(departing, "_name", lambda node: node)
 
-    def of(least=1, others=0, **troubles):
+    def of(least=1, others=0, before=None, **troubles):
         there = [*troubles, *range(others)]
-        monkeypatch.setattr(departing, "kept", lambda: dict.fromkeys(there))
+        known = {**dict.fromkeys(there, SOUND), **(before or {})}
+        monkeypatch.setattr(departing, "kept", lambda: known)
+        monkeypatch.setattr(departing, "faults", lambda found: found)
         joined = Joined(len(there), least)
         setting = SimpleNamespace(sweep="s", home=tmp_path)
         departures = Departures(setting, joined, _inspection=Looked(**troubles))
@@ -86,3 +88,22 @@ def test_a_node_without_which_there_is_no_room_is_only_told(depart, tmp_path, ca
     assert left == []
     assert quarantine.held(tmp_path) == {}
     assert "it goes on there: the other nodes have no room for a slot" in caplog.text
+
+
+def test_nodes_that_are_found_unfit_one_by_one_are_most_of_all_at_last(depart):
+    """It is the driver's clock, say; else each node that comes late would be held for good."""
+    before = {"first": BROKEN, "second": BROKEN}
+    departures, _, left = depart(before=before, late=BROKEN)
+    assert left == []
+    assert quarantine.held(departures.setting.home) == {}
+
+
+def test_a_death_on_a_node_that_is_gone_is_not_counted(depart, monkeypatch):
+    """Ray knows no place of it any more, or already another one; and nothing can start there."""
+    departures, joined, _ = depart(others=3)
+    monkeypatch.setattr(departing.ray, "nodes", lambda: [{"NodeID": "here", "Alive": True}])
+    departures._losses.lose = lambda node, trials: True
+    for place, left in (("", []), ("gone", []), ("here", ["here"])):
+        slot = SimpleNamespace(name=place, leaving="", orders={}, nodes=lambda place=place: [place])
+        departures.lose(slot, 0)
+        assert joined.left == left

@@ -1,0 +1,29 @@
+"""What a trial says of its samples. If these fail, the driver dies of a value that it can't save."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from trainables.dataset import LONGEST, DataSet
+
+
+def test_what_people_have_at_hand_becomes_plain():
+    found = DataSet("mnist", "training", np.int64(3), "", Path("/data/mnist"))
+    assert json.loads(json.dumps(vars(found)))["source"] == "/data/mnist"
+    assert type(found.samples) is int
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": ""},
+        {"name": "n" * 501},
+        {"digest": "d" * 37},
+        {"source": "s" * (LONGEST + 1)},
+    ],
+)
+def test_what_mlflow_would_refuse_for_ever_is_refused_where_it_is_said(given):
+    with pytest.raises(ValueError, match="data set"):
+        DataSet(**{"name": "mnist", "context": "training", "samples": 3, **given})
