@@ -1,4 +1,4 @@
-"""What a trial says of its samples. If these fail, the driver dies of a value that it can't save."""
+"""What a trial says of its samples. If these fail, a driver dies of a value that it can't save."""
 
 import json
 from pathlib import Path
