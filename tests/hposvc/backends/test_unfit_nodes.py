@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,11 @@ class Terminal:
 def hposvc(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
     options = local.worker_options
-    with small(folder / "disk", FULL - 2**20) as disk, pytest.MonkeyPatch.context() as patch:
+    with (
+        tempfile.TemporaryDirectory(prefix="hposvc-") as short,  # else sockets' paths are too long
+        small(Path(short) / "d", FULL - 2**20) as disk,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setenv("RAY_local_fs_capacity_threshold", "1.0")
 
         def worker_options(head, number, *rest):
