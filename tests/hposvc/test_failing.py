@@ -90,7 +90,7 @@ def test_what_was_shrunk_stays_so_over_lost_ranks_and_drivers():
     other = desk.start()
     assert (other.trial, other.shrink) == ("t0002", 0)
     again = fold(desk.controller.spec, reread(desk.log))
-    assert again.trials["t0001"].order == order
+    assert again.trials["t0001"].order == desk.state.trials["t0001"].order
     assert (again.trials["t0001"].shrink, again.trials["t0002"].shrink) == (1, 0)
 
 
