@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from simulated import sweep
 from tables import figure, heading, median, spread, table
 
-from hposvc.events import Decided, Ended, Failed, Finished, Ordered
-from hposvc.widening import WIDER
+from hposvc.events import WIDER, Decided, Ended, Failed, Finished, Ordered
 
 WORKERS = 8
 START_S = 10.0  # of a process group, on a busy machine

@@ -164,29 +164,36 @@ def clock() -> float:
     return time.time()
 
 
+def _core_model() -> str:
+    """What this machine's cores are called.
+
+    Clouds give one name to several generations, which differ by more than broken ones do.
+    """
+    import platform
+    from pathlib import Path
+
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    marks = ("model name", "cpu family", "model\t")
+    found = (next((line for line in lines if line.startswith(mark)), "") for mark in marks)
+    named = " ".join(filter(None, (line.partition(":")[2].strip() for line in found)))
+    return named or platform.machine()
+
+
 def _core_speeds() -> list[dict[str, Any]]:
     """Of one core, and of memory as it sees it: the quickest of many short runs.
 
     By the time that the core gave to this thread, so that others who want it matter little.
     """
-    import platform
     import time
     from collections.abc import Callable
-    from pathlib import Path
 
     try:
         import numpy as np
     except ImportError:
         return []
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    # Clouds give one name to several generations, which differ by more than broken ones do.
-    marks = ("model name", "cpu family", "model\t")
-    found = (next((line for line in lines if line.startswith(mark)), "") for mark in marks)
-    named = " ".join(filter(None, (line.partition(":")[2].strip() for line in found)))
-    model = named or platform.machine()
     side, times, copied, least, seconds = 64, 20, 2**25, 5, 0.15
 
     def quickest(run: Callable[[], object]) -> float:
@@ -209,7 +216,7 @@ def _core_speeds() -> list[dict[str, Any]]:
     source[:] = 1  # else all of it is one page of zeros
     flops = 2e-9 * times * side**3 / quickest(multiply)
     through = 2e-9 * copied / quickest(lambda: np.copyto(target, source))
-    shared = {"part": "a core", "model": model}
+    shared = {"part": "a core", "model": _core_model()}
     return [
         {"what": "matmul", "value": flops, "unit": "GFLOPS", **shared},
         {"what": "memory", "value": through, "unit": "GB/s", **shared},

@@ -11,6 +11,7 @@ import numpy as np
 from hposvc import ending, repeating, widening
 from hposvc.ending import decided
 from hposvc.events import (
+    WIDER,
     Attached,
     Closed,
     Cooled,
@@ -42,7 +43,6 @@ from hposvc.spec import SweepSpec
 from hposvc.state import SweepState
 from hposvc.steered import report_of
 from hposvc.trial import TrialState
-from hposvc.widening import WIDER
 
 CHANGES = 1  # tells the generators of changes from those of proposals
 

@@ -9,6 +9,7 @@ from itertools import compress
 
 from hposvc.events import (
     TIMEOUT,
+    WIDER,
     Closed,
     Decided,
     End,
@@ -96,7 +97,8 @@ def overrun(state: SweepState, now: float) -> list[Event]:
         decided(now, trial, "kill", TIMEOUT, overran(trial.ran_s(now), most))
         for trial in state.live()
         if trial.ran_s(now) > most
-        if trial.stop is None and not (trial.yields or trial.parked or trial.diverged)
+        if trial.stop is None and not (trial.yields or trial.diverged)
+        if trial.parked in ("", WIDER)
     ]
 
 

@@ -25,6 +25,7 @@ Cause = Literal[
 ]
 OWN: tuple[Cause, ...] = ("user", "oom", "oversize", "diverged", "timeout")  # a trial's own fault
 TIMEOUT: Cause = "timeout"
+WIDER = "wider"  # why an order ends whose trial goes on with more ranks: nobody is in a hurry
 Verdict = Literal["continue", "pause", "park", "stop", "kill"]
 SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
 # drain: no new trials, and the others go on as they would; pause: until somebody resumes it;

@@ -6,11 +6,10 @@ costs the start of a process group, and the steps since the checkpoint: it must 
 """
 
 from hposvc.ending import decided
-from hposvc.events import Event
+from hposvc.events import WIDER, Event
 from hposvc.state import SweepState
 from hposvc.trial import TrialState
 
-WIDER = "wider"  # the reason that is told
 WORTH_S = 60.0  # of work left in its order at the pace so far; a start takes some five seconds
 DEAR = 4  # how much more has to be left than is done again
 

@@ -10,6 +10,7 @@ from hposvc.audit.rivals import Rivals, Standing
 from hposvc.audit.whole import asked
 from hposvc.events import (
     TIMEOUT,
+    WIDER,
     Attached,
     Checkpointed,
     Decided,
@@ -25,7 +26,6 @@ from hposvc.events import (
 from hposvc.spec import SweepSpec
 from hposvc.state import SweepState
 from hposvc.trial import OVER, TrialPhase, TrialState
-from hposvc.widening import WIDER
 from searchers.values import identity
 from trainables.checkpoints.checkpoint import Saved
 

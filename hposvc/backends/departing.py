@@ -155,9 +155,11 @@ class Departures:
             for node, fitness in judged.items()
             if fitness.unfit
         }
+        if not unfit:
+            return []
         known = kept()
         bad = {node for node, there in known.items() if any(each.fatal for each in faults(there))}
-        if unfit and 2 * len(bad | unfit.keys()) > (there := len(known)):
+        if 2 * len(bad | unfit.keys()) > (there := len(known)):
             told = "; ".join(unfit.values())
             log.warning(
                 "%s: most of %d nodes, so none is held: %s", self.setting.sweep, there, told

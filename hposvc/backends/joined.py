@@ -105,7 +105,8 @@ class Joined:
         room = available_resources_per_node()
         nodes = [node for node in ray.nodes() if node["Alive"]]
         now = [{**node, "Resources": room.get(node["NodeID"], {})} for node in nodes]
-        return sum(ranks_in(self.resources, there) for there in labelled(self.resources, now))
+        suited = hosts(self.resources, now)
+        return sum(ranks_in(self.resources, node["Resources"]) for node in suited)
 
     def exclude(self, node: str) -> None:
         """Have no more slots on a node.

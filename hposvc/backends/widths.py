@@ -37,7 +37,7 @@ class Widths:
         least, widest = self.joined.resources.ranks, self.joined.widest(wanted)
         if widest == least or time.monotonic() < self._narrow_until or self._lost(slots):
             self._ranks = least
-        elif widest < self._ranks or self._free(widest * wanted, slots):
+        elif widest <= self._ranks or self._free(widest * wanted, slots):
             self._ranks = widest
         return self._ranks
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from invariants import check
 from simulated_sweeps import Lab, at_desk, fold, make_spec, smooth
 
-from hposvc.events import Attached, Decided, Reported, Requested, from_json, to_json
+from hposvc.events import WIDER, Attached, Decided, Reported, Requested, from_json, to_json
 from hposvc.journal import Journal, SweepRow
 from hposvc.schedulers.scheduler import NewTrial
 from hposvc.store import Store
@@ -49,6 +49,17 @@ def test_a_trial_that_runs_too_long_is_killed_and_fails():
     seen = trial.observation()
     assert (seen.state, seen.reason, seen.loss) == ("failed", "timeout", None)
     assert desk.state.best is None
+
+
+def test_a_trial_that_is_to_grow_has_no_more_time_than_others():
+    """Nobody hurries it to its next report; without this it could take for ever there."""
+    desk = at_desk(failure=LIMIT)
+    order = desk.start()
+    desk.report(order, 1, 0.5)
+    desk.happen(Decided(2.0, order.trial, order.id, 1, "park", WIDER))
+    assert pass_to(desk, 10.1) == [("kill", "timeout")]
+    desk.end(order)
+    assert desk.state.trials[order.trial].state == "FAILED"
 
 
 def test_it_is_failed_in_mlflow_too():

@@ -8,10 +8,10 @@ from invariants import check
 from simulated_sweeps import Lab, make_controller, make_spec
 
 from hposvc import audit
-from hposvc.events import Decided, Ended, Failed, Ordered
+from hposvc.events import WIDER, Decided, Ended, Failed, Ordered
 from hposvc.journal import Journal
 from hposvc.store import Store
-from hposvc.widening import WIDER, WORTH_S
+from hposvc.widening import WORTH_S
 
 SLOTS = 8
 SCHEDULERS = ("fifo", "asha", {"type": "asha", "mode": "promote"}, "hyperband", "median")

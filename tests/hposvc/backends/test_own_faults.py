@@ -1,33 +1,14 @@
 """Trials that run out of memory or diverge, on real ranks. If these fail, they end as something
 else: a fault of the user's, or of the machine, which is tried again."""
 
-from pathlib import Path
-
 import pytest
 from engines import await_none, in_slots
 
-from cluster import launch
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.events import Checkpointed, Failed, Ordered
 
 pytestmark = pytest.mark.ray
-HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A home whose Ray stays up between tests."""
-    folder = tmp_path_factory.mktemp("home")
-    with launch.start(folder / "ray"):
-        yield folder
-    launch._await_end(folder / "ray")
-
-
-@pytest.fixture
-def sweeps(home, monkeypatch):
-    monkeypatch.syspath_prepend(str(HERE))
-    return api.Sweeps.open(home)
 
 
 def run(sweeps, name, workers=1, **sections):

@@ -23,21 +23,6 @@ pytestmark = pytest.mark.ray
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A home whose Ray stays up between tests, as a second driver would keep it."""
-    folder = tmp_path_factory.mktemp("home")
-    with launch.start(folder / "ray"):
-        yield folder
-    launch._await_end(folder / "ray")
-
-
-@pytest.fixture
-def sweeps(home, monkeypatch):
-    monkeypatch.syspath_prepend(str(HERE))
-    return api.Sweeps.open(home)
-
-
 def spec(function: str, **sections):
     """A sweep of one trial of three steps on one rank, but for what is given."""
     return specs.load(

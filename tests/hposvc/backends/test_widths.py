@@ -3,7 +3,6 @@ GPUs stand idle."""
 
 import time
 from contextlib import contextmanager
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,23 +17,12 @@ from hposvc.events import Decided, Ordered
 from hposvc.spec.sections import Span
 
 pytestmark = pytest.mark.ray
-HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A home whose Ray stays up between tests."""
-    folder = tmp_path_factory.mktemp("home")
-    with launch.start(folder / "ray"):
-        yield folder
-    launch._await_end(folder / "ray")
-
-
-@pytest.fixture
-def sweeps(home, monkeypatch):
-    monkeypatch.syspath_prepend(str(HERE))
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch):
+    """A second of work left is worth a start."""
     monkeypatch.setattr("hposvc.widening.WORTH_S", 0.5)
-    return api.Sweeps.open(home)
 
 
 def run(sweeps, steps):
