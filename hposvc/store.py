@@ -5,6 +5,7 @@ crash of the machine. Any number of processes may read while one writes.
 """
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -35,6 +36,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModu
 from trainables.checkpoints.room import NO_ROOM
 
 BUSY_S = 30.0  # how long a writer waits for another
+POLL_S = 0.01
 SCHEMA_LOCK = 0x68706F  # any number that is ours
 NETWORK = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs"}
@@ -214,8 +216,21 @@ def _engine(url: str) -> Engine:
 
 def _configure(connection: Any, record: object) -> None:
     connection.isolation_level = None  # we say BEGIN ourselves
-    for pragma in ("journal_mode=WAL", "synchronous=FULL"):
-        connection.execute(f"PRAGMA {pragma}")
+    _log_ahead(connection)
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+def _log_ahead(connection: Any) -> None:
+    """SQLite waits for nobody where it changes the mode, which all want who open a new database."""
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_S)
 
 
 def _begin(connection: Connection) -> None:

@@ -1,5 +1,6 @@
 """A trained model among a run's things in MLflow, from where it can be registered and served."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,6 +8,8 @@ import mlflow
 import mlflow.pytorch
 import numpy as np
 from numpy.typing import NDArray
+
+CHOICE = "MLFLOW_TRACKING_URI"  # MLflow writes there what it is told, for child processes
 
 
 def log_model(
@@ -22,7 +25,7 @@ def log_model(
         model: a torch.nn.Module on the CPU, with its weights, in the mode in which it will be used.
         example: an input, a batch of two samples or more; other batches may have other sizes.
     """
-    with _tracking(uri):
+    with chosen(uri):
         client = mlflow.MlflowClient(tracking_uri=uri)
         before = client.get_run(run).info
         with mlflow.start_run(run_id=run):
@@ -33,11 +36,16 @@ def log_model(
 
 
 @contextmanager
-def _tracking(uri: str) -> Iterator[None]:
-    """MLflow's fluent functions speak with one server of the whole process."""
-    before = mlflow.get_tracking_uri()
+def chosen(uri: str) -> Iterator[None]:
+    """MLflow's fluent functions speak with one server of the whole process.
+
+    Where none had been chosen, none is afterwards: a choice would go before the environment's.
+    """
+    before = os.environ.get(CHOICE)
     mlflow.set_tracking_uri(uri)
     try:
         yield
     finally:
-        mlflow.set_tracking_uri(before)
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]  # it is how MLflow itself unsets it
+        if before is not None:
+            os.environ[CHOICE] = before

@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import psutil
 from disks import Disk
 from ruamel.yaml import YAML
 from services import Server
-from terminal import Command, Terminal, until
+from terminal import Command, Terminal, title, until
 
 from hposvc import api
 from hposvc.events import Event
@@ -118,12 +118,8 @@ class Scene:
 
     def ranks(self) -> list[psutil.Process]:
         """The processes that train this sweep."""
-        found = []
-        for each in self.terminal.processes():
-            with suppress(psutil.Error):
-                if "".join(each.cmdline()[:1]).startswith(f"ray::{self.sweep}/slot-"):
-                    found.append(each)
-        return found
+        slots = f"ray::{self.sweep}/slot-"
+        return [each for each in self.terminal.processes() if title(each).startswith(slots)]
 
     def busy_ranks(self) -> list[psutil.Process]:
         """Those of slots whose rank 0 is amid a step, as its diary says."""
@@ -166,10 +162,7 @@ class Scene:
 
 def slot_of(rank: psutil.Process) -> str:
     """The name of its slot; empty once it is gone."""
-    try:
-        return "/".join("".join(rank.cmdline()[:1]).split("/")[:2])
-    except psutil.Error:
-        return ""
+    return "/".join(title(rank).split("/")[:2])
 
 
 def clear(scene: Scene) -> None:

@@ -111,7 +111,7 @@ class Terminal:
 
     def ranks(self) -> list[psutil.Process]:
         """The processes that train."""
-        return [process for process in self.processes() if "ray::" in process.cmdline()[0]]
+        return [process for process in self.processes() if "ray::" in title(process)]
 
     def keeper(self) -> psutil.Process:
         """The process that holds this home's Ray."""
@@ -121,6 +121,14 @@ class Terminal:
         """End all that a failed test may have left."""
         for process in self.processes():
             process.kill()
+
+
+def title(process: psutil.Process) -> str:
+    """What it calls itself, as Ray's processes do; empty once it is gone."""
+    try:
+        return "".join(process.cmdline()[:1])
+    except psutil.Error:
+        return ""
 
 
 def _belongs(process: psutil.Process, home: str) -> bool:

@@ -7,7 +7,6 @@ can say whether its hyperparameters or the node made the difference.
 import math
 import random
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -15,7 +14,7 @@ import aftermath
 import psutil
 import pytest
 from ruamel.yaml import YAML
-from terminal import GONE_S, ROUNDS, Command, Terminal, until
+from terminal import GONE_S, ROUNDS, Command, Terminal, title, until
 
 from hposvc.events import Checkpointed, Failed, Ordered, Reported
 
@@ -67,12 +66,7 @@ class Siege:
 
 def ranks(terminal: Terminal, sweep: str) -> list[psutil.Process]:
     """The processes that are at an order of a sweep."""
-    found = []
-    for each in terminal.processes():
-        with suppress(psutil.Error):  # it may be gone by now
-            if f"ray::{sweep}/slot-" in "".join(each.cmdline()[:1]):
-                found.append(each)
-    return found
+    return [each for each in terminal.processes() if f"ray::{sweep}/slot-" in title(each)]
 
 
 def started(terminal: Terminal, sweep: str, strategy: str) -> Command:
