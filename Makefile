@@ -17,9 +17,10 @@ demo: install
 	$(BIN)/hposvc run examples/digits.yaml
 
 # On the installed wheel; `python -m pytest` from here runs on the working tree instead. Two files
-# at a time: many tests wait for processes. A file's tests share what they have started.
+# at a time: many tests wait for processes. A file's tests share what they have started. Properties
+# are tried on the same examples each time, and on others by `python -m pytest`.
 test: lint
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests
+	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder --hypothesis-profile ci tests
 
 lint: $(VENV)/.developing
 	$(BIN)/ruff format --check .

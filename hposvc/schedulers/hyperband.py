@@ -19,6 +19,10 @@ What the paper leaves open:
   number, and while any of them has a finite loss, each rung promotes one at least. So a bracket
   of two still has a trial that runs to the end.
 * Equal losses rank in the order in which the trials came to the rung.
+* Who failed and is tried again comes back to the rung it was on its way to. If that has been
+  decided meanwhile, it goes on if it would have then: if it is among as many of the best as the
+  rung promotes, of those that were compared there and itself. Further up it is one of those that
+  are at the rung, for as long as that is undecided.
 * With several metrics the trials of a rung are ranked front by front (standing.py). All that no
   other of them dominates go on, even where they are more than the rung would promote.
 
@@ -114,6 +118,7 @@ class _Bracket:
     full: bool = False  # no more come, as far as is known
     rung: int = 0
     came: int = 0  # trials that came to the rung
+    settled: dict[int, dict[str, Losses]] = field(default_factory=dict)  # by rung, once decided
     losses: dict[str, Losses] = field(default_factory=dict)  # of those of them that have not left
     out: set[str] = field(default_factory=set)  # those that run, or are to
     due: dict[str, None] = field(default_factory=dict)  # to be ordered to `target`, best first
@@ -121,10 +126,14 @@ class _Bracket:
 
     @property
     def quota(self) -> int:
-        """How many go on from the rung, if so many have a finite loss."""
-        if self.rung == len(self.kind.steps) - 1:
+        """How many go on from the rung it is at, if so many have a finite loss."""
+        return self.quota_of(self.rung)
+
+    def quota_of(self, rung: int) -> int:
+        """How many go on from a rung."""
+        if rung == len(self.kind.steps) - 1:
             return 0
-        share: int = self.kind.eta ** (self.rung + 1)
+        share: int = self.kind.eta ** (rung + 1)
         return max(1, self.trials // share)
 
     @property
@@ -158,6 +167,23 @@ class _Bracket:
             self.decided = False
         del self.due[trial]
 
+    def undecided(self, rung: int) -> bool:
+        """Whether that is where it is, and who goes on from there is still open."""
+        return rung == self.rung and not self.decided
+
+    def join(self, trial: str, losses: Losses, *, out: bool) -> None:
+        """A trial that was late is one of those at the rung; on its way there, or there."""
+        self.losses[trial] = losses
+        if out:
+            self.out.add(trial)
+
+    def place(self, trial: str, losses: Losses, rung: int) -> tuple[int, bool]:
+        """Where a late trial would have come in a rung that is decided, and if it would go on."""
+        order, spared = ranked({**self.settled[rung], trial: losses})
+        place = order.index(trial) + 1
+        most = max(self.quota_of(rung), spared)
+        return place, place <= most and math.isfinite(losses[0])
+
     def leave(self, trial: str) -> None:
         self.losses.pop(trial, None)
         self.out.discard(trial)
@@ -175,6 +201,7 @@ class _Bracket:
         chosen = [trial for trial in order[:quota] if math.isfinite(self.losses[trial][0])]
         self.due = dict.fromkeys(chosen)
         self.decided = True
+        self.settled[self.rung] = dict(self.losses)
         step = self.kind.steps[self.rung]
         where = f"of {self.came} at step {step} of bracket {self.number + 1}, {len(chosen)} go on"
         return [
@@ -190,32 +217,41 @@ class _Brackets(Running):
     begun: int = 0
     filling: _Bracket | None = None  # the bracket that new trials come to
     live: dict[int, _Bracket] = field(default_factory=dict)  # by number; no more than run, and one
-    at: dict[str, _Bracket] = field(default_factory=dict)  # of the trials that have not left
+    at: dict[str, _Bracket] = field(default_factory=dict)  # of every trial
+    aims: dict[str, int] = field(default_factory=dict)  # the step each was last ordered to
     cuts: dict[str, Cut] = field(default_factory=dict)  # of the trials that have not left
-    alone: set[str] = field(default_factory=set)  # that failed, and were tried again
-    due: dict[str, None] = field(default_factory=dict)  # of these: to be ordered
+    late: dict[str, Losses] = field(default_factory=dict)  # whose rungs were decided without them
+    due: dict[str, int] = field(default_factory=dict)  # of these: to be ordered, up to that step
 
     def apply(self, fact: Fact) -> None:
         super().apply(fact)
-        if isinstance(fact, Reopened):
-            self.alone.add(fact.trial)
-        if isinstance(fact, Opened | Reopened | Halted):
-            bracket = self._refill() if isinstance(fact, Opened) else None
-        elif isinstance(fact, Closed):
-            bracket = self.filling
-            if bracket is not None:
-                bracket.full = True
-        elif fact.trial in self.alone:
-            bracket = None
-            self._go_alone(fact)
-        elif isinstance(fact, Ordered) and fact.trial not in self.at:
-            bracket = self._enter(fact.trial)
-        else:
-            bracket = self.at.get(fact.trial)
-            if bracket is not None:
-                self._move(bracket, fact)
+        if isinstance(fact, Ordered):
+            self.aims[fact.trial] = fact.until
+        bracket = self._concerned(fact)
         if bracket is not None:
             self._settle(bracket)
+
+    def _concerned(self, fact: Fact) -> _Bracket | None:
+        """Tell the fact to the bracket that it is about."""
+        match fact:
+            case Halted():
+                return None
+            case Opened():
+                return self._refill()
+            case Closed():
+                if self.filling is not None:
+                    self.filling.full = True
+                return self.filling
+            case Reopened():
+                return self._return(fact)
+            case Ordered() if fact.trial not in self.at:
+                return self._enter(fact.trial)
+        bracket = self.at.get(fact.trial)
+        if fact.trial in self.late:
+            self._catch_up(self.at[fact.trial], fact)
+        elif bracket is not None:
+            self._move(bracket, fact)
+        return bracket
 
     def _refill(self) -> _Bracket | None:
         """There are new trials again: the bracket that made do with fewer waits for them."""
@@ -228,12 +264,55 @@ class _Brackets(Running):
             self.live[bracket.number] = bracket
         return bracket
 
-    def _go_alone(self, fact: Ordered | Report | Paused | Left) -> None:
-        """Its bracket went on without it, so it runs to the end."""
-        if isinstance(fact, Paused):
-            self.due[fact.trial] = None
-        elif not isinstance(fact, Report):
-            self.due.pop(fact.trial, None)
+    def _return(self, fact: Reopened) -> _Bracket:
+        """A trial that failed is about to be ordered again, to the rung that it did not reach."""
+        bracket = self.at[fact.trial]
+        losses = fact.report.vector if fact.report is not None else (math.inf,)
+        if bracket.undecided(bracket.kind.steps.index(self.aims[fact.trial])):
+            bracket.join(fact.trial, losses, out=True)
+        else:
+            self.late[fact.trial] = losses
+        return bracket
+
+    def _catch_up(self, bracket: _Bracket, fact: Ordered | Report | Paused | Left) -> None:
+        """One that is late goes from rung to rung until it is where the others are."""
+        trial, rung = fact.trial, bracket.kind.steps.index(self.aims[fact.trial])
+        match fact:
+            case Ordered():
+                comes = self.due.pop(trial, None) is not None
+                if bracket.undecided(rung):
+                    bracket.came += comes
+                    bracket.join(trial, self.late.pop(trial), out=True)
+            case Report():
+                self.late[trial] = fact.vector
+            case Paused() if bracket.undecided(rung):
+                bracket.join(trial, self.late.pop(trial), out=False)
+            case Paused():
+                self._judge(bracket, trial, rung)
+            case Left():
+                self._forget(trial)
+
+    def _judge(self, bracket: _Bracket, trial: str, rung: int) -> None:
+        """Whether a late trial would have gone on from a rung that is decided."""
+        losses, step = self.late[trial], bracket.kind.steps[rung]
+        place, good = bracket.place(trial, losses, rung)
+        if not good:
+            where = f"of {len(bracket.settled[rung]) + 1} at step {step} of bracket"
+            detail = f"place {place} {where} {bracket.number + 1}, {bracket.quota_of(rung)} go on"
+            self.cuts[trial] = Cut(trial, "rung", f"{detail}; it came late")
+        elif bracket.rung == rung:  # nobody has gone on yet
+            del self.late[trial]
+            bracket.join(trial, losses, out=False)
+            bracket.due[trial] = None
+            self.live[bracket.number] = bracket
+        else:
+            self.due[trial] = bracket.kind.steps[rung + 1]
+
+    def _forget(self, trial: str) -> None:
+        """It is over, as far as is known."""
+        self.late.pop(trial, None)
+        self.due.pop(trial, None)
+        self.cuts.pop(trial, None)
 
     def _enter(self, trial: str) -> _Bracket:
         """A new trial comes; the last one may be ordered when it is known to be the last."""
@@ -263,8 +342,7 @@ class _Brackets(Running):
                 bracket.out.discard(trial)
             case Left(trial=trial):
                 bracket.leave(trial)
-                del self.at[trial]
-                self.cuts.pop(trial, None)
+                self._forget(trial)
 
     def _settle(self, bracket: _Bracket) -> None:
         """Decide the bracket's rung if it is complete; a bracket that has nothing left is over."""
@@ -274,8 +352,8 @@ class _Brackets(Running):
             self.live.pop(bracket.number, None)
 
     def next(self) -> NewTrial | Advance | Wait | Over:
-        for trial in self.due:
-            return Advance(trial, self.kinds[0].steps[-1])
+        for trial, until in self.due.items():
+            return Advance(trial, until)
         for bracket in self.live.values():
             if bracket.due:
                 return Advance(next(iter(bracket.due)), bracket.target)
@@ -292,5 +370,5 @@ class _Brackets(Running):
         return list(self.cuts.values())
 
     def width(self) -> int:
-        alone = len(self.due) + len(self.running & self.alone)
-        return alone + sum(bracket.width for bracket in self.live.values())
+        late = len(self.late.keys() - self.cuts.keys())
+        return late + sum(bracket.width for bracket in self.live.values())

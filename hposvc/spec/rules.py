@@ -207,7 +207,10 @@ def of_checkpoints(checkpoints: Checkpoints, command: Sequence[str] | None) -> I
 def of_failure(
     failure: Failure, command: Sequence[str] | None, engine: Engine
 ) -> Iterator[Problem]:
-    """What is to be done about an update that is not finite, somebody can do."""
+    """What is to be done about slow ranks and updates that are not finite, somebody can do."""
+    if engine.type in ("local", "tune") and failure.straggler == "drain":
+        message = f"is drain, but engine {engine.type} does not look for slow nodes"
+        yield Problem(("failure", "straggler"), f"{message}; leave out one of the two")
     if failure.nan == "stop":
         return
     if command is not None:

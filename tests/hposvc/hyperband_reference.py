@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 
 from both import Both
 
@@ -15,6 +16,7 @@ from hposvc.schedulers.scheduler import (
     Ordered,
     Over,
     Paused,
+    Reopened,
     Report,
     Wait,
 )
@@ -170,12 +172,18 @@ def rising(params, step):
 
 
 class Cluster:
-    """Slots whose trials report, fail, are retried, killed and diverge in any order."""
+    """Slots whose trials report, fail, are retried, killed and diverge in any order.
 
-    def __init__(self, scheduler, rng, last, slots, most, trouble=True):
+    Where they may return, those that failed are tried again later, when somebody asks.
+    """
+
+    def __init__(self, scheduler, rng, last, slots, most, trouble=True, returns=False):
         self.scheduler, self.rng, self.last = scheduler, rng, last
         self.slots, self.most = slots, most
-        self.trouble = trouble
+        self.trouble, self.returns = trouble, returns
+        self.failed, self.returned = {}, set()  # trial: until; those that were tried again
+        self.dropped, self.stopped = set(), set()  # that ended otherwise than the scheduler wanted
+        self.losses = defaultdict(dict)  # by trial and step
         self.steps = defaultdict(int)  # the last reported, by trial
         self.running, self.paused, self.lost = {}, {}, {}  # trial: until
         self.closed = False
@@ -187,7 +195,9 @@ class Cluster:
             if not self.closed and self.rng.random() < self.trouble * 0.0005:
                 self.close()  # the space is used up
             if self.paused and self.rng.random() < self.trouble * 0.003:
-                self.leave(self.rng.choice(list(self.paused)))  # somebody kills it
+                self.drop(self.rng.choice(list(self.paused)))  # somebody kills it
+            if self.failed and self.rng.random() < 0.01:
+                self.reopen()
             free = len(self.running) < self.slots
             if not self.running or (free and self.rng.random() < 0.7):
                 if self.fill():
@@ -223,7 +233,7 @@ class Cluster:
             if self.rng.random() < 0.3:
                 self.cut()  # the driver dies in between, and the next one asks this first
         if self.rng.random() < self.trouble * 0.02:
-            self.leave(trial)  # somebody kills it before it has an order
+            self.drop(trial)  # somebody kills it before it has an order
         else:
             self.order(trial, until)
 
@@ -232,6 +242,7 @@ class Cluster:
         for cut in cuts if self.rng.random() < 0.9 else cuts[:1]:
             assert cut.trial in self.paused
             assert cut.reason == "rung"
+            self.stopped.add(cut.trial)
             self.leave(cut.trial)
 
     def order(self, trial, until):
@@ -253,7 +264,9 @@ class Cluster:
         trial = self.rng.choice(list(self.running))
         luck = self.rng.random()
         if luck < self.trouble * 0.01:
-            self.leave(trial)
+            if self.returns:
+                self.failed[trial] = self.running[trial]
+            self.drop(trial)
         elif luck < self.trouble * 0.04:
             self.lost[trial] = self.running.pop(trial)  # no fact until it is ordered again
         elif self.steps[trial] < self.running[trial]:
@@ -265,15 +278,61 @@ class Cluster:
             self.scheduler.apply(Paused(trial))
 
     def report(self, trial):
-        self.steps[trial] = self.rng.randint(self.steps[trial] + 1, self.running[trial])
+        step = self.rng.randint(self.steps[trial] + 1, self.running[trial])
         loss = self.rng.choice([self.rng.random(), self.rng.random(), 0.5])
         if self.rng.random() < self.trouble * 0.02:
             loss = math.inf
-        self.scheduler.apply(Report(trial, self.steps[trial], loss))
+        self.steps[trial], self.losses[trial][step] = step, loss
+        self.scheduler.apply(Report(trial, step, loss))
         if loss == math.inf:
-            self.leave(trial)  # the controller ends it
+            self.drop(trial)  # the controller ends it
+
+    def drop(self, trial):
+        """It ends, whatever its scheduler had in mind."""
+        self.dropped.add(trial)
+        self.leave(trial)
+
+    def reopen(self):
+        """Somebody asks for a trial that failed to be tried again."""
+        trial, until = self.failed.popitem()
+        step = self.steps[trial]
+        report = Report(trial, step, self.losses[trial][step]) if step else None
+        self.returned.add(trial)
+        self.allowed = math.inf
+        self.scheduler.apply(Reopened(trial, report, failed=True))
+        if step < until:
+            self.lost[trial] = until
+        elif step == self.last:
+            self.leave(trial)
+        else:  # its steps were done
+            self.paused[trial] = until
+            self.scheduler.apply(Paused(trial))
 
     def leave(self, trial):
         for trials in (self.running, self.paused, self.lost):
             trials.pop(trial, None)
         self.scheduler.apply(Left(trial))
+
+
+def fates(cluster, facts, eta, first, last):
+    """What became of the trials that were tried again, at each rung where they stood.
+
+    Yields whether it went on, and whether it may: no more than the rung promotes were better that
+    came there by themselves; and whether it must: fewer were as good, of all that came there.
+    """
+    kinds = layout(eta, first, last)
+    for number, members in enumerate(Rescan(eta, kinds, facts).brackets()):
+        _, steps = kinds[number % len(kinds)]
+        for trial in cluster.returned.intersection(members):
+            for rung, (step, after) in enumerate(pairwise(steps)):
+                stood = {one: cluster.losses[one].get(step, math.inf) for one in members}
+                loss = stood.pop(trial)
+                goes = Ordered(trial, after) in facts
+                ended = trial in cluster.stopped and step == cluster.steps[trial]
+                if loss == math.inf or not (goes or ended):
+                    continue
+                most = max(1, len(members) // eta ** (rung + 1))
+                tainted = cluster.dropped | cluster.returned
+                better = sum(stood[one] < loss for one in stood.keys() - tainted)
+                as_good = sum(each <= loss for each in stood.values())
+                yield goes, better < most, as_good < most

@@ -131,7 +131,8 @@ class Flaky(Simulation):
             run = self._runs.pop(self._rng.choice(list(self._runs)))
             cause = self._rng.choice(["infra", "preempt", "oversize"])
             return [Failed(self.now(), run.order.id, run.order.trial, cause, "node lost")]
-        return super().events(timeout_s)
+        # Who was lost waits for a time, which has to come though the driver looks at every turn.
+        return super().events(max(timeout_s, 0.2))
 
 
 @dataclass

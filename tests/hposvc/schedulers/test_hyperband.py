@@ -5,8 +5,8 @@ import sys
 from random import Random
 
 import pytest
-from hyperband_reference import Brackets, Cluster, Rescan, layout, theory
-from hypothesis import given, settings
+from hyperband_reference import Brackets, Cluster, Rescan, fates, layout, theory
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from simulated_sweeps import Flaky, make_controller, make_spec
 
@@ -20,12 +20,14 @@ from hposvc.schedulers.hyperband import Hyperband
 from hposvc.schedulers.scheduler import (
     Advance,
     Closed,
+    Cut,
     Left,
     NewTrial,
     Ordered,
     Over,
     Paused,
     Plan,
+    Reopened,
     Report,
 )
 from hposvc.store import Store
@@ -121,6 +123,75 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
 def test_rungs_end_at_the_last_step_and_lie_not_below_the_first(first, last, eta, kinds):
     found = Hyperband(eta).scheduler(Plan(first, last)).kinds
     assert [(kind.trials, list(kind.steps)) for kind in found] == kinds
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    eta=st.integers(2, 4),
+    first=st.integers(1, 3),
+    more=st.integers(1, 40),
+    slots=st.integers(1, 64),
+    most=st.integers(2, 60),
+)
+def test_who_is_tried_again_goes_on_where_it_would_have_and_the_sweep_ends(
+    seed, eta, first, more, slots, most
+):
+    last, scheduler = first + more, Hyperband(eta).scheduler(Plan(first, first + more))
+    facts, apply = [], scheduler.apply
+    scheduler.apply = lambda fact: (facts.append(fact), apply(fact))
+    cluster = Cluster(scheduler, Random(seed), last, slots, most, returns=True)
+    assert cluster.run(), "the sweep does not end"
+    for cut in scheduler.cut():
+        cluster.stopped.add(cut.trial)
+        cluster.leave(cut.trial)
+    assert not cluster.paused
+    for goes, may, must in fates(cluster, facts, eta, first, last):
+        event(f"goes on: {goes}")
+        assert may if goes else not must
+
+
+def test_a_trial_that_comes_back_in_time_is_compared_and_holds_its_bracket_up():
+    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
+    for number in range(7):
+        stand(scheduler, f"t{number}", 1, number)
+    for trial in ("back", "slow"):
+        scheduler.apply(Ordered(trial, 1))
+    scheduler.apply(Left("back"))
+    scheduler.apply(Reopened("back", None, failed=True))
+    stand(scheduler, "slow", 1, 9)
+    assert scheduler.next() == NewTrial(3), "its bracket waits for it"
+    stand(scheduler, "back", 1, 0.5)
+    assert [cut.trial for cut in scheduler.cut()] == ["t2", "t3", "t4", "t5", "t6", "slow"]
+    assert scheduler.next() == Advance("t0", 3)
+
+
+def test_a_trial_that_comes_back_late_goes_as_far_as_it_would_have():
+    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
+    for trial in ("good", "poor"):
+        scheduler.apply(Ordered(trial, 1))
+        scheduler.apply(Left(trial))
+    for number in range(7):
+        stand(scheduler, f"t{number}", 1, number)
+    scheduler.apply(Closed())
+    for trial in ("t0", "t1", "t2"):
+        stand(scheduler, trial, 3, int(trial[1]))
+    stand(scheduler, "t0", 9, 0)
+    for trial in ["t0", *(cut.trial for cut in scheduler.cut())]:
+        scheduler.apply(Left(trial))
+    assert (scheduler.next(), scheduler.width()) == (Over(), 0)
+    for trial, loss in [("good", 0.5), ("poor", 4.5)]:
+        scheduler.apply(Reopened(trial, None, failed=True))
+        stand(scheduler, trial, 1, loss)
+    where = "place 6 of 8 at step 1 of bracket 1, 3 go on; it came late"
+    assert scheduler.cut() == [Cut("poor", "rung", where)]
+    scheduler.apply(Left("poor"))
+    assert (scheduler.next(), scheduler.width()) == (Advance("good", 3), 1)
+    stand(scheduler, "good", 3, 0.5)
+    where = "place 2 of 4 at step 3 of bracket 1, 1 go on; it came late"
+    assert scheduler.cut() == [Cut("good", "rung", where)]
+    scheduler.apply(Left("good"))
+    assert scheduler.next() == Over()
 
 
 def test_equal_losses_rank_as_the_trials_came():
