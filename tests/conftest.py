@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from remote_cluster import Remote
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A busy machine can be too slow for a deadline: what starts clusters may be tried twice.
+
+    The summary names what needed that (RERUN): a fault of the test's, or of ours, to be mended.
+    """
+    for item in items:
+        if item.get_closest_marker("ray") or item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 @pytest.fixture(scope="module")
 def remote() -> "Iterator[Remote]":
     """A cluster of two nodes that do not see all of this machine's folders."""
