@@ -1,5 +1,6 @@
 """Holds this machine's own Ray while any driver lives: `python -m cluster.keeper FOLDER`."""
 
+import ctypes
 import fcntl
 import json
 import logging
@@ -7,15 +8,19 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import ray
 
 from cluster.launch import ADDRESS, DRIVERS, KEEPER, POLL_S
 
 TAKE_S = 0.5  # to take the lock
 LINGER_S = 3.0  # after the last driver was killed, for one that resumes at once
-SUBREAPER = "RAY_kill_child_processes_on_worker_exit_with_raylet_subreaper"
+STRAYS_S = 1.0  # between looks for them: one takes 2 ms
+GONE_S = 5.0  # for the last of them to be gone
+PR_SET_CHILD_SUBREAPER = 36
 STORE_BYTES = 200 * 2**20  # of shared memory: trials pass messages, not data
 
 
@@ -26,8 +31,7 @@ def keep(folder: Path) -> None:
         if not _take(mine.fileno()):
             return  # another keeper was faster
         (folder / ADDRESS).unlink(missing_ok=True)
-        # What a rank has started ends with it, also if it left its session and its parent.
-        os.environ.setdefault(SUBREAPER, "true")
+        _adopt()
         ray.init(
             address="local",
             include_dashboard=False,
@@ -35,10 +39,35 @@ def keep(folder: Path) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
+        ours = frozenset(child.pid for child in psutil.Process().children())
         _publish(folder, ray.get_runtime_context().gcs_address)
-        _await_last(drivers.fileno())
+        _await_last(drivers.fileno(), ours)
         (folder / ADDRESS).unlink(missing_ok=True)
         ray.shutdown()
+        deadline = time.monotonic() + GONE_S
+        while _end_strays(frozenset()) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+
+def _adopt() -> None:
+    """Be the parent of what ranks that are gone had started (Linux), which is to end with them.
+
+    That they left their session, their process group and their parent does not help them. Ray can
+    do as much no longer beside its own clean-up by process groups (2.60).
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _end_strays(ours: frozenset[int]) -> int:
+    """Kill all children but these; returns how many there were."""
+    strays = [child for child in psutil.Process().children() if child.pid not in ours]
+    for stray in strays:
+        with suppress(psutil.Error):
+            stray.kill()
+        with suppress(ChildProcessError):  # it has been buried
+            os.waitpid(stray.pid, os.WNOHANG)
+    return len(strays)
 
 
 def _take(lock: int) -> bool:
@@ -61,9 +90,13 @@ def _publish(folder: Path, address: str) -> None:
     draft.rename(folder / ADDRESS)
 
 
-def _await_last(drivers: int) -> None:
-    """Return, holding the drivers' lock, when no driver has had it for a while."""
-    linger_s = LINGER_S
+def _await_last(drivers: int, ours: frozenset[int]) -> None:
+    """Return, holding the drivers' lock, when no driver has had it for a while.
+
+    Args:
+        ours: children that are to live meanwhile.
+    """
+    linger_s, looked = LINGER_S, time.monotonic()
     free_since: float | None = None
 
     def hurry(*_: object) -> None:
@@ -82,6 +115,9 @@ def _await_last(drivers: int) -> None:
             if time.monotonic() - free_since >= linger_s:
                 return
             fcntl.flock(drivers, fcntl.LOCK_UN)
+        if time.monotonic() - looked >= STRAYS_S:
+            _end_strays(ours)
+            looked = time.monotonic()
         time.sleep(POLL_S)
 
 

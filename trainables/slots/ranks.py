@@ -19,6 +19,7 @@ from trainables.checkpoints import environment
 from trainables.checkpoints.checkpoint import Saved
 from trainables.dataset import DataSet
 from trainables.scripts.rendezvous import Berth, Seat, alone, held_port
+from trainables.slots import hygiene
 from trainables.slots.assignment import (
     Assignment,
     Company,
@@ -66,6 +67,7 @@ class Rank:
     def serve(self, call: Call) -> None:
         """Carry out the leader's orders until it is gone."""
         place, rank = self._place, self._rank
+        hygiene.adopt()
         own_log = place.folder / "logs" / "slots" / f"{Path(call.slot).name}-{rank}.log"
         if place.inherited is not None:
             place.inherited.take_over()

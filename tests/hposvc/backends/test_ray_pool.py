@@ -170,6 +170,23 @@ def test_a_slot_stays_warm_from_trial_to_trial(sweeps):
     assert len({trial["metrics"]["pid"] for trial in api.trials(sweeps, sweep)}) == 1
 
 
+def test_a_rank_is_told_how_programs_that_it_runs_end(sweeps):
+    """With Ray's own means against strays each seemed to have ended with 0."""
+    sweep, _ = run(sweeps, spec("asks_a_program", fidelity={"max": 1}))
+    [trial] = api.trials(sweeps, sweep)
+    assert (trial["metrics"]["code"], trial["metrics"]["other"]) == (1, 3)
+
+
+def test_what_a_rank_abandons_ends_with_it_also_where_it_is_killed(sweeps, tmp_path):
+    """Peers: such a process keeps its GPU memory, and the next trial there runs out of it."""
+    mark = tmp_path / "mark"
+    given = spec("abandons_and_dies", fidelity={"max": 1}, parameters={"mark": str(mark)})
+    _, status = run(sweeps, given)
+    assert status["state"] == "COMPLETED"
+    daemon = int(mark.read_text())
+    await_none(lambda: psutil.pid_exists(daemon))
+
+
 def test_what_an_order_leaves_behind_recycles_the_slot(sweeps):
     """Peers: state of one trial leaks into the next; measured with torch's default dtype."""
     sweep, _ = run(sweeps, spec("leaks", fidelity={"max": 1}, trials={"max": 2, "parallel": 1}))

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -86,6 +88,24 @@ def is_told_once(params, worker):
             mark.touch()
             os.kill(os.getpid(), signal.SIGTERM)
         worker.report(step, {"loss": 1.0, "first": worker.first}, checkpoint=worker.scratch())
+
+
+def asks_a_program(params, worker):
+    """Reports the exit code of a program that fails, and of one that its own child starts."""
+    code = subprocess.run(["false"], check=False).returncode
+    inner = "import subprocess as s; raise SystemExit(s.run(['sh', '-c', 'exit 3']).returncode)"
+    other = subprocess.run([sys.executable, "-c", inner], check=False).returncode
+    worker.report(1, {"loss": 1.0, "code": code, "other": other})
+
+
+def abandons_and_dies(params, worker):
+    """Leaves a daemon behind, and is killed at once, in its first attempt."""
+    mark = Path(params["mark"])
+    if not mark.exists():
+        start = f"setsid sleep 600 >/dev/null 2>&1 & echo $! > {mark}"
+        subprocess.run(["sh", "-c", start], check=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    worker.report(1, {"loss": 1.0})
 
 
 def leaks(params, worker):
