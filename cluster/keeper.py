@@ -39,7 +39,7 @@ def keep(folder: Path) -> None:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-        ours = frozenset(child.pid for child in psutil.Process().children())
+        ours = _children()
         _publish(folder, ray.get_runtime_context().gcs_address)
         _await_last(drivers.fileno(), ours)
         (folder / ADDRESS).unlink(missing_ok=True)
@@ -59,15 +59,27 @@ def _adopt() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def _end_strays(ours: frozenset[int]) -> int:
-    """Kill all children but these; returns how many there were."""
-    strays = [child for child in psutil.Process().children() if child.pid not in ours]
-    for stray in strays:
-        with suppress(psutil.Error):
-            stray.kill()
+def _children() -> frozenset[int] | None:
+    """None: they cannot be seen."""
+    try:
+        return frozenset(child.pid for child in psutil.Process().children())
+    except (psutil.Error, OSError):  # where /proc hides the processes of others, say
+        return None
+
+
+def _end_strays(ours: frozenset[int] | None) -> int:
+    """Kill all children but these, with their own; returns how many there were."""
+    there = _children()
+    if ours is None or there is None:
+        return 0  # who cannot tell them apart leaves them alone
+    for pid in there - ours:
+        with suppress(psutil.Error, OSError):
+            stray = psutil.Process(pid)
+            for each in (*stray.children(recursive=True), stray):
+                each.kill()
         with suppress(ChildProcessError):  # it has been buried
-            os.waitpid(stray.pid, os.WNOHANG)
-    return len(strays)
+            os.waitpid(pid, os.WNOHANG)
+    return len(there - ours)
 
 
 def _take(lock: int) -> bool:
@@ -90,7 +102,7 @@ def _publish(folder: Path, address: str) -> None:
     draft.rename(folder / ADDRESS)
 
 
-def _await_last(drivers: int, ours: frozenset[int]) -> None:
+def _await_last(drivers: int, ours: frozenset[int] | None) -> None:
     """Return, holding the drivers' lock, when no driver has had it for a while.
 
     Args:

@@ -177,12 +177,12 @@ class _Bracket:
         if out:
             self.out.add(trial)
 
-    def place(self, trial: str, losses: Losses, rung: int) -> tuple[int, bool]:
-        """Where a late trial would have come in a rung that is decided, and if it would go on."""
-        order, spared = ranked({**self.settled[rung], trial: losses})
-        place = order.index(trial) + 1
-        most = max(self.quota_of(rung), spared)
-        return place, place <= most and math.isfinite(losses[0])
+    def place(self, trial: str, losses: Losses, rung: int) -> tuple[int, int]:
+        """Where a late trial would have come in a decided rung, and how many would go on."""
+        there = {**self.settled[rung], trial: losses}
+        order, spared = ranked(there)
+        finite = sum(math.isfinite(each[0]) for each in there.values())
+        return order.index(trial) + 1, min(max(self.quota_of(rung), spared), finite)
 
     def leave(self, trial: str) -> None:
         self.losses.pop(trial, None)
@@ -259,10 +259,17 @@ class _Brackets(Running):
         if bracket is not None and bracket.full:
             bracket.full = bracket.decided = False
             bracket.due.clear()
-            for trial in bracket.losses:
-                self.cuts.pop(trial, None)
+            self._spare(bracket)
             self.live[bracket.number] = bracket
         return bracket
+
+    def _spare(self, bracket: _Bracket) -> None:
+        """Its rung is open again: who was cut is not."""
+        for trial in list(self.late):
+            if trial in self.cuts and self.at[trial] is bracket:
+                bracket.join(trial, self.late.pop(trial), out=False)
+        for trial in bracket.losses:
+            self.cuts.pop(trial, None)
 
     def _return(self, fact: Reopened) -> _Bracket:
         """A trial that failed is about to be ordered again, to the rung that it did not reach."""
@@ -279,6 +286,7 @@ class _Brackets(Running):
         trial, rung = fact.trial, bracket.kind.steps.index(self.aims[fact.trial])
         match fact:
             case Ordered():
+                self.cuts.pop(trial, None)  # see _stray
                 comes = self.due.pop(trial, None) is not None
                 if bracket.undecided(rung):
                     bracket.came += comes
@@ -295,11 +303,14 @@ class _Brackets(Running):
     def _judge(self, bracket: _Bracket, trial: str, rung: int) -> None:
         """Whether a late trial would have gone on from a rung that is decided."""
         losses, step = self.late[trial], bracket.kind.steps[rung]
-        place, good = bracket.place(trial, losses, rung)
-        if not good:
+        if rung not in bracket.settled:  # see _stray
+            self.due[trial] = bracket.kind.steps[rung + 1]
+            return
+        place, most = bracket.place(trial, losses, rung)
+        if place > most:
             where = f"of {len(bracket.settled[rung]) + 1} at step {step} of bracket"
-            detail = f"place {place} {where} {bracket.number + 1}, {bracket.quota_of(rung)} go on"
-            self.cuts[trial] = Cut(trial, "rung", f"{detail}; it came late")
+            detail = f"place {place} {where} {bracket.number + 1}, {most} go on; it came late"
+            self.cuts[trial] = Cut(trial, "rung", detail)
         elif bracket.rung == rung:  # nobody has gone on yet
             del self.late[trial]
             bracket.join(trial, losses, out=False)
@@ -321,9 +332,8 @@ class _Brackets(Running):
             kind = self.kinds[self.begun % len(self.kinds)]
             bracket = self.filling = _Bracket(self.begun, kind, self.metrics, full=self.closed)
             self.begun += 1
-        if bracket.decided:  # that was too early, and who was cut is not
-            for other in bracket.losses:
-                self.cuts.pop(other, None)
+        if bracket.decided:  # that was too early
+            self._spare(bracket)
         self.live[bracket.number] = self.at[trial] = bracket
         bracket.enter(trial)
         if bracket.trials == bracket.kind.trials:
@@ -336,6 +346,8 @@ class _Brackets(Running):
                 if bracket is self.filling:
                     self.filling = None
                 bracket.promote(trial)
+            case Ordered(trial=trial, until=until) if until > bracket.kind.steps[bracket.rung]:
+                self._stray(bracket, trial)
             case Report(trial=trial) if trial in bracket.losses:
                 bracket.losses[trial] = fact.vector
             case Paused(trial=trial):
@@ -343,6 +355,15 @@ class _Brackets(Running):
             case Left(trial=trial):
                 bracket.leave(trial)
                 self._forget(trial)
+
+    def _stray(self, bracket: _Bracket, trial: str) -> None:
+        """One goes on that was not to: so it was in a journal that was begun by an earlier version.
+
+        There those that were tried again went on alone, up to the end.
+        """
+        self.late[trial] = bracket.losses.get(trial, (math.inf,))
+        bracket.leave(trial)
+        self.cuts.pop(trial, None)
 
     def _settle(self, bracket: _Bracket) -> None:
         """Decide the bracket's rung if it is complete; a bracket that has nothing left is over."""

@@ -280,6 +280,7 @@ def _checked(data: dict[str, object]) -> SweepSpec:
             problems += (problem.under(section) for problem in error.problems)
     try:
         spec = fill(SweepSpec, with_space(data))
+        problems += rules.of_straggler(spec.failure, spec.engine)
     except SpecError as error:
         problems += error.problems
     if problems:

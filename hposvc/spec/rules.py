@@ -207,10 +207,7 @@ def of_checkpoints(checkpoints: Checkpoints, command: Sequence[str] | None) -> I
 def of_failure(
     failure: Failure, command: Sequence[str] | None, engine: Engine
 ) -> Iterator[Problem]:
-    """What is to be done about slow ranks and updates that are not finite, somebody can do."""
-    if engine.type in ("local", "tune") and failure.straggler == "drain":
-        message = f"is drain, but engine {engine.type} does not look for slow nodes"
-        yield Problem(("failure", "straggler"), f"{message}; leave out one of the two")
+    """What is to be done about an update that is not finite, somebody can do."""
     if failure.nan == "stop":
         return
     if command is not None:
@@ -218,6 +215,13 @@ def of_failure(
     elif engine.type == "simulate":
         message = f"is {failure.nan}, but a simulation makes no updates; write nan: stop"
         yield Problem(("failure", "nan"), message)
+
+
+def of_straggler(failure: Failure, engine: Engine) -> Iterator[Problem]:
+    """Who is to leave slow nodes looks for them; sweeps of before may have it otherwise."""
+    if engine.type in ("local", "tune") and failure.straggler == "drain":
+        message = f"is drain, but engine {engine.type} does not look for slow nodes"
+        yield Problem(("failure", "straggler"), f"{message}; leave out one of the two")
 
 
 def of_training(

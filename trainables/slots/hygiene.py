@@ -29,6 +29,7 @@ SET_BY_IMPORTS = frozenset(
 PR_SET_CHILD_SUBREAPER = 36
 # Python's own service processes hold nothing of an order.
 SERVICES = ("multiprocessing.resource_tracker", "loky.backend.resource_tracker")
+MOST_UNBURIED = 100  # each keeps its process id from all others
 # What a process holds of a GPU once it has been used: cuBLAS keeps a workspace of 32 MiB for each
 # thread and stream that multiplies; 65 MiB were seen on an H200 after a small network.
 DEVICE_SLACK = 256 * 2**20
@@ -58,6 +59,7 @@ class State:
     environment: Mapping[str, str]
     threads: Mapping[int, str]  # non-daemon ones, by identity
     children: Mapping[int, str] = field(default_factory=dict)  # by process id
+    unburied: int = 0  # children that have ended, and that nobody has waited for
     torch: Mapping[str, object] = field(default_factory=dict)  # empty: never imported
     device_bytes: int = 0  # of the GPU, beyond what the process held before its first order
 
@@ -74,13 +76,15 @@ def adopt() -> None:
 
 def baseline() -> State:
     """The process as it is now; under 0.1 ms unless it has children or uses a GPU."""
+    children, unburied = _children()
     return State(
         folder=_folder(),
         environment=_environment(),
         threads={
             thread.ident or 0: thread.name for thread in threading.enumerate() if not thread.daemon
         },
-        children=_children(),
+        children=children,
+        unburied=unburied,
         torch=_torch_globals(),
         device_bytes=(_device_bytes() or 0) - _held_at_first(),
     )
@@ -127,6 +131,8 @@ def difference(before: State, after: State) -> list[str]:
             for pid in after.children.keys() - before.children
         ),
     ]
+    if after.unburied > MOST_UNBURIED:
+        found.append(f"{after.unburied} child processes have ended that nobody waited for")
     if after.folder != before.folder:
         found.append(f"working folder: was {before.folder}, is {after.folder}")
     # Not by what it was before this order: what each of many leaves would add up unseen.
@@ -158,21 +164,28 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in SET_BY_IMPORTS}
 
 
-def _children() -> dict[int, str]:
+def _children() -> tuple[dict[int, str], int]:
+    """Those that live, by process id, and how many have ended and are not buried.
+
+    The latter are not ours to wait for: somebody may still ask how one of them ended.
+    """
     try:
         # One system call says that there are none, which is the rule.
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
-        return {}
-    found = {}
+        return {}, 0
+    found, unburied = {}, 0
     for child in psutil.Process().children():
         try:
+            if child.status() == psutil.STATUS_ZOMBIE:
+                unburied += 1
+                continue
             command = " ".join(child.cmdline())
             if command and not any(service in command for service in SERVICES):
                 found[child.pid] = child.name()
         except psutil.NoSuchProcess:
             continue  # it ended while we looked
-    return found
+    return found, unburied
 
 
 def _torch_globals() -> dict[str, object]:

@@ -29,6 +29,7 @@ from hposvc.schedulers.scheduler import (
     Plan,
     Reopened,
     Report,
+    Wait,
 )
 from hposvc.store import Store
 from searchers.random_search import Random as RandomSearch
@@ -192,6 +193,34 @@ def test_a_trial_that_comes_back_late_goes_as_far_as_it_would_have():
     assert scheduler.cut() == [Cut("good", "rung", where)]
     scheduler.apply(Left("good"))
     assert scheduler.next() == Over()
+
+
+@pytest.mark.parametrize("losses", [(0.5, 4.5), (4.5, 0.5)])
+def test_a_journal_that_was_begun_when_those_tried_again_went_alone_goes_on(losses):
+    """They were ordered to the end, whatever their bracket thought of them."""
+    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
+    for trial, loss in [("t0", 0), ("t1", 1)]:
+        stand(scheduler, trial, 1, loss)
+    for trial in ("one", "other", "slow"):
+        scheduler.apply(Ordered(trial, 1))
+    scheduler.apply(Closed())
+    for trial, loss in zip(("one", "other"), losses, strict=True):
+        scheduler.apply(Left(trial))
+        scheduler.apply(Reopened(trial, None, failed=True))
+        stand(scheduler, trial, 1, loss)
+    scheduler.apply(Ordered("one", 9))  # before the rung is decided
+    stand(scheduler, "slow", 1, 9)
+    scheduler.apply(Ordered("other", 9))  # after it
+    assert scheduler.next() == Advance("t0", 3)
+    assert [cut.trial for cut in scheduler.cut()] == ["t1", "slow"]
+    for trial in ("t1", "slow"):
+        scheduler.apply(Left(trial))
+    stand(scheduler, "t0", 3, 0)
+    scheduler.apply(Ordered("t0", 9))
+    for trial in ("one", "other", "t0"):
+        assert scheduler.next() == Wait()
+        scheduler.apply(Left(trial))
+    assert (scheduler.next(), scheduler.cut()) == (Over(), [])
 
 
 def test_equal_losses_rank_as_the_trials_came():
