@@ -34,6 +34,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from hposvc.schedulers.bracket import Bracket, Kind, kind_of
 from hposvc.schedulers.scheduler import (
     Advance,
     Closed,
@@ -54,7 +55,7 @@ from hposvc.schedulers.scheduler import (
     Scheduler,
     Wait,
 )
-from hposvc.schedulers.standing import Losses, ranked
+from hposvc.schedulers.standing import Losses
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Hyperband:
         most = 0
         while plan.first * self.eta ** (most + 1) <= plan.last:
             most += 1
-        kinds = tuple(_kind(s, most, self.eta, plan.last) for s in range(most, -1, -1))
+        kinds = tuple(kind_of(s, most, self.eta, plan.last) for s in range(most, -1, -1))
         return _Brackets(kinds[: self.brackets], plan.metrics)
 
 
@@ -93,131 +94,14 @@ class Bohb(Hyperband):
     """
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """What the brackets of one s have in common."""
-
-    eta: int
-    trials: int  # n
-    steps: tuple[int, ...]  # of the rungs
-
-
-def _kind(s: int, most: int, eta: int, last: int) -> _Kind:
-    trials = -(-(most + 1) * eta**s // (s + 1))  # rounded up, with no float on the way
-    return _Kind(eta, trials, tuple(last // eta**left for left in range(s, -1, -1)))
-
-
-@dataclass
-class _Bracket:
-    """A bracket under way, at one of its rungs."""
-
-    number: int  # from 0, in the order begun
-    kind: _Kind
-    metrics: int = 1
-    trials: int = 0  # that came to it
-    full: bool = False  # no more come, as far as is known
-    rung: int = 0
-    came: int = 0  # trials that came to the rung
-    settled: dict[int, dict[str, Losses]] = field(default_factory=dict)  # by rung, once decided
-    losses: dict[str, Losses] = field(default_factory=dict)  # of those of them that have not left
-    out: set[str] = field(default_factory=set)  # those that run, or are to
-    due: dict[str, None] = field(default_factory=dict)  # to be ordered to `target`, best first
-    decided: bool = False  # who goes on from the rung; until the first of them does
-
-    @property
-    def quota(self) -> int:
-        """How many go on from the rung it is at, if so many have a finite loss."""
-        return self.quota_of(self.rung)
-
-    def quota_of(self, rung: int) -> int:
-        """How many go on from a rung."""
-        if rung == len(self.kind.steps) - 1:
-            return 0
-        share: int = self.kind.eta ** (rung + 1)
-        return max(1, self.trials // share)
-
-    @property
-    def target(self) -> int:
-        """The step to which those that are due go."""
-        return self.kind.steps[self.rung + self.decided]
-
-    @property
-    def width(self) -> int:
-        """How many orders it may have out at once from here on."""
-        most = self.quota if self.metrics == 1 or self.quota == 0 else len(self.losses)
-        return max(len(self.out), len(self.due), min(most, len(self.losses)))
-
-    def enter(self, trial: str) -> None:
-        """A new trial comes; a decision that was made without it does not stand."""
-        self.trials += 1
-        self.came += 1
-        self.full = self.full or self.trials == self.kind.trials
-        self.losses[trial] = (math.inf,)
-        self.out.add(trial)
-        self.due.clear()
-        self.decided = False
-
-    def promote(self, trial: str) -> None:
-        """One of those due goes on; the first of them takes the bracket to its next rung."""
-        if self.decided:
-            self.rung += 1
-            self.came = len(self.due)
-            self.losses = dict.fromkeys(self.due, (math.inf,))
-            self.out = set(self.due)
-            self.decided = False
-        del self.due[trial]
-
-    def undecided(self, rung: int) -> bool:
-        """Whether that is where it is, and who goes on from there is still open."""
-        return rung == self.rung and not self.decided
-
-    def join(self, trial: str, losses: Losses, *, out: bool) -> None:
-        """A trial that was late is one of those at the rung; on its way there, or there."""
-        self.losses[trial] = losses
-        if out:
-            self.out.add(trial)
-
-    def place(self, trial: str, losses: Losses, rung: int) -> tuple[int, int]:
-        """Where a late trial would have come in a decided rung, and how many would go on."""
-        there = {**self.settled[rung], trial: losses}
-        order, spared = ranked(there)
-        finite = sum(math.isfinite(each[0]) for each in there.values())
-        return order.index(trial) + 1, min(max(self.quota_of(rung), spared), finite)
-
-    def leave(self, trial: str) -> None:
-        self.losses.pop(trial, None)
-        self.out.discard(trial)
-        self.due.pop(trial, None)
-
-    @property
-    def complete(self) -> bool:
-        """Whether the rung can be decided, and is not."""
-        return self.full and not self.out and not self.decided
-
-    def decide(self) -> list[Cut]:
-        """Say who goes on from the rung, and who is cut."""
-        order, spared = ranked(self.losses)
-        quota = max(self.quota, spared) if self.quota else 0
-        chosen = [trial for trial in order[:quota] if math.isfinite(self.losses[trial][0])]
-        self.due = dict.fromkeys(chosen)
-        self.decided = True
-        self.settled[self.rung] = dict(self.losses)
-        step = self.kind.steps[self.rung]
-        where = f"of {self.came} at step {step} of bracket {self.number + 1}, {len(chosen)} go on"
-        return [
-            Cut(trial, "rung", f"place {place} {where}")
-            for place, trial in enumerate(order[len(chosen) :], len(chosen) + 1)
-        ]
-
-
 @dataclass
 class _Brackets(Running):
-    kinds: tuple[_Kind, ...]
+    kinds: tuple[Kind, ...]
     metrics: int = 1
     begun: int = 0
-    filling: _Bracket | None = None  # the bracket that new trials come to
-    live: dict[int, _Bracket] = field(default_factory=dict)  # by number; no more than run, and one
-    at: dict[str, _Bracket] = field(default_factory=dict)  # of every trial
+    filling: Bracket | None = None  # the bracket that new trials come to
+    live: dict[int, Bracket] = field(default_factory=dict)  # by number; no more than run, and one
+    at: dict[str, Bracket] = field(default_factory=dict)  # of every trial
     aims: dict[str, int] = field(default_factory=dict)  # the step each was last ordered to
     cuts: dict[str, Cut] = field(default_factory=dict)  # of the trials that have not left
     late: dict[str, Losses] = field(default_factory=dict)  # whose rungs were decided without them
@@ -231,7 +115,7 @@ class _Brackets(Running):
         if bracket is not None:
             self._settle(bracket)
 
-    def _concerned(self, fact: Fact) -> _Bracket | None:
+    def _concerned(self, fact: Fact) -> Bracket | None:
         """Tell the fact to the bracket that it is about."""
         match fact:
             case Halted():
@@ -253,7 +137,7 @@ class _Brackets(Running):
             self._move(bracket, fact)
         return bracket
 
-    def _refill(self) -> _Bracket | None:
+    def _refill(self) -> Bracket | None:
         """There are new trials again: the bracket that made do with fewer waits for them."""
         bracket = self.filling
         if bracket is not None and bracket.full:
@@ -263,7 +147,7 @@ class _Brackets(Running):
             self.live[bracket.number] = bracket
         return bracket
 
-    def _spare(self, bracket: _Bracket) -> None:
+    def _spare(self, bracket: Bracket) -> None:
         """Its rung is open again: who was cut is not."""
         for trial in list(self.late):
             if trial in self.cuts and self.at[trial] is bracket:
@@ -271,7 +155,7 @@ class _Brackets(Running):
         for trial in bracket.losses:
             self.cuts.pop(trial, None)
 
-    def _return(self, fact: Reopened) -> _Bracket:
+    def _return(self, fact: Reopened) -> Bracket:
         """A trial that failed is about to be ordered again, to the rung that it did not reach."""
         bracket = self.at[fact.trial]
         losses = fact.report.vector if fact.report is not None else (math.inf,)
@@ -281,7 +165,7 @@ class _Brackets(Running):
             self.late[fact.trial] = losses
         return bracket
 
-    def _catch_up(self, bracket: _Bracket, fact: Ordered | Report | Paused | Left) -> None:
+    def _catch_up(self, bracket: Bracket, fact: Ordered | Report | Paused | Left) -> None:
         """One that is late goes from rung to rung until it is where the others are."""
         trial, rung = fact.trial, bracket.kind.steps.index(self.aims[fact.trial])
         match fact:
@@ -300,7 +184,7 @@ class _Brackets(Running):
             case Left():
                 self._forget(trial)
 
-    def _judge(self, bracket: _Bracket, trial: str, rung: int) -> None:
+    def _judge(self, bracket: Bracket, trial: str, rung: int) -> None:
         """Whether a late trial would have gone on from a rung that is decided."""
         losses, step = self.late[trial], bracket.kind.steps[rung]
         if rung not in bracket.settled:  # see _stray
@@ -325,12 +209,12 @@ class _Brackets(Running):
         self.due.pop(trial, None)
         self.cuts.pop(trial, None)
 
-    def _enter(self, trial: str) -> _Bracket:
+    def _enter(self, trial: str) -> Bracket:
         """A new trial comes; the last one may be ordered when it is known to be the last."""
         bracket = self.filling
         if bracket is None:
             kind = self.kinds[self.begun % len(self.kinds)]
-            bracket = self.filling = _Bracket(self.begun, kind, self.metrics, full=self.closed)
+            bracket = self.filling = Bracket(self.begun, kind, self.metrics, full=self.closed)
             self.begun += 1
         if bracket.decided:  # that was too early
             self._spare(bracket)
@@ -340,7 +224,7 @@ class _Brackets(Running):
             self.filling = None
         return bracket
 
-    def _move(self, bracket: _Bracket, fact: Ordered | Report | Paused | Left) -> None:
+    def _move(self, bracket: Bracket, fact: Ordered | Report | Paused | Left) -> None:
         match fact:
             case Ordered(trial=trial) if trial in bracket.due:
                 if bracket is self.filling:
@@ -356,7 +240,7 @@ class _Brackets(Running):
                 bracket.leave(trial)
                 self._forget(trial)
 
-    def _stray(self, bracket: _Bracket, trial: str) -> None:
+    def _stray(self, bracket: Bracket, trial: str) -> None:
         """One goes on that was not to: so it was in a journal that was begun by an earlier version.
 
         There those that were tried again went on alone, up to the end.
@@ -365,7 +249,7 @@ class _Brackets(Running):
         bracket.leave(trial)
         self.cuts.pop(trial, None)
 
-    def _settle(self, bracket: _Bracket) -> None:
+    def _settle(self, bracket: Bracket) -> None:
         """Decide the bracket's rung if it is complete; a bracket that has nothing left is over."""
         if bracket.complete:
             self.cuts |= {cut.trial: cut for cut in bracket.decide()}
