@@ -77,12 +77,14 @@ class Driver:
     ) -> SweepState:
         controller, seq = rebuild(self.journal, self.sweep.id, spec)
         state, spec = controller.state, controller.state.spec
+        folder = self.home.folder(self.sweep.id, spec.storage)
+        if state.finished and engine != "nowhere":
+            _tidy(folder, None, state)  # its driver may have died over that
         if state.finished or (engine == "nowhere" and not self._ends(state)):
             return state
         earlier = state.earlier
         if earlier is None and engine != "nowhere":
             earlier = recall(self.journal, spec)
-        folder = self.home.folder(self.sweep.id, spec.storage)
         sign(folder, f"{self.journal.store}")
         kept_in = checkpoints_url(self.sweep.id, spec.storage)
         setting = self._setting(spec, folder, state.now)

@@ -55,6 +55,20 @@ def test_trials_see_variables_and_secrets_and_the_journal_sees_no_secret(spec, h
     assert not {"PASSWORD", "MODE"} & os.environ.keys()
 
 
+def test_what_a_driver_died_over_in_the_end_is_deleted_when_the_sweep_is_resumed(spec, home):
+    """Its last word was in the journal, and half a checkpoint that nobody needs on the disk."""
+    sweeps = api.Sweeps(home, home.journal())
+    api.drive(sweeps, api.create(sweeps, spec, "one"))
+    events = sweeps.journal.last("one")
+    folder = home.folder("one", None) / "checkpoints" / "t0001"
+    for name in (".removed-1-1", "1-2"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "weights").write_text("half of it")
+    assert api.resume(sweeps, "one").state.finished
+    assert sweeps.journal.last("one") == events
+    assert list(folder.iterdir()) == []
+
+
 def test_what_killed_ranks_wrote_is_redacted_too(spec, home):
     """A rank that is killed can't blot secrets out itself; the next driver does for a dead one."""
     sweeps = api.Sweeps(home, home.journal())
