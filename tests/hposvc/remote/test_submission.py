@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -135,8 +136,12 @@ def apart(side: Side) -> Side:
 
 def holders(folder: Path, text: str) -> list[str]:
     """The files below that hold a text."""
-    files = (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
-    return [str(file) for file in files if text.encode() in file.read_bytes()]
+    found = []
+    for file in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # Ray deletes some of its own meanwhile
+            if file.is_file() and not file.is_symlink() and text.encode() in file.read_bytes():
+                found.append(str(file))
+    return found
 
 
 def commands() -> str:
