@@ -41,7 +41,8 @@ from trainables.slots.wire import (
 )
 
 GRACE_S = 5.0  # for the other ranks to come back after one failed
-WRITING_S = 1.0  # for ranks that hang to write their stacks
+# For ranks that hang to write their stacks: their time runs from when an order has come to them.
+WRITING_S = 5.0
 POLL_S = 1.0  # how often a thread looks whether it is still needed
 
 
