@@ -49,7 +49,7 @@ def test_many_may_open_a_new_store_at_once(database):
 
 
 def test_many_may_open_a_new_file_at_once_time_after_time(tmp_path):
-    """SQLite waits for nobody where a file is given its log: one in forty was refused."""
+    """SQLite waits for nobody where a file is given its log: 2 of 160 were refused."""
     assert all_open([f"sqlite:///{tmp_path}/{number}.db" for number in range(60)]) == [""] * 6
 
 

@@ -41,7 +41,7 @@ from trainables.slots.wire import (
 )
 
 GRACE_S = 5.0  # for the other ranks to come back after one failed
-# For ranks that hang to write their stacks: their time runs from when an order has come to them.
+# For ranks that hang to write their stacks: on a busy machine one second was not always enough.
 WRITING_S = 5.0
 POLL_S = 1.0  # how often a thread looks whether it is still needed
 
