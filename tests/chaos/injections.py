@@ -16,6 +16,7 @@ import psutil
 import services
 from scene import Scene
 from terminal import GONE_S, until
+from wandering import MOOD
 
 from hposvc.events import Attached, Event, Failed
 from trainables.checkpoints.checkpoint import Saved
@@ -175,8 +176,8 @@ def struck(name: str) -> Callable[[Scene, Sequence[Event]], bool]:
 
 
 def raised(scene: Scene, events: Sequence[Event]) -> bool:
-    """Whether a driver ended of what the searcher raised."""
-    return struck("searcher")(scene, events) and 1 in scene.codes
+    """Whether a driver ended of what the searcher raised, and said so."""
+    return struck("searcher")(scene, events) and any(MOOD in end.said for end in scene.ends)
 
 
 def plan_mood(scene: Scene) -> None:

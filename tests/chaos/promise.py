@@ -99,7 +99,7 @@ def words(sweep: str, ends: list[End], events: list[Event]) -> Iterator[str]:
     """No driver broke of a bug of ours, and one that rested for want of room said what to do."""
     remedy = f"free some (hposvc gc), then: hposvc resume {sweep}"
     for end in ends:
-        if end.code == 1 and MOOD not in end.said:
+        if end.code not in (0, 5) and not (end.code == 2 and MOOD in end.said):
             yield f"a driver broke: {end.said}"
         rested = isinstance(events[end.seq - 1], Rested)
         if rested and not (end.code == 5 and "no room: " in end.said and remedy in end.said):

@@ -216,7 +216,9 @@ def summary(outcomes: Sequence[Outcome], broke_off: int = 0) -> str:
         ("work redone for each, rank-seconds, median", f"{statistics.median(each):.2f}"),
         ("the same, worst round", f"{max(each):.2f}"),
     ]
-    rows += [(f"`{name}` happened", happenings(name, outcomes)) for name in INJECTIONS]
+    drawn = {name for one in outcomes for name in one.plan.injections}
+    names = [name for name in INJECTIONS if name in drawn]
+    rows += [(f"`{name}` happened", happenings(name, outcomes)) for name in names]
     return "\n".join(["| what | figure |", "| --- | --- |", *(f"| {a} | {b} |" for a, b in rows)])
 
 

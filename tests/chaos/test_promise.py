@@ -5,8 +5,9 @@ import json
 from aftermath import Ledger
 from injections import INJECTIONS
 from promise import Attempt, Verdict, diaries, redone, same, unheard, words
-from rounds import SPECS, Outcome, Plan, clash, plan, summary
+from rounds import SPECS, Outcome, Plan, plan, summary
 from scene import End
+from wandering import MOOD
 
 from hposvc.events import Attached, Ended, Order, Ordered, Reported, Rested
 
@@ -77,6 +78,8 @@ def test_a_driver_that_rests_without_a_word_and_one_that_breaks_are_found():
     assert [*words("round-1", [End(1, "hposvc broke", 3)], events)] == [
         "a driver broke: hposvc broke"
     ]
+    assert not [*words("round-1", [End(2, f"the searcher raised {MOOD}", 3)], events)]
+    assert len([*words("round-1", [End(2, "bad spec", 3), End(1, MOOD, 3)], events)]) == 2
 
 
 def test_no_number_is_only_no_number():
@@ -99,10 +102,18 @@ def test_a_seed_is_a_round_and_seeds_reach_every_scheduler_and_injection():
         )
 
 
+def test_each_injection_is_in_a_lap_of_seeds():
+    possible = {name for name, each in INJECTIONS.items() if each.possible()}
+    for first in range(0, 10 * len(possible), len(possible)):
+        lap = range(first, first + len(possible))
+        assert {name for seed in lap for name in plan(seed).injections} == possible
+
+
 def test_no_two_injections_of_a_round_move_the_same_part_of_the_sweep():
-    assert clash(("postgres", "journal-disk"))
-    assert not clash(("driver", "rank", "home-disk", "journal-disk"))
-    assert not any(clash(plan(seed).injections) for seed in range(300))
+    for names in (plan(seed).injections for seed in range(600)):
+        places = [place for name in names if (place := INJECTIONS[name].place)]
+        assert len(names) == len({*names}), names
+        assert len(places) == len({*places}), names
 
 
 def test_the_summary_counts_only_rounds_that_kept_all():
@@ -118,6 +129,8 @@ def test_the_summary_counts_only_rounds_that_kept_all():
         "| kills and full disks | 3 |",
         "| work redone for each, rank-seconds, median | 2.75 |",
         "| the same, worst round | 4.00 |",
+        "| `driver` happened | 1 of 1 |",
+        "| `rank` happened | 0 of 1 |",
     ]
     assert "| rounds survived | 1 of 4 |" in summary([kept, broken], broke_off=2)
     assert "missed: rank" in str(broken)

@@ -32,6 +32,9 @@ def test_a_round_keeps_the_promise(terminal: Terminal, planned: Plan, capsys):
     outcome = play(terminal, planned)
     tell(capsys, f"\n{outcome}")
     assert outcome.bit, outcome  # on a slow machine one of the two may come too late
+    place = terminal.home / f"place-{planned.seed}"
+    struck = {name for name in planned.injections if (place / f"{name}.at").exists()}
+    assert struck <= {*outcome.bit}, outcome  # what did happen is also found
     assert not outcome.verdict.broken, outcome
 
 
