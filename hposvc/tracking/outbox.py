@@ -206,14 +206,22 @@ class Outbox:
             log.warning("the spec and the packages could not be attached: %s", _shown(error))
 
 
-def follow(outbox: Outbox, driver: int, give_up_s: float = GIVE_UP_S) -> bool:
+def follow(
+    outbox: Outbox,
+    driver: int,
+    give_up_s: float = GIVE_UP_S,
+    loaded: Callable[[], None] = lambda: None,
+) -> bool:
     """Work until the driver (it holds the other end of this file) is gone and all is told.
+
+    Args:
+        loaded: called once, when MLflow was first told of something: it loads as it goes.
 
     Returns:
         False if the tracker was out of reach when the driver went, and stayed so.
     """
     patience = Patience(give_up_s)
-    opened = settled = False
+    opened = warm = False
     while True:
         gone = _gone(driver, patience.pause_s)
         outbox.alive()
@@ -224,11 +232,9 @@ def follow(outbox: Outbox, driver: int, give_up_s: float = GIVE_UP_S) -> bool:
             if patience.read(outbox.read()) or gone:
                 outbox.tell()
                 patience.told()
-                if not settled:
-                    # MLflow's 200,000 objects stay: to look them through takes 0.2 s of CPU, and
-                    # was half of what this process took while a trial reports once a second.
-                    gc.freeze()
-                    settled = True
+                if not warm:
+                    loaded()
+                    warm = True
             if gone:
                 outbox.finish()
                 return True
@@ -284,7 +290,9 @@ def main(task: Mapping[str, Any]) -> None:
     # Another recorder may still be telling what a dead driver left.
     with locked(home.folder(sweep.id, spec.storage) / "recorder.lock"):
         outbox.recheck()
-        told = follow(outbox, sys.stdin.fileno())
+        # MLflow's objects, all there by then, stay: the collector takes 0.2 s to look through them,
+        # and was half of what this process took while a trial reports once a second.
+        told = follow(outbox, sys.stdin.fileno(), loaded=gc.freeze)
         if told:
             faulthandler.cancel_dump_traceback_later()  # a checkpoint may take long to go up
             register_best(outbox)

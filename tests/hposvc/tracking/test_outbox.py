@@ -271,6 +271,15 @@ def test_a_parent_that_was_deleted_is_made_again_above_its_trials(waiting, outbo
     assert {run.data.tags["mlflow.parentRunId"] for run in runs.values()} == {parent.info.run_id}
 
 
+def test_what_is_kept_from_the_garbage_collector_is_there_by_then(waiting, outbox, gone):
+    """Before MLflow's first call it would be little of what MLflow loads."""
+    row, journal = waiting
+    end(row, journal)
+    cursors = []
+    assert follow(outbox(row, journal), gone, loaded=lambda: cursors.append(journal.cursor(row.id)))
+    assert cursors == [journal.last(row.id)]
+
+
 def test_a_run_deleted_in_mid_sweep_is_made_again(waiting, outbox, gone, tracked):
     row, journal = waiting
     telling = outbox(row, journal)
