@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from engines import await_none, in_slots
 
-from cluster import launch
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.events import Failed, Ordered, Reported
@@ -33,15 +32,6 @@ class Fragile(Small):
             os.kill(os.getpid(), signal.SIGKILL)
         return 1.0
 """
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A home whose Ray stays up between tests."""
-    folder = tmp_path_factory.mktemp("home")
-    with launch.start(folder / "ray"):
-        yield folder
-    launch._await_end(folder / "ray")
 
 
 def given(**sections):

@@ -8,7 +8,6 @@ import pytest
 import ray
 from engines import Bench, await_none, kinds, living, losses, pids, saved, steps
 
-from cluster import launch
 from hposvc.events import Checkpointed, Ended, Failed
 from trainables.dataset import DataSet
 
@@ -28,15 +27,6 @@ IMPATIENT = [
 every = pytest.mark.parametrize("bench", ALONE, indirect=True)
 real = pytest.mark.parametrize("bench", REAL, indirect=True)
 pairs = pytest.mark.parametrize("bench", PAIRS, indirect=True)
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A home whose Ray stays up from engine to engine."""
-    folder = tmp_path_factory.mktemp("home")
-    with launch.start(folder / "ray"):
-        yield folder
-    launch._await_end(folder / "ray")
 
 
 @pytest.fixture(scope="module")

@@ -25,15 +25,6 @@ pytestmark = pytest.mark.ray
 HERE = Path(__file__).parent
 
 
-@pytest.fixture(scope="module")
-def home(tmp_path_factory):
-    """A home whose Ray stays up between tests."""
-    folder = tmp_path_factory.mktemp("home")
-    with launch.start(folder / "ray"):
-        yield folder
-    launch._await_end(folder / "ray")
-
-
 @pytest.fixture(autouse=True)
 def toys(monkeypatch):
     monkeypatch.syspath_prepend(str(HERE))
