@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from heapq import nsmallest
 
 from hposvc.events import TIMEOUT
 from hposvc.finalists import Finals
@@ -62,9 +61,9 @@ class Phases:
         return None if self.spec.several else next(iter(self.front), None)
 
     def leaders(self, most: int) -> list[TrialState]:
-        """The best trials with a value within the limits, the best first."""
-        scored = (trial for trial in self.trials.values() if math.isfinite(trial.loss))
-        return nsmallest(most, scored, key=lambda trial: (trial.loss, trial.number))
+        """The best trials with a value within the limits, the best first; of one metric."""
+        assert isinstance(self._ranking, Ranking)  # several metrics have no finalists
+        return [self.trials[name] for name in self._ranking.leaders(most)]
 
     def history(self) -> Sequence[Observation]:
         """What a searcher may see: every trial, in the order proposed.

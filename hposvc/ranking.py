@@ -2,9 +2,9 @@
 
 import math
 import operator
+from bisect import bisect_left, insort
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
 
 from hposvc.spec.ending import NoGain
 from hposvc.trial import TrialState
@@ -13,24 +13,28 @@ from searchers.pareto import dominates
 
 @dataclass
 class Ranking:
-    """A heap of all losses that trials had, so that a report costs a logarithm.
-
-    One that is not its trial's any more is passed over when it comes up.
-    """
+    """All trials with a loss, in order, so that a report costs a logarithm and no look at all."""
 
     trials: Mapping[str, TrialState] = field(repr=False)
-    heap: list[tuple[float, int, str]] = field(default_factory=list)
+    order: list[tuple[float, int, str]] = field(default_factory=list)  # loss, number, trial
+    places: dict[str, tuple[float, int, str]] = field(default_factory=dict)  # of each trial there
 
     def update(self, trial: TrialState) -> None:
         """This trial's loss may be another."""
+        before = self.places.pop(trial.id, None)
+        if before is not None:
+            del self.order[bisect_left(self.order, before)]
         if trial.loss < math.inf:
-            heappush(self.heap, (trial.loss, trial.number, trial.id))
-        while self.heap and self.heap[0][0] != self.trials[self.heap[0][2]].loss:
-            heappop(self.heap)
+            self.places[trial.id] = trial.loss, trial.number, trial.id
+            insort(self.order, self.places[trial.id])
 
     def best(self) -> list[str]:
         """The best trial, of equals the first proposed; empty while none has a value."""
-        return [self.heap[0][2]] if self.heap else []
+        return self.leaders(1)
+
+    def leaders(self, most: int) -> list[str]:
+        """The best trials, the best first."""
+        return [name for *_, name in self.order[:most]]
 
 
 @dataclass

@@ -73,6 +73,18 @@ def at_end(lab, spec, state):
     assert max(numbers.values()) == 1
     for trial in state.trials.values():
         assert [step for step, _ in trial.curve] == sorted(trial.steps)
+    if not spec.several:
+        look_at_leaders(spec, events)
+
+
+def look_at_leaders(spec, events):
+    """The order that is kept from event to event is the one of looking at all trials."""
+    state = fold(spec, [])
+    for event in events:
+        state.apply(event)
+        scored = [trial for trial in state.trials.values() if trial.loss < math.inf]
+        found = sorted(scored, key=lambda trial: (trial.loss, trial.number))
+        assert [trial.id for trial in state.leaders(3)] == [trial.id for trial in found[:3]]
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
