@@ -81,9 +81,8 @@ class Crew:
         self._leader.decide(order, verdict)
 
     def leave(self, why: str) -> None:
-        """End the order at its next report, before its time; several at once end in theirs."""
-        if isinstance(self._leader, Leader):
-            self._leader.leave(why)
+        """End the order at its next report, before its time; several at once all with theirs."""
+        self._leader.leave(why)
 
     def dismiss(self) -> None:
         """Kill the ranks; `gone` is posted for each."""

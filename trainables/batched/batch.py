@@ -17,7 +17,7 @@ from trainables.batched.lockstep import Lockstep, Tallied
 from trainables.batched.member import Member
 from trainables.fitting import settings
 from trainables.randomness import preserved
-from trainables.stopping import StopTrial
+from trainables.stopping import Preempted, StopTrial
 from trainables.worker import Worker
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Left(NamedTuple):
     """A trial that is in the batch no more."""
 
     worker: Worker
-    error: Exception | None  # None: its order is over, or was stopped
+    error: Exception | Preempted | None  # None: its order is over, or was stopped
 
 
 class Batch:
@@ -112,6 +112,26 @@ class Batch:
         gone = {row: each for row, each in left.items() if each is not None}
         return self._dismiss(gone) if gone else []
 
+    def leave(self, why: str) -> list[Left]:
+        """End all trials after the step that each has reported, which is kept, due or not."""
+        left = {}
+        for row, member in enumerate(self._members):
+            error: Exception | Preempted = Preempted(why)
+            try:
+                self._keep(row, member)
+            except Exception as failure:  # noqa: BLE001 - the other trials' are to be kept
+                error = failure
+            left[row] = Left(member.worker, error)
+        return self._dismiss(left) if left else []
+
+    def _keep(self, row: int, member: Member) -> None:
+        assert self._lockstep is not None
+        self._lockstep.lay(row)
+        try:
+            member.session.saver.keep_step(member.step - 1, member.session.state)
+        finally:
+            self._lockstep.saved(row)
+
     def _report(self, row: int, tallied: Tallied) -> tuple[int, Left | None]:
         """Report a trial's step; None: it goes on."""
         assert self._lockstep is not None
@@ -158,7 +178,7 @@ class Batch:
             try:
                 self._members[row].closing.close()
             except Exception as failure:  # noqa: BLE001 - of the writing of its checkpoints
-                error = error or failure
+                error = error if isinstance(error, Exception) else failure
             found.append(Left(worker, error))
         self._lockstep.keep([row for row in range(len(self._members)) if row not in left])
         self._members = self._lockstep.members

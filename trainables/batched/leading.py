@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Literal
 
-from trainables.batched.wire import Answer, Said, Told
+from trainables.batched.wire import EVERY, Answer, Said, Told
 from trainables.slots.assignment import Assignment, Outcome
 from trainables.slots.leader import POLL_S, WRITING_S
+from trainables.slots.preemption import TOLD
 from trainables.slots.wire import (
     Beat,
     Done,
@@ -18,11 +19,14 @@ from trainables.slots.wire import (
     Hello,
     Keep,
     Kept,
+    Leave,
+    Leaving,
     Message,
     Ready,
     Reported,
     Used,
     Uses,
+    Warned,
 )
 
 
@@ -49,6 +53,7 @@ class BatchLeader:
         self._lock = threading.Lock()
         self._rank: Connection | None = None
         self._held: dict[int, _Held] = {}
+        self._leaving = False  # the rank is to end
         self._heard_at = time.monotonic()
 
     def join(self, hello: Hello, connection: Connection) -> None:
@@ -76,12 +81,28 @@ class BatchLeader:
                 if held.waits or held.stop:  # a stop is seen at the next report, which waits not
                     self._answer(held)
 
+    def leave(self, why: str) -> None:
+        """End all orders with the epoch that they are at, for their trials to go on elsewhere."""
+        with self._lock:
+            self._leave(why)
+            self._send(Leave(why))
+
+    def _leave(self, why: str) -> None:
+        """No order waits for a decision any more: its trial hears it elsewhere."""
+        if self._leaving:
+            return
+        self._leaving = True
+        self._say(Leaving(EVERY, why))
+        for held in self._held.values():
+            if held.waits:
+                self._answer(held)
+
     def _answer(self, held: _Held) -> None:
         held.waits = False
         self._heard_at = time.monotonic()
         self._send(Answer(held.task.order, not held.stop))
 
-    def _send(self, what: Assignment | Answer) -> None:
+    def _send(self, what: Assignment | Answer | Leave) -> None:
         if self._rank is not None:
             with suppress(OSError):  # a rank that is gone is missed by whoever watches it
                 self._rank.send(what)
@@ -101,6 +122,9 @@ class BatchLeader:
                         self._hear(said)
 
     def _hear(self, said: Said) -> None:
+        if isinstance(said, Warned):
+            self._leave(f"the rank {TOLD}")
+            return
         order = said.outcome.order if isinstance(said, Done) else said.order
         held = self._held.get(order)
         if held is None or isinstance(said, Beat):
@@ -121,7 +145,7 @@ class BatchLeader:
         crossed = any(held.step < milestone <= report.step for milestone in task.milestones)
         held.step, held.waits = report.step, report.answered
         self._say(Reported(task.order, task.trial, report.step, report.metrics, report.saved))
-        if held.waits and (not crossed or held.stop):
+        if held.waits and (not crossed or held.stop or self._leaving):
             self._answer(held)
 
     def _finish(self, task: Assignment, outcome: Outcome, clean: bool) -> None:

@@ -80,12 +80,16 @@ class Lockstep:
 
     def save(self, row: int) -> None:
         """Let a trial's own model and optimizer be up to date, if that is going to be saved."""
+        if self.members[row].saves:
+            self.lay(row)
+
+    def lay(self, row: int) -> None:
+        """Bring a trial's own model and optimizer up to date."""
         member = self.members[row]
-        if member.saves:
-            self._stack.lay(row, member.session.state, member.updates)
+        self._stack.lay(row, member.session.state, member.updates)
 
     def saved(self, row: int) -> None:
-        """What `save` gave the trial's own optimizer is not needed any more."""
+        """What `lay` gave the trial's own optimizer is not needed any more."""
         self.members[row].session.state.optimizer.state.clear()
 
     def train(self) -> list[Tallied]:

@@ -26,17 +26,20 @@ from trainables.slots.assignment import (
     worker_of,
 )
 from trainables.slots.capturing import captured
+from trainables.slots.preemption import TOLD, Watch
 from trainables.slots.pulse import Pulse, Signs
 from trainables.slots.redaction import redact, redact_file
-from trainables.slots.wire import Done, Keep, Line, Report, Uses
+from trainables.slots.wire import Done, Keep, Leave, Line, Report, Uses, Warned
+from trainables.stopping import Notice, Preempted
 from trainables.task import Task
 
 
 class Desk:
-    """Takes what the leader sends: orders, and answers to reports."""
+    """Takes what the leader sends: orders, answers to reports, and that all orders are to end."""
 
-    def __init__(self, line: Line, signs: Signs) -> None:
-        self.line, self.signs = line, signs
+    def __init__(self, line: Line, signs: Signs, notice: Notice) -> None:
+        self.line, self.signs, self.notice = line, signs, notice
+        self.why = f"the rank {TOLD}"  # if notice is given
         self._tasks: queue.Queue[Assignment | None] = queue.Queue()  # None: the leader is gone
         self._answers: dict[int, queue.Queue[bool]] = {}
         self._awaiting: set[int] = set()  # orders at milestones
@@ -82,7 +85,10 @@ class Desk:
         with suppress(EOFError, OSError):
             while True:
                 what = self.line.hear()
-                if not isinstance(what, Answer):
+                if isinstance(what, Leave):
+                    self.why = what.why
+                    self.notice.give()
+                elif not isinstance(what, Answer):
                     self._answers[what.order] = queue.Queue()
                     self._tasks.put(what)
                 elif what.order in self._answers:
@@ -138,10 +144,13 @@ class _Server:
                     left = batch.epoch()
                 except Exception as error:  # noqa: BLE001 - the user's code may raise anything
                     left = self._give_up(batch, error)
+                if self.desk.notice.given:
+                    left += batch.leave(self.desk.why)
                 for worker, failure in left:
                     worker.close()
                     self._end(self.running[worker.order], failure)
         residues = (*hygiene.restore(before), *hygiene.difference(before, hygiene.baseline()))
+        residues += (f"it {TOLD}",) * self.desk.notice.given
         assert self.last is not None
         self._tell(Outcome(self.last.order, self.last.kind, self.last.message, residues))
 
@@ -167,7 +176,7 @@ class _Server:
         batch.clear()
         return [Left(worker, error) for worker in workers]
 
-    def _end(self, task: Assignment, error: Exception | None) -> None:
+    def _end(self, task: Assignment, error: Exception | Preempted | None) -> None:
         del self.running[task.order]
         self.desk.forget(task.order)
         kind = _kind(task, error)
@@ -194,11 +203,12 @@ def serve(place: Place, line: Line, pulse: Pulse, log: Path) -> None:
         EOFError, OSError: the leader is gone.
     """
     signs = Signs()
-    desk = Desk(line, signs)
+    watch = Watch(lambda order: line.say(Warned(order)))
+    desk = Desk(line, signs, watch.notice)
     most = place.training.batched
     while True:
         task = desk.wait()
-        with captured(log), pulse.during(EVERY, signs):
+        with watch.during(EVERY), captured(log), pulse.during(EVERY, signs):
             server = _Server(place, desk, most)
             server.serve(task)
             most = server.most
@@ -221,19 +231,23 @@ def _task(place: Place, task: Assignment) -> Task:
     return found
 
 
-def _kind(task: Assignment, error: Exception | None) -> OutcomeKind:
+def _kind(task: Assignment, error: Exception | Preempted | None) -> OutcomeKind:
     if error is None:
         return "ended"
+    if isinstance(error, Preempted):
+        return "preempt"
     if isinstance(error, CheckpointDamaged):
         started = task.start is not None and error.file.startswith(f"{task.start.path}/")
         return "damaged" if started else "collateral"
     return "collateral" if isinstance(error, _Crowded) else kind_of(error)
 
 
-def _message(kind: OutcomeKind, error: Exception | None) -> str:
+def _message(kind: OutcomeKind, error: Exception | Preempted | None) -> str:
     """What to say of an error; where it is the user's, with where it comes from."""
     if error is None:
         return ""
+    if isinstance(error, Preempted):
+        return error.reason
     whole = "".join(traceback.format_exception(error))
     print(whole, file=sys.stderr, flush=True)  # noqa: T201 - the log is where it goes
     return f"{error}" if kind in ("diverged", "damaged", "collateral") else whole

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from trainables.slots.wire import Beat, Done, Keep, Report, Uses
+from trainables.slots.wire import Beat, Done, Keep, Report, Uses, Warned
 
 
 class Told(NamedTuple):
@@ -19,5 +19,5 @@ class Answer(NamedTuple):
     go_on: bool
 
 
-Said = Told | Keep | Uses | Beat | Done  # by the rank
+Said = Told | Keep | Uses | Beat | Warned | Done  # by the rank
 EVERY = 0  # the order that a beat of all orders names: theirs begin at 1

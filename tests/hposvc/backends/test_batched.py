@@ -25,11 +25,12 @@ from small import Small
 @dataclass(frozen=True)
 class Fragile(Small):
     mark: str = ""
+    signal: str = "SIGKILL"
 
     def scale_lr(self, progress):
         if progress >= 0.5 and not Path(self.mark).exists():
             Path(self.mark).touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), signal.Signals[self.signal])
         return 1.0
 """
 
@@ -103,9 +104,11 @@ def test_stopped_trials_make_room_for_others(home):
 
 
 @pytest.mark.ray
-def test_a_process_that_dies_sends_its_trials_back_to_their_checkpoints(home, tmp_path):
+@pytest.mark.parametrize(("how", "cause"), [("SIGKILL", "infra"), ("SIGTERM", "preempt")])
+def test_a_process_that_dies_sends_its_trials_back_to_their_checkpoints(home, tmp_path, how, cause):
+    """And one that is told to end, as on a spot node, keeps them first: that is no failure."""
     (tmp_path / "fragile.py").write_text(FRAGILE)
-    parameters = {**given()["parameters"], "mark": str(tmp_path / "mark")}
+    parameters = {**given()["parameters"], "mark": str(tmp_path / "mark"), "signal": how}
     sections = given(
         trainable=f"{tmp_path / 'fragile.py'}:Fragile",
         parameters=parameters,
@@ -115,7 +118,7 @@ def test_a_process_that_dies_sends_its_trials_back_to_their_checkpoints(home, tm
     events = run(home, sections)
     failures = [event for event in events if isinstance(event, Failed)]
     assert failures
-    assert {failure.cause for failure in failures} == {"infra"}
+    assert {failure.cause for failure in failures} == {cause}
     assert all(max(curve) == 4 for curve in curves(events).values())
     later = [event.order for event in events if isinstance(event, Ordered)][3:]
     assert any(order.start is not None and order.first > 1 for order in later)

@@ -17,9 +17,12 @@ from trainables.slots.wire import (
     Hello,
     Keep,
     Kept,
+    Leave,
+    Leaving,
     Ready,
     Report,
     Reported,
+    Warned,
     dial,
 )
 
@@ -121,3 +124,30 @@ def test_a_process_that_shows_nothing_stalls_with_all_its_orders(switchboard):
         assert [(each.order, each.clean) for each in found] == [(1, False), (2, False)]
         assert {each.failure.kind for each in found} == {"stalled"}
         assert "the process of 2 trials for 1 s" in found[0].failure.message
+
+
+@pytest.mark.parametrize("told", ["by its machine", "by whoever leads"])
+def test_no_order_waits_for_a_decision_where_the_rank_is_to_end(switchboard, told):
+    """Notice is short, and a rung may wait for others: the trial hears the decision elsewhere."""
+    slot = Slot(switchboard)
+    with slot.rank() as rank:
+        for number in (1, 2):
+            slot.leader.carry_out(order(number, milestones=(1,)))
+            rank.recv()
+        rank.send(report(1, 1))
+        assert isinstance(slot.next(), Reported)
+        if told == "by its machine":
+            rank.send(Warned(EVERY))
+            assert slot.next() == Leaving(EVERY, "the rank was told to end (SIGTERM)")
+        else:
+            slot.leader.leave("Ray drains node a")
+            assert slot.next() == Leaving(EVERY, "Ray drains node a")
+        assert rank.recv() == Answer(1, True)
+        if told != "by its machine":
+            assert rank.recv() == Leave("Ray drains node a")
+        rank.send(report(2, 1))  # it came to its milestone meanwhile
+        assert isinstance(slot.next(), Reported)
+        assert rank.recv() == Answer(2, True)
+        slot.leader.leave("once more")
+        rank.send(Done(Outcome(1, "preempt", "")))
+        assert slot.next().failure.kind == "preempt"

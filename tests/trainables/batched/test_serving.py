@@ -6,8 +6,11 @@ If these fail, trials of a sweep with training.batched get others' results, or t
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,14 +21,16 @@ from small import EXACT, Small
 
 from trainables import Worker
 from trainables.batched.leading import BatchLeader
+from trainables.checkpoints.checkpoint import verify
 from trainables.slots.assignment import Assignment, Place
 from trainables.slots.leader import Switchboard
-from trainables.slots.wire import Finished, Kept, Ready, Reported, Used
+from trainables.slots.wire import Finished, Kept, Leaving, Ready, Reported, Used
 from trainables.training import Training
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 WAIT_S = 120
+LONG = 3000  # epochs: nobody waits for the last
 RANK = """
 import os, pickle, sys
 from trainables.slots.ranks import Rank
@@ -38,8 +43,10 @@ os._exit(0)
 class Slot:
     """The process, and what its leader says of each order."""
 
-    def __init__(self, leader, said, place):
+    def __init__(self, leader, said, place, rank):
         self.leader, self.said, self.place, self.number = leader, said, place, 0
+        self.rank = rank
+        self.kept, self.leaving = {}, []  # the last checkpoint that came without a report
 
     def start(self, params, start=None, until=3, milestones=()):
         self.number += 1
@@ -60,15 +67,18 @@ class Slot:
                 reports[message.order].append(message)
                 if (message.order, message.step) in stops:
                     self.leader.decide(message.order, "stop")
+            elif isinstance(message, Kept):
+                self.kept[message.order] = message.saved
+            elif isinstance(message, Leaving):
+                self.leaving.append(message.why)
             else:
-                assert isinstance(message, Kept | Used)
+                assert isinstance(message, Used)
         return [(reports[order], ends[order]) for order in orders]
 
 
-@pytest.fixture(scope="module")
-def slot(tmp_path_factory):
+@contextmanager
+def started(folder, **changes):
     """A slot of four trials at once."""
-    folder = tmp_path_factory.mktemp("slot")
     place = Place(
         trainable=f"{HERE / 'small.py'}:Small",
         training=Training(precision="64-true", batched=4),
@@ -78,6 +88,7 @@ def slot(tmp_path_factory):
         seed=5,
         folder=folder / "sweep",
     )
+    place = replace(place, **changes)
     board, said = Switchboard("127.0.0.1"), queue.Queue()
     board.connect("s", leader := BatchLeader(said.put, place.stall_s))
     (folder / "rank").write_bytes(pickle.dumps((place, board.call("s"))))
@@ -86,11 +97,18 @@ def slot(tmp_path_factory):
     rank = subprocess.Popen(command, cwd=ROOT, env=environment)
     try:
         assert said.get(timeout=WAIT_S) == Ready()
-        yield Slot(leader, said, place)
+        yield Slot(leader, said, place, rank)
     finally:
         rank.kill()
         rank.wait()
         board.close()
+
+
+@pytest.fixture(scope="module")
+def slot(tmp_path_factory):
+    """One for many tests."""
+    with started(tmp_path_factory.mktemp("slot")) as slot:
+        yield slot
 
 
 def alone(slot, order, params):
@@ -150,3 +168,40 @@ def test_a_checkpoint_that_was_changed_is_told_as_that(slot):
     (_, well), (_, end) = slot.finish(good, bad)
     assert well.failure is None
     assert end.failure.kind == "damaged"
+
+
+@pytest.mark.parametrize("told", ["SIGTERM", "leave"])
+def test_trials_whose_process_is_to_end_keep_the_epoch_that_they_are_at(tmp_path, told):
+    """Peers: a spot node takes all trials of a process back to their last checkpoints."""
+    params = [{"lr": 0.01 * k} for k in (1, 2, 3)]
+    with started(tmp_path, every=LONG, total=LONG) as slot:
+        orders = [slot.start(each, until=LONG) for each in params]
+        last = {}
+        while last.keys() != set(orders):
+            message = slot.said.get(timeout=WAIT_S)
+            if isinstance(message, Reported):
+                last[message.order] = message.step
+        if told == "SIGTERM":
+            slot.rank.send_signal(signal.SIGTERM)
+        else:
+            slot.leader.leave("Ray drains the node")
+        found = slot.finish(*orders)
+        why = "Ray drains the node" if told == "leave" else "the rank was told to end (SIGTERM)"
+        assert slot.leaving == [why]
+        for (reports, end), order in zip(found, orders, strict=True):
+            assert (end.failure.kind, end.failure.message, end.clean) == ("preempt", why, True)
+            last |= {report.order: report.step for report in reports}
+            assert slot.kept[order].step == last[order] < LONG
+            verify(slot.kept[order])
+        assert found[-1][1].residues == ("it was told to end (SIGTERM)",)
+    (tmp_path / "next").mkdir()
+    steps = slot.kept[1].step + 3
+    with started(tmp_path / "next", every=LONG, total=LONG) as other:
+        order = other.start(params[0], start=slot.kept[1], until=steps)
+        [(reports, end)] = other.finish(order)
+    assert end.failure is None
+    worker = Worker.alone(until=LONG, seed=5 * 1_000_003 + 1, training=EXACT)
+    worker.until = steps
+    Small(**params[0]).train(worker)
+    whole = [report.metrics["val/loss"] for report in worker.reports]
+    assert losses(reports) == pytest.approx(whole[-3:], rel=1e-12)
