@@ -176,6 +176,8 @@ class RayPool:
                 return []
             case Leaving():
                 slot.leaving = message.why
+                if not slot.orders:  # it had none left when it was told
+                    self._close(slot)
                 return []
             case Heard():
                 self._departures.serve(slot, ended=False)
@@ -186,7 +188,9 @@ class RayPool:
             case Finished():
                 del slot.orders[message.order]
                 [event] = events_of(message, self.now())
-                if message.clean and not (message.residues or slot.leaving):
+                # Of several orders in a slot that leaves, each keeps what it has, and ends.
+                stays = slot.orders or not slot.leaving
+                if message.clean and stays and not message.residues:
                     self._departures.serve(slot, ended=True)
                     return [event]
                 departures = self._departures.over(slot, event)

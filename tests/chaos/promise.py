@@ -27,6 +27,7 @@ from trainables.checkpoints.checkpoint import CheckpointDamaged
 
 RANKS = 2
 ROUND = "round-"  # how the sweeps of rounds are called
+FULL_JOURNAL = "disk is full; what is written there is whole: free some (hposvc gc), then"
 
 
 @dataclass
@@ -102,7 +103,9 @@ def words(sweep: str, ends: list[End], events: list[Event]) -> Iterator[str]:
         if end.code not in (0, 5) and not (end.code == 2 and MOOD in end.said):
             yield f"a driver broke: {end.said}"
         rested = isinstance(events[end.seq - 1], Rested)
-        if rested and not (end.code == 5 and "no room: " in end.said and remedy in end.said):
+        told = "no room: " in end.said and remedy in end.said
+        told = told or FULL_JOURNAL in end.said  # as it was to give its lease back
+        if rested and not (end.code == 5 and told):
             yield f"a driver rested with {end.code}: {end.said}"
 
 

@@ -4,8 +4,8 @@ import json
 
 from aftermath import Ledger
 from injections import INJECTIONS
-from promise import Attempt, Verdict, diaries, redone, same, unheard, words
-from rounds import SPECS, Outcome, Plan, plan, summary
+from promise import FULL_JOURNAL, Attempt, Verdict, diaries, redone, same, unheard, words
+from rounds import SPECS, Outcome, Plan, joins, plan, summary
 from scene import End
 from wandering import MOOD
 
@@ -74,6 +74,7 @@ def test_a_driver_that_rests_without_a_word_and_one_that_breaks_are_found():
     events = [Attached(0.0, "here:1"), Rested(1.0, "disk full"), Attached(2.0, "here:2")]
     advice = "no room: 0 B free; free some (hposvc gc), then: hposvc resume round-1"
     assert not [*words("round-1", [End(5, advice, 2), End(5, "MLflow is behind", 3)], events)]
+    assert not [*words("round-1", [End(5, f"journal x: {FULL_JOURNAL} ...", 2)], events)]
     assert len([*words("round-1", [End(0, advice, 2), End(5, "no room: 0 B", 2)], events)]) == 2
     assert [*words("round-1", [End(1, "hposvc broke", 3)], events)] == [
         "a driver broke: hposvc broke"
@@ -110,6 +111,12 @@ def test_each_injection_is_in_a_lap_of_seeds():
 
 
 def test_no_two_injections_of_a_round_move_the_same_part_of_the_sweep():
+    assert not joins("journal-disk", "postgres", "asha")
+    assert not joins("postgres", "journal-disk", "asha")
+    assert not joins("driver", "driver", "asha")
+    assert not joins("searcher", "driver", "pbt")
+    assert joins("searcher", "driver", "asha")
+    assert joins("home-disk", "journal-disk", "pbt")
     for names in (plan(seed).injections for seed in range(600)):
         places = [place for name in names if (place := INJECTIONS[name].place)]
         assert len(names) == len({*names}), names

@@ -33,8 +33,8 @@ def test_a_round_keeps_the_promise(terminal: Terminal, planned: Plan, capsys):
     tell(capsys, f"\n{outcome}")
     assert outcome.bit, outcome  # on a slow machine one of the two may come too late
     place = terminal.home / f"place-{planned.seed}"
-    struck = {name for name in planned.injections if (place / f"{name}.at").exists()}
-    assert struck <= {*outcome.bit}, outcome  # what did happen is also found
+    if (place / "searcher.at").exists():  # its proof is another: what the driver said
+        assert "searcher" in outcome.bit, outcome
     assert not outcome.verdict.broken, outcome
 
 
@@ -56,7 +56,8 @@ def test_many_rounds_keep_the_promise(tmp_path: Path, empty_mlflow: Path, capsys
                 what = f"{type(error).__name__}: {error}"
                 tell(capsys, f"seed {seed}: {plan(seed)}: BROKE OFF: {what}")
             else:
-                shutil.rmtree(home)
+                if not outcomes[-1].verdict.broken:
+                    shutil.rmtree(home)
     finally:  # Ctrl-C too ends with what was found so far
         tell(capsys, summary(outcomes, len(broke_off)))
     broken = [outcome.plan.seed for outcome in outcomes if outcome.verdict.broken]

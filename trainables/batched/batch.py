@@ -113,21 +113,22 @@ class Batch:
         return self._dismiss(gone) if gone else []
 
     def leave(self, why: str) -> list[Left]:
-        """End all trials after the step that each has reported, which is kept, due or not."""
+        """End all trials where they are; the step that each has reported is kept, due or not."""
         left = {}
         for row, member in enumerate(self._members):
-            error: Exception | Preempted = Preempted(why)
+            error = Preempted(why)
             try:
-                self._keep(row, member)
-            except Exception as failure:  # noqa: BLE001 - the other trials' are to be kept
-                error = failure
+                if member.step - 1 == member.worker.reported:  # in this order
+                    self._keep(row, member)
+            except Exception as failure:  # noqa: BLE001 - it goes on from its last checkpoint
+                error = Preempted(f"{why}; step {member.worker.reported} is not kept: {failure}")
             left[row] = Left(member.worker, error)
         return self._dismiss(left) if left else []
 
     def _keep(self, row: int, member: Member) -> None:
         assert self._lockstep is not None
-        self._lockstep.lay(row)
         try:
+            self._lockstep.lay(row)
             member.session.saver.keep_step(member.step - 1, member.session.state)
         finally:
             self._lockstep.saved(row)
@@ -178,7 +179,7 @@ class Batch:
             try:
                 self._members[row].closing.close()
             except Exception as failure:  # noqa: BLE001 - of the writing of its checkpoints
-                error = error if isinstance(error, Exception) else failure
+                error = error or failure
             found.append(Left(worker, error))
         self._lockstep.keep([row for row in range(len(self._members)) if row not in left])
         self._members = self._lockstep.members

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Literal
 
@@ -53,7 +53,7 @@ class BatchLeader:
         self._lock = threading.Lock()
         self._rank: Connection | None = None
         self._held: dict[int, _Held] = {}
-        self._leaving = False  # the rank is to end
+        self._leaving = ""  # why the rank is to end; empty: it is not
         self._heard_at = time.monotonic()
 
     def join(self, hello: Hello, connection: Connection) -> None:
@@ -84,14 +84,14 @@ class BatchLeader:
     def leave(self, why: str) -> None:
         """End all orders with the epoch that they are at, for their trials to go on elsewhere."""
         with self._lock:
+            self._send(Leave(why))  # before what it waits for, lest it begin another epoch
             self._leave(why)
-            self._send(Leave(why))
 
     def _leave(self, why: str) -> None:
         """No order waits for a decision any more: its trial hears it elsewhere."""
         if self._leaving:
             return
-        self._leaving = True
+        self._leaving = why
         self._say(Leaving(EVERY, why))
         for held in self._held.values():
             if held.waits:
@@ -149,6 +149,8 @@ class BatchLeader:
             self._answer(held)
 
     def _finish(self, task: Assignment, outcome: Outcome, clean: bool) -> None:
+        if self._leaving and outcome.kind in ("stalled", "collateral"):
+            outcome = replace(outcome, kind="preempt", message=self._leaving)
         failure = None if outcome.kind == "ended" else outcome
         self._say(Finished(task.order, task.trial, failure, clean, outcome.residues))
 

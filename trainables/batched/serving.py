@@ -138,12 +138,9 @@ class _Server:
         with Batch(self.most) as batch:
             self._add(batch, task)
             while batch.workers:
-                while not self.desk.is_empty and len(batch.workers) < batch.most:
+                while self._has_room(batch) and not self.desk.is_empty:
                     self._add(batch, self.desk.wait())
-                try:
-                    left = batch.epoch()
-                except Exception as error:  # noqa: BLE001 - the user's code may raise anything
-                    left = self._give_up(batch, error)
+                left = [] if self.desk.notice.given else self._epoch(batch)
                 if self.desk.notice.given:
                     left += batch.leave(self.desk.why)
                 for worker, failure in left:
@@ -165,6 +162,15 @@ class _Server:
             failure = error
         worker.close()
         self._end(task, failure)
+
+    def _has_room(self, batch: Batch) -> bool:
+        return len(batch.workers) < batch.most and not self.desk.notice.given
+
+    def _epoch(self, batch: Batch) -> list[Left]:
+        try:
+            return batch.epoch()
+        except Exception as error:  # noqa: BLE001 - the user's code may raise anything
+            return self._give_up(batch, error)
 
     def _give_up(self, batch: Batch, error: Exception) -> list[Left]:
         """End all trials with an error; where memory ran out, fewer are to train at once."""

@@ -205,3 +205,15 @@ def test_trials_whose_process_is_to_end_keep_the_epoch_that_they_are_at(tmp_path
     Small(**params[0]).train(worker)
     whole = [report.metrics["val/loss"] for report in worker.reports]
     assert losses(reports) == pytest.approx(whole[-3:], rel=1e-12)
+
+
+def test_an_order_that_comes_while_the_process_is_to_end_is_given_back(tmp_path):
+    """It was on its way: it has nothing to keep, and must not train into the end."""
+    with started(tmp_path, every=LONG, total=LONG) as slot:
+        first = slot.start({"lr": 0.01}, until=LONG)
+        slot.said.get(timeout=WAIT_S)
+        slot.leader.leave("Ray drains the node")
+        late = slot.start({"lr": 0.02}, until=LONG)
+        [_, (reports, end)] = slot.finish(first, late)
+    assert (reports, end.failure.kind) == ([], "preempt")
+    assert late not in slot.kept
