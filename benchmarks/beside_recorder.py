@@ -35,7 +35,7 @@ class Stretch:
     worked_s: float  # of CPU, by the recorder
 
 
-def epochs(ranks: int, pairs: int) -> Figures:
+def epochs(ranks: int, batch: int, pairs: int) -> Figures:
     """One trial of the digits' network that reports each epoch, for so many pairs of stretches.
 
     Returns:
@@ -50,7 +50,7 @@ def epochs(ranks: int, pairs: int) -> Figures:
             trainable="trainables.zoo.digits:DigitsCNN",
             metric={"name": "val/accuracy", "goal": "maximize"},
             fidelity={"max": MOST},
-            parameters={"lr": {"min": 1e-4, "max": 1e-3}, "batch": 64, "layers": 2},
+            parameters={"lr": {"min": 1e-4, "max": 1e-3}, "batch": batch, "layers": 2},
             search="random",
             trials={"max": 1, "parallel": 1},
             resources={"workers": ranks, "cpus_per_worker": 1},

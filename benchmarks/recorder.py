@@ -5,13 +5,14 @@
 
 import argparse
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 
 from apart import Figures, measure
 from tables import figure, heading, interval, median, table
 
 HEAD = (
     "ranks, 2 cores",
+    "batch",
     "ms an epoch, recorder halted",
     "at work",
     "more, % (95 %)",
@@ -20,12 +21,13 @@ HEAD = (
 )
 
 
-def row(ranks: int, figures: Figures) -> list[str]:
+def row(ranks: int, batch: int, figures: Figures) -> list[str]:
     """The cells of a measurement; what more an epoch takes is the median over pairs."""
     more = excess(figures["halted_ms"], figures["working_ms"])
     low, high = interval(more)
     return [
         f"{ranks}",
+        f"{batch}",
         figure(median(figures["halted_ms"]), 1),
         figure(median(figures["working_ms"]), 1),
         f"{figure(median(more))} ({figure(low)} – {figure(high)})",
@@ -40,13 +42,13 @@ def excess(halted_ms: Sequence[float], working_ms: Sequence[float]) -> list[floa
     return [100 * (each / other - 1) for each, other in zip(working_ms, beside, strict=True)]
 
 
-def show_trials(ranks: Sequence[int], pairs: int) -> None:
-    """A row a number of ranks."""
-    rows = [
-        row(count, measure("beside_recorder.py", "epochs", ranks=count, pairs=pairs))
-        for count in ranks
-    ]
-    print(f"DigitsCNN, an epoch of 23 updates a report; {pairs} pairs of stretches.\n")
+def show_trials(ranks: Sequence[int], batches: Sequence[int], pairs: int) -> None:
+    """A row a number of ranks and size of batch."""
+    rows = []
+    for batch, count in product(batches, ranks):
+        found = measure("beside_recorder.py", "epochs", ranks=count, batch=batch, pairs=pairs)
+        rows.append(row(count, batch, found))
+    print(f"DigitsCNN, a report an epoch, 1,437 samples; {pairs} pairs of stretches.\n")
     print(table(HEAD, rows))
 
 
@@ -70,11 +72,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=30, metavar="N", help="stretches of each kind")
     parser.add_argument("--ranks", type=int, nargs="*", default=[1, 2], metavar="N")
+    parser.add_argument("--batches", type=int, nargs="+", default=[64, 16], metavar="N")
     parser.add_argument("--rates", type=float, nargs="*", default=[1, 2, 4, 8], metavar="HZ")
     options = parser.parse_args()
     print(heading())
     if options.ranks:
-        show_trials(options.ranks, options.pairs)
+        show_trials(options.ranks, options.batches, options.pairs)
     if options.rates:
         show_paced(options.rates)
 
