@@ -8,8 +8,10 @@ in no stretch.
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -33,14 +35,20 @@ class Stretch:
     begin: float  # seconds since the epoch
     end: float
     worked_s: float  # of CPU, by the recorder
+    waited_s: float  # for a core, by all threads of the ranks that could have run
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
 
 
 def epochs(ranks: int, batch: int, pairs: int) -> Figures:
     """One trial of the digits' network that reports each epoch, for so many pairs of stretches.
 
     Returns:
-        `halted_ms` (one more than pairs) and `working_ms`: an epoch in each stretch; `share` of a
-        core that the recorder took in the latter; `reports` a second, in all of them.
+        `halted_ms` (one more than pairs) and `working_ms`: an epoch in each stretch; `halted_wait`
+        and `working_wait`: what its ranks waited for a core, by the time that it took; `share` of
+        a core that the recorder took in the latter; `reports` a second, in all of them.
     """
     found: list[Stretch] = []
     with own_ray():
@@ -67,6 +75,8 @@ def _figures(reports: Sequence[float], found: Sequence[Stretch]) -> Figures:
     return {
         "halted_ms": epoch_ms[::2],
         "working_ms": epoch_ms[1::2],
+        "halted_wait": [one.waited_s / one.seconds for one in found[::2]],
+        "working_wait": [one.waited_s / one.seconds for one in working],
         "share": sum(one.worked_s for one in working) / _length(working),
         "reports": sum(map(len, inside)) / _length(found),
     }
@@ -74,7 +84,7 @@ def _figures(reports: Sequence[float], found: Sequence[Stretch]) -> Figures:
 
 def _length(found: Sequence[Stretch]) -> float:
     """Seconds in all."""
-    return sum(one.end - one.begin for one in found)
+    return sum(one.seconds for one in found)
 
 
 def _alternate(pairs: int, found: list[Stretch]) -> None:
@@ -84,35 +94,57 @@ def _alternate(pairs: int, found: list[Stretch]) -> None:
     sweep = sweeps.journal.sweeps()[0].id
     _await(lambda: sweeps.journal.last(sweep) > SETTLED)
     recorder = _await(_recorder)
+    ranks = [one.pid for one in psutil.process_iter() if _is_rank(one, sweep)]
+
+    def stretch() -> Stretch:
+        begin, worked, waits = time.time(), _worked(recorder), _waits(ranks)
+        time.sleep(STRETCH_S)
+        end, worked = time.time(), _worked(recorder) - worked
+        later = _waits(ranks)
+        waited = sum(later[each] - waits[each] for each in later.keys() & waits.keys())
+        return Stretch(begin, end, worked, waited / 1e9)
+
     try:
         for _ in range(pairs):
-            found.append(_halted(recorder))
+            found.append(_halted(recorder, stretch))
             time.sleep(CATCH_UP_S)
-            found.append(_stretch(recorder))
-        found.append(_halted(recorder))
+            found.append(stretch())
+        found.append(_halted(recorder, stretch))
     finally:
         sweeps.journal.request(sweep, "kill")
 
 
-def _halted(recorder: psutil.Process) -> Stretch:
+def _halted(recorder: psutil.Process, stretch: Callable[[], Stretch]) -> Stretch:
     """Halted while it waits: not amid a commit to the journal, which the driver would wait for."""
     _await(lambda: recorder.status() == psutil.STATUS_SLEEPING)
     recorder.send_signal(signal.SIGSTOP)
     try:
-        return _stretch(recorder)
+        return stretch()
     finally:
         recorder.send_signal(signal.SIGCONT)
-
-
-def _stretch(recorder: psutil.Process) -> Stretch:
-    begin, worked = time.time(), _worked(recorder)
-    time.sleep(STRETCH_S)
-    return Stretch(begin, time.time(), _worked(recorder) - worked)
 
 
 def _worked(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)
+
+
+def _waits(ranks: Sequence[int]) -> dict[Path, int]:
+    """Nanoseconds so far in which each thread could have run, and had no core (Linux)."""
+    threads = [each for rank in ranks for each in Path(f"/proc/{rank}/task").glob("*/schedstat")]
+    found = {}
+    for thread in threads:
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            found[thread] = int(thread.read_text().split()[1])
+    return found
+
+
+def _is_rank(process: psutil.Process, sweep: str) -> bool:
+    try:
+        title = process.cmdline()[:1]
+    except psutil.Error:
+        return False
+    return bool(title) and title[0].startswith(f"ray::{sweep}/slot-")
 
 
 def _recorder() -> psutil.Process | None:

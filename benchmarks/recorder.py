@@ -16,6 +16,7 @@ HEAD = (
     "ms an epoch, recorder halted",
     "at work",
     "more, % (95 %)",
+    "waits for a core, more, % of time (95 %)",
     "recorder, % of a core",
     "reports/s",
 )
@@ -25,12 +26,15 @@ def row(ranks: int, batch: int, figures: Figures) -> list[str]:
     """The cells of a measurement; what more an epoch takes is the median over pairs."""
     more = excess(figures["halted_ms"], figures["working_ms"])
     low, high = interval(more)
+    waits = increase(figures["halted_wait"], figures["working_wait"])
+    least, most = interval(waits)
     return [
         f"{ranks}",
         f"{batch}",
         figure(median(figures["halted_ms"]), 1),
         figure(median(figures["working_ms"]), 1),
         f"{figure(median(more))} ({figure(low)} – {figure(high)})",
+        f"{figure(median(waits))} ({figure(least)} – {figure(most)})",
         figure(100 * figures["share"]),
         figure(figures["reports"], 1),
     ]
@@ -40,6 +44,12 @@ def excess(halted_ms: Sequence[float], working_ms: Sequence[float]) -> list[floa
     """How many percent each stretch lies above those before and after it."""
     beside = [(before + after) / 2 for before, after in pairwise(halted_ms)]
     return [100 * (each / other - 1) for each, other in zip(working_ms, beside, strict=True)]
+
+
+def increase(halted: Sequence[float], working: Sequence[float]) -> list[float]:
+    """By how many hundredths each stretch lies above those before and after it."""
+    beside = [(before + after) / 2 for before, after in pairwise(halted)]
+    return [100 * (each - other) for each, other in zip(working, beside, strict=True)]
 
 
 def show_trials(ranks: Sequence[int], batches: Sequence[int], pairs: int) -> None:
