@@ -37,7 +37,7 @@ class Phases:
     def __post_init__(self) -> None:
         self.shelf = Shelf(self.spec.checkpoints, self.trials, self._prized)
         self.finals = Finals(self.shelf)
-        self._ranking = Front(self.trials) if self.spec.several else Ranking(self.trials)
+        self._ranking = Front(self.trials) if self.spec.several else Ranking()
 
     @property
     def front(self) -> list[str]:

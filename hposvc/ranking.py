@@ -13,9 +13,8 @@ from searchers.pareto import dominates
 
 @dataclass
 class Ranking:
-    """All trials with a loss, in order, so that a report costs a logarithm and no look at all."""
+    """All trials with a loss, in order, so that a report costs no look at the others."""
 
-    trials: Mapping[str, TrialState] = field(repr=False)
     order: list[tuple[float, int, str]] = field(default_factory=list)  # loss, number, trial
     places: dict[str, tuple[float, int, str]] = field(default_factory=dict)  # of each trial there
 

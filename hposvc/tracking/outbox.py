@@ -290,8 +290,8 @@ def main(task: Mapping[str, Any]) -> None:
     # Another recorder may still be telling what a dead driver left.
     with locked(home.folder(sweep.id, spec.storage) / "recorder.lock"):
         outbox.recheck()
-        # MLflow's objects, all there by then, stay: the collector takes 0.2 s to look through them,
-        # and was half of what this process took while a trial reports once a second.
+        # MLflow's objects, most of them there by then, stay: to look them through takes the
+        # collector 0.2 s, and was half of what this process took at a report a second.
         told = follow(outbox, sys.stdin.fileno(), loaded=gc.freeze)
         if told:
             faulthandler.cancel_dump_traceback_later()  # a checkpoint may take long to go up

@@ -73,8 +73,7 @@ def at_end(lab, spec, state):
     assert max(numbers.values()) == 1
     for trial in state.trials.values():
         assert [step for step, _ in trial.curve] == sorted(trial.steps)
-    if not spec.several:
-        look_at_leaders(spec, events)
+    look_at_leaders(spec, events)
 
 
 def look_at_leaders(spec, events):
