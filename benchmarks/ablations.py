@@ -23,10 +23,10 @@ from problems.catalogue import PROBLEMS, references
 from standings import regret, resampled
 from threadpoolctl import threadpool_limits
 
-from searchers.gp import fits, maximise, model, searcher, start, turn
+from searchers.gp import fits, initial_design, maximise, model, proposer, searcher
 from searchers.gp.maximise import Candidates, Maximiser
+from searchers.gp.proposer import Proposer
 from searchers.gp.searcher import GaussianProcess
-from searchers.gp.turn import Turn
 from searchers.gp.warping import TailCompression
 
 AT = (20, 30, 50)
@@ -53,17 +53,19 @@ def _none_of(found: Candidates) -> Candidates:
 
 def _shifted(parameters: int, place: int, seed: int) -> np.ndarray:
     """The design with every point of the sequence moved alike, in place of the scrambling."""
-    sobol = start.qmc.Sobol(parameters, scramble=False)
+    sobol = initial_design.qmc.Sobol(parameters, scramble=False)
     if place > 1:
         sobol.fast_forward(place - 1)
-    point_KP = (sobol.random(start.TRIES) + np.random.default_rng(seed).random(parameters)) % 1.0
+    point_KP = (
+        sobol.random(initial_design.TRIES) + np.random.default_rng(seed).random(parameters)
+    ) % 1.0
     return point_KP if place else np.vstack([np.full(parameters, 0.5), point_KP])
 
 
 TAIL, POWER = fits.MODELS
 IDEAS: Mapping[str, Callable[[], Sequence[Any]]] = {
     "as it is": list,
-    "no own effects in the kernel": lambda: [patch.object(turn, "OWN_SHARE", 0.0)],
+    "no own effects in the kernel": lambda: [patch.object(proposer, "ADDITIVE_WEIGHT", 0.0)],
     "tail-compressed model alone": partial(_models, TAIL),
     "power-transformed model alone": partial(_models, POWER),
     "both with the long prior": partial(_models, TAIL, replace(POWER, prior=TAIL.prior)),
@@ -72,18 +74,20 @@ IDEAS: Mapping[str, Callable[[], Sequence[Any]]] = {
         _models, replace(TAIL, warp=Unwarped.fit), replace(POWER, warp=Unwarped.fit)
     ),
     "no look at the rarest category": lambda: [
-        patch.object(GaussianProcess, "_looks", lambda _, turn, asked: [turn])
+        patch.object(GaussianProcess, "_proposers_to_try", lambda _, proposer, trials: [proposer])
     ],
     "a look there as everywhere": lambda: [
-        patch.object(Turn, "narrowed", lambda turn, focus: replace(turn, focus=focus))
+        patch.object(
+            Proposer, "within_category", lambda proposer, focus: replace(proposer, focus=focus)
+        )
     ],
     "no ascent by gradient": lambda: [
-        patch.object(Maximiser, "_climbed", lambda _, found: _none_of(found))
+        patch.object(Maximiser, "_refine", lambda _, candidates: _none_of(candidates))
     ],
     "random candidates alone": lambda: [
-        patch.object(turn, "THOROUGH", replace(maximise.THOROUGH, mutations=2, rounds=0)),
+        patch.object(proposer, "THOROUGH", replace(maximise.THOROUGH, mutations=2, rounds=0)),
     ],
-    "shifted, not scrambled start": lambda: [patch.object(start, "_sequence", _shifted)],
+    "shifted, not scrambled start": lambda: [patch.object(initial_design, "_sequence", _shifted)],
     "a start of 10": lambda: [patch.object(GaussianProcess, "_design_size", lambda *_: 10)],
     "no restarts of a fit": lambda: [patch.object(model, "RESTARTS", 0.0)],
     "a restart at every fit": lambda: [patch.object(model, "RESTARTS", 1.0)],

@@ -10,10 +10,11 @@ from pathlib import Path
 from apart import Figures, answer
 from rays import own_ray
 
-from hposvc import plugins
 from hposvc import spec as specs
 from hposvc.backends.backend import Backend, Setting
 from hposvc.events import Ended, Order, Reported
+from hposvc.spec import registry
+from hposvc.spec.engines import ENGINES
 
 CORES = 2.0  # that the slots share
 TURN_S = 0.05
@@ -44,7 +45,7 @@ def _measure(engine: str, slots: int, rungs: int) -> Figures:
     home = Path(os.environ["HPOSVC_HOME"])
     with own_ray():
         setting = Setting("barrier-1", spec, home / "sweep", home)
-        backend: Backend = plugins.resolve(plugins.BACKENDS[engine])(setting)
+        backend: Backend = registry.resolve(ENGINES[engine].backend)(setting)
         try:
             _climb(backend, 0, slots)  # the slots start
             gaps = [_climb(backend, rung, slots) for rung in range(1, rungs + 1)]

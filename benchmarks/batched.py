@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from trainables import Data, Task, Worker
-from trainables.batched.batch import Batch
-from trainables.checkpoints.environment import keep_freed
 from trainables.data import Batch as Samples
-from trainables.fitting.fit import prepare
+from trainables.environment import keep_freed_memory
+from trainables.trainer.fit import prepare
+from trainables.vmapped.batch import Batch
 from trainables.zoo.digits import DigitsCNN, digits
 
 EPOCHS = 10**6  # of which there is no end
@@ -109,7 +109,7 @@ class Trials:
 def live(line: Connection, model: str, gpu: bool) -> None:
     """Train as the other end of the line says: so many at once, so long."""
     torch.set_num_threads(1)
-    keep_freed()
+    keep_freed_memory()
     made: dict[int, Trials] = {}
     while order := line.recv():
         at_once, seconds = order

@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from trainables import Data, Tensors, Worker
-from trainables.checkpoints.environment import keep_freed
-from trainables.data import Batch, Loaded, Source
-from trainables.fitting.fit import prepare
+from trainables.data import Batch, MapDataset, Source
+from trainables.environment import keep_freed_memory
 from trainables.randomness import permutation
+from trainables.trainer.fit import prepare
 
 EPOCHS = 10**6  # of which there is no end
 KINDS = ("loading", "training", "waiting")
@@ -101,7 +101,7 @@ class Ours:
     def train(self, number: int) -> float:
         losses = self._session.train_epoch(number + 1)
         self._session.report(number + 1, {"train/loss": losses})
-        return self._worker.reports[-1].metrics["perf/data_share"]
+        return self._worker.reports[-1].metrics["perf/data_wait_fraction"]
 
     def close(self) -> None:
         self._source.close()
@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     options = parser.parse_args()
     print(heading(("torch",)))
-    keep_freed()
+    keep_freed_memory()
     torch.set_num_threads(1)
     measured = rounds(contestants(options), options)
     print(report(measured, options.samples))
@@ -170,7 +170,7 @@ def contestants(options: argparse.Namespace) -> dict[str, Contestant]:
     plain = partial(Plain, dataset, options)
     return {
         "torch's DataLoader": plain(options.workers),
-        "`Loaded`": Ours(Loaded(dataset, options.workers, options.prefetch), options),
+        "`MapDataset`": Ours(MapDataset(dataset, options.workers, options.prefetch), options),
         "torch's DataLoader without workers": plain(0),
         "`Tensors` of what was decoded": Ours(Tensors(*next(iter(columns))), options),
     }

@@ -20,10 +20,10 @@ from ray.tune.search.optuna import OptunaSearch
 from rays import joined_ray, own_ray
 from sweeps import run_file
 
-from hposvc import plugins
 from hposvc import spec as specs
 from hposvc.events import Reported
 from hposvc.schedulers.asha import Asha
+from hposvc.spec import registry
 
 FILE = Path(__file__).parent.parent / "examples" / "digits.yaml"
 CPUS = 0.5  # a rank
@@ -55,7 +55,7 @@ def tuned(seed: int, target: float, trials: int, hints: bool) -> Figures:
     """Tune's parts for the same space, rungs and slots."""
     spec = specs.load(FILE)
     metric, mode, ranks = spec.metric.name, "max", spec.resources.workers
-    asha = plugins.build(plugins.SCHEDULERS, spec.scheduler)
+    asha = registry.build(registry.SCHEDULERS, spec.scheduler)
     assert isinstance(asha, Asha)
     search = OptunaSearch(
         partial(suggest, spec.space),

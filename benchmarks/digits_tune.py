@@ -1,6 +1,6 @@
 """The digits sweep by plain Ray Tune: ASHA, OptunaSearch, a class trainable with its DDP ranks.
 
-Model, data, training loop and checkpoints are ours (trainables/fitting); only the control differs.
+Model, data, training loop and checkpoints are ours (trainables/trainer); only the control differs.
 """
 
 import json
@@ -17,8 +17,8 @@ from ray import tune
 
 from searchers import Space
 from searchers.domains import Choice, Constant, Float, Int
-from trainables.fitting.fit import prepare
 from trainables.randomness import preserved
+from trainables.trainer.fit import prepare
 from trainables.training import Training
 from trainables.worker import LocalLink, Worker
 from trainables.zoo.digits import DigitsCNN

@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from trainables import Training, Worker
-from trainables.fitting.fit import prepare
 from trainables.randomness import derive, permutation, seed_all
+from trainables.trainer.fit import prepare
 
 ROUNDS = 10**6  # of which there is no end
 

@@ -16,18 +16,18 @@ from pathlib import Path
 from apart import Figures, measure
 from tables import figure, heading, median, spread, table
 
-from hposvc import plugins
 from hposvc import spec as specs
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.controller import Controller
+from hposvc.controller.controller import Controller
+from hposvc.driver.loop import Runner
+from hposvc.driver.proposals import SyncProposer
 from hposvc.events import Event, Proposed
-from hposvc.journal import Journal
-from hposvc.lease import Lease
-from hposvc.proposer import Inline
-from hposvc.runner import Runner
-from hposvc.state import SweepState
-from hposvc.store import Store
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
+from hposvc.journal.lease import Lease
+from hposvc.spec import registry
+from hposvc.state.sweep import SweepState
 
 SCHEDULERS = ("fifo", "asha", "hyperband", "median")
 STEPS = 9
@@ -84,9 +84,9 @@ def simulate(scheduler: str, trials: int) -> Watch:
         watch = Watch()
         Runner(
             sweep="s",
-            controller=Controller(spec, plugins.build(plugins.SCHEDULERS, spec.scheduler)),
+            controller=Controller(spec, registry.build(registry.SCHEDULERS, spec.scheduler)),
             backend=Simulation(Setting("s", spec, Path(folder), Path(folder))),
-            proposer=Inline(spec, plugins.build(plugins.SEARCHERS, spec.search)),
+            proposer=SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
             journal=journal,
             lease=Lease(journal.store, "s"),
             watchers=[watch],

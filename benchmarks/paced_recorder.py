@@ -21,9 +21,9 @@ from hposvc.events import (
     Proposed,
     Reported,
 )
-from hposvc.home import Home
-from hposvc.journal import Journal, SweepRow
-from hposvc.tracking.recorder import Recorder
+from hposvc.journal.home import Home
+from hposvc.journal.journal import Journal, SweepRow
+from hposvc.tracking.recorder_process import Recorder
 
 MEASURED_S = 30.0
 METRICS = 26  # of a report: as many as a Task's on one rank

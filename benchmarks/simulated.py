@@ -5,17 +5,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from hposvc import plugins
 from hposvc import spec as specs
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.controller import Controller
+from hposvc.controller.controller import Controller
+from hposvc.driver.loop import Runner
+from hposvc.driver.proposals import SyncProposer
 from hposvc.events import Event
-from hposvc.journal import Journal
-from hposvc.lease import Lease
-from hposvc.proposer import Inline
-from hposvc.runner import Runner
-from hposvc.store import Store
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
+from hposvc.journal.lease import Lease
+from hposvc.spec import registry
 
 
 def sweep(given: Mapping[str, Any], curve: Callable[..., object]) -> list[Event]:
@@ -27,9 +27,9 @@ def sweep(given: Mapping[str, Any], curve: Callable[..., object]) -> list[Event]
         journal = Journal(Store(f"sqlite:///{folder / 'journal.db'}"))
         Runner(
             "race",
-            Controller(spec, plugins.build(plugins.SCHEDULERS, spec.scheduler)),
+            Controller(spec, registry.build(registry.SCHEDULERS, spec.scheduler)),
             Simulation(Setting("race", spec, folder, folder)),
-            Inline(spec, plugins.build(plugins.SEARCHERS, spec.search)),
+            SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
             journal,
             Lease(journal.store, "race"),
         ).run("race:1")

@@ -25,5 +25,5 @@ def times_of(events: Iterable[Event], kind: str) -> list[float]:
 
 
 def _journal(sweep: Sweep) -> list[Event]:
-    result = sweep.run(show=False)
+    result = sweep.run(progress=False)
     return [event for _, event in Sweeps.open().journal.read(result.sweep)]

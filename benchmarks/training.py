@@ -25,7 +25,7 @@ from loops import LOOPS, Loop, Setting
 from models import MODELS
 from tables import figure, heading, interval, table
 
-from trainables.checkpoints.environment import keep_freed
+from trainables.environment import keep_freed_memory
 
 KINDS = ("seconds", "worked", "losses", "peaks")
 PACKAGES = ("torch", "lightning-fabric", "accelerate")
@@ -57,7 +57,7 @@ def main() -> None:
 
 def rounds(rank: int, options: Any, folder: Path) -> None:
     """Run on one rank; rank 0 writes seconds (loop, round), losses (loop, round) and peaks."""
-    keep_freed()  # as a rank does; else page faults and garbage decide which loop is faster
+    keep_freed_memory()  # as a rank does; else page faults and garbage decide which loop is faster
     gc.collect()
     gc.freeze()
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // options.ranks))

@@ -1,1 +1,1 @@
-"""Bring up, inspect and feed a Ray cluster."""
+"""Tools to start, inspect and submit jobs to a Ray cluster."""

@@ -1,7 +1,7 @@
-"""What a cluster's dashboard says of it, over HTTP: nodes, jobs, actors, tasks.
+"""Client of a cluster's dashboard over HTTP: nodes, jobs, actors, tasks.
 
-It answers in milliseconds and needs no connection as a driver. Source: the REST API of Ray 2.60's
-dashboard (`/api/v0/...` is the state API, `/api/jobs/` that of jobs).
+Requests take milliseconds and need no connection as a driver. Source: the REST API of Ray 2.60's
+dashboard (`/api/v0/...` is the state API, `/api/jobs/` the jobs API).
 """
 
 import json
@@ -13,12 +13,12 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 
 ANSWER_S = 20.0
-MOST = 10_000  # what the state API gives at a time
+MOST = 10_000  # entries that the state API returns at most
 RUNNING = ("PENDING", "RUNNING")
 
 
-class Silent(Exception):
-    """The dashboard does not answer, or not to us."""
+class DashboardUnreachable(Exception):
+    """The dashboard does not answer, or refuses our token."""
 
 
 @dataclass(frozen=True)
@@ -29,23 +29,23 @@ class Dashboard:
     token: str | None = None
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Its nodes: `node_name`, `node_ip`, `state` (ALIVE, DEAD), `resources_total`, ..."""
-        return self._listed("nodes")
+        """List nodes with `node_name`, `node_ip`, `state` (ALIVE, DEAD), `resources_total`, ..."""
+        return self._list("nodes")
 
     def actors(self) -> list[dict[str, Any]]:
-        """Its actors: `name`, `class_name`, `state`, `pid`, `node_id`, ..."""
-        return self._listed("actors")
+        """List actors with `name`, `class_name`, `state`, `pid`, `node_id`, ..."""
+        return self._list("actors")
 
     def tasks(self) -> list[dict[str, Any]]:
-        """Its tasks: `name`, `state`, `actor_id`, `profiling_data`, ..."""
-        return self._listed("tasks")
+        """List tasks with `name`, `state`, `actor_id`, `profiling_data`, ..."""
+        return self._list("tasks")
 
     def jobs(self) -> list[dict[str, Any]]:
-        """Drivers and submitted jobs: `submission_id` (None: a driver), `status`, ..."""
+        """List drivers and submitted jobs with `submission_id` (None: a driver), `status`, ..."""
         return list(self.get("/api/jobs/"))
 
     def used(self) -> dict[str, dict[str, float]]:
-        """CPUs and GPUs in use, by node id; some seconds old, and nothing of the newest nodes."""
+        """Return the CPUs and GPUs in use by node id, some seconds old and without new nodes."""
         status = self.get("/api/cluster_status")["data"]["clusterStatus"] or {}
         by_node = (status.get("loadMetricsReport") or {}).get("usageByNode") or {}
         return {
@@ -54,7 +54,7 @@ class Dashboard:
         }
 
     def overview(self) -> dict[str, Any]:
-        """Nodes with what of them is used, and the jobs that run, ready to be shown."""
+        """Return the nodes with their used resources, and the running jobs, ready for display."""
         used = self.used()
         nodes = [
             {
@@ -62,7 +62,7 @@ class Dashboard:
                 "host": node["node_ip"],
                 "state": node["state"],
                 "head": node["is_head_node"],
-                "resources": _amounts(node["resources_total"]),
+                "resources": _requestable_resources(node["resources_total"]),
                 "used": used.get(node["node_id"], {}),
             }
             for node in self.nodes()
@@ -76,10 +76,10 @@ class Dashboard:
         return {"dashboard": self.url, "nodes": nodes, "jobs": jobs}
 
     def get(self, path: str) -> Any:
-        """The JSON at a path.
+        """Return the JSON at a path.
 
         Raises:
-            Silent: says why there is none.
+            DashboardUnreachable: there is no answer; the message says why.
         """
         request = urllib.request.Request(f"{self.url}{path}")
         if self.token:
@@ -88,16 +88,16 @@ class Dashboard:
             with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
                 return json.load(answer)
         except HTTPError as error:
-            why = {401: "it wants a token", 403: "it takes another token"}.get(error.code)
-            raise Silent(f"{self.url}: {why or error}") from error
+            reason = {401: "it wants a token", 403: "it takes another token"}.get(error.code)
+            raise DashboardUnreachable(f"{self.url}: {reason or error}") from error
         except (OSError, HTTPException, ValueError) as error:
-            raise Silent(f"{self.url} does not answer: {error}") from error
+            raise DashboardUnreachable(f"{self.url} does not answer: {error}") from error
 
-    def _listed(self, kind: str) -> list[dict[str, Any]]:
+    def _list(self, kind: str) -> list[dict[str, Any]]:
         answer = self.get(f"/api/v0/{kind}?{urlencode({'detail': 1, 'limit': MOST})}")
         return list(answer["data"]["result"]["result"])
 
 
-def _amounts(resources: dict[str, float]) -> dict[str, float]:
-    """What people ask for; Ray lists each node's address as a resource too."""
+def _requestable_resources(resources: dict[str, float]) -> dict[str, float]:
+    """Return the resources that users request; Ray lists each node's address as one too."""
     return {name: amount for name, amount in resources.items() if not name.startswith("node:")}

@@ -1,7 +1,7 @@
-"""Jobs of a Ray cluster, over the REST API of its dashboard: submit, ask, stop, read the log.
+"""Jobs of a Ray cluster, over the REST API of its dashboard: submit, find, stop, read the log.
 
-This is what Ray's own client calls, without Ray: nothing is imported for it, it never waits without
-end, and an address that is given is not overridden by RAY_ADDRESS. Checked against Ray 2.60.
+These are the calls of Ray's own client, without Ray: nothing needs importing, every wait has a
+timeout, and RAY_ADDRESS does not override a given address. Checked against Ray 2.60.
 """
 
 import hashlib
@@ -20,39 +20,39 @@ from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 
 ANSWER_S = 30.0
-PATIENCE_S, RETRY_S = 30.0, 0.5  # for a dashboard that was there, and how often it is asked again
+PATIENCE_S, RETRY_S = 30.0, 0.5  # total and interval of retries if a dashboard stops answering
 UPLOAD_S = 600.0
-MOST_BYTES = 100 * 2**20  # that a dashboard takes at a time
-# How names of packages begin in Ray; others are refused.
+MOST_BYTES = 100 * 2**20  # that a dashboard accepts in one request
+# Ray's prefix of package names; it refuses others.
 PACKAGE = "_ray_pkg_"
-# What Ray would quote of a parcel if it could not store it is this, not what is inside.
+# If Ray could not store a payload, its error would quote this beginning instead of the content.
 SEAL = b"a parcel of hposvc\n"
 
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 Phase = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
 
 
 class JobsError(Exception):
-    """No dashboard answers, or it refuses."""
+    """No dashboard answers, or it refuses the request."""
 
 
 class TooLarge(JobsError):
-    """A package is more than a dashboard takes."""
+    """A package is larger than a dashboard accepts."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job, as the cluster has it."""
+    """A job, as recorded by the cluster."""
 
     id: str
     state: Phase
-    message: str  # why it is in this state
+    message: str  # the reason for the state
     exit_code: int | None  # of its command, once it has ended by itself
     metadata: Mapping[str, str]
 
     @property
     def ended(self) -> bool:
-        """Whether nothing of it runs any more."""
+        """Whether the job has ended."""
         return self.state not in ("PENDING", "RUNNING")
 
 
@@ -65,38 +65,38 @@ class Jobs:
 
     @classmethod
     def at(cls, address: str, environment: Mapping[str, str] = os.environ) -> "Jobs":
-        """Those of the cluster whose dashboard is at this address, http://HEAD:8265.
+        """Return the jobs of the cluster with its dashboard at this address, http://HEAD:8265.
 
         Raises:
-            JobsError: nobody answers, somebody else does, or the token is not the one.
+            JobsError: nothing answers, or something else than a dashboard, or the token is wrong.
         """
         jobs = cls(_url(address), find_token(environment))
-        version = jobs._ask("GET", "/api/version")
-        if not isinstance(version, dict) or "ray_version" not in version:
-            raise jobs._stranger()
+        if "ray_version" not in jobs._get("/api/version", dict):
+            raise jobs._not_a_dashboard_error()
         return jobs
 
     def find(self, job: str) -> Job | None:
-        """The job with this submission id."""
+        """Return the job with this submission id; None: there is no such job."""
         try:
-            found = self._ask("GET", f"/api/jobs/{quote(job)}")
-        except _Absent:
+            return _parse_job(self._get(f"/api/jobs/{quote(job)}", dict))
+        except _NotFound:
             return None
-        return _job(found)
 
     def find_all(self, label: str, value: str) -> list[Job]:
-        """The jobs that have this in their metadata, oldest first."""
-        listed = [
+        """Return the jobs with this label and value in their metadata, oldest first."""
+        matching = [
             job
-            for job in self._ask("GET", "/api/jobs/")
+            for job in self._get("/api/jobs/", list)
             if job["submission_id"] and (job.get("metadata") or {}).get(label) == value
         ]
-        return [_job(job) for job in sorted(listed, key=lambda job: job.get("start_time") or 0)]
+        return [
+            _parse_job(job) for job in sorted(matching, key=lambda job: job.get("start_time") or 0)
+        ]
 
     def submit(
         self, job: str, command: str, runtime_env: Mapping[str, object], metadata: Mapping[str, str]
     ) -> bool:
-        """Start a job; False: there is one of this id, though it may have ended."""
+        """Start a job; return False if the id is already taken, even by a job that has ended."""
         body = {
             "entrypoint": command,
             "submission_id": job,
@@ -106,66 +106,73 @@ class Jobs:
         try:
             self._ask("POST", "/api/jobs/", json.dumps(body).encode())
         except JobsError:
-            # Ray answers an id that is taken with a stack, and no code of its own.
+            # Ray answers for a taken id with a stack trace, and no error code of its own.
             if self.find(job) is None:
                 raise
             return False
         return True
 
     def log(self, job: str) -> str:
-        """What the job's command has written so far."""
+        """Return the output of the job's command so far."""
         try:
-            return str(self._ask("GET", f"/api/jobs/{quote(job)}/logs").get("logs") or "")
-        except _Absent:
+            return str(self._get(f"/api/jobs/{quote(job)}/logs", dict).get("logs") or "")
+        except _NotFound:
             return ""
 
     def stop(self, job: str) -> None:
-        """Ask for its end: SIGTERM, and SIGKILL after Ray's 3 seconds."""
+        """Stop a job: Ray sends SIGTERM, and SIGKILL after 3 seconds."""
         self._ask("POST", f"/api/jobs/{quote(job)}/stop")
 
     def forget(self, job: str) -> None:
-        """Take a job that has ended off the list, which makes its id free; its log stays."""
+        """Remove an ended job from the list, which frees its id; its log stays."""
         self._ask("DELETE", f"/api/jobs/{quote(job)}")
 
     def upload(self, archive: bytes) -> str:
-        """Make a zip archive known to all nodes; the URI by which a runtime_env names it.
+        """Upload a zip archive for all nodes, and return its URI for a runtime_env.
 
         Raises:
-            TooLarge: it is more than a dashboard takes.
+            TooLarge: the archive is larger than a dashboard accepts.
         """
         name = f"{PACKAGE}{hashlib.sha1(archive).hexdigest()}.zip"
-        if not self._holds(name):
-            self._put(name, archive, UPLOAD_S)
+        if not self._has_package(name):
+            self._upload_package(name, archive, UPLOAD_S)
         return f"gcs://{name}"
 
     def send(self, content: bytes) -> str:
-        """Hand over a parcel, which one job may take (parcels.py) under the name returned.
+        """Upload a secret payload for one job, and return the name to take it (secret_transfer.py).
 
-        It lies in the memory of the head and is no part of any job, so that no page, log or answer
-        of Ray shows it; one that nobody takes is thrown away after ten minutes.
+        The payload is in the memory of the head and belongs to no job, so no page, log or response
+        of Ray shows it; if nothing takes it, Ray deletes it after ten minutes.
         """
         name = f"{PACKAGE}{secrets.token_hex(20)}.zip"
-        self._holds(name)  # asking is what starts the ten minutes
-        self._put(name, SEAL + content, ANSWER_S)
+        self._has_package(name)  # this request starts the ten minutes
+        self._upload_package(name, SEAL + content, ANSWER_S)
         return name
 
-    def _holds(self, name: str) -> bool:
+    def _has_package(self, name: str) -> bool:
         try:
             self._ask("GET", f"/api/packages/gcs/{name}")
-        except _Absent:
+        except _NotFound:
             return False
         return True
 
-    def _put(self, name: str, content: bytes, timeout_s: float) -> None:
+    def _upload_package(self, name: str, content: bytes, timeout_s: float) -> None:
         if len(content) >= MOST_BYTES:
             size = f"{len(content) / 2**20:.0f} MiB"
             raise TooLarge(f"{size} compressed; Ray takes {MOST_BYTES // 2**20} MiB at most")
         self._ask("PUT", f"/api/packages/gcs/{name}", content, timeout_s)
 
+    def _get(self, path: str, shape: type[Result]) -> Result:
+        """Return the JSON at a path, in the shape that a dashboard gives it; a proxy may not."""
+        answer = self._ask("GET", path)
+        if not isinstance(answer, shape):
+            raise self._not_a_dashboard_error()
+        return answer
+
     def _ask(
         self, method: str, path: str, body: bytes | None = None, timeout_s: float = ANSWER_S
     ) -> Any:
-        """The JSON that comes back; None where there is none."""
+        """Send a request and return the JSON of the response; None: it is empty."""
         request = urllib.request.Request(f"{self.url}{path}", body, method=method)
         request.add_header("Content-Type", "application/json" if method == "POST" else "text/plain")
         if self.token:
@@ -176,15 +183,15 @@ class Jobs:
         except HTTPError as error:
             raise self._refusal(error) from error
         except (OSError, HTTPException, ValueError) as error:
-            why = getattr(error, "reason", error)
+            reason = getattr(error, "reason", error)
             raise JobsError(
-                f"no Ray dashboard answers at {self.url}: {why}; "
+                f"no Ray dashboard answers at {self.url}: {reason}; "
                 "give the head's address as http://HEAD:8265"
             ) from error
         try:
             return json.loads(text) if text else None
         except ValueError as error:
-            raise self._stranger() from error
+            raise self._not_a_dashboard_error() from error
 
     def _refusal(self, error: HTTPError) -> JobsError:
         if error.code == 401:
@@ -198,23 +205,23 @@ class Jobs:
             )
         text = error.read().decode(errors="replace").strip()
         if error.code == 404 and "does not exist" in text:
-            return _Absent(text)
+            return _NotFound(text)
         if error.code < 500:
-            return self._stranger()
+            return self._not_a_dashboard_error()
         last = text.splitlines()[-1] if text else error.reason
         return JobsError(f"{self.url} refuses: {last}")
 
-    def _stranger(self) -> JobsError:
+    def _not_a_dashboard_error(self) -> JobsError:
         return JobsError(
             f"{self.url} answers, but is no Ray dashboard; give the head's, http://HEAD:8265"
         )
 
 
-def patiently(ask: Callable[[], Found]) -> Found:
-    """The answer of a dashboard that answered before and may be away for a moment.
+def with_retries(ask: Callable[[], Result]) -> Result:
+    """Return the result of `ask`, retrying for a dashboard that may be down for a moment.
 
     Raises:
-        JobsError: it stays away.
+        JobsError: the dashboard still does not answer after PATIENCE_S.
     """
     deadline = time.monotonic() + PATIENCE_S
     while True:
@@ -227,31 +234,31 @@ def patiently(ask: Callable[[], Found]) -> Found:
 
 
 def find_token(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The cluster's token, where Ray looks for it; None: there is none.
+    """Return the cluster's token from where Ray looks for it; None: there is no token.
 
     Raises:
-        JobsError: a file is named that can't be read.
+        JobsError: the file named by RAY_AUTH_TOKEN_PATH can't be read.
     """
     if environment.get("RAY_AUTH_MODE") == "disabled":
         return None
     if environment.get("RAY_AUTH_TOKEN"):
         return environment["RAY_AUTH_TOKEN"].strip()
-    given = environment.get("RAY_AUTH_TOKEN_PATH")
-    file = Path(given or "~/.ray/auth_token").expanduser()
+    path = environment.get("RAY_AUTH_TOKEN_PATH")
+    file = Path(path or "~/.ray/auth_token").expanduser()
     try:
         return file.read_text().strip() or None
     except OSError as error:
-        if given:
+        if path:
             raise JobsError(f"RAY_AUTH_TOKEN_PATH: {file} can't be read") from error
         return None
 
 
-class _Absent(JobsError):
-    """The dashboard does not have it."""
+class _NotFound(JobsError):
+    """The dashboard does not have the requested item."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A token is for the address that was given, and for no other."""
+    """A handler that refuses redirects: a token is for the given address only."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Message,
@@ -260,7 +267,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def _job(found: Mapping[str, Any]) -> Job:
+def _parse_job(found: Mapping[str, Any]) -> Job:
     return Job(
         found["submission_id"],
         found["status"],

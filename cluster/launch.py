@@ -1,9 +1,9 @@
-"""Reach a Ray cluster: one that is given, or this machine's own, which drivers share.
+"""Connection to a Ray cluster: a given one, or this machine's own, which drivers share.
 
-The machine's own Ray is started by whoever comes first and belongs to nobody: a keeper process
-(keeper.py) holds it while any driver lives. Each driver holds a shared lock on a file; the keeper
-ends Ray when it can take that lock for itself. The system takes locks from the dead, so a driver
-that was killed counts as gone.
+The first driver starts the machine's own Ray, but no driver owns it: a keeper process
+(ray_daemon.py) holds it while any driver lives. Each driver holds a shared lock on a file; the
+keeper stops Ray when it can get that lock exclusively. The system releases locks of dead processes,
+so a driver that was killed counts as gone.
 """
 
 import fcntl
@@ -17,23 +17,30 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 import ray
 from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
 
+from cluster.processes import end
 from cluster.tokens import TOKEN, make_token
 
-START_S = 120.0  # for Ray to come up
-END_S = 30.0  # for Ray to go down
+START_S = 120.0  # for Ray to start
+END_S = 30.0  # for Ray to stop
 DIAL_S = 5.0  # for a cluster's port to answer
+PROBE_S = 1.0  # between probes of the port, and the time limit of each
+SILENT_S = 40.0  # until a silent head counts as gone; Ray itself ends a driver after 60
 POLL_S = 0.05
+MARK = "HPOSVC_RAY"  # an environment variable that marks the processes of one keeper's Ray
+KILLED_S = 5.0  # for processes of a killed keeper to end
 
 DRIVERS, KEEPER, ADDRESS, LOG = "drivers.lock", "keeper.lock", "address.json", "keeper.log"
 TOKENS = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
 NOTHING: Mapping[str, object] = {}
+
+log = logging.getLogger("hposvc")
 
 
 class Unreachable(Exception):
@@ -46,66 +53,111 @@ class Connection:
 
     address: str
     lock: IO[str] | None  # of the machine's own Ray
+    mark: str = ""  # NAME=VALUE in the environment of its processes
+    _probed_at: float = field(default_factory=time.monotonic)  # when the head was last probed
+    _silent_since: float | None = None  # since when the head has not answered, monotonic
+
+    @property
+    def answers(self) -> bool:
+        """Whether Ray may be called: if the head is gone, a call hangs until Ray ends this process.
+
+        Ray does so 60 s after losing the head.
+        """
+        return self._silent_since is None
 
     def check(self) -> None:
-        """See that the machine's own Ray is there; calls to one that is not wait for 60 s.
+        """Check that Ray is alive.
 
         Raises:
-            Unreachable: its keeper is gone, and Ray with it.
+            Unreachable: the keeper of the machine's own Ray, or the head of another, is gone.
         """
         if self.lock is None:
+            self._probe()
             return
         folder = Path(self.lock.name).parent
-        if not held(folder / KEEPER):
+        if not is_locked(folder / KEEPER):
             raise Unreachable(f"this machine's own Ray has died; see {folder / LOG}")
 
+    def _probe(self) -> None:
+        """Check, at most once per PROBE_S, that the head of a given cluster accepts connections."""
+        now = time.monotonic()
+        if now - self._probed_at < PROBE_S:
+            return
+        self._probed_at = now
+        host, _, port = self.address.rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=PROBE_S).close()
+        except OSError as error:
+            if self._silent_since is None:
+                self._silent_since = now
+                log.warning(
+                    "the head of the cluster at %s does not answer: %s", self.address, error
+                )
+            if now - self._silent_since >= SILENT_S:
+                raise Unreachable(
+                    f"the head of the cluster at {self.address} does not answer since "
+                    f"{now - self._silent_since:.0f} s: {error}"
+                ) from error
+        else:
+            if self._silent_since is not None:
+                log.warning("the head of the cluster at %s answers again", self.address)
+            self._silent_since = None
+
     def close(self) -> None:
-        """Disconnect; the machine's own Ray has ended on return if this was its last driver."""
+        """Disconnect; on return the machine's own Ray has stopped if this was its last driver."""
+        folder = None if self.lock is None else Path(self.lock.name).parent
+        orphaned = self.mark and folder is not None and not is_locked(folder / KEEPER)
+        if orphaned and sys.platform == "linux":
+            end([], self.mark, 0.0, KILLED_S)  # processes left by a killed keeper
         ray.shutdown()
-        if self.lock is not None:
-            folder = Path(self.lock.name).parent
+        if self.lock is not None and folder is not None:
             self.lock.close()
             _await_end(folder)
 
 
 def start(folder: Path) -> IO[str]:
-    """Begin to start the machine's own Ray, unless it runs; `connect` waits for it.
+    """Start the machine's own Ray in the background, unless it runs; `connect` waits for it.
 
     Args:
-        folder: where it leaves word of itself.
+        folder: for its locks, address and log.
 
     Returns:
-        The driver's share in it; keep it open.
+        The driver's shared lock; keep the file open.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _share_token(folder / TOKEN)
     lock = (folder / DRIVERS).open("a+")
     fcntl.flock(lock, fcntl.LOCK_SH)  # waits while a keeper is ending
-    if not held(folder / KEEPER):
-        _spawn(folder)
+    if not is_locked(folder / KEEPER):
+        _spawn_keeper(folder)
     return lock
 
 
 def connect(
     folder: Path, address: str | None = None, runtime_env: Mapping[str, object] = NOTHING
 ) -> Connection:
-    """Join the cluster at `address`, or the machine's own, started if there is none.
+    """Connect to the cluster at `address`, or to the machine's own, starting it if needed.
 
     Raises:
-        Unreachable: nothing answers there.
+        Unreachable: no cluster answers.
     """
     if address is not None:
-        _heed_token()
-        _join(address, runtime_env)
-        return Connection(address, None)
+        _enable_token()
+        _connect_driver(address, runtime_env)
+        return Connection(ray.get_runtime_context().gcs_address, None)
     lock = start(folder)
-    found = _await_address(folder)
-    _join(found, runtime_env)
-    return Connection(found, lock)
+    keeper = _await_address(folder)
+    _connect_driver(keeper["address"], runtime_env)
+    return Connection(keeper["address"], lock, keeper["mark"])
 
 
-def held(path: Path) -> bool:
-    """Whether some process has the lock on this file."""
+def running(folder: Path) -> bool:
+    """Return whether the machine's own Ray is running or starting."""
+    return (folder / KEEPER).exists() and is_locked(folder / KEEPER)
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether some process holds the lock on this file."""
     with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,29 +167,30 @@ def held(path: Path) -> bool:
 
 
 def _share_token(file: Path) -> None:
-    """Let this process and the keeper use one token, unless the user has arranged for another.
+    """Let this process and the keeper use one token, unless the user has set up another.
 
-    Ray 2.60 turns tokens on in a Ray that it starts itself, and off in one who joins by address.
+    Ray 2.60 turns tokens on for a Ray that it starts itself, and off for drivers that join by
+    address.
     """
     if {"RAY_AUTH_MODE", *TOKENS} & os.environ.keys():
-        _heed_token()
+        _enable_token()
         return
     make_token(file)
     os.environ["RAY_AUTH_TOKEN_PATH"] = str(file)
-    _heed_token()
+    _enable_token()
 
 
-def _heed_token() -> None:
-    """Use the token that there is: one who joins by address would not, unless told to."""
+def _enable_token() -> None:
+    """Enable an existing token, which Ray does not do by itself when joining by address."""
     if "RAY_AUTH_MODE" not in os.environ and TOKENS & os.environ.keys():
         os.environ["RAY_AUTH_MODE"] = "token"
-        Config.initialize("")  # Ray 2.60 reads the mode when it is imported; there is no other way
+        Config.initialize("")  # Ray 2.60 reads the mode only on import; there is no other way
 
 
-def _join(address: str, runtime_env: Mapping[str, object]) -> None:
+def _connect_driver(address: str, runtime_env: Mapping[str, object]) -> None:
     host, _, port = address.rpartition(":")
     try:
-        if port.isdecimal():  # Ray itself would try for minutes
+        if port.isdecimal():  # Ray itself would retry for minutes
             socket.create_connection((host, int(port)), timeout=DIAL_S).close()
         ray.init(
             address=address,
@@ -153,52 +206,55 @@ def _join(address: str, runtime_env: Mapping[str, object]) -> None:
         ) from error
 
 
-def _spawn(folder: Path) -> None:
+def _spawn_keeper(folder: Path) -> None:
     with (folder / LOG).open("a") as log:
         subprocess.Popen(
-            [sys.executable, "-m", "cluster.keeper", str(folder)],
+            [sys.executable, "-m", "cluster.ray_daemon", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            start_new_session=True,  # Ctrl-C is for the driver
+            start_new_session=True,  # Ctrl-C must reach the driver only
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )
 
 
-def _await_address(folder: Path) -> str:
+def _await_address(folder: Path) -> dict[str, str]:
+    """Return the address of a keeper's Ray and the mark of its processes, once Ray is up."""
     deadline = time.monotonic() + START_S
     spawned = time.monotonic()
     while time.monotonic() < deadline:
         with suppress(FileNotFoundError):
-            if held(folder / KEEPER):
-                return str(json.loads((folder / ADDRESS).read_text())["address"])
-        if time.monotonic() - spawned > 10.0 and not held(folder / KEEPER):
+            if is_locked(folder / KEEPER):
+                written = json.loads((folder / ADDRESS).read_text())
+                # A keeper of an earlier version writes no mark.
+                return {name: str(written.get(name, "")) for name in ("address", "mark")}
+        if time.monotonic() - spawned > 10.0 and not is_locked(folder / KEEPER):
             break
         time.sleep(POLL_S)
     raise Unreachable(f"Ray did not start on this machine; see {folder / LOG}")
 
 
 def _await_end(folder: Path) -> None:
-    """Wait for the keeper to end Ray, unless there are other drivers."""
+    """Wait for the keeper to stop Ray, unless there are other drivers."""
     deadline = time.monotonic() + END_S
     with suppress(FileNotFoundError, ProcessLookupError):
         os.kill(json.loads((folder / ADDRESS).read_text())["pid"], signal.SIGTERM)
-    while time.monotonic() < deadline and held(folder / KEEPER):
-        # The keeper itself holds the drivers' lock while it ends; another driver shares it.
+    while time.monotonic() < deadline and is_locked(folder / KEEPER):
+        # The keeper holds the drivers' lock exclusively while stopping; other drivers share it.
         with (folder / DRIVERS).open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 shared = False
             else:
-                shared = not _alone(file)
+                shared = not _is_sole_holder(file)
         if shared:
             return
         time.sleep(POLL_S)
 
 
-def _alone(file: IO[str]) -> bool:
-    """Whether nobody else shares the lock that is held on this open file."""
+def _is_sole_holder(file: IO[str]) -> bool:
+    """Return whether no other process shares the lock held on this open file."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

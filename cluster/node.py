@@ -1,4 +1,4 @@
-"""A node of a cluster on this machine: a `ray start --block` and all that it starts. Linux only."""
+"""Nodes of a cluster on this machine: each a `ray start --block` with its children. Linux only."""
 
 import os
 import random
@@ -11,16 +11,16 @@ from pathlib import Path
 
 from cluster.processes import Process
 
-STORE_BYTES = 100 * 2**20  # of shared memory a node: trials pass messages, not data
-# Below the system's ephemeral ports, which Ray's other parts take at random, and above Ray's own.
+STORE_BYTES = 100 * 2**20  # of shared memory per node: trials pass messages, not data
+# Below the system's ephemeral ports, which other parts of Ray take at random, and above Ray's own.
 PORTS = range(20_000, 30_000)
 
-Options = Mapping[str, str | None]  # None: an option that takes no value
+Options = Mapping[str, str | None]  # None: an option without a value
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node that was started."""
+    """A started node."""
 
     name: str  # head, node-1, ...
     host: str
@@ -28,13 +28,13 @@ class Node:
 
 
 def head_options(dashboard_port: str, cpus: float) -> tuple[Options, Mapping[str, str]]:
-    """Options of `ray start`, and environment variables."""
+    """Return the head's options of `ray start`, and its environment variables."""
     options = {
         **{"head": None, "port": "0", "num-gpus": "0", "num-cpus": f"{cpus:g}"},
         **{"include-dashboard": "true", "dashboard-host": "127.0.0.1"},
         **{"dashboard-port": dashboard_port, "ray-client-server-port": free_port()},
     }
-    # The ports of two metrics that have no option; their defaults may be another Ray's.
+    # Two metrics ports have no option, and another Ray may use their defaults.
     environment = {
         name: free_port() for name in ("DASHBOARD_METRIC_PORT", "AUTOSCALER_METRIC_PORT")
     }
@@ -44,39 +44,41 @@ def head_options(dashboard_port: str, cpus: float) -> tuple[Options, Mapping[str
 def worker_options(
     head: str, number: int, cpus: float, gpus: int
 ) -> tuple[Options, Mapping[str, str]]:
-    """Options of `ray start`, and environment variables: each worker has GPUs of its own.
+    """Return a worker's options of `ray start`, and its environment variables with its GPUs.
 
     Args:
-        head: its address.
+        head: the head's address.
         number: of this worker, from 0.
     """
-    mine = range(number * gpus, (number + 1) * gpus)
-    environment = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, mine))} if mine else {}
+    gpu_numbers = range(number * gpus, (number + 1) * gpus)
+    environment = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpu_numbers))} if gpu_numbers else {}
     return {"address": head, "num-cpus": f"{cpus:g}", "num-gpus": str(gpus)}, environment
 
 
 def start(number: int, folder: Path, options: Options, environment: Mapping[str, str]) -> Node:
-    """Start a node; it is up when the cluster says so.
+    """Start a node, without waiting until the cluster has registered it.
 
     Args:
-        number: 0 is the head.
-        folder: where its log and its folder for Ray's files go.
-        environment: all of it.
+        number: 0 for the head.
+        folder: for the node's log and its folder of Ray's files.
+        environment: the complete environment of the process.
 
     Raises:
-        OSError: it ended at once.
+        OSError: the process ended at once.
     """
     name = f"node-{number}" if number else "head"
     host = f"127.0.0.{number + 2}"  # Ray turns 127.0.0.1 into the machine's outer address
-    words: dict[str, str | None] = {
+    all_options: dict[str, str | None] = {
         **{"block": None, "node-name": name, "node-ip-address": host, "disable-usage-stats": None},
         **{"temp-dir": str(folder / name), "object-store-memory": str(STORE_BYTES)},
-        # 0: any that is free; the defaults are for one node a machine
+        # 0: any free port; the defaults suit one node per machine
         **{"min-worker-port": "0", "max-worker-port": "0", "dashboard-agent-listen-port": "0"},
         **options,
     }
     command = [sys.executable, "-m", "ray.scripts.scripts", "start"]
-    command += [f"--{key}" if value is None else f"--{key}={value}" for key, value in words.items()]
+    command += [
+        f"--{key}" if value is None else f"--{key}={value}" for key, value in all_options.items()
+    ]
     with (folder / f"{name}.log").open("w") as log:
         started = subprocess.Popen(
             command,
@@ -84,7 +86,7 @@ def start(number: int, folder: Path, options: Options, environment: Mapping[str,
             stdout=log,
             stderr=log,
             cwd=folder,
-            start_new_session=True,  # Ctrl-C is for who starts it
+            start_new_session=True,  # Ctrl-C must reach the caller only
             env=dict(environment),
         )
     process = Process.of(started.pid)
@@ -94,20 +96,20 @@ def start(number: int, folder: Path, options: Options, environment: Mapping[str,
 
 
 def clean_environment() -> dict[str, str]:
-    """Ours, less what leads to another cluster; our packages and programs are found as here."""
-    others = ("RAY_ADDRESS", "RAY_AUTH_TOKEN")
-    ours = {name: value for name, value in os.environ.items() if name not in others}
+    """Return our environment without other clusters' addresses, with our packages and programs."""
+    removed = ("RAY_ADDRESS", "RAY_AUTH_TOKEN")
+    kept_variables = {name: value for name, value in os.environ.items() if name not in removed}
     path = (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", ""))
     programs = (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     return {
-        **ours,
+        **kept_variables,
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "PATH": os.pathsep.join(programs),
     }
 
 
-def last_words(folder: Path) -> str:
-    """What a node that ended said."""
+def last_error(folder: Path) -> str:
+    """Return the last error in the nodes' logs as a suffix for messages; empty: there is none."""
     for log in sorted(folder.glob("*.log")):
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         if lines and "Error" in lines[-1]:
@@ -116,7 +118,7 @@ def last_words(folder: Path) -> str:
 
 
 def free_port() -> str:
-    """A port that nobody listens at."""
+    """Return a free port."""
     while True:
         port = random.choice(PORTS)
         with socket.socket() as probe:

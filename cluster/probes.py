@@ -1,7 +1,7 @@
-"""What one machine is like, for comparing the nodes of a cluster.
+"""Probes of one machine, for comparing the nodes of a cluster.
 
-A probe travels to a node by value, with what it uses of this module: nothing of ours need be there,
-and whether it is, is one of the questions. So what a probe imports is imported inside it.
+A probe is sent to a node by value, with everything it uses of this module: our packages need not be
+installed there, and whether they are is one of the questions. So probes import inside functions.
 """
 
 from typing import Any
@@ -13,10 +13,14 @@ TORCH = (
     "torch.cuda.device_count() if cuda else 0]))"
 )
 
-# Of each GPU: how quick it is, or what is wrong with it. What others do there matters little: the
-# quickest of many short runs counts, by the GPU's own clock. One that is taken is left alone.
+SENSORS_S = 10.0  # for nvidia-smi
+
+# Measures the speed of each GPU, or reports its error. Other processes there matter little: the
+# fastest of many short runs counts, by the GPU's own clock. GPUs without free memory are skipped.
+# The first line that it prints says that torch is loaded: what hangs later is a GPU or its driver.
 GPUS = """
 import json, time, torch
+print("torch is loaded", flush=True)
 
 SIDE, COPIED, PART = 4096, 2**28, 2**24
 SECONDS, ROOM, TIMES = 0.15, 2**30, 10
@@ -84,12 +88,12 @@ print(json.dumps([found, wrong]))
 def examine(
     packages: tuple[str, ...], torch: str | None, timeout_s: float, folders: dict[str, str]
 ) -> dict[str, Any]:
-    """What this machine has: versions, our packages, torch and GPUs, room on disks.
+    """Describe this machine: versions, our packages, torch and GPUs, free space on disks.
 
     Args:
-        packages: whose origin and content are wanted.
-        torch: code that prints what torch sees, for a child process; None: don't look.
-        folders: on whose disks to look, by a word for what each is.
+        packages: to report the origin and a digest of.
+        torch: code for a child process that prints what torch sees; None: skip this.
+        folders: to report the free disk space of, by a word for the purpose of each.
 
     Returns:
         `python`, `ray`, `packages` {name: {"origin", "digest"} or None}, `torch` {"version",
@@ -115,7 +119,7 @@ def examine(
         return {"origin": str(folder.parent), "digest": digest.hexdigest()[:8]}
 
     def torch_seen(code: str) -> dict[str, Any]:
-        answer, error = _asked(code, timeout_s)
+        answer, _, error = _run_json(code, timeout_s)
         if error:
             return {"error": error}
         version, cuda, gpus = answer
@@ -126,48 +130,64 @@ def examine(
         "ray": ray.__version__,
         "packages": {name: package(name) for name in packages},
         "torch": None if torch is None else torch_seen(torch),
-        "disks": {word: _disk(folder) for word, folder in folders.items()},
+        "disks": {purpose: _disk(folder) for purpose, folder in folders.items()},
     }
 
 
 def exercise(gpus: str | None, timeout_s: float, folders: dict[str, str]) -> dict[str, Any]:
-    """How quick this machine is, in a fraction of a second, and what its instruments say.
+    """Measure this machine's speed, in a fraction of a second, and read its GPUs' sensors.
 
     Args:
-        gpus: code that prints how quick the GPUs are, for a child process; None: there are none.
-        timeout_s: for that.
+        gpus: code for a child process that prints the speeds of GPUs; None: there are none.
+        timeout_s: for the child process, which prints a line once torch is loaded.
         folders: as for `examine`.
 
     Returns:
-        `speeds` [{"what", "part", "model", "value", "unit"}], `wrong` [what GPUs could not do],
-        `instruments` [{"gpu", "uncorrectable", "failing", "slowed"}], `disks` as `examine` has
-        them, `busy` processes a core before it began, `time` at the end. What can't be measured is
-        left out.
+        `speeds` [{"what", "part", "model", "value", "unit"}], `wrong` [errors of GPUs],
+        `untested` [reasons why GPUs could not be tested], `instruments` [{"gpu", "uncorrectable",
+        "failing", "slowed"}], `disks` as in `examine`, `busy` processes per core before the
+        measurement, `time` at the end. Values that can't be measured are left out.
     """
     import os
     import time
 
     busy = os.getloadavg()[0] / (os.cpu_count() or 1)
-    said: dict[str, Any] = {"speeds": _core_speeds(), "wrong": [], "instruments": []}
+    speeds = _core_speeds()
+    wrong: list[str] = []
+    untested: list[str] = []
+    sensors: list[dict[str, Any]] = []
     if gpus is not None:
-        (fast, wrong), _ = _asked(gpus, timeout_s, nothing=([], []))
-        said = {"speeds": [*said["speeds"], *fast], "wrong": wrong}
-        said["instruments"] = _instruments(timeout_s)
-    disks = {word: _disk(folder) for word, folder in folders.items()}
-    return {**said, "busy": busy, "disks": disks, "time": time.time()}
+        (fast, wrong), output, error = _run_json(gpus, timeout_s, nothing=([], []))
+        speeds += fast
+        if error and output:
+            wrong = [f"the test of its GPUs: {error}"]
+        elif error:
+            untested.append(f"its GPUs are not tested, torch did not load: {error}")
+        sensors, error = _gpu_sensors(SENSORS_S)
+        if error:
+            untested.append(f"nvidia-smi: {error}")
+    return {
+        "speeds": speeds,
+        "wrong": wrong,
+        "untested": untested,
+        "instruments": sensors,
+        "busy": busy,
+        "disks": {purpose: _disk(folder) for purpose, folder in folders.items()},
+        "time": time.time(),
+    }
 
 
 def clock() -> float:
-    """This machine's time."""
+    """Return this machine's time."""
     import time
 
     return time.time()
 
 
 def _core_model() -> str:
-    """What this machine's cores are called.
+    """Return the model of this machine's cores, with family and model numbers.
 
-    Clouds give one name to several generations, which differ by more than broken ones do.
+    Clouds give one name to several generations, which differ by more than broken cores do.
     """
     import platform
     from pathlib import Path
@@ -177,15 +197,15 @@ def _core_model() -> str:
     except OSError:
         lines = []
     marks = ("model name", "cpu family", "model\t")
-    found = (next((line for line in lines if line.startswith(mark)), "") for mark in marks)
-    named = " ".join(filter(None, (line.partition(":")[2].strip() for line in found)))
+    matches = (next((line for line in lines if line.startswith(mark)), "") for mark in marks)
+    named = " ".join(filter(None, (line.partition(":")[2].strip() for line in matches)))
     return named or platform.machine()
 
 
 def _core_speeds() -> list[dict[str, Any]]:
-    """Of one core, and of memory as it sees it: the quickest of many short runs.
+    """Measure one core and its memory bandwidth: the fastest of many short runs.
 
-    By the time that the core gave to this thread, so that others who want it matter little.
+    Time is CPU time of this thread, so that other load on the core matters little.
     """
     import time
     from collections.abc import Callable
@@ -194,84 +214,119 @@ def _core_speeds() -> list[dict[str, Any]]:
         import numpy as np
     except ImportError:
         return []
-    side, times, copied, least, seconds = 64, 20, 2**25, 5, 0.15
+    side, times, copied, min_runs, seconds = 64, 20, 2**25, 5, 0.15
 
     def quickest(run: Callable[[], object]) -> float:
         run()
-        taken: list[float] = []
+        durations: list[float] = []
         until = time.monotonic() + seconds
-        while len(taken) < least or time.monotonic() < until:
-            begun = time.thread_time()
+        while len(durations) < min_runs or time.monotonic() < until:
+            started = time.thread_time()
             run()
-            taken.append(time.thread_time() - begun)
-        return max(min(taken), 1e-9)
+            durations.append(time.thread_time() - started)
+        return max(min(durations), 1e-9)
 
     def multiply() -> None:
         for _ in range(times):
-            np.matmul(left, left, out=product)
+            np.matmul(matrix, matrix, out=product)
 
-    left = np.full((side, side), 0.01)
-    product = np.empty_like(left)
+    matrix = np.full((side, side), 0.01)
+    product = np.empty_like(matrix)
     source, target = np.zeros(copied, np.uint8), np.ones(copied, np.uint8)
-    source[:] = 1  # else all of it is one page of zeros
+    source[:] = 1  # otherwise all of it would be one shared page of zeros
     flops = 2e-9 * times * side**3 / quickest(multiply)
-    through = 2e-9 * copied / quickest(lambda: np.copyto(target, source))
+    bandwidth = 2e-9 * copied / quickest(lambda: np.copyto(target, source))
     shared = {"part": "a core", "model": _core_model()}
     return [
         {"what": "matmul", "value": flops, "unit": "GFLOPS", **shared},
-        {"what": "memory", "value": through, "unit": "GB/s", **shared},
+        {"what": "memory", "value": bandwidth, "unit": "GB/s", **shared},
     ]
 
 
-def _instruments(timeout_s: float) -> list[dict[str, Any]]:
-    """What NVIDIA's driver says of each GPU; nothing where it can't be asked."""
-    import subprocess
+def _gpu_sensors(timeout_s: float) -> tuple[list[dict[str, Any]], str]:
+    """Return the state of each GPU from NVIDIA's driver, and the error if nvidia-smi fails.
+
+    Without nvidia-smi, as for GPUs of other makers, both are empty.
+    """
+    import shutil
     from xml.etree import ElementTree
 
-    words = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
-    command = ["nvidia-smi", "-q", "-x"]
+    reasons = ("hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+    if shutil.which("nvidia-smi") is None:
+        return [], ""
+    output, error = _run(["nvidia-smi", "-q", "-x"], timeout_s)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
-        gpus = ElementTree.fromstring(done.stdout).findall("gpu")
-    except (OSError, subprocess.TimeoutExpired, ElementTree.ParseError):
-        return []
-    found = []
+        gpus = [] if error else ElementTree.fromstring(output).findall("gpu")
+    except ElementTree.ParseError as unreadable:
+        return [], f"{unreadable}"
+    gpu_states = []
     for number, gpu in enumerate(gpus):
-        texts = {each.tag: (each.text or "").strip() for each in gpu.iter()}
-        # The names of the counts differ from driver to driver; without ECC they are N/A.
+        texts = {element.tag: (element.text or "").strip() for element in gpu.iter()}
+        # The names of the counts differ between drivers; without ECC they are N/A.
         counts = [
             int(text)
-            for each in gpu.iterfind("ecc_errors/volatile/*")
-            if "uncorrectable" in each.tag and (text := (each.text or "").strip()).isdigit()
+            for element in gpu.iterfind("ecc_errors/volatile/*")
+            if "uncorrectable" in element.tag and (text := (element.text or "").strip()).isdigit()
         ]
         slowed = [
-            word.removeprefix("hw_").replace("_", " ")
-            for word in words
-            if any(tag.endswith(f"_reason_{word}") and texts[tag] == "Active" for tag in texts)
+            reason.removeprefix("hw_").replace("_", " ")
+            for reason in reasons
+            if any(tag.endswith(f"_reason_{reason}") and texts[tag] == "Active" for tag in texts)
         ]
         failing = texts.get("remapped_row_failure") == "Yes"
-        named = {"gpu": f"GPU {number}", "uncorrectable": sum(counts), "failing": failing}
-        found.append({**named, "slowed": slowed})
-    return found
+        state = {"gpu": f"GPU {number}", "uncorrectable": sum(counts), "failing": failing}
+        gpu_states.append({**state, "slowed": slowed})
+    return gpu_states, error
 
 
-def _asked(code: str, timeout_s: float, nothing: Any = None) -> tuple[Any, str]:
-    """What code prints as JSON in a child process; or `nothing`, and why."""
+def _run_json(code: str, timeout_s: float, nothing: Any = None) -> tuple[Any, str, str]:
+    """Run code in a child process.
+
+    Returns:
+        the JSON of the last line that it prints, or `nothing`; its output; and the error.
+    """
     import json
-    import os
-    import subprocess
     import sys
 
-    # A worker without GPUs is shown none; the node's own are asked for.
-    shown = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-    command = [sys.executable, "-c", code]
+    output, error = _run([sys.executable, "-c", code], timeout_s)
+    if error:
+        return nothing, output, error
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=shown)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return nothing, str(error)
-    if done.returncode:
-        return nothing, (done.stderr.strip().splitlines() or ["it ended"])[-1]
-    return json.loads(done.stdout.splitlines()[-1]), ""
+        return json.loads(output.splitlines()[-1]), output, ""
+    except (IndexError, ValueError):
+        return nothing, output, "it ended without a result"
+
+
+def _run(command: list[str], timeout_s: float) -> tuple[str, str]:
+    """Run a command, and return its output and the error; empty: it ended with 0.
+
+    A process that waits for the driver of a hung GPU may ignore even SIGKILL, and is left behind.
+    """
+    import os
+    import signal
+    import subprocess
+    from contextlib import suppress
+
+    # Ray hides GPUs from workers without any; the probe needs to see all of the node's.
+    shown = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
+    try:
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=shown)
+    except OSError as error:
+        return "", str(error)
+    try:
+        output, errors = child.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired as error:
+        child.kill()
+        with suppress(subprocess.TimeoutExpired):
+            child.communicate(timeout=1.0)
+        return (error.stdout or b"").decode(errors="replace"), f"no answer within {timeout_s:g} s"
+    text = output.decode(errors="replace")
+    if child.returncode == 0:
+        return text, ""
+    if child.returncode < 0:
+        return text, f"it was ended by {signal.Signals(-child.returncode).name}"
+    lines = errors.decode(errors="replace").strip().splitlines()
+    return text, lines[-1] if lines else f"it ended with {child.returncode}"
 
 
 def _disk(folder: str) -> dict[str, Any] | None:

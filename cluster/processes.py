@@ -1,7 +1,7 @@
-"""Processes that outlive who started them: found again, and ended, without taking others for them.
+"""Processes that outlive their parent: found again and ended, never confused with others.
 
-Linux only: this reads /proc. A pid alone names nobody, since the system gives it to the next one;
-with the moment of birth, and the boot that it is counted from, it does.
+Linux only: this reads /proc. A pid alone does not identify a process, since the system reuses it;
+together with the start time, and the boot from which that is counted, it does.
 """
 
 import os
@@ -16,7 +16,7 @@ POLL_S = 0.05
 
 @dataclass(frozen=True)
 class Process:
-    """A process, and no later one with its pid."""
+    """A process, distinct from later ones with its pid."""
 
     pid: int
     born: int  # clock ticks since the boot
@@ -24,18 +24,18 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> "Process | None":
-        """The process that has the pid now, unless it has ended."""
-        found = _stat(pid)
-        return None if found is None else cls(pid, found[1], _boot())
+        """Return the process that has the pid now; None: there is none."""
+        stat = _parent_and_birth(pid)
+        return None if stat is None else cls(pid, stat[1], _boot())
 
     @property
     def alive(self) -> bool:
         return Process.of(self.pid) == self
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal if it is still there."""
+        """Send the process a signal if it is alive."""
         try:
-            handle = os.pidfd_open(self.pid)  # from here on, the pid is not given to another
+            handle = os.pidfd_open(self.pid)  # from here on, the pid is not reused
         except ProcessLookupError:
             return
         try:
@@ -48,32 +48,32 @@ class Process:
 
 
 def family(heads: Collection[Process], mark: str) -> set[Process]:
-    """These processes if they live, all that descend from them, and all that carry the mark.
+    """Return the live ones of these processes, their descendants, and all processes with the mark.
 
     Args:
-        mark: NAME=VALUE, an environment variable that the heads were started with: by it those are
-            found whose parents have died.
+        mark: NAME=VALUE, an environment variable that the heads were started with: it finds
+            descendants whose parents have died.
     """
     boot = _boot()
-    found = {pid: stat for pid in _pids() if (stat := _stat(pid)) is not None}
+    stats = {pid: stat for pid in _pids() if (stat := _parent_and_birth(pid)) is not None}
     children: dict[int, list[int]] = {}
-    for pid, (parent, _) in found.items():
+    for pid, (parent, _) in stats.items():
         children.setdefault(parent, []).append(pid)
     pids = {head.pid for head in heads if head.alive}
-    pids |= {pid for pid in found if _carries(pid, mark)}
-    waiting = list(pids)
-    while waiting:
-        fresh = set(children.get(waiting.pop(), ())) - pids
-        pids |= fresh
-        waiting += fresh
-    return {Process(pid, found[pid][1], boot) for pid in pids & found.keys() - {os.getpid()}}
+    pids |= {pid for pid in stats if _has_mark(pid, mark)}
+    unvisited = list(pids)
+    while unvisited:
+        new = set(children.get(unvisited.pop(), ())) - pids
+        pids |= new
+        unvisited += new
+    return {Process(pid, stats[pid][1], boot) for pid in pids & stats.keys() - {os.getpid()}}
 
 
 def end(heads: Collection[Process], mark: str, grace_s: float, patience_s: float) -> set[Process]:
-    """End a family: SIGTERM to its heads, and SIGKILL to all that is left after the grace.
+    """End a family: SIGTERM to its heads, and SIGKILL to all that remain after the grace.
 
     Returns:
-        What has not gone within the patience, after SIGKILL.
+        Processes still alive `patience_s` after the first SIGKILL.
     """
     members = family(heads, mark)
     for head in heads:
@@ -81,18 +81,18 @@ def end(heads: Collection[Process], mark: str, grace_s: float, patience_s: float
     deadline = time.monotonic() + grace_s
     while members and time.monotonic() < deadline:
         time.sleep(POLL_S)
-        members = _left(members, heads, mark)
+        members = _remaining(members, heads, mark)
     deadline = time.monotonic() + patience_s
     while members and time.monotonic() < deadline:
         for member in members:
             member.send(signal.SIGKILL)
         time.sleep(POLL_S)
-        members = _left(members, heads, mark)
+        members = _remaining(members, heads, mark)
     return members
 
 
-def _left(members: set[Process], heads: Collection[Process], mark: str) -> set[Process]:
-    """Who of them lives, and who has joined them: a child whose parent died is still one of us."""
+def _remaining(members: set[Process], heads: Collection[Process], mark: str) -> set[Process]:
+    """Return the live members and new ones: a child whose parent has died still belongs."""
     living = {member for member in members if member.alive}
     return living | family([*heads, *living], mark)
 
@@ -101,18 +101,20 @@ def _pids() -> Iterator[int]:
     return (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
 
 
-def _stat(pid: int) -> tuple[int, int] | None:
-    """Parent and moment of birth; None if it is gone, or waits only to be buried."""
+def _parent_and_birth(pid: int) -> tuple[int, int] | None:
+    """Return a process's parent and start time; None: it has ended, or is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    fields = text.rpartition(")")[2].split()  # a name may hold blanks and brackets
+    fields = text.rpartition(")")[2].split()  # a name may contain spaces and parentheses
     state, parent, born = fields[0], int(fields[1]), int(fields[19])
     return None if state in ("Z", "X") else (parent, born)
 
 
-def _carries(pid: int, mark: str) -> bool:
+def _has_mark(pid: int, mark: str) -> bool:
+    if not mark:
+        return False  # an environment ends in an empty entry
     try:
         return mark.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:  # another user's, or gone

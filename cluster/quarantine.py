@@ -1,6 +1,6 @@
-"""Nodes that nothing new is to start on: a file for each in a home, which people may delete too.
+"""Quarantine of nodes, on which nothing new may start: a file per node, which people may delete.
 
-One file a node, put in place by a rename: no reader finds half of it, and no two writers meet.
+Each file is put in place by a rename: no reader sees a partial file, and writers do not conflict.
 """
 
 import json
@@ -13,31 +13,31 @@ NAME = re.compile(r"[\w][\w.:-]*")
 
 
 class BadName(ValueError):
-    """No node is called so."""
+    """The text cannot be the name of a node."""
 
 
 def hold(home: Path, node: str, reason: str) -> None:
-    """Start nothing new on a node, until it is lifted.
+    """Put a node into quarantine, until `lift`.
 
     Args:
-        node: its name, as Ray and `hposvc cluster status` have it.
+        node: its name, as shown by Ray and `hposvc cluster status`.
         reason: for people.
 
     Raises:
-        BadName: it is no name of a node.
+        BadName: `node` cannot be a name.
     """
     file = _file(home, node)
     file.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as made:
-        json.dump({"node": node, "reason": reason}, made)
-    Path(made.name).replace(file)
+    with tempfile.NamedTemporaryFile("w", dir=file.parent, delete=False) as draft:
+        json.dump({"node": node, "reason": reason}, draft)
+    Path(draft.name).replace(file)
 
 
 def lift(home: Path, node: str) -> bool:
-    """Let things start there again; whether it was held.
+    """Release a node from quarantine, and return whether it was in it.
 
     Raises:
-        BadName: it is no name of a node.
+        BadName: `node` cannot be a name.
     """
     file = _file(home, node)
     try:
@@ -48,15 +48,15 @@ def lift(home: Path, node: str) -> bool:
 
 
 def held(home: Path) -> dict[str, str]:
-    """The nodes that are held, each with the reason."""
-    found = {}
+    """Return the nodes in quarantine, each with the reason."""
+    reasons = {}
     for file in sorted((home / FOLDER).glob("*.json")):
         try:
-            told = json.loads(file.read_text())
+            entry = json.loads(file.read_text())
         except FileNotFoundError:  # it was lifted just now
             continue
-        found[str(told["node"])] = str(told["reason"])
-    return found
+        reasons[str(entry["node"])] = str(entry["reason"])
+    return reasons
 
 
 def _file(home: Path, node: str) -> Path:

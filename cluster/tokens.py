@@ -1,4 +1,4 @@
-"""The token that opens this home's clusters, in a file that only this user can read."""
+"""The token of this home's clusters, in a file that only this user can read."""
 
 import os
 import secrets
@@ -9,7 +9,7 @@ TOKEN = "token"  # the file, in the folder of the machine's own Ray
 
 
 def make_token(file: Path) -> None:
-    """Put a new token there, unless there is one."""
+    """Write a new token to the file, unless it exists."""
     if file.exists():
         return
     with suppress(FileExistsError):
@@ -17,6 +17,6 @@ def make_token(file: Path) -> None:
         draft.touch(mode=0o600)
         draft.write_text(secrets.token_hex(32))
         try:
-            file.hardlink_to(draft)  # whole, or not at all
+            file.hardlink_to(draft)  # atomic: complete or not at all
         finally:
             draft.unlink()

@@ -20,16 +20,16 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from story import Point, Story, Trial, read, steps_and_losses
 
-from hposvc import plugins
 from hposvc import spec as specs
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.controller import Controller
-from hposvc.journal import Journal
-from hposvc.lease import Lease
-from hposvc.proposer import Inline
-from hposvc.runner import Runner
-from hposvc.store import Store
+from hposvc.controller.controller import Controller
+from hposvc.driver.loop import Runner
+from hposvc.driver.proposals import SyncProposer
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
+from hposvc.journal.lease import Lease
+from hposvc.spec import registry
 
 FOLDER = Path(__file__).parent / "schedulers"
 FIRST, LAST = 3, 81  # epochs: the first rung, the end
@@ -96,9 +96,9 @@ def run(picture: Picture) -> Story:
         journal = Journal(Store(f"sqlite:///{folder / 'journal.db'}"))
         Runner(
             name,
-            Controller(spec, plugins.build(plugins.SCHEDULERS, spec.scheduler)),
+            Controller(spec, registry.build(registry.SCHEDULERS, spec.scheduler)),
             Simulation(Setting(name, spec, folder, folder)),
-            Inline(spec, plugins.build(plugins.SEARCHERS, spec.search)),
+            SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
             journal,
             Lease(journal.store, name),
         ).run("pictures:1")

@@ -39,6 +39,7 @@ tuner = tune.Tuner(
         mode="max",
         num_samples=12,
         max_concurrent_trials=2,
+        reuse_actors=True,  # a process of its own for each trial would take seconds to start
         search_alg=TuneSearch("gp"),
         scheduler=ASHAScheduler(max_t=EPOCHS, reduction_factor=3),
     ),

@@ -1,14 +1,19 @@
-"""Hyperparameter sweeps on Ray. Names load on first use; importing this loads next to nothing."""
+"""Hyperparameter sweeps on Ray.
+
+Every name is imported on first use, so `import hposvc` itself loads next to nothing.
+"""
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hposvc.backends.backend import OutOfReach
-    from hposvc.home import NotFound
-    from hposvc.reading.problems import SpecError
+    from hposvc.driver.loop import Interrupted
+    from hposvc.errors import SpecError
+    from hposvc.handle import Handle, load
+    from hposvc.journal.home import NotFound
     from hposvc.result import Best, NoSingleBest, NoValue, Result
-    from hposvc.runner import Interrupted
     from hposvc.spec import Metric, SweepSpec
     from hposvc.sweep import Sweep
     from hposvc.tune_search import TuneSearch
@@ -16,22 +21,25 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Best": "hposvc.result",
-    "Interrupted": "hposvc.runner",
+    "Handle": "hposvc.handle",
+    "Interrupted": "hposvc.driver.loop",
     "Metric": "hposvc.spec",
     "NoSingleBest": "hposvc.result",
     "NoValue": "hposvc.result",
-    "NotFound": "hposvc.home",
+    "NotFound": "hposvc.journal.home",
     "OutOfReach": "hposvc.backends.backend",
     "Result": "hposvc.result",
-    "SpecError": "hposvc.reading.problems",
+    "SpecError": "hposvc.errors",
     "Sweep": "hposvc.sweep",
     "SweepSpec": "hposvc.spec",
     "TuneSearch": "hposvc.tune_search",
     "get_checkpoint": "trainables.session",
+    "load": "hposvc.handle",
     "report": "trainables.session",
 }
 __all__ = [
     "Best",
+    "Handle",
     "Interrupted",
     "Metric",
     "NoSingleBest",
@@ -43,16 +51,20 @@ __all__ = [
     "Sweep",
     "SweepSpec",
     "TuneSearch",
+    "__version__",
     "get_checkpoint",
+    "load",
     "report",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return version("hposvc")
     if name not in _HOMES:
         raise AttributeError(f"module 'hposvc' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

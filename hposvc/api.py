@@ -1,4 +1,4 @@
-"""What people can do with sweeps: one function per verb of the command line.
+"""Functions that create, drive and read sweeps; the command line calls one per verb.
 
 Errors: SpecError (bad usage, exit code 2), NotFound (4), OutOfReach and StoreError (5), Busy and
 Fenced (another driver has the sweep, 2), Interrupted (130).
@@ -9,86 +9,126 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hposvc import source, summary
 from hposvc import spec as specs
-from hposvc.driving import Driver
-from hposvc.home import Home, NotFound, find
-from hposvc.journal import Journal, SweepRow
-from hposvc.lease import DriverState, driver_state
-from hposvc.reading.problems import fail
-from hposvc.recall import resolve
-from hposvc.runner import Watcher
-from hposvc.spec import SweepSpec
-from hposvc.spec.kinds import check_name
-from hposvc.state import SweepState
-from hposvc.store import StoreError
-from hposvc.tracking.recorder import Recorder
-from trainables.slots.assignment import log_file
+from hposvc.driver.driver import Driver
+from hposvc.driver.loop import Watcher
+from hposvc.driver.warm_start import resolve
+from hposvc.errors import SpecError, fail
+from hposvc.events import DriverState, UnknownEvent, to_json
+from hposvc.journal.compression import Damaged
+from hposvc.journal.database import StoreError, retry_until_answered
+from hposvc.journal.home import SIGNATURE, Home, NotFound, as_store_errors, claim, clear, find
+from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.lease import driver_state
+from hposvc.spec import SweepSpec, fingerprint
+from hposvc.spec.paths import store_url
+from hposvc.spec.types import check_id
+from hposvc.state import snapshot, summary
+from hposvc.state.sweep import SweepState
+from hposvc.tracking.recorder_process import Recorder
+from trainables.runtime.assignment import log_file
+from trainables.storage import stores
+from trainables.storage.stores import StoreFailed
 
-LISTED = 1  # grows when `ls` shows something else of the same events
+UNREADABLE = "UNREADABLE"  # in place of a state: this version can't read the sweep
+LISTED = 1  # version of the cached `ls` rows; raise it when `ls` shows other facts
 
 
 @dataclass(frozen=True)
 class Sweeps:
-    """An open home."""
+    """An open home, with its journal."""
 
     home: Home
     journal: Journal
 
     @classmethod
     def open(cls, path: Path | None = None) -> "Sweeps":
-        """The home at `path`, or where HPOSVC_HOME says.
+        """Open the home at `path`; None: the folder in HPOSVC_HOME, or ~/.hposvc.
 
         Raises:
             StoreError: the home, or its journal, can't be opened.
         """
         home = Home.of(path)
-        try:
-            return cls(home, home.journal())
-        except OSError as error:
-            message = f"home {home.path}: {error.strerror}; set HPOSVC_HOME to a folder of yours"
-            raise StoreError(message) from error
+        return cls(home, home.journal())
 
 
 @dataclass(frozen=True)
 class Record:
-    """A sweep, and all that its journal says of it."""
+    """A sweep as its journal describes it at one moment."""
 
     row: SweepRow
     state: SweepState
     runs: Mapping[str, str]  # MLflow's run of each trial
     driver: DriverState
-    behind: int  # events that MLflow was not told of
-    registered: str = ""  # what became of the best trial in MLflow's registry; empty: nothing yet
+    behind: int  # events not yet sent to MLflow
+    registered: str = ""  # the registered model version, in words; empty: none yet
+
+    @property
+    def phase(self) -> str:
+        """The sweep's state for display: INTERRUPTED if it is RUNNING without a driver."""
+        return summary.phase(self.state, self.driver)
 
     def status(self) -> dict[str, Any]:
-        """The sweep in a few figures."""
-        found = summary.status(self.row.id, self.state, self.runs, self.driver)
-        return {**found, "registered": self.registered or None}
+        """Return the sweep's status in a few figures."""
+        figures = summary.status(self.row.id, self.state, self.runs, self.driver)
+        return {**figures, "registered": self.registered or None}
 
     def trials(self) -> list[dict[str, Any]]:
-        """All trials, in the order proposed."""
-        return summary.trials(self.state, self.runs)
+        """Return all trials, in the order in which they were proposed."""
+        return summary.trials(self.state, self.runs, self.driver)
 
     def best(self) -> dict[str, Any] | list[dict[str, Any]] | None:
-        """The best trial; None while no trial has a value. With several metrics: the front."""
+        """Return the best trial, or the front if there are several metrics.
+
+        None: no trial has a value yet.
+        """
         return summary.best(self.row.id, self.state, self.runs)
 
     def front(self) -> list[dict[str, Any]]:
-        """The best trials, the best of the first metric first; empty while none has a value."""
+        """Return the best trials, sorted by the first metric; empty while no trial has a value."""
         return summary.front(self.row.id, self.state, self.runs)
 
     def failures(self) -> dict[str, str]:
-        """The last message of each trial that failed."""
+        """Return the last error message of each failed trial, by trial id."""
         return {trial.id: trial.message for trial in summary.failures(self.state)}
+
+
+@dataclass
+class Watched:
+    """A sweep that is read repeatedly; each look applies only the new events of the journal."""
+
+    sweeps: Sweeps
+    row: SweepRow
+    state: SweepState  # as of the last look
+    seq: int = 0  # number of the last event applied to `state`
+    snapshot_seq: int = 0  # of the last event in the snapshot of a long journal; 0: there is none
+
+    def look(self) -> SweepState:
+        """Return the state as the journal has it now; the next look changes this object."""
+        event = None
+        for seq, event in self.sweeps.journal.read(self.row.id, self.seq):
+            self.state.apply(event)
+            self.seq = seq
+        if event is not None and snapshot.is_due(self.snapshot_seq, self.seq):
+            self.snapshot_seq = self.seq
+            latest = snapshot.Snapshot(self.seq, to_json(event), self.state)
+            snapshot.save(self.sweeps.home.snapshot(self.row.id), _identity_of(self.row), latest)
+        return self.state
+
+    def record(self) -> Record:
+        """Return the sweep as the journal has it now; the next look changes the record's state."""
+        store = self.sweeps.journal.store
+        driver = driver_state(store, self.row.id)  # first: a driver ending now writes its events
+        return _record(self.sweeps, self.row, self.look(), driver)
 
 
 @dataclass(frozen=True)
 class Log:
-    """What one rank wrote during one order."""
+    """The log file that one rank wrote during one order."""
 
     trial: str
     order: int
@@ -97,39 +137,69 @@ class Log:
 
 
 def validate(source: Path | Mapping[str, object], set: Mapping[str, object]) -> SweepSpec:
-    """Check all that can be known without running."""
+    """Check a spec as far as possible without running it, and return it resolved."""
     return specs.check(source, set)
 
 
 def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> SweepRow:
-    """Record a new sweep; nothing runs yet.
+    """Record a new sweep in the journal, without running it.
 
     Raises:
-        SpecError: the id is taken, or can't be the name of a folder; a sweep to learn from has
-            other metrics.
-        NotFound: there is no sweep to learn from.
+        SpecError: the id is taken, or can't be the name of a folder; the sweep's folder belongs to
+            another journal or can't be written; a `warm_start` sweep has other metrics.
+        NotFound: a `warm_start` sweep does not exist.
+        StoreError: the store of the sweep's checkpoints can't be reached.
     """
     if identifier is not None:
         try:
-            check_name(identifier)
+            check_id(identifier)
         except ValueError as error:
             raise fail(str(error), "--id") from error
     name = identifier or f"{spec.name}-{secrets.token_hex(3)}"
+    message = (
+        f"there is a sweep {name} already; `hposvc resume {name}` goes on with it, with its own"
+    )
+    id_taken = fail(f"{message} settings; for new ones: hposvc fork {name} --set ...", "--id")
+    if sweeps.journal.find(name) is not None:
+        raise id_taken
     spec = resolve(sweeps.journal, spec)
-    frozen, code = specs.dump(spec), source.describe(spec)
+    frozen, code = specs.dump(spec), fingerprint.describe(spec)
     row = SweepRow(name, spec.name, spec.project, time.time(), frozen, code)
-    if not sweeps.journal.create(row):
-        message = f"there is a sweep {name} already; `hposvc resume {name}` goes on with it"
-        raise fail(message, "--id")
+    _claim(sweeps, name, spec)
+    if not sweeps.journal.create(row):  # another process created the id a moment ago
+        raise id_taken
     return row
+
+
+def _claim(sweeps: Sweeps, sweep: str, spec: SweepSpec) -> None:
+    """Claim a new sweep's folder, and its prefix in a store, so that no other sweep uses them."""
+    journal = f"{sweeps.journal.store}"
+    folder, url = sweeps.home.folder(sweep, spec.storage), store_url(sweep, spec.storage)
+    claim(folder, journal)
+    if url is None or spec.engine.traits.simulated:
+        return
+    try:
+        conflict = stores.claim(url, SIGNATURE, journal)
+    except StoreFailed as error:
+        clear(folder)
+        raise StoreError(f"{error}") from error
+    if conflict:
+        clear(folder)
+        raise fail(f"{url}: {conflict}; give another --id, or another storage", "storage")
 
 
 def drive(
     sweeps: Sweeps, row: SweepRow, watchers: Sequence[Watcher] = (), address: str | None = None
 ) -> Record:
-    """Run a recorded sweep to its end, or go on with one."""
-    state = Driver(sweeps.home, sweeps.journal, row, address, watchers).drive()
-    return _record(sweeps, row, state)
+    """Run a recorded sweep to its end, from the beginning or from where its last driver stopped.
+
+    Raises:
+        StoreError: a file of the home, or of the sweep's folder, can't be read or written.
+    """
+    with as_store_errors(sweeps.home.path, sweeps.home.folder(row.id, row.spec.get("storage"))):
+        state = Driver(sweeps.home, sweeps.journal, row, address, watchers).drive()
+    ask_driver = partial(driver_state, sweeps.journal.store, row.id)
+    return retry_until_answered(lambda: _record(sweeps, row, state, ask_driver()), row.id)
 
 
 def resume(
@@ -139,141 +209,197 @@ def resume(
     address: str | None = None,
     accept_code: bool = False,
 ) -> Record:
-    """Go on with a sweep from its journal; one that has ended is reconciled with MLflow.
+    """Continue a sweep from its journal; for an ended sweep, only bring MLflow up to date.
+
+    Args:
+        accept_code: continue although the trainable's source has changed.
 
     Raises:
-        SpecError: the trainable's source changed since the sweep began, and it is not accepted.
+        SpecError: the trainable's source changed since the sweep began.
     """
     row = find(sweeps.journal, sweep)
-    if not accept_code and not _fold(sweeps, row).finished:
-        source.check_unchanged(row)
+    if not accept_code and not _read_state(sweeps, row).finished:
+        fingerprint.check_unchanged(row.id, row.spec, row.code)
     return drive(sweeps, row, watchers, address)
 
 
 def ls(
     sweeps: Sweeps, project: str | None = None, tag: str | None = None, since: float | None = None
 ) -> list[dict[str, Any]]:
-    """All sweeps, newest first; `tag` is `name` or `name=value`, `since` seconds of the epoch."""
+    """List all sweeps, newest first; an unreadable sweep is listed with the reason.
+
+    Args:
+        tag: `name`, or `name=value`.
+        since: list only sweeps created at or after this time, in seconds of the epoch.
+    """
     rows = [
         row
         for row in sweeps.journal.sweeps()
         if (project is None or row.project == project)
         and (since is None or row.created >= since)
-        and (tag is None or _tagged(row, tag))
+        and (tag is None or _has_tag(row, tag))
     ]
-    return [_listed(sweeps, row) for row in rows]
+    return [_ls_row_or_reason(sweeps, row) for row in rows]
 
 
 def load(sweeps: Sweeps, sweep: str) -> Record:
-    """A sweep as its journal has it.
+    """Read a sweep from its journal.
 
     Raises:
         NotFound: no such sweep.
     """
-    row = find(sweeps.journal, sweep)
-    return _record(sweeps, row, _fold(sweeps, row))
+    return watch(sweeps, sweep).record()
+
+
+def watch(sweeps: Sweeps, sweep: str) -> Watched:
+    """Return a sweep that can be read repeatedly.
+
+    Raises:
+        NotFound: no such sweep.
+    """
+    return _watch(sweeps, find(sweeps.journal, sweep))
 
 
 def status(sweeps: Sweeps, sweep: str) -> dict[str, Any]:
-    """A sweep in a few figures."""
+    """Return a sweep's status in a few figures."""
     return load(sweeps, sweep).status()
 
 
 def trials(sweeps: Sweeps, sweep: str) -> list[dict[str, Any]]:
-    """All trials of a sweep, in the order proposed."""
+    """Return all trials of a sweep, in the order in which they were proposed."""
     return load(sweeps, sweep).trials()
 
 
 def best(sweeps: Sweeps, sweep: str) -> dict[str, Any] | list[dict[str, Any]] | None:
-    """The best trial; None while no trial has a value. With several metrics: the front."""
+    """Return the best trial, or the front if there are several metrics.
+
+    None: no trial has a value yet.
+    """
     return load(sweeps, sweep).best()
 
 
 def logs(
     sweeps: Sweeps, sweep: str, trial: str | None = None, rank: int | None = None
 ) -> list[Log]:
-    """What the ranks of a trial wrote, oldest order first.
+    """Return the log files of a trial's ranks, oldest order first.
 
     Args:
-        trial: None: all trials that failed, or if none did, the last one.
-        rank: None: all of them.
+        trial: None: all failed trials, or if none failed, the last trial.
+        rank: None: all ranks.
 
     Raises:
         NotFound: no such trial.
     """
-    record = load(sweeps, sweep)
+    return find_logs(sweeps, load(sweeps, sweep), trial, rank)
+
+
+def find_logs(sweeps: Sweeps, record: Record, trial: str | None, rank: int | None) -> list[Log]:
+    """Return the log files as `logs` does, for a sweep that was read already."""
     if trial is not None:
         check_trial(record, trial)
         names = [trial]
     else:
         names = list(record.failures()) or list(record.state.trials)[-1:]
     folder = sweeps.home.folder(record.row.id, record.state.spec.storage)
-    found = [log for name in names for log in _logs(folder, name)]
-    return [log for log in found if rank is None or log.rank == rank]
+    log_files = [log for name in names for log in _list_logs(folder, name)]
+    return [log for log in log_files if rank is None or log.rank == rank]
 
 
 def check_trial(record: Record, trial: str) -> None:
-    """See that a sweep has a trial.
+    """Check that a sweep has a trial of this name.
 
     Raises:
-        NotFound: it has none of that name.
+        NotFound: the sweep has no such trial.
     """
     if trial not in record.state.trials:
         sweep = record.row.id
         raise NotFound(f"{sweep} has no trial {trial}; `hposvc trials {sweep}` lists them")
 
 
-def _fold(sweeps: Sweeps, row: SweepRow) -> SweepState:
-    """All that the journal says of a sweep."""
-    state = SweepState(specs.restore(row.spec))
-    for _, event in sweeps.journal.read(row.id):
-        state.apply(event)
-    return state
+def _read_state(sweeps: Sweeps, row: SweepRow) -> SweepState:
+    """Return a sweep's state as of now."""
+    return _watch(sweeps, row).look()
 
 
-def _record(sweeps: Sweeps, row: SweepRow, state: SweepState) -> Record:
-    driver = driver_state(sweeps.journal.store, row.id)
+def _watch(sweeps: Sweeps, row: SweepRow) -> Watched:
+    """Return a sweep as of its snapshot, or as of its beginning."""
+    spec = specs.restore(row.spec)  # its code can be imported from here on
+    cached = snapshot.load(sweeps.home.snapshot(row.id), _identity_of(row))
+    if cached is not None:
+        # A journal that was set back to a backup may hold another event of this number.
+        for seq, event in sweeps.journal.read(row.id, cached.seq - 1):
+            if seq == cached.seq and to_json(event) == cached.event:
+                return Watched(sweeps, row, cached.state, seq, seq)
+            break
+    return Watched(sweeps, row, SweepState(spec))
+
+
+def _identity_of(row: SweepRow) -> str:
+    """Return what tells the sweep from another one of the same id."""
+    return repr((row.id, row.created, row.spec))
+
+
+def _record(sweeps: Sweeps, row: SweepRow, state: SweepState, driver: DriverState) -> Record:
     recorder = Recorder(sweeps.home, row.id, state.spec, sweeps.journal)
     runs, registered = sweeps.journal.runs(row.id), sweeps.journal.registered(row.id)
     return Record(row, state, runs, driver, recorder.behind, registered)
 
 
-def _logs(folder: Path, trial: str) -> list[Log]:
+def _list_logs(folder: Path, trial: str) -> list[Log]:
     files = log_file(folder, trial, 0, 0).parent.glob("*-*.log")
     numbers = {file: file.stem.partition("-") for file in files}
     logs = [Log(trial, int(order), int(rank), file) for file, (order, _, rank) in numbers.items()]
     return sorted(logs, key=lambda log: (log.order, log.rank))
 
 
-def _tagged(row: SweepRow, tag: str) -> bool:
-    name, given, value = tag.partition("=")
+def _has_tag(row: SweepRow, tag: str) -> bool:
+    name, equals, value = tag.partition("=")
     tags = row.spec.get("tags", {})
-    return name in tags and (not given or str(tags[name]) == value)
+    return name in tags and (not equals or str(tags[name]) == value)
 
 
-def _listed(sweeps: Sweeps, row: SweepRow) -> dict[str, Any]:
-    """A sweep as `ls` has it; of one that has ended it is worked out once."""
-    of = {"version": LISTED, "seq": sweeps.journal.last(row.id)}  # which events it was made from
-    kept = sweeps.journal.listed(row.id)
-    if kept.get("of") == of:
-        return dict(kept["row"])
-    state = _fold(sweeps, row)
-    found = _summed_up(row, state)
+def _ls_row_or_reason(sweeps: Sweeps, row: SweepRow) -> dict[str, Any]:
+    """Return a sweep's row of `ls`; for an unreadable sweep, with the reason under `why`.
+
+    A sweep written by another version must not hide the others.
+    """
+    try:
+        return {**_ls_row(sweeps, row), "why": None}
+    except Exception as error:  # events of another version may break anything
+        if isinstance(error, StoreError) and not isinstance(error.__cause__, Damaged):
+            raise
+        is_ours = isinstance(error, StoreError | SpecError | UnknownEvent)
+        why = f"{error}" if is_ours else f"{type(error).__name__}: {error}"
+    unread = {"state": UNREADABLE, "trials": None, "best_value": None, "front": None, "why": why}
+    return {**_identity(row), **unread}
+
+
+def _ls_row(sweeps: Sweeps, row: SweepRow) -> dict[str, Any]:
+    """Return a sweep's row of `ls`; the journal caches the rows of ended sweeps."""
+    key = {"version": LISTED, "seq": sweeps.journal.last(row.id)}  # what the cached row depends on
+    cached = sweeps.journal.listed(row.id)
+    if cached.get("of") == key:
+        return dict(cached["row"])
+    # The driver first: one that ends now writes its last events before it lets go.
+    driver = driver_state(sweeps.journal.store, row.id)
+    state = _read_state(sweeps, row)
+    listed = _summarize(row, state, driver)
     if state.finished:
-        with suppress(StoreError):  # it is worked out again next time
-            sweeps.journal.record_listed(row.id, {"of": of, "row": found})
-    return found
+        with suppress(StoreError):  # without a cached row, the next `ls` computes it again
+            sweeps.journal.record_listed(row.id, {"of": key, "row": listed})
+    return listed
 
 
-def _summed_up(row: SweepRow, state: SweepState) -> dict[str, Any]:
+def _summarize(row: SweepRow, state: SweepState, driver: DriverState) -> dict[str, Any]:
     value = None if state.best is None else state.trials[state.best].value
     return {
-        "sweep": row.id,
-        "name": row.name,
-        "project": row.project,
-        "state": state.state,
-        "created": row.created,
+        **_identity(row),
+        "state": summary.phase(state, driver),
         "trials": len(state.trials),
         "best_value": value,
         "front": len(state.front) if state.spec.several else None,
     }
+
+
+def _identity(row: SweepRow) -> dict[str, Any]:
+    return {"sweep": row.id, "name": row.name, "project": row.project, "created": row.created}

@@ -1,85 +1,98 @@
-"""What can happen in a sweep, and how it is written down.
+"""The events of a sweep, and their form in the journal.
 
-An event is in the journal before anything acts on it, and state changes only by applying events:
-so a sweep is resumed by reading its journal and going on. Times are seconds since the epoch, or
-since the start on a simulated clock. `VERSION` grows when a reader of old journals must know.
+An event is written to the journal before anything acts on it, and state changes only by applying
+events, so a sweep is resumed by reading its journal. Times are seconds since the epoch, or since
+the start on a simulated clock. `VERSION` is raised by changes that readers of old journals must
+know about.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
 from searchers.searcher import Observation
 from searchers.space import Params
-from trainables.checkpoints.checkpoint import Saved
 from trainables.dataset import DataSet
+from trainables.earlier_names import params_today
+from trainables.stopping import How
+from trainables.storage.checkpoint import Saved
 
-VERSION = 2
+VERSION = 3
+DriverState = Literal["alive", "dead", "none"]  # of a sweep, by its lease
+LAST = "last"  # in place of a sweep's id: the newest sweep
 
-# oversize: it ran out of memory, and half of a micro-batch may fit; diverged: it can't go on;
-# timeout: it ran for longer than one may, and was ended for it; stalled: it hung, which mostly is
-# the network's or a node's doing; storage: no room to write
+# Why a trial failed. oversize: it ran out of memory, and half of a micro-batch may fit; diverged:
+# it can't go on; timeout: it was ended for exceeding the time limit of a trial; stalled: it hung,
+# mostly because of the network or a node; storage: no room to write.
 Cause = Literal[
     "user", "oom", "oversize", "diverged", "timeout", "stalled", "infra", "preempt", "storage"
 ]
-OWN: tuple[Cause, ...] = ("user", "oom", "oversize", "diverged", "timeout")  # a trial's own fault
+# Causes that are the trial's own fault; the others are infrastructure failures.
+OWN: tuple[Cause, ...] = ("user", "oom", "oversize", "diverged", "timeout")
 TIMEOUT: Cause = "timeout"
-WIDER = "wider"  # why an order ends whose trial goes on with more ranks: nobody is in a hurry
+WIDER = "wider"  # reason of ending an order so that its trial goes on with more ranks; not urgent
 Verdict = Literal["continue", "pause", "park", "stop", "kill"]
 SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
-# drain: no new trials, and the others go on as they would; pause: until somebody resumes it;
-# extend: with other limits; retry: what failed
+# drain: start no new trials, let the others go on as usual; pause: let go until a user resumes the
+# sweep; extend: go on with other limits; retry: try failed trials again
 Verb = Literal["stop", "drain", "kill", "pause", "extend", "retry"]
+RENEWALS: tuple[Verb, ...] = ("extend", "retry")  # requests with which an ended sweep goes on
 End = Literal["trials", "space", "plateau", "drain", "target", "budget", "user", "failures"]
-# The ends at which what runs is stopped as well; at the others it goes on.
+# The ends that stop running trials as well; at the other ends they go on.
 HALTS: tuple[End, ...] = ("target", "budget", "user", "failures")
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a slot carries out: run a trial with these parameters for the steps `first..until`."""
+    """The work of a slot: run a trial with these parameters for the steps `first..until`.
+
+    In a sweep without `fidelity` a trial has no last step, and an order ends with its trainable.
+    """
 
     id: int
     trial: str
     params: Params
-    start: Saved | None  # the checkpoint to start from; None: from nothing
+    start: Saved | None  # the checkpoint to start from; None: from scratch
     first: int
-    until: int
+    until: int | None  # None: until the trainable returns
     milestones: tuple[int, ...] = ()  # the steps at which the ranks wait for a decision
-    parent: str | None = None  # whose checkpoint `start` is, if it is another trial's
-    seed_of: str | None = None  # the trial whose random numbers it draws; None: its own
+    parent: str | None = None  # the trial that wrote `start`, if it is another trial
+    seed_of: str | None = None  # the trial whose random numbers are drawn; None: its own
     shrink: int = 0  # how often the micro-batches of the trial were halved
-    repeat: int = 0  # which repeat of a finalist it trains, from 1; 0: the trial itself
-    workers: int = 0  # the ranks that carry it out; 0: as many as resources.workers says
+    repeat: int = 0  # number of the finalist's repeat to train, from 1; 0: the trial itself
+    workers: int = 0  # number of ranks; 0: resources.workers
 
 
 @dataclass(frozen=True)
 class Attached:
-    """A driver took the sweep; orders that an earlier driver had out are lost."""
+    """A driver took over the sweep; running orders of an earlier driver are lost."""
 
     kind: ClassVar[str] = "attached"
     time: float
     driver: str  # host:pid
+    resumes: bool = True  # whether a pause is over; False: the driver only ends or pauses the sweep
+    scheduler: str = ""  # name and revision, "asha 1"; empty in journals of version 2
 
 
 @dataclass(frozen=True)
 class Proposed:
-    """A new trial, with what its first order is to do."""
+    """A new trial, with the last step and the milestones of its first order."""
 
     kind: ClassVar[str] = "proposed"
     time: float
     trial: str
     params: Params
     note: Mapping[str, Any]
-    until: int
+    until: int | None
     milestones: tuple[int, ...] = ()
-    waited: float = 0.0  # seconds until it was proposed while at least one slot waited
+    waited: float = 0.0  # seconds that a slot or more waited for the proposal
 
 
 @dataclass(frozen=True)
-class Recalled:
-    """Trials of other sweeps as they were when this one began, in the terms of its space."""
+class WarmStarted:
+    """Trials of other sweeps as they were when this sweep began, in terms of its own space."""
 
     kind: ClassVar[str] = "recalled"
     time: float
@@ -88,7 +101,7 @@ class Recalled:
 
 @dataclass(frozen=True)
 class Ordered:
-    """An order goes to a slot."""
+    """An order was given to a slot."""
 
     kind: ClassVar[str] = "ordered"
     time: float
@@ -108,7 +121,7 @@ class Checkpointed:
 
 @dataclass(frozen=True)
 class Reported:
-    """Rank 0's metrics at a step; the first report of (trial, step) stands."""
+    """Rank 0's metrics at a step; the first report of a (trial, step) stands."""
 
     kind: ClassVar[str] = "reported"
     time: float
@@ -120,7 +133,7 @@ class Reported:
 
 @dataclass(frozen=True)
 class Described:
-    """Which samples a trial has; the first word of a trial stands."""
+    """The data sets of a trial; the first description of a trial stands."""
 
     kind: ClassVar[str] = "described"
     time: float
@@ -131,7 +144,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Decided:
-    """The controller's answer to a milestone, or a stop that nobody asked for.
+    """The controller's decision at a milestone of a trial, or to end it at another time.
 
     `pause` leaves a trial to its scheduler; `park` only takes its slot away for a while.
     """
@@ -139,27 +152,28 @@ class Decided:
     kind: ClassVar[str] = "decided"
     time: float
     trial: str
-    order: int | None  # None: no slot has the trial
+    order: int | None  # None: the trial has no slot
     step: int
     verdict: Verdict
     reason: str  # a word: rung, diverged, target, budget, user
-    detail: str = ""  # what the decision was made from, for people
+    detail: str = ""  # the figures behind the decision, for people
     whole: bool = False  # the whole sweep ends: if that is taken back, the trial goes on
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The ranks let go of an order: its steps are done, or it was told to stop."""
+    """The ranks let go of an order: its steps are done, or they were told to stop."""
 
     kind: ClassVar[str] = "ended"
     time: float
     order: int
     trial: str
+    how: How = ""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """An order broke off; `message` is for people, its last line says what it was."""
+    """An order failed; `message` is for people, and its last line names the error."""
 
     kind: ClassVar[str] = "failed"
     time: float
@@ -167,12 +181,13 @@ class Failed:
     trial: str
     cause: Cause
     message: str
-    damaged: bool = False  # the checkpoint that it was to start from can't be used
+    damaged: bool = False  # the checkpoint to start from can't be used
+    whole: bool = False  # every trial would fail like this: its reports lack the sweep's metric
 
 
 @dataclass(frozen=True)
 class Requested:
-    """Somebody steers the sweep, or one trial of it."""
+    """A user's request to steer the sweep, or one of its trials."""
 
     kind: ClassVar[str] = "requested"
     time: float
@@ -180,11 +195,12 @@ class Requested:
     trial: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)  # of `extend`: dotted key to value
     by: str = ""  # user@host
+    refused: str = ""  # why the request came to nothing: another one came before it
 
 
 @dataclass(frozen=True)
-class Cooled:
-    """A trial that failed for no reason of its own has waited long enough to be tried again."""
+class RetryDue:
+    """The retry backoff of an infrastructure failure has elapsed."""
 
     kind: ClassVar[str] = "cooled"
     time: float
@@ -192,17 +208,17 @@ class Cooled:
 
 
 @dataclass(frozen=True)
-class Full:
-    """There is no room to write, or next to none: the sweep rests until somebody makes some."""
+class StorageExhausted:
+    """The disk is full, or nearly full: the sweep pauses until somebody frees some room."""
 
     kind: ClassVar[str] = "full"
     time: float
-    detail: str  # for people: what could not be written, or where how much is free
+    detail: str  # for people: the failed write, or a folder and how much room is free there
 
 
 @dataclass(frozen=True)
 class Closed:
-    """No new trials from here; some reasons end what runs, too (HALTS)."""
+    """No new trials from now on; some reasons stop running trials too (HALTS)."""
 
     kind: ClassVar[str] = "closed"
     time: float
@@ -210,8 +226,8 @@ class Closed:
 
 
 @dataclass(frozen=True)
-class Rested:
-    """The driver let go of a sweep that somebody paused, or that has no room to write."""
+class Suspended:
+    """The driver let go of a sweep that a user paused, or that has no room to write."""
 
     kind: ClassVar[str] = "rested"
     time: float
@@ -230,7 +246,7 @@ class Finished:
 
 Event = (
     Attached
-    | Recalled
+    | WarmStarted
     | Proposed
     | Ordered
     | Checkpointed
@@ -240,16 +256,34 @@ Event = (
     | Ended
     | Failed
     | Requested
-    | Cooled
-    | Full
+    | RetryDue
+    | StorageExhausted
     | Closed
-    | Rested
+    | Suspended
     | Finished
 )
 BackendEvent = Checkpointed | Reported | Described | Ended | Failed
 
-_TYPES: dict[str, type[Event]] = {each.kind: each for each in get_args(Event)}
+_TYPES: dict[str, type[Event]] = {event_type.kind: event_type for event_type in get_args(Event)}
 _ENCODER = json.JSONEncoder(default=vars, separators=(",", ":"))
+
+
+TRACEBACK = "Traceback (most recent call last):"
+# The class of our own errors, which says less than their text.
+OURS = re.compile(r"^trainables(\.\w+)+: ")
+
+
+def error_line(message: str) -> str:
+    """Return the line of a failure's message that says what went wrong.
+
+    If the message ends in a traceback, this is the first line of its exception, otherwise the last
+    line.
+    """
+    _, traceback, last = message.rpartition(TRACEBACK)
+    lines = [line for line in last.splitlines() if line.strip()]
+    if traceback:
+        lines = [line for line in lines if not line.startswith(" ")][:1]
+    return OURS.sub("", lines[-1].strip()) if lines else ""
 
 
 class UnknownEvent(ValueError):
@@ -257,26 +291,39 @@ class UnknownEvent(ValueError):
 
 
 def to_json(event: Event) -> str:
-    """The event's fields but its kind and time, which are columns of the journal."""
+    """Return the event's fields but for kind and time, which are columns of the journal."""
     body = {name: value for name, value in vars(event).items() if name != "time"}
     return _ENCODER.encode(body)
 
 
 def from_json(kind: str, time: float, body: str) -> Event:
-    """The event that `to_json` wrote.
+    """Return the event that `to_json` wrote.
 
     Raises:
-        UnknownEvent: the journal was written by a later version.
+        UnknownEvent: a later version wrote the journal.
     """
     event_type = _TYPES.get(kind)
     if event_type is None:
-        raise UnknownEvent(
-            f"journal: event kind {kind!r} is unknown here (this hposvc reads version {VERSION}); "
-            "install the one that wrote this journal, or a later one"
-        )
-    values = json.loads(body)
+        raise UnknownEvent(_unknown(f"event kind {kind!r}"))
+    try:
+        return _restored(event_type, time, json.loads(body))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnknownEvent(_unknown(f"what stands in an event of kind {kind!r}")) from error
+
+
+def _unknown(what: str) -> str:
+    return (
+        f"journal: {what} is unknown here (this hposvc reads version {VERSION}); "
+        "install the one that wrote this journal, or a later one"
+    )
+
+
+def _restored(event_type: type[Event], time: float, values: dict[str, Any]) -> Event:
+    if "params" in values:
+        values["params"] = params_today(values["params"])
     if event_type is Ordered:
         order = values["order"]
+        order["params"] = params_today(order["params"])
         start = order.pop("start")
         milestones = tuple(order.pop("milestones"))
         saved = None if start is None else Saved(**start)
@@ -284,10 +331,10 @@ def from_json(kind: str, time: float, body: str) -> Event:
     if event_type is Checkpointed:
         values["saved"] = Saved(**values["saved"])
     if event_type is Described:
-        values["data"] = tuple(DataSet(**one) for one in values["data"])
+        values["data"] = tuple(DataSet(**fields) for fields in values["data"])
     if event_type is Proposed:
         values["milestones"] = tuple(values["milestones"])
-    if event_type is Recalled:
+    if event_type is WarmStarted:
         values["trials"] = tuple(map(_observation, values["trials"]))
     return event_type(time=time, **values)
 
@@ -295,4 +342,5 @@ def from_json(kind: str, time: float, body: str) -> Event:
 def _observation(body: dict[str, Any]) -> Observation:
     curve = tuple((step, loss) for step, loss in body.pop("curve"))
     losses, excess = tuple(body.pop("losses")), tuple(body.pop("excess"))
+    body["params"] = params_today(body["params"])
     return Observation(**body, curve=curve, losses=losses, excess=excess)

@@ -1,18 +1,22 @@
-"""What a sweep came to, from Python: its best trial, or its front, and all trials as a table."""
+"""The result of a sweep, for Python: its best trial or its front, and all trials as a table."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hposvc import api, summary
+from hposvc import api
+from hposvc.events import Event, Ordered, Reported
 from hposvc.spec import SweepSpec
-from trainables.checkpoints.stores import is_url
+from hposvc.state import summary
+from trainables.storage.stores import is_url
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("trial", "state", "reason", "value", "step", "attempts", "gpu_hours")
+COLUMNS = ("trial", "state", "reason", "value", "step", "attempts", "duration_s", "gpu_hours")
+TOP = 10  # trials shown in a notebook
 
 
 class NoValue(LookupError):
@@ -20,7 +24,7 @@ class NoValue(LookupError):
 
 
 class NoSingleBest(LookupError):
-    """With several metrics there is a front of best trials."""
+    """The sweep has several metrics, so it has a front of best trials rather than one."""
 
 
 @dataclass(frozen=True)
@@ -30,27 +34,57 @@ class Best:
     trial: str
     params: Mapping[str, float | int | str | bool | None]
     value: float
-    metrics: Mapping[str, float | None]  # of the step that the value is of
+    metrics: Mapping[str, float | None] = field(repr=False)  # at the step that gave the value
     step: int
-    checkpoint: Path | str | None  # a folder or a store's URL; None: not kept, or there was none
-    mlflow_run_id: str | None
+    checkpoint: Path | str | None  # a folder or a store's URL; None: not kept, or never written
+    mlflow_run_id: str | None = field(repr=False)
+    trained_to_end: bool  # False: the trial was stopped, or the scheduler did not promote it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
-    """What a sweep came to."""
+    """The result of a sweep, complete or so far."""
 
-    sweep: str  # its id
-    state: str  # COMPLETED, STOPPED or FAILED
+    sweep: str  # the sweep's id
+    state: str  # COMPLETED, STOPPED or FAILED; from a handle also RUNNING, PAUSED or INTERRUPTED
     record: api.Record
+    events: Callable[[], Iterable[Event]] = tuple  # reads all events, for `curves`
+
+    def __repr__(self) -> str:
+        return f"Result({self.sweep}: {self.state}, {self._describe()})"
+
+    def _repr_html_(self) -> str:
+        spec, names = self.record.state.spec, _headings(self.record.state.spec)
+        column = names[0] if spec.several else "value"
+        falling = spec.objectives[0].goal == "minimize"
+        frame = self.trials.drop(columns=["attempts", "gpu_hours"])
+        frame = frame[[name for name in frame if not str(name).startswith("metrics.")]]
+        best = frame.sort_values(column, ascending=falling).head(TOP)
+        table = best.to_html(index=False, na_rep="", float_format="{:.5g}".format)
+        return (
+            f"<p><b>{escape(self.sweep)}</b>: {self.state}, {escape(self._describe())}</p>{table}"
+        )
+
+    def _describe(self) -> str:
+        """Return the number of trials and the best value, in words."""
+        spec, front = self.record.state.spec, self.record.front()
+        count = f"{len(self.record.state.trials)} trials"
+        if not front:
+            return f"{count}, no value"
+        if spec.several:
+            return f"{count}, {len(front)} on the Pareto front"
+        unit = spec.fidelity.unit if spec.fidelity else "step"
+        best, name = front[0], spec.objectives[0].name
+        place = f"({best['trial']}, {unit} {best['step']})"
+        return f"{count}, best {name}={best['value']:.5g} {place}"
 
     @property
     def best(self) -> Best:
         """The best trial.
 
         Raises:
-            NoValue: none reported a value, or keeps the limits.
-            NoSingleBest: there are several metrics.
+            NoValue: no trial has reported a value within the limits.
+            NoSingleBest: the sweep has several metrics.
         """
         spec = self.record.state.spec
         if spec.several:
@@ -59,41 +93,42 @@ class Result:
                 f"{self.sweep}: no trial is the best of {names}; take one of result.pareto, "
                 "where none beats another in all of them"
             )
-        found = self.record.front()
-        if not found:
+        front = self.record.front()
+        if not front:
             failed = len(self.record.failures())
-            what = "has a value within the limits" if spec.limits else "has a value"
+            condition = "has a value within the limits" if spec.limits else "has a value"
             raise NoValue(
-                f"{self.sweep}: no trial {what}, {failed} failed; "
+                f"{self.sweep}: no trial {condition}, {failed} failed; "
                 f"`hposvc logs {self.sweep}` shows why"
             )
-        best = {name: value for name, value in found[0].items() if name != "sweep"}
+        best = {name: value for name, value in front[0].items() if name != "sweep"}
         checkpoint = best.pop("checkpoint")
-        kept = checkpoint is None or is_url(checkpoint)
-        return Best(**best, checkpoint=checkpoint if kept else Path(checkpoint))
+        as_it_is = checkpoint is None or is_url(checkpoint)
+        return Best(**best, checkpoint=checkpoint if as_it_is else Path(checkpoint))
 
     @property
     def pareto(self) -> "pd.DataFrame":
-        """The front: the trials that no other beats in one metric and equals in the rest.
+        """The Pareto front: the trials that no other trial dominates.
 
-        A row a trial, the best by the first metric first: `trial`, a column a metric, `step`,
-        `checkpoint`, then a column a parameter. With a single metric the one row is the best.
-        Names that are taken: as in `trials`.
+        One row per trial, sorted by the first metric: `trial`, a column for each metric, `step`,
+        `checkpoint`, then a column for each parameter. With a single metric, the only row is the
+        best trial. Columns of the same name are told apart as in `trials`.
         """
         import pandas as pd
 
         spec = self.record.state.spec
         columns = ["trial", *_headings(spec), "step", "checkpoint"]
-        rows = [_row(found, spec, columns) for found in self.record.front()]
+        rows = [_row(trial, spec, columns) for trial in self.record.front()]
         return pd.DataFrame(rows, columns=None if rows else columns)
 
     def hypervolume(self, reference: Sequence[float] | Mapping[str, float] | None = None) -> float:
-        """How much the front dominates, in the product of the metrics' units.
+        """Return the volume that the front dominates, in the product of the metrics' units.
 
         Args:
-            reference: the worst values that count, in the order of the metrics or by name, as they
-                are reported. None: the worst of each metric among the completed trials; volumes of
-                two sweeps compare only with the same reference.
+            reference: the worst values that count, in the order of the metrics or by name, with
+                the signs in which they are reported. None: the worst value of each metric among
+                the completed trials. The volumes of two sweeps can be compared only with the same
+                reference.
 
         Raises:
             ValueError: the reference has other metrics than the sweep.
@@ -101,8 +136,8 @@ class Result:
         names = _names(self.record.state.spec)
         if isinstance(reference, Mapping):
             if {*reference} != {*names}:
-                found = ", ".join(map(str, reference))
-                raise ValueError(f"reference has {found}; give {', '.join(names)}")
+                given = ", ".join(map(str, reference))
+                raise ValueError(f"reference has {given}; give {', '.join(names)}")
             reference = [reference[name] for name in names]
         if reference is not None and len(reference) != len(names):
             raise ValueError(
@@ -112,11 +147,15 @@ class Result:
 
     @property
     def trials(self) -> "pd.DataFrame":
-        """A row a trial: COLUMNS, then a column a parameter.
+        """All trials, one row each.
 
-        With several metrics each has a column in place of `value`; one that is called like another
-        column of this table or of `pareto` is `metrics.NAME`. A parameter that has the name of
-        another column is `params.NAME`.
+        The columns are COLUMNS, one for each parameter, then `metrics.NAME` for each further
+        metric of the trial's last report. `duration_s` is the time for which the trial's ranks
+        were at work.
+
+        With several metrics, each metric has a column in place of `value`; a metric with the name
+        of another column of this table or of `pareto` is `metrics.NAME`. A parameter with the name
+        of another column is `params.NAME`.
         """
         import pandas as pd
 
@@ -125,7 +164,37 @@ class Result:
         columns = [
             name for column in COLUMNS for name in (values if column == "value" else [column])
         ]
-        return pd.DataFrame([_row(trial, spec, columns) for trial in self.record.trials()])
+        rows = [
+            {**_row(trial, spec, columns), **_other_metrics(trial, spec)}
+            for trial in self.record.trials()
+        ]
+        return pd.DataFrame(rows, columns=None if rows else columns)
+
+    @property
+    def curves(self) -> "pd.DataFrame":
+        """All reports, one row each: `trial`, `step`, `time` (seconds since the start), metrics.
+
+        If a trial reported a step twice, the first report counts, as everywhere. Reports of
+        finalists' repeated trainings are left out.
+        """
+        import pandas as pd
+
+        begun: float | None = None
+        repeats: set[int] = set()
+        rows: dict[tuple[str, int], dict[str, object]] = {}
+        for event in self.events():
+            begun = event.time if begun is None else begun
+            if isinstance(event, Ordered) and event.order.repeat:
+                repeats.add(event.order.id)
+            if isinstance(event, Reported) and event.order not in repeats:
+                row = {"trial": event.trial, "step": event.step, "time": event.time - begun}
+                rows.setdefault((event.trial, event.step), {**event.metrics, **row})
+        frame = pd.DataFrame(rows.values())
+        first = ["trial", "step", "time"]
+        if not rows:
+            return pd.DataFrame(columns=first)
+        others = [name for name in frame if name not in first]
+        return frame[[*first, *others]].sort_values(["trial", "step"], ignore_index=True)
 
 
 def _names(spec: SweepSpec) -> list[str]:
@@ -133,9 +202,15 @@ def _names(spec: SweepSpec) -> list[str]:
 
 
 def _headings(spec: SweepSpec) -> list[str]:
-    """The metrics' columns, beside those that every table has."""
+    """Return the metrics' column names; a metric named like another column gets a prefix."""
     taken = {*COLUMNS, "checkpoint"}
     return [f"metrics.{name}" if name in taken else name for name in _names(spec)]
+
+
+def _other_metrics(trial: Mapping[str, Any], spec: SweepSpec) -> dict[str, float | None]:
+    """Return the last report's metrics without the sweep's own, which have their columns."""
+    own = set(_names(spec))
+    return {f"metrics.{name}": value for name, value in trial["metrics"].items() if name not in own}
 
 
 def _row(trial: Mapping[str, Any], spec: SweepSpec, columns: Sequence[str]) -> dict[str, Any]:

@@ -1,92 +1,143 @@
 """Sweeps from Python: `Sweep(trainable=train, metric=..., parameters=...).run()`."""
 
 import hashlib
+import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, TypeAlias
 
 import cloudpickle
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.plugins import REFERENCE
-from hposvc.remote import following, submission
-from hposvc.result import Best, Result
-from hposvc.runner import Interrupted
-from hposvc.views import outcome
-from hposvc.views.console import console
-from hposvc.views.live import Watching
+from hposvc.errors import fail
+from hposvc.handle import NOTHING, Handle, drive_new, without_our_frames
+from hposvc.remote import submit
+from hposvc.result import Result
+from hposvc.spec import Metric
+from hposvc.spec.registry import REFERENCE
+from hposvc.spec.sections import (
+    Checkpoints,
+    Engine,
+    Failure,
+    Fidelity,
+    Resources,
+    Tracking,
+    Trials,
+)
 from trainables.load import PICKLE
+from trainables.training import Training
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-NOTHING: Mapping[str, object] = {}
+Section: TypeAlias = Mapping[str, object] | None
 log = logging.getLogger("hposvc")
 
 
 class Sweep:
     """A sweep that is not recorded yet.
 
+    The arguments are the sections of a spec (docs/CONTRACT.md#the-spec), as mappings or as
+    dataclasses. None leaves a section out.
+
     Args:
-        trainable: a class or function, or its name (`module:Name`, `path/to/file.py:Name`). What
-            cannot be imported by name (of a notebook, a script, another function) is pickled.
-        sections: those of a spec, docs/CONTRACT.md section 2; mappings, or the dataclasses.
+        trainable: a class or function, or its name (`module:Name`, `path/to/file.py:Name`). An
+            object that cannot be imported by name (one defined in a notebook, a script or another
+            function) is pickled.
+        unknown: any other keyword; refused, with the nearest section's name.
     """
 
     def __init__(
-        self, trainable: Callable[..., Any] | str | None = None, **sections: object
+        self,
+        trainable: Callable[..., Any] | str | None = None,
+        *,
+        parameters: Mapping[str, object] | None = None,
+        metric: Section | Metric = None,
+        metrics: Sequence[Mapping[str, object] | Metric] | None = None,
+        fidelity: Section | Fidelity = None,
+        search: Section | str = None,
+        scheduler: Section | str = None,
+        trials: Section | Trials = None,
+        resources: Section | Resources = None,
+        name: str | None = None,
+        project: str | None = None,
+        command: Sequence[str] | None = None,
+        launch: Literal["rank", "node"] | None = None,
+        collect: Section = None,
+        constraints: Sequence[str] | None = None,
+        limits: Sequence[str] | None = None,
+        initial: Sequence[Mapping[str, object]] | None = None,
+        warm_start: Section = None,
+        engine: Section | Engine | str = None,
+        training: Section | Training = None,
+        budget: Section = None,
+        stop: Section = None,
+        finalists: Section = None,
+        failure: Section | Failure = None,
+        checkpoints: Section | Checkpoints = None,
+        environment: Section = None,
+        folder: Path | str | None = None,
+        storage: Path | str | None = None,
+        tracking: Section | Tracking = None,
+        register: Section = None,
+        seed: int | None = None,
+        description: str | None = None,
+        tags: Section = None,
+        version: int | None = None,
+        **unknown: object,
     ) -> None:
+        given = {**locals(), **unknown}
+        for name_ in ("self", "trainable", "unknown"):
+            del given[name_]
         self._trainable = trainable
-        self._sections = {name: _plain(value) for name, value in sections.items()}
+        self._sections = {
+            key: _to_plain(value) for key, value in given.items() if value is not None
+        }
+
+    def __repr__(self) -> str:
+        given = {"trainable": self._trainable, **self._sections}
+        arguments = (
+            f"{key}={_abbreviate(value)}" for key, value in given.items() if value is not None
+        )
+        return f"Sweep({', '.join(arguments)})"
 
     @classmethod
+    @without_our_frames
     def load(cls, path: Path | str, set: Mapping[str, object] = NOTHING) -> "Sweep":
-        """The sweep in a file, with the values at the dotted keys of `set`.
+        """Read a sweep from a file, and replace the values at the dotted keys of `set`.
 
         Raises:
-            SpecError: what is wrong with it, with file, line and column.
+            SpecError: the file is wrong; the message has file, line and column.
         """
         return cls(**specs.dump(api.validate(Path(path), set)))  # type: ignore[arg-type]
 
+    @without_our_frames
     def run(
         self,
         home: Path | str | None = None,
         address: str | None = None,
-        show: bool = True,
+        progress: bool = True,
     ) -> Result:
         """Run the sweep to its end.
 
         Args:
-            home: where sweeps live; None: HPOSVC_HOME, or ~/.hposvc.
-            address: of a Ray cluster; None: one of this machine's own.
-            show: how it goes, on stderr.
+            home: folder of the sweeps; None: HPOSVC_HOME, or ~/.hposvc.
+            address: address of a Ray cluster; None: start Ray on this machine.
+            progress: print the sweep's id, its progress and its summary on stderr.
 
         Raises:
-            SpecError: what is wrong with the spec.
-            OutOfReach: the cluster, or resources that it can never give.
-            Interrupted: by Ctrl-C; it can be resumed.
+            SpecError: the spec is wrong.
+            OutOfReach: the cluster does not answer, or can never give the resources.
+            Interrupted: by Ctrl-C; the sweep can be resumed.
         """
         sweeps = api.Sweeps.open(None if home is None else Path(home))
         spec = api.validate(self._spec(sweeps.home.path), {})
-        spec.environment.reveal(os.environ)  # a secret that is missing is told before it begins
-        row = api.create(sweeps, spec)
-        view = Watching(row.id, console(sys.stderr)) if show else nullcontext()
-        try:
-            with view as watching:
-                watchers = [] if watching is None else [watching]
-                record = api.drive(sweeps, row, watchers, address)
-        except Interrupted as error:
-            raise Interrupted(f"{row.id}: go on with `hposvc resume {row.id}`") from error
-        if record.behind:
-            log.warning("%s", outcome.behind(record))
-        return Result(row.id, record.state.state, record)
+        spec.environment.reveal(os.environ)  # refuse a missing secret before the sweep begins
+        return drive_new(sweeps, api.create(sweeps, spec), address, progress)
 
+    @without_our_frames
     def submit(
         self,
         address: str | None = None,
@@ -94,26 +145,27 @@ class Sweep:
         new: bool = False,
         ephemeral: bool = False,
         home: Path | str | None = None,
-    ) -> "Handle":
-        """Run the sweep as a job of a Ray cluster; the same again attaches to that job.
+    ) -> Handle:
+        """Run the sweep as a job of a Ray cluster; a second submit attaches to that job.
 
         Args:
-            address: of the cluster's dashboard, http://HEAD:8265; its token is RAY_AUTH_TOKEN.
-                None: this home's own cluster (`hposvc cluster up`).
-            id: of the sweep; None: a hash of the spec and of the files that go along.
-            new: under an id that was never used.
+            address: address of the cluster's dashboard, http://HEAD:8265; its token is
+                RAY_AUTH_TOKEN. None: this home's own cluster (`hposvc cluster up`).
+            id: id of the sweep; None: a hash of the spec and of the files sent along.
+            new: use an id that was never used, so that another sweep starts.
             ephemeral: keep journal and tracker on the head of the cluster.
             home: see `run`.
 
         Raises:
-            SpecError: what is wrong with the spec.
+            SpecError: the spec is wrong.
             JobsError: no dashboard answers, or it wants another token.
-            OutOfReach: journal, tracker or storage are not there for the cluster.
+            OutOfReach: the cluster can't reach the journal, the tracker or the storage.
         """
         sweeps = api.Sweeps.open(None if home is None else Path(home))
         spec = api.validate(self._spec(sweeps.home.path), {})
-        wish = submission.Wish(address, id, new, ephemeral)
-        return Handle(sweeps, submission.submit(sweeps.home, spec, wish, log.info).submitted)
+        options = submit.SubmitOptions(address, id, new, ephemeral)
+        submitted = submit.submit(sweeps.home, spec, options, log.info).submitted
+        return Handle(sweeps, submitted.sweep, submitted)
 
     def _spec(self, home: Path) -> dict[str, object]:
         if self._trainable is None:
@@ -121,91 +173,28 @@ class Sweep:
         return {**self._sections, "trainable": _reference(self._trainable, home / "pickles")}
 
 
-@dataclass(frozen=True)
-class Handle:
-    """A sweep that was submitted; every answer is of the moment at which it is asked for."""
-
-    sweeps: api.Sweeps
-    submitted: submission.Submitted
-
-    @property
-    def id(self) -> str:
-        """The sweep's id."""
-        return self.submitted.sweep
-
-    def result(self) -> Result:
-        """What it has come to so far."""
-        record = following.record(self.sweeps, self.id, self._address)
-        return Result(self.id, record.state.state, record)
-
-    def status(self) -> dict[str, Any]:
-        """The sweep in a few figures, as `hposvc -o json status` has them."""
-        return self.result().record.status()
-
-    def best(self) -> Best:
-        """The best trial so far.
-
-        Raises:
-            NoValue: none reported a value yet.
-        """
-        return self.result().best
-
-    def trials(self) -> "pd.DataFrame":
-        """A row a trial."""
-        return self.result().trials
-
-    def logs(self, trial: str | None = None, rank: int | None = None) -> list[dict[str, Any]]:
-        """What ranks wrote: trial, order, rank, path, text; without `trial`, of failed ones."""
-        return following.logs(self.sweeps, self.id, trial, rank, self._address)
-
-    def stop(self) -> None:
-        """Ask for its end: running trials stop at their next report."""
-        following.steer(self.sweeps, self.id, "stop", address=self._address)
-
-    def pause(self) -> None:
-        """Ask for a rest: running trials give their slots back; `hposvc resume` goes on."""
-        following.steer(self.sweeps, self.id, "pause", address=self._address)
-
-    def wait(self, show: bool = True) -> Result:
-        """Return when it has ended.
-
-        Args:
-            show: what its driver writes, on stderr.
-
-        Raises:
-            OutOfReach: the job ended and the sweep did not; submit it again to go on.
-        """
-        jobs = submission.dial(self.sweeps.home, self.submitted.address)
-        job = following.wait(jobs, self.id, _write if show else _keep_quiet)
-        if job.exit_code not in submission.OVER:
-            raise submission.refusal(job, jobs.log(job.id))
-        return self.result()
-
-    @property
-    def _address(self) -> str | None:
-        """Whom to ask; None: the journal is ours too."""
-        return None if self.submitted.shared else self.submitted.address
-
-
 def _reference(trainable: Callable[..., Any] | str, folder: Path) -> str:
-    """The name by which any process finds the trainable."""
+    """Return the name under which any process can load the trainable."""
     if isinstance(trainable, str):
         return trainable
     reference = f"{trainable.__module__}:{trainable.__qualname__}"
-    return reference if _importable(trainable, reference) else _pickled(trainable, folder)
+    return reference if _importable(trainable, reference) else _pickle(trainable, folder)
 
 
 def _importable(trainable: object, reference: str) -> bool:
-    """Whether the name alone finds this very object, in other processes too."""
-    place, _, name = reference.partition(":")
-    if place == "__main__" or not REFERENCE.fullmatch(reference):
+    """Whether importing the name gives this very object, in other processes too."""
+    module, _, name = reference.partition(":")
+    if module == "__main__" or not REFERENCE.fullmatch(reference):
         return False
-    return getattr(sys.modules.get(place), name, None) is trainable
+    return getattr(sys.modules.get(module), name, None) is trainable
 
 
-def _pickled(trainable: object, folder: Path) -> str:
-    """Keep the trainable by value, in a file that has its checksum for a name."""
-    content = cloudpickle.dumps(trainable)
+def _pickle(trainable: object, folder: Path) -> str:
+    """Pickle the trainable into a file named by its checksum, and return its reference."""
+    try:
+        content = cloudpickle.dumps(trainable)
+    except Exception as error:
+        raise fail(_explain_pickling_error(trainable, error), "trainable") from error
     file = folder / f"{hashlib.sha256(content).hexdigest()}.pkl"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -215,15 +204,41 @@ def _pickled(trainable: object, folder: Path) -> str:
     return f"{PICKLE}{file}"
 
 
-def _plain(value: object) -> object:
+def _to_plain(value: object) -> object:
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_to_plain(item) for item in value]
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _write(text: str) -> None:
-    sys.stderr.write(text)
+def _explain_pickling_error(trainable: object, error: Exception) -> str:
+    """Return the error message: the function's variables that can't be pickled, and a remedy."""
+    variables_used: dict[str, object] = {}
+    if inspect.isfunction(trainable):
+        variables = inspect.getclosurevars(trainable)
+        variables_used = {**variables.globals, **variables.nonlocals}
+    unpicklable = [
+        f"{name} ({type(value).__name__})"
+        for name, value in variables_used.items()
+        if _cannot_be_pickled(value)
+    ]
+    name = getattr(trainable, "__qualname__", repr(trainable))
+    cause = f"uses {', '.join(unpicklable)}, which" if unpicklable else "refers to something that"
+    return (
+        f"{name} {cause} can't be pickled ({error}); make it inside the function, or put the "
+        "function into a module that workers can import"
+    )
 
 
-def _keep_quiet(text: str) -> None:
-    """Nobody wants to see it."""
+def _cannot_be_pickled(value: object) -> bool:
+    try:
+        cloudpickle.dumps(value)
+    except Exception:  # noqa: BLE001 - whatever a class's own pickling raises
+        return True
+    return False
+
+
+def _abbreviate(value: object) -> str:
+    """Return a short text for a value; of a section, only the names of its keys."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(map(str, value)) + "}"
+    return getattr(value, "__qualname__", repr(value))

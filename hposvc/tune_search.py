@@ -1,10 +1,11 @@
-"""Our searchers as a search algorithm of Ray Tune, for people who keep their own Tuner.
+"""hposvc's searchers as a search algorithm of Ray Tune, for people who keep their own Tuner.
 
     Tuner(train, param_space={"lr": tune.loguniform(1e-5, 1e-1)},
           tune_config=TuneConfig(metric="loss", mode="min", search_alg=TuneSearch("gp")))
 
-Tune aborts an experiment where a search algorithm raises in the midst of it (2.60): what is wrong
-is said before the first trial, and a fault after that is logged and ends the proposals.
+Tune (2.60) aborts the whole experiment if a search algorithm raises while trials run. So bad
+options are refused before the first trial; a later fault is logged, and no more trials are
+proposed.
 """
 
 import logging
@@ -17,7 +18,7 @@ import numpy as np
 from ray.tune.search import Searcher
 from ray.tune.search.variant_generator import parse_spec_vars
 
-from hposvc.reading.document import plain
+from hposvc.spec.parsing.document import plain
 from searchers.names import is_name
 from searchers.optimizer import Exhausted, Optimizer, create
 from searchers.options import build
@@ -29,18 +30,20 @@ log = logging.getLogger("hposvc")
 
 
 class TuneSearch(Searcher):
-    """Proposes the configurations of a Tuner's trials.
+    """A search algorithm of Ray Tune that proposes configurations with an hposvc searcher.
 
     Args:
-        searcher: a method (`gp`, `tpe`, ...), which searches the ranges in the Tuner's
-            `param_space`; or what `searchers.create` made, which has a space of its own.
-        metric: the result that is optimised; None: the Tuner's, which a method alone is told.
-        mode: `min` or `max`; None: the Tuner's, or the goal of the searcher.
-        time_attr: the result that says in whole numbers how far a trial is.
-        options: `seed`, and those of the method.
+        searcher: the name of a method (`gp`, `tpe`, ...), which searches the ranges of the
+            Tuner's `param_space`; or an optimizer of `searchers.create`, which has its own space.
+        metric: key of the result to optimise; None: the Tuner's metric, which Tune passes on only
+            if `searcher` is the name of a method.
+        mode: `min` or `max`; None: the Tuner's, or the goal of the optimizer.
+        time_attr: key of the result that counts a trial's progress in whole numbers.
+        options: `seed`, and the options of the method.
 
     Raises:
-        ValueError: no such method or option, a searcher without a metric, or with several goals.
+        ValueError: there is no such method or option; an optimizer comes without a metric, or has
+            several goals.
     """
 
     def __init__(
@@ -56,17 +59,17 @@ class TuneSearch(Searcher):
         self._method = searcher if isinstance(searcher, str) else None
         self._options = options
         self._optimizer = None if isinstance(searcher, str) else searcher
-        self._paths: dict[str, tuple[str, ...]] = {}  # where our names are in Tune's configuration
-        self._objects: dict[str, Sequence[object]] = {}  # choices of more than scalars, by index
-        self._trials: dict[str, str] = {}  # Tune's id of each running trial -> ours
-        self._steps: dict[str, int] = {}  # the last of each running trial
+        self._paths: dict[str, tuple[str, ...]] = {}  # parameter -> keys in Tune's configuration
+        self._objects: dict[str, Sequence[object]] = {}  # parameter -> values that are no scalars
+        self._trials: dict[str, str] = {}  # Tune's id of each running trial -> the optimizer's id
+        self._steps: dict[str, int] = {}  # the last step of each running trial
         if self._method is not None:
             if "goal" in options:
                 raise ValueError("goal is given; Tune calls it mode, min or max of one metric")
-            own = {name: options[name] for name in options if name != "seed"}
-            nothing = Space.from_dict({"any": 1})
-            Optimizer(build(self._method, own), nothing, seed=options.get("seed", 0))
-            return  # nothing was wrong
+            method_options = {name: options[name] for name in options if name != "seed"}
+            placeholder = Space.from_dict({"any": 1})
+            Optimizer(build(self._method, method_options), placeholder, seed=options.get("seed", 0))
+            return  # the method and its options are right
         if options:
             raise ValueError(f"{', '.join(options)}: give options of the method to create()")
         if metric is None:
@@ -76,10 +79,10 @@ class TuneSearch(Searcher):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
     ) -> bool:
-        """Take over what the Tuner was given; Tune calls it before the first trial.
+        """Take over the Tuner's metric, mode and space; Tune calls this before the first trial.
 
         Raises:
-            ValueError: nothing to optimise or to search, or a range that cannot be searched.
+            ValueError: there is no metric or no range, or a range cannot be searched.
         """
         self._set_goal(metric or self._metric, mode or self._mode)
         _, ranges, grids = parse_spec_vars(config)
@@ -90,7 +93,7 @@ class TuneSearch(Searcher):
             return True
         if not ranges and not grids:
             raise ValueError("param_space has no range, so there is nothing to search")
-        space = self._read([*ranges, *grids])
+        space = self._build_space([*ranges, *grids])
         if self._optimizer is None:
             goal = GOALS[str(self._mode)]
             self._optimizer = create(self._method, space, goal, **self._options)
@@ -99,11 +102,12 @@ class TuneSearch(Searcher):
         return True
 
     def suggest(self, trial_id: str) -> dict[str, Any] | None:
-        """The configuration of a new trial, or FINISHED where there is none.
+        """Return the configuration of a new trial, or FINISHED if there is no further one.
 
-        None would not do: Tune asks again for ever.
+        After None, Tune would ask again for ever.
         """
-        finished = cast(dict[str, Any], Searcher.FINISHED)  # the base class does not say it is text
+        # A text, though the base class's signature does not allow one.
+        finished = cast(dict[str, Any], Searcher.FINISHED)
         if self._optimizer is None:
             log.error("param_space is empty, so there is nothing to search")
             return finished
@@ -116,11 +120,11 @@ class TuneSearch(Searcher):
             log.exception("the searcher failed; trials that run go on, and no more are proposed")
             return finished
         self._trials[trial_id] = trial.id
-        return self._nested(trial.params)
+        return self._nest(trial.params)
 
     def on_trial_result(self, trial_id: str, result: Mapping[str, Any]) -> None:
-        """Take note of a value on the way; what is no number, or no new step, is passed over."""
-        value, step = self._value(result), _whole(result.get(self._time_attr))
+        """Report an intermediate value; ignore results without a number or without a new step."""
+        value, step = self._value(result), _whole_step(result.get(self._time_attr))
         if self._optimizer is None or trial_id not in self._trials or value is None or step is None:
             return
         if step > self._steps.get(trial_id, -1):
@@ -130,21 +134,21 @@ class TuneSearch(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: Mapping[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Take note of the end, whether the trial ended, was stopped, or failed."""
+        """Tell the optimizer that a trial has ended, was stopped, or failed."""
         value = None if error or result is None else self._value(result)
         if result is not None and value is not None:
             self.on_trial_result(trial_id, result)
-        ours = self._trials.pop(trial_id, None)
+        trial = self._trials.pop(trial_id, None)
         self._steps.pop(trial_id, None)
-        if self._optimizer is not None and ours is not None:
-            self._optimizer.tell(ours, value, "error" if error else "")
+        if self._optimizer is not None and trial is not None:
+            self._optimizer.tell(trial, value, "error" if error else "")
 
     def save(self, checkpoint_path: str) -> None:
-        """Keep all that is known; Tune does so with its own state."""
+        """Write the searcher's state to a file; Tune calls this when it saves its own."""
         Path(checkpoint_path).write_bytes(pickle.dumps(self.__dict__))
 
     def restore(self, checkpoint_path: str) -> None:
-        """Go on where `save` was called."""
+        """Restore the state that `save` wrote."""
         self.__dict__ = pickle.loads(Path(checkpoint_path).read_bytes())
 
     def _set_goal(self, metric: str | None, mode: str | None) -> None:
@@ -159,13 +163,13 @@ class TuneSearch(Searcher):
             raise ValueError(f"mode is {mode}, but the goal of the searcher is to {goal}")
         self._metric, self._mode = metric, mode
 
-    def _read(self, ranges: Sequence[tuple[tuple[Any, ...], Any]]) -> Space:
-        """The space of Tune's ranges; a nested one is called by its keys, joined by dots."""
+    def _build_space(self, ranges: Sequence[tuple[tuple[Any, ...], Any]]) -> Space:
+        """Return the space of Tune's ranges; a nested range is named by its keys and dots."""
         parameters: dict[str, object] = {}
         for path, domain in ranges:
             if not all(isinstance(key, str) for key in path):
-                where = ".".join(map(str, path))
-                raise ValueError(f"param_space.{where}: stands in a list; give it a key of its own")
+                place = ".".join(map(str, path))
+                raise ValueError(f"param_space.{place}: stands in a list; give it a key of its own")
             name = ".".join(path)
             if not is_name(name) or name in parameters:
                 name = f"parameter_{len(parameters)}"
@@ -175,17 +179,17 @@ class TuneSearch(Searcher):
             if not all(map(is_value, values)) and not domain.is_grid():
                 self._objects[name] = values
                 parameters[name] = {"values": list(range(len(values)))}
-        found = plain(parameters, "parameters")
-        return Space.from_dict(found)  # type: ignore[arg-type]  # a mapping, as it was
+        plain_parameters = plain(parameters, "parameters")
+        return Space.from_dict(plain_parameters)  # type: ignore[arg-type]  # a mapping, as it was
 
-    def _nested(self, params: Params) -> dict[str, Any]:
+    def _nest(self, params: Params) -> dict[str, Any]:
         config: dict[str, Any] = {}
         for name, value in params.items():
-            *outer, last = self._paths.get(name, (name,))
+            *outer_keys, last_key = self._paths.get(name, (name,))
             inner = config
-            for key in outer:
+            for key in outer_keys:
                 inner = inner.setdefault(key, {})
-            inner[last] = self._objects[name][value] if name in self._objects else value  # type: ignore[index]
+            inner[last_key] = self._objects[name][value] if name in self._objects else value  # type: ignore[index]
         return config
 
     def _value(self, result: Mapping[str, Any]) -> float | None:
@@ -194,8 +198,8 @@ class TuneSearch(Searcher):
         return float(value) if is_number else None  # type: ignore[arg-type]
 
 
-def _whole(step: object) -> int | None:
-    """A step, from 0 on, whatever kind of number says it."""
+def _whole_step(step: object) -> int | None:
+    """Return a step, of any numeric type, as an int; None: not a whole number from 0 on."""
     if isinstance(step, bool) or not isinstance(step, int | float | np.number):
         return None
     return int(step) if step >= 0 and step == step // 1 else None  # type: ignore[operator]

@@ -1,6 +1,6 @@
-"""Searchers propose configurations: `Space` says which there are, `create` makes a searcher.
+"""Search methods, which propose configurations of a `Space`; `create` makes an optimizer.
 
-Loaded on first use, so that `import searchers` costs nothing.
+Names are loaded on first use, so that `import searchers` costs nothing.
 """
 
 from importlib import import_module
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from searchers.space import Space
     from searchers.values import SpaceError
 
-_HOMES = {
+_NAMES_BY_MODULE = {
     "searchers.domains": {"Choice", "Constant", "Float", "Int"},
     "searchers.explain.explanation": {"Explanation"},
     "searchers.methods": {"METHODS"},
@@ -44,7 +44,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _HOMES.items():
+    for module, names in _NAMES_BY_MODULE.items():
         if name in names:
             return getattr(import_module(module), name)
     raise AttributeError(f"module 'searchers' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The method for those who have not chosen one."""
+"""The search method for users who have not chosen one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,37 +6,37 @@ from typing import ClassVar, cast
 
 from numpy.random import Generator
 
-from searchers.earlier import informed
 from searchers.methods import load
 from searchers.searcher import Observation, Proposal, Searcher
 from searchers.space import Space
+from searchers.warm_start import warm_started
 
-# Everywhere. Rules by parameters, trials, trials at once, kinds of a choice and metrics were
-# measured, and none is left: docs/searchers.md has the figures. Whoever finds where another method
-# is the better one makes this a choice by space and history.
+# For every space. Rules by the numbers of parameters, trials, parallel trials, by kinds of choices
+# and by metrics were measured, and none was kept: docs/searchers.md has the figures. Where another
+# method turns out to be better, choose here by space and history.
 METHOD = "gp"
 
 
 @dataclass(frozen=True)
 class Auto:
-    """The method that suits; the note of a proposal names it."""
+    """The default method, `METHOD`; the note of a proposal names it."""
 
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    def after(self, earlier: Sequence[Observation]) -> "Informed":
-        """The same that knows earlier trials."""
-        return Informed(tuple(earlier))
+    def after(self, earlier: Sequence[Observation]) -> "WarmStarted":
+        """Return this method with the trials of earlier sweeps."""
+        return WarmStarted(tuple(earlier))
 
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
-        return Informed().suggest(space, history, n, rng)
+        return WarmStarted().suggest(space, history, n, rng)
 
 
 @dataclass(frozen=True)
-class Informed:
+class WarmStarted:
     """`auto` with the trials of earlier sweeps."""
 
     earlier: tuple[Observation, ...] = ()
@@ -48,6 +48,8 @@ class Informed:
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
         """See `Searcher`."""
-        chosen = informed(cast(Searcher, load(METHOD)()), self.earlier)
-        proposals = chosen.suggest(space, history, n, rng)
-        return [replace(one, note={**one.note, "method": METHOD}) for one in proposals]
+        searcher = warm_started(cast(Searcher, load(METHOD)()), self.earlier)
+        proposals = searcher.suggest(space, history, n, rng)
+        return [
+            replace(proposal, note={**proposal.note, "method": METHOD}) for proposal in proposals
+        ]

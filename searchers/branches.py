@@ -1,4 +1,4 @@
-"""The ways through a function that suggests, and the conditions that tell them apart."""
+"""The paths through a function that suggests values, and the conditions that tell them apart."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ from searchers.values import Condition, SpaceError, Value, identity
 
 @dataclass(frozen=True)
 class Leaf:
-    """One way through the function."""
+    """A path through the function."""
 
-    asked: Mapping[str, Domain]  # what it suggested, in that order
-    taken: Mapping[str, Value]  # the values that it looked at
+    suggested: Mapping[str, Domain]  # what the function suggested, in that order
+    taken: Mapping[str, Value]  # the values that the function looked at
 
     def before(self, name: str) -> list[str]:
-        """What it had looked at when it came to `name`."""
-        earlier = takewhile(lambda other: other != name, self.asked)
+        """Return the parameters that the function had looked at before suggesting `name`."""
+        earlier = takewhile(lambda other: other != name, self.suggested)
         return [other for other in earlier if other in self.taken]
 
     def meets(self, when: Condition) -> bool:
-        """Whether a condition holds here."""
+        """Return whether a condition holds on this path."""
         return all(
             parent in self.taken and identity(self.taken[parent]) in map(identity, values)
             for parent, values in when.items()
@@ -29,43 +29,52 @@ class Leaf:
 
 
 def condition(name: str, leaves: Sequence[Leaf]) -> Condition:
-    """When a parameter is active; empty: always.
+    """Return when a parameter is active; empty: always.
 
     Raises:
         SpaceError: the leaves that suggest it are not all those in which some parameters have one
             of some values each.
     """
-    where = [leaf for leaf in leaves if name in leaf.asked]
-    if len(where) == len(leaves):
+    suggesting = [leaf for leaf in leaves if name in leaf.suggested]
+    if len(suggesting) == len(leaves):
         return {}
     parents = [
         parent
-        for parent in where[0].before(name)
-        if all(parent in leaf.before(name) for leaf in where)
+        for parent in suggesting[0].before(name)
+        if all(parent in leaf.before(name) for leaf in suggesting)
     ]
-    when = {parent: _allowed(parent, where) for parent in parents}
-    found = sum(leaf.meets(when) for leaf in leaves)
-    if found != len(where):
-        ties = f"some combinations of {', '.join(when)}" if when else "some of its runs"
+    when = {parent: _allowed_values(parent, suggesting) for parent in parents}
+    matches = sum(leaf.meets(when) for leaf in leaves)
+    if matches != len(suggesting):
+        circumstances = f"some combinations of {', '.join(when)}" if when else "some of its runs"
         raise SpaceError(
             (),
-            f"suggests {name} in {ties} alone, and conditions are joined by 'and'; "
+            f"suggests {name} in {circumstances} alone, and conditions are joined by 'and'; "
             "suggest it always, or under another name in each branch",
         )
-    return _shortened(when, where, leaves)
+    return _remove_redundant(when, suggesting, leaves)
 
 
-def _allowed(parent: str, where: Sequence[Leaf]) -> tuple[Value, ...]:
-    """The values that a parent has there, in the order of its domain."""
-    seen = {identity(leaf.taken[parent]) for leaf in where}
-    return tuple(value for value in where[0].asked[parent].grid(1) if identity(value) in seen)
+def _allowed_values(parent: str, suggesting: Sequence[Leaf]) -> tuple[Value, ...]:
+    """Return the values that a parent has in these leaves, in the order of its domain."""
+    seen = {identity(leaf.taken[parent]) for leaf in suggesting}
+    return tuple(
+        value for value in suggesting[0].suggested[parent].grid(1) if identity(value) in seen
+    )
 
 
-def _shortened(when: Condition, where: Sequence[Leaf], leaves: Sequence[Leaf]) -> Condition:
-    """The condition without what holds anyway: first what allows every value, then the outer."""
-    free = [name for name, values in when.items() if len(values) == where[0].asked[name].count]
-    for name in [*free, *(name for name in when if name not in free)]:
-        rest = {other: values for other, values in when.items() if other != name}
-        if sum(leaf.meets(rest) for leaf in leaves) == len(where):
-            when = rest
+def _remove_redundant(
+    when: Condition, suggesting: Sequence[Leaf], leaves: Sequence[Leaf]
+) -> Condition:
+    """Remove the parts of a condition that hold anyway.
+
+    First those that allow every value, then the outer ones.
+    """
+    unrestricted = [
+        name for name, values in when.items() if len(values) == suggesting[0].suggested[name].count
+    ]
+    for name in [*unrestricted, *(name for name in when if name not in unrestricted)]:
+        shorter = {other: values for other, values in when.items() if other != name}
+        if sum(leaf.meets(shorter) for leaf in leaves) == len(suggesting):
+            when = shorter
     return when

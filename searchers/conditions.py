@@ -1,4 +1,4 @@
-"""When parameters are active: the order in which that can be told, and whether it makes sense."""
+"""The conditions of parameters: their validity, and the order in which to evaluate them."""
 
 from collections.abc import Mapping
 
@@ -24,45 +24,45 @@ class Conditions:
         }
 
     def met(self, name: str, params: Params) -> bool:
-        """Whether `name` is active, where `params` holds the active ones of its parents."""
+        """Return whether `name` is active; `params` holds its active parents."""
         return all(
             parent in params and identity(params[parent]) in allowed
             for parent, allowed in self._allowed[name]
         )
 
     def active(self, params: Params) -> frozenset[str]:
-        """The names that a configuration with these values has."""
-        found: dict[str, Value] = {}
+        """Return the names that a configuration with these values has."""
+        active_params: dict[str, Value] = {}
         for name in self.order:
-            if self.met(name, found):
-                found[name] = params.get(name)
-        return frozenset(found)
+            if self.met(name, active_params):
+                active_params[name] = params.get(name)
+        return frozenset(active_params)
 
 
 def _check(
     name: str, parent: str, allowed: tuple[Value, ...], domains: Mapping[str, Domain]
 ) -> None:
-    where = ("parameters", name, "when", parent)
+    path = ("parameters", name, "when", parent)
     if parent not in domains:
-        raise SpaceError(where, f"is no parameter: {nearest(parent, domains)}")
+        raise SpaceError(path, f"is no parameter: {nearest(parent, domains)}")
     for value in allowed:
         problem = domains[parent].problem(value)
         if problem:
-            raise SpaceError(where, f"can never be met, since {parent} {problem}")
+            raise SpaceError(path, f"can never be met, since {parent} {problem}")
 
 
 def _parents_first(domains: Mapping[str, Domain]) -> tuple[str, ...]:
-    """The names as declared, but each behind its parents."""
+    """Return the names as declared, but each behind its parents."""
     order: dict[str, None] = {}
-    waiting = list(domains)
-    while waiting:
-        ready = [name for name in waiting if domains[name].when.keys() <= order.keys()]
+    unordered = list(domains)
+    while unordered:
+        ready = [name for name in unordered if domains[name].when.keys() <= order.keys()]
         if not ready:
-            circle = ", ".join(waiting)
+            names = ", ".join(unordered)
             raise SpaceError(
-                ("parameters", waiting[0], "when"),
-                f"{circle} wait for one another; remove a condition",
+                ("parameters", unordered[0], "when"),
+                f"{names} wait for one another; remove a condition",
             )
         order.update(dict.fromkeys(ready))
-        waiting = [name for name in waiting if name not in order]
+        unordered = [name for name in unordered if name not in order]
     return tuple(order)

@@ -1,9 +1,9 @@
-"""Spaces that are defined by running a function: what it suggests, and when.
+"""Define-by-run spaces: parameters and conditions from what a function suggests, and when.
 
 The function takes a trial and calls its `suggest_float`, `suggest_int` and `suggest_categorical`,
-which have Optuna's signatures. It is run over every branch that choices and whole numbers open,
-once it looks at such a value; a value that it only stores opens none. What the runs suggest in
-common, and what only some of them do, gives the parameters and their conditions.
+which have Optuna's signatures. The function is run over every branch that choices and whole numbers
+open, once it looks at such a value; a value that it only stores opens no branch. What all runs
+suggest, and what only some of them suggest, gives the parameters and their conditions.
 """
 
 import traceback
@@ -16,10 +16,10 @@ from searchers.branches import Leaf, condition
 from searchers.domains import Choice, Constant, Domain, Float, Int
 from searchers.names import nearest
 from searchers.syntax import check_name, write_domain
-from searchers.unseen import Continuous, Looked, Unseen
+from searchers.unseen import Continuous, Unseen, ValueInspected
 from searchers.values import Params, SpaceError, Value, identity
 
-MOST_LEAVES = 1_000
+MAX_LEAVES = 1_000
 SUGGEST = ("suggest_categorical", "suggest_float", "suggest_int")
 ONLY = "what is suggested may depend on suggested choices and whole numbers, on nothing else"
 
@@ -27,17 +27,17 @@ Function = Callable[[Any], object]
 
 
 class Trial:
-    """What the function is given."""
+    """The trial that the function is called with."""
 
     def __init__(self, choose: Callable[[str, Domain], Any]) -> None:
-        self._choose = choose  # says what a suggestion returns
-        self._asked: dict[str, Domain] = {}
-        self._given: dict[str, Any] = {}
+        self._choose = choose  # returns the value of a suggestion
+        self._domains: dict[str, Domain] = {}
+        self._values: dict[str, Any] = {}
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> Any:
-        """A real number between two ends, which are included."""
+        """Suggest a real number between two ends, which are included."""
         if low == high or (step is not None and 0 <= high - low < step):
             return self._suggest(name, lambda: Constant(float(low)))
         return self._suggest(name, lambda: Float(low, high, log, step))
@@ -45,13 +45,13 @@ class Trial:
     def suggest_int(
         self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
     ) -> Any:
-        """A whole number between two ends, which are included."""
+        """Suggest a whole number between two ends, which are included."""
         if low == high or 0 <= high - low < step:
             return self._suggest(name, lambda: Constant(low))
         return self._suggest(name, lambda: Int(low, high, log, step))
 
     def suggest_categorical(self, name: str, choices: Iterable[Value]) -> Any:
-        """One of several values."""
+        """Suggest one of several values."""
         values = tuple(choices)
         if len(values) == 1:
             return self._suggest(name, lambda: Constant(values[0]))
@@ -68,51 +68,55 @@ class Trial:
             domain = make()
         except SpaceError as error:
             raise error.under("parameters", name) from None
-        if name not in self._asked:
-            self._asked[name] = domain
-            self._given[name] = self._choose(name, domain)
-        elif self._asked[name] != domain:
-            raise _two_ranges(name, self._asked[name], domain)
-        return self._given[name]
+        if name not in self._domains:
+            self._domains[name] = domain
+            self._values[name] = self._choose(name, domain)
+        elif self._domains[name] != domain:
+            raise _conflicting_ranges_error(name, self._domains[name], domain)
+        return self._values[name]
 
 
 def trace(function: Function) -> dict[str, Domain]:
-    """The domains that a function suggests, with their conditions.
+    """Return the domains that a function suggests, with their conditions.
 
     Raises:
-        SpaceError: it raises, opens too many branches, or its space has no such conditions.
+        SpaceError: the function raises, opens too many branches, or its space has no such
+            conditions.
     """
     leaves = _leaves(function)
     domains: dict[str, Domain] = {}
     for leaf in leaves:
-        for name, domain in leaf.asked.items():
+        for name, domain in leaf.suggested.items():
             if domains.setdefault(name, domain) != domain:
-                raise _two_ranges(name, domains[name], domain)
+                raise _conflicting_ranges_error(name, domains[name], domain)
     if not domains:
         raise SpaceError((), f"suggests nothing; call trial.{', trial.'.join(SUGGEST)}")
-    return {name: replace(one, when=condition(name, leaves)) for name, one in domains.items()}
+    return {
+        name: replace(suggested, when=condition(name, leaves))
+        for name, suggested in domains.items()
+    }
 
 
 def check(function: Function, domains: Mapping[str, Domain], samples: Iterable[Params]) -> None:
-    """Run the function on configurations: each must be just what it asks for then.
+    """Check on configurations that the function suggests exactly their parameters.
 
     Raises:
-        SpaceError: something that `trace` does not see decides what the function asks for.
+        SpaceError: something that `trace` does not see decides what the function suggests.
     """
     for params in samples:
-        asked = _run(function, _Replay(params)).asked
-        wanted = {name: replace(domains[name], when={}) for name in params}
-        if asked != wanted:
+        suggested = _run(function, _Replay(params)).suggested
+        expected = {name: replace(domains[name], when={}) for name in params}
+        if suggested != expected:
             raise SpaceError(
                 (),
-                f"suggests {', '.join(asked)} where the values are {dict(params)}, "
-                f"and not {', '.join(wanted)} as before; {ONLY}, compared by == and not by is",
+                f"suggests {', '.join(suggested)} where the values are {dict(params)}, "
+                f"and not {', '.join(expected)} as before; {ONLY}, compared by == and not by is",
             )
 
 
 @contextmanager
 def named(function: Function) -> Iterator[None]:
-    """Say in errors whose they are."""
+    """Put the function's name before the errors about it."""
     try:
         yield
     except SpaceError as error:
@@ -123,7 +127,7 @@ def named(function: Function) -> Iterator[None]:
 
 
 class _Replay:
-    """Gives the values of a configuration."""
+    """Chooses the values of a configuration."""
 
     def __init__(self, params: Params) -> None:
         self.taken = dict(params)
@@ -134,25 +138,25 @@ class _Replay:
 
 
 class _Explore:
-    """Gives real values for what was looked at, and hides the others.
+    """Chooses real values for parameters that the function looks at, stand-ins for the others.
 
-    None is never hidden: nothing sees whether a function compares by `is`.
+    A choice that has None is always given a real value: a comparison by `is` goes unnoticed.
     """
 
-    def __init__(self, looked: set[str], forced: Params) -> None:
-        self._looked = looked
+    def __init__(self, inspected: set[str], forced: Params) -> None:
+        self._inspected = inspected
         self._forced = forced
         self.taken: dict[str, Value] = {}
-        self.hidden: list[str] = []  # that are not continuous
+        self.hidden: list[str] = []  # parameters with stand-ins, except continuous ones
 
     def __call__(self, name: str, domain: Domain) -> Any:
         if isinstance(domain, Constant):
             return domain.value
         if domain.count is None:
             return Continuous(name)
-        if name in self._looked or (isinstance(domain, Choice) and None in domain.values):
-            if domain.count > MOST_LEAVES:
-                raise _too_many({name: domain})
+        if name in self._inspected or (isinstance(domain, Choice) and None in domain.values):
+            if domain.count > MAX_LEAVES:
+                raise _too_many_branches_error({name: domain})
             self.taken[name] = self._forced.get(name, domain.grid(1)[0])
             return self.taken[name]
         self.hidden.append(name)
@@ -160,78 +164,81 @@ class _Explore:
 
 
 def _leaves(function: Function) -> list[Leaf]:
-    """Every way through the function."""
-    looked: set[str] = set()
+    """Return every path through the function."""
+    inspected: set[str] = set()
     while True:
         try:
-            return list(_walk(function, looked))
-        except Looked as look:
-            looked |= set(look.names)
+            return list(_walk(function, inspected))
+        except ValueInspected as inspection:
+            inspected |= set(inspection.names)
 
 
-def _walk(function: Function, looked: set[str]) -> Iterator[Leaf]:
-    """The leaves in the order of nested loops over what the function looks at."""
-    waiting: list[dict[str, Value]] = [{}]
+def _walk(function: Function, inspected: set[str]) -> Iterator[Leaf]:
+    """Yield the leaves in the order of nested loops over the values looked at."""
+    pending: list[dict[str, Value]] = [{}]
     done = 0
-    while waiting:
-        prefix = waiting.pop()
-        leaf = _run(function, _Explore(looked, prefix))
+    while pending:
+        prefix = pending.pop()
+        leaf = _run(function, _Explore(inspected, prefix))
         yield leaf
         done += 1
         for name in [name for name in leaf.taken if name not in prefix]:
-            others = list(leaf.asked[name].grid(1))[1:]
-            waiting += [{**prefix, name: other} for other in reversed(others)]
+            others = list(leaf.suggested[name].grid(1))[1:]
+            pending += [{**prefix, name: other} for other in reversed(others)]
             prefix = {**prefix, name: leaf.taken[name]}
-        if done + len(waiting) > MOST_LEAVES:
-            raise _too_many({name: leaf.asked[name] for name in leaf.taken})
+        if done + len(pending) > MAX_LEAVES:
+            raise _too_many_branches_error({name: leaf.suggested[name] for name in leaf.taken})
 
 
 def _run(function: Function, choose: _Explore | _Replay) -> Leaf:
     trial = Trial(choose)
     try:
-        _check_returned(function(trial), trial._given)
-    except Looked as look:
-        for name in look.names:
-            if name not in trial._asked or trial._asked[name].count is None:
+        _check_returned(function(trial), trial._values)
+    except ValueInspected as inspection:
+        for name in inspection.names:
+            if name not in trial._domains or trial._domains[name].count is None:
                 message = f"looks at the value of {name}, which is continuous; {ONLY}"
                 raise SpaceError((), message) from None
         raise
     except SpaceError:
         raise
     except Exception as error:
-        if choose.hidden:  # code of C may have stumbled over what stands for a value
-            _run(function, _Replay(choose.taken))  # raises too, where that is not the reason
-            raise Looked(*choose.hidden) from None
-        raise _raised(error, choose.taken) from error
-    return Leaf(trial._asked, choose.taken)
+        if choose.hidden:  # C code may have failed on a stand-in
+            _run(function, _Replay(choose.taken))  # raises again where stand-ins are not the reason
+            raise ValueInspected(*choose.hidden) from None
+        raise _function_error(error, choose.taken) from error
+    return Leaf(trial._domains, choose.taken)
 
 
-def _check_returned(returned: object, given: Mapping[str, Any]) -> None:
-    """Nothing, or what was suggested by its name: a trainable would get nothing else anyway."""
+def _check_returned(returned: object, suggested: Mapping[str, Any]) -> None:
+    """Check that a function returns nothing, or suggested values by their names.
+
+    A trainable would get nothing else anyway.
+    """
     if returned is None:
         return
     if not isinstance(returned, Mapping):
         message = f"returns {type(returned).__name__}; return nothing, or a dict"
         raise SpaceError((), f"{message} of what was suggested")
     for name, value in returned.items():
-        if name not in given or not (
-            value is given[name] or identity(value) == identity(given[name])
+        if name not in suggested or not (
+            value is suggested[name] or identity(value) == identity(suggested[name])
         ):
             message = f"returns {name!r}, but has not suggested that value by that name"
             raise SpaceError((), f"{message}; a trial gets what is suggested, and constants")
 
 
-def _raised(error: Exception, taken: Params) -> SpaceError:
-    code = traceback.extract_tb(error.__traceback__)[-1]
-    where = f" where {_shown(taken)}" if taken else ""
+def _function_error(error: Exception, taken: Params) -> SpaceError:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    suffix = f" where {_format_params(taken)}" if taken else ""
     return SpaceError(
         (),
-        f"raises {type(error).__name__}: {error} ({code.filename}, line {code.lineno}){where}; "
+        f"raises {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno}){suffix}; "
         "what must not be combined belongs into constraints",
     )
 
 
-def _two_ranges(name: str, one: Domain, other: Domain) -> SpaceError:
+def _conflicting_ranges_error(name: str, one: Domain, other: Domain) -> SpaceError:
     return SpaceError(
         (),
         f"suggests {name} from {write_domain(one)} and from {write_domain(other)}; "
@@ -239,12 +246,12 @@ def _two_ranges(name: str, one: Domain, other: Domain) -> SpaceError:
     )
 
 
-def _too_many(looked_at: Mapping[str, Domain]) -> SpaceError:
+def _too_many_branches_error(looked_at: Mapping[str, Domain]) -> SpaceError:
     counts = ", ".join(f"{name} ({domain.count:,} values)" for name, domain in looked_at.items())
     return SpaceError(
-        (), f"opens more than {MOST_LEAVES:,} branches by looking at {counts}; branch on less"
+        (), f"opens more than {MAX_LEAVES:,} branches by looking at {counts}; branch on less"
     )
 
 
-def _shown(params: Params) -> str:
+def _format_params(params: Params) -> str:
     return ", ".join(f"{name} is {value!r}" for name, value in params.items())

@@ -1,4 +1,4 @@
-"""The four kinds of parameters. Float and Int are in `ranges`; here are the two without a scale."""
+"""The domains of parameters: Choice and Constant here, Float and Int in `ranges`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,12 +11,12 @@ from searchers.values import Condition, SpaceError, Value, identity, is_value
 
 __all__ = ["Choice", "Constant", "Domain", "Float", "Int"]
 
-MOST_VALUES = 10_000
+MAX_VALUES = 10_000
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One of several values; `ordered` ones are levels of a scale, in the order given."""
+    """A choice among values; `ordered` values are levels of a scale, in the order given."""
 
     values: tuple[Value, ...]
     ordered: bool = False
@@ -24,9 +24,9 @@ class Choice:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(self.values))
-        if not 1 <= len(self.values) <= MOST_VALUES:
+        if not 1 <= len(self.values) <= MAX_VALUES:
             raise SpaceError(
-                ("values",), f"has {len(self.values)} values; give 1 to {MOST_VALUES:,}"
+                ("values",), f"has {len(self.values)} values; give 1 to {MAX_VALUES:,}"
             )
         for index, value in enumerate(self.values):
             if not is_value(value):
@@ -45,18 +45,18 @@ class Choice:
         return len(self.values)
 
     def problem(self, value: Value) -> str | None:
-        """What is wrong with `value`; None: nothing."""
+        """Return what is wrong with `value`; None: nothing."""
         if is_value(value) and identity(value) in self._indices:
             return None
-        shown = ", ".join(repr(one) for one in self.values[:12])
+        shown = ", ".join(repr(allowed) for allowed in self.values[:12])
         return f"is {value!r}; choose from {shown}{', ...' if self.count > 12 else ''}"
 
     def index(self, value: Value) -> int:
-        """The position of `value` among the values."""
+        """Return the position of `value` among the values."""
         return self._indices[identity(value)]
 
     def cast(self, value: Value) -> Value:
-        """A value without a problem, as it stands among the values: 2.0 may be 2."""
+        """Return a valid value as it stands among the values: 2.0 may become 2."""
         return self.values[self.index(value)]
 
     def to_unit(self, value: Value) -> float:
@@ -67,14 +67,14 @@ class Choice:
         return self.values[max(0, min(int(unit * count), count - 1))]
 
     def moved(self, value: Value, rng: Generator) -> Value:
-        """PBT's move: a neighbour on the scale; a value without a scale has none and stays."""
+        """Make PBT's move: to a neighbour on the scale; an unordered value stays."""
         if not self.ordered:
             return value
         index = self.index(value) + (1 if rng.random() < 0.5 else -1)
         return self.values[max(0, min(index, self.count - 1))]
 
     def grid(self, resolution: int) -> Sequence[Value]:
-        """All values, whatever the resolution."""
+        """Return all values, whatever the resolution."""
         return self.values
 
     @cached_property
@@ -85,7 +85,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Constant:
-    """One value, which is not searched."""
+    """A single value, which is not searched."""
 
     value: Value
     when: Condition = field(default_factory=dict, hash=False)
@@ -95,7 +95,7 @@ class Constant:
             raise SpaceError((), f"is {self.value!r}; give a finite number, text, bool or null")
 
     def problem(self, value: Value) -> str | None:
-        """What is wrong with `value`; None: nothing."""
+        """Return what is wrong with `value`; None: nothing."""
         if identity(value) == identity(self.value):
             return None
         return f"is {value!r}, but it is a constant of {self.value!r}"
@@ -106,7 +106,7 @@ class Constant:
         return 1
 
     def cast(self, value: Value) -> Value:
-        """The one value."""
+        """Return the constant."""
         return self.value
 
     def from_unit(self, unit: float) -> Value:
@@ -116,11 +116,11 @@ class Constant:
         return 0.5
 
     def moved(self, value: Value, rng: Generator) -> Value:
-        """PBT's move: none."""
+        """Make PBT's move: none."""
         return self.value
 
     def grid(self, resolution: int) -> Sequence[Value]:
-        """The one value."""
+        """Return the constant alone."""
         return (self.value,)
 
 

@@ -7,26 +7,27 @@ from searchers.conditions import Conditions
 from searchers.domains import Choice, Domain
 from searchers.values import Params, Value, identity
 
-MOST_CASES = 100_000
-_OTHER = math.nan  # stands for the values that no condition names; no parameter can have it
+MAX_CASES = 100_000
+_OTHER = math.nan  # stands for all values that no condition names; no parameter can be NaN
 
 
 def count(domains: Mapping[str, Domain], conditions: Conditions) -> int | None:
-    """The number of distinct configurations; None: infinite, or conditions too tangled to count.
+    """Return the number of distinct configurations; None: infinite, or too tangled to count.
 
-    Parameters that no condition connects multiply. In each connected group, the cases that its
-    parents' conditions tell apart are listed, and the values that no condition names share one.
+    The counts of parameters that no condition connects are multiplied. In each connected group, the
+    cases that the conditions on parents tell apart are listed, and all values that no condition
+    names share one case.
     """
     if any(domain.count is None for domain in domains.values()):
         return None
-    counts = [_count_group(group, domains, conditions) for group in _groups(domains)]
+    counts = [_count_group(group, domains, conditions) for group in _connected_groups(domains)]
     return None if None in counts else math.prod(number for number in counts if number is not None)
 
 
 def walk(
     domains: Mapping[str, Domain], conditions: Conditions, resolution: int, after: Params | None
 ) -> Iterator[dict[str, Value]]:
-    """Every configuration in lexicographic order, the last active parameter changing fastest."""
+    """Yield every configuration in lexicographic order, the last active parameter fastest."""
     order = conditions.order
     values = {name: domains[name].grid(resolution) for name in order}
     params: dict[str, Value] = {}
@@ -47,7 +48,7 @@ def walk(
     else:
         for position, name in enumerate(order):
             if name in after:
-                choose(position, _index(domains[name], after[name], resolution))
+                choose(position, _grid_index(domains[name], after[name], resolution))
     while path:
         position, index = path.pop()
         del params[order[position]]
@@ -57,21 +58,21 @@ def walk(
             yield dict(params)
 
 
-def _index(domain: Domain, value: Value, resolution: int) -> int:
+def _grid_index(domain: Domain, value: Value, resolution: int) -> int:
     if isinstance(domain, Choice):
         return domain.index(value)
     return domain.grid(resolution).index(value)
 
 
-def _groups(domains: Mapping[str, Domain]) -> list[list[str]]:
-    """The names, in groups that conditions connect."""
+def _connected_groups(domains: Mapping[str, Domain]) -> list[list[str]]:
+    """Return the names in groups that conditions connect."""
     group_of: dict[str, list[str]] = {name: [name] for name in domains}
     for name, domain in domains.items():
         for parent in domain.when:
-            ours, theirs = group_of[name], group_of[parent]
-            if ours is not theirs:
-                ours += theirs
-                group_of.update(dict.fromkeys(theirs, ours))
+            child_group, parent_group = group_of[name], group_of[parent]
+            if child_group is not parent_group:
+                child_group += parent_group
+                group_of.update(dict.fromkeys(parent_group, child_group))
     return list({id(group): group for group in group_of.values()}.values())
 
 
@@ -81,7 +82,7 @@ def _count_group(
     mentioned: dict[str, dict[tuple[bool, Value], Value]] = {}
     for name in group:
         for parent, allowed in domains[name].when.items():
-            mentioned.setdefault(parent, {}).update({identity(one): one for one in allowed})
+            mentioned.setdefault(parent, {}).update({identity(value): value for value in allowed})
     members = set(group)
     ordered = [name for name in conditions.order if name in members]
     cases: list[tuple[dict[str, Value], int]] = [({}, 1)]
@@ -92,12 +93,12 @@ def _count_group(
             case
             for params, weight in cases
             for case in (
-                _split(params, weight, parent, (named, others))
+                _split_case(params, weight, parent, (named, others))
                 if conditions.met(parent, params)
                 else [(params, weight)]
             )
         ]
-        if len(cases) > MOST_CASES:
+        if len(cases) > MAX_CASES:
             return None
     leaves = [name for name in ordered if name not in mentioned]
     return sum(
@@ -107,10 +108,10 @@ def _count_group(
     )
 
 
-def _split(
+def _split_case(
     params: dict[str, Value], weight: int, parent: str, values: tuple[Collection[Value], int]
 ) -> list[tuple[dict[str, Value], int]]:
-    """The cases of an active parent: one for each value named, one for all the others."""
+    """Return the cases of an active parent: one for each named value, one for all others."""
     named, others = values
     cases = [({**params, parent: value}, weight) for value in named]
     return [*cases, ({**params, parent: _OTHER}, weight * others)] if others else cases

@@ -3,8 +3,8 @@
 Axes: R results, D numeric parameters. The distribution is rebuilt at every call by telling the
 results again, in the order of proposal, so that it needs no state beside the history; 1,000 results
 in 10 dimensions take 20 ms.
-Sources: Hansen, The CMA Evolution Strategy: A Tutorial (2016), figure 6, as the package `cmaes` has
-it; restarts with twice the population: Auger and Hansen, IPOP-CMA-ES (2005), section 2.
+Sources: Hansen, The CMA Evolution Strategy: A Tutorial (2016), figure 6, as the package `cmaes`
+implements it; restarts with twice the population: Auger and Hansen, IPOP-CMA-ES (2005), section 2.
 """
 
 import math
@@ -19,26 +19,26 @@ from numpy.typing import NDArray
 
 from searchers.domains import Choice
 from searchers.fidelity import Scored, comparable
-from searchers.novelty import Taken, sample_new
+from searchers.novelty import SeenConfigs, sample_new
 from searchers.searcher import Observation, Proposal
 from searchers.space import Space
 
 Array = NDArray[np.float64]
 
-WIDTH = 1 / 6  # the first standard deviation: the cube's faces are three away
-RETRIES = 50  # for a proposal that breaks a constraint or repeats; then one is drawn at random
+WIDTH = 1 / 6  # the initial standard deviation: the cube's faces are three of them away
+RETRIES = 50  # of draws that break a constraint or repeat; after them proposals are random
 
 
 @dataclass(frozen=True)
 class CMAES:
     """Covariance matrix adaptation, for spaces of numbers and hundreds of trials.
 
-    Ranges and ordered choices are its dimensions. The values of unordered choices are drawn at
-    random, whatever was seen: take another method where they matter. A conditional parameter is a
-    dimension that learns nothing from the trials in which it was inactive. A generation is complete
-    with as many results as the population, whichever they are, so parallel trials and those that
-    were added all count; pending ones are not looked at, since proposals are random draws anyhow.
-    Failed trials rank last, those that exceed limits before them, by how far they do.
+    Ranges and ordered choices are the dimensions. The values of unordered choices are drawn at
+    random, whatever the results: take another method where they matter. A conditional parameter is
+    a dimension that learns nothing from the trials in which it was inactive. A generation is
+    complete with as many results as the population, whichever trials they are from, so parallel
+    trials and added ones all count; pending trials are ignored, since proposals are random draws
+    anyhow. Failed trials rank last, and before them trials that exceed limits, by how far they do.
 
     Attributes:
         population: results between two updates of the distribution; 0: 4 + 3 ln(D), rounded down.
@@ -57,79 +57,84 @@ class CMAES:
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
-        taken = Taken(space, (seen.params for seen in history))
+        taken = SeenConfigs(space, (seen.params for seen in history))
         proposals: list[Proposal] = []
-        if _numbers(space):
+        if _numeric_columns(space):
             scored = comparable(history, enough=len(space.searched) + 1)
-            proposals = _drawn(space, evolved(space, scored, self.population), taken, n, rng)
+            proposals = _draw_new(space, evolve(space, scored, self.population), taken, n, rng)
         while len(proposals) < n and (params := sample_new(space, taken, rng)) is not None:
             proposals.append(Proposal(params, {"source": "random"}))
         return proposals
 
 
-def evolved(space: Space, scored: Sequence[Scored], population: int = 0) -> CMA:
-    """The distribution over the space's numbers after all full generations of the results."""
-    places = _numbers(space)
-    optimizer = _fresh(len(places), population or None)
-    begin, size = 0, optimizer.population_size
-    while begin + size <= len(scored):
-        generation = scored[begin : begin + size]
-        points = [_point(space, places, one, optimizer.mean) for one in generation]
+def evolve(space: Space, scored: Sequence[Scored], population: int = 0) -> CMA:
+    """Return the distribution over the space's numbers after all full generations."""
+    columns = _numeric_columns(space)
+    optimizer = _new_distribution(len(columns), population or None)
+    start, size = 0, optimizer.population_size
+    while start + size <= len(scored):
+        generation = scored[start : start + size]
+        points = [_point(space, columns, trial, optimizer.mean) for trial in generation]
         optimizer.tell(list(zip(points, _ranks(generation), strict=True)))
-        begin += size
+        start += size
         if optimizer.should_stop():
             size *= 2
-            optimizer = _fresh(len(places), size)
+            optimizer = _new_distribution(len(columns), size)
     return optimizer
 
 
-def _numbers(space: Space) -> list[int]:
-    """The places of the parameters that are dimensions of the distribution."""
+def _numeric_columns(space: Space) -> list[int]:
+    """Return the columns of the parameters that are dimensions of the distribution."""
     domains = [space[name] for name in space.searched]
     return [
-        place
-        for place, domain in enumerate(domains)
+        column
+        for column, domain in enumerate(domains)
         if not isinstance(domain, Choice) or domain.ordered
     ]
 
 
-def _fresh(dimensions: int, population: int | None) -> CMA:
+def _new_distribution(dimensions: int, population: int | None) -> CMA:
     bounds_D2 = np.tile([0.0, 1.0], (dimensions, 1))
     mean_D = np.full(dimensions, 0.5)
     return CMA(mean_D, WIDTH, bounds_D2, seed=0, population_size=population)
 
 
 def _point(space: Space, places: list[int], one: Scored, mean_D: Array) -> Array:
-    """Where a trial lies, (D,); at the mean in what was inactive, which moves nothing there."""
+    """Return the point of a trial, (D,).
+
+    Inactive parameters are put at the mean, where they move nothing.
+    """
     params = one.observation.params
-    names = [space.searched[place] for place in places]
+    names = [space.searched[column] for column in places]
     active_D = np.array([name in params for name in names])
     return np.where(active_D, space.encode(params)[places], mean_D)
 
 
 def _ranks(generation: Sequence[Scored]) -> list[float]:
-    """The rank of each result, which is all that the method looks at; equal ones share theirs."""
+    """Return the rank of each result, all that the method looks at; equal results share one."""
     keys = [
-        (math.inf, 0.0) if one.loss is None else (one.observation.exceeded, one.loss)
-        for one in generation
+        (math.inf, 0.0) if scored.loss is None else (scored.observation.exceeded, scored.loss)
+        for scored in generation
     ]
     order = sorted(set(keys))
     return [float(order.index(key)) for key in keys]
 
 
-def _drawn(space: Space, optimizer: CMA, taken: Taken, n: int, rng: Generator) -> list[Proposal]:
-    """Up to n new configurations from the distribution."""
-    places = _numbers(space)
+def _draw_new(
+    space: Space, optimizer: CMA, taken: SeenConfigs, n: int, rng: Generator
+) -> list[Proposal]:
+    """Draw up to n new configurations from the distribution."""
+    columns = _numeric_columns(space)
     optimizer.reseed_rng(int(rng.integers(2**31)))
-    found: list[Proposal] = []
+    proposals: list[Proposal] = []
     for _ in range(n + RETRIES):
-        if len(found) == n:
+        if len(proposals) == n:
             break
         unit_P = rng.random(len(space.searched))
-        unit_P[places] = optimizer.ask()
+        unit_P[columns] = optimizer.ask()
         params = space.decode(unit_P)
         if params not in taken and space.allows(params):
             taken.add(params)
             note = {"source": "cmaes", "generation": optimizer.generation}
-            found.append(Proposal(params, note))
-    return found
+            proposals.append(Proposal(params, note))
+    return proposals

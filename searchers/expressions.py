@@ -1,12 +1,12 @@
 """A small language for constraints: arithmetic, comparisons and logic over named values.
 
 `batch * training.accumulate <= 256`, `optimizer in ("sgd", "lars") or not warmup`. Python's `ast`
-reads the text; only the nodes of the tables below are accepted, and they are walked, never run as
-code. Length, number of nodes, depth and the size of every number are limited, so that any text is
-refused or evaluated in bounded time.
+parses the text; only the nodes of the tables below are accepted, and they are interpreted, never
+run as code. Length, number of nodes, depth and the size of every number are limited, so that any
+text is refused or evaluated in bounded time.
 
-Values keep their kinds: arithmetic and order take numbers (a truth value counts 0 or 1; text has an
-order of its own), `and`, `or` and `not` take truth values, and True is not equal to 1.
+Values keep their kinds: arithmetic and order take numbers (a truth value counts as 0 or 1; text has
+an order of its own), `and`, `or` and `not` take truth values, and True is not equal to 1.
 """
 
 import ast
@@ -16,11 +16,18 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from searchers.names import nearest
+from searchers.names import as_identifier, nearest
 from searchers.values import Value, identity
 
-LONGEST, MOST_NODES, DEEPEST = 1_000, 200, 50
-MOST_BITS = 1_024  # of a whole number; a float ends there too
+MAX_LENGTH, MAX_NODES, MAX_DEPTH = 1_000, 200, 50
+MAX_BITS = 1_024  # of a whole number; floats end at the same size
+MAX_DIGITS = 400  # no number here has more, so rounding to more of them changes nothing
+
+
+def _round(number: float, digits: float = 0) -> float:
+    # Python computes 10**-digits to round a whole number, however large that is.
+    return round(number, max(-MAX_DIGITS, min(int(digits), MAX_DIGITS)))
+
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[float, float], float]] = {
     ast.Add: operator.add,
@@ -36,19 +43,21 @@ _ORDER: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Gt: operator.gt,
     ast.GtE: operator.ge,
 }
-_FUNCTIONS: dict[str, tuple[Callable[..., float], range]] = {  # with the numbers of arguments
+_FUNCTIONS: dict[
+    str, tuple[Callable[..., float], range]
+] = {  # with the allowed numbers of arguments
     "abs": (abs, range(1, 2)),
     "log": (math.log, range(1, 3)),
-    "max": (max, range(1, MOST_NODES)),
-    "min": (min, range(1, MOST_NODES)),
-    "round": (lambda number, digits=0: round(number, int(digits)), range(1, 3)),
+    "max": (max, range(1, MAX_NODES)),
+    "min": (min, range(1, MAX_NODES)),
+    "round": (_round, range(1, 3)),
     "sqrt": (math.sqrt, range(1, 2)),
 }
 _LOGICAL = (ast.Compare, ast.BoolOp, ast.Name, ast.Attribute)
 
 
 class ExpressionError(ValueError):
-    """A text that is no expression, or values that it cannot be applied to."""
+    """A text that is no expression, or values to which an expression cannot be applied."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +67,17 @@ class Expression:
     text: str
     names: frozenset[str]
     tree: ast.expr
+    hyphenated: tuple[str, ...] = ()  # the names that the text spells with _ for -
 
     def holds(self, values: Mapping[str, Value]) -> bool:
-        """Whether the condition is true of `values`.
+        """Return whether the condition is true of `values`.
 
         Raises:
-            ExpressionError: it cannot be computed (division by zero, text times number, ...).
+            ExpressionError: the condition cannot be computed (division by zero, text times number,
+                ...).
         """
-        result = _value(self.tree, values)
+        written = {as_identifier(name): values[name] for name in self.hyphenated}
+        result = _evaluate(self.tree, {**values, **written})
         if not isinstance(result, bool):
             raise ExpressionError(
                 f"{self.text!r} is {result!r}, neither true nor false; compare it"
@@ -74,49 +86,58 @@ class Expression:
 
 
 def parse(text: str, known: Collection[str] | None = None) -> Expression:
-    """The condition that `text` says.
+    """Parse a condition.
 
     Args:
-        text: what the user wrote.
-        known: the names that it may mention; None: any.
+        text: as the user wrote it.
+        known: the names that it may mention; None: any. A `-` in a name is written as `_`.
     """
     if not isinstance(text, str) or not text.strip():
         raise ExpressionError(f"{text!r} is no expression; write one such as 'a * b <= 256'")
-    if len(text) > LONGEST:
-        raise ExpressionError(f"has {len(text):,} characters; at most {LONGEST:,} are read")
+    if len(text) > MAX_LENGTH:
+        raise ExpressionError(f"has {len(text):,} characters; at most {MAX_LENGTH:,} are read")
     try:
         tree = ast.parse(text.strip().replace("\n", " "), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         reason = error.msg if isinstance(error, SyntaxError) else "too deep or not text"
         raise ExpressionError(f"{text!r} cannot be read: {reason}") from error
-    names = _check(tree, text)
+    names = _check_nodes(tree, text)
+    name_by_identifier = (
+        {name: name for name in names}
+        if known is None
+        else {as_identifier(known_name): known_name for known_name in known}
+    )
     for name in sorted(names):
-        if known is not None and name not in known:
-            raise ExpressionError(f"{text!r} mentions {name!r}: {nearest(name, known)}")
-    is_not = isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)
-    if not is_not and not isinstance(tree, _LOGICAL):
+        if name not in name_by_identifier:
+            raise ExpressionError(
+                f"{text!r} mentions {name!r}: {nearest(name, name_by_identifier)}"
+            )
+    names = frozenset(name_by_identifier[name] for name in names)
+    hyphenated = tuple(name for name in sorted(names) if "-" in name)
+    is_negation = isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)
+    if not is_negation and not isinstance(tree, _LOGICAL):
         raise ExpressionError(f"{text!r} is neither true nor false; compare it with something")
-    return Expression(text, names, tree)
+    return Expression(text, names, tree, hyphenated)
 
 
-def _check(tree: ast.expr, text: str) -> frozenset[str]:
-    """The names in the tree, all of whose nodes are of the language."""
+def _check_nodes(tree: ast.expr, text: str) -> frozenset[str]:
+    """Check that all nodes belong to the language, and return the names among them."""
     names: set[str] = set()
     todo, seen = [(tree, 1)], 0
     while todo:
         node, depth = todo.pop()
         seen += 1
-        if seen > MOST_NODES or depth > DEEPEST:
+        if seen > MAX_NODES or depth > MAX_DEPTH:
             raise ExpressionError(f"{text[:60]!r}... is too long or too deep; split it in two")
         if isinstance(node, ast.Name | ast.Attribute):
-            names.add(_dotted(node))
+            names.add(_dotted_name(node))
             continue
         todo += [(child, depth + 1) for child in _operands(node)]
     return frozenset(names)
 
 
 def _operands(node: ast.expr) -> list[ast.expr]:
-    """The nodes that `node` is computed from."""
+    """Return the nodes that `node` is computed from."""
     match node:
         case ast.Constant(value):
             _check_literal(value)
@@ -130,82 +151,92 @@ def _operands(node: ast.expr) -> list[ast.expr]:
         case ast.Compare(left, ops, operands):
             return [
                 left,
-                *(part for pair in zip(ops, operands, strict=True) for part in _compared(*pair)),
+                *(
+                    part
+                    for pair in zip(ops, operands, strict=True)
+                    for part in _compared_operands(*pair)
+                ),
             ]
         case ast.Call(ast.Name(name), arguments, []) if name in _FUNCTIONS:
             if len(arguments) in _FUNCTIONS[name][1]:
                 return arguments
-            raise ExpressionError(f"{_shown(node)} has {len(arguments)} arguments")
+            raise ExpressionError(f"{_describe(node)} has {len(arguments)} arguments")
         case ast.Call(ast.Name(name), _, []):
             raise ExpressionError(f"there is no function {name!r}: {nearest(name, _FUNCTIONS)}")
-    raise ExpressionError(f"{_shown(node)} is not part of the language of constraints")
+    raise ExpressionError(f"{_describe(node)} is not part of the language of constraints")
 
 
-def _compared(op: ast.cmpop, operand: ast.expr) -> list[ast.expr]:
+def _compared_operands(op: ast.cmpop, operand: ast.expr) -> list[ast.expr]:
     if type(op) in _ORDER or isinstance(op, ast.Eq | ast.NotEq):
         return [operand]
     if isinstance(op, ast.In | ast.NotIn) and isinstance(operand, ast.Tuple | ast.List):
         return operand.elts
-    raise ExpressionError(f"'in' takes a list of values such as (1, 2), not {_shown(operand)}")
+    raise ExpressionError(f"'in' takes a list of values such as (1, 2), not {_describe(operand)}")
 
 
 def _check_literal(value: object) -> None:
     if value is None or isinstance(value, str | bool):
         return
-    if isinstance(value, int) and value.bit_length() <= MOST_BITS:
+    if isinstance(value, int) and value.bit_length() <= MAX_BITS:
         return
     if isinstance(value, float) and math.isfinite(value):
         return
     raise ExpressionError(f"{str(value)[:40]} is no number, text, true, false or none")
 
 
-def _dotted(node: ast.Name | ast.Attribute) -> str:
+def _dotted_name(node: ast.Name | ast.Attribute) -> str:
     parts: list[str] = []
-    rest: ast.expr = node
-    while isinstance(rest, ast.Attribute):
-        parts.append(rest.attr)
-        rest = rest.value
-    if not isinstance(rest, ast.Name):
+    inner: ast.expr = node
+    while isinstance(inner, ast.Attribute):
+        parts.append(inner.attr)
+        inner = inner.value
+    if not isinstance(inner, ast.Name):
         raise ExpressionError(f".{parts[-1]} follows something that is not a name")
-    return ".".join([rest.id, *reversed(parts)])
+    return ".".join([inner.id, *reversed(parts)])
 
 
-def _shown(node: ast.expr) -> str:
+def _describe(node: ast.expr) -> str:
     return f"{type(node).__name__.lower()} at column {node.col_offset + 1}"
 
 
-def _value(node: ast.expr, values: Mapping[str, Value]) -> Value:
+def _evaluate(node: ast.expr, values: Mapping[str, Value]) -> Value:
     match node:
         case ast.Constant(value):
-            return value  # type: ignore[return-value]  # parse has let only ours in
+            return value  # type: ignore[return-value]  # parse has checked it
         case ast.Name() | ast.Attribute():
-            return values[_dotted(node)]
+            return values[_dotted_name(node)]
         case ast.UnaryOp(ast.Not(), operand):
-            return not _truth(_value(operand, values))
+            return not _as_truth_value(_evaluate(operand, values))
         case ast.UnaryOp(op, operand):
-            number = _number(_value(operand, values))
+            number = _as_number(_evaluate(operand, values))
             return -number if isinstance(op, ast.USub) else number
         case ast.BinOp(left, op, right):
-            return _computed(op, _number(_value(left, values)), _number(_value(right, values)))
+            return _apply_operator(
+                op, _as_number(_evaluate(left, values)), _as_number(_evaluate(right, values))
+            )
         case ast.BoolOp(op, operands):
-            truths = (_truth(_value(operand, values)) for operand in operands)
+            truths = (_as_truth_value(_evaluate(operand, values)) for operand in operands)
             return all(truths) if isinstance(op, ast.And) else any(truths)
         case ast.Compare():
-            return _comparison(node, values)
+            return _evaluate_comparison(node, values)
         case ast.Call(ast.Name(name), arguments):
-            return _called(name, [_number(_value(argument, values)) for argument in arguments])
+            return _call_function(
+                name, [_as_number(_evaluate(argument, values)) for argument in arguments]
+            )
     raise AssertionError(f"parse let {node} through")
 
 
-def _comparison(node: ast.Compare, values: Mapping[str, Value]) -> bool:
-    left = _value(node.left, values)
+def _evaluate_comparison(node: ast.Compare, values: Mapping[str, Value]) -> bool:
+    left = _evaluate(node.left, values)
     for op, operand in zip(node.ops, node.comparators, strict=True):
         if isinstance(operand, ast.Tuple | ast.List):
-            found = any(identity(_value(one, values)) == identity(left) for one in operand.elts)
-            if found == isinstance(op, ast.NotIn):
+            is_member = any(
+                identity(_evaluate(item, values)) == identity(left) for item in operand.elts
+            )
+            if is_member == isinstance(op, ast.NotIn):
                 return False
             continue
-        right = _value(operand, values)
+        right = _evaluate(operand, values)
         if not _compare(op, left, right):
             return False
         left = right
@@ -216,44 +247,44 @@ def _compare(op: ast.cmpop, left: Value, right: Value) -> bool:
     if isinstance(op, ast.Eq | ast.NotEq):
         return (identity(left) == identity(right)) == isinstance(op, ast.Eq)
     if not (isinstance(left, str) and isinstance(right, str)):
-        left, right = _number(left), _number(right)
+        left, right = _as_number(left), _as_number(right)
     return _ORDER[type(op)](left, right)
 
 
-def _computed(op: ast.operator, left: float, right: float) -> float:
+def _apply_operator(op: ast.operator, left: float, right: float) -> float:
     try:
         if isinstance(op, ast.Pow):
-            if abs(left) > 1 and abs(right) * math.log2(abs(left)) > MOST_BITS:
+            if abs(left) > 1 and abs(right) * math.log2(abs(left)) > MAX_BITS:
                 raise ExpressionError(f"{left} ** {right} is too large")
-            return _bounded(left**right)
-        return _bounded(_ARITHMETIC[type(op)](left, right))
+            return _check_result(left**right)
+        return _check_result(_ARITHMETIC[type(op)](left, right))
     except (ArithmeticError, ValueError) as error:
         raise ExpressionError(f"cannot be computed: {error}") from error
 
 
-def _called(name: str, arguments: list[float]) -> float:
+def _call_function(name: str, arguments: list[float]) -> float:
     try:
-        return _bounded(_FUNCTIONS[name][0](*arguments))
+        return _check_result(_FUNCTIONS[name][0](*arguments))
     except (ArithmeticError, ValueError) as error:
         shown = ", ".join(map(str, arguments))
         raise ExpressionError(f"{name}({shown}) cannot be computed: {error}") from error
 
 
-def _bounded(number: float) -> float:
+def _check_result(number: float) -> float:
     if isinstance(number, complex) or number != number:
         raise ExpressionError("the result is not a real number")
-    if isinstance(number, int) and number.bit_length() > MOST_BITS:
+    if isinstance(number, int) and number.bit_length() > MAX_BITS:
         raise ExpressionError("the result is too large")
     return number
 
 
-def _number(value: Value) -> float:
+def _as_number(value: Value) -> float:
     if isinstance(value, int | float):
         return value
     raise ExpressionError(f"{value!r} is used as a number")
 
 
-def _truth(value: Value) -> bool:
+def _as_truth_value(value: Value) -> bool:
     if isinstance(value, bool):
         return value
     raise ExpressionError(f"{value!r} is used as true or false; compare it with something")

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 from numpy.random import Generator
 
-from searchers.novelty import Taken
+from searchers.novelty import SeenConfigs
 from searchers.searcher import Observation, Proposal
 from searchers.space import Space
 
-MARK = "grid"  # key of the note that tells the grid's own proposals from others
+MARK = "grid"  # key in the notes of the grid's own proposals
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Grid:
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
         last = next((seen for seen in reversed(history) if MARK in seen.note), None)
-        others = Taken(space, (seen.params for seen in history if MARK not in seen.note))
-        left = space.grid(self.resolution, after=None if last is None else last.params)
-        fresh = (params for params in left if params not in others)
-        return [Proposal(params, {MARK: self.resolution}) for params in islice(fresh, n)]
+        others = SeenConfigs(space, (seen.params for seen in history if MARK not in seen.note))
+        remaining = space.grid(self.resolution, after=None if last is None else last.params)
+        unseen = (params for params in remaining if params not in others)
+        return [Proposal(params, {MARK: self.resolution}) for params in islice(unseen, n)]

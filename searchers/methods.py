@@ -1,4 +1,4 @@
-"""The search methods that have a name."""
+"""The search methods that have a name, and the loading of their classes."""
 
 import importlib
 
@@ -17,19 +17,22 @@ METHODS = {
 
 
 def load(method: str) -> type:
-    """The class of a method by its name, or by `module:Class` for one of the user's own."""
+    """Return the class of a method, given by name or as the `module:Class` of a user's own."""
     module, colon, name = METHODS.get(method, method).partition(":")
     if not colon:
         raise ValueError(f"there is no search method {method!r}: {nearest(method, METHODS)}")
     try:
-        found = getattr(importlib.import_module(module), name)
+        loaded = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"search method {method!r} cannot be loaded: {error}") from error
-    if not isinstance(found, type):
-        raise ValueError(f"search method {method!r} is {found!r}; name a class")
-    return found
+    if not isinstance(loaded, type):
+        raise ValueError(f"search method {method!r} is {loaded!r}; name a class")
+    return loaded
 
 
 def takes_several(kind: type) -> bool:
-    """Whether a method can search for several objectives: it learns from all, or from none."""
+    """Return whether a method can search for several objectives.
+
+    It can if it learns from the losses of all objectives, or from no results.
+    """
     return getattr(kind, "takes_several", not getattr(kind, "uses_results", True))

@@ -1,25 +1,71 @@
-"""Names of parameters, methods and options: which are allowed, and which one was meant."""
+"""Names of parameters, methods and options: their syntax, and hints for misspelled ones."""
 
 import difflib
 import re
 from collections.abc import Iterable
 
-LONGEST = 250  # MLflow, where every parameter ends up, takes no longer names
-_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+MAX_LENGTH = 250  # MLflow, which stores every parameter, takes no longer names
+_WORD = r"[A-Za-z_]\w*(-\w+)*"
+_NAME = re.compile(rf"{_WORD}(\.{_WORD})*", re.ASCII)
+
+# Other tools' words, in small letters without _ and -, and their names here.
+OUR_NAMES = {
+    **dict.fromkeys(("bayes", "bayesian", "bayesopt", "gaussianprocess", "bo", "botorch"), "gp"),
+    **dict.fromkeys(("optuna", "optunasearch", "hyperopt", "hyperoptsearch"), "tpe"),
+    **dict.fromkeys(("basicvariant", "randomsearch"), "random"),
+    **dict.fromkeys(("ashascheduler", "asynchyperband", "asynchyperbandscheduler"), "asha"),
+    **dict.fromkeys(("successivehalving", "sha"), "asha"),
+    "gridsearch": "grid",
+    "hyperbandscheduler": "hyperband",
+    "hyperbandforbohb": "bohb",
+    "populationbasedtraining": "pbt",
+    "medianstoppingrule": "median",
+    "fifoscheduler": "fifo",
+    **dict.fromkeys(("numsamples", "ntrials", "maxtrials", "runcap"), "trials.max"),
+    **dict.fromkeys(("maxconcurrent", "maxconcurrenttrials", "njobs"), "trials.parallel"),
+    **dict.fromkeys(("graceperiod", "miniter", "minresource"), "fidelity.min"),
+    **dict.fromkeys(("maxt", "maxiter", "maxresource", "epochs", "maxepochs"), "fidelity.max"),
+    "timeattr": "fidelity.unit",
+    "reductionfactor": "scheduler.eta",
+    "timebudgets": "budget.wall",
+    "objective": "metric",
+    **dict.fromkeys(("direction", "mode"), "metric.goal"),
+    "distribution": "log",
+    **dict.fromkeys(("min", "minimise"), "minimize"),
+    **dict.fromkeys(("max", "maximise"), "maximize"),
+}
 
 
 def is_name(text: object) -> bool:
-    """Whether `text` is an identifier, or several joined by dots."""
-    return isinstance(text, str) and len(text) <= LONGEST and _NAME.fullmatch(text) is not None
+    """Return whether `text` is a word of letters, digits, _ and -, or several joined by dots."""
+    return isinstance(text, str) and len(text) <= MAX_LENGTH and _NAME.fullmatch(text) is not None
+
+
+def as_identifier(name: str) -> str:
+    """Return a name as constraints write it: `batch_size` for `batch-size`, as - is a minus."""
+    return name.replace("-", "_")
+
+
+def our_name(word: str) -> str:
+    """Return the name here for another tool's word (a dotted key or a value); empty: none."""
+    return OUR_NAMES.get(re.sub(r"[_\W]", "", word).lower(), "")
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str:
-    """A hint for an error message: the name that was meant, or all that there are."""
+    """Return a hint for an error message: the name that was probably meant, or all names."""
     names = sorted(known)
-    close = difflib.get_close_matches(wrong[:LONGEST], names, n=1)
+    translated = our_name(wrong)
+    match = next(
+        (name for name in (translated, translated.rpartition(".")[2]) if name in names), None
+    )
+    if match is not None:
+        return f"did you mean {match!r}?"
+    if "." in translated:
+        return f"here that is {translated}"
+    close = difflib.get_close_matches(wrong[:MAX_LENGTH], names, n=1)
     if close:
         return f"did you mean {close[0]!r}?"
     if not names:
         return "there are none here"
-    rest = ", ..." if len(names) > 12 else ""
-    return f"known: {', '.join(names[:12])}{rest}"
+    ellipsis = ", ..." if len(names) > 12 else ""
+    return f"known: {', '.join(names[:12])}{ellipsis}"

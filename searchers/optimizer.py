@@ -1,4 +1,4 @@
-"""To ask and tell without a sweep: `create` makes an `Optimizer`."""
+"""Ask-and-tell optimization without a sweep: `create` makes an `Optimizer`."""
 
 import math
 from collections.abc import Sequence
@@ -18,23 +18,23 @@ from searchers.values import Params
 
 
 class Exhausted(Exception):
-    """Every configuration of the space has been proposed."""
+    """Raised when every configuration of the space has been proposed."""
 
 
 @dataclass(frozen=True)
 class Trial(Proposal):
-    """A proposal that was asked for, under the id by which its results are told."""
+    """A proposal that was asked for, with the id under which its results are told."""
 
     id: str = field(kw_only=True)
 
 
 @dataclass(frozen=True)
 class Best:
-    """One of the best trials so far, with its value in the user's own sign."""
+    """A best trial so far, with its value in the user's own sign."""
 
     id: str
     params: Params
-    value: float | tuple[float, ...]  # one number for each of several objectives
+    value: float | tuple[float, ...]  # a tuple with several objectives
 
 
 def create(
@@ -44,7 +44,7 @@ def create(
     seed: int = 0,
     **options: object,
 ) -> "Optimizer":
-    """An optimizer that searches by `method` (see `METHODS`, or `module:Class`).
+    """Return an optimizer that searches by `method` (see `METHODS`, or `module:Class`).
 
     Raises:
         ValueError: no such method, option or goal, or options that do not suit the space.
@@ -52,13 +52,13 @@ def create(
     searcher = build(method, options)
     check(searcher, space)
     if not isinstance(goal, str) and len(goal) > 1 and not takes_several(type(searcher)):
-        able = ", ".join(name for name in METHODS if takes_several(load(name)))
-        raise ValueError(f"method {method!r} takes one objective; for several use one of {able}")
+        methods = ", ".join(name for name in METHODS if takes_several(load(name)))
+        raise ValueError(f"method {method!r} takes one objective; for several use one of {methods}")
     return Optimizer(searcher, space, goal, seed)
 
 
 class Optimizer:
-    """Asks a searcher for trials and remembers what they gave.
+    """Asks a searcher for trials and remembers their results.
 
     The same space, options, seed and sequence of calls give the same proposals. `goal` is one word,
     or a list of 2 to 4: then values are lists in that order, and the best is a Pareto front.
@@ -79,7 +79,7 @@ class Optimizer:
         self._searcher = searcher
         self._seed = seed
         self._observations: dict[str, Observation] = {}  # in the order of proposal
-        self._limits = 0  # how many there are; 0: no trial was told by how much it exceeds them
+        self._limits = 0  # the number of limits; 0: no trial was told an excess
 
     @property
     def history(self) -> tuple[Observation, ...]:
@@ -88,24 +88,28 @@ class Optimizer:
 
     @property
     def best(self) -> Best | list[Best] | None:
-        """The trial that was told the best value; None while none was.
+        """The trial with the best value so far; None before the first result.
 
-        With several objectives it is the `front`. Trials that exceed a limit do not count.
+        With several objectives this is the `front`. Trials that exceed a limit do not count.
         """
         if self._objectives.are_several:
             return self.front
-        kept = self._kept()
-        return self._best(min(kept, key=_losses)) if kept else None
+        feasible = self._within_limits()
+        return self._as_best(min(feasible, key=_losses)) if feasible else None
 
     @property
     def front(self) -> list[Best]:
         """The trials that none dominates, in the order of proposal; with one goal, all the best."""
-        kept = self._kept()
-        rank_N = fronts([_losses(seen) for seen in kept])
-        return [self._best(seen) for seen, rank in zip(kept, rank_N, strict=True) if rank == 0]
+        feasible = self._within_limits()
+        rank_N = fronts([_losses(seen) for seen in feasible])
+        return [
+            self._as_best(seen) for seen, rank in zip(feasible, rank_N, strict=True) if rank == 0
+        ]
 
     def hypervolume(self, reference: Sequence[float] | None = None) -> float:
-        """What the front dominates, up to the reference point, in the product of the units.
+        """Return the volume that the front dominates, up to the reference point.
+
+        The volume is in the product of the units.
 
         Args:
             reference: one value for each objective, in the user's own sign; None: the worst that a
@@ -114,22 +118,22 @@ class Optimizer:
         """
         if not self._objectives.are_several:
             raise ValueError("hypervolume: there is one goal; create with a list, or use best")
-        kept = [_losses(seen) for seen in self._kept()]
-        if not kept:
+        feasible = [_losses(seen) for seen in self._within_limits()]
+        if not feasible:
             return 0.0
         if reference is None:
-            return hypervolume(kept, np.max([_losses(seen) for seen in self._done()], axis=0))
-        return hypervolume(kept, self._objectives.losses(reference, "hypervolume"))
+            return hypervolume(feasible, np.max([_losses(seen) for seen in self._done()], axis=0))
+        return hypervolume(feasible, self._objectives.losses(reference, "hypervolume"))
 
     def _done(self) -> list[Observation]:
         return [seen for seen in self.history if seen.state == "done"]
 
-    def _kept(self) -> list[Observation]:
-        """Those that were told a result within the limits."""
+    def _within_limits(self) -> list[Observation]:
+        """Return the trials that were told a result within the limits."""
         return [seen for seen in self._done() if seen.keeps_limits]
 
-    def _best(self, seen: Observation) -> Best:
-        return Best(seen.id, seen.params, self._objectives.shown(_losses(seen)))
+    def _as_best(self, seen: Observation) -> Best:
+        return Best(seen.id, seen.params, self._objectives.in_user_sign(_losses(seen)))
 
     @overload
     def ask(self) -> Trial: ...
@@ -137,7 +141,7 @@ class Optimizer:
     def ask(self, n: int) -> list[Trial]: ...
 
     def ask(self, n: int | None = None) -> Trial | list[Trial]:
-        """The next trial, or a list of the next n (fewer where the space ends).
+        """Propose the next trial, or a list of the next n (fewer where the space ends).
 
         Raises:
             Exhausted: the space has no more configurations.
@@ -150,16 +154,16 @@ class Optimizer:
             raise Exhausted(
                 f"all configurations that the space has were proposed: {len(self._observations)}"
             )
-        trials = [self._begin(proposal) for proposal in proposals]
+        trials = [self._add_pending(proposal) for proposal in proposals]
         return trials if n is not None else trials[0]
 
     def report(self, trial: Trial | str, value: Outcome, step: int) -> None:
         """Note the value that a running trial has at a step (its fidelity).
 
-        Of several objectives, all values of the last step are kept, and of steps before it the
-        first value.
+        With several objectives, all values of the last step are kept, and the first value of each
+        earlier step.
         """
-        seen = self._pending(trial, "report")
+        seen = self._find_pending(trial, "report")
         if not isinstance(step, int) or isinstance(step, bool) or step < 0:
             raise ValueError(f"report: step is {step!r}; give a whole number from 0 on")
         if seen.curve and step <= seen.curve[-1][0]:
@@ -169,8 +173,8 @@ class Optimizer:
             )
         losses = self._objectives.losses(value, "report")
         curve = (*seen.curve, (step, losses[0] if are_finite(losses) else math.nan))
-        kept = losses if self._objectives.are_several and are_finite(losses) else seen.losses
-        self._observations[seen.id] = replace(seen, curve=curve, losses=kept)
+        last_losses = losses if self._objectives.are_several and are_finite(losses) else seen.losses
+        self._observations[seen.id] = replace(seen, curve=curve, losses=last_losses)
 
     def tell(
         self,
@@ -187,21 +191,21 @@ class Optimizer:
         Args:
             trial: one that was asked for, or its id.
             value: a number, or a list with one for each of several objectives.
-            reason: why it failed or was stopped.
-            excess: by how much the outcome exceeds each limit, in any unit; up to 0: it is kept.
-                Of the same length in all trials, or empty where it is not known.
+            reason: why the trial failed or was stopped.
+            excess: by how much the outcome exceeds each limit, in any unit; up to 0: the limit is
+                kept. Of the same length in all trials, or empty where it is not known.
             cost: seconds.
         """
-        seen = self._pending(trial, "tell")
+        seen = self._find_pending(trial, "tell")
         if cost is not None and not (is_number(cost) and 0 <= cost < math.inf):
             raise ValueError(f"tell: cost is {cost!r}; give seconds")
-        exceeds = self._exceeds(excess)
+        numbers = self._read_excess(excess)
         losses = None if value is None else self._objectives.losses(value, "tell")
-        self._limits = self._limits or len(exceeds)
-        seen = replace(seen, excess=exceeds, cost=cost)
+        self._limits = self._limits or len(numbers)
+        seen = replace(seen, excess=numbers, cost=cost)
         if losses is None or not are_finite(losses):
-            why = reason or ("failed" if losses is None else "diverged")
-            self._observations[seen.id] = replace(seen, state="failed", reason=why, losses=())
+            cause = reason or ("failed" if losses is None else "diverged")
+            self._observations[seen.id] = replace(seen, state="failed", reason=cause, losses=())
             return
         curve = seen.curve and (*seen.curve[:-1], (seen.curve[-1][0], losses[0]))
         done = replace(seen, state="done", reason=reason, curve=curve)
@@ -217,9 +221,9 @@ class Optimizer:
         excess: Sequence[float] = (),
         cost: float | None = None,
     ) -> Trial:
-        """Take in a result that was found elsewhere; see `tell`."""
+        """Add a result that was found elsewhere; see `tell`."""
         self.space.validate(params)
-        trial = self._begin(Proposal(dict(params)))
+        trial = self._add_pending(Proposal(dict(params)))
         try:
             self.tell(trial, value, excess=excess, cost=cost)
         except ValueError:
@@ -227,40 +231,40 @@ class Optimizer:
             raise
         return trial
 
-    def _exceeds(self, excess: object) -> tuple[float, ...]:
-        """The excess over each limit, of which there are as many as other trials were told of."""
+    def _read_excess(self, excess: object) -> tuple[float, ...]:
+        """Return the excess over each limit, after checking that all trials have as many limits."""
         if isinstance(excess, np.ndarray):
             excess = excess.tolist()
         is_list = isinstance(excess, Sequence) and not isinstance(excess, str)
         if not is_list or not all(map(is_number, cast(Sequence[object], excess))):
             raise ValueError(f"tell: excess is {excess!r}; give a list, a number for each limit")
-        found = tuple(map(float, cast(Sequence[float], excess)))
-        if found and self._limits not in (0, len(found)):
+        numbers = tuple(map(float, cast(Sequence[float], excess)))
+        if numbers and self._limits not in (0, len(numbers)):
             raise ValueError(
-                f"tell: excess has {len(found)} numbers, that of earlier trials {self._limits}; "
+                f"tell: excess has {len(numbers)} numbers, that of earlier trials {self._limits}; "
                 "give one for each limit"
             )
-        return found
+        return numbers
 
-    def _begin(self, proposal: Proposal) -> Trial:
+    def _add_pending(self, proposal: Proposal) -> Trial:
         trial = Trial(proposal.params, proposal.note, id=str(len(self._observations)))
         self._observations[trial.id] = Observation(trial.id, trial.params, trial.note)
         return trial
 
-    def _pending(self, trial: Trial | str, verb: str) -> Observation:
-        name = trial if isinstance(trial, str) else trial.id
-        if name not in self._observations:
+    def _find_pending(self, trial: Trial | str, verb: str) -> Observation:
+        trial_id = trial if isinstance(trial, str) else trial.id
+        if trial_id not in self._observations:
             raise ValueError(
-                f"{verb}: there is no trial {name!r}: {nearest(name, self._observations)}"
+                f"{verb}: there is no trial {trial_id!r}: {nearest(trial_id, self._observations)}"
             )
-        seen = self._observations[name]
+        seen = self._observations[trial_id]
         if seen.state != "pending":
-            raise ValueError(f"{verb}: trial {name} has ended ({seen.state}); ask for another")
+            raise ValueError(f"{verb}: trial {trial_id} has ended ({seen.state}); ask for another")
         return seen
 
 
 def _losses(seen: Observation) -> tuple[float, ...]:
-    """Of an ended trial, one for each objective."""
+    """Return the losses of an ended trial, one for each objective."""
     if seen.losses:
         return seen.losses
     return () if seen.loss is None else (seen.loss,)

@@ -1,6 +1,7 @@
-"""A search method with its options, which are the fields of its class, and what a space allows.
+"""Build a searcher from a method's name and options, and check it against a space.
 
-Values are looked at where a field is a number, a text, a truth value or a mapping.
+Options are the fields of the method's class. Values are checked where a field is a number, a text,
+a truth value or a mapping.
 """
 
 import dataclasses
@@ -24,45 +25,47 @@ KINDS: Mapping[object, tuple[type, str]] = {
 
 
 @runtime_checkable
-class Choosy(Protocol):
+class ChecksSpace(Protocol):
     """A searcher whose options do not suit every space."""
 
     def check(self, space: Space) -> None:
-        """Raise a ValueError that says what does not suit this one; a SpaceError says where."""
+        """Raise a ValueError if the options do not suit `space`; a SpaceError says where."""
 
 
 def build(method: str, options: Mapping[str, object]) -> Searcher:
-    """The searcher of a method, see `searchers.methods.load`.
+    """Return the searcher of a method, see `searchers.methods.load`.
 
     Raises:
         ValueError: no such method or option, or a value that the option does not take.
     """
     kind = load(method)
     fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
-    known = {field.name: field.type for field in fields}
+    types = {field.name: field.type for field in fields}
     for name, value in options.items():
-        if name not in known:
-            raise ValueError(f"method {method!r} has no option {name!r}: {nearest(name, known)}")
-        wanted = _misfit(known[name], value)
-        if wanted:
-            raise ValueError(f"method {method!r}: {name} is {value!r}; give {wanted}")
+        if now := getattr(kind, "EARLIER_NAMES", {}).get(name):
+            raise ValueError(f"method {method!r}: {name} is called {now} now; rename it")
+        if name not in types:
+            raise ValueError(f"method {method!r} has no option {name!r}: {nearest(name, types)}")
+        expected = _expected_kind(types[name], value)
+        if expected:
+            raise ValueError(f"method {method!r}: {name} is {value!r}; give {expected}")
     return cast(Searcher, kind(**options))
 
 
 def check(searcher: Searcher, space: Space) -> None:
-    """See that the options suit the space.
+    """Check that the options of a searcher suit the space.
 
     Raises:
         ValueError: they do not.
     """
-    if isinstance(searcher, Choosy):
+    if isinstance(searcher, ChecksSpace):
         searcher.check(space)
 
 
-def _misfit(hint: Any, value: object) -> str | None:
-    """What would fit; None: this does, or the type says nothing that is looked at."""
-    kind, wanted = KINDS.get(get_origin(hint) or hint, (object, ""))
-    is_other = isinstance(value, bool) and kind in (Integral, Real)
-    if is_other or not isinstance(value, kind):
-        return wanted
-    return wanted if kind is Real and not math.isfinite(cast(float, value)) else None
+def _expected_kind(hint: Any, value: object) -> str | None:
+    """Return the kind of value that `hint` takes; None: `value` fits, or `hint` is not checked."""
+    kind, expected = KINDS.get(get_origin(hint) or hint, (object, ""))
+    is_truth_value = isinstance(value, bool) and kind in (Integral, Real)
+    if is_truth_value or not isinstance(value, kind):
+        return expected
+    return expected if kind is Real and not math.isfinite(cast(float, value)) else None

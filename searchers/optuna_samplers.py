@@ -1,7 +1,7 @@
 """Optuna's samplers as pure functions of the history: the only file that imports optuna.
 
-The study is built anew at every call, in memory (10 dimensions: 17 ms at 100 trials, 150 ms at
-1,000: measured).
+The study is rebuilt in memory at every call (measured in 10 dimensions: 17 ms at 100 trials, 150 ms
+at 1,000).
 """
 
 import warnings
@@ -24,13 +24,13 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from searchers.domains import Choice, Domain, Float, Int
 from searchers.fidelity import Scored, comparable
-from searchers.novelty import Taken, sample_new
+from searchers.novelty import SeenConfigs, sample_new
 from searchers.searcher import Observation, Proposal
 from searchers.space import Space
 from searchers.values import Params, Value
 
-MOST = 1e60  # of a loss, either way
-RETRIES = 20  # for a proposal that breaks a constraint or repeats; then one is drawn at random
+MAX_LOSS = 1e60  # of a loss, positive or negative
+RETRIES = 20  # of proposals that break a constraint or repeat; after them they are random
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,10 @@ class TPE:
 
     Densities are joint over all parameters; in a conditional space, over each group of parameters
     that are active together. Pending trials count among the bad ones, so that parallel proposals
-    keep apart, and failed ones rank behind every loss: a penalty would need a scale. Of several
-    objectives the good ones are the first fronts, and of the last of these what adds most to the
-    hypervolume. Trials that exceed limits rank behind those that keep them, by how far they do.
+    keep apart, and failed trials rank behind every loss: a penalty would need a scale. With several
+    objectives the good trials are the first fronts, and of the last of these the trials that add
+    most to the hypervolume. Trials that exceed limits rank behind those that keep them, by how far
+    they do.
 
     Attributes:
         startup: comparable results before which configurations are drawn at random.
@@ -68,17 +69,19 @@ class TPE:
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
         scored = comparable(history, max(self.startup, len(space.searched) + 1))
-        taken = Taken(space, (seen.params for seen in history))
+        taken = SeenConfigs(space, (seen.params for seen in history))
         proposals: list[Proposal] = []
-        if sum(one.loss is not None for one in scored) >= self.startup and space.searched:
-            trials = _ended(space, scored)
-            compared = {one.observation.id for one in scored}
+        if sum(result.loss is not None for result in scored) >= self.startup and space.searched:
+            trials = _ended_trials(space, scored)
+            compared = {result.observation.id for result in scored}
             pending = [seen for seen in history if seen.state == "pending"]
-            trials += [_running(space, seen.params) for seen in pending if seen.id not in compared]
-            with _quiet():
+            trials += [
+                _running_trial(space, seen.params) for seen in pending if seen.id not in compared
+            ]
+            with _silenced_optuna():
                 study = _study(self._sampler(space, int(rng.integers(2**32))), trials)
-                proposals = _asked(study, space, taken, n, "tpe")
-        return proposals + _random(space, taken, n - len(proposals), rng)
+                proposals = _ask_for_new(study, space, taken, n, "tpe")
+        return proposals + _sample_random(space, taken, n - len(proposals), rng)
 
     def _sampler(self, space: Space, seed: int) -> BaseSampler:
         return TPESampler(
@@ -95,16 +98,16 @@ class TPE:
 class NSGA2:
     """A genetic algorithm for several objectives, and for thousands of trials.
 
-    A generation is complete with as many results as the population, whichever they are. Parents
-    are the best of it and of the parents before it: front by front, and within the last those that
-    are least crowded. A child takes each parameter from one of two parents, or at random with
+    A generation is complete with as many results as the population, whichever trials they are from.
+    Parents are the best of it and of the parents before it: front by front, and within the last
+    front the least crowded. A child takes each parameter from one of two parents, or at random with
     probability 1 / D. Parameters that are not active in all trials are drawn at random. Failed
-    trials have no children; those that exceed limits lose to those that keep them, and among
-    themselves by how far they do. Pending ones are not looked at.
+    trials have no children; trials that exceed limits lose to those that keep them, and among
+    themselves by how far they do. Pending trials are ignored.
 
     Attributes:
-        population: parents, and results between two choices of them; the first are random. With 20
-            ZDT1 went further in 240 trials than with 50 (hypervolume 9.94 against 9.55).
+        population: parents, and results between two selections of parents; the first are random.
+            With 20 ZDT1 went further in 240 trials than with 50 (hypervolume 9.94 against 9.55).
 
     Source: Deb et al., A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II (2002).
     """
@@ -122,16 +125,16 @@ class NSGA2:
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
         scored = comparable(history, self.population)
-        taken = Taken(space, (seen.params for seen in history))
+        taken = SeenConfigs(space, (seen.params for seen in history))
         sampler = NSGAIISampler(population_size=self.population, seed=int(rng.integers(2**32)))
-        with _quiet():
-            trials = _ended(space, [one for one in scored if one.loss is not None])
-            for place, trial in enumerate(trials):
-                # Where Optuna looks for it; it has no public name.
+        with _silenced_optuna():
+            trials = _ended_trials(space, [result for result in scored if result.loss is not None])
+            for index, trial in enumerate(trials):
+                # The attribute in which Optuna looks for the generation; it has no public name.
                 key = NSGAIISampler._get_generation_key()
-                trial.system_attrs[key] = place // self.population
-            proposals = _asked(_study(sampler, trials), space, taken, n, "nsga2")
-        return proposals + _random(space, taken, n - len(proposals), rng)
+                trial.system_attrs[key] = index // self.population
+            proposals = _ask_for_new(_study(sampler, trials), space, taken, n, "nsga2")
+        return proposals + _sample_random(space, taken, n - len(proposals), rng)
 
 
 def _study(sampler: BaseSampler, trials: list[FrozenTrial]) -> optuna.Study:
@@ -141,79 +144,85 @@ def _study(sampler: BaseSampler, trials: list[FrozenTrial]) -> optuna.Study:
     return study
 
 
-def _asked(study: optuna.Study, space: Space, taken: Taken, n: int, source: str) -> list[Proposal]:
-    """Up to n new configurations, the sampler's view of each including those before it."""
-    found: list[Proposal] = []
+def _ask_for_new(
+    study: optuna.Study, space: Space, taken: SeenConfigs, n: int, source: str
+) -> list[Proposal]:
+    """Return up to n new configurations; the sampler's view of each includes those before it."""
+    proposals: list[Proposal] = []
     for _ in range(n + RETRIES):
         trial = study.ask()
-        params = _suggested(space, trial)
+        params = _suggest_params(space, trial)
         if space.allows(params) and params not in taken:
             taken.add(params)
-            found.append(Proposal(params, {"source": source}))
+            proposals.append(Proposal(params, {"source": source}))
         else:
             study.tell(trial, state=TrialState.FAIL)
-        if len(found) == n:
+        if len(proposals) == n:
             break
-    return found
+    return proposals
 
 
-def _random(space: Space, taken: Taken, n: int, rng: Generator) -> list[Proposal]:
-    """Up to n new configurations that no sampler chose."""
-    found: list[Proposal] = []
-    while len(found) < n and (params := sample_new(space, taken, rng)) is not None:
-        found.append(Proposal(params, {"source": "random"}))
-    return found
+def _sample_random(space: Space, taken: SeenConfigs, n: int, rng: Generator) -> list[Proposal]:
+    """Return up to n new configurations that no sampler chose."""
+    proposals: list[Proposal] = []
+    while len(proposals) < n and (params := sample_new(space, taken, rng)) is not None:
+        proposals.append(Proposal(params, {"source": "random"}))
+    return proposals
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without optuna's log line per study and its warning that `group` is experimental."""
-    level = optuna.logging.get_verbosity()
+def _silenced_optuna() -> Iterator[None]:
+    """Silence optuna's log line per study, and its warning that `group` is experimental."""
+    verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             yield
     finally:
-        optuna.logging.set_verbosity(level)
+        optuna.logging.set_verbosity(verbosity)
 
 
-def _ended(space: Space, scored: Sequence[Scored]) -> list[FrozenTrial]:
-    """Ended trials; those without a loss are pruned, which ranks them behind all that have one.
+def _ended_trials(space: Space, scored: Sequence[Scored]) -> list[FrozenTrial]:
+    """Return the ended trials for Optuna.
 
-    Where there are limits, pruned trials would rank before those that exceed one, so these are
-    given the largest excess.
+    Trials without a loss are pruned, which ranks them behind all that have one. Under limits,
+    Optuna would rank pruned trials before those that exceed a limit, so pruned trials are given the
+    largest excess.
     """
-    limited = any(one.observation.excess for one in scored)
+    limited = any(result.observation.excess for result in scored)
     return [
-        _recorded(
+        _frozen_trial(
             space,
-            one.observation.params,
-            TrialState.PRUNED if one.loss is None else TrialState.COMPLETE,
-            values=_values(one),
-            constraints={"limits": _excess(one)} if limited else None,
+            result.observation.params,
+            TrialState.PRUNED if result.loss is None else TrialState.COMPLETE,
+            values=_clipped_losses(result),
+            constraints={"limits": _total_excess(result)} if limited else None,
         )
-        for one in scored
+        for result in scored
     ]
 
 
-def _running(space: Space, params: Params) -> FrozenTrial:
-    return _recorded(space, params, TrialState.RUNNING)
+def _running_trial(space: Space, params: Params) -> FrozenTrial:
+    return _frozen_trial(space, params, TrialState.RUNNING)
 
 
-def _values(one: Scored) -> list[float] | None:
-    """What is compared; None: there is no loss. Volumes of larger numbers would overflow."""
+def _clipped_losses(one: Scored) -> list[float] | None:
+    """Return the losses to compare; None: there is no loss.
+
+    Losses are clipped, as volumes of larger numbers would overflow.
+    """
     if one.loss is None:
         return None
-    return [min(max(loss, -MOST), MOST) for loss in one.losses or (one.loss,)]
+    return [min(max(loss, -MAX_LOSS), MAX_LOSS) for loss in one.losses or (one.loss,)]
 
 
-def _excess(one: Scored) -> float:
-    """By how much all limits were exceeded, together."""
-    return MOST if one.loss is None else min(one.observation.exceeded, MOST)
+def _total_excess(one: Scored) -> float:
+    """Return by how much all limits were exceeded, together."""
+    return MAX_LOSS if one.loss is None else min(one.observation.exceeded, MAX_LOSS)
 
 
-def _recorded(
+def _frozen_trial(
     space: Space,
     params: Params,
     state: TrialState,
@@ -230,14 +239,14 @@ def _recorded(
     )
 
 
-def _cells(domain: Domain) -> int | None:
-    """The number of equal cells that the domain's values share [0, 1] in; None: not equal."""
+def _cell_count(domain: Domain) -> int | None:
+    """Return the number of equal cells of [0, 1] that the domain's values fill; None: not equal."""
     return None if isinstance(domain, Float | Int) and domain.log else domain.count
 
 
 def _distribution(domain: Domain) -> BaseDistribution:
-    """Optuna's distribution over the unit interval, or over the indices of its equal cells."""
-    cells = _cells(domain)
+    """Return Optuna's distribution over the unit interval, or over the indices of equal cells."""
+    cells = _cell_count(domain)
     if cells is None:
         return FloatDistribution(0.0, 1.0)
     if isinstance(domain, Choice) and not domain.ordered:
@@ -246,17 +255,17 @@ def _distribution(domain: Domain) -> BaseDistribution:
 
 
 def _to_optuna(domain: Domain, value: Value) -> float:
-    cells = _cells(domain)
+    cells = _cell_count(domain)
     unit = domain.to_unit(value)
     return unit if cells is None else int(unit * cells)
 
 
-def _suggested(space: Space, trial: optuna.Trial) -> dict[str, Value]:
-    return space.build(lambda name: _suggest(trial, name, space[name]))
+def _suggest_params(space: Space, trial: optuna.Trial) -> dict[str, Value]:
+    return space.build(lambda name: _suggest_value(trial, name, space[name]))
 
 
-def _suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
-    cells = _cells(domain)
+def _suggest_value(trial: optuna.Trial, name: str, domain: Domain) -> Value:
+    cells = _cell_count(domain)
     if cells is None:
         return domain.from_unit(trial.suggest_float(name, 0.0, 1.0))
     if isinstance(domain, Choice) and not domain.ordered:

@@ -1,4 +1,4 @@
-"""Several objectives at once: which results none beats in everything, and how much they cover.
+"""Pareto fronts: the results that no other result dominates, and the volume that they cover.
 
 Axes: N results, K objectives. Losses are lower-is-better; NaN counts as infinitely bad.
 Sources: non-dominated sorting: Deb et al., NSGA-II (2002), section III A; the hypervolume by slices
@@ -18,66 +18,69 @@ HUGE = 1e300  # stands for infinity where distances are compared
 
 
 def dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Whether one result is nowhere worse than another and somewhere better; none has NaN."""
+    """Return whether `one` is nowhere worse than `other` and somewhere better.
+
+    Neither may have NaN.
+    """
     return one != other and all(map(le, one, other))
 
 
 def fronts(losses_NK: ArrayLike) -> NDArray[np.intp]:
-    """The number of the front of each result, (N,): 0 for those that none dominates.
+    """Return the number of each result's front, (N,): 0 for those that none dominates.
 
-    Front 1 is what none dominates once front 0 is taken away, and so on. Equal results share one.
-    Time and memory grow with the square of N: 0.3 s and 50 MB at 5,000.
+    Front 1 is what none dominates once front 0 is taken away, and so on. Equal results share a
+    front. Time and memory grow with the square of N: 0.3 s and 50 MB at 5,000.
     """
-    losses = _losses(losses_NK)
-    dominates_NN = _dominates_each(losses)
+    losses = _as_array(losses_NK)
+    dominates_NN = _dominance_matrix(losses)
     rank_N = np.full(len(losses), -1)
     dominators_N = dominates_NN.sum(axis=0)
-    level = 0
+    front = 0
     while (left_N := rank_N < 0).any():
         front_N = left_N & (dominators_N == 0)
-        rank_N[front_N] = level
+        rank_N[front_N] = front
         dominators_N -= dominates_NN[front_N].sum(axis=0)
-        level += 1
+        front += 1
     return rank_N
 
 
 def order(losses_NK: ArrayLike) -> NDArray[np.intp]:
-    """Places of the results from best to worst, (N,): front by front, each in `spread_order`."""
-    losses = _losses(losses_NK)
+    """Return the indices of the results, (N,), front by front, each in `spread_order`."""
+    losses = _as_array(losses_NK)
     rank_N = fronts(losses)
-    parts = [np.flatnonzero(rank_N == level) for level in range(rank_N.max(initial=-1) + 1)]
-    ordered = [part[spread_order(losses[part])] for part in parts]
+    index_lists = [np.flatnonzero(rank_N == front) for front in range(rank_N.max(initial=-1) + 1)]
+    ordered = [index_F[spread_order(losses[index_F])] for index_F in index_lists]
     return np.concatenate(ordered) if ordered else np.empty(0, dtype=np.intp)
 
 
 def spread_order(losses_NK: ArrayLike) -> NDArray[np.intp]:
-    """Places of a front's results, (N,), such that every beginning covers the front well.
+    """Return the indices of a front's results, (N,), such that any first few cover it well.
 
-    First comes the middle one: the least sum of losses, each scaled to [0, 1] over its range. Then
-    always the one that is furthest from those before it. Equal ones follow in the order given.
+    The first is the middle: the least sum of losses, each scaled to [0, 1] over its range. Each
+    next result is the one furthest from those before it. Equal results follow in the order given.
     """
     return np.fromiter(spreading(losses_NK), dtype=np.intp)
 
 
 def spreading(losses_NK: ArrayLike) -> Iterator[int]:
-    """The places of `spread_order` one by one, each found when it is asked for, in time N."""
-    scaled = _scaled(_losses(losses_NK))
+    """Yield the indices of `spread_order`, each computed on demand, in time N."""
+    scaled = _scaled(_as_array(losses_NK))
     if not len(scaled):
         return
-    place = int(scaled.sum(axis=1).argmin())
+    index = int(scaled.sum(axis=1).argmin())
     distance_N = np.full(len(scaled), np.inf)
-    scaled_KN = np.ascontiguousarray(scaled.T)  # where a step takes half the time
+    scaled_KN = np.ascontiguousarray(scaled.T)  # in this layout a step takes half the time
     for _ in range(len(scaled) - 1):
-        yield place
-        step_N = np.sqrt(np.square(scaled_KN - scaled_KN[:, place, None]).sum(axis=0))
+        yield index
+        step_N = np.sqrt(np.square(scaled_KN - scaled_KN[:, index, None]).sum(axis=0))
         np.minimum(distance_N, step_N, out=distance_N)
-        distance_N[place] = -1.0  # and stays so: no distance is less
-        place = int(distance_N.argmax())
-    yield place
+        distance_N[index] = -1.0  # the minimum keeps it, as no distance is less
+        index = int(distance_N.argmax())
+    yield index
 
 
 def hypervolume(losses_NK: ArrayLike, reference_K: ArrayLike) -> float:
-    """The volume of what the results dominate within the reference point; 0: none is within.
+    """Return the volume that the results dominate within the reference point; 0: none is within.
 
     Exact, in the product of the objectives' units. 200 results of one front take 0.1 ms with two
     objectives, 6 ms with three and 0.2 s with four.
@@ -85,7 +88,7 @@ def hypervolume(losses_NK: ArrayLike, reference_K: ArrayLike) -> float:
     Raises:
         ValueError: the reference has another number of objectives than the results.
     """
-    losses, reference = _losses(losses_NK), np.asarray(reference_K, dtype=np.float64)
+    losses, reference = _as_array(losses_NK), np.asarray(reference_K, dtype=np.float64)
     if len(losses) and reference.shape != losses.shape[1:]:
         raise ValueError(
             f"hypervolume: the reference is {reference.tolist()}; "
@@ -98,7 +101,7 @@ def hypervolume(losses_NK: ArrayLike, reference_K: ArrayLike) -> float:
 
 
 def _volume(losses: Array, reference: Array) -> float:
-    """Slices between one value of the first objective and the next, each a volume of the rest."""
+    """Sum slices between consecutive values of the first objective, each a volume of the others."""
     if not len(losses):
         return 0.0
     losses = losses[np.lexsort(losses.T[::-1])]
@@ -118,15 +121,15 @@ def _volume(losses: Array, reference: Array) -> float:
     return total
 
 
-def _losses(losses_NK: ArrayLike) -> Array:
+def _as_array(losses_NK: ArrayLike) -> Array:
     losses = np.asarray(losses_NK, dtype=np.float64)
     if not losses.size:
         losses = losses.reshape(0, losses.shape[-1])
     return np.where(np.isnan(losses), np.inf, losses)
 
 
-def _dominates_each(losses: Array) -> NDArray[np.bool_]:
-    """Whether the result of the row dominates that of the column, (N, N)."""
+def _dominance_matrix(losses: Array) -> NDArray[np.bool_]:
+    """Return whether the row's result dominates the column's, (N, N)."""
     no_worse_NN = np.ones((len(losses), len(losses)), dtype=bool)
     better_NN = np.zeros_like(no_worse_NN)
     for loss_N in losses.T:
@@ -136,7 +139,7 @@ def _dominates_each(losses: Array) -> NDArray[np.bool_]:
 
 
 def _scaled(losses: Array) -> Array:
-    """Each objective from 0 at its least to 1 at its largest; 0 where all are equal."""
+    """Scale each objective to [0, 1] between its least and its largest; 0 where all are equal."""
     halves = np.clip(losses, -HUGE, HUGE) / 2  # so that no difference overflows
     low_K, high_K = halves.min(axis=0, initial=HUGE), halves.max(axis=0, initial=-HUGE)
     span_K = np.where(high_K > low_K, high_K - low_K, 1.0)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from numpy.random import Generator
 
-from searchers.novelty import Taken, can_repeat, sample_new
+from searchers.novelty import SeenConfigs, can_repeat, sample_new
 from searchers.searcher import Observation, Proposal
 from searchers.space import Space
 
@@ -24,8 +24,8 @@ class Random:
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
-        if not can_repeat(space):  # looking for repeats costs
+        if not can_repeat(space):  # without the cost of looking for repeats
             return [Proposal(space.sample(rng)) for _ in range(n)]
-        taken = Taken(space, (seen.params for seen in history))
-        found = (sample_new(space, taken, rng) for _ in range(n))
-        return [Proposal(params) for params in found if params is not None]
+        taken = SeenConfigs(space, (seen.params for seen in history))
+        samples = (sample_new(space, taken, rng) for _ in range(n))
+        return [Proposal(params) for params in samples if params is not None]

@@ -1,11 +1,12 @@
-"""Numeric parameters, and where each of their values lies in the unit interval.
+"""Numeric parameters, and the place of each of their values in the unit interval.
 
-A continuous range is affine in the value, or in its logarithm. The values of a stepped range own
-one cell of the interval each and lie at its centre, so that a uniform point falls on every value
-with the share of its cell: 1/count on a linear scale, the cell's width in the logarithm otherwise.
+A continuous range is affine in the value, or in its logarithm. Each value of a stepped range owns a
+cell of the interval and lies at the cell's centre, so that a uniform point falls on a value with
+the share of its cell: 1/count on a linear scale, the cell's width in the logarithm otherwise.
 
-A float leaves `from_unit` rounded to 12 significant digits (of the range's scale where that is
-linear): readable, and `from_unit(to_unit(value)) == value` is exact in spite of rounding.
+`from_unit` rounds a float to 12 significant digits (on a linear scale, of the range's larger
+bound): the result is readable, and `from_unit(to_unit(value)) == value` is exact in spite of
+rounding.
 """
 
 import math
@@ -18,12 +19,12 @@ from numpy.random import Generator
 from searchers.values import Condition, SpaceError, Value, is_number
 
 DIGITS = 12
-LARGEST_INT = 10**12  # beyond it the cells of a log scale are narrower than a float resolves
-FINEST_STEP = 1e-10  # of the larger bound: below it neighbours would round to one value
+MAX_INT = 10**12  # beyond this, cells of a log scale are narrower than a float resolves
+MIN_RELATIVE_STEP = 1e-10  # of the larger bound; with less, neighbours would round to one value
 ROUNDING = 1e-9  # of a step: 0.3 - 0.1 is less than 0.2
-MOST_STEPS = 100_000  # of a float: finer ones are a continuous range for every method
+MAX_STEPS = 100_000  # of a float; with more, every method may treat the range as continuous
 SHRINK, GROW = 0.8, 1.2  # Jaderberg et al., Population Based Training of Neural Networks (2017)
-LEAST_MOVE = 0.001  # of a linear range, so that a multiplicative move can leave 0
+MIN_MOVE = 0.001  # of a linear range, so that a multiplicative move can leave 0
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,10 @@ class _Cells:
     def centre(self, index: int) -> float:
         if not self.log:
             return (index + 0.5) / self.count
-        return (self._left(index) + self._left(index + 1)) / 2
+        return (self._left_edge(index) + self._left_edge(index + 1)) / 2
 
     def at(self, unit: float) -> int:
-        """The index whose cell holds `unit`."""
+        """Return the index of the cell that holds `unit`."""
         if not self.log:
             return min(int(unit * self.count), self.count - 1)
         floor, width = self._log_range
@@ -52,14 +53,14 @@ class _Cells:
         return max(0, min(index, self.count - 1))
 
     def moved(self, value: float, grows: bool) -> int:
-        """The index at GROW or SHRINK times the value, at least one away."""
-        here = self.nearest(value)
-        there = self.nearest(value + (GROW - 1 if grows else SHRINK - 1) * abs(value))
-        if there == here:
-            there = here + (1 if grows else -1)
-        return max(0, min(there, self.count - 1))
+        """Return the index at GROW or SHRINK times the value, at least one away."""
+        start = self.nearest(value)
+        target = self.nearest(value + (GROW - 1 if grows else SHRINK - 1) * abs(value))
+        if target == start:
+            target = start + (1 if grows else -1)
+        return max(0, min(target, self.count - 1))
 
-    def _left(self, index: int) -> float:
+    def _left_edge(self, index: int) -> float:
         if index == 0:
             return 0.0
         floor, width = self._log_range
@@ -67,7 +68,7 @@ class _Cells:
 
     @cached_property
     def _log_range(self) -> tuple[float, float]:
-        # Half a step below a low that is less than that would be no positive number.
+        # low - step / 2 has no logarithm where low is less than half a step.
         floor = math.log(max(self.low - self.step / 2, self.low / 2))
         return floor, math.log(self.low + (self.count - 0.5) * self.step) - floor
 
@@ -107,7 +108,7 @@ class Float:
             raise SpaceError(
                 ("step",), f"is {self.step!r}; give a positive number within the range"
             )
-        if self.step < max(FINEST_STEP * self._scale, span / MOST_STEPS):
+        if self.step < max(MIN_RELATIVE_STEP * self._scale, span / MAX_STEPS):
             raise SpaceError(("step",), f"{self.step} is too fine for this range; leave it out")
         object.__setattr__(self, "step", float(self.step))
 
@@ -117,17 +118,17 @@ class Float:
         return self._cells.count if self._cells else None
 
     def problem(self, value: Value) -> str | None:
-        """What is wrong with `value`; None: nothing."""
+        """Return what is wrong with `value`; None: nothing."""
         if not is_number(value):
             return f"is {value!r}; give a number"
         if not self.low <= value <= self.high:
             return f"is {value}, outside {self.low} to {self.high}"
-        if self._cells and abs(value - self._snap(value)) > FINEST_STEP * self._scale:
+        if self._cells and abs(value - self._snap(value)) > MIN_RELATIVE_STEP * self._scale:
             return f"is {value}, off the step of {self.step}; the nearest is {self._snap(value)}"
         return None
 
     def cast(self, value: Value) -> float:
-        """A value without a problem, as a float: 2 is 2.0."""
+        """Return a valid value as a float: 2 becomes 2.0."""
         return float(value)  # type: ignore[arg-type]
 
     def to_unit(self, value: Value) -> float:
@@ -143,26 +144,26 @@ class Float:
     def from_unit(self, unit: float) -> float:
         unit = max(0.0, min(float(unit), 1.0))
         if self._cells:
-            return self._value(self._cells.at(unit))
+            return self._value_at(self._cells.at(unit))
         if self.log:
             return self._snap(self.low * math.exp(unit * math.log(self.high / self.low)))
         return self._snap(self.low + unit * (self.high - self.low))
 
     def moved(self, value: Value, rng: Generator) -> float:
-        """PBT's move: 0.8 or 1.2 times the value, at least a step, never out of the range."""
+        """Make PBT's move: 0.8 or 1.2 times the value, at least a step, within the range."""
         number = float(value)  # type: ignore[arg-type]
         grows = rng.random() < 0.5
         if self._cells:
-            return self._value(self._cells.moved(number, grows))
+            return self._value_at(self._cells.moved(number, grows))
         size = abs(number) * (GROW - 1 if grows else 1 - SHRINK)
         if not self.log:
-            size = max(size, LEAST_MOVE * (self.high - self.low))
+            size = max(size, MIN_MOVE * (self.high - self.low))
         return self._snap(number + size if grows else number - size)
 
     def grid(self, resolution: int) -> Sequence[float]:
-        """All values, or `resolution` of a continuous range, ends included."""
+        """Return all values, or `resolution` points of a continuous range, ends included."""
         if self._cells:
-            return [self._value(index) for index in range(self._cells.count)]
+            return [self._value_at(index) for index in range(self._cells.count)]
         if resolution == 1:
             return [self.from_unit(0.5)]
         return [self.from_unit(i / (resolution - 1)) for i in range(resolution)]
@@ -182,19 +183,19 @@ class Float:
     def _decimals(self) -> int:
         return DIGITS - math.ceil(math.log10(self._scale))
 
-    def _value(self, index: int) -> float:
-        return self._bounded(round(self.low + index * (self.step or 0.0), self._decimals))
+    def _value_at(self, index: int) -> float:
+        return self._clip(round(self.low + index * (self.step or 0.0), self._decimals))
 
     def _snap(self, number: float) -> float:
-        """The value of the range nearest to `number`."""
+        """Return the value of the range nearest to `number`."""
         if self._cells:
-            return self._value(self._cells.nearest(number))
-        inside = self._bounded(number)  # before rounding too: a bound may have more digits
+            return self._value_at(self._cells.nearest(number))
+        clipped = self._clip(number)  # clip before rounding too: a bound may have more digits
         if self.log:
-            return self._bounded(float(f"{inside:.{DIGITS}g}"))
-        return self._bounded(round(inside, self._decimals))
+            return self._clip(float(f"{clipped:.{DIGITS}g}"))
+        return self._clip(round(clipped, self._decimals))
 
-    def _bounded(self, number: float) -> float:
+    def _clip(self, number: float) -> float:
         return max(self.low, min(number, self.high))
 
 
@@ -213,7 +214,7 @@ class Int:
         for key, number in (("min", self.low), ("max", self.high), ("step", self.step)):
             if not is_number(number) or number != int(number):
                 raise SpaceError((key,), f"is {number!r}; give a whole number, or type: float")
-            if abs(number) > LARGEST_INT:
+            if abs(number) > MAX_INT:
                 raise SpaceError((key,), f"{number} is too large for an int; use a log float")
         if not 1 <= self.step <= self.high - self.low:
             raise SpaceError(("step",), f"is {self.step}; give 1 to {self.high - self.low}")
@@ -226,32 +227,32 @@ class Int:
         return self._cells.count
 
     def problem(self, value: Value) -> str | None:
-        """What is wrong with `value`; None: nothing."""
+        """Return what is wrong with `value`; None: nothing."""
         if not is_number(value) or value != int(value):
             return f"is {value!r}; give a whole number"
         if not self.low <= value <= self.high:
             return f"is {value}, outside {self.low} to {self.high}"
         if (int(value) - self.low) % self.step:
-            nearest = self._value(self._cells.nearest(value))
+            nearest = self._value_at(self._cells.nearest(value))
             return f"is {value}, off the step of {self.step}; the nearest is {nearest}"
         return None
 
     def cast(self, value: Value) -> int:
-        """A value without a problem, as an int: 2.0 is 2."""
+        """Return a valid value as an int: 2.0 becomes 2."""
         return int(value)  # type: ignore[arg-type]
 
     def to_unit(self, value: Value) -> float:
         return self._cells.centre(self._cells.nearest(int(value)))  # type: ignore[arg-type]
 
     def from_unit(self, unit: float) -> int:
-        return self._value(self._cells.at(max(0.0, min(float(unit), 1.0))))
+        return self._value_at(self._cells.at(max(0.0, min(float(unit), 1.0))))
 
     def moved(self, value: Value, rng: Generator) -> int:
-        """PBT's move: 0.8 or 1.2 times the value, at least a step, never out of the range."""
-        return self._value(self._cells.moved(int(value), rng.random() < 0.5))  # type: ignore[arg-type]
+        """Make PBT's move: 0.8 or 1.2 times the value, at least a step, within the range."""
+        return self._value_at(self._cells.moved(int(value), rng.random() < 0.5))  # type: ignore[arg-type]
 
     def grid(self, resolution: int) -> Sequence[int]:
-        """All values, whatever the resolution."""
+        """Return all values, whatever the resolution."""
         return range(self.low, self.high + 1, self.step)
 
     @cached_property
@@ -259,5 +260,5 @@ class Int:
         count = (self.high - self.low) // self.step + 1
         return _Cells(float(self.low), float(self.step), count, self.log)
 
-    def _value(self, index: int) -> int:
+    def _value_at(self, index: int) -> int:
         return self.low + index * self.step

@@ -7,20 +7,20 @@ from typing import ClassVar
 from numpy.random import Generator
 from scipy.stats import qmc
 
-from searchers.novelty import Taken, can_repeat, sample_new
+from searchers.novelty import SeenConfigs, can_repeat, sample_new
 from searchers.searcher import Observation, Proposal
 from searchers.space import Space
 
-SKIPPED = 1_000  # points in a row that are refused or repeat, before one is drawn at random
+MAX_SKIPPED = 1_000  # points in a row that are refused or repeat; then points are random
 
 
 @dataclass(frozen=True)
 class Sobol:
     """Cover the space more evenly than random points do.
 
-    All calls continue one sequence: the first draws its scramble, and each proposal's note holds
-    the scramble and the point's index. Points that break a constraint, or repeat a configuration
-    of a small space, are skipped.
+    All calls continue one sequence: the first call draws the scramble, and the note of each
+    proposal holds the scramble and the index of the point. Points that break a constraint, or
+    repeat a configuration of a small space, are skipped.
 
     Source: Owen, Scrambling Sobol' and Niederreiter-Xing Points (1998).
     """
@@ -31,17 +31,17 @@ class Sobol:
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
-        scramble, index = _where_it_stopped(history)
+        scramble, index = _last_point(history)
         if scramble is None:
             scramble = int(rng.integers(2**31))
         sequence = qmc.Sobol(len(space.searched), scramble=True, rng=scramble)
-        if index >= 0:  # scipy 1.17 fails to go forward by 0
+        if index >= 0:  # scipy 1.17 cannot fast-forward by 0
             sequence.fast_forward(index + 1)
-        known = history if can_repeat(space) else []
-        taken = Taken(space, (seen.params for seen in known))
+        earlier = history if can_repeat(space) else []
+        taken = SeenConfigs(space, (seen.params for seen in earlier))
         proposals: list[Proposal] = []
         skipped = 0
-        while len(proposals) < n and skipped < SKIPPED:
+        while len(proposals) < n and skipped < MAX_SKIPPED:
             params = space.decode(sequence.random(1)[0])
             index += 1
             skipped += 1
@@ -50,13 +50,13 @@ class Sobol:
                 proposals.append(Proposal(params, {"scramble": scramble, "index": index}))
                 skipped = 0
         note = {"scramble": scramble, "index": index}
-        while len(proposals) < n and (last := sample_new(space, taken, rng)) is not None:
-            proposals.append(Proposal(last, note))
+        while len(proposals) < n and (sampled := sample_new(space, taken, rng)) is not None:
+            proposals.append(Proposal(sampled, note))
         return proposals
 
 
-def _where_it_stopped(history: Sequence[Observation]) -> tuple[int | None, int]:
-    """The scramble and the last index in the notes; None and -1 before the first proposal."""
+def _last_point(history: Sequence[Observation]) -> tuple[int | None, int]:
+    """Return the last scramble and index in the notes; None and -1 before the first proposal."""
     for seen in reversed(history):
         scramble, index = seen.note.get("scramble"), seen.note.get("index")
         if isinstance(scramble, int) and isinstance(index, int):

@@ -1,9 +1,9 @@
-"""The space that a sweep searches: parameters, when they are active, and what they must satisfy.
+"""The space that a sweep searches: parameters, their conditions, and constraints on them.
 
-Axes: D searched parameters (constants are not), one column each, in the order of `Space.searched`.
-A conditional parameter is active where its parents are and have one of the allowed values; an
-inactive one is absent from a configuration and 0.5 in its encoding. A constraint that mentions an
-inactive parameter holds, since there is nothing to constrain.
+Axes: D searched parameters (constants are not searched), one column each, in the order of
+`Space.searched`. A conditional parameter is active where its parents are active and have one of the
+allowed values; an inactive parameter is absent from a configuration and 0.5 in its encoding. A
+constraint that mentions an inactive parameter holds, since there is nothing to constrain.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from searchers.conditions import Conditions
 from searchers.domains import Choice, Constant, Domain, Float, Int
 from searchers.enumeration import count, walk
 from searchers.expressions import Expression, ExpressionError, parse
-from searchers.names import nearest
+from searchers.names import as_identifier, nearest
 from searchers.syntax import check_name, read_domains, write_domain
 from searchers.values import Params, SpaceError, Value, identity
 
@@ -27,19 +27,33 @@ __all__ += ["Space", "SpaceError", "Value"]
 
 Array = NDArray[np.float64]
 
-TRIES = 10_000  # samples before a space is said to have no configuration that satisfies it
-MOVES = 100  # perturbations before one gives up and keeps what it was given
-REPLAYS = 50  # configurations on which a function must ask for what it did before
-RESAMPLE = 0.25  # chance that PBT draws a parameter afresh (Ray Tune's default)
+MAX_CONSTRAINTS = 100
+TRIES = 10_000  # samples before the constraints are said to be unsatisfiable
+MOVES = 100  # perturbations that are tried before the given configuration is kept
+REPLAYS = 50  # configurations on which a function is run again, to check its space
+RESAMPLE = 0.25  # chance that PBT resamples a parameter (Ray Tune's default)
 
 
 class Space(Mapping[str, Domain]):
-    """Parameters by name; configurations go in and out in user units, and never leave it."""
+    """A mapping of parameter names to domains.
+
+    Configurations are given and returned in user units; returned values never leave their domains.
+    """
 
     def __init__(self, domains: Mapping[str, Domain], constraints: Sequence[str] = ()) -> None:
         self._domains = dict(domains)
+        name_by_identifier: dict[str, str] = {}
         for name in self._domains:
             check_name(name)
+            other = name_by_identifier.setdefault(as_identifier(name), name)
+            if other != name:
+                message = f"differs from {other!r} in - and _ alone; rename one of them"
+                raise SpaceError(("parameters", name), message)
+        if len(constraints) > MAX_CONSTRAINTS:
+            message = f"has {len(constraints):,}; give {MAX_CONSTRAINTS} at most"
+            raise SpaceError(
+                ("constraints",), f"{message}, joined by `and` where they belong together"
+            )
         self._conditions = Conditions(self._domains)
         self._order = self._conditions.order
         self.searched = tuple(
@@ -53,7 +67,7 @@ class Space(Mapping[str, Domain]):
     def from_dict(
         cls, parameters: Mapping[str, object], constraints: Sequence[str] = ()
     ) -> "Space":
-        """The space that the `parameters` and `constraints` of a spec describe.
+        """Return the space that the `parameters` and `constraints` of a spec describe.
 
         Raises:
             SpaceError: with the path from the spec's top, such as ("parameters", "lr", "min").
@@ -61,17 +75,17 @@ class Space(Mapping[str, Domain]):
         if isinstance(constraints, str):
             raise SpaceError(("constraints",), f"is {constraints!r}; write a list of such texts")
         space = cls(read_domains(parameters), constraints)
-        space.sample(np.random.default_rng(0))  # constraints that nothing meets fail here
+        space.sample(np.random.default_rng(0))  # raises if nothing meets the constraints
         return space
 
     @classmethod
     def from_function(
         cls, function: define_by_run.Function, constraints: Sequence[str] = ()
     ) -> "Space":
-        """The space that a function suggests, as Optuna's do: `trial.suggest_float("lr", 0, 1)`.
+        """Return the space that a function suggests, as Optuna's do: `t.suggest_float("lr", 0, 1)`.
 
         Raises:
-            SpaceError: it has none that parameters and their conditions could describe.
+            SpaceError: no parameters with conditions describe what the function suggests.
         """
         rng = np.random.default_rng(0)
         with define_by_run.named(function):
@@ -80,7 +94,7 @@ class Space(Mapping[str, Domain]):
         return space
 
     def to_dict(self) -> dict[str, object]:
-        """The parameters as `from_dict` takes them."""
+        """Return the parameters as `from_dict` takes them."""
         return {name: write_domain(domain) for name, domain in self._domains.items()}
 
     def __getitem__(self, name: str) -> Domain:
@@ -97,11 +111,14 @@ class Space(Mapping[str, Domain]):
 
     @cached_property
     def size(self) -> int | None:
-        """Distinct configurations, ignoring constraints; None: infinite, or too many to count."""
+        """The number of distinct configurations, ignoring constraints.
+
+        None: infinite, or too many to count.
+        """
         return count(self._domains, self._conditions)
 
     def sample(self, rng: Generator) -> dict[str, Value]:
-        """A configuration, uniform in the unit cube among those that the constraints allow."""
+        """Sample a configuration, uniform in the unit cube where the constraints hold."""
         for _ in range(TRIES):
             params = self.decode(rng.random(len(self.searched)))
             if self._satisfies(params):
@@ -112,19 +129,19 @@ class Space(Mapping[str, Domain]):
         )
 
     def complete(self, partial: Params, rng: Generator) -> dict[str, Value]:
-        """The configuration that `partial` begins, with what is missing sampled.
+        """Complete a partial configuration by sampling its missing parameters.
 
-        Parents are drawn so that every given parameter is active, and a given number takes the
-        kind of its parameter: 2.0 for a whole one is 2.
+        Parents are sampled such that every given parameter is active, and a given number is
+        converted to the kind of its parameter: 2.0 for a whole number becomes 2.
         """
         self._check_values(partial)
         for _ in range(TRIES):
-            params = self._completed(partial, rng)
+            params = self._complete_once(partial, rng)
             if partial.keys() <= params.keys() and self._satisfies(params):
                 return params
-        last = {**params, **partial}
-        self.validate(last)  # says what stands in the way
-        return last
+        attempt = {**params, **partial}
+        self.validate(attempt)  # raises with the reason
+        return attempt
 
     def validate(self, params: Params) -> None:
         """Raise a SpaceError that says what is wrong with a configuration, if anything."""
@@ -143,15 +160,15 @@ class Space(Mapping[str, Domain]):
                 )
 
     def active(self, params: Params) -> frozenset[str]:
-        """The names that a configuration with these values has, constants included."""
+        """Return the names that a configuration with these values has, constants included."""
         return self._conditions.active(params)
 
     def allows(self, params: Params) -> bool:
-        """Whether the conditions and the constraints hold."""
+        """Return whether the conditions and the constraints hold."""
         return self.active(params) == params.keys() and self._satisfies(params)
 
     def encode(self, params: Params) -> Array:
-        """Where a configuration lies in the unit cube, (D,)."""
+        """Return the point of the unit cube, (D,), that stands for a configuration."""
         return np.array(
             [
                 self._domains[name].to_unit(params[name]) if name in params else 0.5
@@ -160,12 +177,15 @@ class Space(Mapping[str, Domain]):
         )
 
     def decode(self, unit_D: Array) -> dict[str, Value]:
-        """The configuration at any point of the unit cube; constraints are not looked at."""
+        """Return the configuration at any point of the unit cube; constraints are ignored."""
         units = dict(zip(self.searched, unit_D.tolist(), strict=True))
         return self.build(lambda name: self._domains[name].from_unit(units[name]))
 
     def build(self, choose: Callable[[str], Value]) -> dict[str, Value]:
-        """The configuration with the chosen value for every active parameter, parents first."""
+        """Return the configuration with the chosen value for every active parameter.
+
+        Parents are chosen before the parameters that depend on them.
+        """
         params: dict[str, Value] = {}
         for name in self._order:
             if self._conditions.met(name, params):
@@ -176,11 +196,11 @@ class Space(Mapping[str, Domain]):
     def perturb(
         self, params: Params, rng: Generator, names: Collection[str] | None = None
     ) -> dict[str, Value]:
-        """PBT's move: each of `names` (None: all) is drawn afresh or moved a little.
+        """Perturb a configuration as PBT does: resample or move each of `names` (None: all).
 
-        A parameter is drawn afresh with probability 0.25; else a number is multiplied by 0.8 or
-        1.2, an ordered choice goes to a neighbour, and an unordered one stays. What becomes active
-        is sampled. Where no move satisfies the constraints, the values are kept.
+        A parameter is resampled with probability 0.25; otherwise a number is multiplied by 0.8 or
+        1.2, an ordered choice goes to a neighbour, and an unordered choice stays. Parameters that
+        become active are sampled. Where no try satisfies the constraints, the values are kept.
 
         Source: Jaderberg et al., Population Based Training of Neural Networks (2017).
         """
@@ -188,11 +208,15 @@ class Space(Mapping[str, Domain]):
             if name not in self._domains:
                 raise SpaceError((name,), f"is no parameter: {nearest(name, self._domains)}")
         return self.change(
-            params, lambda name: self._moved(name, params, rng, names is None or name in names)
+            params,
+            lambda name: self._perturb_value(name, params, rng, names is None or name in names),
         )
 
     def change(self, params: Params, choose: Callable[[str], Value]) -> dict[str, Value]:
-        """The configuration with the chosen values; as it was if no try meets the constraints."""
+        """Return the configuration with the chosen values.
+
+        Where no try satisfies the constraints, this is `params` unchanged.
+        """
         for _ in range(MOVES):
             moved = self.build(choose)
             if self._satisfies(moved):
@@ -200,16 +224,16 @@ class Space(Mapping[str, Domain]):
         return dict(params)
 
     def grid(self, resolution: int, after: Params | None = None) -> Iterator[dict[str, Value]]:
-        """Every configuration that the constraints allow, the last parameter changing fastest.
+        """Yield every configuration that the constraints allow, the last parameter fastest.
 
         Args:
-            resolution: points for each continuous range.
+            resolution: points of each continuous range.
             after: start behind this configuration of the grid; None: at the first.
         """
         return filter(self._satisfies, walk(self._domains, self._conditions, resolution, after))
 
     def key(self, params: Params) -> Hashable:
-        """The identity of a configuration."""
+        """Return the identity of a configuration."""
         return tuple(identity(params[name]) if name in params else None for name in self.searched)
 
     def _check_values(self, params: Params) -> None:
@@ -235,7 +259,7 @@ class Space(Mapping[str, Domain]):
                 ("constraints", index), f"{constraint.text!r} fails for {used}: {error}"
             ) from error
 
-    def _completed(self, partial: Params, rng: Generator) -> dict[str, Value]:
+    def _complete_once(self, partial: Params, rng: Generator) -> dict[str, Value]:
         units = dict(zip(self.searched, rng.random(len(self.searched)).tolist(), strict=True))
         return self.build(
             lambda name: (
@@ -245,7 +269,7 @@ class Space(Mapping[str, Domain]):
             )
         )
 
-    def _moved(self, name: str, params: Params, rng: Generator, touched: bool) -> Value:
+    def _perturb_value(self, name: str, params: Params, rng: Generator, touched: bool) -> Value:
         domain = self._domains[name]
         if name not in params or (touched and rng.random() < RESAMPLE):
             return domain.from_unit(rng.random())

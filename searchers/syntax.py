@@ -1,27 +1,24 @@
 """The `parameters` of a spec, read into domains: {min, max, ...}, {values, ...} or a scalar.
 
-Two ends that are both written without point or exponent mean whole numbers.
+Two ends that are both written without a point or an exponent mean whole numbers.
 """
 
 from collections.abc import Mapping, Sequence
 
 from searchers.domains import Choice, Constant, Domain, Float, Int
-from searchers.names import LONGEST, is_name, nearest
+from searchers.names import MAX_LENGTH, is_name, nearest
 from searchers.values import Condition, SpaceError, Value, is_number, is_value
 
-MOST_PARAMETERS = 1_000
+MAX_PARAMETERS = 1_000
 _RANGE_KEYS = frozenset({"min", "max", "log", "step", "type", "when"})
 _CHOICE_KEYS = frozenset({"values", "ordered", "when"})
 
 
 def read_domains(parameters: Mapping[str, object]) -> dict[str, Domain]:
-    """The domain of every parameter; errors carry the path from `parameters` on."""
+    """Return the domain of every parameter; errors carry the path from `parameters` on."""
     if not isinstance(parameters, Mapping):
         raise SpaceError(("parameters",), f"is {parameters!r}; give a mapping of names to ranges")
-    if not 1 <= len(parameters) <= MOST_PARAMETERS:
-        raise SpaceError(
-            ("parameters",), f"has {len(parameters)} names; give 1 to {MOST_PARAMETERS:,}"
-        )
+    check_count(parameters)
     domains = {}
     for name, declared in parameters.items():
         try:
@@ -31,8 +28,16 @@ def read_domains(parameters: Mapping[str, object]) -> dict[str, Domain]:
     return domains
 
 
+def check_count(parameters: Mapping[str, object]) -> None:
+    """Refuse an empty mapping, and more parameters than any search can handle."""
+    if not 1 <= len(parameters) <= MAX_PARAMETERS:
+        raise SpaceError(
+            ("parameters",), f"has {len(parameters):,} names; give 1 to {MAX_PARAMETERS:,}"
+        )
+
+
 def read_domain(declared: object) -> Domain:
-    """What one parameter's declaration means; errors carry the path within it."""
+    """Return the domain that one parameter's declaration means; errors carry the path within it."""
     if is_value(declared):
         return Constant(declared)
     if isinstance(declared, Sequence) and not isinstance(declared, str | bytes):
@@ -50,7 +55,7 @@ def read_domain(declared: object) -> Domain:
 
 
 def write_domain(domain: Domain) -> object:
-    """The declaration that `read_domain` reads as this domain."""
+    """Return the declaration that `read_domain` reads as this domain."""
     if isinstance(domain, Constant):
         if not domain.when:
             return domain.value
@@ -91,8 +96,8 @@ def _read_range(declared: Mapping[str, object]) -> Float | Int:
     low, high = _read_number(declared, "min"), _read_number(declared, "max")
     log, when = _read_flag(declared, "log"), _read_condition(declared)
     step = _read_number(declared, "step") if declared.get("step") is not None else None
-    whole = isinstance(low, int) and isinstance(high, int)
-    if kind == "float" or (kind is None and not whole):
+    ends_are_ints = isinstance(low, int) and isinstance(high, int)
+    if kind == "float" or (kind is None and not ends_are_ints):
         return Float(low, high, log, step, when)
     if kind is None and step is None and high - low == 1:
         raise SpaceError(
@@ -144,9 +149,10 @@ def _refuse_unknown(declared: Mapping[str, object], known: frozenset[str]) -> No
 
 
 def check_name(name: object) -> None:
-    """Refuse what cannot name a parameter."""
+    """Refuse a name that no parameter can have."""
     if not is_name(name):
         raise SpaceError(
-            ("parameters", str(name)[:LONGEST]),
-            f"is no name; use letters, digits, _ and dots between words, {LONGEST} at most",
+            ("parameters", str(name)[:MAX_LENGTH]),
+            "is not a valid name; use letters, digits, _, and - or dots between words, "
+            f"{MAX_LENGTH} at most",
         )

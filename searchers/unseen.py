@@ -1,8 +1,8 @@
-"""What stands for a suggested value while nobody looks at it.
+"""Stand-ins for suggested values, which notice when a function looks at a value.
 
-A function that suggests may store and return a value without it mattering which one it is. As soon
-as it compares, counts or prints it, `Looked` passes through: a BaseException, so that no `except`
-of the function keeps it.
+A function may store and return a suggested value without looking at it; then one run stands for all
+values. As soon as the function compares, counts or prints the value, `ValueInspected` is raised: a
+BaseException, so that an `except Exception` of the function does not catch it.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ OPERATIONS = (
 )
 
 
-class Looked(BaseException):
-    """The value of some parameters matters to the function."""
+class ValueInspected(BaseException):
+    """Raised when the function looks at the values of some parameters."""
 
     def __init__(self, *names: str) -> None:
         super().__init__(*names)
@@ -28,7 +28,7 @@ class Looked(BaseException):
 
 
 class Unseen:
-    """The value of a parameter; whatever is done with it raises `Looked`, but to pass it on."""
+    """A stand-in for a parameter's value: any use but passing it on raises `ValueInspected`."""
 
     __slots__ = ("_suggested",)
 
@@ -36,32 +36,35 @@ class Unseen:
         object.__setattr__(self, "_suggested", name)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise Looked(self._suggested)
+        raise ValueInspected(self._suggested)
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
-        """What isinstance asks for."""
-        raise Looked(self._suggested)
+        """Raise `ValueInspected`, as isinstance reads this attribute."""
+        raise ValueInspected(self._suggested)
 
 
 class Continuous(Unseen):
-    """The value of a range without steps; it may be printed, since a name cannot hold the text."""
+    """A stand-in for the value of a range without steps.
+
+    Printing it is allowed: the text `<name>` cannot become part of a parameter's name.
+    """
 
     __slots__ = ()
 
 
-def _look() -> Callable[..., NoReturn]:
+def _make_raising_method() -> Callable[..., NoReturn]:
     def look(self: Unseen, *_: Any) -> NoReturn:
-        raise Looked(self._suggested)
+        raise ValueInspected(self._suggested)
 
     return look
 
 
-def _show(self: Unseen, *_: Any) -> str:
+def _format_placeholder(self: Unseen, *_: Any) -> str:
     return f"<{self._suggested}>"
 
 
 for operation in OPERATIONS:
-    setattr(Unseen, f"__{operation}__", _look())
+    setattr(Unseen, f"__{operation}__", _make_raising_method())
 for operation in ("str", "repr", "format"):
-    setattr(Continuous, f"__{operation}__", _show)
+    setattr(Continuous, f"__{operation}__", _format_placeholder)

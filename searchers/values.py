@@ -1,4 +1,4 @@
-"""Values of parameters, what makes two of them the same, and the error of a space."""
+"""Parameter values, the identity of a value, and the error of a space."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ Condition = Mapping[str, tuple[Value, ...]]  # parameter -> allowed values; all 
 
 
 class SpaceError(ValueError):
-    """A space, or a configuration of it, that makes no sense; `path` says where."""
+    """An invalid space, or an invalid configuration of one; `path` says where the fault is."""
 
     def __init__(self, path: Sequence[str | int], message: str) -> None:
         super().__init__(tuple(path), message)
@@ -18,24 +18,26 @@ class SpaceError(ValueError):
         self.message = message
 
     def __str__(self) -> str:
-        where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path)
-        return f"{where.lstrip('.')}: {self.message}" if where else self.message
+        location = "".join(
+            f"[{part}]" if isinstance(part, int) else f".{part}" for part in self.path
+        )
+        return f"{location.lstrip('.')}: {self.message}" if location else self.message
 
     def under(self, *prefix: str | int) -> "SpaceError":
-        """The same error, seen from further out."""
+        """Return this error with `prefix` before its path."""
         return SpaceError((*prefix, *self.path), self.message)
 
 
 def identity(value: Value) -> tuple[bool, Value]:
-    """What makes a value itself: unlike in Python, True is not 1."""
+    """Return a key that differs between values that Python calls equal: True is not 1."""
     return isinstance(value, bool), value
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether `value` is a finite number and no truth value."""
+    """Return whether `value` is a finite number and no truth value."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_value(value: object) -> TypeGuard[Value]:
-    """Whether `value` is a scalar that a parameter can have: no NaN, no infinity."""
+    """Return whether `value` is a scalar that a parameter can have: no NaN, no infinity."""
     return value is None or isinstance(value, str | bool) or is_number(value)

@@ -1,6 +1,7 @@
 """For all tests: small matrices on few cores want one BLAS thread; set before numpy is imported."""
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,26 +11,47 @@ import pytest
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-sys.path.insert(0, str(Path(__file__).parent))  # for what test modules share
+SUPPORT = Path(__file__).parent / "support"
+# Test modules import the modules of these folders by name, and specs name their functions.
+sys.path[:0] = [str(SUPPORT), str(SUPPORT / "schedulers")]
 
 if TYPE_CHECKING:
     from remote_cluster import Remote
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A busy machine can be too slow for a deadline: what starts clusters may be tried twice.
+@pytest.fixture(scope="session")
+def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with MLflow's tables: to make them takes seconds."""
+    from mlflow import MlflowClient
 
-    The summary names what needed that (RERUN): a fault of the test's, or of ours, to be mended.
-    What looks for faults at length is played once.
-    """
-    if "HPOSVC_CHAOS_ROUNDS" in os.environ:
-        return
-    for item in items:
-        if item.get_closest_marker("ray") or item.get_closest_marker("slow"):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture(scope="session")
+def shared_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where a Ray is that stays up for all tests of this process which need none of their own."""
+    from cluster import launch
+
+    folder = tmp_path_factory.mktemp("ray")
+    with launch.start(folder):
+        yield folder
+    launch._await_end(folder)
 
 
 @pytest.fixture(scope="module")
+def home_with_ray(
+    tmp_path_factory: pytest.TempPathFactory, shared_ray: Path, empty_mlflow: Path
+) -> Path:
+    """A home that has this Ray, as if another driver kept it up."""
+    folder = tmp_path_factory.mktemp("home")
+    shutil.copy(empty_mlflow, folder / "mlflow.db")
+    (folder / "ray").symlink_to(shared_ray)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def remote() -> "Iterator[Remote]":
     """A cluster of two nodes that do not see all of this machine's folders."""
     import remote_cluster

@@ -4,21 +4,21 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from trainables.checkpoints.checkpoint import CheckpointDamaged as CheckpointDamaged
     from trainables.data import Data as Data
     from trainables.data import Tensors as Tensors
     from trainables.stopping import StopTrial as StopTrial
+    from trainables.storage.checkpoint import CheckpointDamaged as CheckpointDamaged
     from trainables.task import Task as Task
     from trainables.training import Training as Training
     from trainables.worker import ReportError as ReportError
     from trainables.worker import Saved as Saved
     from trainables.worker import Worker as Worker
 
-HOMES = {
-    "CheckpointDamaged": "trainables.checkpoints.checkpoint",
+MODULES = {
+    "CheckpointDamaged": "trainables.storage.checkpoint",
     "Data": "trainables.data.sources",
     "ReportError": "trainables.worker",
-    "Saved": "trainables.checkpoints.checkpoint",
+    "Saved": "trainables.storage.checkpoint",
     "StopTrial": "trainables.stopping",
     "Task": "trainables.task",
     "Tensors": "trainables.data.sources",
@@ -29,10 +29,10 @@ HOMES = {
 
 def __getattr__(name: str) -> object:
     """Load a public name from its module (PEP 562)."""
-    if name not in HOMES:
+    if name not in MODULES:
         raise AttributeError(f"module trainables has no attribute {name!r}")
-    return getattr(importlib.import_module(HOMES[name]), name)
+    return getattr(importlib.import_module(MODULES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return sorted(HOMES)
+    return sorted(MODULES)

@@ -1,13 +1,13 @@
-"""Which training options exclude each other, and why. Without torch: `validate` asks it too.
+"""Rules for training options that exclude each other. Imports no torch: `validate` uses it too.
 
-docs/training.md shows the table that these rules make (docs/techniques.py writes it).
+docs/training.md shows these rules as a table, written by docs/techniques.py.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from trainables.batched.options import ONLY, shown
 from trainables.training import Training
+from trainables.vmap_options import SUPPORTED, as_text
 from trainables.worker import Nan
 
 WHOLE = ("single", "ddp", "zero1", "local_sgd")  # every rank holds the whole model
@@ -15,15 +15,15 @@ WHOLE = ("single", "ddp", "zero1", "local_sgd")  # every rank holds the whole mo
 
 @dataclass(frozen=True)
 class Rule:
-    """A combination that cannot work."""
+    """A combination of options that cannot work."""
 
-    option: str  # the one to change
-    excluded: Callable[[Training, int], bool]  # of the options and the number of workers
+    option: str  # the option to change
+    excluded: Callable[[Training, int], bool]  # by the options and the number of workers
     reason: str  # completes "training.OPTION is VALUE, but ..."
 
 
 def _needs(option: str, strategies: tuple[str, ...], reason: str) -> Rule:
-    """An option other than its default is for some strategies only."""
+    """Return a rule: only some strategies support values other than the option's default."""
     default = getattr(Training(), option)
     return Rule(
         option,
@@ -32,52 +32,52 @@ def _needs(option: str, strategies: tuple[str, ...], reason: str) -> Rule:
     )
 
 
-def _idle(option: str, at_work: Callable[[Training], bool], otherwise: str) -> Rule:
-    """An option other than its default would do nothing."""
+def _unused(option: str, at_work: Callable[[Training], bool], otherwise: str) -> Rule:
+    """Return a rule: values other than the option's default would have no effect."""
     default = getattr(Training(), option)
     return Rule(option, lambda t, _: getattr(t, option) != default and not at_work(t), otherwise)
 
 
-TOGETHER = "training.batched lets trials train at once in one process, which know "
+TOGETHER = "training.trials_per_process lets trials train at once in one process, which know "
 
 
-def _unbatched(option: str) -> Rule:
-    """A value of an option that trials which train at once do not know."""
-    known = " or ".join(map(shown, ONLY[option]))
+def _supported_by_vmap(option: str) -> Rule:
+    """Return a rule: trials training at once support only some values of the option."""
+    allowed = " or ".join(map(as_text, SUPPORTED[option]))
     return Rule(
         option,
-        lambda t, _: t.batched > 1 and getattr(t, option) not in ONLY[option],
-        f"{TOGETHER}{known}; choose that, or leave batched out",
+        lambda t, _: t.trials_per_process > 1 and getattr(t, option) not in SUPPORTED[option],
+        f"{TOGETHER}{allowed}; choose that, or leave trials_per_process out",
     )
 
 
 OWN = "the task makes its optimizer itself; set training.optimizer, or leave it out"
 
 RULES = (
-    *map(_unbatched, ONLY),
+    *map(_supported_by_vmap, SUPPORTED),
     Rule(
-        "batched",
-        lambda t, workers: t.batched > 1 and workers > 1,
+        "trials_per_process",
+        lambda t, workers: t.trials_per_process > 1 and workers > 1,
         "trials that train at once have one worker each; set resources.workers to 1",
     ),
-    _idle("weight_decay", lambda t: t.optimizer != "task", OWN),
-    _idle("layer_decay", lambda t: t.optimizer != "task", OWN),
-    _idle(
+    _unused("weight_decay", lambda t: t.optimizer != "task", OWN),
+    _unused("layer_decay", lambda t: t.optimizer != "task", OWN),
+    _unused(
         "momentum",
         lambda t: t.optimizer in ("sgd", "lars"),
         "only the optimizers sgd and lars have one",
     ),
-    _idle(
+    _unused(
         "warmup",
         lambda t: t.schedule != "task",
         "the task says its learning rates itself; set training.schedule, or leave it out",
     ),
-    _idle(
-        "lr_batch",
+    _unused(
+        "lr_base_batch",
         lambda t: t.lr_scaling != "none",
         "the learning rate does not follow the batch; set training.lr_scaling, or leave it out",
     ),
-    _idle(
+    _unused(
         "clip_by",
         lambda t: t.clip is not None,
         "nothing is clipped; set training.clip, or leave it out",
@@ -87,17 +87,24 @@ RULES = (
         lambda t, workers: t.strategy == "single" and workers > 1,
         "a trial has several workers; choose ddp",
     ),
-    _needs("bucket_mb", ("ddp", "zero1"), "only DDP sends gradients in buckets"),
-    _needs("static_graph", ("ddp", "zero1"), "only DDP learns the order of gradients"),
-    _needs("compress", ("ddp", "zero1"), "only DDP's gradients can be compressed"),
+    _needs("bucket_cap_mb", ("ddp", "zero1"), "only DDP sends gradients in buckets"),
     Rule(
-        "compress",
-        lambda t, _: t.compress == "powersgd" and t.precision == "16-mixed",
-        "it keeps what it leaves out, so an overflow of float16 would stay; choose bf16-mixed",
+        "bucket_cap_mb",
+        lambda t, _: t.bucket_cap_mb < 1 and t.compile != "none" and t.strategy in ("ddp", "zero1"),
+        "torch.compile cuts a model where gradients are sent, in buckets of 1 MB or more; give 1 "
+        "or more, or leave compile out",
+    ),
+    _needs("static_graph", ("ddp", "zero1"), "only DDP learns the order of gradients"),
+    _needs("gradient_compression", ("ddp", "zero1"), "only DDP's gradients can be compressed"),
+    Rule(
+        "gradient_compression",
+        lambda t, _: t.gradient_compression == "powersgd" and t.precision == "16-mixed",
+        "it adds its compression error to later gradients, so an overflow of float16 would stay; "
+        "choose bf16-mixed",
     ),
     Rule(
-        "compress",
-        lambda t, _: t.compress != "none" and t.deterministic,
+        "gradient_compression",
+        lambda t, _: t.gradient_compression != "none" and t.deterministic,
         "deterministic gradients travel as they are, so that a resumed trial adds up the same; "
         "leave one of the two out",
     ),
@@ -108,32 +115,35 @@ RULES = (
         "out",
     ),
     _needs("sync_batchnorm", ("ddp", "fsdp", "zero1"), "only ranks that share each batch can"),
-    _needs("reshard", ("fsdp",), "only fsdp shards weights"),
+    _needs("reshard_after_forward", ("fsdp",), "only fsdp shards weights"),
     _needs("zero_stage", ("deepspeed",), "only deepspeed has stages"),
-    _needs("offload", ("fsdp", "deepspeed"), "only they can keep their parts in the CPU's memory"),
+    _needs("cpu_offload", ("fsdp", "deepspeed"), "only they can keep shards in the CPU's memory"),
     Rule(
-        "offload",
-        lambda t, workers: t.offload and t.strategy in ("fsdp", "deepspeed") and workers == 1,
+        "cpu_offload",
+        lambda t, workers: t.cpu_offload and t.strategy in ("fsdp", "deepspeed") and workers == 1,
         "one worker shards nothing; give resources.workers 2 or more, or leave it out",
     ),
     Rule(
-        "offload",
-        lambda t, _: t.offload and (t.precision == "16-mixed" or t.watch > 0),
-        "what is on the CPU cannot be added up over GPUs; choose bf16-mixed, and watch: 0",
+        "cpu_offload",
+        lambda t, _: t.cpu_offload and (t.precision == "16-mixed" or t.log_layers_every > 0),
+        "tensors on the CPU cannot be added up over GPUs; choose bf16-mixed, and "
+        "log_layers_every: 0",
     ),
-    _needs("tensor_ranks", ("fsdp",), "only fsdp has a second dimension of ranks"),
+    _needs("tensor_parallel", ("fsdp",), "only fsdp has a second dimension of ranks"),
     _needs("pipeline_schedule", ("pipeline",), "only a pipeline has stages"),
-    _needs("average_every", ("local_sgd",), "only local_sgd averages weights"),
-    _needs("compile", WHOLE, "torch.compile is not tried with models whose parts are elsewhere"),
-    _needs("float32_modules", WHOLE, "the others choose formats by block, or for all"),
+    _needs("sync_every", ("local_sgd",), "only local_sgd averages weights"),
+    _needs("compile", WHOLE, "torch.compile is not supported with models that ranks share"),
+    _needs(
+        "float32_modules", WHOLE, "the others choose precision by block, or for the whole model"
+    ),
     Rule(
         "float32_modules",
         lambda t, _: bool(t.float32_modules) and t.precision == "64-true",
         "64-true computes finer than float32 already; leave it out",
     ),
     Rule(
-        "tensor_ranks",
-        lambda t, workers: t.strategy == "fsdp" and workers % t.tensor_ranks != 0,
+        "tensor_parallel",
+        lambda t, workers: t.strategy == "fsdp" and workers % t.tensor_parallel != 0,
         "the workers of a trial are no multiple of it; give a divisor of resources.workers",
     ),
     Rule(
@@ -166,8 +176,8 @@ RULES = (
         "a rank of a pipeline does not know how deep in the model its layers are; leave it out",
     ),
     Rule(
-        "watch",
-        lambda t, _: t.strategy == "pipeline" and t.watch > 0,
+        "log_layers_every",
+        lambda t, _: t.strategy == "pipeline" and t.log_layers_every > 0,
         "rank 0 of a pipeline, whose reports count, sees its own layers only; leave it out",
     ),
     Rule(
@@ -193,8 +203,8 @@ RULES = (
         "deepspeed's weights are flat parts, which are not averaged; choose the strategy fsdp",
     ),
     Rule(
-        "watch",
-        lambda t, _: t.strategy == "deepspeed" and t.watch > 0,
+        "log_layers_every",
+        lambda t, _: t.strategy == "deepspeed" and t.log_layers_every > 0,
         "deepspeed's gradients are flat parts, and belong to no layer; choose the strategy fsdp",
     ),
     Rule(
@@ -212,18 +222,20 @@ RULES = (
 
 
 def refusals(training: Training, workers: int) -> Iterator[tuple[str, str]]:
-    """Each option that cannot work with the others on so many workers, and why."""
+    """Yield each option that cannot work with the others on `workers` ranks, and the reason."""
     for rule in RULES:
         if rule.excluded(training, workers):
-            yield rule.option, f"is {_shown(getattr(training, rule.option))}, but {rule.reason}"
+            yield rule.option, f"is {_as_text(getattr(training, rule.option))}, but {rule.reason}"
 
 
 def nan_refusals(training: Training, workers: int, nan: Nan) -> Iterator[str]:
-    """Why ranks cannot treat an update that is not finite as failure.nan says."""
-    if training.batched > 1 and nan != "stop":
-        yield f"is {nan}, but trials that train at once (training.batched) know stop only"
+    """Yield the reasons why ranks cannot treat a non-finite update as failure.nan says."""
+    if training.trials_per_process > 1 and nan != "stop":
+        yield (
+            f"is {nan}, but trials that train at once (training.trials_per_process) know stop only"
+        )
     if workers == 1:
-        return  # one rank alone is no strategy's, and compresses nothing
+        return  # a single rank uses no strategy, and compresses nothing
     if training.strategy == "local_sgd" and nan == "rollback":
         yield (
             "is rollback, but ranks of local_sgd judge their updates alone, and cannot go back "
@@ -231,27 +243,27 @@ def nan_refusals(training: Training, workers: int, nan: Nan) -> Iterator[str]:
         )
     if training.strategy == "deepspeed" and nan == "rollback":
         yield (
-            "is rollback, but deepspeed takes weights up when an order begins, not amid one; set "
-            "it to skip or stop, or choose the strategy fsdp"
+            "is rollback, but deepspeed loads weights only when an order begins; set it to skip or "
+            "stop, or choose the strategy fsdp"
         )
-    if training.compress == "powersgd" and nan != "stop":
+    if training.gradient_compression == "powersgd" and nan != "stop":
         yield (
-            f"is {nan}, but powersgd keeps what it leaves out, so a gradient that is not finite "
-            "would stay; set it to stop, or compress to fp16"
+            f"is {nan}, but powersgd adds its compression error to later gradients, so a gradient "
+            "that is not finite would stay; set it to stop, or gradient_compression to fp16"
         )
 
 
 def check(training: Training, workers: int, nan: Nan) -> None:
-    """Refuse what cannot work.
+    """Refuse options that cannot work together.
 
     Raises:
-        ValueError: with every reason.
+        ValueError: some cannot; the message has every reason.
     """
-    found = [f"training.{option} {reason}" for option, reason in refusals(training, workers)]
-    found += [f"failure.nan {reason}" for reason in nan_refusals(training, workers, nan)]
-    if found:
-        raise ValueError("\n".join(found))
+    problems = [f"training.{option} {reason}" for option, reason in refusals(training, workers)]
+    problems += [f"failure.nan {reason}" for reason in nan_refusals(training, workers, nan)]
+    if problems:
+        raise ValueError("\n".join(problems))
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,6 +1,6 @@
-"""What a model costs, for a Task's `measure`: parameters, operations, time of a sample.
+"""Costs of a model, for a Task's `measure`: parameters, operations, and latency of a sample.
 
-Axes: B samples. A model is called as it is: in its mode, where its weights and the inputs are.
+Axes: B samples. Models are called unchanged: in their current mode, on their current device.
 """
 
 import statistics
@@ -10,39 +10,39 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from trainables.watching.flops import counted
+from trainables.monitoring.flops import count_flops
 
-Inputs = Tensor | Sequence[Tensor]  # what a model is called with: B samples in each
+Inputs = Tensor | Sequence[Tensor]  # the arguments of a model, each of B samples
 
 
 def parameters(model: nn.Module) -> int:
-    """The numbers in a model's weights, trained and frozen; those of tied weights once."""
+    """Count a model's parameters, trained and frozen; tied ones once."""
     return sum(weight.numel() for weight in model.parameters())
 
 
 @torch.no_grad()
 def flops(model: nn.Module, inputs: Inputs) -> float:
-    """Floating-point operations of a forward pass for one sample: the mean over those given.
+    """Count the floating-point operations of a forward pass per sample: the mean over the inputs.
 
-    Products of matrices, convolutions and attention count, a product and an addition as two; sums
-    and activations do not. The first count in a process takes seconds.
+    Matrix products, convolutions and attention count, a multiplication and an addition as two;
+    sums and activations do not. The first count in a process takes seconds.
     """
     columns = _columns(inputs)
-    with counted() as count:
+    with count_flops() as count:
         model(*columns)
     return count.model / len(columns[0])
 
 
 @torch.no_grad()
 def latency_ms(model: nn.Module, inputs: Inputs, repeats: int = 30, warm_up: int = 5) -> float:
-    """Milliseconds of a forward pass of the first sample alone: the median of repeated ones.
+    """Return the milliseconds of a forward pass of the first sample: the median of repeated passes.
 
-    It is this machine's, at this moment: compare only what ran on machines of one kind, with
-    nothing beside it. A GPU is waited for before and after each pass.
+    The latency is this machine's, at this moment: compare only runs on machines of one kind, with
+    no other load. GPUs are synchronized before and after each pass.
 
     Args:
-        repeats: passes that are timed.
-        warm_up: passes before them, which load kernels and fill caches.
+        repeats: timed passes.
+        warm_up: passes before the timed ones, to load kernels and fill caches.
     """
     if repeats < 1 or warm_up < 0:
         raise ValueError(
@@ -56,12 +56,12 @@ def latency_ms(model: nn.Module, inputs: Inputs, repeats: int = 30, warm_up: int
 
 
 def _seconds(model: nn.Module, columns: Sequence[Tensor]) -> float:
-    """How long one call takes, until its results are there."""
+    """Return the seconds of one call, until its results are available."""
     _wait(columns)
-    begun = time.perf_counter()
+    started = time.perf_counter()
     model(*columns)
     _wait(columns)
-    return time.perf_counter() - begun
+    return time.perf_counter() - started
 
 
 def _wait(columns: Sequence[Tensor]) -> None:
@@ -72,5 +72,5 @@ def _wait(columns: Sequence[Tensor]) -> None:
 def _columns(inputs: Inputs) -> Sequence[Tensor]:
     columns = [inputs] if isinstance(inputs, Tensor) else inputs
     if not columns or not len(columns[0]):
-        raise ValueError("costs: there is no sample in what the model is to be called with")
+        raise ValueError("costs: there is no sample in the inputs; give 1 or more")
     return columns

@@ -1,24 +1,24 @@
-"""What a trial says once of its samples, so that people can tell later which they were."""
+"""The description of a trial's samples, recorded so that people can identify them later."""
 
 import operator
 from dataclasses import dataclass
 from typing import Literal
 
-LONGEST = 60_000  # characters of a source: what MLflow takes
+LONGEST = 60_000  # characters of a source: MLflow's limit
 
 
 @dataclass(frozen=True)
 class DataSet:
-    """Samples that a trial trains with, or is judged by; a trial may have several of either."""
+    """Samples for training or validating a trial; a trial may have several of either kind."""
 
     name: str
     context: Literal["training", "validation"]
     samples: int
-    digest: str = ""  # of their contents, 36 characters at most; empty: nobody looked into them
-    source: str = ""  # a path or a URL; empty: the trainable's code alone knows
+    digest: str = ""  # of their contents, 36 characters at most; empty: not computed
+    source: str = ""  # a path or a URL; empty: known to the trainable's code only
 
     def __post_init__(self) -> None:
-        # What people have at hand: a Path, a number of numpy's.
+        # Callers often have a Path, or a numpy integer.
         object.__setattr__(self, "source", str(self.source))
         object.__setattr__(self, "samples", operator.index(self.samples))
         texts = isinstance(self.name, str) and isinstance(self.digest, str)

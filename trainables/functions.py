@@ -1,4 +1,4 @@
-"""Functions of a configuration alone: they report by `hposvc.report`, or return their value."""
+"""Trainables that are functions of a configuration: they call `hposvc.report` or return values."""
 
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +15,8 @@ Read = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class OfWorker:
-    """The session of a rank's own process: reports are its worker's."""
+class WorkerSession:
+    """The session of a rank's own process: it reports through the rank's worker."""
 
     worker: Worker
 
@@ -24,11 +24,12 @@ class OfWorker:
         self, metrics: Mapping[str, float], step: int | None, checkpoint: Path | None
     ) -> None:
         worker = self.worker
-        if worker.next_step > worker.until:
+        if worker.is_over:
+            worker.beyond = worker.until == worker.total
             raise StopTrial(f"trial {worker.trial} has done its last step")
         worker.report(worker.next_step if step is None else step, metrics, checkpoint)
-        # A rung ends here, which the function can't know; at the trial's end it returns by itself.
-        if worker.reported == worker.until < worker.total:
+        # A rung ends here, which the function can't know; at the trial's end the function returns.
+        if worker.pauses_at(worker.next_step - 1):
             raise StopTrial(f"trial {worker.trial} has done the last step of this order")
 
     def get_checkpoint(self) -> Path | None:
@@ -40,21 +41,25 @@ def bind(
     own: Params,
     around: Callable[[Session, Worker], AbstractContextManager[Read]],
 ) -> Callable[[Worker], None]:
-    """What a rank calls with its worker.
+    """Return the function of a worker that runs `function` on a rank.
 
-    What the function returns is its one report, at the order's last step, if it made none: a
-    number, which is the sweep's only metric, or a dict of metrics.
+    If the function makes no report, its return value is its only one: a number for the sweep's only
+    metric, or a dict of metrics. That report is of the order's last step, or of step 1 where the
+    spec gives no length of a trial.
 
     Args:
-        around: within it the function runs; it says how to read a dict that is returned.
+        around: the context in which the function runs; it yields how to read a returned dict.
     """
 
     def train(worker: Worker) -> None:
-        session = OfWorker(worker)
+        session = WorkerSession(worker)
         with use(session), around(session, worker) as read:
             returned = function(dict(own))
-            if worker.reported is None and returned is not None:
-                worker.report(worker.until, read(_metrics(returned, worker.metrics)))
+            # A function resumed after its last report has nothing to add.
+            goes_on = worker.until is None and worker.first > 1
+            if worker.reported is None and returned is not None and not goes_on:
+                step = worker.first if worker.until is None else worker.until
+                worker.report(step, read(_metrics(returned, worker.metrics)))
 
     return train
 

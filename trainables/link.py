@@ -1,15 +1,16 @@
-"""How what a rank has to say travels to whoever decides: to a leader, a debugger, a test."""
+"""Links that carry a rank's reports to their receiver: a coordinator, a debugger, or a test."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from trainables.checkpoints.checkpoint import Saved
 from trainables.dataset import DataSet
+from trainables.storage.checkpoint import Saved
 
 
 class Report(NamedTuple):
-    """What one call of `Worker.report` sent."""
+    """The content of one call of `Worker.report`."""
 
     step: int
     metrics: dict[str, float]
@@ -17,28 +18,35 @@ class Report(NamedTuple):
 
 
 class Link(Protocol):
-    """How a report travels from a rank to whoever decides."""
+    """A channel from a rank to the receiver of its reports."""
 
     def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
-        """Deliver a report, waiting for a decision where one is due. False: stop now."""
+        """Deliver a report and wait for a decision if one is due; return False to stop now."""
         ...
 
     def keep(self, saved: Saved) -> None:
-        """Deliver a checkpoint without a report; nobody answers. From any thread."""
+        """Deliver a checkpoint without a report, from any thread; there is no answer."""
         ...
 
     def uses(self, data: tuple[DataSet, ...]) -> None:
-        """Deliver which samples the trial has; nobody answers."""
+        """Deliver the descriptions of the trial's samples; there is no answer."""
         ...
 
     def beat(self) -> None:
-        """The rank is at work."""
+        """Signal that the rank is making progress."""
+        ...
+
+    def once(self, name: str, work: Callable[[], Path]) -> Path:
+        """Return the result of `work` from the first rank of the order that asks for this name.
+
+        Ranks that ask later wait for the result, and do the work themselves if it failed.
+        """
         ...
 
 
 @dataclass
 class LocalLink:
-    """Collects reports in this process; says stop at `stop_at`, if that is given."""
+    """A link that collects reports in this process, and stops the order at step `stop_at`."""
 
     stop_at: int | None = None
     reports: list[Report] = field(default_factory=list)
@@ -56,4 +64,7 @@ class LocalLink:
         self.data = data
 
     def beat(self) -> None:
-        """Nobody watches over it."""
+        """Do nothing: no one monitors this rank."""
+
+    def once(self, name: str, work: Callable[[], Path]) -> Path:
+        return work()

@@ -1,4 +1,4 @@
-"""From a trainable's name to something that trains: resolve, bind, and the hash of its source.
+"""Loading of trainables by name: resolve a reference, bind parameters, hash the source.
 
 References: `module:Name`, `path/to/file.py:Name`, or `pickle:PATH` (written by cloudpickle).
 """
@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from difflib import get_close_matches
 from functools import partial
@@ -18,91 +18,154 @@ from types import ModuleType
 from typing import Any
 
 from trainables import functions
+from trainables.earlier_names import PREFIX
 from trainables.session import Session
 from trainables.training import Training
 from trainables.worker import Params, Worker
 
 PICKLE = "pickle:"
+SEARCHED = 2  # folders named in an error
 TUNE_TRAINABLE = "ray.tune.trainable.trainable.Trainable"
-TRAINING = "training."  # parameters with this prefix set options of the training runtime
+TASK = "trainables.task.Task"
+TRAINING = PREFIX  # parameters with this prefix set options of the training runtime
 ITS_OWN = "makes its updates itself; write nan: stop, or give a Task"
 
 Trainable = Callable[..., Any]  # a class with train(worker), or a function
 
 
 class LoadError(ValueError):
-    """A trainable that cannot be found, or does not fit its parameters."""
+    """A trainable cannot be found, or does not fit its parameters."""
+
+
+class CodeChanged(LoadError):
+    """Code has changed since the sweep's driver started."""
+
+
+class Sources:
+    """The source files of trials, each with its required checksum.
+
+    Args:
+        checksums: by the reference of a trainable, or by the path of a file.
+    """
+
+    def __init__(self, checksums: Mapping[str, str]) -> None:
+        self._checksums = checksums
+        self._seen: dict[str, tuple[int, int, int]] = {}
+
+    def check(self) -> None:
+        """Verify all checksums, reading only files written since the last check.
+
+        Raises:
+            CodeChanged: a file has changed, or cannot be read.
+        """
+        for name, checksum in self._checksums.items():
+            try:
+                file = Path(name) if Path(name).is_file() else source(name)
+                stat = file.stat()
+                now = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+                same = self._seen.get(name) == now or _digest(file) == checksum
+            except (OSError, LoadError) as error:
+                raise CodeChanged(f"{name} can't be read any more: {error}") from error
+            if not same:
+                raise CodeChanged(
+                    f"{file} changed while the sweep ran, and all its trials are to "
+                    "come from one code; put the old code back and resume it, or "
+                    "resume it with --accept-code"
+                )
+            self._seen[name] = now
 
 
 def resolve(reference: str) -> Trainable:
-    """The class or function that a reference names; its module is loaded once.
+    """Return the class or function of a reference, loading its module once.
 
     Raises:
-        LoadError: nothing is there under that name. Errors of the user's module pass as they are.
+        LoadError: the name does not exist. Errors raised by the user's module propagate unchanged.
     """
     if reference.startswith(PICKLE):
         import cloudpickle
 
-        with _file(reference, reference.removeprefix(PICKLE)).open("rb") as stream:
-            return _callable(reference, cloudpickle.load(stream))
+        content = _file(reference.removeprefix(PICKLE)).read_bytes()
+        _check_pickle(reference, content)
+        return _callable(reference, cloudpickle.loads(content))
     place, name = _split(reference)
     is_file = place.endswith(".py")
-    module = _load_file(_file(reference, place)) if is_file else _load_module(reference, place)
+    module = _load_file(_file(place)) if is_file else _load_module(reference, place)
     if not hasattr(module, name):
-        raise LoadError(f"trainable {reference}: {place} has no {name}{_near(name, vars(module))}")
+        raise LoadError(
+            f"trainable {reference}: {place} has no {name}{_nearest_hint(name, vars(module))}"
+        )
     return _callable(reference, getattr(module, name))
 
 
 def source_hash(reference: str) -> str:
-    """SHA-256 of the file that holds a trainable; the trainable itself is not loaded."""
+    """Return the SHA-256 of the file that holds a trainable, without loading it."""
+    return _digest(source(reference))
+
+
+def source(reference: str) -> Path:
+    """Return the file that holds a trainable, without loading it.
+
+    Raises:
+        LoadError: there is no such file.
+    """
     if reference.startswith(PICKLE):
-        return _digest(_file(reference, reference.removeprefix(PICKLE)))
+        return _file(reference.removeprefix(PICKLE))
     place, _ = _split(reference)
     if place.endswith(".py"):
-        return _digest(_file(reference, place))
+        return _file(place)
     try:
         spec = importlib.util.find_spec(place)
     except ModuleNotFoundError as error:
-        raise LoadError(f"trainable {reference}: {error}; install it, or give a file") from error
+        raise LoadError(f"trainable {reference}: {error}; {searched()}") from error
     if spec is None or spec.origin is None or not Path(spec.origin).is_file():
         raise LoadError(f"trainable {reference}: module {place} has no source file")
-    return _digest(Path(spec.origin))
+    return Path(spec.origin)
 
 
 def bind(trainable: Trainable, params: Params) -> Callable[[Worker], None]:
-    """What each rank calls with its worker: the trainable with its parameters in place.
+    """Return the function that each rank calls with its worker to train with these parameters.
 
     Raises:
-        LoadError: a parameter is no field of the class, or the trainable has another shape.
+        LoadError: a parameter is no field of the class, or the trainable takes other arguments.
     """
-    own = {name: value for name, value in params.items() if not name.startswith(TRAINING)}
+    fields = {name: value for name, value in params.items() if not name.startswith(TRAINING)}
     if inspect.isclass(trainable):
-        return _bind_class(trainable, own)
-    if not _takes(trainable, own, None):
-        if not _takes(trainable, own):
+        return _bind_class(trainable, fields)
+    if not _accepts(trainable, fields, None):
+        if not _accepts(trainable, fields):
             takes = inspect.signature(trainable)
             message = f"must take (params, worker), or (config) alone; it takes {takes}"
             raise LoadError(f"trainable {_name(trainable)} {message}")
-        return functions.bind(trainable, own, partial(_surroundings, trainable))
+        return functions.bind(trainable, fields, partial(_session_context, trainable))
 
     def train(worker: Worker) -> None:
-        trainable(own, worker)
+        trainable(fields, worker)
 
     return train
 
 
-def heeds_nan(trainable: Trainable) -> bool:
-    """Whether it can do other than stop at an update that is not finite: a Task, or one like it."""
+def follows_failure_nan(trainable: Trainable) -> bool:
+    """Return whether the trainable obeys failure.nan at a non-finite update, as a Task does."""
     return inspect.isclass(trainable) and not is_tune_class(trainable)
 
 
 def is_tune_class(trainable: object) -> bool:
-    """Whether it is a Trainable of Ray Tune; tells without loading Tune."""
+    """Return whether this is a Trainable of Ray Tune, without importing Tune."""
+    return TUNE_TRAINABLE in _class_names(trainable)
+
+
+def is_task(trainable: object) -> bool:
+    """Return whether this is a Task, without importing torch."""
+    return TASK in _class_names(trainable)
+
+
+def _class_names(trainable: object) -> list[str]:
+    """Return the full names of a class and its bases; an empty list for a function."""
     kinds = trainable.__mro__ if inspect.isclass(trainable) else ()
-    return any(f"{kind.__module__}.{kind.__name__}" == TUNE_TRAINABLE for kind in kinds)
+    return [f"{kind.__module__}.{kind.__name__}" for kind in kinds]
 
 
-def _takes(trainable: Trainable, *arguments: object) -> bool:
+def _accepts(trainable: Trainable, *arguments: object) -> bool:
     try:
         inspect.signature(trainable).bind(*arguments)
     except TypeError:
@@ -110,10 +173,10 @@ def _takes(trainable: Trainable, *arguments: object) -> bool:
     return True
 
 
-def _surroundings(
+def _session_context(
     function: Trainable, session: Session, worker: Worker
 ) -> AbstractContextManager[functions.Read]:
-    """What a function of a configuration runs in: Tune's session too, if it brings Tune."""
+    """Return the context for a function of a configuration: Tune's session if it uses Tune."""
     named = getattr(getattr(function, "__code__", None), "co_names", ())
     if "ray.tune" in sys.modules or "ray.tune" in named or {"ray", "tune"} <= {*named}:
         from trainables.tune_trainables import in_session
@@ -123,17 +186,17 @@ def _surroundings(
 
 
 def training_of(base: Training, params: Params) -> Training:
-    """The sweep's training options with this trial's `training.*` parameters put in."""
-    found = {
+    """Return the sweep's training options with this trial's `training.*` parameters applied."""
+    options = {
         name.removeprefix(TRAINING): value
         for name, value in params.items()
         if name.startswith(TRAINING)
     }
     fields = [field.name for field in dataclasses.fields(Training)]
-    for name in found:
+    for name in options:
         if name not in fields:
-            raise LoadError(f"{TRAINING}{name} is no training option{_near(name, fields)}")
-    return dataclasses.replace(base, **found)  # type: ignore[arg-type]  # checked by Training
+            raise LoadError(f"{TRAINING}{name} is no training option{_nearest_hint(name, fields)}")
+    return dataclasses.replace(base, **options)  # type: ignore[arg-type]  # checked by Training
 
 
 def _bind_class(trainable: type, own: dict[str, Any]) -> Callable[[Worker], None]:
@@ -148,7 +211,7 @@ def _bind_class(trainable: type, own: dict[str, Any]) -> Callable[[Worker], None
     for parameter in own:
         if parameter not in fields:
             raise LoadError(
-                f"parameter {parameter} is no field of {name}{_near(parameter, fields)}"
+                f"parameter {parameter} is no field of {name}{_nearest_hint(parameter, fields)}"
             )
     for field in dataclasses.fields(trainable):
         required = field.default is field.default_factory is dataclasses.MISSING
@@ -167,10 +230,10 @@ def _split(reference: str) -> tuple[str, str]:
     return place, name
 
 
-def _file(reference: str, place: str) -> Path:
+def _file(place: str) -> Path:
     path = Path(place).expanduser().absolute()
     if not path.is_file():
-        raise LoadError(f"trainable {reference}: there is no file {path}")
+        raise LoadError(f"there is no file {path}")
     return path
 
 
@@ -179,12 +242,20 @@ def _load_module(reference: str, place: str) -> ModuleType:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{place}.".startswith(f"{error.name}."):
-            raise  # the module is there; something that it imports is not
-        raise LoadError(f"trainable {reference}: {error}; install it, or give a file") from error
+            raise  # the module exists; one of its imports does not
+        raise LoadError(f"trainable {reference}: {error}; {searched()}") from error
+
+
+def searched() -> str:
+    """Return a hint on what to do about a missing module, with the folders searched for it."""
+    installed = (sys.prefix, sys.base_prefix)
+    folders = [path or "." for path in sys.path if not path.startswith(installed)]
+    looked = ", ".join([*folders[:SEARCHED], "the installed packages"])
+    return f"install it, or set folder to where it lies (looked in {looked})"
 
 
 def _load_file(path: Path) -> ModuleType:
-    """The module of a file, under a name of its own; its siblings are importable from it."""
+    """Load a file as a module with a unique name; it can import files of its folder."""
     unique = hashlib.sha256(str(path).encode() + path.read_bytes()).hexdigest()[:12]
     name = f"{path.stem}_{unique}"
     if name in sys.modules:
@@ -203,6 +274,20 @@ def _load_file(path: Path) -> ModuleType:
     return module
 
 
+def _check_pickle(reference: str, content: bytes) -> None:
+    """Check that a pickle, which can run any code when loaded, has the SHA-256 in its name.
+
+    Raises:
+        LoadError: the name is not the SHA-256 of the bytes.
+    """
+    actual = hashlib.sha256(content).hexdigest()
+    if Path(reference.removeprefix(PICKLE)).stem != actual:
+        raise LoadError(
+            f"trainable {reference}: its SHA-256 is {actual}, not its name; the file was changed "
+            "after it was written, so it is not loaded: restore it, or run the sweep anew"
+        )
+
+
 def _callable(reference: str, found: object) -> Trainable:
     if not callable(found):
         raise LoadError(
@@ -211,7 +296,7 @@ def _callable(reference: str, found: object) -> Trainable:
     return found
 
 
-def _near(name: str, known: Iterable[str]) -> str:
+def _nearest_hint(name: str, known: Iterable[str]) -> str:
     nearest = get_close_matches(name, list(known), n=1, cutoff=0.0)
     return f"; the nearest is {nearest[0]}" if nearest else ""
 

@@ -1,7 +1,7 @@
-"""One seed for everything: generators are derived by name, so none disturbs another.
+"""Seeding of random generators: each is derived from one seed by name, so none disturbs another.
 
 At the start of a step a rank's generators depend on (seed, rank, step) alone. So a checkpoint
-need not hold their state, and a resumed trial draws what the uninterrupted one would have drawn.
+need not hold their state, and a resumed trial draws the numbers of an uninterrupted one.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def derive(seed: int, *names: str | int) -> int:
-    """A seed in [0, 2^63) for one purpose; other names give unrelated seeds."""
+    """Derive a seed in [0, 2^63) for one purpose; other names give unrelated seeds."""
     text = "/".join(str(part) for part in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 1
 
@@ -23,7 +23,7 @@ def derive(seed: int, *names: str | int) -> int:
 def seed_all(seed: int) -> None:
     """Seed the global generators of Python, torch (CPU and GPUs) and, where loaded, numpy."""
     random.seed(seed)
-    # torch.manual_seed keeps a trace of each call for devices that are never used: 0.6 ms.
+    # torch.manual_seed records each call for devices that are never used: 0.6 ms.
     torch.default_generator.manual_seed(seed)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(seed)
@@ -33,10 +33,10 @@ def seed_all(seed: int) -> None:
 
 @contextmanager
 def preserved() -> Iterator[None]:
-    """Give the process its global generators back as they were: a notebook draws on.
+    """Restore the process's global generators on exit, so a notebook's sequence is not disturbed.
 
-    Those of GPUs that it has not used before it does not: to read them would take half a GiB of
-    each. They keep the last seed that they got within.
+    Generators of GPUs not used before are not restored: reading them would take half a GiB of
+    each. They keep the last seed set within.
     """
     python, numpy = random.getstate(), sys.modules.get("numpy")
     legacy = numpy.random.get_state() if numpy else None
@@ -51,5 +51,5 @@ def preserved() -> Iterator[None]:
 
 
 def permutation(seed: int, length: int) -> Tensor:
-    """The numbers below `length` in random order, on the CPU; equal on every machine."""
+    """Return the numbers below `length` in random order, on the CPU; equal on every machine."""
     return torch.randperm(length, generator=torch.Generator().manual_seed(seed))

@@ -1,9 +1,9 @@
-"""`report` and `get_checkpoint`, for code that is given no worker.
+"""`report` and `get_checkpoint`, for user code that has no worker.
 
-In a function that a rank calls, they reach the rank's worker. In a script that a command starts,
-or in any process of it, they reach the rank over the line named by HPOSVC_LINE. In a process that
-is part of no sweep, a report is a line on stderr and there is no checkpoint, so that what people
-write for a sweep runs by itself as well. Imports next to nothing.
+In a function called by a rank, they go to the rank's worker. In a script started by a command, or
+in any child process of it, they go to the rank through the socket named by HPOSVC_LINE. In a
+process outside any sweep, a report is printed on stderr and there is no checkpoint, so that code
+written for a sweep also runs alone. Imports next to nothing.
 """
 
 import json
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from trainables.scripts.inbox import LINE, LOOPBACK
+from trainables.programs.report_socket import LINE, LOOPBACK
 from trainables.stopping import StopTrial
 from trainables.worker import ReportError
 
@@ -24,7 +24,7 @@ RESTORE = "HPOSVC_RESTORE_DIR"
 
 
 class Session(Protocol):
-    """Whom a report of this process reaches."""
+    """The receiver of this process's reports."""
 
     def report(
         self, metrics: Mapping[str, float], step: int | None, checkpoint: Path | None
@@ -33,27 +33,27 @@ class Session(Protocol):
     def get_checkpoint(self) -> Path | None: ...
 
 
-class Leave(StopTrial, SystemExit):
-    """StopTrial in a process of a command: uncaught, it ends the process without a traceback."""
+class ScriptStopped(StopTrial, SystemExit):
+    """StopTrial in a command's process; uncaught, it ends the process without a traceback."""
 
     code = 0
 
 
-_session: Session | None = None  # of the rank in this process, or of a script once it reported
+_session: Session | None = None  # a rank's in this process, or a script's after its first report
 
 
 def report(
     metrics: Mapping[str, float], step: int | None = None, checkpoint: Path | str | None = None
 ) -> None:
-    """Send a step's metrics; on every rank, or on rank 0 alone where a command starts the ranks.
+    """Send a step's metrics; on every rank, or on rank 0 alone if a command starts the ranks.
 
     Args:
-        metrics: name to number, the sweep's metric among them; rank 0's are the record.
-        step: None: the one after the last, counted from where this order begins.
+        metrics: name to number, the sweep's metric included; those of rank 0 are recorded.
+        step: None: the step after the last report, or the first step of this order.
         checkpoint: a folder just written; it is copied.
 
     Raises:
-        StopTrial: the trial ends here; let it pass. `except Exception` does.
+        StopTrial: the trial ends here; do not catch it (`except Exception` does not).
         ReportError: the step or a metric breaks the rules.
     """
     folder = None if checkpoint is None else Path(checkpoint)
@@ -61,13 +61,13 @@ def report(
 
 
 def get_checkpoint() -> Path | None:
-    """The folder to go on from, not to be written to; None: start from scratch."""
+    """Return the checkpoint folder to resume from, read-only; None: start from scratch."""
     return _current().get_checkpoint()
 
 
 @contextmanager
 def use(session: Session) -> Iterator[None]:
-    """Let reports of this process reach the session."""
+    """Send the reports of this process to the session within the block."""
     global _session
     before, _session = _session, session
     try:
@@ -78,28 +78,28 @@ def use(session: Session) -> Iterator[None]:
 
 def _current() -> Session:
     global _session
-    if isinstance(_session, _Script) and _session.pid != os.getpid():
-        _session = None  # a fork: its parent's line is not its own
+    if isinstance(_session, _SocketSession) and _session.pid != os.getpid():
+        _session = None  # this process was forked: it must not use its parent's connection
     if _session is None:
-        _session = _Script(os.environ[LINE]) if LINE in os.environ else _Nobody()
+        _session = _SocketSession(os.environ[LINE]) if LINE in os.environ else _NullSession()
     return _session
 
 
-class _Nobody:
-    """There is no sweep."""
+class _NullSession:
+    """The session of a process outside any sweep: it prints reports."""
 
     def report(
         self, metrics: Mapping[str, float], step: int | None, checkpoint: Path | None
     ) -> None:
         named = "report" if step is None else f"step {step}"
-        print(f"{named}: {_plain(metrics)}", file=sys.stderr)  # noqa: T201 - that is what it does
+        print(f"{named}: {_plain(metrics)}", file=sys.stderr)  # noqa: T201 - printing is its purpose
 
     def get_checkpoint(self) -> Path | None:
         return None
 
 
-class _Script:
-    """A process of a command."""
+class _SocketSession:
+    """The session of a command's process: it reports to the rank through a socket."""
 
     def __init__(self, where: str) -> None:
         self.pid = os.getpid()
@@ -107,27 +107,28 @@ class _Script:
         self._line = socket.create_connection((LOOPBACK, int(port)))
         self._stream: TextIO = self._line.makefile("rw", encoding="utf-8")
         self._stream.write(f"{token}\n")
+        self._stream.flush()  # callers that do not send their token soon are disconnected
 
     def report(
         self, metrics: Mapping[str, float], step: int | None, checkpoint: Path | None
     ) -> None:
         message = {
             "rank": int(os.environ.get("RANK", "0")),
-            "step": None if step is None else _whole(step),
+            "step": None if step is None else _integer_step(step),
             "metrics": _plain(metrics),
             "checkpoint": None if checkpoint is None else str(checkpoint.absolute()),
             "parent": os.getppid(),
         }
-        answer = self._ask(message)
+        answer = self._request(message)
         if "error" in answer:
             raise ReportError(answer["error"])
         if not answer["go"]:
-            raise Leave("the trial was told to stop")
+            raise ScriptStopped("the trial was told to stop")
 
     def get_checkpoint(self) -> Path | None:
         return Path(os.environ[RESTORE]) if RESTORE in os.environ else None
 
-    def _ask(self, message: Mapping[str, object]) -> dict[str, Any]:
+    def _request(self, message: Mapping[str, object]) -> dict[str, Any]:
         try:
             self._stream.write(json.dumps(message) + "\n")
             self._stream.flush()
@@ -135,19 +136,19 @@ class _Script:
         except OSError:
             text = ""
         if not text:
-            raise Leave("whoever started this process is gone")
+            raise ScriptStopped("the rank that started this process is gone")
         answer: dict[str, Any] = json.loads(text)
         return answer
 
 
 def _plain(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers of numpy and torch as Python's; what is none is refused where it arrives."""
+    """Convert numbers of numpy and torch to Python's; the receiver refuses other values."""
     if not isinstance(metrics, Mapping):
         raise ReportError(f"metrics is {type(metrics).__name__}; give a dict of name: number")
     return {f"{name}": _number(f"{name}", value) for name, value in metrics.items()}
 
 
-def _whole(step: Any) -> int:
+def _integer_step(step: Any) -> int:
     try:
         return operator.index(step)
     except TypeError as error:

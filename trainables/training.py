@@ -1,7 +1,7 @@
-"""How a trial trains: the options under `training` in a spec, or `training.NAME` as a parameter.
+"""Options of training: `training` in a spec, or `training.NAME` as a parameter.
 
-Each is a word, a number or a flag, so each can be searched. What excludes what is said in
-combinations.py; docs/training.md says when to use which.
+Each is a word, a number or a flag, so each can be searched. combinations.py says which of them
+exclude each other; docs/training.md says when to use which.
 """
 
 import math
@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import ClassVar, Literal, get_args
 
+from trainables import earlier_names
+
 Strategy = Literal["single", "ddp", "fsdp", "zero1", "tensor", "pipeline", "local_sgd", "deepspeed"]
-Init = Literal["ours", "none"]
+ProcessGroup = Literal["managed", "user"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed", "64-true", "bf16-true", "16-true"]
 Compression = Literal["none", "fp16", "bf16", "powersgd"]
 PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
@@ -25,9 +27,9 @@ ClipBy = Literal["norm", "value", "adaptive"]
 
 WORDS: dict[str, tuple[str, ...]] = {
     "strategy": get_args(Strategy),
-    "init": get_args(Init),
+    "process_group": get_args(ProcessGroup),
     "precision": get_args(Precision),
-    "compress": get_args(Compression),
+    "gradient_compression": get_args(Compression),
     "pipeline_schedule": get_args(PipelineSchedule),
     "attention": get_args(Attention),
     "compile": get_args(Compiler),
@@ -36,75 +38,80 @@ WORDS: dict[str, tuple[str, ...]] = {
     "lr_scaling": get_args(LrScaling),
     "clip_by": get_args(ClipBy),
 }
-LEAST = {  # of whole numbers
-    "batched": 1,
-    "tensor_ranks": 1,
+LEAST = {  # minima of integer options
+    "trials_per_process": 1,
+    "tensor_parallel": 1,
     "zero_stage": 1,
-    "average_every": 1,
+    "sync_every": 1,
     "accumulate": 1,
-    "recompute": 0,
-    "lr_batch": 1,
-    "watch": 0,
+    "activation_checkpointing": 0,
+    "lr_base_batch": 1,
+    "log_layers_every": 0,
 }
-MOST = {"zero_stage": 3}  # of whole numbers; of others there is no limit
-BETWEEN = {  # of numbers: above the first, at most the second
-    "bucket_mb": (0.0, math.inf),
+MOST = {"zero_stage": 3}  # maxima of integer options; others have no limit
+BETWEEN = {  # bounds of real options: above the first, at most the second
+    "bucket_cap_mb": (0.0, math.inf),
     "memory_fraction": (0.0, 1.0),
     "layer_decay": (0.0, 1.0),
     "clip": (0.0, math.inf),
     "ema": (0.0, 1.0),
 }
-AT_ONCE = 32  # trials, for `batched: true` where the sweep does not say how many
-SHARES = {"weight_decay": math.inf, "momentum": 1.0, "warmup": 1.0}  # from 0, below these
+AT_ONCE = 32  # trials, for `trials_per_process: true` where `trials.parallel` is auto
+SHARES = {"weight_decay": math.inf, "momentum": 1.0, "warmup": 1.0}  # from 0 to below these
 
 
 @dataclass(frozen=True)
 class Training:
-    """Options of the training runtime; a Task obeys them, a function trainable may read them."""
+    """Options of the training runtime; Tasks follow them, function trainables may read them."""
 
     # How ranks share the model
     strategy: Strategy = "single"
-    precision: Precision = "32-true"  # Lightning's names: -true stores so, -mixed computes so
+    precision: Precision = (
+        "32-true"  # Lightning's names: -true is also stored so, -mixed only computed
+    )
     accumulate: int = 1  # micro-batches into which a rank splits its share of each batch
-    init: Init = "ours"  # who makes the process group; none: a trainable that does it itself
+    process_group: ProcessGroup = "managed"  # made by the runtime; user: by the trainable itself
     clip: float | None = None  # bound of the gradient; None: no clipping
-    clip_by: ClipBy = "norm"  # what `clip` bounds: the whole norm, each value, each unit's share
-    bucket_mb: float = 25.0  # ddp: gradients that travel together
+    clip_by: ClipBy = "norm"  # `clip` bounds the total norm, each value, or each unit's ratio
+    bucket_cap_mb: float = 25.0  # ddp: size of the buckets in which gradients are sent
     static_graph: bool = False  # ddp: every update uses the same parameters, in the same order
     sync_batchnorm: bool = False  # batch statistics over all ranks
-    compress: Compression = "none"  # ddp: what gradients are rounded to on their way
-    reshard: bool = True  # fsdp: weights are sharded between passes too (ZeRO-3, else ZeRO-2)
-    offload: bool = False  # fsdp, deepspeed: parts and optimizer stay in the CPU's memory
-    tensor_ranks: int = 1  # fsdp: ranks that split each layer, beside those that shard it
+    gradient_compression: Compression = "none"  # ddp: the format of gradients while they are sent
+    reshard_after_forward: bool = True  # fsdp: weights are sharded between passes too (ZeRO-3)
+    cpu_offload: bool = False  # fsdp, deepspeed: shards and optimizer stay in the CPU's memory
+    tensor_parallel: int = 1  # fsdp: ranks that split each layer, beside those that shard it
     pipeline_schedule: PipelineSchedule = "1f1b"
-    zero_stage: int = 2  # deepspeed: 1 deals out moments, 2 gradients too, 3 weights too
-    average_every: int = 8  # local_sgd: updates between averages of the weights
+    zero_stage: int = 2  # deepspeed: 1 shards the optimizer's state, 2 also gradients, 3 weights
+    sync_every: int = 8  # local_sgd: updates between averages of the weights
 
     # Numbers and memory
     tf32: bool = False  # matrix products of 32-bit numbers on tensor cores
     float32_modules: tuple[str, ...] = ()  # patterns of module names that compute in float32
-    recompute: int = 0  # activations of every n-th block are computed again; 0: all are kept
+    activation_checkpointing: int = (
+        0  # activations of every n-th block are recomputed; 0: all are kept
+    )
     attention: Attention = "auto"  # kernel of scaled dot-product attention
     compile: Compiler = "none"  # torch.compile's backend
     memory_fraction: float = 1.0  # the share of the GPU's memory that a rank may take
 
     # Optimization
-    optimizer: Optimizer = "task"  # task: what Task.build_optimizer says
+    optimizer: Optimizer = "task"  # task: the one of Task.build_optimizer
     weight_decay: float = 0.01  # of weights, not of biases and norms; for optimizers but `task`
     momentum: float = 0.9  # of sgd and lars
     layer_decay: float = 1.0  # factor on the learning rate from a block to the one before it
-    schedule: Schedule = "task"  # task: what Task.scale_lr says
+    schedule: Schedule = "task"  # task: the factors of Task.scale_lr
     warmup: float = 0.0  # share of the trial in which the learning rate rises
-    lr_scaling: LrScaling = "none"  # how the learning rate grows with batch / lr_batch
-    lr_batch: int = 256  # the batch that the learning rate is meant for
-    ema: float | None = None  # decay of the averaged weights that are evaluated; None: none
+    lr_scaling: LrScaling = "none"  # how the learning rate grows with batch / lr_base_batch
+    lr_base_batch: int = 256  # the batch size for which the learning rate is given
+    ema: float | None = None  # decay of averaged weights, which are evaluated; None: no average
 
-    # Company
-    batched: int | bool = 1  # trials that train at once in one process; see trials_at_once
+    # Several trials in one process
+    trials_per_process: int | bool = 1  # trials training at once in one process; see trials_at_once
 
-    # Watching
-    watch: int = 0  # updates between looks at each layer's gradients and updates; 0: never
-    deterministic: bool = False  # equal bits run after run, at the price of some speed
+    # Monitoring
+    log_layers_every: int = 0  # updates between logs of each layer's gradients; 0: never
+    deterministic: bool = False  # bitwise equal results in every run, at the price of some speed
+    EARLIER_NAMES: ClassVar[dict[str, str]] = earlier_names.OPTIONS
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -113,33 +120,33 @@ class Training:
                 raise ValueError(f"{field.name} is {getattr(self, field.name)!r}; {problem}")
 
     def trials_at_once(self, parallel: int | None = None, most: int | None = None) -> int:
-        """How many trials train at once in one process: what `batched` comes to in a sweep.
+        """Return how many trials train at once in one process, as `trials_per_process` says.
 
-        True stands for as many as the sweep has at the same time, else for AT_ONCE, and never for
-        more than it has in all; false stands for one.
+        True means as many as the sweep runs in parallel, else AT_ONCE, and never more than the
+        sweep has in all; false means 1.
 
         Args:
-            parallel: trials of the sweep at the same time; None: as many as there is room for.
-            most: trials of the sweep in all; None: it does not say.
+            parallel: trials that the sweep runs in parallel; None: as many as resources allow.
+            most: trials of the sweep in all; None: unlimited.
         """
-        if self.batched is not True:
-            return max(self.batched, 1)
-        wanted = AT_ONCE if parallel is None else parallel
-        return wanted if most is None else min(wanted, most)
+        if self.trials_per_process is not True:
+            return max(self.trials_per_process, 1)
+        parallel_trials = AT_ONCE if parallel is None else parallel
+        return parallel_trials if most is None else min(parallel_trials, most)
 
 
 def _problem(name: str, value: object) -> str:
-    """What to give instead of a value; empty: it is fine."""
+    """Return advice on what to give instead of an invalid value; empty if it is valid."""
     if name in WORDS:
         return "" if value in WORDS[name] else _choose(value, WORDS[name])
-    if name == "batched" and isinstance(value, bool):
+    if name == "trials_per_process" and isinstance(value, bool):
         return ""
     if name in LEAST:
         if isinstance(value, bool) or not isinstance(value, int):
             return "give a whole number"
-        most = MOST.get(name, math.inf)
-        wanted = f"give {LEAST[name]}" + (f" to {most}" if most < math.inf else " or more")
-        return "" if LEAST[name] <= value <= most else wanted
+        upper = MOST.get(name, math.inf)
+        range_ = f"give {LEAST[name]}" + (f" to {upper}" if upper < math.inf else " or more")
+        return "" if LEAST[name] <= value <= upper else range_
     if name in ("clip", "ema") and value is None:
         return ""
     if name in BETWEEN or name in SHARES:
@@ -151,11 +158,13 @@ def _problem(name: str, value: object) -> str:
 
 def _bounds(name: str, value: float) -> str:
     if name in SHARES:
-        most = SHARES[name]
-        return "" if 0 <= value < most else f"give 0 or more{_below(most)}"
-    least, most = BETWEEN[name]
-    fits = least < value < math.inf and value <= most
-    return "" if fits else f"give more than {least:g}" + (f", at most {most:g}" * (most < math.inf))
+        upper = SHARES[name]
+        return "" if 0 <= value < upper else f"give 0 or more{_below(upper)}"
+    lower, upper = BETWEEN[name]
+    fits = lower < value < math.inf and value <= upper
+    return (
+        "" if fits else f"give more than {lower:g}" + (f", at most {upper:g}" * (upper < math.inf))
+    )
 
 
 def _below(most: float) -> str:
@@ -163,6 +172,6 @@ def _below(most: float) -> str:
 
 
 def _choose(value: object, words: tuple[str, ...]) -> str:
-    near = get_close_matches(str(value), words, n=1)
-    hint = f" ({near[0]}?)" if near else ""
+    matches = get_close_matches(str(value), words, n=1)
+    hint = f" ({matches[0]}?)" if matches else ""
     return f"choose one of {', '.join(words)}{hint}"

@@ -1,8 +1,8 @@
-"""Ray Tune's function and class trainables, as people have them, under our worker.
+"""Ray Tune's function and class trainables, unchanged, run by our worker.
 
-Only loaded for code that brings ray.tune itself. `tune.report` and its kin ask a module of Ray for
-the session of this process; there is no public way to give it one (Ray 2.60), so its variable is
-set while the function runs.
+Imported only for code that uses ray.tune itself. `tune.report` and related functions ask a module
+of Ray for the session of this process; there is no public way to set it (Ray 2.60), so the module's
+variable is replaced while the function runs.
 """
 
 import numbers
@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,13 @@ from trainables.session import Session
 from trainables.worker import Params, Worker
 
 TRAINING_ITERATION = "training_iteration"
-# What Trainable.train puts into each result beside what the user's step gives.
+# Keys that Trainable.train adds to each result of the user's step.
 FILLED_IN = {"done", TRAINING_ITERATION, "timesteps_total", "episodes_total", "should_checkpoint"}
 
 
 @dataclass
 class _TuneSession:
-    """What ray.tune's functions ask of a session; the names are theirs."""
+    """A session with the attributes that ray.tune's functions read, under Tune's names."""
 
     session: Session
     worker: Worker
@@ -56,7 +57,7 @@ class _TuneSession:
 
     @property
     def experiment_name(self) -> str:
-        return self.worker.checkpoints.parent.name  # the sweep's folder has its id for a name
+        return self.worker.checkpoints.parent.name  # the sweep's folder is named after its id
 
     @cached_property
     def trial_dir(self) -> str:
@@ -69,9 +70,9 @@ class _TuneSession:
 
 @contextmanager
 def in_session(session: Session, worker: Worker) -> Iterator[Read]:
-    """Within it, `tune.report` and `tune.get_checkpoint` of this process are the worker's."""
-    own: Any = _TuneSession(session, worker)
-    before, of_process._session = of_process._session, own
+    """Let `tune.report` and `tune.get_checkpoint` use the worker's session within the block."""
+    tune_session: Any = _TuneSession(session, worker)
+    before, of_process._session = of_process._session, tune_session
     try:
         yield lambda returned: dict(_numbers(returned, ()))
     finally:
@@ -79,7 +80,7 @@ def in_session(session: Session, worker: Worker) -> Iterator[Read]:
 
 
 def bind_class(cls: type, own: Params) -> Callable[[Worker], None]:
-    """What a rank calls with its worker: a step of the Trainable is one of the worker's."""
+    """Return the function that a rank calls with its worker; a Trainable's step is a worker's."""
 
     def train(worker: Worker) -> None:
         trainable = cls(config=dict(own))
@@ -101,7 +102,8 @@ def _run(trainable: Any, worker: Worker) -> None:
         counted = {TRAINING_ITERATION: worker.first - 1}
         trainable.restore(of_process._TrainingResult(checkpoint, counted))
     filled_in = {*trainable.get_auto_filled_metrics(), *FILLED_IN} - {*worker.metrics}
-    for step in worker.steps():
+    # If the spec sets no length of a trial, the trial is over when its result says `done`.
+    for step in count(worker.first) if worker.until is None else worker.steps():
         result = trainable.train()
         folder = worker.scratch() if saves and worker.takes(step) else None
         if folder is not None:
@@ -112,7 +114,7 @@ def _run(trainable: Any, worker: Worker) -> None:
 
 
 def _numbers(result: Mapping[str, Any], but: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """The numbers of a result, nested ones by their path; Tune lets anything else be in it too."""
+    """Yield the numbers of a result, nested ones by path; Tune allows other values in it too."""
     for name, value in result.items():
         if name in but:
             continue

@@ -1,23 +1,29 @@
-"""Worker: all that one rank of a trial needs to know of the world. Without torch until asked.
+"""Worker: the interface of one rank of a trial to the sweep. Imports torch only when needed.
 
-A trainable restores, steps, and reports; the link carries a report out and brings the decision
-back. Who is at the other end (Ray actors, a debugger, a test) does not matter here.
+A trainable restores, steps, and reports; the link sends each report and returns the decision. The
+other end of the link (Ray actors, a debugger, a test) does not matter here.
 """
 
 import operator
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from trainables.checkpoints.checkpoint import CheckpointDamaged, Every, Saved, verify
-from trainables.checkpoints.keeper import Keeper
 from trainables.dataset import DataSet
 from trainables.link import Link, LocalLink, Report
 from trainables.metrics import checked
 from trainables.stopping import Notice, StopTrial
+from trainables.storage.checkpoint import (
+    CheckpointDamaged,
+    Every,
+    Saved,
+    file_system_view,
+    temporary_folder,
+    verify,
+)
+from trainables.storage.writer import CheckpointWriter
 from trainables.training import Training
 
 if TYPE_CHECKING:
@@ -29,6 +35,7 @@ __all__ = [
     "Diverged",
     "Link",
     "LocalLink",
+    "MissingMetric",
     "Nan",
     "Params",
     "Report",
@@ -43,59 +50,67 @@ Nan = Literal["stop", "skip", "rollback"]
 
 
 class Diverged(Exception):
-    """The training can't go on, however often it is tried; the message says why."""
+    """The training cannot continue, and retries will not help; the message says why."""
 
 
 class TooLarge(Exception):
-    """A micro-batch did not fit into memory, and half of it may; raise it `from` that error."""
+    """A micro-batch did not fit into memory, but half of it may; raise it `from` that error."""
 
 
 class ReportError(ValueError):
-    """A report that breaks the rules; the message names trial, rank and what is allowed."""
+    """A report breaks the rules; the message says what is allowed."""
+
+
+class MissingMetric(ReportError):
+    """A report lacks the sweep's metric, so those of other trials will lack it too."""
 
 
 @dataclass
 class Worker:
-    """One rank during one order; steps count in the sweep's fidelity, from 1."""
+    """A rank during an order; steps count in the sweep's fidelity, from 1."""
 
     rank: int
     world_size: int
     first: int  # this order's first step
-    until: int  # this order's last step
-    total: int  # the whole trial's last step: schedules stretch over it, whatever `until`
+    until: int | None  # this order's last step; None: where the trainable returns
+    # The trial's last step, which schedules are planned for, whatever `until` is. None: unknown,
+    # since the sweep has no fidelity.
+    total: int | None
     seed: int  # of the trial; equal on all ranks
     training: Training
     params: Params
     trial: str
     order: int
-    metrics: tuple[str, ...]  # the names that each report of rank 0 must hold
-    start: Saved | None  # where to go on from; None: from scratch
+    metrics: tuple[str, ...]  # names that each report of rank 0 must have
+    start: Saved | None  # the checkpoint to resume from; None: from scratch
     checkpoints: Path  # the sweep's checkpoint folder
-    every: Every  # a checkpoint is kept so often, and at milestones and at `until`
+    every: Every  # the period of checkpoints; others are kept at milestones and at `until`
     milestones: tuple[int, ...]
     link: Link
     gpu: bool
-    nan: Nan = "stop"  # what to do with an update that is not finite, as failure.nan says
-    shrink: int = 0  # how often this trial's micro-batches were halved before: they didn't fit
-    storage: str | None = None  # URL of the checkpoints; None: they are in that folder
-    notice: Notice = field(default_factory=Notice)  # that this process is to end soon
-    reported: int | None = field(default=None, init=False)  # the last step that was reported
-    kept_at: float = field(default_factory=time.monotonic, init=False)  # last; or the beginning
-    saved: Saved | None = field(default=None, init=False)  # the last that this order kept; rank 0's
+    nan: Nan = "stop"  # the treatment of a non-finite update, from failure.nan
+    shrink: int = 0  # how often this trial's micro-batches were halved before, as they didn't fit
+    storage: str | None = None  # URL of the checkpoints; None: the folder `checkpoints`
+    notice: Notice = field(default_factory=Notice)  # given when this process will end soon
+    reported: int | None = field(default=None, init=False)  # the last reported step
+    kept_at: float = field(default_factory=time.monotonic, init=False)  # last checkpoint, or start
+    saved: Saved | None = field(default=None, init=False)  # this order's last checkpoint; on rank 0
+    told_to_stop: bool = field(default=False, init=False)  # by the answer to a report
+    beyond: bool = field(default=False, init=False)  # whether it tried to report a step too many
 
     @classmethod
     def alone(
         cls,
         params: Params | None = None,
-        until: int = 1,
+        until: int | None = 1,
         folder: Path | None = None,
         seed: int = 0,
         training: Training | None = None,
     ) -> "Worker":
-        """One rank in this process, without Ray: for tests, notebooks and debuggers.
+        """Return the only rank of a trial in this process, without Ray: for tests and notebooks.
 
         Args:
-            folder: where checkpoints go; None: a temporary folder, left to its reader.
+            folder: for checkpoints; None: a folder that is removed when this process ends.
         """
         return cls(
             rank=0,
@@ -110,7 +125,7 @@ class Worker:
             order=1,
             metrics=(),
             start=None,
-            checkpoints=folder or Path(tempfile.mkdtemp(prefix="hposvc-")),
+            checkpoints=folder or temporary_folder(),
             every=1,
             milestones=(),
             link=LocalLink(),
@@ -126,53 +141,94 @@ class Worker:
 
     @property
     def reports(self) -> list[Report]:
-        """What has been reported so far; kept by a LocalLink only."""
+        """The reports so far; available with a LocalLink only."""
         if not isinstance(self.link, LocalLink):
             raise AttributeError("reports are kept by Worker.alone() only; read the journal")
         return self.link.reports
 
     @property
     def next_step(self) -> int:
-        """The first step that may still be reported; past `until`: none."""
+        """The first step that may still be reported; past `until`, no step may be."""
         return self.first if self.reported is None else self.reported + 1
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all steps of this order have been reported."""
+        return self.until is not None and self.next_step > self.until
+
+    def pauses_at(self, step: int) -> bool:
+        """Return whether the order ends at a step but the trial does not: at a scheduler's rung."""
+        return step == self.until and self.until != self.total
+
     def steps(self) -> range:
-        """This order's steps, the last one included."""
+        """Return this order's steps, including the last.
+
+        Raises:
+            ReportError: their number is unknown.
+        """
+        if self.until is None:
+            raise self._unknown_length_error("steps()")
         return range(self.first, self.until + 1)
 
+    @property
+    def length(self) -> int:
+        """The trial's last step, `total`.
+
+        Raises:
+            ReportError: it is unknown.
+        """
+        if self.total is None:
+            raise self._unknown_length_error("length")
+        return self.total
+
+    def _unknown_length_error(self, what: str) -> ReportError:
+        return ReportError(
+            f"worker.{what} is how long a trial is, and the spec does not say it; give fidelity: "
+            "{max: N}, or report each step by worker.report(worker.next_step, {...}) and return"
+        )
+
     def restore(self) -> Path | None:
-        """The folder of the checkpoint to start from, verified; None: start from scratch.
+        """Return the folder of the checkpoint to start from; None: start from scratch.
+
+        Of the ranks that share a file system, the first to ask verifies the checkpoint; not every
+        rank need ask.
 
         Raises:
             CheckpointDamaged: its bytes are not those that were saved.
         """
-        return None if self.start is None else self.fetched(self.start)
+        if (start := self.start) is None:
+            return None
+        folder = self.link.once(f"checkpoint on {file_system_view()}", lambda: self.fetched(start))
+        try:
+            return self.writer.share(folder)
+        except OSError:
+            return self.fetched(start)
 
     def fetched(self, saved: Saved) -> Path:
-        """A checkpoint's folder, verified; only to be read."""
+        """Fetch and verify a checkpoint, and return its folder, which must only be read."""
         return verify(saved, self.scratch)
 
     @property
     def within(self) -> int:
-        """The updates of step `first` that are in the checkpoint to start from; mostly 0."""
+        """The updates of step `first` that are in the checkpoint to start from; usually 0."""
         return 0 if self.start is None else self.start.within
 
     def due(self, step: int) -> bool:
-        """Whether a report of this step should bring a checkpoint; write none otherwise.
+        """Return whether a report of this step should have a checkpoint; write none otherwise.
 
-        With a period in place of steps: at milestones and at `until` only.
+        If `every` is a period of time or updates: at milestones and at `until` only.
         """
         regular = isinstance(self.every, int) and step % self.every == 0
         return regular or step in self.milestones or step == self.until
 
     def due_within(self, updates: int, seconds: float) -> bool:
-        """Whether to `keep` one now; never, where checkpoints go by steps.
+        """Return whether to `keep` a checkpoint within a step; never if `every` counts steps.
 
-        Ranks' clocks differ: where all of them write, let rank 0 decide.
+        Clocks of ranks differ: where all ranks write, let rank 0 decide.
 
         Args:
             updates: of the optimizer, since the last checkpoint.
-            seconds: as well.
+            seconds: since the last checkpoint.
         """
         if isinstance(self.every, int):
             return False
@@ -182,14 +238,14 @@ class Worker:
 
     @property
     def copied(self) -> bool:
-        """Whether `start` is another trial's: with other values, and made at a step of its own."""
+        """Whether `start` is another trial's checkpoint: with other parameters, at any step."""
         return self.start is not None and Path(self.start.path).parent.name != self.trial
 
     def takes(self, step: int) -> bool:
-        """Whether a checkpoint given with a report of this step would be kept.
+        """Return whether a checkpoint passed with a report of this step would be kept.
 
-        With a period of time one is, as soon as it is over; who counts updates knows when it is.
-        One more is, once this process was told to end.
+        If `every` is a period of time, it is kept once the period has elapsed; if it counts
+        updates, always: the caller counts them. After a notice to end, it is always kept.
         """
         if self.notice.given:
             return True
@@ -199,95 +255,102 @@ class Worker:
         return seconds is None or time.monotonic() - self.kept_at >= seconds
 
     def beat(self) -> None:
-        """Say that this rank is at work: at each update, say; it costs next to nothing.
+        """Signal that this rank is making progress, for example at each update; it is very cheap.
 
-        One that beats at all, and then neither beats nor reports for `failure.stall`, hangs.
+        A rank that has beaten once, and then neither beats nor reports for `failure.stall`, is
+        considered hung.
         """
         self.link.beat()
 
     def scratch(self) -> Path:
-        """A fresh folder to write a checkpoint into; `report` moves it, without a copy."""
-        return self.keeper.scratch()
+        """Return a new folder to write a checkpoint into; `report` moves it instead of copying."""
+        return self.writer.scratch()
 
     def report(
         self, step: int, metrics: Mapping[str, float], checkpoint: Path | None = None
     ) -> None:
-        """Send this step's metrics; call it once a step, on every rank.
+        """Send this step's metrics; call it once per step, on every rank.
 
         Args:
-            metrics: name to number; rank 0's are the record. NaN and infinity mean diverged.
+            metrics: name to number; rank 0's are recorded. NaN and infinity mean diverged.
             checkpoint: a finished folder: one of `scratch()` is moved, any other copied.
 
         Raises:
-            StopTrial: the order ends here; let it pass.
+            StopTrial: the order ends here; do not catch it.
             ReportError: the step or a metric breaks the rules.
         """
         step = self._checked_step(step)
-        values = checked(metrics, self.metrics, self._error) if self.rank == 0 else {}
-        saved = None if checkpoint is None else self._take(step, self._checked_folder(checkpoint))
+        values = self._checked_metrics(metrics) if self.rank == 0 else {}
+        saved = (
+            None
+            if checkpoint is None
+            else self._keep_if_due(step, self._checked_folder(checkpoint))
+        )
         self.reported = step
         if not self.link.exchange(step, values, saved):
+            self.told_to_stop = True
             raise StopTrial(f"trial {self.trial} was told to stop at step {step}")
 
     def keep(self, step: int, folder: Path, within: int = 0) -> None:
-        """Keep a checkpoint that no report brings; from any thread, before the order is over.
+        """Keep a checkpoint without a report; from any thread, before the order is over.
 
         Args:
-            step: the last whole step in it: reported by now, or the one before `first`.
-            folder: a finished one: one of `scratch()` is moved, any other copied.
-            within: updates of the next step that it holds as well; 0: it is of `step` alone.
+            step: the last complete step in it: already reported, or the one before `first`.
+            folder: a finished folder: one of `scratch()` is moved, any other copied.
+            within: updates of the next step that it includes; 0: none.
 
         Raises:
-            ReportError: there is no such step.
+            ReportError: the step is not one of those done in this order.
         """
         folder = self._checked_folder(folder)
         last = self.next_step - 1
         lowest = self.first - 1 if within else self.first
-        if not lowest <= step <= min(last, self.until - (1 if within else 0)) or within < 0:
-            where = f"{within} updates after step {step}" if within else f"step {step}"
+        highest = last if self.until is None else min(last, self.until - (1 if within else 0))
+        if not lowest <= step <= highest or within < 0:
+            position = f"{within} updates after step {step}" if within else f"step {step}"
             raise self._error(
-                f"a checkpoint of {where}; steps done in this order: {self.first}..{last}"
+                f"a checkpoint of {position}; steps done in this order: {self.first}..{last}"
             )
         saved = self._store(step, within, folder)
         if saved is not None:
             self.link.keep(saved)
 
     def uses(self, *data: DataSet) -> None:
-        """Say which samples the trial has, for its record; a Task's are told without a call.
+        """Record which samples the trial uses; a Task's are recorded without a call.
 
-        Only a trial's first word counts, and that of rank 0: to call it everywhere does no harm.
+        Only the first call of a trial on rank 0 counts, so calling it everywhere does no harm.
         """
         if self.rank == 0 and self.start is None:
             self.link.uses(data)
 
     def close(self) -> None:
-        """Drop what is left of this rank's scratch folders, once its order is over."""
-        self.keeper.close()
+        """Remove the remaining scratch folders of this rank, once its order is over."""
+        self.writer.close()
 
     @property
-    def keeper(self) -> Keeper:
-        """What moves this rank's folders into place."""
-        return Keeper(self.checkpoints, self.storage, self.trial, self.order, self.rank)
+    def writer(self) -> CheckpointWriter:
+        """The writer that moves this rank's checkpoint folders into place."""
+        return CheckpointWriter(self.checkpoints, self.storage, self.trial, self.order, self.rank)
 
     def _checked_folder(self, folder: Path) -> Path:
         if not Path(folder).is_dir():
             raise self._error(f"checkpoint {folder} is not a folder; write one, then report it")
         return Path(folder)
 
-    def _take(self, step: int, folder: Path) -> Saved | None:
-        """What came with a report, if it is wanted."""
+    def _keep_if_due(self, step: int, folder: Path) -> Saved | None:
+        """Store the checkpoint of a report if it is due, or drop its folder."""
         if self.takes(step):
             return self._store(step, 0, folder)
-        self.keeper.drop(folder)
+        self.writer.drop(folder)
         return None
 
     def _store(self, step: int, within: int, folder: Path) -> Saved | None:
-        """Make it durable; rank 0's is the record."""
+        """Make a checkpoint durable; only rank 0's is kept."""
         if self.rank != 0:
-            self.keeper.drop(folder)
+            self.writer.drop(folder)
             self.kept_at = time.monotonic()
             return None
-        saved = self.keeper.keep(step, within, folder)
+        saved = self.writer.keep(step, within, folder)
         self.saved, self.kept_at = saved, time.monotonic()
         return saved
 
@@ -297,10 +360,29 @@ class Worker:
             number = operator.index(step)
         except TypeError:
             number = -1
-        if isinstance(step, bool) or not lowest <= number <= self.until:
-            allowed = f"{lowest}..{self.until}" if lowest <= self.until else "none, it is over"
-            raise self._error(f"step is {step!r}; steps left in this order: {allowed}")
+        too_far = self.until is not None and number > self.until
+        if isinstance(step, bool) or number < lowest or too_far:
+            raise self._error(
+                f"step is {step!r}; steps left in this order: {self._steps_left(lowest)}"
+            )
         return number
 
+    def _steps_left(self, lowest: int) -> str:
+        """Describe the steps that may still be reported."""
+        if self.until is None:
+            return f"{lowest} and later ones"
+        if lowest <= self.until:
+            return f"{lowest}..{self.until}"
+        longer = f"; for longer trials raise fidelity.max, which is {self.total}"
+        return "none, it is over" + (longer if self.until == self.total else "")
+
+    def _checked_metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:
+        return checked(
+            metrics, self.metrics, self._error, lambda message: MissingMetric(self._where(message))
+        )
+
     def _error(self, message: str) -> ReportError:
-        return ReportError(f"trial {self.trial}, rank {self.rank}: report: {message}")
+        return ReportError(self._where(message))
+
+    def _where(self, message: str) -> str:
+        return f"report: {message}"

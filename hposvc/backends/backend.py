@@ -1,6 +1,6 @@
-"""What carries out orders: real ranks on Ray, one process, or a simulation."""
+"""The interface of backends, which carry out orders: on Ray, in this process, or simulated."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal, Protocol
@@ -16,12 +16,12 @@ from hposvc.events import (
     Order,
     Reported,
 )
-from hposvc.home import checkpoints_url
 from hposvc.spec import SweepSpec
-from trainables.scripts.command import Command
-from trainables.slots.assignment import Assignment, Outcome, Place
-from trainables.slots.wire import Finished, Kept, Used
-from trainables.slots.wire import Reported as Heard
+from hposvc.spec.paths import checkpoints_url
+from trainables.programs.command import Command
+from trainables.runtime.assignment import Assignment, Outcome, SlotConfig
+from trainables.runtime.wire import CheckpointSaved, DataDeclared, Finished
+from trainables.runtime.wire import Reported as RankReport
 
 Answer = Literal["continue", "stop"]
 
@@ -32,21 +32,26 @@ class OutOfReach(Exception):
 
 @dataclass(frozen=True)
 class Setting:
-    """What a backend must know of the sweep that it works for."""
+    """The sweep that a backend works for, and how to reach its cluster, files and code."""
 
     sweep: str
     spec: SweepSpec
-    folder: Path  # of the sweep: checkpoints/, logs/
+    folder: Path  # the sweep's own, with checkpoints/ and logs/
     home: Path
-    address: str | None = None  # of a Ray cluster; None: the one of this machine
-    clock: float = 0.0  # the last event's time: a simulated clock goes on from there
-    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # for every rank to see
-    runtime_env: Mapping[str, object] = field(default_factory=dict)  # for Ray to prepare
+    address: str | None = None  # of a Ray cluster; None: Ray on this machine
+    clock: float = 0.0  # the last event's time; a simulated clock continues from there
+    # Environment variables of every rank.
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    runtime_env: Mapping[str, object] = field(default_factory=dict)  # prepared by Ray on each node
+    # Checksums of the trainable's source files.
+    code: Mapping[str, str] = field(default_factory=dict)
+    # Shows the user what it waits for.
+    say: Callable[[str], None] = field(default=lambda text: None, repr=False)
 
-    def place(self) -> Place:
-        """What the ranks of every slot must know of it."""
+    def slot_config(self) -> SlotConfig:
+        """Return the configuration of a slot, which all its ranks receive."""
         spec = self.spec
-        return Place(
+        return SlotConfig(
             trainable=spec.trainable or "",
             training=spec.training,
             metrics=tuple(metric.name for metric in spec.objectives),
@@ -56,12 +61,15 @@ class Setting:
             folder=self.folder,
             world_size=spec.resources.ranks,
             gpu=spec.resources.gpus_per_worker > 0,
+            gpu_share=min(spec.resources.gpus_per_worker, 1.0) or 1.0,
             storage=checkpoints_url(self.sweep, spec.storage),
             stall_s=spec.failure.stall,
             command=_command(spec),
             nan=spec.failure.nan,
             variables=spec.environment.env,
             secrets=self.secrets,
+            works_in=spec.works_in,
+            code=self.code,
         )
 
 
@@ -73,8 +81,8 @@ def _command(spec: SweepSpec) -> Command | None:
     return Command(spec.command, spec.launch, pattern, spec.failure.grace, limited)
 
 
-def assignment(order: Order, environment: dict[str, str]) -> Assignment:
-    """The order as the ranks get it; rank 0 sees the environment."""
+def to_assignment(order: Order, environment: dict[str, str]) -> Assignment:
+    """Convert an order to the form that ranks receive; only rank 0 sees the environment."""
     return Assignment(
         order.id,
         order.trial,
@@ -89,69 +97,72 @@ def assignment(order: Order, environment: dict[str, str]) -> Assignment:
     )
 
 
-def events_of(message: Heard | Kept | Used | Finished, now: float) -> list[BackendEvent]:
-    """What a leader's word about an order means."""
-    if isinstance(message, Kept):
+def to_events(
+    message: RankReport | CheckpointSaved | DataDeclared | Finished, now: float
+) -> list[BackendEvent]:
+    """Translate a coordinator's message about an order into events for the journal."""
+    if isinstance(message, CheckpointSaved):
         return [Checkpointed(now, message.order, message.trial, message.saved)]
-    if isinstance(message, Used):
+    if isinstance(message, DataDeclared):
         return [Described(now, message.order, message.trial, message.data)]
-    if isinstance(message, Heard):
+    if isinstance(message, RankReport):
         order, trial, step, metrics, saved = message
         report = Reported(now, order, trial, step, metrics)
         return [report] if saved is None else [Checkpointed(now, order, trial, saved), report]
-    order, trial, failure, _, _ = message
+    order, trial, failure, _, _, how = message
     if failure is None:
-        return [Ended(now, order, trial)]
-    return [failed(now, order, trial, failure)]
+        return [Ended(now, order, trial, how)]
+    return [failure_event(now, order, trial, failure)]
 
 
-def failed(now: float, order: int, trial: str, outcome: Outcome) -> Failed:
-    """What the outcome of an order that did not end says to the journal."""
-    told: tuple[Cause, ...] = (*OWN, "stalled", "storage", "preempt")
-    cause: Cause = next((each for each in told if each == outcome.kind), "infra")
-    return Failed(now, order, trial, cause, outcome.message, outcome.kind == "damaged")
+def failure_event(now: float, order: int, trial: str, outcome: Outcome) -> Failed:
+    """Translate the outcome of a failed order into an event; an unknown kind counts as `infra`."""
+    causes: tuple[Cause, ...] = (*OWN, "stalled", "storage", "preempt")
+    cause: Cause = next((candidate for candidate in causes if candidate == outcome.kind), "infra")
+    damaged = outcome.kind == "damaged"
+    return Failed(now, order, trial, cause, outcome.message, damaged, outcome.sweep_wide)
 
 
 class Backend(Protocol):
-    """Orders go to `start` only while `capacity` says that a slot is ready.
+    """Carries out orders in slots and reports everything that happens through `events`.
 
-    Everything that happens comes out of `events`. After `close` nothing of it is left: no process,
-    no reserved resource.
+    The driver calls `start` only while `capacity` is above 0. After `close` no process and no
+    reserved resource is left.
     """
 
-    virtual: ClassVar[bool]  # nothing outside this process is touched, and time is simulated
+    virtual: ClassVar[bool]  # time is simulated, and nothing outside this process is touched
 
     def now(self) -> float:
-        """The time on this backend's clock, seconds."""
+        """Return the time on this backend's clock, in seconds."""
 
     def capacity(self) -> int:
-        """Slots that are ready and idle."""
+        """Return how many more orders can start now, in slots that are ready."""
 
     def slots(self) -> int:
-        """Orders that can run at once when all slots are up."""
+        """Return how many orders can run at once when all slots are up."""
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
-        """Carry out an order; rank 0 sees the environment."""
+        """Carry out an order; only rank 0 sees the environment."""
 
     def decide(self, order: int, verdict: Answer) -> None:
-        """Pass a decision to the ranks: at a milestone, or `stop` at any time."""
+        """Pass a decision to the order's ranks: at a milestone, or `stop` at any time."""
 
     def kill(self, order: int) -> None:
-        """End an order without asking its ranks; `Ended` follows when they are gone."""
+        """Kill an order without asking its ranks; `Ended` follows when they are gone."""
 
-    def allow(self, parallel: int | Literal["auto"]) -> None:
-        """Carry out so many orders at once, as `trials.parallel` now says; or as many as fit."""
+    def set_parallel(self, parallel: int | Literal["auto"]) -> None:
+        """Set how many orders run at once (a new `trials.parallel`); `auto`: as many as fit."""
 
-    def limit(self, slots: int) -> int:
-        """Keep at most so many slots; idle ones beyond it give their resources back.
+    def set_slot_limit(self, slots: int) -> int:
+        """Keep at most `slots` slots; idle slots beyond that release their resources.
 
         Returns:
-            The ranks of each new one: where trials take from so many to so many, the most with
-            which that many slots have room at once.
+            The number of ranks of each new slot. For elastic trials, the largest number with
+            which `slots` slots fit into the cluster at once.
         """
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
-        """What happened; waits at most `timeout_s` for the first."""
+        """Return what has happened; wait at most `timeout_s` seconds for the first event."""
 
     def close(self) -> None:
-        """End everything, and return when it is gone."""
+        """Kill everything, and return when all of it is gone."""

@@ -1,27 +1,29 @@
-"""Orders in this process, one at a time, without Ray: for debuggers.
+"""The local backend: orders run in this process, one at a time, without Ray, for debuggers.
 
-The trainable runs in a thread; where it reports, it waits until the driver has taken the report,
-so that a breakpoint anywhere holds everything. Only queues are shared between the two threads.
+The trainable runs in a thread. Each report blocks until the driver has taken it, so that a
+breakpoint anywhere stops everything. The two threads share only queues.
 """
 
 import os
 import queue
 import threading
 import time
-import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar, Literal
 
-from hposvc.backends.backend import Answer, Setting, assignment, failed
-from hposvc.backends.sharing import check_shared
+from hposvc.backends.backend import Answer, Setting, failure_event, to_assignment
+from hposvc.backends.shared_storage import check_shared
+from hposvc.errors import fail
 from hposvc.events import BackendEvent, Checkpointed, Described, Ended, Order, Reported
-from trainables.checkpoints.checkpoint import Saved
 from trainables.dataset import DataSet
-from trainables.slots.assignment import Assignment, Outcome, carry_out
-from trainables.slots.wire import Keep, Uses
+from trainables.load import CodeChanged, Sources
+from trainables.runtime.assignment import Assignment, Outcome, carry_out
+from trainables.runtime.wire import CheckpointNotice, DataNotice
+from trainables.storage.checkpoint import Saved
 
-JOIN_S = 5.0  # for a function that was told to stop; it is a daemon thread beyond that
+JOIN_S = 5.0  # for a trainable to stop at `close`; after that its daemon thread is abandoned
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,14 @@ class _Report:
 
 @dataclass
 class _Running:
-    """An order on its thread; every report of it gets one answer."""
+    """An order and its thread; every report of the thread gets exactly one answer."""
 
     order: Order
     thread: threading.Thread
-    answers: "queue.Queue[bool]"  # True: go on
-    step: int = 0  # the last one that the driver has taken
-    waits: bool = False  # for the answer to its report
-    at_milestone: bool = False  # only a decision answers
+    answers: "queue.Queue[bool]"  # True: continue
+    step: int = 0  # of the last report that the driver has taken
+    waits: bool = False  # the thread waits for the answer to its report
+    at_milestone: bool = False  # only the driver's decision answers the report
     stopped: bool = False
 
     def take(self, report: _Report) -> None:
@@ -55,16 +57,21 @@ class _Running:
 
 
 class Local:
-    """One slot, in this process."""
+    """A backend with a single slot: a thread of this process."""
 
     virtual: ClassVar[bool] = False
 
     def __init__(self, setting: Setting) -> None:
         check_shared(setting)
-        self._place = place = setting.place()
-        self._before = dict(os.environ)
-        os.environ.update({**place.variables, **place.secrets})
-        self._happened: queue.Queue[_Report | Keep | Uses | Outcome] = queue.Queue()
+        self._config = config = setting.slot_config()
+        self._original_environ = dict(os.environ)
+        self._sources = Sources(config.code)
+        self._original_folder = Path.cwd()
+        config.enter()
+        os.environ.update({**config.variables, **config.secrets})
+        self._messages: queue.Queue[_Report | CheckpointNotice | DataNotice | Outcome] = (
+            queue.Queue()
+        )
         self._running: _Running | None = None
         self._limit = 1
 
@@ -78,8 +85,9 @@ class Local:
         return 1
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
-        task = assignment(order, environment)
-        link = _Link(order.id, self._happened)
+        self._check_code()
+        task = to_assignment(order, environment)
+        link = _Link(order.id, self._messages)
         thread = threading.Thread(target=self._carry_out, args=(task, link), daemon=True)
         self._running = _Running(order, thread, link.answers)
         thread.start()
@@ -91,12 +99,12 @@ class Local:
             running.answer()
 
     def kill(self, order: int) -> None:
-        self.decide(order, "stop")  # a thread can't be killed: it stops where it next reports
+        self.decide(order, "stop")  # a thread can't be killed: it stops at its next report
 
-    def allow(self, parallel: int | Literal["auto"]) -> None:
-        pass  # one at a time, whatever is wanted
+    def set_parallel(self, parallel: int | Literal["auto"]) -> None:
+        pass  # this backend runs one order at a time, whatever is asked for
 
-    def limit(self, slots: int) -> int:
+    def set_slot_limit(self, slots: int) -> int:
         self._limit = min(slots, 1)
         return 1
 
@@ -108,51 +116,56 @@ class Local:
         if not running.at_milestone or running.stopped:
             running.answer()
         try:
-            happened = self._happened.get(timeout=timeout_s)
+            message = self._messages.get(timeout=timeout_s)
         except queue.Empty:
             return []
         now, order = self.now(), running.order
-        if isinstance(happened, Outcome):
+        if isinstance(message, Outcome):
             self._running = None
-            if happened.kind == "ended":
-                return [Ended(now, order.id, order.trial)]
-            return [failed(now, order.id, order.trial, happened)]
-        if isinstance(happened, Keep | Uses):
-            if happened.order != order.id:
+            if message.kind == "ended":
+                return [Ended(now, order.id, order.trial, message.how)]
+            return [failure_event(now, order.id, order.trial, message)]
+        if isinstance(message, CheckpointNotice | DataNotice):
+            if message.order != order.id:
                 return []  # from a thread that outlived its order
-            if isinstance(happened, Uses):
-                return [Described(now, order.id, order.trial, happened.data)]
-            return [Checkpointed(now, order.id, order.trial, happened.saved)]
-        running.take(happened)
-        report = Reported(now, order.id, order.trial, happened.step, happened.metrics)
-        if happened.saved is None:
+            if isinstance(message, DataNotice):
+                return [Described(now, order.id, order.trial, message.data)]
+            return [Checkpointed(now, order.id, order.trial, message.saved)]
+        running.take(message)
+        report = Reported(now, order.id, order.trial, message.step, message.metrics)
+        if message.saved is None:
             return [report]
-        return [Checkpointed(now, order.id, order.trial, happened.saved), report]
+        return [Checkpointed(now, order.id, order.trial, message.saved), report]
 
     def close(self) -> None:
         self._limit = 0
         if self._running is not None:
             self._running.stopped = True
-            self._running.answers.put(False)  # also for a report that nobody took
+            self._running.answers.put(False)  # also answers a report that was never taken
             self._running.thread.join(JOIN_S)
             self._running = None
+        os.chdir(self._original_folder)
         os.environ.clear()
-        os.environ.update(self._before)
+        os.environ.update(self._original_environ)
+
+    def _check_code(self) -> None:
+        # A trainable is loaded once and can't change; the files of a command can.
+        if self._config.command is not None:
+            try:
+                self._sources.check()
+            except CodeChanged as error:
+                raise fail(f"{error}") from error
 
     def _carry_out(self, task: Assignment, link: "_Link") -> None:
-        try:
-            outcome = carry_out(self._place, task, 0, link)
-        except SystemExit:  # of the user's code; it would only end this thread
-            outcome = Outcome(task.order, "user", traceback.format_exc())
-        self._happened.put(outcome)
+        self._messages.put(carry_out(self._config, task, 0, link))
 
 
 @dataclass
 class _Link:
-    """The trainable's end."""
+    """The trainable's end of the queues to the driver."""
 
     order: int
-    happened: "queue.Queue[_Report | Keep | Uses | Outcome]"
+    happened: "queue.Queue[_Report | CheckpointNotice | DataNotice | Outcome]"
     answers: "queue.Queue[bool]" = field(default_factory=queue.Queue)
 
     def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
@@ -160,10 +173,13 @@ class _Link:
         return self.answers.get()
 
     def keep(self, saved: Saved) -> None:
-        self.happened.put(Keep(self.order, saved))
+        self.happened.put(CheckpointNotice(self.order, saved))
 
     def uses(self, data: tuple[DataSet, ...]) -> None:
-        self.happened.put(Uses(self.order, data))
+        self.happened.put(DataNotice(self.order, data))
 
     def beat(self) -> None:
-        """Nobody watches over it: a debugger may hold it for hours."""
+        """Do nothing: a debugger may stop this process for hours, so no heartbeat is expected."""
+
+    def once(self, name: str, work: Callable[[], Path]) -> Path:
+        return work()

@@ -1,8 +1,8 @@
 """A simulated cluster: results come from a function, time from a simulated clock.
 
-`curve(params, step)` gives the metrics of a step and the seconds that it takes, with the fewest
-workers that a trial has; twice as many take half. It is called as the step begins, once per step
-that runs, in the order of the clock.
+`curve(params, step)` returns the metrics of a step and the seconds that the step takes with the
+smallest number of workers of a trial; twice as many workers take half as long. It is called when a
+step begins, once per step that runs, in the order of the simulated clock.
 """
 
 import heapq
@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hposvc.backends.backend import Answer, Setting, failed
+from hposvc.backends.backend import Answer, Setting, failure_event
 from hposvc.events import BackendEvent, Checkpointed, Ended, Order, Reported, Verdict
-from hposvc.plugins import resolve
+from hposvc.spec.registry import resolve_function
 from searchers.space import Params
-from trainables.checkpoints.checkpoint import Saved
-from trainables.slots.assignment import Outcome, kind_of
+from trainables.errors import shortened, text_of
+from trainables.runtime.assignment import Outcome, outcome_kind
+from trainables.storage.checkpoint import Saved
+from trainables.worker import MissingMetric
 
 Curve = Callable[[Params, int], tuple[Mapping[str, float], float]]
 
@@ -26,39 +28,42 @@ class _Run:
     """An order under way."""
 
     order: Order
-    step: int  # the last one reported
-    outcome: dict[str, float] | Exception | None = None  # of the step under way; None: no step
-    waits: bool = False  # stands at a milestone
-    told: Verdict = "continue"
+    step: int  # the last step reported
+    outcome: dict[str, float] | Exception | None = None  # of the step under way; None: no step is
+    waits: bool = False  # for a decision, at a milestone
+    verdict: Verdict = "continue"
 
 
 @dataclass
 class Simulation:
-    """Slots that carry out orders in no time."""
+    """A backend whose orders take simulated time, in slots without processes."""
 
     setting: Setting
     virtual: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         spec = self.setting.spec
-        self._curve: Curve = resolve(str(spec.engine.curve))
+        self._curve: Curve = resolve_function(str(spec.engine.curve))
         parallel = spec.trials.parallel
-        self._most = self._limit = 1 if parallel == "auto" else parallel
-        self._least = self._ranks = spec.resources.ranks  # of a trial; of each new order
+        self._max_slots = self._limit = 1 if parallel == "auto" else parallel
+        # The fewest of a trial; those of each new order.
+        self._min_ranks = self._ranks = spec.resources.ranks
         self._runs: dict[int, _Run] = {}
         self._clock = self.setting.clock
-        self._agenda: list[tuple[float, int]] = []  # (time, order): when its next step is done
+        self._agenda: list[
+            tuple[float, int]
+        ] = []  # (time at which the order's next step is done, order)
 
     def now(self) -> float:
         return self._clock
 
     def capacity(self) -> int:
-        taken = sum(run.order.workers or self._least for run in self._runs.values())
-        room = (self._most * self._least - taken) // self._ranks
-        return max(0, min(self._limit - len(self._runs), room))
+        busy_ranks = sum(run.order.workers or self._min_ranks for run in self._runs.values())
+        slots_left = (self._max_slots * self._min_ranks - busy_ranks) // self._ranks
+        return max(0, min(self._limit - len(self._runs), slots_left))
 
     def slots(self) -> int:
-        return self._most
+        return self._max_slots
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
         self._runs[order.id] = _Run(order, order.first - 1)
@@ -68,7 +73,7 @@ class Simulation:
         run = self._runs.get(order)
         if run is None:
             return
-        run.told = verdict
+        run.verdict = verdict
         if run.waits:
             run.waits = False
             self._plan(run)
@@ -76,30 +81,30 @@ class Simulation:
     def kill(self, order: int) -> None:
         run = self._runs.get(order)
         if run is not None:
-            run.told = "kill"
+            run.verdict = "kill"
             heapq.heappush(self._agenda, (self._clock, order))
 
-    def allow(self, parallel: int | Literal["auto"]) -> None:
-        self._most = 1 if parallel == "auto" else parallel
-        self._limit = min(self._limit, self._most)
+    def set_parallel(self, parallel: int | Literal["auto"]) -> None:
+        self._max_slots = 1 if parallel == "auto" else parallel
+        self._limit = min(self._limit, self._max_slots)
 
-    def limit(self, slots: int) -> int:
-        self._limit = min(slots, self._most)
+    def set_slot_limit(self, slots: int) -> int:
+        self._limit = min(slots, self._max_slots)
         resources = self.setting.spec.resources
-        share = self._most * self._least // max(1, self._limit)
-        fitting = (ranks for ranks in resources.widths if ranks <= share)
-        self._ranks = max(fitting, default=self._least)
+        share = self._max_slots * self._min_ranks // max(1, self._limit)
+        fitting = (ranks for ranks in resources.allowed_workers if ranks <= share)
+        self._ranks = max(fitting, default=self._min_ranks)
         return self._ranks
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
         while self._agenda:
-            time, number = heapq.heappop(self._agenda)
-            run = self._runs.get(number)
+            time, order = heapq.heappop(self._agenda)
+            run = self._runs.get(order)
             if run is None:
                 continue
             self._clock = max(self._clock, time)
-            return self._advance(run)
-        self._clock += timeout_s  # nothing runs, and what waits for a time shall see it come
+            return self._finish_step(run)
+        self._clock += timeout_s  # nothing runs; timers must still come due
         return []
 
     def close(self) -> None:
@@ -107,54 +112,58 @@ class Simulation:
         self._agenda.clear()
 
     def _plan(self, run: _Run) -> None:
-        """Begin the run's next step, or let it go at once if there is none."""
+        """Begin the run's next step, or schedule its end now if it was stopped or killed."""
         seconds = 0.0
         run.outcome = None
-        if run.told == "continue":
+        if run.verdict == "continue":
             try:
                 run.outcome, seconds = self._call(run.order.params, run.step + 1)
-                seconds *= self._least / (run.order.workers or self._least)
+                seconds *= self._min_ranks / (run.order.workers or self._min_ranks)
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything
                 run.outcome = error
         heapq.heappush(self._agenda, (self._clock + seconds, run.order.id))
 
     def _call(self, params: Params, step: int) -> tuple[dict[str, float], float]:
-        """What the curve says of a step, once it has been looked at."""
+        """Call the curve for a step, and return its checked metrics and seconds."""
         metrics, seconds = self._curve(params, step)
         for name in (metric.name for metric in self.setting.spec.objectives):
             if name not in metrics:
-                found = list(metrics)
-                raise ValueError(f"curve: step {step} has no metric {name!r}; it has {found}")
+                names = list(metrics)
+                message = f"curve: step {step} has no metric {name!r}; it has {names}"
+                raise MissingMetric(message)
         if not 0 <= seconds < math.inf:
             raise ValueError(f"curve: step {step} takes {seconds} seconds; give 0 or more")
         return {str(key): float(value) for key, value in metrics.items()}, float(seconds)
 
-    def _advance(self, run: _Run) -> Sequence[BackendEvent]:
-        """What happens as the step under way is done."""
+    def _finish_step(self, run: _Run) -> Sequence[BackendEvent]:
+        """Finish the step under way, and return the events that follow from it."""
         time, order = self._clock, run.order
-        if run.told == "kill" or run.outcome is None:
-            return [self._leave(run)]
+        if run.verdict == "kill" or run.outcome is None:
+            return [self._end_order(run)]
         if isinstance(run.outcome, Exception):
             del self._runs[order.id]
-            what = f"{type(run.outcome).__name__}: {run.outcome}"
-            outcome = Outcome(order.id, kind_of(run.outcome), what)
-            return [failed(time, order.id, order.trial, outcome)]
+            message = shortened(f"{type(run.outcome).__name__}: {text_of(run.outcome)}")
+            every_trial_fails = isinstance(run.outcome, MissingMetric)
+            outcome = Outcome(
+                order.id, outcome_kind(run.outcome), message, sweep_wide=every_trial_fails
+            )
+            return [failure_event(time, order.id, order.trial, outcome)]
         run.step += 1
         events: list[BackendEvent] = []
         every = self.setting.spec.checkpoints.interval
         regular = isinstance(every, int) and run.step % every == 0
-        if regular or run.step in (*order.milestones, order.until):
+        if regular or run.step == order.until or run.step in order.milestones:
             path = f"{order.trial}/{order.id}-{run.step}"
             events.append(Checkpointed(time, order.id, order.trial, Saved(run.step, path, "", 0)))
         events.append(Reported(time, order.id, order.trial, run.step, run.outcome))
-        if run.step == order.until or run.told == "stop":
-            return [*events, self._leave(run)]
+        if run.step == order.until or run.verdict == "stop":
+            return [*events, self._end_order(run)]
         if run.step in order.milestones:
             run.waits = True
         else:
             self._plan(run)
         return events
 
-    def _leave(self, run: _Run) -> Ended:
+    def _end_order(self, run: _Run) -> Ended:
         del self._runs[run.order.id]
         return Ended(self._clock, run.order.id, run.order.trial)

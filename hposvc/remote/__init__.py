@@ -1,1 +1,1 @@
-"""Sweeps on a cluster that somebody else runs: what goes there, and how one hears of it."""
+"""Sweeps on a remote Ray cluster: submit them as jobs, and read and steer them from here."""

@@ -1,16 +1,16 @@
-"""Every trial runs to its end, in the order proposed."""
+"""First in, first out: every trial runs to its end, in the order proposed."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hposvc.schedulers.continuing import Continuing
-from hposvc.schedulers.scheduler import Advance, Decision, NewTrial, Over, Plan, Report, Wait
+from hposvc.schedulers.resumable import Resumable
+from hposvc.schedulers.scheduler import Advance, Decision, NewTrial, Plan, Report, SearchDone, Wait
 
 
 @dataclass
-class _Queue(Continuing):
-    def next(self) -> NewTrial | Advance | Wait | Over:
-        return self.carry_on() or (self.rest() if self.closed else NewTrial(self.last))
+class _Queue(Resumable):
+    def next(self) -> NewTrial | Advance | Wait | SearchDone:
+        return self.resume_next() or (self.idle_move() if self.closed else NewTrial(self.last))
 
     def judge(self, report: Report) -> Decision:
         return Decision("continue", "fifo")
@@ -18,9 +18,10 @@ class _Queue(Continuing):
 
 @dataclass(frozen=True)
 class Fifo:
-    """No early stopping."""
+    """Train every trial to its end, in the order proposed."""
 
+    ends_steadily: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def scheduler(self, plan: Plan) -> _Queue:
-        return _Queue(plan.last)
+        return _Queue(plan.until)

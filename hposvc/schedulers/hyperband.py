@@ -5,26 +5,26 @@ n = ceil((s_max + 1)/(s + 1) * eta^s) trials at step last/eta^s, and its i-th ru
 last/eta^(s - i), rounded down: the lowest at `first` if R is a power of eta, the highest always
 at `last`. When the n_i = floor(n/eta^i) trials of a rung have all paused there or left, the best
 floor(n/eta^(i+1)) go on, and the others are stopped at once. Bracket 0 runs its trials straight
-to the end. After bracket 0 comes bracket s_max again, for as long as there are new trials.
+to the end. Bracket 0 is followed by bracket s_max again, as long as there are new trials.
 (Table 1 of the paper, and some programs, round (s_max + 1)/(s + 1) before they multiply.)
 
-What the paper leaves open:
+Choices that the paper leaves open:
 
-* Nobody idles at a barrier: a free slot goes to the oldest bracket with a trial to promote, and
-  otherwise to a new trial, of the next bracket if all before it are full. Only a trial of a
-  bracket's own, one that has to be retried say, can hold the bracket up.
-* A trial that left, or diverged, is the worst of its rung but counts there: the rung promotes as
-  many as it would have. Whoever leaves after the rung's decision leaves its place empty.
-* If the trials run out, the bracket that is being filled makes do with what it has: n is their
-  number, and while any of them has a finite loss, each rung promotes one at least. So a bracket
-  of two still has a trial that runs to the end.
-* Equal losses rank in the order in which the trials came to the rung.
-* Who failed and is tried again comes back to the rung it was on its way to. If that has been
-  decided meanwhile, it goes on if it would have then: if it is among as many of the best as the
-  rung promotes, of those that were compared there and itself. Further up it is one of those that
-  are at the rung, for as long as that is undecided.
-* With several metrics the trials of a rung are ranked front by front (standing.py). All that no
-  other of them dominates go on, even where they are more than the rung would promote.
+* Slots never idle while a rung is undecided: a free slot goes to the oldest bracket with a trial to
+  promote, otherwise to a new trial, which joins the next bracket if all brackets before are full.
+  A bracket waits for its own trials only, for instance for one that has to be retried.
+* A trial that left or diverged ranks last at its rung but counts there: the rung promotes as many
+  trials as without the loss. A trial leaving after its rung's decision is not replaced.
+* If the trials run out, the last bracket is decided with the trials it has: n is their number, and
+  each rung promotes at least one trial while any has a finite loss. So even a bracket of two trials
+  trains one of them to the end.
+* Trials with equal losses rank in the order in which they came to the rung.
+* A failed trial that is retried returns to the rung that it was heading for. If that rung has been
+  decided meanwhile, the trial goes on if it would have gone on then: if its rank among the trials
+  compared there, itself included, is no lower than the number that the rung promotes. At a higher
+  rung that is still undecided it is compared like any other trial.
+* With several metrics the trials of a rung are ranked front by front (rung_ranking.py). All trials
+  that no other trial of the rung dominates go on, even if the rung would promote fewer.
 
 Source: Li et al., Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization
 (JMLR 2018), Algorithm 1.
@@ -34,11 +34,11 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hposvc.schedulers.bracket import Bracket, Kind, kind_of
+from hposvc.schedulers.hyperband_bracket import Bracket, BracketShape, bracket_shape
+from hposvc.schedulers.rung_ranking import Losses
 from hposvc.schedulers.scheduler import (
     Advance,
     Closed,
-    Cut,
     Decision,
     Fact,
     Halted,
@@ -46,24 +46,26 @@ from hposvc.schedulers.scheduler import (
     NewTrial,
     Opened,
     Ordered,
-    Over,
     Paused,
     Plan,
     Reopened,
     Report,
     Running,
     Scheduler,
+    SearchDone,
+    TrialStop,
     Wait,
 )
-from hposvc.schedulers.standing import Losses
 
 
 @dataclass(frozen=True)
 class Hyperband:
-    """Halves in several brackets, so that nobody has to know how early a trial can be judged."""
+    """Successive halving in several brackets, some of which judge trials early and some late."""
 
-    eta: int = 3
-    brackets: int | None = None  # this many kinds at most, from s_max down; None: all
+    eta: int = 3  # one trial in eta goes on from a rung
+    brackets: int | None = None  # use at most this many values of s, from s_max down; None: all
+    # Longer trials would need other brackets than those that the trials were assigned to.
+    fixed_length: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -77,203 +79,211 @@ class Hyperband:
             )
 
     def scheduler(self, plan: Plan) -> Scheduler:
-        most = 0
-        while plan.first * self.eta ** (most + 1) <= plan.last:
-            most += 1
-        kinds = tuple(kind_of(s, most, self.eta, plan.last) for s in range(most, -1, -1))
-        return _Brackets(kinds[: self.brackets], plan.metrics)
+        s_max = 0
+        while plan.first * self.eta ** (s_max + 1) <= plan.last:
+            s_max += 1
+        shapes = tuple(bracket_shape(s, s_max, self.eta, plan.last) for s in range(s_max, -1, -1))
+        return _Brackets(shapes[: self.brackets], plan.metrics)
 
 
 @dataclass(frozen=True)
 class Bohb(Hyperband):
     """Hyperband whose trials a model proposes; `search.method` is the model.
 
-    It learns from the highest rung that enough trials have reached (searchers/fidelity.py).
+    The model learns from the highest rung that enough trials have reached (searchers/fidelity.py).
     Source: Falkner et al., BOHB: Robust and Efficient Hyperparameter Optimization at Scale
-    (ICML 2018), section 4: Hyperband decides how long each trial runs, the model which are run.
+    (ICML 2018), section 4: Hyperband decides how long each trial runs, the model which ones run.
     """
+
+    needs_model: ClassVar[bool] = True
 
 
 @dataclass
 class _Brackets(Running):
-    kinds: tuple[Kind, ...]
+    shapes: tuple[BracketShape, ...]
     metrics: int = 1
-    begun: int = 0
-    filling: Bracket | None = None  # the bracket that new trials come to
-    live: dict[int, Bracket] = field(default_factory=dict)  # by number; no more than run, and one
-    at: dict[str, Bracket] = field(default_factory=dict)  # of every trial
-    aims: dict[str, int] = field(default_factory=dict)  # the step each was last ordered to
-    cuts: dict[str, Cut] = field(default_factory=dict)  # of the trials that have not left
-    late: dict[str, Losses] = field(default_factory=dict)  # whose rungs were decided without them
-    due: dict[str, int] = field(default_factory=dict)  # of these: to be ordered, up to that step
+    begun: int = 0  # number of brackets begun
+    filling: Bracket | None = None  # the bracket that new trials join
+    live: dict[int, Bracket] = field(default_factory=dict)  # by number; one more than run, at most
+    bracket_of: dict[str, Bracket] = field(default_factory=dict)  # the bracket of every trial
+    targets: dict[str, int] = field(default_factory=dict)  # step each trial was last ordered to
+    stops: dict[str, TrialStop] = field(default_factory=dict)  # of the trials that have not left
+    late: dict[str, Losses] = field(default_factory=dict)  # trials absent at their rung's decision
+    due: dict[str, int] = field(default_factory=dict)  # late trials to order, and up to which step
 
     def apply(self, fact: Fact) -> None:
         super().apply(fact)
         if isinstance(fact, Ordered):
-            self.aims[fact.trial] = fact.until
-        bracket = self._concerned(fact)
+            self.targets[fact.trial] = fact.last
+        bracket = self._update_bracket(fact)
         if bracket is not None:
-            self._settle(bracket)
+            self._decide_if_complete(bracket)
 
-    def _concerned(self, fact: Fact) -> Bracket | None:
-        """Tell the fact to the bracket that it is about."""
+    def _update_bracket(self, fact: Fact) -> Bracket | None:
+        """Apply the fact to the bracket that it concerns, and return that bracket, if any."""
         match fact:
             case Halted():
                 return None
             case Opened():
-                return self._refill()
+                return self._reopen_filling()
             case Closed():
                 if self.filling is not None:
                     self.filling.full = True
                 return self.filling
             case Reopened():
-                return self._return(fact)
-            case Ordered() if fact.trial not in self.at:
-                return self._enter(fact.trial)
-        bracket = self.at.get(fact.trial)
+                return self._readmit(fact)
+            case Ordered() if fact.trial not in self.bracket_of:
+                return self._add_new(fact.trial)
+        bracket = self.bracket_of.get(fact.trial)
         if fact.trial in self.late:
-            self._catch_up(self.at[fact.trial], fact)
+            self._catch_up(self.bracket_of[fact.trial], fact)
         elif bracket is not None:
-            self._move(bracket, fact)
+            self._update_trial(bracket, fact)
         return bracket
 
-    def _refill(self) -> Bracket | None:
-        """There are new trials again: the bracket that made do with fewer waits for them."""
+    def _reopen_filling(self) -> Bracket | None:
+        """Reopen the bracket that was closed with fewer trials, since new trials come again."""
         bracket = self.filling
         if bracket is not None and bracket.full:
             bracket.full = bracket.decided = False
             bracket.due.clear()
-            self._spare(bracket)
+            self._withdraw_stops(bracket)
             self.live[bracket.number] = bracket
         return bracket
 
-    def _spare(self, bracket: Bracket) -> None:
-        """Its rung is open again: who was cut is not."""
+    def _withdraw_stops(self, bracket: Bracket) -> None:
+        """Withdraw the stops of the trials at a rung that is undecided again."""
         for trial in list(self.late):
-            if trial in self.cuts and self.at[trial] is bracket:
-                bracket.join(trial, self.late.pop(trial), out=False)
+            if trial in self.stops and self.bracket_of[trial] is bracket:
+                bracket.add_late(trial, self.late.pop(trial), under_way=False)
         for trial in bracket.losses:
-            self.cuts.pop(trial, None)
+            self.stops.pop(trial, None)
 
-    def _return(self, fact: Reopened) -> Bracket:
-        """A trial that failed is about to be ordered again, to the rung that it did not reach."""
-        bracket = self.at[fact.trial]
+    def _readmit(self, fact: Reopened) -> Bracket:
+        """Take back a failed trial that is about to be ordered to the rung it did not reach."""
+        bracket = self.bracket_of[fact.trial]
         losses = fact.report.vector if fact.report is not None else (math.inf,)
-        if bracket.undecided(bracket.kind.steps.index(self.aims[fact.trial])):
-            bracket.join(fact.trial, losses, out=True)
+        if bracket.is_undecided_at(bracket.shape.steps.index(self.targets[fact.trial])):
+            bracket.add_late(fact.trial, losses, under_way=True)
         else:
             self.late[fact.trial] = losses
         return bracket
 
     def _catch_up(self, bracket: Bracket, fact: Ordered | Report | Paused | Left) -> None:
-        """One that is late goes from rung to rung until it is where the others are."""
-        trial, rung = fact.trial, bracket.kind.steps.index(self.aims[fact.trial])
+        """Move a late trial from rung to rung until it is at the rung of the others."""
+        trial, rung = fact.trial, bracket.shape.steps.index(self.targets[fact.trial])
         match fact:
             case Ordered():
-                self.cuts.pop(trial, None)  # see _stray
-                comes = self.due.pop(trial, None) is not None
-                if bracket.undecided(rung):
-                    bracket.came += comes
-                    bracket.join(trial, self.late.pop(trial), out=True)
+                self.stops.pop(trial, None)  # see _follow_old_journal
+                was_due = self.due.pop(trial, None) is not None
+                if bracket.is_undecided_at(rung):
+                    bracket.arrived += was_due
+                    bracket.add_late(trial, self.late.pop(trial), under_way=True)
             case Report():
                 self.late[trial] = fact.vector
-            case Paused() if bracket.undecided(rung):
-                bracket.join(trial, self.late.pop(trial), out=False)
+            case Paused() if bracket.is_undecided_at(rung):
+                bracket.add_late(trial, self.late.pop(trial), under_way=False)
             case Paused():
-                self._judge(bracket, trial, rung)
+                self._judge_late(bracket, trial, rung)
             case Left():
                 self._forget(trial)
 
-    def _judge(self, bracket: Bracket, trial: str, rung: int) -> None:
-        """Whether a late trial would have gone on from a rung that is decided."""
-        losses, step = self.late[trial], bracket.kind.steps[rung]
-        if rung not in bracket.settled:  # see _stray
-            self.due[trial] = bracket.kind.steps[rung + 1]
+    def _judge_late(self, bracket: Bracket, trial: str, rung: int) -> None:
+        """Promote or stop a late trial, as the decided rung would have done."""
+        losses, step = self.late[trial], bracket.shape.steps[rung]
+        if rung not in bracket.decided_losses:  # see _follow_old_journal
+            self.due[trial] = bracket.shape.steps[rung + 1]
             return
-        place, most = bracket.place(trial, losses, rung)
-        if place > most:
-            where = f"of {len(bracket.settled[rung]) + 1} at step {step} of bracket"
-            detail = f"place {place} {where} {bracket.number + 1}, {most} go on; it came late"
-            self.cuts[trial] = Cut(trial, "rung", detail)
-        elif bracket.rung == rung:  # nobody has gone on yet
+        rank, quota = bracket.late_rank(trial, losses, rung)
+        if rank > quota:
+            others = f"of {len(bracket.decided_losses[rung]) + 1} at step {step} of bracket"
+            detail = (
+                f"rank {rank} {others} {bracket.number + 1}, top {quota} continue; it came late"
+            )
+            self.stops[trial] = TrialStop(trial, "rung", detail)
+        elif bracket.rung == rung:  # no trial of the rung has gone on yet
             del self.late[trial]
-            bracket.join(trial, losses, out=False)
+            bracket.add_late(trial, losses, under_way=False)
             bracket.due[trial] = None
             self.live[bracket.number] = bracket
         else:
-            self.due[trial] = bracket.kind.steps[rung + 1]
+            self.due[trial] = bracket.shape.steps[rung + 1]
 
     def _forget(self, trial: str) -> None:
-        """It is over, as far as is known."""
+        """Drop the records of a trial that is over, unless it comes back."""
         self.late.pop(trial, None)
         self.due.pop(trial, None)
-        self.cuts.pop(trial, None)
+        self.stops.pop(trial, None)
 
-    def _enter(self, trial: str) -> Bracket:
-        """A new trial comes; the last one may be ordered when it is known to be the last."""
+    def _add_new(self, trial: str) -> Bracket:
+        """Add a new trial to the bracket being filled.
+
+        The last trial may be ordered after the sweep was closed, and so after a first decision.
+        """
         bracket = self.filling
         if bracket is None:
-            kind = self.kinds[self.begun % len(self.kinds)]
-            bracket = self.filling = Bracket(self.begun, kind, self.metrics, full=self.closed)
+            shape = self.shapes[self.begun % len(self.shapes)]
+            bracket = self.filling = Bracket(self.begun, shape, self.metrics, full=self.closed)
             self.begun += 1
-        if bracket.decided:  # that was too early
-            self._spare(bracket)
-        self.live[bracket.number] = self.at[trial] = bracket
+        if bracket.decided:  # decided before this trial came
+            self._withdraw_stops(bracket)
+        self.live[bracket.number] = self.bracket_of[trial] = bracket
         bracket.enter(trial)
-        if bracket.trials == bracket.kind.trials:
+        if bracket.trials == bracket.shape.trials:
             self.filling = None
         return bracket
 
-    def _move(self, bracket: Bracket, fact: Ordered | Report | Paused | Left) -> None:
+    def _update_trial(self, bracket: Bracket, fact: Ordered | Report | Paused | Left) -> None:
         match fact:
             case Ordered(trial=trial) if trial in bracket.due:
                 if bracket is self.filling:
                     self.filling = None
                 bracket.promote(trial)
-            case Ordered(trial=trial, until=until) if until > bracket.kind.steps[bracket.rung]:
-                self._stray(bracket, trial)
+            case Ordered(trial=trial) if fact.last > bracket.shape.steps[bracket.rung]:
+                self._follow_old_journal(bracket, trial)
             case Report(trial=trial) if trial in bracket.losses:
                 bracket.losses[trial] = fact.vector
             case Paused(trial=trial):
-                bracket.out.discard(trial)
+                bracket.under_way.discard(trial)
             case Left(trial=trial):
                 bracket.leave(trial)
                 self._forget(trial)
 
-    def _stray(self, bracket: Bracket, trial: str) -> None:
-        """One goes on that was not to: so it was in a journal that was begun by an earlier version.
+    def _follow_old_journal(self, bracket: Bracket, trial: str) -> None:
+        """Follow a trial that was ordered past its rung without a promotion.
 
-        There those that were tried again went on alone, up to the end.
+        This happens only in journals begun by an earlier version, in which retried trials went on
+        alone, up to the end.
         """
         self.late[trial] = bracket.losses.get(trial, (math.inf,))
         bracket.leave(trial)
-        self.cuts.pop(trial, None)
+        self.stops.pop(trial, None)
 
-    def _settle(self, bracket: Bracket) -> None:
-        """Decide the bracket's rung if it is complete; a bracket that has nothing left is over."""
+    def _decide_if_complete(self, bracket: Bracket) -> None:
+        """Decide the bracket's rung if it is complete; drop the bracket if no trial goes on."""
         if bracket.complete:
-            self.cuts |= {cut.trial: cut for cut in bracket.decide()}
+            self.stops |= {stop.trial: stop for stop in bracket.decide()}
         if bracket.decided and not bracket.due:
             self.live.pop(bracket.number, None)
 
-    def next(self) -> NewTrial | Advance | Wait | Over:
+    def next(self) -> NewTrial | Advance | Wait | SearchDone:
         for trial, until in self.due.items():
             return Advance(trial, until)
         for bracket in self.live.values():
             if bracket.due:
                 return Advance(next(iter(bracket.due)), bracket.target)
         if self.closed:
-            return self.rest()
+            return self.idle_move()
         if self.filling is not None:
-            return NewTrial(self.filling.kind.steps[0])
-        return NewTrial(self.kinds[self.begun % len(self.kinds)].steps[0])
+            return NewTrial(self.filling.shape.steps[0])
+        return NewTrial(self.shapes[self.begun % len(self.shapes)].steps[0])
 
     def judge(self, report: Report) -> Decision:
         return Decision("continue", "rung", f"runs to its rung, {report.step}")
 
-    def cut(self) -> list[Cut]:
-        return list(self.cuts.values())
+    def trials_to_stop(self) -> list[TrialStop]:
+        return list(self.stops.values())
 
-    def width(self) -> int:
-        late = len(self.late.keys() - self.cuts.keys())
-        return late + sum(bracket.width for bracket in self.live.values())
+    def max_concurrency(self) -> int:
+        late = len(self.late.keys() - self.stops.keys())
+        return late + sum(bracket.max_concurrency for bracket in self.live.values())

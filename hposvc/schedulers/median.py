@@ -1,14 +1,16 @@
 """The median stopping rule.
 
-A trial is stopped at step s when the best loss that it had up to there is strictly worse than the
-median, over the trials that are over, of the mean loss up to s: (o_1 + … + o_s) / s. A step that
-was not reported counts with the loss of the next report. Trials that are over but did not come as
-far as s have no such mean and are left out, except those that diverged: theirs is infinite from
-there on. A trial is never held against others that still run, so nothing depends on its speed.
+A trial is stopped at step s when its best loss up to s is strictly worse than the median of the
+mean losses up to s, (o_1 + … + o_s) / s, of the trials that are over. A step without a report
+counts with the loss of the next report. Trials that ended before s have no such mean and are left
+out, except diverged trials, whose last report was infinite: their mean is infinite at every step
+after their last finite report. If a diverged trial is tried again and recovers, the infinite report
+counts as a step without a report. A trial is never compared with trials still running, so no
+decision depends on their speed.
 
-With several metrics a trial is stopped when more than half of those means, each with a mean for
-every metric, dominate the best losses that it had up to there, metric by metric. So one that does
-better than half of the others somewhere goes on.
+With several metrics a finished trial has a vector of means, one per metric, and a trial has a
+vector of best losses. A trial is stopped when more than half of the vectors of means dominate its
+best losses. So a trial that beats half of the others in some metric goes on.
 
 Source: Golovin et al., Google Vizier: A Service for Black-Box Optimization (KDD 2017), §3.2.2.
 """
@@ -21,7 +23,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hposvc.schedulers.continuing import Continuing
+from hposvc.schedulers.resumable import Resumable
+from hposvc.schedulers.rung_ranking import Losses
 from hposvc.schedulers.scheduler import (
     Advance,
     Decision,
@@ -29,25 +32,26 @@ from hposvc.schedulers.scheduler import (
     Left,
     NewTrial,
     Opened,
-    Over,
     Plan,
     Reopened,
     Report,
     Scheduler,
+    SearchDone,
     Wait,
 )
-from hposvc.schedulers.standing import Losses
 
 Array = NDArray[np.float64]
-MOST_JUDGEMENTS = 100  # of a trial, where no interval is given
+MAX_JUDGEMENTS = 100  # of a trial, if no interval is given
 
 
 @dataclass(frozen=True)
 class Median:
-    """Stop trials that are worse than half of those before them."""
+    """Stop trials that are worse than the median of the trials before them."""
 
-    min_trials: int = 5  # that must be over, and have come as far, before one is stopped there
+    min_trials: int = 5  # trials that must be over, and have reached a step, before it stops any
     interval: int | None = None  # steps between judgements; None: 1, or more for long trials
+    ends_steadily: ClassVar[bool] = True
+    revision: ClassVar[int] = 2  # 2: a diverged trial counts at the steps of an extension, too
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -56,46 +60,52 @@ class Median:
                 raise ValueError(f"{name} is {value}; choose a whole number from 1 up")
 
     def scheduler(self, plan: Plan) -> Scheduler:
-        """Judges at `plan.first` and every `interval` steps from there, but not at the end."""
+        """Return a scheduler judging every `interval` steps from `plan.first`, before the end."""
         length = plan.last - plan.first
-        interval = self.interval or max(1, math.ceil(length / MOST_JUDGEMENTS))
+        interval = self.interval or max(1, math.ceil(length / MAX_JUDGEMENTS))
         steps = tuple(range(plan.first, plan.last, interval))
         return _Medians(
             last=plan.last,
             steps=steps,
             min_trials=self.min_trials,
             interval=interval,
-            means={step: _means(plan.metrics) for step in steps},
+            means={step: _no_means(plan.metrics) for step in steps},
         )
 
 
 @dataclass
-class _Course:
-    """How a trial that is not over has done so far, in one metric."""
+class _LossHistory:
+    """The losses of a trial so far, in one metric."""
 
     best: float = math.inf
-    total: float = 0.0  # of the losses up to `step`
-    step: int = 0  # the last one reported
-    means: list[float] = field(default_factory=list)  # at the steps judged so far
+    total: float = 0.0  # sum of the losses up to `step`
+    step: int = 0  # last reported step
+    means: list[float] = field(default_factory=list)  # mean loss at each judged step so far
 
-    def hear(self, step: int, loss: float, steps: tuple[int, ...]) -> None:
-        """Take a report in; `steps` are those at which trials are judged."""
-        place = len(self.means)
-        while place < len(steps) and steps[place] <= step:
-            self.means.append(self._mean_at(steps[place], loss))
-            place += 1
+    def add(self, step: int, loss: float, steps: tuple[int, ...]) -> None:
+        """Record a finite report; `steps` are the steps at which trials are judged."""
+        index = len(self.means)
+        while index < len(steps) and steps[index] <= step:
+            self.means.append(self._mean_at(steps[index], loss))
+            index += 1
         self.best = min(self.best, loss)
         self.total += (step - self.step) * loss
         self.step = step
 
     def _mean_at(self, step: int, loss: float) -> float:
-        """The mean loss up to a step between the last report and the next, which is `loss`."""
+        """Return the mean loss up to a step between the last report and the next, of `loss`."""
         return (self.total + (step - self.step) * loss) / step
+
+    def add_mean_at_end(self, steps: tuple[int, ...]) -> None:
+        """Add the mean at the last reported step, if trials are judged there by now."""
+        index = len(self.means)
+        if index < len(steps) and steps[index] == self.step:
+            self.means.append(self._mean_at(self.step, 0.0))
 
 
 @dataclass
-class _Line:
-    """The means of trials that are over, up to a step."""
+class _Means:
+    """The finite mean losses up to a step of the trials that are over, in one metric."""
 
     means: list[float] = field(default_factory=list)  # ascending
 
@@ -105,26 +115,36 @@ class _Line:
     def add(self, means: Losses) -> None:
         insort(self.means, means[0])
 
-    def better(self, best: Losses) -> int:
-        """How many are below a trial's best."""
+    def count_better(self, best: Losses) -> int:
+        """Return how many means are below a trial's best loss."""
         return bisect_left(self.means, best[0])
 
-    def exclude(self, best: Losses) -> bool:
-        """Whether their median is below a trial's best."""
-        middle = len(self.means) // 2
-        if len(self.means) % 2:
+    def median_beats(self, best: Losses, diverged: int) -> bool:
+        """Return whether the median of these means and infinite ones is below a trial's best loss.
+
+        Args:
+            best: of a trial.
+            diverged: the number of infinite means.
+        """
+        middle, odd = divmod(len(self.means) + diverged, 2)
+        if middle >= len(self.means):
+            return False  # the median is infinite
+        if odd:
             return best[0] > self.means[middle]
         # The mean of the two in the middle.
         return best[0] > (self.means[middle - 1] + self.means[middle]) / 2
 
 
 @dataclass
-class _Cloud:
-    """The same by several metrics."""
+class _MeanVectors:
+    """The finite mean losses up to a step of the trials that are over, in several metrics.
+
+    Axes: N rows, one per trial (grown by doubling), K metrics.
+    """
 
     metrics: int
     count: int = 0
-    rows_NK: Array = field(init=False)  # the first `count` are in use
+    rows_NK: Array = field(init=False)  # the first `count` rows are in use
 
     def __post_init__(self) -> None:
         self.rows_NK = np.empty((64, self.metrics))
@@ -138,69 +158,94 @@ class _Cloud:
         self.rows_NK[self.count] = means
         self.count += 1
 
-    def better(self, best: Losses) -> int:
-        """How many dominate a trial's best."""
+    def count_better(self, best: Losses) -> int:
+        """Return how many means dominate a trial's best losses."""
         rows_NK = self.rows_NK[: self.count]
         dominate_N = (rows_NK <= best).all(axis=1) & (rows_NK < best).any(axis=1)
         return int(np.count_nonzero(dominate_N))
 
-    def exclude(self, best: Losses) -> bool:
-        """Whether more than half of them dominate it."""
-        return 2 * self.better(best) > self.count
+    def median_beats(self, best: Losses, diverged: int) -> bool:
+        """Return whether more than half of the means dominate a trial's best losses.
+
+        Args:
+            best: of a trial.
+            diverged: the number of infinite means, which dominate nothing.
+        """
+        return 2 * self.count_better(best) > self.count + diverged
 
 
-def _means(metrics: int) -> _Line | _Cloud:
-    """No means yet, of trials that so many metrics judge."""
-    return _Line() if metrics == 1 else _Cloud(metrics)
+def _no_means(metrics: int) -> _Means | _MeanVectors:
+    """Return an empty collection of means for trials judged by this number of metrics."""
+    return _Means() if metrics == 1 else _MeanVectors(metrics)
 
 
 @dataclass(kw_only=True)
-class _Medians(Continuing):
+class _Medians(Resumable):
     min_trials: int
     interval: int  # between two of `steps`
-    means: dict[int, _Line | _Cloud]  # of trials over, by step
-    courses: dict[str, list[_Course]] = field(default_factory=dict)  # of the others, by metric
-    over: dict[str, list[_Course]] = field(default_factory=dict)
-    settled: dict[str, int] = field(default_factory=dict)  # means of a trial that count already
+    means: dict[int, _Means | _MeanVectors]  # of the trials that are over, by step
+    # One history per metric: of running trials, and of trials that are over.
+    running_losses: dict[str, list[_LossHistory]] = field(default_factory=dict)
+    finished_losses: dict[str, list[_LossHistory]] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)  # number of a trial's means in `means`
+    diverged: set[str] = field(default_factory=set)  # trials whose last report was infinite
+    # Ascending: the last finite step (0: none) of each diverged trial that is over.
+    diverged_after: list[int] = field(default_factory=list)
 
     def apply(self, fact: Fact) -> None:
         super().apply(fact)
         match fact:
             case Report():
-                courses = self.courses.setdefault(fact.trial, [_Course() for _ in fact.vector])
-                for course, loss in zip(courses, fact.vector, strict=True):
-                    course.hear(fact.step, loss, self.steps)
-            case Left() if fact.trial in self.courses:
-                self.over[fact.trial] = self.courses.pop(fact.trial)
-                self._settle(fact.trial, self.over[fact.trial])
-            case Reopened() if fact.trial in self.over:
-                self.courses[fact.trial] = self.over.pop(fact.trial)
+                self._add(fact)
+            case Left() if fact.trial in self.running_losses:
+                histories = self.running_losses.pop(fact.trial)
+                self.finished_losses[fact.trial] = histories
+                self._count_means(fact.trial, histories)
+                if fact.trial in self.diverged:
+                    insort(self.diverged_after, histories[0].step)
+            case Reopened() if fact.trial in self.finished_losses:
+                histories = self.finished_losses.pop(fact.trial)
+                self.running_losses[fact.trial] = histories
+                if fact.trial in self.diverged:
+                    self.diverged_after.remove(histories[0].step)
             case Opened(plan=plan):
                 self.steps = tuple(range(plan.first, plan.last, self.interval))
                 new = (step for step in self.steps if step not in self.means)
-                self.means |= {step: _means(plan.metrics) for step in new}
+                self.means |= {step: _no_means(plan.metrics) for step in new}
+                for trial, histories in self.finished_losses.items():
+                    self._count_means(trial, histories)
 
-    def _settle(self, trial: str, courses: list[_Course]) -> None:
-        """Hold the others against a trial that is over."""
-        rows = list(zip(*(course.means for course in courses), strict=True))
-        known = self.settled.get(trial, 0)
-        for step, means in list(zip(self.steps, rows, strict=False))[known:]:
+    def _add(self, report: Report) -> None:
+        histories = self.running_losses.setdefault(
+            report.trial, [_LossHistory() for _ in report.vector]
+        )
+        if any(math.isinf(loss) for loss in report.vector):
+            self.diverged.add(report.trial)
+            return
+        self.diverged.discard(report.trial)
+        for history, loss in zip(histories, report.vector, strict=True):
+            history.add(report.step, loss, self.steps)
+
+    def _count_means(self, trial: str, histories: list[_LossHistory]) -> None:
+        """Add the means of a trial that is over to those that other trials are compared with."""
+        for history in histories:
+            history.add_mean_at_end(self.steps)
+        rows = list(zip(*(history.means for history in histories), strict=True))
+        counted = self.counted.get(trial, 0)  # a reopened trial's earlier means count already
+        for step, means in list(zip(self.steps, rows, strict=False))[counted:]:
             self.means[step].add(means)
-        self.settled[trial] = len(rows)
-        if any(math.isinf(course.total) for course in courses):
-            for step in self.steps[max(known, len(rows)) :]:
-                self.means[step].add((math.inf,) * len(courses))
-            self.settled[trial] = len(self.steps)
+        self.counted[trial] = len(rows)
 
-    def next(self) -> NewTrial | Advance | Wait | Over:
-        new = self.rest() if self.closed else NewTrial(self.last, self.steps)
-        return self.carry_on() or new
+    def next(self) -> NewTrial | Advance | Wait | SearchDone:
+        new = self.idle_move() if self.closed else NewTrial(self.last, self.steps)
+        return self.resume_next() or new
 
     def judge(self, report: Report) -> Decision:
-        best = tuple(course.best for course in self.courses[report.trial])
-        means = self.means[report.step]
-        worse = len(means) >= self.min_trials and means.exclude(best)
+        best = tuple(history.best for history in self.running_losses[report.trial])
+        means, diverged = self.means[report.step], bisect_left(self.diverged_after, report.step)
+        reached = len(means) + diverged
+        worse = reached >= self.min_trials and means.median_beats(best, diverged)
         how = "are below" if len(best) == 1 else "dominate"
-        below = f"{means.better(best)} of {len(means)} means up to step {report.step}"
+        below = f"{means.count_better(best)} of {reached} means up to step {report.step}"
         detail = f"{below} {how} its best"
         return Decision("stop" if worse else "continue", "median", detail)

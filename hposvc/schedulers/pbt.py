@@ -1,20 +1,22 @@
-"""Population based training: weak members go on from a strong one's weights, with other values.
+"""Population based training (PBT): weak members go on from a strong member's weights.
 
-All `trials.max` trials are the population. Each is ranked every `interval` steps of its own clock,
-by its loss there among the last such losses of the others. One of the worst `quantile` copies one
-of the best `quantile`, drawn uniformly: it goes on from that one's newest checkpoint with its
-values, of which those that `mutate` names are moved (mutation.py), and keeps its own clock.
+All `trials.max` trials are the population. Each member has a clock, the step of its last ranking.
+Every `interval` steps a member is ranked by its loss among the last ranked losses of the others. A
+member among the worst `quantile` copies a donor, drawn uniformly from the best `quantile`: it goes
+on from the donor's newest checkpoint with the donor's values, of which those that `mutate` names
+are moved (pbt_mutation.py), and keeps its own clock.
 
-What the paper leaves open:
+Choices that the paper leaves open:
 
-* Members do not wait for each other (the paper's partial synchrony). More members than slots take
-  turns of one interval, lowest clock first, so that they are compared at about the same step; those
-  that copy go first, while the donor stands where it was ranked. Of fewer, slots stay empty.
-* Nobody copies before 1/quantile of the members, or all that are left, have a rank. At least one
-  is weak then, but only one whose loss is strictly worse than those that it may copy.
-* A member that completed keeps its rank and may be copied. One that left before (failed, stopped,
-  diverged) is out of the population.
-* Steps below `fidelity.min` are no ranking steps.
+* Members do not wait for each other (the paper's partial synchrony). If there are more members than
+  slots, members take turns of one interval, lowest clock first, so that they are compared at about
+  the same step. Among equal clocks members that copy go first, while the donor is still where it
+  was ranked. If there are fewer members than slots, slots stay empty.
+* No member copies before 1/quantile of the members, or all members left, have a rank. From then on
+  at least one member is weak, but only if its loss is strictly worse than those it may copy.
+* A member that completed keeps its rank and may be copied. A member that left before its end
+  (failed, stopped, diverged) is out of the population.
+* Members are not ranked at steps below `fidelity.min`.
 
 Source: Jaderberg et al., Population Based Training of Neural Networks (2017), §3 (exploit and
 explore) and §4.1.1 (truncation selection).
@@ -30,8 +32,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from hposvc.reading.problems import Problem, no_such
-from hposvc.schedulers.mutation import explore, read_move
+from hposvc.errors import Problem, no_such
+from hposvc.schedulers.pbt_mutation import explore, read_move
 from hposvc.schedulers.scheduler import (
     Advance,
     Change,
@@ -41,19 +43,19 @@ from hposvc.schedulers.scheduler import (
     NewTrial,
     Opened,
     Ordered,
-    Over,
     Paused,
     Plan,
     Reopened,
     Report,
     Running,
     Scheduler,
+    SearchDone,
     Wait,
 )
 from searchers.space import Space
 from searchers.values import Params, SpaceError
 
-DONORS = 2  # tells the generators of donors from others of the sweep's seed
+DONORS = 2  # sets the random numbers that draw donors apart from others of the sweep's seed
 ROUNDING = 1e-9  # 0.29 * 100 is less than 29
 
 
@@ -62,10 +64,11 @@ class Pbt:
     """Truncation selection on a population whose members train side by side."""
 
     interval: int  # steps between two rankings of a member
-    mutate: dict[str, object]  # what may change, and how: see mutation.py
+    mutate: dict[str, object]  # how each parameter may change: see pbt_mutation.py
     quantile: float = 0.2  # the share that copies, and the share that is copied
     resample: float = 0.25  # the chance that a value is drawn afresh (Ray Tune's default)
     name: ClassVar[str] = "pbt"  # in a spec
+    compares_across_steps: ClassVar[bool] = True  # members are ranked at different steps
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -79,16 +82,16 @@ class Pbt:
             raise ValueError("mutate is empty; name the parameters that may change")
 
     def scheduler(self, plan: Plan) -> Scheduler:
-        """A population of `plan.trials` members."""
+        """Return a population of `plan.trials` members."""
         return Population(self, plan, self.steps(plan))
 
     def steps(self, plan: Plan) -> range:
-        """At which members are ranked."""
+        """Return the steps at which members are ranked, but for the last step."""
         first = self.interval * math.ceil(plan.first / self.interval)
         return range(first, plan.last, self.interval)
 
     def problems(self, space: Space, plan: Plan) -> Iterator[Problem]:
-        """What of it does not fit the sweep; paths are from the spec's top."""
+        """Yield the options that do not fit the sweep; paths start at the top of the spec."""
         if plan.metrics > 1:
             message = (
                 f"is {self.name}, which ranks members by one metric, and there are {plan.metrics}"
@@ -96,9 +99,9 @@ class Pbt:
             remedy = "choose asha, hyperband, median or fifo"
             yield Problem(("scheduler", "type"), f"{message}; {remedy}")
         if plan.trials is None or plan.trials < 2:
-            found = "is missing" if plan.trials is None else f"is {plan.trials}"
+            value = "is missing" if plan.trials is None else f"is {plan.trials}"
             message = (
-                f"{found}; scheduler {self.name} takes it for the population, so give 2 or more"
+                f"{value}; scheduler {self.name} takes it for the population, so give 2 or more"
             )
             yield Problem(("trials", "max"), message, at_key=plan.trials is None)
         if not self.steps(plan):
@@ -106,41 +109,41 @@ class Pbt:
             message = f"is {self.interval}, and no multiple of it is among {steps}; give fewer"
             yield Problem(("scheduler", "interval"), message)
         for name, declared in self.mutate.items():
-            where = ("scheduler", "mutate", name)
+            path = ("scheduler", "mutate", name)
             if name not in space:
-                yield Problem(where, no_such("parameter", name, space), at_key=True)
+                yield Problem(path, no_such("parameter", name, space), at_key=True)
                 continue
             try:
                 read_move(space[name], declared)
             except SpaceError as error:
-                yield Problem((*where, *error.path), error.message)
+                yield Problem((*path, *error.path), error.message)
 
 
 @dataclass(frozen=True)
 class Exploit:
-    """Go on from the donor's weights, with its values moved."""
+    """Go on from the donor's weights, with the donor's values moved."""
 
     donor: str
     policy: Pbt
 
     def values(self, space: Space, params: Params, rng: Generator) -> Params:
-        """The donor's values, explored."""
+        """Return the donor's values, with those that may change moved or drawn afresh."""
         moves = {name: read_move(space[name], how) for name, how in self.policy.mutate.items()}
         return explore(space, params, moves, self.policy.resample, rng)
 
 
 @dataclass
 class Population(Running):
-    """The members, their ranks, and who copies whom."""
+    """The members of a population, their ranks, and the donors that weak members copy."""
 
     policy: Pbt
     plan: Plan
     steps: range  # at which members are ranked, but for the last
     ranked: list[tuple[float, str]] = field(default_factory=list)  # ascending by loss
-    losses: dict[str, float] = field(default_factory=dict)  # of the ranked
-    clocks: dict[str, int] = field(default_factory=dict)  # last ranking step of all that began
-    paused: list[tuple[int, bool, str]] = field(default_factory=list)  # see `_turn`; ascending
-    donors: dict[str, str] = field(default_factory=dict)  # of members that are to copy
+    losses: dict[str, float] = field(default_factory=dict)  # of the ranked members
+    clocks: dict[str, int] = field(default_factory=dict)  # last ranking step of each member begun
+    paused: list[tuple[int, bool, str]] = field(default_factory=list)  # `_turn_key`s, ascending
+    donors: dict[str, str] = field(default_factory=dict)  # the donor of each member about to copy
     gone: set[str] = field(default_factory=set)  # members that left before their end
 
     copies = True
@@ -152,21 +155,21 @@ class Population(Running):
                 self._unpause(fact.trial)
                 self.clocks.setdefault(fact.trial, 0)
             case Report():
-                self._rank(fact)
+                self._update_rank(fact)
             case Paused():
-                insort(self.paused, self._turn(fact.trial))
+                insort(self.paused, self._turn_key(fact.trial))
             case Left():
                 self._leave(fact.trial)
             case Opened(plan=plan):
                 self.plan, self.steps = plan, self.policy.steps(plan)
             case Reopened():
-                self._return(fact)
+                self._readmit(fact)
 
-    def next(self) -> NewTrial | Advance | Wait | Over:
-        if self._unborn:
+    def next(self) -> NewTrial | Advance | Wait | SearchDone:
+        if self._awaits_members:
             return NewTrial(self.plan.last, tuple(self.steps))
         if not self.paused:
-            return self.rest()
+            return self.idle_move()
         clock, _, trial = self.paused[0]
         donor = self._donor(trial, clock)
         change = None if donor is None else self.change(trial, donor)
@@ -174,51 +177,51 @@ class Population(Running):
         return Advance(trial, self.plan.last, tuple(ahead), change)
 
     def change(self, trial: str, donor: str) -> Change:
-        """What becomes of the values of a member that copies another."""
+        """Return how the values change when a member copies a donor."""
         return Exploit(donor, self.policy)
 
     def judge(self, report: Report) -> Decision:
         better = bisect_left(self.ranked, (report.loss, ""))
-        place = f"place {better + 1} of {len(self.ranked)} at step {report.step}"
+        rank = f"rank {better + 1} of {len(self.ranked)} at step {report.step}"
         if report.trial in self.donors:
-            return Decision("pause", "exploit", f"{place}, copies {self.donors[report.trial]}")
-        if self._unborn:
-            return Decision("pause", "turn", f"{place}; others have not begun")
+            return Decision("pause", "exploit", f"{rank}, copies {self.donors[report.trial]}")
+        if self._awaits_members:
+            return Decision("pause", "turn", f"{rank}; others have not begun")
         if self.paused and self.paused[0][0] <= report.step:
             clock, _, other = self.paused[0]
-            return Decision("pause", "turn", f"{place}; {other} waits at step {clock}")
-        return Decision("continue", "rank", place)
+            return Decision("pause", "turn", f"{rank}; {other} waits at step {clock}")
+        return Decision("continue", "rank", rank)
 
-    def width(self) -> int:
-        """All members that are not over."""
+    def max_concurrency(self) -> int:
+        """Return the number of members that are not over."""
         return len(self.running) + len(self.paused)
 
-    def is_rank(self, step: int) -> bool:
-        """Whether members are ranked there."""
+    def is_ranking_step(self, step: int) -> bool:
+        """Return whether members are ranked at this step."""
         return step == self.plan.last or step in self.steps
 
     @property
-    def _unborn(self) -> bool:
-        """Whether members are still to come."""
+    def _awaits_members(self) -> bool:
+        """Whether members of the population have not begun yet."""
         return not self.closed and len(self.clocks) < (self.plan.trials or 0)
 
-    def _rank(self, report: Report) -> None:
+    def _update_rank(self, report: Report) -> None:
         """Give the member its new rank, and a donor if it is weak."""
         trial, step, loss = report.trial, report.step, report.loss
         if math.isinf(loss):
-            self._unrank(trial)  # it diverged, and so did what might be copied of it
+            self._unrank(trial)  # the member diverged, and so did the weights to copy from it
             return
-        if not self.is_rank(step):
+        if not self.is_ranking_step(step):
             return
         self._unrank(trial)
         self.losses[trial], self.clocks[trial] = loss, step
         insort(self.ranked, (loss, trial))
         better = bisect_left(self.ranked, (loss, ""))
-        if step != self.plan.last and better >= len(self.ranked) - self._share():
-            self.donors[trial] = self._draw(trial, step)
+        if step != self.plan.last and better >= len(self.ranked) - self._quantile_size():
+            self.donors[trial] = self._draw_donor(trial, step)
 
-    def _share(self) -> int:
-        """How many are weak, and how many strong; 0 while too few are ranked."""
+    def _quantile_size(self) -> int:
+        """Return how many members are weak, and how many strong; 0 while too few are ranked."""
         count, quantile = len(self.ranked), self.policy.quantile
         members = len(self.clocks) if self.closed else self.plan.trials or 0
         enough = min(math.ceil(1 / quantile - ROUNDING), members - len(self.gone))
@@ -226,20 +229,20 @@ class Population(Running):
             return 0
         return max(1, math.floor(quantile * count + ROUNDING))
 
-    def _draw(self, trial: str, step: int) -> str:
-        """One of the strong."""
+    def _draw_donor(self, trial: str, step: int) -> str:
+        """Draw one of the strong members as the donor of a trial."""
         rng = np.random.default_rng([self.plan.seed, DONORS, zlib.crc32(trial.encode()), step])
-        return self.ranked[int(rng.integers(self._share()))][1]
+        return self.ranked[int(rng.integers(self._quantile_size()))][1]
 
     def _donor(self, trial: str, step: int) -> str | None:
-        """Whom the member copies now; None: nobody.
+        """Return the donor that a member copies now; None: the member goes on by itself.
 
-        A donor that left or diverged since is replaced, unless nobody better is left.
+        A donor that has left or diverged since is replaced if a better member than this is left.
         """
         donor = self.donors.get(trial)
         if donor is None or donor in self.losses:
             return donor
-        donor = self._draw(trial, step) if self._share() else trial
+        donor = self._draw_donor(trial, step) if self._quantile_size() else trial
         return donor if self.losses[donor] < self.losses[trial] else None
 
     def _leave(self, trial: str) -> None:
@@ -248,29 +251,29 @@ class Population(Running):
             self._unrank(trial)
             self.gone.add(trial)
 
-    def _return(self, fact: Reopened) -> None:
-        """A member is back: one that had failed runs on, one that was done may train for longer."""
+    def _readmit(self, fact: Reopened) -> None:
+        """Take a member back: if it failed it runs on, if it completed it may train for longer."""
         self.gone.discard(fact.trial)
         if fact.report is not None and math.isfinite(fact.report.loss):
             self._unrank(fact.trial)
             self.losses[fact.trial] = fact.report.loss
             insort(self.ranked, (fact.report.loss, fact.trial))
         if not fact.failed:
-            insort(self.paused, self._turn(fact.trial))
+            insort(self.paused, self._turn_key(fact.trial))
 
     def _unrank(self, trial: str) -> None:
         loss = self.losses.pop(trial, None)
         if loss is not None:
             del self.ranked[bisect_left(self.ranked, (loss, trial))]
 
-    def _turn(self, trial: str) -> tuple[int, bool, str]:
-        """When it is the member's turn: the lowest clock first, of those who copies first."""
+    def _turn_key(self, trial: str) -> tuple[int, bool, str]:
+        """Return the sort key of a member's turn: lowest clock first, then members that copy."""
         return self.clocks.get(trial, 0), trial not in self.donors, trial
 
     def _unpause(self, trial: str) -> None:
-        """It no longer waits, nor has a copy before it."""
-        turn = self._turn(trial)
-        place = bisect_left(self.paused, turn)
-        if self.paused[place : place + 1] == [turn]:
-            del self.paused[place]
+        """Remove a member from the paused ones, and forget its donor."""
+        key = self._turn_key(trial)
+        index = bisect_left(self.paused, key)
+        if self.paused[index : index + 1] == [key]:
+            del self.paused[index]
         self.donors.pop(trial, None)

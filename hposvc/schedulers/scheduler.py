@@ -1,9 +1,9 @@
-"""What a scheduler is told, what it may ask for, and what it answers.
+"""The interface of schedulers: the facts they receive, the moves they ask for, their decisions.
 
-A scheduler knows trials by their names, steps and losses (lower is better; a diverged trial's are
-infinite). Parameters, checkpoints, retries and clocks are the controller's. Its state changes in
-`apply` alone, so replaying a journal rebuilds it; all else only looks, at constant cost (or the
-logarithm of a rung).
+A scheduler knows trials by name, step and loss (lower is better; the losses of a diverged trial
+are infinite). Parameters, checkpoints, retries and clocks belong to the controller. The state of a
+scheduler changes in `apply` alone, so replaying a journal rebuilds it; every other method only
+reads the state, at constant cost (or the logarithm of a rung's size).
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,29 +12,41 @@ from typing import Literal, Protocol, runtime_checkable
 
 from numpy.random import Generator
 
-from hposvc.reading.problems import Problem
+from hposvc.errors import Problem
 from searchers.space import Params, Space
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a scheduler must know of the sweep."""
+    """The properties of a sweep that its scheduler needs."""
 
     first: int  # step of the first rung
-    last: int  # step at which a trial is over
-    trials: int | None = None  # how many there will be; None: as many as the budget allows
+    until: int | None  # step at which a trial is over; None: where its trainable returns
+    trials: int | None = None  # number of trials in total; None: as many as the budget allows
     seed: int = 0
-    metrics: int = 1  # that trials are judged by
+    metrics: int = 1  # number of metrics that trials are judged by
+
+    @property
+    def last(self) -> int:
+        """The step at which a trial is over; every scheduler but fifo needs a sweep to set it."""
+        assert self.until is not None  # the spec's rules see to it
+        return self.until
 
 
 @dataclass(frozen=True)
 class Ordered:
-    """The trial was ordered to run up to `until`: a new one, an advance, or a retry."""
+    """The trial was ordered to run up to `until`: as a new trial, an advance, or a retry."""
 
     trial: str
-    until: int
-    # Its values; most schedulers never look at them.
+    until: int | None
+    # The trial's values; most schedulers never look at them.
     params: Params = field(default_factory=dict, compare=False)
+
+    @property
+    def last(self) -> int:
+        """The step `until`, in a sweep that sets the length of its trials."""
+        assert self.until is not None  # the spec's rules see to it
+        return self.until
 
 
 @dataclass(frozen=True)
@@ -44,17 +56,17 @@ class Report:
     trial: str
     step: int
     loss: float
-    losses: tuple[float, ...] = ()  # of several metrics, of which `loss` is the first; else empty
+    losses: tuple[float, ...] = ()  # one per metric, `loss` first; empty if there is one metric
 
     @property
     def vector(self) -> tuple[float, ...]:
-        """A loss for each metric."""
+        """The losses of the report, one per metric."""
         return self.losses or (self.loss,)
 
 
 @dataclass(frozen=True)
 class Paused:
-    """The trial reached its order's `until`, below the end, and keeps its checkpoint."""
+    """The trial reached the `until` of its order, before the end, and keeps its checkpoint."""
 
     trial: str
 
@@ -68,7 +80,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Halted:
-    """The sweep was ended with the trial on its way; it goes on if that is taken back."""
+    """The sweep was ended while the trial ran; the trial goes on if the end is taken back."""
 
     trial: str
 
@@ -80,7 +92,7 @@ class Closed:
 
 @dataclass(frozen=True)
 class Opened:
-    """Somebody moved a limit of the sweep: there may be new trials again, or longer ones."""
+    """A user moved a limit of the sweep: there may be new trials again, or longer trials."""
 
     plan: Plan
 
@@ -89,12 +101,12 @@ class Opened:
 class Reopened:
     """A trial that had left is back.
 
-    One that failed is about to be ordered again. One that completed stays as it is unless it is
-    advanced, now that trials are longer.
+    A failed trial is about to be ordered again. A completed trial stays as it is unless the
+    scheduler advances it, now that trials are longer.
     """
 
     trial: str
-    report: Report | None  # its last one; None: it had none
+    report: Report | None  # the trial's last report; None: it never reported
     failed: bool = False
 
 
@@ -103,48 +115,48 @@ Fact = Ordered | Report | Paused | Left | Halted | Closed | Opened | Reopened
 
 @dataclass(frozen=True)
 class NewTrial:
-    """Run a new trial up to `until`; at `milestones` its ranks wait for `judge`."""
+    """Run a new trial up to `until`; at each step of `milestones` its ranks wait for `judge`."""
 
-    until: int
+    until: int | None
     milestones: tuple[int, ...] = ()
 
 
 class Change(Protocol):
-    """What becomes of a trial that goes on with other values."""
+    """A change of values with which a paused trial goes on."""
 
     @property
     def donor(self) -> str | None:
-        """The trial whose newest checkpoint it goes on from; None: its own."""
+        """The trial from whose newest checkpoint this trial goes on; None: from its own."""
 
     def values(self, space: Space, params: Params, rng: Generator) -> Params:
-        """The values that it goes on with, from those of the trial that the checkpoint is of."""
+        """Return the new values, given the `params` of the trial that wrote the checkpoint."""
 
 
 @dataclass(frozen=True)
 class Advance:
-    """Run a paused trial on, up to `until`; its clock goes on whatever changes."""
+    """Run a paused trial on, up to `until`; its steps count on even if its values change."""
 
     trial: str
-    until: int
+    until: int | None
     milestones: tuple[int, ...] = ()
     change: Change | None = None
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Nothing to run until something happens."""
+    """There is nothing to run until the next fact."""
 
 
 @dataclass(frozen=True)
-class Over:
-    """Nothing will ever be run again."""
+class SearchDone:
+    """There will never be anything to run again."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The answer to a report at a milestone: why in a word, and what it was made from.
+    """The answer to a report at a milestone: `reason` is a word, `detail` the figures behind it.
 
-    A trial that is paused gives its slot up, keeps its checkpoint, and may be advanced.
+    A paused trial gives up its slot, keeps its checkpoint, and may be advanced.
     """
 
     verdict: Literal["continue", "pause", "stop"]
@@ -153,8 +165,8 @@ class Decision:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A paused trial that will never go on: why in a word, and what that was made from."""
+class TrialStop:
+    """A paused trial that will never go on: `reason` is a word, `detail` the figures behind it."""
 
     trial: str
     reason: str
@@ -162,33 +174,41 @@ class Cut:
 
 
 class Scheduler(Protocol):
-    """Decides which trials go on."""
+    """A policy at work in one sweep: decides which trials go on, and for how long."""
 
     @property
     def copies(self) -> bool:
-        """Whether trials go on from each other's checkpoints, so that each must write some."""
+        """Whether trials may go on from each other's checkpoints, so that all must write some."""
 
     def apply(self, fact: Fact) -> None:
         """Take note of what happened."""
 
-    def next(self) -> NewTrial | Advance | Wait | Over:
-        """What to run on a free slot."""
+    def next(self) -> NewTrial | Advance | Wait | SearchDone:
+        """Return what to run on a free slot."""
 
     def judge(self, report: Report) -> Decision:
-        """Whether the trial that stands at a milestone goes on."""
+        """Decide whether the trial that reported at a milestone goes on."""
 
-    def cut(self) -> Sequence[Cut]:
-        """The paused trials that are to be stopped now; told until they have left."""
+    def trials_to_stop(self) -> Sequence[TrialStop]:
+        """Return the paused trials to stop now; each is returned again until it has left."""
 
-    def width(self) -> int:
-        """How many orders may be out at once from here on, if there are no new trials."""
+    def max_concurrency(self) -> int:
+        """Return how many orders can run at once from now on, if there are no new trials."""
 
 
 class Policy(Protocol):
-    """A scheduler's options as the spec gives them; a frozen dataclass."""
+    """The options of a scheduler as the spec gives them; a frozen dataclass.
+
+    Attributes say what it is like. `revision` (1 if there is none) grows whenever the same facts
+    lead to other moves than before, so that a driver can say that it decides by other rules than
+    the last one. False if there is none: `fixed_length` (an extended sweep cannot have longer
+    trials), `needs_model` (the search method must learn from results), `compares_across_steps`
+    (trials are compared at different steps), `ends_steadily` (trials end one after another, so
+    that the time left can be estimated).
+    """
 
     def scheduler(self, plan: Plan) -> Scheduler:
-        """A scheduler for one sweep."""
+        """Return a scheduler for one sweep."""
 
 
 @runtime_checkable
@@ -196,20 +216,20 @@ class Demanding(Protocol):
     """A policy that does not suit every sweep."""
 
     def problems(self, space: Space, plan: Plan) -> Iterable[Problem]:
-        """What does not fit; paths are from the spec's top."""
+        """Yield what does not suit the sweep; paths start at the top of the spec."""
 
 
 @runtime_checkable
 class Repeating(Protocol):
-    """A policy that does again what other trials did."""
+    """A policy that repeats the training of other trials."""
 
     def seeded_as(self, step: int) -> str | None:
-        """The trial whose random numbers an order draws that begins there; None: its own."""
+        """Return the trial whose random numbers an order from `step` on draws; None: its own."""
 
 
 @dataclass
 class Running:
-    """What every scheduler knows: which trials run, and whether there will be new ones."""
+    """The state common to all schedulers: which trials run, and whether new ones may come."""
 
     running: set[str] = field(default_factory=set, kw_only=True)
     closed: bool = field(default=False, kw_only=True)
@@ -228,21 +248,24 @@ class Running:
             case Opened():
                 self.closed = False
 
-    def cut(self) -> Sequence[Cut]:
-        """Nothing waits in vain."""
+    def trials_to_stop(self) -> Sequence[TrialStop]:
+        """Return no trials: by default every paused trial may go on."""
         return ()
 
-    def width(self) -> int:
-        """As many as run."""
+    def max_concurrency(self) -> int:
+        """Return the number of running trials."""
         return len(self.running)
 
-    def rest(self) -> Wait | Over:
-        """What is left to do when there is nothing to run."""
-        return Wait() if self.running else Over()
+    def idle_move(self) -> Wait | SearchDone:
+        """Return the move of a scheduler with nothing to run: wait, or end the search."""
+        return Wait() if self.running else SearchDone()
 
 
 def rungs(first: int, last: int, eta: int) -> tuple[int, ...]:
-    """The steps first, first*eta, first*eta^2, … below `last`, and `last` (Jamieson 2016, §3)."""
+    """Return the steps first, first*eta, first*eta^2, … below `last`, and `last`.
+
+    Source: Jamieson 2016, §3.
+    """
     steps = []
     while first < last:
         steps.append(first)

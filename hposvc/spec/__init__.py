@@ -1,14 +1,15 @@
-"""The spec: what a sweep is, as frozen dataclasses, from a YAML 1.2 file or a dict.
+"""The spec: the definition of a sweep as frozen dataclasses, read from a YAML 1.2 file or a dict.
 
-`load` reads, checks everything that can be known without importing the trainable, and reports all
-that it finds with file, line and column; `check` imports the trainable too. `dump` freezes a spec
+`load` reads a spec, checks everything that does not need an import of the trainable, and reports
+all problems with file, line and column; `check` imports the trainable too. `dump` freezes a spec
 into plain data, which `load` and `restore` read back as an equal spec.
-docs/CONTRACT.md section 2 describes every key.
+docs/CONTRACT.md#the-spec describes every key.
 """
 
 import json
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,34 +17,22 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
-from hposvc import plugins
-from hposvc.plugins import SCHEDULERS, SEARCHERS, Kind, PlugIn
-from hposvc.reading import overrides
-from hposvc.reading.document import Document, from_mapping, read_file
-from hposvc.reading.fill import fill
-from hposvc.reading.pieces import not_there_yet
-from hposvc.reading.problems import Problem, SpecError
-from hposvc.schedulers.plateau import Plateau
+from hposvc.errors import Problem, SpecError
+from hposvc.schedulers.early_stopping import Plateau
 from hposvc.schedulers.scheduler import Plan
-from hposvc.spec import rules
-from hposvc.spec.command import Collect, Items, Launch, Program, of_command
-from hposvc.spec.ending import Budget, Finalists, Stop
+from hposvc.spec import cross_checks, paths, registry
+from hposvc.spec.command import Collect, CommandItems, Launch, Program, command_problems
+from hposvc.spec.cross_checks import default_strategy
+from hposvc.spec.define_by_run import resolve_callable_space, resolve_space
+from hposvc.spec.earlier_names import spec_today
 from hposvc.spec.environment import Environment
-from hposvc.spec.importing import imported
-from hposvc.spec.kinds import (
-    CLOSED,
-    VERSION,
-    Count,
-    Name,
-    Parameters,
-    Reference,
-    Scalar,
-    Version,
-    Word,
-)
-from hposvc.spec.outcomes import Limit, Limits, of_limits, of_metrics, read_limit
-from hposvc.spec.register import Register, of_register
-from hposvc.spec.rules import default_strategy
+from hposvc.spec.metrics import Limit, Limits, limit_problems, metric_problems, read_limit
+from hposvc.spec.model_registry import Register, register_problems
+from hposvc.spec.parsing import overrides
+from hposvc.spec.parsing.coercion import fill
+from hposvc.spec.parsing.document import Document, from_mapping, read_file
+from hposvc.spec.parsing.unsupported import planned_feature_problems
+from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, PluginType
 from hposvc.spec.sections import (
     Checkpoints,
     Engine,
@@ -55,43 +44,56 @@ from hposvc.spec.sections import (
     Tracking,
     Trials,
 )
-from hposvc.spec.suggested import with_called, with_space
-from hposvc.spec.warm_start import Earlier, written
+from hposvc.spec.stopping import Budget, Finalists, Stop
+from hposvc.spec.types import (
+    CLOSED,
+    VERSION,
+    Count,
+    Name,
+    Parameters,
+    Reference,
+    Scalar,
+    Version,
+    Word,
+)
+from hposvc.spec.user_code import import_and_check
+from hposvc.spec.warm_start import WarmStartSection, to_mapping
 from searchers.space import Space
 from trainables.training import Training
 
 __all__ = ["Budget", "Checkpoints", "Engine", "Environment", "Failure", "Fidelity", "Limit"]
 __all__ += ["Metric", "PlugIn", "Resources", "SpecError", "SweepSpec", "Tracking", "Training"]
-__all__ += ["Trials", "check", "dump", "load", "restore"]
+__all__ += ["Trials", "check", "dump", "load", "restore", "thaw"]
 
 NOTHING: Mapping[str, object] = {}
-WORDS = {"search": "method", "scheduler": "type", "engine": "type"}  # `engine: local`
+NAME_KEYS = {"search": "method", "scheduler": "type", "engine": "type"}  # `engine: local`
 
-Search = Annotated[PlugIn, PlainValidator(partial(plugins.read, SEARCHERS))]
-Schedule = Annotated[PlugIn, PlainValidator(partial(plugins.read, SCHEDULERS))]
-PLUGGED: dict[str, Kind[Any]] = {"search": SEARCHERS, "scheduler": SCHEDULERS}
+Search = Annotated[PlugIn, PlainValidator(partial(registry.read, SEARCHERS))]
+Schedule = Annotated[PlugIn, PlainValidator(partial(registry.read, SCHEDULERS))]
+PLUG_IN_SECTIONS: dict[str, PluginType[Any]] = {"search": SEARCHERS, "scheduler": SCHEDULERS}
 AUTO, FIFO = PlugIn("auto"), PlugIn("fifo")
 
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """A sweep. `load` makes one from what people write; all checks of this module hold for it."""
+    """The definition of a sweep. What `load` returns has passed the checks of `problems`."""
 
-    parameters: Parameters  # as declared; `space` is what they mean
-    metric: Metric | None = None  # None: several
-    metrics: tuple[Metric, ...] = ()  # several; empty: one
+    parameters: Parameters  # as declared; `space` is their parsed form
+    metric: Metric | None = None  # None: `metrics` has several
+    metrics: tuple[Metric, ...] = ()  # 2 to 4 metrics; empty: `metric` is the only one
     version: Version = VERSION
-    name: Name = "sweep"  # the sweep's id begins with it
+    folder: Word | None = None  # base of relative paths; None: each process's working directory
+    name: Name = "sweep"  # prefix of the sweep's id
     project: Word = "default"  # the MLflow experiment
-    trainable: Reference | None = None  # None: a command, or simulated
-    command: Items | None = None  # a program and its arguments, in place of a trainable
+    trainable: Reference | None = None  # None: a command, or a simulation
+    command: CommandItems | None = None  # a program and its arguments, in place of a trainable
     launch: Launch = "rank"  # a process of the command for each rank, or for each node
-    collect: Collect | None = None  # where its metrics are; None: it calls hposvc.report
-    fidelity: Fidelity | None = None  # None: a trial is one step
+    collect: Collect | None = None  # how to read its metrics; None: it calls hposvc.report
+    fidelity: Fidelity | None = None  # None: a trial runs until its trainable returns
     constraints: tuple[str, ...] = ()
-    limits: Limits = ()  # that a trial's results must keep; `bounds` is what they mean
-    initial: tuple[dict[str, Scalar], ...] = ()  # tried first; what is missing is filled in
-    warm_start: Earlier | None = None  # sweeps to learn from; None: none
+    limits: Limits = ()  # bounds on a trial's results; `bounds` is their parsed form
+    initial: tuple[dict[str, Scalar], ...] = ()  # tried first; missing parameters are drawn
+    warm_start: WarmStartSection | None = None  # earlier sweeps to learn from; None: none
     search: Search = AUTO
     scheduler: Schedule = FIFO
     trials: Trials = field(default_factory=Trials)
@@ -113,48 +115,67 @@ class SweepSpec:
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "training", cross_checks.resolve_trials_per_process(self.training, self.trials)
+        )
+
+    def problems(self) -> list[Problem]:
+        """Return what does not fit together between keys.
+
+        Only new specs and new limits are checked: the spec of a recorded sweep was checked when
+        it was recorded, and later versions may have stricter rules.
+        """
         resources, nan = self.resources, self.failure.nan
-        ends = sorted({resources.ranks, resources.widest})
-        object.__setattr__(self, "training", rules.settled(self.training, self.trials))
+        ends = sorted({resources.ranks, resources.max_workers})
         problems = [
-            *of_metrics(self.metric, self.metrics, self.scheduler.options),
-            *rules.of_space(lambda: self.space, self.initial),
-            *rules.of_trials(self.trials, self.budget, self.fidelity, self.scheduler),
-            *rules.of_ending(self.stop, self.budget, self.finalists, len(self.objectives)),
-            *rules.of_scheduler(self.scheduler, lambda: self.space, self.fidelity, self.plan),
-            *rules.of_search(self.search, self.scheduler, len(self.objectives)),
-            *rules.of_options(self.search, lambda: self.space),
-            *of_register(self.register, self.engine, len(self.objectives)),
-            *rules.of_plateau(lambda: self.plateau, self.checkpoints),
-            *rules.of_engine(self.engine, self.trainable or self.command, self.resources),
-            *rules.of_batched(self.engine, self.training),
-            *of_command(
-                self._program, [one.name for one in self.objectives], self.training, ends[0]
+            *metric_problems(self.metric, self.metrics, self.scheduler.options),
+            *cross_checks.space_problems(lambda: self.space, self.initial),
+            *cross_checks.trial_count_problems(
+                self.trials, self.budget, self.fidelity, self.scheduler
             ),
-            *rules.of_span(self.resources, self.engine, self.command),
-            *of_limits(self.bounds, (self.collect and self.collect.names) or ()),
-            *rules.of_checkpoints(self.checkpoints, self.command),
-            *rules.of_failure(self.failure, self.command, self.engine),
+            *cross_checks.ending_problems(
+                self.stop, self.budget, self.finalists, len(self.objectives)
+            ),
+            *cross_checks.scheduler_problems(
+                self.scheduler, lambda: self.space, self.fidelity, self.plan
+            ),
+            *cross_checks.search_problems(self.search, self.scheduler, len(self.objectives)),
+            *cross_checks.search_option_problems(self.search, lambda: self.space),
+            *register_problems(self.register, self.engine, len(self.objectives)),
+            *cross_checks.plateau_problems(lambda: self.plateau, self.checkpoints),
+            *cross_checks.engine_problems(
+                self.engine, self.trainable or self.command, self.resources
+            ),
+            *cross_checks.batching_problems(self.engine, self.training),
+            *command_problems(
+                self._program, [metric.name for metric in self.objectives], self.training, ends[0]
+            ),
+            *cross_checks.elastic_worker_problems(self.resources, self.engine, self.command),
+            *limit_problems(self.bounds, (self.collect and self.collect.names) or ()),
+            *cross_checks.checkpoint_problems(self.checkpoints, self.command),
+            *cross_checks.failure_problems(self.failure, self.command, self.engine),
+            *cross_checks.straggler_problems(self.failure, self.engine),
         ]
         for ranks in ends:
-            problems += rules.of_training(self.training, self.parameters, ranks, nan)
-            problems += rules.of_searched_training(self.training, lambda: self.space, ranks, nan)
-        if problems:
-            raise SpecError(dict.fromkeys(problems))
+            problems += cross_checks.training_problems(self.training, self.parameters, ranks, nan)
+            problems += cross_checks.searched_training_problems(
+                self.training, lambda: self.space, ranks, nan
+            )
+        return problems
 
     @property
     def objectives(self) -> tuple[Metric, ...]:
-        """What is optimised: one metric, or several."""
+        """The metrics that are optimised: one, or several."""
         return self.metrics if self.metric is None else (self.metric,)
 
     @property
     def several(self) -> bool:
-        """Whether there is a front of best trials, rather than one."""
+        """Whether there is a front of best trials, rather than one best trial."""
         return len(self.objectives) > 1
 
     @cached_property
     def bounds(self) -> tuple[Limit, ...]:
-        """What the limits mean."""
+        """The limits, parsed."""
         return tuple(map(read_limit, self.limits))
 
     @property
@@ -162,45 +183,56 @@ class SweepSpec:
         return Program(self.command, self.launch, self.collect, self.trainable, self.parameters)
 
     @property
-    def runs(self) -> str:
-        """What a trial runs, as people call it."""
+    def works_in(self) -> str | None:
+        """The folder in which trials run; None: each process's present working directory."""
+        return self.environment.working_dir or self.folder
+
+    @property
+    def runnable(self) -> str:
+        """The trainable, command or simulated curve of a trial, as text for people."""
         return self.trainable or shlex.join(self.command or ()) or str(self.engine.curve)
 
     @cached_property
     def space(self) -> Space:
-        """What is searched."""
+        """The search space of the declared parameters and constraints."""
         return Space.from_dict(self.parameters, self.constraints)
 
     @cached_property
     def plateau(self) -> Plateau | None:
-        """When a trial is stopped for its own curve, beside any scheduler; None: never."""
-        return plugins.beside(self.scheduler, "plateau", Plateau)
+        """The rule that stops a trial for its own curve, beside any scheduler; None: no rule."""
+        return registry.sibling_option(self.scheduler, "plateau", Plateau)
 
     @property
     def plan(self) -> Plan:
-        """What a scheduler must know of it."""
+        """The facts about the sweep that a scheduler needs."""
         metrics = len(self.objectives)
         return Plan(self.first_step, self.last_step, self.trials.max, self.seed, metrics)
 
     @property
     def first_step(self) -> int:
-        """Where the first rung lies."""
+        """The step of the first rung."""
         return self.fidelity.min if self.fidelity else 1
 
     @property
-    def last_step(self) -> int:
-        """Where a trial is over."""
-        return self.fidelity.max if self.fidelity else 1
+    def last_step(self) -> int | None:
+        """The step at which a trial is over; None: it is over when its trainable returns.
+
+        A simulated curve never returns, so without a fidelity its trials have one step.
+        """
+        if self.fidelity is None:
+            return 1 if self.engine.traits.simulated else None
+        return self.fidelity.max
 
 
 def load(
     source: Path | str | Mapping[str, object], set: Mapping[str, object] = NOTHING
 ) -> SweepSpec:
-    """The spec in a file (by its path) or a dict, with the values at the dotted keys of `set`.
+    """Return the spec in a file (by its path) or a dict, with the values of `set` at dotted keys.
 
     Raises:
-        SpecError: all that is wrong, each with file, line and column. Features that are still to
-            come are told first, then misfits of single keys, then what does not fit together.
+        SpecError: all problems, each with file, line and column. If the spec uses planned
+            features, only these are reported; otherwise misfits of single keys come before
+            problems between keys.
     """
     return _read(_document(source, set), _checked)
 
@@ -208,33 +240,50 @@ def load(
 def check(
     source: Path | str | Mapping[str, object], set: Mapping[str, object] = NOTHING
 ) -> SweepSpec:
-    """`load`, and what only importing the user's code can tell.
+    """Load a spec, and import the user's code to check that it fits.
 
     Raises:
         SpecError: see `load`; also a trainable or curve that cannot be imported or does not fit.
     """
-    return _read(_document(source, set), lambda data: imported(_checked(data)))
+    return _read(_document(source, set), lambda data: import_and_check(_checked(data)))
 
 
 def restore(data: Mapping[str, object]) -> SweepSpec:
-    """The spec that `dump` froze. Its plug-ins and its trainable need not be there any more.
+    """Return the spec that `dump` froze, and let its code be imported from its folder.
 
     Raises:
-        SpecError: the data is no spec of this version.
+        SpecError: see `thaw`.
     """
-    return _read(from_mapping(data), lambda data: fill(SweepSpec, data))
+    folder = data.get("folder")
+    paths.import_too(folder if isinstance(folder, str) else None)
+    return thaw(data)
+
+
+def thaw(data: Mapping[str, object]) -> SweepSpec:
+    """Return the spec that `dump` froze; its plug-ins and its trainable may be gone by now.
+
+    Types are checked, rules between keys are not: see `SweepSpec.problems`. Options that
+    earlier versions called otherwise get today's names.
+
+    Raises:
+        SpecError: the data is not a spec of this version.
+    """
+    document = from_mapping(spec_today(data))
+    with _placed(document):
+        return fill(SweepSpec, _with_strategy(document.data))
 
 
 def dump(spec: SweepSpec) -> dict[str, object]:
-    """Plain data that JSON holds, defaults included; `load` reads it back as an equal spec.
+    """Return the spec as JSON data, defaults included; `load` reads it back as an equal spec.
 
-    A strategy that follows from `resources.workers` is left out, so that it goes on following.
+    A strategy that equals the default of `resources.workers` is left out, so that it keeps
+    following the number of workers.
     """
     data = asdict(spec)
     for section in ("search", "scheduler"):
-        data[section] = {WORDS[section]: data[section]["name"], **data[section]["options"]}
-    data["warm_start"] = None if spec.warm_start is None else written(spec.warm_start)
-    if spec.training.strategy == default_strategy(spec.resources.widest):
+        data[section] = {NAME_KEYS[section]: data[section]["name"], **data[section]["options"]}
+    data["warm_start"] = None if spec.warm_start is None else to_mapping(spec.warm_start)
+    if spec.training.strategy == default_strategy(spec.resources.max_workers):
         del data["training"]["strategy"]
     plain: dict[str, object] = json.loads(json.dumps(data, allow_nan=False))
     return plain
@@ -242,29 +291,44 @@ def dump(spec: SweepSpec) -> dict[str, object]:
 
 def _document(source: Path | str | Mapping[str, object], set: Mapping[str, object]) -> Document:
     if isinstance(source, Mapping):
-        document = from_mapping(with_called(source))
+        document, folder = from_mapping(resolve_callable_space(source)), Path.cwd()
     else:
-        document = read_file(Path(source))
+        document, folder = read_file(Path(source)), paths.folder_of(Path(source))
     document = replace(document, data=_expand(document.data))
     document = overrides.apply(document, set)
-    return replace(document, data=_expand(document.data))
+    data = _expand(document.data)
+    if isinstance(source, Mapping) and source.get("folder", "") is None:
+        data["folder"] = None  # a spec packed for a cluster
+    located = paths.locate(data, folder)
+    if isinstance(source, Mapping):
+        paths.import_too(f"{located['folder'] or folder}")
+    else:
+        paths.import_first(f"{located['folder']}")
+    return replace(document, data=located)
 
 
 def _expand(data: dict[str, object]) -> dict[str, object]:
-    """Without keys that are empty, and with `{type: asha}` for `asha`."""
+    """Drop empty keys, and write out shorthands: `{type: asha}` for `asha`."""
     return {
-        key: {WORDS[key]: value} if key in WORDS and isinstance(value, str) else value
+        key: {NAME_KEYS[key]: value} if key in NAME_KEYS and isinstance(value, str) else value
         for key, value in data.items()
         if value is not None
     }
 
 
 def _read(document: Document, read: Callable[[dict[str, object]], SweepSpec]) -> SweepSpec:
-    try:
-        later = list(not_there_yet(document.data))
-        if later:
-            raise SpecError(later)
+    with _placed(document):
+        planned = list(planned_feature_problems(document.data))
+        if planned:
+            raise SpecError(planned)
         return read(_with_strategy(document.data))
+
+
+@contextmanager
+def _placed(document: Document) -> Iterator[None]:
+    """Give the problems of a spec their places in its document, in the document's order."""
+    try:
+        yield
     except SpecError as error:
         problems = sorted(error.problems, key=document.order)
         raise SpecError(map(document.place, problems)) from error
@@ -272,19 +336,19 @@ def _read(document: Document, read: Callable[[dict[str, object]], SweepSpec]) ->
 
 def _checked(data: dict[str, object]) -> SweepSpec:
     problems: list[Problem] = []
-    for section, kind in PLUGGED.items():
+    for section, kind in PLUG_IN_SECTIONS.items():
         try:
             if section in data:
-                plugins.build(kind, plugins.read(kind, data[section]))
+                registry.build(kind, registry.read(kind, data[section]))
         except SpecError as error:
             problems += (problem.under(section) for problem in error.problems)
     try:
-        spec = fill(SweepSpec, with_space(data))
-        problems += rules.of_straggler(spec.failure, spec.engine)
+        spec = fill(SweepSpec, resolve_space(data))
+        problems += spec.problems()
     except SpecError as error:
         problems += error.problems
     if problems:
-        raise SpecError(dict.fromkeys(problems))  # each once, though two of us may have seen it
+        raise SpecError(dict.fromkeys(problems))  # once each, though two checks may find it
     return spec
 
 

@@ -7,16 +7,16 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, PlainValidator
 
-from hposvc.reading.problems import Problem, SpecError, no_such, shown
-from hposvc.spec.kinds import CLOSED
+from hposvc.errors import Problem, SpecError, no_such, shown
+from hposvc.spec.types import CLOSED
 from trainables.load import TRAINING
-from trainables.scripts.collecting import PAIR, STEP
-from trainables.scripts.rendering import ALL, VARIABLES, names
+from trainables.programs.arguments import PARAMETER_LISTS, VARIABLES, names
+from trainables.programs.output_metrics import PAIR, STEP
 from trainables.training import Training
 
 
 def read_items(value: object) -> tuple[str, ...]:
-    """The program and its arguments."""
+    """Return the program and its arguments, from a list of texts."""
     if isinstance(value, str):
         example = "[python, train.py, '${args}']"
         raise ValueError(f"is {shown(value)}; give a list of the program's words, like {example}")
@@ -33,10 +33,10 @@ def read_items(value: object) -> tuple[str, ...]:
 
 
 def check_pattern(text: str) -> str:
-    """A regular expression that names what it finds."""
+    """Return the text of a regular expression that has a named group."""
     try:
         groups = re.compile(text).groupindex
-    except re.error as error:
+    except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"is no regular expression: {error}") from error
     if not groups:
         example = r"loss=(?P<loss>\S+)"
@@ -44,17 +44,17 @@ def check_pattern(text: str) -> str:
     return text
 
 
-Items = Annotated[tuple[str, ...], PlainValidator(read_items)]
+CommandItems = Annotated[tuple[str, ...], PlainValidator(read_items)]
 Pattern = Annotated[str, AfterValidator(check_pattern)]
 Launch = Literal["rank", "node"]
 
 
 @dataclass(frozen=True)
 class Collect:
-    """Where a program's metrics are found, if it does not call `hposvc.report`.
+    """A pattern that finds a program's metrics in its output, if it does not call `hposvc.report`.
 
-    Named groups are metrics; or the groups `name` and `value` give one for each match. A group
-    `step` says the step; without it steps are counted.
+    Each named group is a metric; or the groups `name` and `value` give one metric for each match.
+    A group `step` gives the step; without it steps are counted.
     """
 
     stdout: Pattern
@@ -62,14 +62,14 @@ class Collect:
 
     @property
     def names(self) -> frozenset[str] | None:
-        """The groups that are metrics; None: what the program writes decides."""
+        """The groups that are metrics; None: the program's output names its metrics."""
         groups = frozenset(re.compile(self.stdout).groupindex)
         return None if groups >= PAIR else groups - {STEP}
 
 
 @dataclass(frozen=True)
 class Program:
-    """All that a spec says of a program, for the rules that tie it together."""
+    """The keys of a spec that concern its program, for the checks across them."""
 
     command: Sequence[str] | None
     launch: Launch
@@ -78,52 +78,52 @@ class Program:
     parameters: Mapping[str, object]
 
 
-def of_command(
+def command_problems(
     program: Program, metrics: Sequence[str], training: Training, workers: int
 ) -> Iterator[Problem]:
-    """There is a program or a trainable, and the program gets and gives what it must.
+    """Check that a program or a trainable is given, and the program's parameters and metrics.
 
     Args:
-        metrics: names of those that are optimised.
+        metrics: names of the optimised metrics.
     """
     if program.command is None:
-        yield from _without(program)
+        yield from _keys_without_command(program)
         return
     if program.trainable is not None:
         yield Problem(("command",), "is given, and trainable too; remove one of them", at_key=True)
     if training != Training(strategy="ddp" if workers > 1 else "single"):
         yield Problem(("training",), "is for trainables; a command trains as it likes", at_key=True)
     if program.collect is not None:
-        found = program.collect.names
-        for name in [name for name in metrics if found is not None and name not in found]:
+        collected = program.collect.names
+        for name in [name for name in metrics if collected is not None and name not in collected]:
             message = f"finds no {name!r}, the sweep's metric; name a group after it"
             yield Problem(("collect", "stdout"), f"{message}, or give the groups name and value")
-    yield from _items(program.command, program.parameters)
+    yield from _item_problems(program.command, program.parameters)
 
 
-def _without(program: Program) -> Iterator[Problem]:
+def _keys_without_command(program: Program) -> Iterator[Problem]:
     given = {"collect": program.collect is not None, "launch": program.launch != "rank"}
-    for key in [key for key, there in given.items() if there]:
+    for key in [key for key, is_given in given.items() if is_given]:
         yield Problem((key,), "is for a command, and there is none; remove it", at_key=True)
 
 
-def _items(command: Sequence[str], parameters: Mapping[str, object]) -> Iterator[Problem]:
-    """Every item names what there is, and every parameter reaches the program."""
-    known = [*parameters, *ALL, *VARIABLES]
+def _item_problems(command: Sequence[str], parameters: Mapping[str, object]) -> Iterator[Problem]:
+    """Check that items name existing parameters, and that every parameter reaches the program."""
+    names_allowed = [*parameters, *PARAMETER_LISTS, *VARIABLES]
     named: set[str] = set()
     for at, item in enumerate(command):
         for name in names(item):
             named.add(name)
-            if name not in known:
-                message = f"has ${{{name}}}: {no_such('parameter', name, known)}"
+            if name not in names_allowed:
+                message = f"has ${{{name}}}: {no_such('parameter', name, names_allowed)}"
                 yield Problem(("command", at), message)
     for name in parameters:
-        if name in (*ALL, *VARIABLES):
+        if name in (*PARAMETER_LISTS, *VARIABLES):
             message = f"is what ${{{name}}} means in a command already; rename it"
             yield Problem(("parameters", name), message, at_key=True)
         elif name.startswith(TRAINING):
             message = "is for trainables; a command trains as it likes"
             yield Problem(("parameters", name), message, at_key=True)
-        elif name not in named and not named & ALL.keys():
+        elif name not in named and not named & PARAMETER_LISTS.keys():
             message = f"never reaches the command; put '${{args}}' or '${{{name}}}' into it"
             yield Problem(("parameters", name), message, at_key=True)

@@ -1,23 +1,25 @@
 """The sections of a spec as frozen dataclasses; units and defaults stand beside the fields.
 
-Each checks itself; what ties sections together is in hposvc/spec/rules.py.
+Each section checks itself; checks across sections are in hposvc/spec/cross_checks.py.
 """
 
 import math
 import re
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
-from statistics import fmean
+from statistics import mean
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator
 
-from hposvc.plugins import REFERENCE
-from hposvc.reading.fill import fill
-from hposvc.reading.problems import fail, shown
-from hposvc.spec.kinds import (
+from hposvc.errors import fail, shown
+from hposvc.spec.engines import ENGINES, EngineType
+from hposvc.spec.parsing.coercion import fill
+from hposvc.spec.registry import REFERENCE
+from hposvc.spec.types import (
     CLOSED,
+    FILE_REFERENCE,
     Bytes,
     Count,
     Interval,
@@ -29,38 +31,39 @@ from hposvc.spec.kinds import (
     Word,
     read_interval,
 )
-from trainables.checkpoints import stores
-from trainables.checkpoints.checkpoint import Every
+from trainables.storage import stores
+from trainables.storage.checkpoint import Every
 from trainables.worker import Nan
 
-# Of a micro-batch: one of 2^40 samples is one sample then, so who asks for more never ends.
+# Of a micro-batch: 2^40 samples are 1 sample then, so a trial that asks for more never ends.
 MOST_HALVINGS = 40
-SELECT = re.compile(r"last|best|mean_[1-9][0-9]{0,5}", re.ASCII)
+SMALLEST_PER_ONE = 2**1074  # one over the smallest float: every float is a whole number of these
+SELECT_PATTERN = re.compile(r"last|best|mean_[1-9][0-9]{0,5}", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What is optimised. Values are as the user reports them; only `loss` flips their sign."""
+    """A metric that is optimised. Values keep the reported sign, except those of `loss`."""
 
     name: Word
     goal: Literal["minimize", "maximize"]
-    select: str = "last"  # of a trial's values: last, best, or mean_K, the mean of the last K
+    select: str = "last"  # a trial's value: last, best, or mean_K (the mean of the last K)
     target: float | None = None  # a value as good as this ends the sweep; None: no target
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
-        if not SELECT.fullmatch(self.select):
+        if not SELECT_PATTERN.fullmatch(self.select):
             message = "choose last, best, or mean_5 for the mean of the last 5"
             raise fail(f"is {shown(self.select)}; {message}", "select")
 
     def loss(self, value: float) -> float:
-        """The value signed so that lower is better."""
+        """Return the value, signed so that lower is better."""
         return -value if self.goal == "maximize" else value
 
     def value(self, curve: Sequence[tuple[int, float]]) -> float | None:
-        """The selected value of a trial's (step, value) points, steps increasing; None: no point.
+        """Return the selected value of (step, value) points in order of steps; None: no points.
 
-        `best` passes over NaN; `last` and `mean_K` give NaN where it is among their points.
+        `best` skips NaN; `last` and `mean_K` return NaN if it is among their points.
         """
         values = [value for _, value in curve]
         if not values:
@@ -69,31 +72,69 @@ class Metric:
             return values[-1]
         if self.select == "best":
             return min(values, key=lambda value: (math.isnan(value), self.loss(value)))
-        return fmean(values[-int(self.select.removeprefix("mean_")) :])
+        return mean(values[-int(self.select.removeprefix("mean_")) :])
 
     def losses(self, curve: Sequence[tuple[int, float]]) -> tuple[tuple[int, float], ...]:
-        """The selected loss so far at each step; values that are not finite are passed over."""
-        points = [(step, self.loss(value)) for step, value in curve if math.isfinite(value)]
-        losses = [loss for _, loss in points]
-        if self.select == "best":
-            losses = list(accumulate(losses, min))
-        elif self.select != "last":
-            width = int(self.select.removeprefix("mean_"))
-            losses = [fmean(losses[max(0, end - width) : end]) for end in range(1, len(losses) + 1)]
-        return tuple((step, loss) for (step, _), loss in zip(points, losses, strict=True))
+        """Return (step, selected loss so far) at each step; skip values that are not finite."""
+        selected = SelectedValue(self)
+        for step, value in curve:
+            selected.add(step, value)
+        return tuple(selected.losses)
 
     def reached(self, value: float) -> bool:
-        """Whether the value is as good as the target; False without one."""
+        """Return whether the value is as good as the target; False without a target."""
         return self.target is not None and self.loss(value) <= self.loss(self.target)
+
+
+@dataclass
+class SelectedValue:
+    """The selected value of a trial so far, updated in constant time by each report.
+
+    Values that are not finite are skipped.
+    """
+
+    metric: Metric
+    value: float | None = None  # None before the first finite value
+    losses: list[tuple[int, float]] = field(default_factory=list)  # (step, selected loss so far)
+    _window: deque[float] = field(default_factory=deque)  # of mean_K: the last K values
+    _sum: int = 0  # of the window, in units of the smallest float: exact, unlike a sum of floats
+
+    def add(self, step: int, value: float) -> None:
+        """Add the value of a step; steps increase."""
+        if not math.isfinite(value):
+            return
+        metric, select = self.metric, self.metric.select
+        if select == "last" or self.value is None:
+            self.value = value
+        elif select == "best":
+            self.value = min(self.value, value, key=metric.loss)
+        if select.startswith("mean_"):
+            self.value = self._add_to_mean(value, int(select.removeprefix("mean_")))
+        self.losses.append((step, metric.loss(self.value)))
+
+    def _add_to_mean(self, value: float, width: int) -> float:
+        """Add a value, and return the mean of the last `width`, rounded like statistics.mean."""
+        self._window.append(value)
+        self._sum += _in_smallest(value)
+        if len(self._window) > width:
+            self._sum -= _in_smallest(self._window.popleft())
+        # Division of integers: the sum may overflow a float although the mean does not.
+        return self._sum / (SMALLEST_PER_ONE * len(self._window))
+
+
+def _in_smallest(value: float) -> int:
+    """Return a finite float in units of the smallest float."""
+    numerator, denominator = value.as_integer_ratio()
+    return numerator * (SMALLEST_PER_ONE // denominator)
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """How long a trial is: it may be judged from step `min` on, and is over at step `max`."""
+    """The length of a trial: schedulers may judge it from step `min` on; it is over at `max`."""
 
     max: Positive  # steps
     min: Positive = 1  # steps; the first rung
-    unit: Word = "step"  # what people call a step: epoch, tokens
+    unit: Word = "step"  # the name of a step for people: epoch, tokens
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
@@ -103,7 +144,7 @@ class Fidelity:
 
 @dataclass(frozen=True)
 class Trials:
-    """How many trials."""
+    """The number of trials, in all and at once."""
 
     max: Positive | None = None  # None: until the budget is spent
     parallel: Parallel = "auto"
@@ -112,7 +153,7 @@ class Trials:
 
 @dataclass(frozen=True)
 class Span:
-    """From `min` ranks on, doubled while there is room, up to `max`."""
+    """A range of workers for elastic trials: `min`, doubled while resources are free, to `max`."""
 
     min: Positive
     max: Positive
@@ -128,7 +169,7 @@ class Span:
 
 
 def read_workers(value: object) -> object:
-    """How many ranks a trial has, or from how many to how many."""
+    """Return the number of ranks of a trial, or the span from the fewest to the most."""
     if isinstance(value, Mapping):
         return fill(Span, value)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
@@ -141,18 +182,18 @@ Workers = Annotated[int | Span, PlainValidator(read_workers)]
 
 @dataclass(frozen=True)
 class Resources:
-    """What one trial runs on: `workers` ranks with these resources each.
+    """The resources of one trial: `workers` ranks with these resources each.
 
-    A span of them: it starts with the fewest and gets more once others leave them free.
+    With a span of workers a trial starts with the fewest, and gets more as others free them.
     """
 
     workers: Workers = 1
     cpus_per_worker: Annotated[float, Field(gt=0)] = 1.0
     gpus_per_worker: Annotated[float, Field(ge=0)] = 0.0  # below 1: one worker on a share of a GPU
-    memory_per_worker: Bytes | None = None  # a text like 4GiB is read as bytes
+    memory_per_worker: Bytes | None = None  # bytes; read from a text like 4GiB
     accelerator: Word | None = None  # Ray's name of a GPU type: A100, H100
-    custom: Mapping[str, Annotated[float, Field(gt=0)]] = field(default_factory=dict)  # a worker's
-    labels: Labels = field(default_factory=dict)  # that the nodes of its workers must have
+    custom: Mapping[str, Annotated[float, Field(gt=0)]] = field(default_factory=dict)  # per worker
+    labels: Labels = field(default_factory=dict)  # required of the nodes of its workers
     placement: Literal["pack", "strict_pack", "spread"] = "pack"
     __pydantic_config__ = CLOSED
 
@@ -160,69 +201,87 @@ class Resources:
         gpus = self.gpus_per_worker
         if gpus > 1 and gpus != int(gpus):
             raise fail(f"is {gpus}; above 1, give a whole number", "gpus_per_worker")
-        if 0 < gpus < 1 and self.widest > 1:
-            message = f"is {gpus} with {self.widest} workers; NCCL refuses two ranks on one GPU"
+        if 0 < gpus < 1 and self.max_workers > 1:
+            message = (
+                f"is {gpus} with {self.max_workers} workers; NCCL refuses two ranks on one GPU"
+            )
             raise fail(f"{message}, so give 1 or set workers: 1", "gpus_per_worker")
 
     @property
     def ranks(self) -> int:
-        """The ranks of a trial, or the fewest that it has."""
+        """The number of ranks of a trial; of a span, the fewest."""
         return self.workers.min if isinstance(self.workers, Span) else self.workers
 
     @property
-    def widest(self) -> int:
-        """The most ranks that a trial has."""
+    def max_workers(self) -> int:
+        """The number of ranks of a trial; of a span, the most."""
         return self.workers.max if isinstance(self.workers, Span) else self.workers
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """All the numbers of ranks that a trial may have, ascending."""
-        doublings = (self.widest // self.ranks).bit_length()
+    def allowed_workers(self) -> tuple[int, ...]:
+        """All numbers of ranks that a trial may have, ascending."""
+        doublings = (self.max_workers // self.ranks).bit_length()
         return tuple(self.ranks * 2**power for power in range(doublings))
 
-    def of(self, ranks: int) -> "Resources":
-        """The same for a trial with just so many."""
+    def with_workers(self, ranks: int) -> "Resources":
+        """Return the resources of a trial with this fixed number of ranks."""
         return replace(self, workers=ranks)
+
+
+def _check_engine(name: str) -> str:
+    if name not in ENGINES:
+        *others, last = ENGINES
+        raise ValueError(f"is {shown(name)}; choose {', '.join(others)} or {last}")
+    return name
 
 
 @dataclass(frozen=True)
 class Engine:
-    """What carries the orders out."""
+    """The engine: the backend that carries out orders."""
 
-    type: Literal["ray", "tune", "local", "simulate"] = "ray"
-    curve: str | None = None  # of simulate: module:function, (params, step) -> (metrics, seconds)
+    type: Annotated[str, AfterValidator(_check_engine)] = "ray"
+    curve: str | None = None  # for simulate: a function, (params, step) -> (metrics, seconds)
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
-        if self.type == "simulate" and self.curve is None:
+        simulated = self.traits.simulated
+        if simulated and self.curve is None:
             raise fail("is missing; give module:function", "curve", at_key=True)
-        if self.type != "simulate" and self.curve is not None:
+        if not simulated and self.curve is not None:
             message = f"is for type simulate, and type is {self.type}; remove it"
             raise fail(message, "curve", at_key=True)
-        if self.curve is not None and not REFERENCE.fullmatch(self.curve):
-            raise fail(f"is {shown(self.curve)}; write module:function", "curve")
+        curve = self.curve
+        if curve is None or REFERENCE.fullmatch(curve) or FILE_REFERENCE.fullmatch(curve):
+            return
+        remedy = "write module:function or path/to/file.py:function"
+        raise fail(f"is {shown(self.curve)}; {remedy}", "curve")
+
+    @property
+    def traits(self) -> EngineType:
+        """Return what the engine can do."""
+        return ENGINES[self.type]
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What happens when a trial fails: how often it is tried again, by cause."""
+    """The handling of failures: how often a trial is tried again, by cause."""
 
     infra_retries: Count = 3  # a node, process or network was lost
     preempt_retries: Retries = "unlimited"  # a spot node was taken away
     user_retries: Count = 0  # the trainable raised
     grace: Seconds = 60.0  # seconds from a request to stop until it is enforced
     stall: Annotated[Seconds, Field(ge=1, le=1e9)] = 600.0  # seconds without a sign of life
-    # The longest that a trial may run, in all its orders; then it fails. None: as long as it takes.
+    # Seconds that a trial may run, summed over its orders; then it fails. None: no limit.
     timeout: Annotated[Seconds, Field(ge=1, le=1e9)] | None = None
-    # A rank, or its node, that is slower than its like (watching/straggling.py says how that is
-    # found). drain: its trial goes on elsewhere, and nothing new starts on that node.
+    # A rank or node that is slower than its peers (trainables/monitoring/straggling.py says how it
+    # is detected). drain: its trial goes on elsewhere, and nothing new starts on that node.
     straggler: Literal["report", "drain"] = "report"
-    # Too little memory. shrink: go on with micro-batches of half the size and the same batch; where
-    # that can't be done, which includes every command and function, it fails, and for good.
+    # Out of memory. shrink: go on with micro-batches of half the size and the same batch; where
+    # that is impossible (always for commands and functions), the trial fails for good.
     oom: Literal["shrink", "fail"] = "shrink"
     # An update whose loss or gradients are not finite. stop: the trial ends as diverged; skip: the
-    # update is left out; rollback: back to a checkpoint, with a lower learning rate. A metric that
-    # is reported and not finite ends its trial always.
+    # update is left out; rollback: back to a checkpoint, with a lower learning rate. A reported
+    # metric that is not finite always ends its trial.
     nan: Nan = "stop"
     __pydantic_config__ = CLOSED
 
@@ -240,7 +299,7 @@ class Failure:
             "storage",
         ],
     ) -> int | None:
-        """How many failures of a cause are forgiven; None: any number."""
+        """Return how many failures of a cause are retried; None: any number."""
         if cause == "oversize":
             return MOST_HALVINGS if self.oom == "shrink" else 0
         if cause in ("oom", "diverged", "timeout"):
@@ -252,27 +311,27 @@ class Failure:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Which checkpoints of a trial are written and kept."""
+    """The rules by which checkpoints of a trial are written and kept."""
 
-    every: Interval = 1  # units of fidelity, or a period; `interval` is what it means
+    every: Interval = 1  # units of fidelity, or a period; `interval` is its parsed form
     keep_last: Positive = 1
     keep_best: Count = 1
-    quota: Bytes | None = None  # of all that a sweep keeps; a text like 20GiB is read as bytes
+    quota: Bytes | None = None  # bytes of all checkpoints of a sweep; read from a text like 20GiB
     __pydantic_config__ = CLOSED
 
     @property
     def interval(self) -> Every:
-        """How often one is kept; always at the end of an order, and where a decision is due."""
+        """The interval of checkpoints, beside those at the end of an order and at decisions."""
         return read_interval(self.every)
 
 
 @dataclass(frozen=True)
 class Tracking:
-    """Where MLflow is."""
+    """The MLflow server and experiment of a sweep."""
 
-    uri: Word | None = None  # None: MLFLOW_TRACKING_URI, or the embedded one
+    uri: Word | None = None  # None: MLFLOW_TRACKING_URI, or the embedded server
     experiment: Word | None = None  # None: the project
-    system_metrics: bool = False  # what a Task reports of its machine, in MLflow's names
+    system_metrics: bool = False  # a Task's metrics of its machine, by MLflow's names
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
@@ -281,10 +340,10 @@ class Tracking:
             raise fail(message, "uri")
 
 
-def _in_reach(value: str) -> str:
+def _check_storage(value: str) -> str:
     if stores.is_url(value):
         stores.check_url(value)
     return value
 
 
-Storage = Annotated[Word, AfterValidator(_in_reach)]  # a folder, or the URL of a store
+Storage = Annotated[Word, AfterValidator(_check_storage)]  # a folder, or the URL of a store

@@ -1,4 +1,4 @@
-"""The key `warm_start`: sweeps of the past whose trials this one begins with."""
+"""The key `warm_start`: earlier sweeps from whose trials a sweep learns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,21 +6,21 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
-from hposvc.reading.problems import Problem, SpecError, no_such, shown
+from hposvc.errors import Problem, SpecError, no_such, shown
 
 KEYS = ("from", "top")
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Earlier trials as prior data."""
+    """Earlier sweeps whose trials are prior data."""
 
-    sweeps: tuple[str, ...]  # ids; `from` in the document, a word that Python keeps to itself
-    top: int = 0  # so many of their best configurations are tried first
+    sweeps: tuple[str, ...]  # ids; `from` in the document, which is a reserved word of Python
+    top: int = 0  # how many of their best configurations are tried first
 
 
 def read(value: object) -> WarmStart:
-    """What a mapping of `from` and `top` says."""
+    """Return the warm start in a mapping of `from` and `top`."""
     if not isinstance(value, Mapping):
         raise ValueError(f"is {shown(value)}; give a mapping of {', '.join(KEYS)}")
     problems = [
@@ -28,10 +28,12 @@ def read(value: object) -> WarmStart:
     ]
     if "from" not in value:
         problems.append(Problem(("from",), "is missing; give the id of a sweep", at_key=True))
-    given, top = value.get("from", ()), value.get("top", 0)
-    sweeps = [given] if isinstance(given, str) else given
-    if not isinstance(sweeps, list | tuple) or not all(isinstance(one, str) for one in sweeps):
-        problems.append(Problem(("from",), f"is {shown(given)}; give the id of a sweep, or a list"))
+    source, top = value.get("from", ()), value.get("top", 0)
+    sweeps = [source] if isinstance(source, str) else source
+    if not isinstance(sweeps, list | tuple) or not all(isinstance(sweep, str) for sweep in sweeps):
+        problems.append(
+            Problem(("from",), f"is {shown(source)}; give the id of a sweep, or a list")
+        )
     elif "from" in value and not (sweeps and all(sweeps)):
         problems.append(Problem(("from",), "is empty; give the id of a sweep, or a list"))
     elif len(set(sweeps)) < len(sweeps):
@@ -43,9 +45,9 @@ def read(value: object) -> WarmStart:
     return WarmStart(tuple(sweeps), top)
 
 
-def written(warm: WarmStart) -> dict[str, Any]:
-    """The mapping that `read` takes."""
+def to_mapping(warm: WarmStart) -> dict[str, Any]:
+    """Return the mapping that `read` reads."""
     return {"from": list(warm.sweeps), "top": warm.top}
 
 
-Earlier = Annotated[WarmStart, PlainValidator(read)]
+WarmStartSection = Annotated[WarmStart, PlainValidator(read)]

@@ -1,1 +1,1 @@
-"""MLflow, as a projection of the journal: told by a process of its own, off the control loop."""
+"""MLflow as a projection of the journal, written by a separate process off the control loop."""

@@ -1,4 +1,4 @@
-"""A trained model among a run's things in MLflow, from where it can be registered and served."""
+"""Log a trained model with an MLflow run, from which it can be registered and served."""
 
 import os
 from collections.abc import Iterator
@@ -9,23 +9,23 @@ import mlflow.pytorch
 import numpy as np
 from numpy.typing import NDArray
 
-CHOICE = "MLFLOW_TRACKING_URI"  # MLflow writes there what it is told, for child processes
+URI_VARIABLE = "MLFLOW_TRACKING_URI"  # set by MLflow itself, for child processes
 
 
 def log_model(
     uri: str, run: str, model: object, example: NDArray[np.generic], name: str = "model"
 ) -> str:
-    """Give a run a model; returns the URI by which MLflow loads it. Takes half a minute.
+    """Log a model with a run, and return the URI by which MLflow loads it. Takes half a minute.
 
-    What is kept is its graph, as torch.export finds it: to use it takes none of our code.
+    The model is stored as the graph that torch.export traces, so using it needs none of our code.
 
     Args:
         uri: of the MLflow server or database.
-        run: its id; one that has ended ends again as it did.
+        run: its id; the status and end time of an ended run stay the same.
         model: a torch.nn.Module on the CPU, with its weights, in the mode in which it will be used.
         example: an input, a batch of two samples or more; other batches may have other sizes.
     """
-    with chosen(uri):
+    with selected_server(uri):
         client = mlflow.MlflowClient(tracking_uri=uri)
         before = client.get_run(run).info
         with mlflow.start_run(run_id=run):
@@ -36,16 +36,17 @@ def log_model(
 
 
 @contextmanager
-def chosen(uri: str) -> Iterator[None]:
-    """MLflow's fluent functions speak with one server of the whole process.
+def selected_server(uri: str) -> Iterator[None]:
+    """Select the server that MLflow's fluent functions use, for the whole process.
 
-    Where none had been chosen, none is afterwards: a choice would go before the environment's.
+    If none was selected before, none is selected afterwards: a selection would take precedence
+    over the environment.
     """
-    before = os.environ.get(CHOICE)
+    before = os.environ.get(URI_VARIABLE)
     mlflow.set_tracking_uri(uri)
     try:
         yield
     finally:
-        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]  # it is how MLflow itself unsets it
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]  # this is how MLflow itself unsets it
         if before is not None:
-            os.environ[CHOICE] = before
+            os.environ[URI_VARIABLE] = before

@@ -1,9 +1,9 @@
-"""The recorder's process: tells MLflow what the journal says, at MLflow's pace.
+"""The recorder's process, which copies the journal to MLflow at MLflow's pace.
 
-The outbox is the journal behind a cursor, so nothing waits in memory. Whatever goes wrong - a
-tracker out of reach, a run that somebody deleted, a database that was wiped - the answer is the
-same: wait, look at what MLflow holds, and go on from there. The process ends when its driver is
-gone and all is told, or when the tracker stays out of reach after that.
+The outbox is the part of the journal after a cursor, so nothing waits in memory. Whatever goes
+wrong (a tracker out of reach, a deleted run, a wiped database), the recorder waits, looks at what
+MLflow holds, and continues from there. The process ends when its driver is gone and everything has
+been sent, or when the tracker stays out of reach after the driver is gone.
 """
 
 import faulthandler
@@ -20,131 +20,139 @@ from typing import Any
 
 from hposvc import spec as specs
 from hposvc.events import Finished
-from hposvc.home import Home
-from hposvc.journal import Journal, SweepRow
-from hposvc.tracking import origin
-from hposvc.tracking.locking import locked
-from hposvc.tracking.pacing import Patience
-from hposvc.tracking.projection import EXPERIMENT, NESTING, PARENT, Entry, Projection
-from hposvc.tracking.promotion import conclude
-from hposvc.tracking.recorder import OUT_OF_REACH, hidden, quieten
-from hposvc.tracking.tracker import Run, Tracker, tracker_of
-from hposvc.trial import trial_name
+from hposvc.journal.home import Home
+from hposvc.journal.journal import Journal, SweepRow
+from hposvc.state.trial import trial_name
+from hposvc.tracking import provenance, runs_page
+from hposvc.tracking.file_lock import locked
+from hposvc.tracking.mlflow_client import Run, Tracker, tracker_of
+from hposvc.tracking.polling import Pacing
+from hposvc.tracking.projection import EXPERIMENT, NESTING, PARENT, Entry, Projection, run_name
+from hposvc.tracking.promotion import promote_once
+from hposvc.tracking.recorder_process import OUT_OF_REACH, hide_passwords, quiet_mlflow
 
-GIVE_UP_S = 30.0  # how long the tracker may be out of reach once the driver is gone
-HANG_S = 120.0  # a call that takes longer ends the process; its stacks go to the log
-FIRST, AHEAD = 8, 2  # runs kept ready for the first trials, and for the next ones
+GIVE_UP_S = 30.0  # seconds that the tracker may be out of reach once the driver is gone
+HANG_S = 120.0  # a longer call ends the process, with its stacks in the log
+FIRST, AHEAD = 8, 2  # runs created in advance: at the start, and ahead of the newest trial
 
 log = logging.getLogger("hposvc")
 
 
 class Altered(Exception):
-    """MLflow does not hold what it was told."""
+    """MLflow does not hold what it was sent."""
 
 
 @dataclass
 class Outbox:
-    """One sweep's way from the journal to MLflow."""
+    """Copies a sweep from the journal to MLflow."""
 
     sweep: SweepRow
     spec: specs.SweepSpec
     journal: Journal
     tracker: Tracker
-    alive: Callable[[], None] = lambda: None  # called as the work goes on, for a watchdog
-    seq: int = 0  # of the last event that was read
+    alive: Callable[[], None] = lambda: None  # called regularly, to reset a watchdog
+    seq: int = 0  # of the last event read
     projection: Projection = field(init=False)
-    _told: int = 0  # of the last event that MLflow has been told of
+    _sent: int = 0  # number of the last event sent to MLflow
+    _cursor: int = 0  # the journal's cursor, when last read or moved
     _runs: dict[str, str] = field(default_factory=dict)
-    _held: dict[str, Run] = field(default_factory=dict)  # as found, until something is added
+    # Runs found in MLflow and not changed since, by trial.
+    _untouched: dict[str, Run] = field(default_factory=dict)
 
     def open(self) -> None:
-        """Look at what MLflow holds, and at what it was told; where they differ, tell it all."""
+        """Find the sweep's runs in MLflow; if some that were recorded are gone, send everything."""
         experiment = self.tracker.open()
-        self._held = self._adopt(self.tracker.runs())
-        self._runs = {name: run.info.run_id for name, run in self._held.items()}
-        known = self.journal.runs(self.sweep.id)
-        self.journal.forget_runs(self.sweep.id, [*known.keys() - self._runs.keys()])
+        self._untouched = self._choose_runs(self.tracker.runs())
+        self._runs = {name: run.info.run_id for name, run in self._untouched.items()}
+        recorded = self.journal.runs(self.sweep.id)
+        self.journal.forget_runs(self.sweep.id, [*recorded.keys() - self._runs.keys()])
         self.journal.record_runs(self.sweep.id, {**self._runs, EXPERIMENT: experiment})
-        self._rewind(self.journal.cursor(self.sweep.id))
+        self._cursor = self.journal.cursor(self.sweep.id)
+        self._rebuild_projection(self._cursor)
         if self.seq > 0 and {PARENT, *self.projection.state.trials} - self._runs.keys():
-            self._rewind(0)
+            self._rebuild_projection(0)
 
     def turn(self) -> None:
-        """Tell MLflow what is new in the journal."""
+        """Read new events from the journal, and send them to MLflow."""
         self.read()
-        self.tell()
+        self.send_pending()
 
     def read(self) -> bool:
-        """Take in what is new in the journal; whether MLflow is to hear of it at once.
+        """Read new events from the journal, and return whether to send them at once.
 
-        Points may wait for others, until a run begins, ends or changes its state.
+        Points may wait for more, until a run begins, ends or changes its state.
         """
         for number, event in self.journal.read(self.sweep.id, self.seq):
             self.projection.apply(event)
             self.seq = number
-        return self.projection.pressing
+        return self.projection.urgent
 
-    def tell(self) -> None:
-        """Tell MLflow all that was read and not told yet."""
-        told = self.projection.take()
+    def send_pending(self) -> None:
+        """Send MLflow everything that was read and not sent yet."""
+        entries = self.projection.take_entries()
         if PARENT not in self._runs:
-            self._begin(told[PARENT])
-        for name, entry in told.items():
-            self._tell(name, entry)
-        if self.seq > self._told:
-            self.journal.advance(self.sweep.id, self.seq)
-        self._told = self.seq
+            self._create_parent(entries[PARENT])
+        for name, entry in entries.items():
+            self._send_entry(name, entry)
+        if self.seq > self._sent:
+            self.journal.advance(self.sweep.id, self._cursor, self.seq)
+            self._cursor = self.seq
+        self._sent = self.seq
 
     def prepare(self) -> None:
-        """Make the runs of trials to come, so that a trial knows its run when it starts."""
+        """Create the runs of coming trials, so that a trial knows its run when it starts."""
         state, trials = self.projection.state, self.spec.trials
-        if self.spec.engine.type == "simulate" or state.closed or state.finished:
+        if self.spec.engine.traits.simulated or state.closed or state.finished:
             return
         first = FIRST if trials.parallel == "auto" else trials.parallel
-        wanted = max(first, len(state.trials) + AHEAD)
-        for number in range(len(state.trials) + 1, min(wanted, trials.max or wanted) + 1):
+        runs_wanted = max(first, len(state.trials) + AHEAD)
+        for number in range(len(state.trials) + 1, min(runs_wanted, trials.max or runs_wanted) + 1):
             name = trial_name(number)
             if name not in self._runs:
-                self._create(name, None, {"hposvc.trial": name, "hposvc.state": "PENDING"})
+                self._create_run(name, None, {"hposvc.trial": name, "hposvc.state": "PENDING"})
 
     def finish(self) -> None:
-        """Take back the runs of trials that never came, and look over those of an ended sweep.
+        """Delete runs of trials that never came, and check all runs of an ended sweep.
 
         Raises:
-            Altered: runs are missing.
+            Altered: runs of an ended sweep are missing.
         """
         state = self.projection.state
-        spares = self._runs.keys() - {PARENT, *state.trials}
-        # A next driver hands out what stands here; a trial that it had begun before is told now.
-        self.journal.forget_runs(self.sweep.id, [*spares])
+        unused = self._runs.keys() - {PARENT, *state.trials}
+        # The next driver hands out the runs on record. A trial begun before this is sent now.
+        self.journal.forget_runs(self.sweep.id, [*unused])
         self.turn()
-        for name in spares & state.trials.keys():
+        for name in unused & state.trials.keys():
             self.journal.record_runs(self.sweep.id, {name: self._runs[name]})
-        for name in spares - state.trials.keys():
+        for name in unused - state.trials.keys():
             self.tracker.delete(self._runs.pop(name))
         if state.finished:
-            self._look_over()
+            self._complete_runs()
 
-    def _look_over(self) -> None:
-        """The ranks had the runs at hand too: a user's own mlflow may have ended them otherwise."""
-        held = self._adopt(self.tracker.runs())
+    def _complete_runs(self) -> None:
+        """Send what runs of an ended sweep lack; users' own MLflow calls may have changed them."""
+        runs = self._choose_runs(self.tracker.runs())
         names = {PARENT, *self.projection.state.trials}
-        if names - held.keys():
+        if names - runs.keys():
             raise Altered("runs of this sweep were deleted in MLflow; they are made again")
+        ranks = self.projection.ranks()
         for name in names:
-            standing = self._placed(name, self.projection.standing(name))
-            self._add(held[name].info.run_id, self.tracker.missing(held[name], standing))
-        self._attach()
+            entry = self._nested(name, self.projection.current_entry(name))
+            if name != PARENT:
+                entry.tags["hposvc.rank"] = ranks[name]
+            self._send(runs[name].info.run_id, self.tracker.missing(runs[name], entry))
+        self._attach_files()
+        self._share_view()
 
     def recheck(self) -> None:
-        """Have everything compared, if the sweep is over: what `resume` means then."""
+        """Have everything compared if the sweep is over, as `resume` promises."""
         last = self.journal.last(self.sweep.id)
         ending = [event for _, event in self.journal.read(self.sweep.id, last - 1)]
         if ending and isinstance(ending[-1], Finished):
-            self.journal.advance(self.sweep.id, 0)
+            self.journal.rewind(self.sweep.id)
 
-    def _rewind(self, seq: int) -> None:
-        """Fold what MLflow was told; the rest is to be told."""
+    def _rebuild_projection(self, seq: int) -> None:
+        """Rebuild the projection up to event `seq`; later events are sent again."""
         self.seq = 0
         self.projection = Projection(self.sweep, self.spec)
         for number, event in self.journal.read(self.sweep.id):
@@ -152,58 +160,66 @@ class Outbox:
                 break
             self.projection.apply(event)
             self.seq = number
-        self._told = self.seq
+        self._sent = self.seq
         if seq > 0:
-            self.projection.take()
+            self.projection.take_entries()
 
-    def _adopt(self, found: Mapping[str, list[Run]]) -> dict[str, Run]:
-        """One run a trial: the one that was recorded, otherwise the first; others are deleted."""
+    def _choose_runs(self, runs_by_trial: Mapping[str, list[Run]]) -> dict[str, Run]:
+        """Keep a single run per trial, the recorded or else the first, and delete the others."""
         recorded = self.journal.runs(self.sweep.id)
-        kept = {}
-        for name, runs in found.items():
-            mine = [run for run in runs if run.info.run_id == recorded.get(name)] or runs
-            kept[name] = mine[0]
+        kept_runs = {}
+        for name, runs in runs_by_trial.items():
+            candidates = [run for run in runs if run.info.run_id == recorded.get(name)] or runs
+            kept_runs[name] = candidates[0]
             for run in runs:
-                if run is not mine[0]:
+                if run is not candidates[0]:
                     self.tracker.delete(run.info.run_id)
-        return kept
+        return kept_runs
 
-    def _begin(self, entry: Entry) -> None:
-        """Make the parent run."""
-        tags = {**origin.tags(Path.cwd()), **entry.tags}
-        self._create(PARENT, self.projection.start(PARENT), tags)
-        self._attach()
+    def _create_parent(self, entry: Entry) -> None:
+        """Create the parent run, with the spec and packages attached."""
+        tags = {**provenance.tags(Path(self.spec.folder or "")), **entry.tags}
+        self._create_run(PARENT, self.projection.start(PARENT), tags)
+        self._attach_files()
+        self._share_view()
 
-    def _tell(self, name: str, entry: Entry) -> None:
+    def _send_entry(self, name: str, entry: Entry) -> None:
         if name not in self._runs:
-            self._create(name, self.projection.start(name), entry.tags)
-            entry = replace(entry, tags={})
-        elif name in self._held:
-            entry = self.tracker.missing(self._held.pop(name), self._placed(name, entry))
-        self._add(self._runs[name], entry)
+            self._create_run(name, self.projection.start(name), entry.tags, entry.name)
+            entry = replace(entry, tags={}, name="")
+        elif name in self._untouched:
+            entry = self.tracker.missing(self._untouched.pop(name), self._nested(name, entry))
+        self._send(self._runs[name], entry)
 
-    def _placed(self, name: str, entry: Entry) -> Entry:
-        """The entry, with the tag that nests it: its parent may have been made again."""
+    def _nested(self, name: str, entry: Entry) -> Entry:
+        """Return the entry with its nesting tag, since its parent may have been created anew."""
         if name == PARENT:
             return entry
         return replace(entry, tags={**entry.tags, NESTING: self._runs[PARENT]})
 
-    def _create(self, name: str, start: int | None, tags: Mapping[str, str]) -> None:
+    def _create_run(
+        self, name: str, start: int | None, tags: Mapping[str, str], shown: str = ""
+    ) -> None:
         tags = {**tags, "hposvc.sweep": self.sweep.id}
         if name != PARENT:
             tags[NESTING] = self._runs[PARENT]
-        self._runs[name] = self.tracker.create(name or self.sweep.id, start, tags)
+        self._runs[name] = self.tracker.create(shown or run_name(self.sweep.id, name), start, tags)
         self.journal.record_runs(self.sweep.id, {name: self._runs[name]})
 
-    def _add(self, run: str, entry: Entry) -> None:
+    def _send(self, run: str, entry: Entry) -> None:
         self.alive()
         self.tracker.send(run, entry)
 
-    def _attach(self) -> None:
+    def _share_view(self) -> None:
+        """Store the view that the printed address opens."""
+        finished = self.projection.state.finished
+        self.tracker.store_view(runs_page.view(self.sweep.id, self.spec, finished))
+
+    def _attach_files(self) -> None:
         try:
-            self.tracker.attach(self._runs[PARENT], origin.files(self.sweep.spec))
-        except Exception as error:  # noqa: BLE001 - MLflow may be there and its files' store not
-            log.warning("the spec and the packages could not be attached: %s", _shown(error))
+            self.tracker.add_files(self._runs[PARENT], provenance.files(self.sweep.spec))
+        except Exception as error:  # noqa: BLE001 - the artifact store may be out of reach alone
+            log.warning("the spec and the packages could not be attached: %s", _describe(error))
 
 
 def follow(
@@ -212,88 +228,89 @@ def follow(
     give_up_s: float = GIVE_UP_S,
     loaded: Callable[[], None] = lambda: None,
 ) -> bool:
-    """Work until the driver (it holds the other end of this file) is gone and all is told.
+    """Send events until the driver is gone and MLflow has everything.
 
     Args:
-        loaded: called once, when MLflow was first told of something: it loads as it goes.
+        driver: file descriptor of a pipe whose other end the driver holds open.
+        loaded: called once, after the first send: MLflow imports modules until then.
 
     Returns:
-        False if the tracker was out of reach when the driver went, and stayed so.
+        False if the tracker was out of reach when the driver went away, and stayed so.
     """
-    patience = Patience(give_up_s)
+    pacing = Pacing(give_up_s)
     opened = warm = False
     while True:
-        gone = _gone(driver, patience.pause_s)
+        driver_gone = _driver_gone(driver, pacing.pause_s)
         outbox.alive()
         try:
             if not opened:
                 outbox.open()
                 opened = True
-            if patience.read(outbox.read()) or gone:
-                outbox.tell()
-                patience.told()
+            if pacing.should_send(outbox.read()) or driver_gone:
+                outbox.send_pending()
+                pacing.record_sent()
                 if not warm:
                     loaded()
                     warm = True
-            if gone:
+            if driver_gone:
                 outbox.finish()
                 return True
             outbox.prepare()
-        except Exception as error:  # noqa: BLE001 - a sweep never ends for its tracker's sake
+        except Exception as error:  # noqa: BLE001 - a tracker's error never ends a sweep
             opened = False
-            patience.failed()
-            log.warning("trying again in %.0f s: %s", patience.pause_s, _shown(error))
-            if gone and patience.spent:
+            pacing.record_failure()
+            log.warning("trying again in %.0f s: %s", pacing.pause_s, _describe(error))
+            if driver_gone and pacing.gave_up:
                 return False
-            if gone:
-                time.sleep(patience.pause_s)
+            if driver_gone:
+                time.sleep(pacing.pause_s)
 
 
 def register_best(outbox: Outbox) -> None:
-    """Have the best trial of a sweep that has ended registered, if its spec says so.
+    """Register the best trial of an ended sweep, if its spec says so.
 
-    What came of it is kept beside the journal, for the driver to tell.
+    The outcome is stored beside the journal, for the driver to print.
     """
     register, sweep = outbox.spec.register, outbox.sweep.id
     state = outbox.projection.state
     if register is None or not state.finished:
         return
     try:
-        came = conclude(outbox.tracker, register, state, outbox.journal.runs(sweep))
-    except Exception as error:  # noqa: BLE001 - the sweep itself is told; `promote` tries again
-        came = f"the best trial could not be registered: {_shown(error)}"
-    if came is not None:
-        log.info("%s", came)
-        outbox.journal.record_registered(sweep, came)
+        outcome = promote_once(outbox.tracker, register, state, outbox.journal.runs(sweep))
+    except Exception as error:  # noqa: BLE001 - the sweep is recorded; `promote` tries again
+        outcome = f"the best trial could not be registered: {_describe(error)}"
+    if outcome is not None:
+        log.info("%s", outcome)
+        outbox.journal.record_registered(sweep, outcome)
 
 
-def _shown(error: Exception) -> str:
-    return hidden(f"{type(error).__name__}: {error}")
+def _describe(error: Exception) -> str:
+    return hide_passwords(f"{type(error).__name__}: {error}")
 
 
-def _gone(driver: int, timeout_s: float) -> bool:
-    """Whether the driver has closed its end, or is dead; waits that long for it."""
+def _driver_gone(driver: int, timeout_s: float) -> bool:
+    """Wait up to `timeout_s` for the driver to close its end or die; return whether it has."""
     return bool(select.select([driver], [], [], timeout_s)[0])
 
 
 def main(task: Mapping[str, Any]) -> None:
-    """Record the task's sweep; the driver is at standard input."""
+    """Record the task's sweep; standard input is the pipe to the driver."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
-    quieten()
+    quiet_mlflow()
     home = Home(Path(task["path"]), task["database"], task["tracking_uri"])
     journal = home.journal()
     sweep = journal.find(task["sweep"])
-    assert sweep is not None  # the driver has it
-    spec = specs.load(sweep.spec)
+    assert sweep is not None  # the driver works on it
+    spec = specs.restore(sweep.spec)
     watchdog = partial(faulthandler.dump_traceback_later, HANG_S, exit=True)
     outbox = Outbox(sweep, spec, journal, tracker_of(home, sweep.id, spec), watchdog)
-    # Another recorder may still be telling what a dead driver left.
+    # Another recorder may still be sending the events of a dead driver.
     with locked(home.folder(sweep.id, spec.storage) / "recorder.lock"):
         outbox.recheck()
-        # MLflow's objects, most of them there by then, stay: to look them through takes the
-        # collector 0.2 s, and was half of what this process took at a report a second.
-        told = follow(outbox, sys.stdin.fileno(), loaded=gc.freeze)
-        if told:
-            faulthandler.cancel_dump_traceback_later()  # a checkpoint may take long to go up
+        # MLflow's objects, most of which exist by then, live until the end: a collection that scans
+        # them takes 0.2 s, and that was half of this process's CPU time at one report a second.
+        done = follow(outbox, sys.stdin.fileno(), loaded=gc.freeze)
+        if done:
+            faulthandler.cancel_dump_traceback_later()  # uploading a checkpoint may take long
             register_best(outbox)
-    sys.exit(0 if told else OUT_OF_REACH)
+    sys.exit(0 if done else OUT_OF_REACH)

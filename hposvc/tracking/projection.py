@@ -1,6 +1,6 @@
-"""What MLflow is to hold of a sweep: a fold of the journal that knows nothing of MLflow.
+"""The projection of a journal to the runs that MLflow should hold; MLflow itself is not used here.
 
-All of it comes from journaled events, times included, so that telling it twice changes nothing.
+All content comes from journaled events, times included, so sending an entry twice changes nothing.
 Times are milliseconds since the epoch; a simulated clock starts when the sweep was created.
 """
 
@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from hposvc import summary
-from hposvc.estimates import of_best
 from hposvc.events import (
     Attached,
     Decided,
@@ -25,21 +23,24 @@ from hposvc.events import (
     Proposed,
     Reported,
     Requested,
-    Rested,
+    Suspended,
 )
-from hposvc.journal import SweepRow
+from hposvc.journal.journal import SweepRow
 from hposvc.spec import SweepSpec
-from hposvc.state import SweepState
-from hposvc.tracking.changes import Changes
-from hposvc.tracking.system import system_metrics
-from hposvc.trial import TrialState
+from hposvc.state import summary
+from hposvc.state.estimates import of_best
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+from hposvc.tracking.hyperparameter_series import ParameterHistory
+from hposvc.tracking.system_metrics import system_metrics
 from trainables.dataset import DataSet
 
-PARENT = ""  # the sweep's own run, where the others go by their trial's name
-EXPERIMENT = "experiment"  # among the runs in the journal: the id of the experiment they are in
-NESTING = "mlflow.parentRunId"  # MLflow's tag for what lies under another run
+PARENT = ""  # the key of the sweep's own run; other runs have their trial's name as key
+EXPERIMENT = "experiment"  # key in the journal's table of runs, for the id of their experiment
+NESTING = "mlflow.parentRunId"  # MLflow's tag for the run under which a run is nested
 MOST_TEXT = 6000  # characters of a param; MLflow cuts longer ones, and refuses longer names
 MOST_NAME = 250
+OBJECTIVE = "objective"  # metric of a trial's value so far; MLflow lists it before groups
 
 RunEnd = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -55,19 +56,20 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """What a run is to be told."""
+    """Content to be sent to a run."""
 
     params: dict[str, str] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
-    status: RunEnd | None = None  # None: it runs
-    end: int | None = None  # ms; None: it runs
-    again: bool = False  # it runs again: its sweep was extended, or its trial retried
-    inputs: tuple[DataSet, ...] = ()  # each has a digest; no two are of one name and digest
+    status: RunEnd | None = None  # None: running
+    end: int | None = None  # ms; None: running
+    reopened: bool = False  # an ended run runs again: its sweep was extended, or its trial retried
+    inputs: tuple[DataSet, ...] = ()  # each has a digest; pairs of name and digest are unique
+    name: str = ""  # the run's name for people; empty: unchanged
 
 
-def legal(name: str) -> str:
-    """The name as MLflow takes it: what it refuses in a name becomes an underscore."""
+def legal_name(name: str) -> str:
+    """Return the name with characters that MLflow refuses replaced by underscores."""
     plain = re.sub(r"[^/\w.\- :]", "_", name)
     if plain != posixpath.normpath(plain) or plain.startswith("/"):
         plain = plain.replace("/", "_")
@@ -76,80 +78,93 @@ def legal(name: str) -> str:
     return plain[:MOST_NAME]
 
 
+def run_name(sweep: str, trial: str, mark: str = "") -> str:
+    """Return the name of a trial's run; an empty trial stands for the sweep's own run.
+
+    The trial and its mark come first, because MLflow's tables and legends cut long names.
+    """
+    return f"{trial} {mark}".rstrip() + f" · {sweep}" if trial else sweep
+
+
 class Projection:
-    """Folds a sweep's events, and remembers what was not told yet."""
+    """Folds a sweep's events into runs, and tracks what was not taken for sending yet."""
 
     def __init__(self, sweep: SweepRow, spec: SweepSpec) -> None:
         self.sweep, self.spec = sweep, spec
         self.state = SweepState(spec)
-        self._offset_s = sweep.created if spec.engine.type == "simulate" else 0.0
+        self._offset_s = sweep.created if spec.engine.traits.simulated else 0.0
         self._starts: dict[str, int] = {PARENT: round(1000 * sweep.created)}
         self._ends: dict[str, int] = {}
-        self._over = 0  # ends of trials so far
-        self._again: set[str] = set()  # runs that had ended, and go on
-        self._front: set[str] = set()  # the best, as they were told
+        self._ended_trials = 0  # number of ended trials so far
+        self._rerunning: set[str] = set()  # runs that had ended and run again
+        self._front: set[str] = set()  # the best trials, as of the last `take_entries`
+        self._sent_names: dict[str, str] = {}  # by run, as of the last `take_entries`
         self._new: set[str] = {PARENT}
         self._stale: dict[str, None] = {PARENT: None}  # runs whose tags or status changed
-        self._described: set[str] = set()  # trials that said which samples they have
+        self._described: set[str] = set()  # trials with newly declared data sets
         self._points: dict[str, list[Point]] = {}
-        self._changes: dict[str, Changes] = {}  # of trials that have begun
+        self._changes: dict[str, ParameterHistory] = {}  # by trial that has begun
 
     def apply(self, event: Event) -> None:
-        """Take an event in."""
-        touched = list(self._touched(event))
-        before = {name: self._standing(name) for name in touched}
-        taken = self._steps(event)
+        """Apply an event to the state, and note which runs it changes."""
+        affected = list(self._affected_runs(event))
+        before = {name: self._state_and_reason(name) for name in affected}
+        steps_before = self._count_reports(event)
         self.state.apply(event)
         time = round(1000 * (event.time + self._offset_s))
         if isinstance(event, Proposed):
             self._starts[event.trial] = time
             self._new.add(event.trial)
         if isinstance(event, Ordered):
-            self._begin(event.order.trial, time)
-        if isinstance(event, Reported) and self._steps(event) > taken:
+            self._add_parameter_points(event.order.trial, time)
+        if isinstance(event, Reported) and self._count_reports(event) > steps_before:
             points = self._points.setdefault(event.trial, [])
-            told = {**self._system(event), **event.metrics}
-            head = self._head(event)
-            points += [Point(legal(head + k), v, time, event.step) for k, v in told.items()]
+            metrics = {**self._objective(event), **self._system_metrics(event), **event.metrics}
+            prefix = self._metric_prefix(event)
+            points += [
+                Point(legal_name(prefix + k), v, time, event.step) for k, v in metrics.items()
+            ]
         if isinstance(event, Described) and self.state.trials[event.trial].data is event.data:
             self._described.add(event.trial)
-        moved = [name for name in touched if self._standing(name) != before[name]]
-        self._stale.update(dict.fromkeys(moved))
-        self._reopen([name for name in moved if name in self._ends and not self._ended(name)])
-        self._end([name for name in moved if self._ended(name)], time)
+        changed = [name for name in affected if self._state_and_reason(name) != before[name]]
+        self._stale.update(dict.fromkeys(changed))
+        self._reopen([name for name in changed if name in self._ends and not self._ended(name)])
+        self._end_runs([name for name in changed if self._ended(name)], time)
 
     @property
-    def pressing(self) -> bool:
-        """Whether a run began, ended or changed its state since the last `take`."""
+    def urgent(self) -> bool:
+        """Whether a run began, ended or changed its state since the last `take_entries`."""
         return bool(self._stale)
 
-    def take(self) -> dict[str, Entry]:
-        """What is to be told since the last call, by run; the parent comes last."""
+    def take_entries(self) -> dict[str, Entry]:
+        """Return what is new since the last call, by run, with the parent last."""
         front = set(self.state.front)
         self._stale.update(dict.fromkeys(sorted(front ^ self._front)))
         self._front = front
         names = dict.fromkeys([*self._points, *self._stale, *self._described])
-        told = {name: self._untold(name) for name in names if name != PARENT}
+        entries = {name: self._take_entry(name) for name in names if name != PARENT}
         if PARENT in names:
-            told[PARENT] = self._untold(PARENT)
+            entries[PARENT] = self._take_entry(PARENT)
         self._new.clear()
-        self._again.clear()
+        self._rerunning.clear()
         self._stale.clear()
         self._described.clear()
         self._points.clear()
-        return told
+        return entries
 
     def start(self, run: str) -> int | None:
-        """When a run began; None for a trial that was not proposed."""
+        """Return when a run began (ms); None: its trial was not proposed."""
         return self._starts.get(run)
 
-    def standing(self, run: str) -> Entry:
-        """All of a run but its metrics, as it stands."""
+    def current_entry(self, run: str) -> Entry:
+        """Return the present content of a run, without its metrics."""
         if run == PARENT:
-            return Entry({}, self._parent_tags(), [], self._sweep_status(), self._ends.get(PARENT))
+            status, end = self._sweep_status(), self._ends.get(PARENT)
+            return Entry({}, self._parent_tags(), [], status, end, name=self.sweep.id)
         trial = self.state.trials[run]
-        first = trial.lives[0].params if trial.lives else trial.params  # a param never changes
-        params = {legal(name): str(value)[:MOST_TEXT] for name, value in first.items()}
+        # Params never change in MLflow.
+        first = trial.segments[0].params if trial.segments else trial.params
+        params = {legal_name(name): str(value)[:MOST_TEXT] for name, value in first.items()}
         tags = {
             "hposvc.sweep": self.sweep.id,
             "hposvc.trial": run,
@@ -162,86 +177,127 @@ class Projection:
         if trial.shrink:
             tags["hposvc.shrink"] = str(trial.shrink)
         if run in self._changes:
-            for name, text in self._changes[run].present().items():
-                tags[legal(f"hp/{name}")] = text[:MOST_TEXT]
-        inputs = _inputs(trial.data)
-        return Entry(params, tags, [], _status(trial), self._ends.get(run), inputs=inputs)
+            for name, text in self._changes[run].current_values().items():
+                tags[legal_name(f"hp/{name}")] = text[:MOST_TEXT]
+        inputs, name = _inputs(trial.data), run_name(self.sweep.id, run, self._name_mark(trial))
+        end = self._ends.get(run)
+        return Entry(params, tags, [], _status(trial), end, inputs=inputs, name=name)
 
-    def _system(self, event: Reported) -> dict[str, float]:
-        """What the report tells of the machine, if that is asked for."""
+    def ranks(self) -> dict[str, str]:
+        """Return each trial's rank, as text that sorts like a number.
+
+        The best trials come first, then the others by last step and loss.
+        """
+
+        def key(trial: TrialState) -> tuple[bool, bool, float, tuple[float, ...], int]:
+            best, valued = trial.id in self._front, bool(trial.values)
+            return not best, not valued, -trial.step, trial.losses, trial.number
+
+        order = sorted(self.state.trials.values(), key=key)
+        return {trial.id: f"{rank:06d}" for rank, trial in enumerate(order, 1)}
+
+    def _name_mark(self, trial: TrialState) -> str:
+        """Return the word for a run's name that sets it apart among runs all shown as finished."""
+        if trial.id in self._front:
+            return "best"
+        if trial.state == "FAILED":
+            return f"failed ({trial.reason})"
+        return "stopped" if trial.state == "STOPPED" else ""
+
+    def _objective(self, event: Reported) -> dict[str, float]:
+        """Return the trial's value after a report, in a sweep with a single metric."""
+        if self.spec.several or event.order in self.state.replicates.out:
+            return {}
+        value = self.state.trials[event.trial].value
+        return {} if value is None else {OBJECTIVE: value}
+
+    def _system_metrics(self, event: Reported) -> dict[str, float]:
+        """Return the report's system metrics, if the spec asks for them."""
         if not self.spec.tracking.system_metrics:
             return {}
         return system_metrics(event.metrics, self.spec.resources.gpus_per_worker > 0)
 
-    def _begin(self, trial: str, time: int) -> None:
-        """An order goes out: if the trial's values change with it, they are points."""
-        changes = self._changes.setdefault(trial, Changes(tuple(self.spec.space.searched)))
-        for name, value, at, step in changes.follow(self.state.trials[trial].lives, time):
-            point = Point(legal(f"hp/{name}"), value, at, step)
+    def _add_parameter_points(self, trial: str, time: int) -> None:
+        """Add points for parameter values that change as an order goes out."""
+        changes = self._changes.setdefault(trial, ParameterHistory(tuple(self.spec.space.searched)))
+        for name, value, at, step in changes.add_segments(self.state.trials[trial].segments, time):
+            point = Point(legal_name(f"hp/{name}"), value, at, step)
             self._points.setdefault(trial, []).append(point)
 
-    def _untold(self, name: str) -> Entry:
+    def _take_entry(self, name: str) -> Entry:
         points = self._points.get(name, [])
         data = self.state.trials[name].data if name in self._described else ()
         inputs = _inputs(data)
         if name not in self._stale:
             return Entry(points=points, inputs=inputs)
-        now = self.standing(name)
-        params = now.params if name in self._new else {}
-        again = name in self._again and now.status is None
-        return Entry(params, now.tags, points, now.status, now.end, again, inputs)
+        current = self.current_entry(name)
+        params = current.params if name in self._new else {}
+        reopened = name in self._rerunning and current.status is None
+        renamed = (
+            ""
+            if current.name == self._sent_names.get(name, run_name(self.sweep.id, name))
+            else current.name
+        )
+        self._sent_names[name] = current.name
+        return Entry(
+            params, current.tags, points, current.status, current.end, reopened, inputs, renamed
+        )
 
-    def _touched(self, event: Event) -> Iterable[str]:
-        """The runs whose state an event may change."""
+    def _affected_runs(self, event: Event) -> Iterable[str]:
+        """Return the runs whose state an event may change."""
         match event:
             case Attached():
                 return [PARENT, *self.state.orders.values()]
             case Requested(verb="extend" | "retry"):
                 return [PARENT, *self.state.trials]
-            case Requested() | Rested():
+            case Requested() | Suspended():
                 return [PARENT]
             case Finished():
-                return [PARENT, *(one.id for one in self.state.trials.values() if not one.over)]
+                return [
+                    PARENT,
+                    *(trial.id for trial in self.state.trials.values() if not trial.over),
+                ]
             case Ordered():
                 return [event.order.trial]
             case Proposed() | Decided() | Ended() | Failed():
                 return [event.trial]
         return []
 
-    def _standing(self, name: str) -> tuple[str, str] | None:
-        """State and reason; None for a trial that is not there yet."""
-        one = self.state if name == PARENT else self.state.trials.get(name)
-        return None if one is None else (one.state, one.reason)
+    def _state_and_reason(self, name: str) -> tuple[str, str] | None:
+        """Return state and reason of a run; None: its trial does not exist yet."""
+        subject = self.state if name == PARENT else self.state.trials.get(name)
+        return None if subject is None else (subject.state, subject.reason)
 
-    def _steps(self, event: Event) -> int:
-        """How many reports of the event's trial stand, or of a repeat of it."""
+    def _count_reports(self, event: Event) -> int:
+        """Return how many valid reports the event's trial, or replicate of the trial, has."""
         if not isinstance(event, Reported):
             return 0
-        repeat = self.state.finals.out.get(event.order)
+        repeat = self.state.replicates.out.get(event.order)
         return len(self.state.trials[event.trial].steps if repeat is None else repeat.curve)
 
-    def _head(self, event: Reported) -> str:
-        """What the names of a repeat's metrics begin with."""
-        repeat = self.state.finals.out.get(event.order)
+    def _metric_prefix(self, event: Reported) -> str:
+        """Return the prefix of a replicate's metrics; empty for reports of the trial itself."""
+        repeat = self.state.replicates.out.get(event.order)
         return "" if repeat is None else f"final/{repeat.number}/"
 
     def _ended(self, name: str) -> bool:
         return self.state.finished if name == PARENT else self.state.trials[name].over
 
     def _reopen(self, names: list[str]) -> None:
-        """Runs that had ended go on."""
+        """Mark ended runs as running again."""
         for name in names:
             del self._ends[name]
-        self._again.update(names)
+        self._rerunning.update(names)
 
-    def _end(self, names: list[str], time: int) -> None:
-        """Runs end; where trials do, the best value so far is a point of the parent's.
+    def _end_runs(self, names: list[str], time: int) -> None:
+        """End runs; as trials end, add the best value so far to the parent's points.
 
-        With several metrics, when the sweep ends: the best of each, and the hypervolume.
+        With several metrics, the best value of each and the hypervolume are added when the sweep
+        ends.
         """
         self._ends.update(dict.fromkeys(names, time))
         new = sum(name != PARENT for name in names)
-        self._over += new
+        self._ended_trials += new
         values: dict[str, float] = {}
         due = PARENT in names if self.spec.several else new > 0
         if due:
@@ -250,11 +306,14 @@ class Projection:
         if self.spec.several and values:
             values["hypervolume"] = summary.hypervolume(self.state)
         estimate = of_best(self.state) if PARENT in names else None
-        found = {} if estimate is None else estimate.data()
+        interval = {} if estimate is None else estimate.data()
         for name in ("mean", "low", "high"):
-            if found.get(name) is not None:
-                values[f"final/{name}"] = found[name]
-        points = [Point(legal(name), value, time, self._over) for name, value in values.items()]
+            if interval.get(name) is not None:
+                values[f"final/{name}"] = interval[name]
+        points = [
+            Point(legal_name(name), value, time, self._ended_trials)
+            for name, value in values.items()
+        ]
         if points:
             self._points.setdefault(PARENT, []).extend(points)
 
@@ -267,7 +326,7 @@ class Projection:
 
     def _parent_tags(self) -> dict[str, str]:
         spec = self.spec
-        tags = {legal(name): str(value)[:MOST_TEXT] for name, value in spec.tags.items()}
+        tags = {legal_name(name): str(value)[:MOST_TEXT] for name, value in spec.tags.items()}
         if spec.description:
             tags["mlflow.note.content"] = spec.description[:MOST_TEXT]
         return tags | {
@@ -282,18 +341,20 @@ class Projection:
 
 
 def _inputs(data: Iterable[DataSet]) -> tuple[DataSet, ...]:
-    """Data sets as MLflow takes them: it knows them by name and digest, and the first stands."""
-    found: dict[tuple[str, str], DataSet] = {}
-    for one in data:
-        unread = hashlib.sha256(f"{one.context} {one.samples} {one.source}".encode()).hexdigest()
-        digest = one.digest or f"unread-{unread[:8]}"
-        found.setdefault((one.name, digest), replace(one, digest=digest))
-    return tuple(found.values())
+    """Return data sets with unique name and digest, as MLflow needs; of duplicates, the first."""
+    unique: dict[tuple[str, str], DataSet] = {}
+    for data_set in data:
+        fingerprint = hashlib.sha256(
+            f"{data_set.context} {data_set.samples} {data_set.source}".encode()
+        ).hexdigest()
+        digest = data_set.digest or f"unread-{fingerprint[:8]}"
+        unique.setdefault((data_set.name, digest), replace(data_set, digest=digest))
+    return tuple(unique.values())
 
 
 def _status(trial: TrialState) -> RunEnd | None:
     if not trial.over:
         return None
-    if trial.state == "STOPPED" and trial.stop is not None and trial.stop[0] == "kill":
+    if trial.state == "STOPPED" and trial.intent is not None and trial.intent.verdict == "kill":
         return "KILLED"
     return "FAILED" if trial.state == "FAILED" else "FINISHED"

@@ -1,8 +1,8 @@
-"""A sweep's best trial as a version of a registered model, and whether it is the new champion.
+"""Registration of a sweep's best trial as a model version, and promotion to champion.
 
-A version is known by its run in MLflow and by its tags: the sweep, the trial and the step of the
-checkpoint that it is. So what is registered twice is there once, and a sweep that has the id of one
-that was removed has versions of its own. Metric and value are tags too, so that versions can be
+A version is identified by its MLflow run and by tags for the sweep, the trial and the step of its
+checkpoint. So registering a trial twice makes only a single version, and a sweep with the id of a
+removed sweep gets versions of its own. Metric and value are tags too, so that versions can be
 compared without the sweeps that they came from.
 """
 
@@ -14,24 +14,24 @@ from pathlib import Path
 from typing import Literal
 
 from hposvc.spec import Metric
-from hposvc.spec.register import Register
-from hposvc.state import SweepState
-from hposvc.tracking.locking import locked
+from hposvc.spec.model_registry import Register
+from hposvc.state.sweep import SweepState
+from hposvc.tracking.file_lock import locked
+from hposvc.tracking.mlflow_client import Tracker, mlflow_errors
 from hposvc.tracking.projection import PARENT
-from hposvc.tracking.tracker import Tracker, reached
-from trainables.checkpoints.checkpoint import CheckpointDamaged, Saved, verify
+from trainables.storage.checkpoint import CheckpointDamaged, Saved, verify
 
-KEY = ("hposvc.sweep", "hposvc.trial", "hposvc.step")  # tags by which a run's version is known
-DECIDED = "hposvc.decision"  # in words; one tag an alias
+KEY = ("hposvc.sweep", "hposvc.trial", "hposvc.step")  # tags that identify a run's version
+DECIDED = "hposvc.decision"  # the decision in words; each alias has its own tag
 
 
 class Unfit(Exception):
-    """The sweep has nothing to register."""
+    """The sweep has nothing that can be registered."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is to be registered."""
+    """A trial to register, with the checkpoint of its best step."""
 
     sweep: str
     trial: str
@@ -42,7 +42,7 @@ class Candidate:
 
     @property
     def tags(self) -> dict[str, str]:
-        """What a version says of itself."""
+        """The tags of the candidate's model version."""
         return {
             "hposvc.sweep": self.sweep,
             "hposvc.trial": self.trial,
@@ -55,23 +55,23 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Promotion:
-    """What was decided."""
+    """The decision on a registered version and the alias."""
 
     sweep: str
     trial: str
     model: str
     version: str
     alias: str
-    before: str | None  # the version that had the alias; None: none had
+    before: str | None  # the version that had the alias; None: no version
     verdict: Literal["moved", "stays"]
     reason: str
 
 
 def candidate(sweep: str, state: SweepState) -> Candidate:
-    """The best trial, with the checkpoint of the step that its value is of.
+    """Return the best trial, with the checkpoint of the step at which it had its value.
 
     Raises:
-        Unfit: there is none, or no such checkpoint of it.
+        Unfit: there is no best trial, or it has no such checkpoint.
     """
     metrics = state.spec.objectives
     if len(metrics) > 1:
@@ -84,35 +84,37 @@ def candidate(sweep: str, state: SweepState) -> Candidate:
     step, value = selected[0], trial.value
     saved = trial.checkpoint_at(step)
     if saved is None or not saved.size or value is None:
-        message = f"the best trial {trial.id} has no checkpoint of step {step}, which its value is"
-        raise Unfit(f"{sweep}: {message} of; see `checkpoints` in the spec")
+        message = (
+            f"the best trial {trial.id} has no checkpoint of step {step}, where it got its value"
+        )
+        raise Unfit(f"{sweep}: {message}; see `checkpoints` in the spec")
     return Candidate(sweep, trial.id, step, value, metrics[0], saved)
 
 
 @dataclass(frozen=True)
 class Registry:
-    """The models of an MLflow, from one home at a time."""
+    """The model registry of an MLflow server; a lock admits one process of a home at a time."""
 
     tracker: Tracker  # open
     register: Register
 
     def promote(self, best: Candidate, run: str) -> Promotion:
-        """Register the candidate unless it is, and move the alias to it if it passes the gate.
+        """Register the candidate if it is not yet, and move the alias to it if it passes the gate.
 
         Args:
-            run: MLflow's, of the candidate's trial.
+            run: id of the MLflow run of the candidate's trial.
 
         Raises:
-            Unfit: its checkpoint is damaged, or gone.
+            Unfit: the candidate's checkpoint is damaged or gone.
         """
         with locked(self.tracker.home.path / "register.lock"):
-            version = self._find(best, run) or self._make(best, run)
+            version = self._find_version(best, run) or self._create_version(best, run)
             return self._decide(best, version)
 
     def decided(self, best: Candidate, run: str) -> bool:
-        """Whether that was done before; what people changed since is theirs."""
-        version = self._find(best, run)
-        return version is not None and self._mark in self._tags(version)
+        """Whether the candidate was decided on before; later changes by users then stay."""
+        version = self._find_version(best, run)
+        return version is not None and self._decision_tag in self._tags(version)
 
     def _decide(self, best: Candidate, version: str) -> Promotion:
         name, alias, client = self.register.model, self.register.alias, self.tracker.client
@@ -121,89 +123,94 @@ class Registry:
         if moved:
             client.set_registered_model_alias(name, alias, version)
         verdict: Literal["moved", "stays"] = "moved" if moved else "stays"
-        client.set_model_version_tag(name, version, self._mark, f"{verdict}: {reason}")
+        client.set_model_version_tag(name, version, self._decision_tag, f"{verdict}: {reason}")
         return Promotion(best.sweep, best.trial, name, version, alias, before, verdict, reason)
 
     def _judge(self, best: Candidate, version: str, champion: str | None) -> tuple[bool, str]:
-        """Whether the alias moves, and why."""
+        """Return whether the alias moves to the candidate, and why."""
         if champion is None:
             return True, "no version had it"
         if champion == version:
             return False, "this version has it"
         tags, metric = self._tags(champion), best.metric
-        told = (tags.get("hposvc.metric"), tags.get("hposvc.goal"))
+        objective = (tags.get("hposvc.metric"), tags.get("hposvc.goal"))
         try:
-            held = float(tags.get("hposvc.value", ""))
+            champion_value = float(tags.get("hposvc.value", ""))
         except ValueError:
             return False, f"version {champion} has no tag hposvc.value to compare with"
-        if told != (metric.name, metric.goal):
-            of = f"{told[1]} {told[0]}, and here it is {metric.goal} {metric.name}"
-            return False, f"version {champion} is by {of}"
-        gain, gate = metric.loss(held) - metric.loss(best.value), self.register.gate
-        # 0.57 - 0.56 is a little less than 0.01, and is meant to be as much.
-        enough = gain >= gate or math.isclose(gain, gate, rel_tol=1e-9)
-        compared = f"{metric.name} {best.value:.6g} after {held:.6g} of version {champion}"
-        if math.isnan(held) or (gain > 0 and enough):
+        if objective != (metric.name, metric.goal):
+            objectives = (
+                f"{objective[1]} {objective[0]}, and here it is {metric.goal} {metric.name}"
+            )
+            return False, f"version {champion} was chosen by {objectives}"
+        gain, gate = metric.loss(champion_value) - metric.loss(best.value), self.register.gate
+        # 0.57 - 0.56 rounds to a little less than 0.01 but must count as 0.01.
+        passes_gate = gain >= gate or math.isclose(gain, gate, rel_tol=1e-9)
+        compared = (
+            f"{metric.name} {best.value:.6g} after {champion_value:.6g} of version {champion}"
+        )
+        if math.isnan(champion_value) or (gain > 0 and passes_gate):
             return True, compared
         needed = f"an improvement of {gate:.6g}" if gate else "an improvement"
         return False, f"{compared} is not {needed}"
 
     @property
-    def _mark(self) -> str:
+    def _decision_tag(self) -> str:
         return f"{DECIDED}.{self.register.alias}"
 
     def _champion(self) -> str | None:
-        """The version that has the alias."""
+        """Return the version that has the alias; None: no version."""
         query = f"name = '{self.register.model}'"
         for model in self.tracker.client.search_registered_models(query):
-            found = model.aliases.get(self.register.alias)
-            return None if found is None else str(found)
+            version = model.aliases.get(self.register.alias)
+            return None if version is None else str(version)
         return None
 
     def _tags(self, version: str) -> Mapping[str, str]:
-        found = self.tracker.client.get_model_version(self.register.model, version)
-        return dict(found.tags)
+        model_version = self.tracker.client.get_model_version(self.register.model, version)
+        return dict(model_version.tags)
 
-    def _find(self, best: Candidate, run: str) -> str | None:
-        """The candidate's version, if it has one."""
+    def _find_version(self, best: Candidate, run: str) -> str | None:
+        """Return the candidate's version; None: it has none."""
         token: str | None = None
         while True:
             page = self.tracker.client.search_model_versions(
                 f"name = '{self.register.model}'", page_token=token
             )
-            for each in page:
-                mine = all(each.tags.get(name) == best.tags[name] for name in KEY)
-                if mine and each.run_id == run:
-                    return str(each.version)
+            for version in page:
+                same_tags = all(version.tags.get(name) == best.tags[name] for name in KEY)
+                if same_tags and version.run_id == run:
+                    return str(version.version)
             token = page.token
             if not token:
                 return None
 
-    def _make(self, best: Candidate, run: str) -> str:
-        """Put the checkpoint among the run's artifacts, and make a version of it."""
+    def _create_version(self, best: Candidate, run: str) -> str:
+        """Log the checkpoint as an artifact of the run, and create a version from it."""
         client, name = self.tracker.client, self.register.model
-        place = f"checkpoint-{best.step}"
+        artifact_path = f"checkpoint-{best.step}"
         with tempfile.TemporaryDirectory(prefix="hposvc-") as scratch:
             try:
                 folder = verify(best.saved, lambda: Path(scratch))
             except (CheckpointDamaged, OSError) as error:
                 message = f"the checkpoint of {best.trial} at step {best.step} can't be used"
                 raise Unfit(f"{best.sweep}: {message}: {error}") from error
-            client.log_artifacts(run, str(folder), place)
+            client.log_artifacts(run, str(folder), artifact_path)
         if not client.search_registered_models(f"name = '{name}'"):
             client.create_registered_model(name)
-        source = f"{client.get_run(run).info.artifact_uri}/{place}"
-        made = client.create_model_version(name, source, run, best.tags)
-        return str(made.version)
+        source = f"{client.get_run(run).info.artifact_uri}/{artifact_path}"
+        version = client.create_model_version(name, source, run, best.tags)
+        return str(version.version)
 
 
 def promote(
     tracker: Tracker, register: Register, state: SweepState, runs: Mapping[str, str]
 ) -> Promotion:
-    """Register the best trial of a sweep as it stands, and decide on the alias.
+    """Register the present best trial of a sweep, and decide on the alias.
 
     Args:
-        runs: MLflow's run of each trial; the sweep's own is told the decision.
+        runs: id of the MLflow run of each trial, and of the sweep's own run, which gets the
+            decision as tags.
 
     Raises:
         Unfit: there is nothing to register.
@@ -212,40 +219,46 @@ def promote(
     best = candidate(tracker.sweep, state)
     if best.trial not in runs or PARENT not in runs:
         sweep = tracker.sweep
-        message = f"MLflow knows no run of {best.trial} yet; hposvc doctor {sweep} --fix tells it"
+        message = f"MLflow has no run of {best.trial} yet; hposvc doctor {sweep} --fix creates it"
         raise Unfit(f"{sweep}: {message}")
-    with reached(tracker.uri):
-        tracker.look()
+    with mlflow_errors(tracker.uri):
+        tracker.find()
         made = Registry(tracker, register).promote(best, runs[best.trial])
-        for name, text in (("hposvc.registered", _name(made)), ("hposvc.decision", told(made))):
+        for name, text in (
+            ("hposvc.registered", _version_name(made)),
+            ("hposvc.decision", describe(made)),
+        ):
             tracker.client.set_tag(runs[PARENT], name, text)
     return made
 
 
-def conclude(
+def promote_once(
     tracker: Tracker, register: Register, state: SweepState, runs: Mapping[str, str]
 ) -> str | None:
-    """The same when a sweep has ended, once: what came of it, in a line; None: it was done before.
+    """Promote the best trial of an ended sweep, only once, and return the outcome in a line.
 
-    A sweep that is looked at again later takes no alias back that people moved meanwhile.
+    Looking at an old sweep again does not take back an alias that users moved meanwhile.
+
+    Returns:
+        The outcome; None: the trial was decided on before.
     """
     try:
         best = candidate(tracker.sweep, state)
         if best.trial in runs and Registry(tracker, register).decided(best, runs[best.trial]):
             return None
-        return told(promote(tracker, register, state, runs))
+        return describe(promote(tracker, register, state, runs))
     except Unfit as error:
         return f"nothing is registered: {error}"
 
 
-def told(promotion: Promotion) -> str:
-    """A decision in a line."""
-    one, before = promotion, promotion.before
-    version = f"{_name(one)} ({one.sweep} {one.trial})"
-    if one.verdict == "moved":
-        return f"{version} is {one.alias} now: {one.reason}"
-    return f"{version} is registered; {one.alias} stays at version {before}: {one.reason}"
+def describe(promotion: Promotion) -> str:
+    """Describe a decision in a line."""
+    decision, before = promotion, promotion.before
+    version = f"{_version_name(decision)} ({decision.sweep} {decision.trial})"
+    if decision.verdict == "moved":
+        return f"{version} is {decision.alias} now: {decision.reason}"
+    return f"{version} is registered; {decision.alias} stays at version {before}: {decision.reason}"
 
 
-def _name(promotion: Promotion) -> str:
+def _version_name(promotion: Promotion) -> str:
     return f"{promotion.model} version {promotion.version}"

@@ -1,7 +1,7 @@
-"""Whether MLflow holds of a sweep what its journal says, and how to make it so.
+"""Comparison of MLflow with a sweep's journal, and repair of differences.
 
-Only what a recorder tells is looked at. A user's own metrics, params, tags, files and runs beside
-it are the user's.
+Only content that a recorder sends is compared. Other metrics, params, tags, files and runs belong
+to the user.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hposvc import spec as specs
-from hposvc.home import Home
-from hposvc.journal import Journal, SweepRow
-from hposvc.lease import Lease, driver_state
-from hposvc.tracking import origin
-from hposvc.tracking.differences import Difference, of_data, of_points, of_words
-from hposvc.tracking.locking import locked
+from hposvc.journal.home import Home
+from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.lease import Lease, driver_state
+from hposvc.tracking import provenance
+from hposvc.tracking.diff import Difference, compare_attributes, compare_data, compare_points
+from hposvc.tracking.file_lock import locked
+from hposvc.tracking.mlflow_client import Run, Tracker, held_data, mlflow_errors, tracker_of
 from hposvc.tracking.outbox import Outbox
 from hposvc.tracking.projection import NESTING, PARENT, Entry, Projection
-from hposvc.tracking.recorder import recorded
-from hposvc.tracking.tracker import Run, Tracker, held_data, reached, tracker_of
+from hposvc.tracking.recorder_process import is_recorded
 
-OWN_PREFIXES = ("hposvc.", "mlflow.", "hp/")  # of tags that no user sets
+OWN_PREFIXES = ("hposvc.", "mlflow.", "hp/")  # of tags that users do not set
 
 Entries = Mapping[str, Entry]
 Stance = Literal["compared", "mended", "driven", "unrecorded"]
@@ -29,23 +29,23 @@ Stance = Literal["compared", "mended", "driven", "unrecorded"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """What MLflow holds of a sweep, beside what the journal says."""
+    """The result of comparing a sweep's runs in MLflow with its journal."""
 
     sweep: str
-    stance: Stance  # driven: a driver is at work, so nothing was mended
-    runs: int = 0  # that were compared, the sweep's own included
-    points: int = 0  # of metrics
+    stance: Stance  # driven: a driver is at work, so nothing was repaired
+    runs: int = 0  # number compared, including the sweep's own
+    points: int = 0  # number of metric points compared
     differences: tuple[Difference, ...] = ()
 
     @property
     def agrees(self) -> bool:
-        """Whether nothing is to be mended."""
-        return all(one.remedy == "kept" for one in self.differences)
+        """Whether nothing needs repair."""
+        return all(difference.remedy == "kept" for difference in self.differences)
 
 
 @dataclass
 class Reconciler:
-    """One sweep, its journal and its runs."""
+    """Compares a sweep's MLflow runs with its journal, and repairs them."""
 
     home: Home
     journal: Journal
@@ -58,97 +58,103 @@ class Reconciler:
         self.tracker = tracker_of(self.home, self.sweep.id, self.spec)
 
     def compare(self) -> Comparison:
-        """Look at both.
+        """Compare MLflow with the journal, without changing anything.
 
         Raises:
             TrackerError: MLflow is out of reach.
         """
-        if not recorded(self.spec):
+        if not is_recorded(self.spec):
             return Comparison(self.sweep.id, "unrecorded")
         if driver_state(self.journal.store, self.sweep.id) == "alive":
-            return self._compared("driven")
-        return self._compared("compared")
+            return self._compare("driven")
+        return self._compare("compared")
 
     def mend(self) -> Comparison:
-        """Make MLflow hold what the journal says, and look again; a driver's recorder does it.
+        """Repair MLflow from the journal, and compare again.
+
+        Nothing is repaired while a driver is at work: its recorder does that.
 
         Raises:
             TrackerError: MLflow is out of reach.
-            Busy: a driver came in between.
+            Busy: a driver took the sweep meanwhile.
         """
         before = self.compare()
         if before.agrees or before.stance != "compared":
             return before
-        with self._alone(), reached(self.tracker.uri):
-            spoilt = {one.run for one in before.differences if one.remedy == "renew"}
-            if spoilt:
-                self._renew(spoilt)
-            self.journal.advance(self.sweep.id, 0)
+        with self._exclusive(), mlflow_errors(self.tracker.uri):
+            to_renew = {
+                difference.run for difference in before.differences if difference.remedy == "renew"
+            }
+            if to_renew:
+                self._drop_runs(to_renew)
+            self.journal.rewind(self.sweep.id)
             outbox = Outbox(self.sweep, self.spec, self.journal, self.tracker)
             outbox.open()
             outbox.turn()
             outbox.finish()
-            return self._compared("mended")
+            return self._compare("mended")
 
-    def _compared(self, stance: Stance) -> Comparison:
-        """While a driver is at work, MLflow may be anywhere between its cursor and the present."""
+    def _compare(self, stance: Stance) -> Comparison:
+        """Compare; with a driver at work, MLflow may be anywhere between cursor and present."""
         driven = stance == "driven"
-        told = self.journal.cursor(self.sweep.id) if driven else None
-        least = self._entries(told)
-        with reached(self.tracker.uri):
-            held = self._chosen() if self.tracker.look() else {}
-            most = self._entries(None) if driven else least
+        cursor = self.journal.cursor(self.sweep.id) if driven else None
+        at_least = self._entries(cursor)
+        with mlflow_errors(self.tracker.uri):
+            runs_by_trial = self._find_runs() if self.tracker.find() else {}
+            at_most = self._entries(None) if driven else at_least
             differences = [
-                *_of_runs(held, least, () if driven else tuple(least)),
-                *self._of_contents({name: runs[0] for name, runs in held.items()}, least, most),
+                *_count_differences(runs_by_trial, at_least, () if driven else tuple(at_least)),
+                *self._compare_contents(
+                    {name: runs[0] for name, runs in runs_by_trial.items()}, at_least, at_most
+                ),
             ]
-        runs = [least[name] for name in held if name in least]
+        runs = [at_least[name] for name in runs_by_trial if name in at_least]
         points = sum(len(entry.points) for entry in runs)
         return Comparison(self.sweep.id, stance, len(runs), points, tuple(differences))
 
     def _entries(self, seq: int | None) -> Entries:
-        """All that each run is to hold once the journal is told up to a number; None: all of it."""
+        """Return what each run should hold after event `seq`; None: after all events."""
         projection = Projection(self.sweep, self.spec)
         for number, event in self.journal.read(self.sweep.id):
             if seq is not None and number > seq:
                 break
             projection.apply(event)
-        return projection.take()
+        return projection.take_entries()
 
-    def _chosen(self) -> dict[str, list[Run]]:
-        """The runs by trial; the one that is on record comes first."""
-        known = self.journal.runs(self.sweep.id)
+    def _find_runs(self) -> dict[str, list[Run]]:
+        """Return the runs by trial, with the recorded run of each trial first."""
+        recorded_runs = self.journal.runs(self.sweep.id)
         return {
-            name: sorted(runs, key=lambda run: run.info.run_id != known.get(name))
+            name: sorted(runs, key=lambda run: run.info.run_id != recorded_runs.get(name))
             for name, runs in self.tracker.runs().items()
         }
 
-    def _of_contents(
-        self, held: Mapping[str, Run], least: Entries, most: Entries
+    def _compare_contents(
+        self, runs: Mapping[str, Run], at_least: Entries, at_most: Entries
     ) -> Iterator[Difference]:
-        parent = held.get(PARENT)
-        for name in held.keys() & least.keys():
+        parent = runs.get(PARENT)
+        for name in runs.keys() & at_least.keys():
             nested = {} if name == PARENT or parent is None else {NESTING: parent.info.run_id}
-            yield from of_words(name, held[name], least[name], most[name], nested)
-            yield from of_data(name, held_data(held[name]), least[name])
-            for metric in sorted(self._metrics(name, least)):
-                there = metric in held[name].data.metrics
-                points = self.tracker.points(held[name], metric) if there else []
-                yield from of_points(name, metric, points, least[name], most[name])
+            yield from compare_attributes(name, runs[name], at_least[name], at_most[name], nested)
+            yield from compare_data(name, held_data(runs[name]), at_least[name])
+            for metric in sorted(self._own_metrics(name, at_least)):
+                present = metric in runs[name].data.metrics
+                points = self.tracker.points(runs[name], metric) if present else []
+                yield from compare_points(name, metric, points, at_least[name], at_most[name])
 
-    def _metrics(self, name: str, entries: Entries) -> set[str]:
-        """Names of metrics that are ours: the parent's, or those of any trial."""
-        like = [PARENT] if name == PARENT else [other for other in entries if other != PARENT]
-        return {point.name for other in like for point in entries[other].points}
+    def _own_metrics(self, name: str, entries: Entries) -> set[str]:
+        """Return the names of a run's metrics that hposvc sends: the parent's, or any trial's."""
+        names = [PARENT] if name == PARENT else [other for other in entries if other != PARENT]
+        return {point.name for other in names for point in entries[other].points}
 
-    def _renew(self, names: set[str]) -> None:
-        """Let go of runs that hold what MLflow can't take back; new ones are made from the journal.
+    def _drop_runs(self, names: set[str]) -> None:
+        """Drop runs with content that MLflow can't delete; the outbox then creates new runs.
 
-        One in which the user logged something stays, as the user's.
+        A run in which the user logged something stays, as the user's.
         """
-        entries, held = self._entries(None), self._chosen()
-        for name in names & held.keys():
-            run = held[name][0]
+        entries, runs_by_trial = self._entries(None), self._find_runs()
+        for name in names & runs_by_trial.keys():
+            run = runs_by_trial[name][0]
             if self._is_ours(run, name, entries):
                 self.tracker.delete(run.info.run_id)
             else:
@@ -156,12 +162,12 @@ class Reconciler:
         self.journal.forget_runs(self.sweep.id, sorted(names))
 
     def _is_ours(self, run: Run, name: str, entries: Entries) -> bool:
-        """Whether there is nothing in it but what a recorder tells."""
+        """Whether the run holds nothing but what a recorder sends."""
         entry, data = entries[name], run.data
-        files = set(origin.FILES) if name == PARENT else set()
+        files = set(provenance.FILES) if name == PARENT else set()
         tags = {tag for tag in data.tags if not tag.startswith(OWN_PREFIXES)}
         return (
-            data.metrics.keys() <= self._metrics(name, entries)
+            data.metrics.keys() <= self._own_metrics(name, entries)
             and data.params.items() <= entry.params.items()
             and tags <= entry.tags.keys()
             and set(self.tracker.files(run.info.run_id)) <= files
@@ -169,30 +175,30 @@ class Reconciler:
         )
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Neither a driver, nor a recorder that an earlier one left, is at work meanwhile."""
+    def _exclusive(self) -> Iterator[None]:
+        """Hold the lease and the recorder's lock, so that no driver or earlier recorder works."""
         lease = Lease(self.journal.store, self.sweep.id)
         lease.acquire()
         try:
             folder = self.home.folder(self.sweep.id, self.spec.storage)
-            with lease.kept(), locked(folder / "recorder.lock"):
+            with lease.renewed_in_background(), locked(folder / "recorder.lock"):
                 yield
         finally:
             lease.release()
 
 
-def _of_runs(
-    held: Mapping[str, Sequence[Run]], expected: Entries, all_names: Sequence[str]
+def _count_differences(
+    runs_by_trial: Mapping[str, Sequence[Run]], expected: Entries, all_names: Sequence[str]
 ) -> Iterator[Difference]:
-    """Each trial has one run, and the sweep has one.
+    """Yield differences in the number of runs: each trial and the sweep should have exactly one.
 
     Args:
-        all_names: there are to be no others; empty: runs wait for trials to come.
+        all_names: the only names that may have runs; empty: runs may wait for coming trials.
     """
     for name in expected:
-        count = len(held.get(name, ()))
+        count = len(runs_by_trial.get(name, ()))
         if count != 1:
             yield Difference(name, "run", "none" if count == 0 else f"{count} of them", "one")
-    for name in held:
+    for name in runs_by_trial:
         if all_names and name not in all_names:
             yield Difference(name, "run", "one", "none: there is no such trial")

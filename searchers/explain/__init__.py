@@ -1,1 +1,1 @@
-"""What a Gaussian process makes of a sweep's results; the class is in `explanation`."""
+"""Explanations of a sweep's results by a Gaussian process; the class is in `explanation`."""

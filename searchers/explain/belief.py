@@ -1,7 +1,7 @@
-"""What the two models of `gp` believe together, in the user's units.
+"""The prediction of the two models of `gp` together, in the user's units.
 
-The models take turns in proposing, so neither is right alone: the belief is their mixture in
-equal parts. They are fitted as the searcher's next turn would fit them, and say what a trial gives
+The models take turns in proposing, so neither is right alone: the belief is their mixture in equal
+parts. They are fitted as the searcher's next turn would fit them, and predict the result of a trial
 at the highest step; failed and running trials are left out.
 
 Axes: R rows of the models, M queries, D model columns, P searched parameters.
@@ -13,22 +13,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from searchers.gp.encoding import Encoding, Points
-from searchers.gp.evidence import Evidence
 from searchers.gp.fits import MODELS
 from searchers.gp.kernels import Array
+from searchers.gp.proposer import Process, Proposer
 from searchers.gp.searcher import GaussianProcess
-from searchers.gp.turn import Process, Turn
-from searchers.gp.warping import LARGEST_LOSS, Standardized
+from searchers.gp.training_data import Evidence
+from searchers.gp.warping import MAX_LOSS, Standardized
 from searchers.searcher import Observation
 from searchers.space import Space
 
-ROWS = GaussianProcess.rows  # results that the models see
+ROWS = GaussianProcess.rows  # results given to the models
 CHUNK = 4096  # queries at once: memory stays at ROWS x CHUNK numbers
 
 
 @dataclass(frozen=True)
 class View:
-    """One model's part of the belief."""
+    """A model of the mixture, with its warp and lengthscales."""
 
     process: Process
     warp: Standardized
@@ -41,42 +41,42 @@ class Belief:
 
     encoding: Encoding
     views: tuple[View, ...]
-    lowest: float  # loss that the models saw
-    span: float  # from there to the highest one; 1 where all are equal
+    lowest: float  # the lowest loss that the models saw
+    span: float  # from the lowest to the highest loss; 1 where all are equal
 
     @classmethod
     def of(cls, space: Space, history: Sequence[Observation]) -> "Belief":
-        """The models fitted to a history.
+        """Fit the models to a history.
 
         Raises:
             ValueError: the space has nothing to search, or too few trials have a result.
         """
-        found = Evidence.of(history)
-        _check(space, found, len(history))
-        told = replace(found.kept(ROWS), failed=[], pending=[])
+        evidence = Evidence.of(history)
+        _check(space, evidence, len(history))
+        results = replace(evidence.bounded(ROWS), failed=[], pending=[])
         rng = np.random.default_rng(0)
         views = []
         for model in MODELS:
-            turn = Turn.of(space, model, told)
-            fitted = turn.fitted(history, len(found.loss_R), rng)
+            proposer = Proposer.of(space, model, results)
+            fitted = proposer.fitted(history, len(evidence.loss_R), rng)
             lengthscale_P = np.array(fitted.hyperparameters.lengthscales[: len(space.searched)])
-            views.append(View(turn.posterior(fitted), turn.warp, lengthscale_P))
-        seen_R = np.clip(told.loss_R, -LARGEST_LOSS, views[0].warp.ceiling)
+            views.append(View(proposer.posterior(fitted), proposer.warp, lengthscale_P))
+        seen_R = np.clip(results.loss_R, -MAX_LOSS, views[0].warp.ceiling)
         span = float(np.ptp(seen_R)) or 1.0
         return cls(Encoding.of(space), tuple(views), float(seen_R.min()), span)
 
     def mean(self, points: Points) -> Array:
-        """Predicted loss (M) at each point."""
-        chunks = [self._middle(chunk_MD) for chunk_MD in self._chunks(points)]
+        """Return the predicted loss (M) at each point."""
+        chunks = [self._mean_share(chunk_MD) for chunk_MD in self._chunks(points)]
         return self.lowest + self.span * np.concatenate(chunks)
 
     def predict(self, points: Points) -> tuple[Array, Array]:
-        """Mean and deviation (M each) of the noise-free loss at each point.
+        """Return the mean and deviation (M each) of the noise-free loss at each point.
 
-        A model's deviation is half of what lies between one standard deviation below and above
-        its mean; the mixture's adds how far the models' means lie apart.
+        A model's deviation is half the distance between one standard deviation below and above its
+        mean; the mixture's deviation adds how far the models' means lie apart.
         """
-        chunks = [self._mixed(chunk_MD) for chunk_MD in self._chunks(points)]
+        chunks = [self._mixture(chunk_MD) for chunk_MD in self._chunks(points)]
         mean_M, deviation_M = np.hstack(chunks)
         return self.lowest + self.span * mean_M, self.span * deviation_M
 
@@ -84,27 +84,30 @@ class Belief:
         x_MD = self.encoding.columns_of(points)
         return np.split(x_MD, range(CHUNK, len(x_MD), CHUNK))
 
-    def _middle(self, x_MD: Array) -> Array:
-        """The mean as a share of the span."""
-        levels = [self._level(view, view.process.mean(x_MD)) for view in self.views]
+    def _mean_share(self, x_MD: Array) -> Array:
+        """Return the mean as a share of the span."""
+        levels = [self._share_of_span(view, view.process.mean(x_MD)) for view in self.views]
         mean_M: Array = np.mean(levels, axis=0)
         return mean_M
 
-    def _mixed(self, x_MD: Array) -> tuple[Array, Array]:
-        """Mean and deviation as shares of the span, so that squares neither over- nor underflow."""
+    def _mixture(self, x_MD: Array) -> tuple[Array, Array]:
+        """Return mean and deviation as shares of the span.
+
+        In these units squares neither over- nor underflow.
+        """
         means, variances = [], []
         for view in self.views:
             mean_M, variance_M = view.process.predict(x_MD)
-            low_M = self._level(view, mean_M - np.sqrt(variance_M))
-            high_M = self._level(view, mean_M + np.sqrt(variance_M))
-            means.append(self._level(view, mean_M))
+            low_M = self._share_of_span(view, mean_M - np.sqrt(variance_M))
+            high_M = self._share_of_span(view, mean_M + np.sqrt(variance_M))
+            means.append(self._share_of_span(view, mean_M))
             variances.append(0.25 * (high_M - low_M) ** 2)
         return np.mean(means, axis=0), np.sqrt(np.mean(variances, axis=0) + np.var(means, axis=0))
 
-    def _level(self, view: View, output_M: Array) -> Array:
-        """Outputs of a model as losses, 0 at the lowest seen and 1 at the highest; -1 to 2 at most.
+    def _share_of_span(self, view: View, output_M: Array) -> Array:
+        """Return outputs of a model as losses, 0 at the lowest seen and 1 at the highest.
 
-        The inverse of a warp may explode where the warp ends, a little beyond what was seen.
+        Clipped to -1 and 2, as the inverse of a warp may explode a little beyond the seen losses.
         """
         return np.clip((view.warp.backward(output_M) - self.lowest) / self.span, -1.0, 2.0)
 

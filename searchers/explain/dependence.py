@@ -1,4 +1,4 @@
-"""The predicted loss along one parameter, or over two, with all the others averaged out.
+"""Partial dependence: the predicted loss along one or two parameters, averaged over the others.
 
 Axes: G grid points, S sampled configurations, P searched parameters.
 Sources: Friedman, Annals of Statistics 29 (2001), section 8.2, for the mean; Moosbauer et al.,
@@ -24,7 +24,7 @@ SAMPLES = 128  # configurations that a grid point is averaged over; a power of 2
 
 @dataclass(frozen=True)
 class Dependence:
-    """What is predicted at every combination of the values of one or two parameters.
+    """Predictions at every combination of the values of one or two parameters.
 
     The arrays have an axis for each name. NaN: the parameters are never active together there.
     """
@@ -35,7 +35,7 @@ class Dependence:
     deviation: Array
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON; null instead of NaN."""
+        """Return the dependence as JSON, with null instead of NaN."""
         return {
             "names": list(self.names),
             "grids": [list(grid) for grid in self.grids],
@@ -45,7 +45,7 @@ class Dependence:
 
 
 def dependence(belief: Belief, space: Space, names: Sequence[str], resolution: int) -> Dependence:
-    """Losses averaged over the configurations in which the named parameters are active.
+    """Average losses over the configurations in which the named parameters are active.
 
     Args:
         names: one searched parameter, or two.
@@ -68,7 +68,7 @@ def dependence(belief: Belief, space: Space, names: Sequence[str], resolution: i
     count_G = np.array([len(cell) for cell in cells])
     if not count_G.any():
         raise ValueError(f"explain: {' and '.join(names)} are never active together")
-    mean_N, deviation_N = belief.predict(_stacked(cells))
+    mean_N, deviation_N = belief.predict(_concatenated(cells))
     cell_N = np.repeat(np.arange(len(cells)), count_G)
     with np.errstate(invalid="ignore"):  # 0 / 0 where nothing is active
         mean_G = np.bincount(cell_N, mean_N, len(cells)) / count_G
@@ -83,22 +83,22 @@ def dependence(belief: Belief, space: Space, names: Sequence[str], resolution: i
 
 
 def _grid(domain: Domain, resolution: int) -> list[Value]:
-    """All values of a choice or of a range that has so few, else some of them, ends included."""
+    """Return all values of a choice or a small range, else `resolution` of them, ends included."""
     if isinstance(domain, Choice) or (domain.count is not None and domain.count <= resolution):
         return list(domain.grid(resolution))
-    places = np.linspace(0.0, 1.0, resolution).tolist()
-    return list(dict.fromkeys(domain.from_unit(place) for place in places))
+    units = np.linspace(0.0, 1.0, resolution).tolist()
+    return list(dict.fromkeys(domain.from_unit(unit) for unit in units))
 
 
 def _activate(encoding: Encoding, unit_SP: Array, column: int) -> None:
     """Move the parents of a parameter, in place, to values that keep it active."""
     for parent, allowed_V in encoding.searched[column].requires:
-        place_S = (unit_SP[:, parent] * len(allowed_V)).astype(np.intp)
-        unit_SP[:, parent] = allowed_V[np.minimum(place_S, len(allowed_V) - 1)]
+        index_S = (unit_SP[:, parent] * len(allowed_V)).astype(np.intp)
+        unit_SP[:, parent] = allowed_V[np.minimum(index_S, len(allowed_V) - 1)]
         _activate(encoding, unit_SP, parent)
 
 
-def _stacked(cells: Sequence[Points]) -> Points:
+def _concatenated(cells: Sequence[Points]) -> Points:
     return Points(
         np.vstack([cell.unit_NP for cell in cells]), np.vstack([cell.active_NP for cell in cells])
     )

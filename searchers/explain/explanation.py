@@ -1,9 +1,9 @@
-"""What a sweep's results say of its parameters: predictions, importance, partial dependence.
+"""Explanations of a sweep's results: predictions, importance and partial dependence.
 
 `Explanation.of(optimizer.space, optimizer.history, optimizer.goal)` works whatever method searched.
-All of it is what the models of `gp` believe, not what is true: a deviation as wide as the values'
-spread says that there is nothing to be read yet. Constraints between parameters are not looked at
-in averages, which run over the whole box of the space.
+All answers are the beliefs of the models of `gp`, not the truth: a deviation as wide as the spread
+of the values means that nothing can be concluded yet. Averages run over the whole box of the space
+and ignore constraints between parameters.
 
 Axes: P searched parameters.
 """
@@ -30,7 +30,7 @@ SIGNS = {"minimize": 1.0, "maximize": -1.0}
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a configuration is expected to give, noise left out, in the user's units."""
+    """The expected value of a configuration, without noise, in the user's units."""
 
     mean: float
     deviation: float
@@ -44,15 +44,15 @@ class Importance:
     (log) scale. A conditional parameter counts by the share of the space in which it is active.
     """
 
-    share: Shares  # of the total effects, so that they sum to 1: the headline
-    main: Shares  # share of the variance that the parameter makes alone
-    total: Shares  # that it makes alone or together with others
-    sensitivity: Shares  # 1 / lengthscale, as shares: how soon the value changes along it
+    share: Shares  # of the total effects, so that they sum to 1: the main figure
+    main: Shares  # shares of the variance from the parameter alone
+    total: Shares  # shares of the variance from it alone or together with others
+    sensitivity: Shares  # 1 / lengthscale, as shares: how fast the value changes along it
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the models believe of one objective; ask it."""
+    """The models fitted to one objective, and the questions that they answer."""
 
     space: Space
     belief: Belief
@@ -66,33 +66,33 @@ class Explanation:
         goal: str | Sequence[str] = "minimize",
         objective: int = 0,
     ) -> "Explanation":
-        """The models of `gp` fitted to the results of a history.
+        """Fit the models of `gp` to the results of a history.
 
         Args:
             history: with losses that are lower-is-better, as everywhere.
-            goal: minimize or maximize, for several objectives a list of these; values are said in
-                its sign.
+            goal: minimize or maximize, for several objectives a list of these; values have its
+                sign.
             objective: which of several is explained, counted from 0.
 
         Raises:
             ValueError: another goal or objective, too few results, or nothing that was searched.
         """
         goals = [goal] if isinstance(goal, str) else list(goal)
-        for one in goals:
-            if one not in SIGNS:
-                raise ValueError(f"explain: goal is {one!r}; write minimize or maximize")
+        for word in goals:
+            if word not in SIGNS:
+                raise ValueError(f"explain: goal is {word!r}; write minimize or maximize")
         if not 0 <= objective < len(goals):
             raise ValueError(
                 f"explain: objective is {objective}; give 0 to {len(goals) - 1}, one of {goals}"
             )
-        told = [_of_objective(seen, objective, len(goals)) for seen in history]
-        return cls(space, Belief.of(space, told), SIGNS[goals[objective]])
+        trials = [_of_objective(seen, objective, len(goals)) for seen in history]
+        return cls(space, Belief.of(space, trials), SIGNS[goals[objective]])
 
     def predict(self, params: Params) -> Prediction:
-        """Mean and deviation of one configuration.
+        """Return the mean and deviation of one configuration.
 
         Raises:
-            SpaceError: it is none of this space.
+            SpaceError: the configuration is not in this space.
         """
         self.space.validate(params)
         points = self.belief.encoding.snap(units(self.space, [params]))
@@ -100,38 +100,38 @@ class Explanation:
         return Prediction(self.sign * float(mean), float(deviation))
 
     def importance(self, worst: float | None = None) -> Importance:
-        """Shares of the variance of the predicted value over the space.
+        """Return shares of the variance of the predicted value over the space.
 
         Args:
-            worst: values beyond it count as equal to it, so that differences among the bad ones do
-                not drown those among the good; None: all differ. Give, say, the median value.
+            worst: values beyond it count as equal to it, so that differences among bad values do
+                not drown those among good ones; None: all differ. Give, say, the median value.
 
         Source: Hutter, Hoos & Leyton-Brown, An Efficient Approach for Assessing Hyperparameter
-            Importance (ICML 2014); here of the posterior mean, see `variance`.
+        Importance (ICML 2014); here of the posterior mean, see `variance`.
         """
-        found = indices(self._losses(worst), len(self.space.searched))
+        sobol = indices(self._loss_function(worst), len(self.space.searched))
         sensitivities = [_shares(1.0 / view.lengthscale_P) for view in self.belief.views]
-        order_P = np.argsort(-found.total_P, kind="stable")
+        order_P = np.argsort(-sobol.total_P, kind="stable")
         return Importance(
-            self._named(_shares(found.total_P), order_P),
-            self._named(found.main_P, order_P),
-            self._named(found.total_P, order_P),
-            self._named(np.mean(sensitivities, axis=0), order_P),
+            self._by_name(_shares(sobol.total_P), order_P),
+            self._by_name(sobol.main_P, order_P),
+            self._by_name(sobol.total_P, order_P),
+            self._by_name(np.mean(sensitivities, axis=0), order_P),
         )
 
     def interactions(self, worst: float | None = None) -> dict[tuple[str, str], float]:
-        """Share of the variance that two parameters make only together, the largest first.
+        """Return the variance share that two parameters have only together, the largest first.
 
         Args:
             worst: as for `importance`.
         """
         names = self.space.searched
-        pair_PP = pair_indices(self._losses(worst), len(names))
+        pair_PP = pair_indices(self._loss_function(worst), len(names))
         order = sorted(combinations(range(len(names)), 2), key=lambda pair: -pair_PP[pair])
         return {(names[i], names[j]): float(pair_PP[i, j]) for i, j in order}
 
     def dependence(self, *names: str, resolution: int = 16) -> Dependence:
-        """The predicted value along one parameter, or over two, all others averaged out.
+        """Return the predicted value along one parameter, or over two, averaged over all others.
 
         A conditional parameter is averaged over the configurations that have it.
 
@@ -140,14 +140,14 @@ class Explanation:
             resolution: grid points of a range, its ends included; a choice has all of its values.
 
         Raises:
-            ValueError: not such names, or the two are never active together.
+            ValueError: invalid names, or the two are never active together.
         """
         self._check(names, resolution)
-        found = dependence(self.belief, self.space, names, resolution)
-        return replace(found, mean=self.sign * found.mean)
+        of_loss = dependence(self.belief, self.space, names, resolution)
+        return replace(of_loss, mean=self.sign * of_loss.mean)
 
     def to_dict(self) -> dict[str, object]:
-        """Importance, interactions, and the dependence on each parameter, as JSON."""
+        """Return importance, interactions, and the dependence on each parameter, as JSON."""
         names = self.space.searched
         return {
             "importance": asdict(self.importance()),
@@ -157,8 +157,8 @@ class Explanation:
             "dependence": {name: self.dependence(name).to_dict() for name in names},
         }
 
-    def _losses(self, worst: float | None) -> Callable[[Array], Array]:
-        """The predicted loss up to `worst`, as a share of the span, on the unit cube."""
+    def _loss_function(self, worst: float | None) -> Callable[[Array], Array]:
+        """Return the predicted loss up to `worst`, as a share of the span, on the unit cube."""
         belief, limit = self.belief, math.inf if worst is None else self.sign * worst
 
         def losses(unit_SP: Array) -> Array:
@@ -167,7 +167,7 @@ class Explanation:
 
         return losses
 
-    def _named(self, share_P: Array, order_P: Index) -> dict[str, float]:
+    def _by_name(self, share_P: Array, order_P: Index) -> dict[str, float]:
         return {self.space.searched[index]: float(share_P[index]) for index in order_P}
 
     def _check(self, names: Sequence[str], resolution: int) -> None:
@@ -183,7 +183,7 @@ class Explanation:
 
 
 def _of_objective(seen: Observation, objective: int, count: int) -> Observation:
-    """The trial as if that one of its several losses were all; without losses, as it is."""
+    """Return the trial with the loss of one objective alone; without losses, unchanged."""
     if not seen.losses:
         return seen
     if len(seen.losses) != count:
@@ -197,6 +197,6 @@ def _of_objective(seen: Observation, objective: int, count: int) -> Observation:
 
 
 def _shares(part_P: Array) -> Array:
-    """Parts of their sum; all 0 where that is 0."""
+    """Divide parts by their sum; all 0 where the sum is 0."""
     shares_P: Array = part_P / (part_P.sum() or 1.0)
     return shares_P

@@ -1,1 +1,1 @@
-"""Our Gaussian-process searcher, on numpy and scipy alone; the class is in `searcher`."""
+"""The Gaussian-process searcher, on numpy and scipy alone; the class is in `searcher`."""

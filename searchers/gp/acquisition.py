@@ -14,15 +14,15 @@ from scipy.special import erfcx, ndtr
 from searchers.gp.kernels import Array
 
 LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
-# Below it, 1 + z Mills(z) has lost more digits to cancellation than its series has to truncation.
+# Below this z, 1 + z Mills(z) loses more digits to cancellation than its series to truncation.
 SERIES_BELOW = -200.0
 
 
 def log_h(z_M: Array) -> tuple[Array, Array]:
-    """log(phi(z) + z Phi(z)) and its derivative, to about 11 digits for any finite z.
+    """Return log(phi(z) + z Phi(z)) and its derivative, to about 11 digits for any finite z.
 
-    phi and Phi are the standard normal density and distribution. Below -1 it is
-    log phi(z) + log(1 + z Mills(z)), with Mills(z) = Phi(z) / phi(z) by the scaled erfc.
+    phi and Phi are the standard normal density and distribution. Below -1 the value is log phi(z) +
+    log(1 + z Mills(z)), with Mills(z) = Phi(z) / phi(z) by the scaled erfc.
     """
     low_M = np.minimum(z_M, -1.0)
     mills_M = math.sqrt(math.pi / 2.0) * erfcx(-low_M / math.sqrt(2.0))
@@ -42,31 +42,31 @@ def log_h(z_M: Array) -> tuple[Array, Array]:
 
 
 class Predictive(Protocol):
-    """What a process says of points: a `Posterior`, or one that is asked at one step alone."""
+    """A process that predicts at points: a `Posterior`, or one asked at the highest step alone."""
 
     @property
     def fitted_N(self) -> Array:
-        """Posterior mean of each trial that it knows."""
+        """Posterior mean of each trial that the process was given."""
         ...
 
     def predict(self, x_MD: Array) -> tuple[Array, Array]:
-        """Mean and variance of each query."""
+        """Return the mean and variance of each query."""
         ...
 
     def predict_with_gradient(self, x_MD: Array) -> tuple[Array, Array, Array, Array]:
-        """Mean, variance, and their gradients with respect to the queries."""
+        """Return mean, variance, and their gradients with respect to the queries."""
         ...
 
 
 class Acquisition(Protocol):
-    """How much a trial at each query promises."""
+    """The value of trying each query."""
 
     def __call__(self, x_MD: Array) -> Array:
-        """Value of each query."""
+        """Return the value of each query."""
         ...
 
     def with_gradient(self, x_MD: Array) -> tuple[Array, Array]:
-        """Value of each query, and its gradient with respect to that query (MD)."""
+        """Return the value of each query, and its gradient with respect to that query (MD)."""
         ...
 
 

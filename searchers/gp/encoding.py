@@ -1,11 +1,11 @@
-"""From the unit cube of a Space (a column a parameter) to the columns of the model, vectorized.
+"""The encoding of a Space's unit cube (a column for each parameter) as model columns, vectorized.
 
 A number or an ordered choice is one column, at the centre of its cell; an unordered choice is one
-column per value (one-hot / sqrt 2, so that any two values are 1 apart); what is inactive sits at
+column per value (one-hot / sqrt 2, so that any two values are 1 apart); an inactive parameter is at
 0.5, or at zeros. Decoding to user units is left to the Space and to the few points that need it.
 
-Axes: N points, P searched parameters in the order of `space.searched`, D model columns,
-C smooth parameters, V values of one parameter.
+Axes: N points, P searched parameters in the order of `space.searched`, D model columns, C smooth
+parameters, V values of one parameter.
 """
 
 import math
@@ -24,9 +24,9 @@ from searchers.space import Choice, Constant, Domain, Params, Space
 Mask = NDArray[np.bool_]
 
 INACTIVE = 0.5
-# A finer grid is searched as if it were continuous; decoding still puts it on its values.
-FINEST = 100_000
-COARSE = 16  # values, up to which mutations alone find the best one
+# A grid of more values is searched as if continuous; decoding still rounds to its values.
+MAX_GRID_VALUES = 100_000
+COARSE = 16  # values up to which mutations alone find the best
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,11 @@ class Points:
 
 @dataclass(frozen=True)
 class Parameter:
-    """What the encoding has to know of one searched parameter."""
+    """The encoding of one searched parameter."""
 
-    centre_V: Array  # its values' places in the unit interval, ascending; empty: continuous
+    centre_V: Array  # positions of its values in the unit interval, ascending; empty: continuous
     categorical: bool
-    requires: tuple[tuple[int, Array], ...]  # (another parameter, places that keep this active)
+    requires: tuple[tuple[int, Array], ...]  # (parent, its positions that keep this one active)
 
     @property
     def width(self) -> int:
@@ -62,17 +62,17 @@ class Parameter:
 
     @property
     def is_smooth(self) -> bool:
-        """Whether it is continuous, or on a grid so fine that a gradient helps."""
+        """Whether the parameter is continuous, or on a grid so fine that a gradient helps."""
         return not self.categorical and not 0 < len(self.centre_V) <= COARSE
 
     def index(self, unit_N: Array) -> Index:
-        """The value whose centre is nearest to each place."""
+        """Return the index of the value whose centre is nearest to each position."""
         return np.searchsorted((self.centre_V[1:] + self.centre_V[:-1]) / 2.0, unit_N, side="right")
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """The searched parameters of one space, as columns."""
+    """The searched parameters of one space, as model columns."""
 
     searched: tuple[Parameter, ...]
 
@@ -96,20 +96,22 @@ class Encoding:
     @property
     def first_column_P(self) -> Index:
         """The first model column of each parameter."""
-        return np.cumsum([0, *(one.width for one in self.searched[:-1])], dtype=np.intp)
+        return np.cumsum([0, *(parameter.width for parameter in self.searched[:-1])], dtype=np.intp)
 
     @property
     def parameter_D(self) -> Index:
         """The parameter of each model column."""
-        return np.repeat(np.arange(self.parameters), [one.width for one in self.searched])
+        return np.repeat(
+            np.arange(self.parameters), [parameter.width for parameter in self.searched]
+        )
 
     @property
     def smooth_C(self) -> Index:
         """The parameters that a gradient can follow; those on a grid are snapped after it."""
-        return np.flatnonzero([one.is_smooth for one in self.searched])
+        return np.flatnonzero([parameter.is_smooth for parameter in self.searched])
 
     def snap(self, unit_NP: Array) -> Points:
-        """The points nearest to the given ones that a proposal can have."""
+        """Return the nearest points that a proposal can have."""
         unit_NP = unit_NP.copy()
         active_NP = np.ones(unit_NP.shape, dtype=np.bool_)
         for index, parameter in enumerate(self.searched):
@@ -122,8 +124,8 @@ class Encoding:
         return Points(unit_NP, active_NP)
 
     def columns_of(self, points: Points) -> Array:
-        """The model's columns (N x D) of snapped points."""
-        column_ND = np.empty((len(points), sum(one.width for one in self.searched)))
+        """Return the model's columns (N x D) of snapped points."""
+        column_ND = np.empty((len(points), sum(searched.width for searched in self.searched)))
         for index, first in enumerate(self.first_column_P):
             parameter, unit_N = self.searched[index], points.unit_NP[:, index]
             if parameter.categorical:
@@ -135,7 +137,7 @@ class Encoding:
         return column_ND
 
     def stepped(self, from_NP: Array, to_NP: Array, rng: Generator) -> Array:
-        """`to` with moves that would snap back made a whole step, and categories redrawn.
+        """Return `to_NP`, with moves that would snap back made a whole step.
 
         A category is drawn afresh half of the time and stays otherwise.
         """
@@ -158,8 +160,8 @@ class Encoding:
 
 @lru_cache(maxsize=256)
 def _centres(domain: Domain) -> Array:
-    """Where the values of a domain lie; empty for a continuous one or one finer than FINEST."""
-    if isinstance(domain, Constant) or domain.count is None or domain.count > FINEST:
+    """Return the positions of the values; none for a continuous or a very fine domain."""
+    if isinstance(domain, Constant) or domain.count is None or domain.count > MAX_GRID_VALUES:
         return np.empty(0)
     centre_V = np.array([domain.to_unit(value) for value in domain.grid(2)])
     centre_V.setflags(write=False)
@@ -167,12 +169,15 @@ def _centres(domain: Domain) -> Array:
 
 
 def _requirements(space: Space, name: str) -> list[tuple[int, Array]]:
-    """What keeps a parameter active; for a constant it requires, what keeps that one active."""
+    """Return the values of other parameters that keep a parameter active.
+
+    A required constant is replaced by its own requirements.
+    """
     requirements: list[tuple[int, Array]] = []
     for other, allowed in space[name].when.items():
         domain = space[other]
         if isinstance(domain, Constant):
-            requirements += _requirements(space, other)  # a Space refuses one with another value
+            requirements += _requirements(space, other)  # a Space refuses any other value of it
         else:
             places = np.array([domain.to_unit(value) for value in allowed])
             requirements.append((space.searched.index(other), places))
@@ -180,6 +185,6 @@ def _requirements(space: Space, name: str) -> list[tuple[int, Array]]:
 
 
 def units(space: Space, configurations: Sequence[Params]) -> Array:
-    """Unit rows (N x P) of configurations in user units."""
+    """Return the unit rows (N x P) of configurations in user units."""
     rows = [space.encode(params) for params in configurations]
     return cast(Array, np.array(rows).reshape(len(rows), len(space.searched)))

@@ -1,9 +1,9 @@
-"""The probability that a trial ends with a result that counts: it does not fail, it keeps a limit.
+"""The probability that a trial ends with a usable result: it does not fail, it keeps a limit.
 
 Failures are learned by least-squares classification: a process regressed on labels, 1 for failed
-and 0 for not, in whose noise the failures go that nothing explains (a node's fault). Laplace's
-approximation of a probit likelihood found no better configurations in closed loops (5 problems,
-10 seeds), and would need a fit and gradients of its own.
+and 0 for not; failures without an explanation (a node's fault) go into its noise. Laplace's
+approximation of a probit likelihood found no better configurations in closed loops (5 problems, 10
+seeds), and would need a fit and gradients of its own.
 
 Axes: N trials, M queries, D model columns.
 Sources: Rasmussen & Williams (2006), section 6.5 (least-squares classification); Gelbart, Snoek &
@@ -20,21 +20,21 @@ from searchers.gp.acquisition import LOG_SQRT_2PI
 from searchers.gp.encoding import Mask
 from searchers.gp.kernels import Array
 from searchers.gp.model import Posterior, Prior
-from searchers.gp.warping import LARGEST_LOSS, OUTLIER
+from searchers.gp.warping import MAX_LOSS, OUTLIER
 
 
 @dataclass(frozen=True)
 class Labels:
-    """Outputs for a model, and the threshold that those of good trials do not exceed."""
+    """Outputs for a model, and the threshold that the outputs of good trials do not exceed."""
 
     output_N: Array
     threshold: float
 
 
 def labels_of_failures(failed_N: Mask) -> Labels | None:
-    """Standardized labels, the threshold halfway between; None: all failed, or none did.
+    """Return standardized labels, the threshold halfway between; None: all failed, or none did.
 
-    Far from all trials the model then says what share of them failed.
+    Far from all trials the model then predicts the share of them that failed.
     """
     share = float(failed_N.mean()) if len(failed_N) else 0.0
     if share in (0.0, 1.0):
@@ -44,11 +44,11 @@ def labels_of_failures(failed_N: Mask) -> Labels | None:
 
 
 def labels_of_excess(excess_N: Array) -> Labels:
-    """Standardized excess over a limit with far outliers pulled in; 0 maps to the threshold.
+    """Return the standardized excess over a limit, far outliers pulled in; 0 maps to the threshold.
 
     sign(e) log(1 + |e| / median |e|) keeps the sign and is nearly affine where most trials are.
     """
-    size_N = np.minimum(np.abs(excess_N), LARGEST_LOSS)
+    size_N = np.minimum(np.abs(excess_N), MAX_LOSS)
     median = float(np.median(size_N)) or float(size_N.max()) or 1.0
     far = np.minimum(size_N, OUTLIER * median) / median
     output_N = np.sign(excess_N) * np.log1p(far)
@@ -59,11 +59,11 @@ def labels_of_excess(excess_N: Array) -> Labels:
 
 
 def prior_of_labels(prior: Prior) -> Prior:
-    """The prior with noise that is known to be large: part of any failure may be chance.
+    """Return the prior with noise known to be large: part of any failure may be chance.
 
     Left to itself, a fit to 4 failures at random among 40 trials now and then explains them all,
     and closes regions with certainty (20 seeds: at worst, 5 % of the space below a probability of
-    2e-4; with this, below 0.09). Edges that are sharp are found as well with it as without.
+    2e-4; with this prior, below 0.09). Sharp edges are found as well with this prior as without.
     """
     mean_T, deviation_T = prior.mean_T.copy(), prior.deviation_T.copy()
     start_T = prior.start_T.copy()
@@ -74,7 +74,10 @@ def prior_of_labels(prior: Prior) -> Prior:
 
 @dataclass(frozen=True)
 class LogProbabilityBelow:
-    """log P(output <= threshold), the model's noise included: certainty is never claimed."""
+    """log P(output <= threshold) under the posterior.
+
+    The model's noise is included, so that certainty is never claimed.
+    """
 
     posterior: Posterior
     threshold: float

@@ -1,15 +1,16 @@
-"""Partial results in a model of the final loss: the step is one more column.
+"""Partial results in a model of the final loss: the step is an additional column.
 
-A trial has a row at each step where it was, or others were, judged: at its end, and at the earlier
-steps at which trials end. So all that a rung decided by is among the rows, and that only good
-trials have late rows is no bias: what is missing depends on what is there alone (Rubin, Inference
-and Missing Data, Biometrika 63, 1976). The logarithm of the step has a lengthscale of its own, and
-the model is asked at the highest step that a trial reached.
+A trial has a row at each step where it, or other trials, were judged: at its end, and at the
+earlier steps at which trials end. So everything that a rung decided by is among the rows, and it is
+no bias that only good trials have late rows: what is missing depends on what is there alone (Rubin,
+Inference and Missing Data, Biometrika 63, 1976). The logarithm of the step has a lengthscale of its
+own, and the model predicts at the highest step that a trial reached.
 
 Axes: T trials of a history, R rows, M queries, D model columns without that of the step.
 Sources: Klein et al., Model-based Asynchronous Hyperparameter and Neural Architecture Search
 (2020), section 4: one process over configurations and rungs. Kandasamy et al., Multi-fidelity
-Bayesian Optimisation with Continuous Approximations (ICML 2017), section 2: a product kernel.
+Bayesian Optimisation with Continuous Approximations (ICML 2017), section 2: a product kernel. Here
+the step adds to the distance of one kernel instead.
 """
 
 import math
@@ -19,65 +20,65 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from searchers.fidelity import NO_FAULT, told
+from searchers.fidelity import NO_FAULT, primary_loss
 from searchers.gp.kernels import Array, Index
 from searchers.gp.model import Posterior, Prior
 from searchers.searcher import Observation
 
-FACTOR = 27.0  # between two steps that lie as far apart as the ends of a parameter's range
-APART = 1.5  # the least factor between two steps at which all trials count
-LEAST_STEP = 0.5  # stands for step 0, which has no logarithm
+FACTOR = 27.0  # ratio of steps that are as far apart as the ends of a parameter's range
+MIN_STEP_RATIO = 1.5  # least ratio between two steps at which all trials get rows
+MIN_STEP = 0.5  # stands for step 0, which has no logarithm
 
 
 @dataclass(frozen=True)
-class Staged:
+class MultiFidelityRows:
     """The results of a history at every step where trials are judged."""
 
-    trial_R: Index  # the place of the row's trial in the history
+    trial_R: Index  # index of the row's trial in the history
     loss_R: Array  # NaN: the trial failed or diverged
     column_R: Array  # of the step: 0 at the highest, -1 at a FACTOR-th of it
 
     @classmethod
-    def of(cls, history: Sequence[Observation]) -> "Staged":
-        """Rows in the order of the history, those of one trial by their steps.
+    def of(cls, history: Sequence[Observation]) -> "MultiFidelityRows":
+        """Return rows in the order of the history, those of one trial by their steps.
 
-        A failed trial has one row, at the highest step, unless the failure was not its own. A
-        result that was told without a step counts as one at the highest.
+        A failed trial has one row, at the highest step, unless the failure was not its fault. A
+        result without a step counts as a result at the highest.
         """
-        stops = _stops(history)
-        row_R = [(place, *row) for place, seen in enumerate(history) for row in _rows(seen, stops)]
+        stops = _common_stops(history)
+        row_R = [(index, *row) for index, seen in enumerate(history) for row in _rows(seen, stops)]
         trial_R, step_R, loss_R = np.array(row_R).reshape(-1, 3).T
         top = np.max(step_R, initial=1.0, where=np.isfinite(step_R))
         column_R = np.log(np.minimum(step_R, top) / top) / math.log(FACTOR)
         return cls(trial_R.astype(np.intp), loss_R, column_R)
 
 
-def _stops(history: Sequence[Observation]) -> list[int]:
-    """The steps at which trials ended or wait, ascending; of close ones the higher."""
+def _common_stops(history: Sequence[Observation]) -> list[int]:
+    """Return the steps at which trials ended or wait, ascending; of close steps the higher."""
     ends = {seen.curve[-1][0] for seen in history if seen.state == "done" and seen.curve}
     stops: list[int] = []
     for step in sorted(ends, reverse=True):
-        if not stops or APART * step <= stops[-1]:
+        if not stops or MIN_STEP_RATIO * step <= stops[-1]:
             stops.append(step)
     return stops[::-1]
 
 
 def _rows(seen: Observation, stops: Sequence[int]) -> Iterator[tuple[float, float]]:
-    """Step and loss of each row of a trial."""
+    """Yield step and loss of each row of a trial."""
     if seen.state == "failed" and seen.reason not in NO_FAULT:
         yield math.inf, math.nan
     elif seen.curve:
-        for step, loss in _judged(seen, stops):
+        for step, loss in _judged_reports(seen, stops):
             if math.isfinite(loss):
-                yield max(step, LEAST_STEP), loss
+                yield max(step, MIN_STEP), loss
     elif seen.state == "done":
-        end = told(seen)
+        end = primary_loss(seen)
         if end is not None and math.isfinite(end):
             yield math.inf, end
 
 
-def _judged(seen: Observation, stops: Sequence[int]) -> Iterator[tuple[int, float]]:
-    """The last report up to each stop that the trial reached, and the one that it ended with."""
+def _judged_reports(seen: Observation, stops: Sequence[int]) -> Iterator[tuple[int, float]]:
+    """Yield the last report up to each stop that the trial reached, and its final report."""
     last = -1
     for stop in stops[: bisect_right(stops, seen.curve[-1][0])]:
         index = bisect_right(seen.curve, stop, key=_step) - 1
@@ -93,50 +94,50 @@ def _step(report: tuple[int, float]) -> int:
 
 
 def with_context(prior: Prior, columns: int) -> Prior:
-    """The prior for so many more columns: log-normal(0, 1) for the lengthscale of each."""
-    place = len(prior.mean_T) - 2
+    """Return the prior for `columns` more columns, each with a lengthscale of log-normal(0, 1)."""
+    position = len(prior.mean_T) - 2
     return Prior(
-        np.insert(prior.mean_T, place, np.zeros(columns)),
-        np.insert(prior.deviation_T, place, np.ones(columns)),
-        np.insert(prior.start_T, place, np.zeros(columns)),
+        np.insert(prior.mean_T, position, np.zeros(columns)),
+        np.insert(prior.deviation_T, position, np.ones(columns)),
+        np.insert(prior.start_T, position, np.zeros(columns)),
     )
 
 
 @dataclass(frozen=True)
-class AtTop:
-    """What a process over configurations and their context says of here, at the highest step."""
+class AtMaxFidelity:
+    """The predictions of a process for this sweep, at the highest step."""
 
     process: Posterior
-    contexts: int  # columns that come after those of a configuration, all 0 here
-    fitted_N: Array  # mean of each trial, had it been here, at that step
+    contexts: int  # context columns after those of a configuration, all 0 in queries
+    fitted_N: Array  # mean of each trial, as if of this sweep at that step
 
     @classmethod
-    def of(cls, process: Posterior, x_TD: Array) -> "AtTop":
+    def of(cls, process: Posterior, x_TD: Array) -> "AtMaxFidelity":
         contexts = len(process.inverse_D) - x_TD.shape[1]
-        return cls(process, contexts, process.mean(_here(x_TD, contexts)))
+        return cls(process, contexts, process.mean(_with_zero_context(x_TD, contexts)))
 
     def mean(self, x_MD: Array) -> Array:
-        """As `Posterior.mean`."""
-        return self.process.mean(_here(x_MD, self.contexts))
+        """See `Posterior.mean`."""
+        return self.process.mean(_with_zero_context(x_MD, self.contexts))
 
     def predict(self, x_MD: Array) -> tuple[Array, Array]:
-        """As `Posterior.predict`."""
-        return self.process.predict(_here(x_MD, self.contexts))
+        """See `Posterior.predict`."""
+        return self.process.predict(_with_zero_context(x_MD, self.contexts))
 
     def predict_with_gradient(self, x_MD: Array) -> tuple[Array, Array, Array, Array]:
-        """As `Posterior.predict_with_gradient`."""
+        """See `Posterior.predict_with_gradient`."""
         columns = x_MD.shape[1]
         mean_M, variance_M, mean_MD, variance_MD = self.process.predict_with_gradient(
-            _here(x_MD, self.contexts)
+            _with_zero_context(x_MD, self.contexts)
         )
         return mean_M, variance_M, mean_MD[:, :columns], variance_MD[:, :columns]
 
-    def believe(self, x_KD: Array) -> "AtTop":
-        """As `Posterior.believe`: each new row comes out at its mean at the highest step."""
-        process = self.process.believe(_here(x_KD, self.contexts))
+    def fantasize(self, x_KD: Array) -> "AtMaxFidelity":
+        """See `Posterior.fantasize`: each new row comes out at its mean at the highest step."""
+        process = self.process.fantasize(_with_zero_context(x_KD, self.contexts))
         fitted_N = np.append(self.fitted_N, process.fitted_N[-len(x_KD) :])
-        return AtTop(process, self.contexts, fitted_N)
+        return AtMaxFidelity(process, self.contexts, fitted_N)
 
 
-def _here(x_MD: Array, contexts: int) -> Array:
+def _with_zero_context(x_MD: Array, contexts: int) -> Array:
     return np.hstack([x_MD, np.zeros((len(x_MD), contexts))])

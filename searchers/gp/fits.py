@@ -1,4 +1,4 @@
-"""The models that take turns, what they learn, and their fits as they stand in the notes.
+"""The models that take turns, the outcomes that they learn, and their fits in the notes.
 
 Axes: N rows of an outcome.
 """
@@ -24,14 +24,14 @@ from searchers.gp.warping import TailCompression, Warp, YeoJohnson
 from searchers.searcher import Observation
 from searchers.values import is_number
 
-ALWAYS_BELOW = 40  # results up to which any news is worth a new fit
-GROWTH = 1.05  # how much more than the last fit had makes a new one due
+ALWAYS_REFIT_BELOW = 40  # with fewer results, every new one brings a new fit
+REFIT_GROWTH = 1.05  # ratio of results to those of the last fit at which a new fit is due
 FIT_ROWS = 100  # a fit costs O(rows^3) some twenty times; more rows change it little
 
 
 @dataclass(frozen=True)
 class Model:
-    """One of the models that take turns; `name` marks its fits in the notes."""
+    """A model that takes turns with others; `name` marks its fits in the notes."""
 
     name: str
     warp: Callable[[Array], Warp]
@@ -42,24 +42,27 @@ MODELS = (
     Model("tail", TailCompression.fit, dimension_scaled_prior),
     Model("power", YeoJohnson.fit, short_prior),
 )
-PROBE = Model("probe", TailCompression.fit, short_prior)  # of looks into one category
+PROBE = Model("probe", TailCompression.fit, short_prior)  # for proposals within one category
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Hyperparameters, and how many results there were; a trial has one at each rung."""
+    """Hyperparameters, and the number of results that they were fitted to.
+
+    A trial has a result at each rung.
+    """
 
     hyperparameters: Hyperparameters
     trials: int
 
     def is_due(self, trials: int) -> bool:
-        """Whether a new fit is, now that there are so many results."""
-        if trials < ALWAYS_BELOW:
+        """Return whether a new fit is due, now that there are `trials` results."""
+        if trials < ALWAYS_REFIT_BELOW:
             return trials != self.trials
-        return not self.trials <= trials < GROWTH * self.trials
+        return not self.trials <= trials < REFIT_GROWTH * self.trials
 
     def note(self) -> dict[str, object]:
-        """The fit as JSON; floats survive it exactly."""
+        """Return the fit as JSON, in which floats are exact."""
         return {
             "trials": self.trials,
             "lengthscales": list(self.hyperparameters.lengthscales),
@@ -70,21 +73,21 @@ class Fit:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a model is to learn of one outcome."""
+    """An outcome to learn: its rows, and the model and prior to learn them with."""
 
-    name: str  # in the notes
+    name: str  # key in the notes
     model: Model
     rows: Rows
     prior: Prior
-    first_N: Array  # where there are too many rows for a fit, the lowest in this come first
+    first_N: Array  # a fit with too many rows prefers those that are lowest in this
 
     def fitted(self, history: Sequence[Observation], trials: int, rng: Generator) -> Fit:
-        """The last fit that the history notes while no new one is due, else one that starts there.
+        """Return the last fit in the notes unless a new one is due, else a fit that starts there.
 
         Args:
-            history: whose notes tell of earlier fits.
-            trials: how many results there are, of which the rows may be a part.
-            rng: for the rows to fit on, and the fit.
+            history: its notes hold earlier fits.
+            trials: the number of results, of which the rows may be a part.
+            rng: for the choice of rows to fit on, and the fit.
         """
         rows = self.rows.take(best_and_random(self.first_N, FIT_ROWS, rng))
         last = last_fit(history, self.model, rows.kernel.parameters, self.name)
@@ -93,27 +96,27 @@ class Outcome:
         start = None if last is None else last.hyperparameters
         return Fit(fit(rows, self.prior, start, rng), trials)
 
-    def learned(
+    def condition(
         self, history: Sequence[Observation], trials: int, rng: Generator
     ) -> tuple[Posterior, Fit]:
-        """What all rows say under the fit, and the fit; see `fitted`."""
+        """Return the posterior of all rows under the fit, and the fit; see `fitted`."""
         fitted = self.fitted(history, trials, rng)
         return Posterior.of(self.rows, fitted.hyperparameters), fitted
 
 
-def best_and_random(output_N: Array, most: int, rng: Generator) -> Index:
-    """At most that many rows to fit on: the lowest half, and of the others a random choice."""
-    if len(output_N) <= most:
+def best_and_random(output_N: Array, max_rows: int, rng: Generator) -> Index:
+    """Return at most `max_rows` rows to fit on: the lowest, and as many of the others at random."""
+    if len(output_N) <= max_rows:
         return np.arange(len(output_N))
     order_N = np.argsort(output_N, kind="stable")
-    rest = rng.choice(order_N[most // 2 :], most - most // 2, replace=False)
-    return np.append(order_N[: most // 2], rest)
+    drawn = rng.choice(order_N[max_rows // 2 :], max_rows - max_rows // 2, replace=False)
+    return np.append(order_N[: max_rows // 2], drawn)
 
 
 def last_fit(
     history: Sequence[Observation], model: Model, parameters: int, outcome: str
 ) -> Fit | None:
-    """The model's newest fit to an outcome that the notes tell of; None: none for such a space.
+    """Return the newest fit of a model to an outcome in the notes; None: none for such a space.
 
     A note has the model's name as `model`, and in `fits` one for each outcome.
     """
@@ -122,12 +125,12 @@ def last_fit(
         if seen.note.get("model") == model.name and isinstance(fits, Mapping):
             note = fits.get(outcome)
             if isinstance(note, Mapping):
-                return _read(note, parameters)
+                return _read_fit(note, parameters)
     return None
 
 
-def _read(note: Mapping[str, object], parameters: int) -> Fit | None:
-    """None: a note that we did not write, or wrote for another space."""
+def _read_fit(note: Mapping[str, object], parameters: int) -> Fit | None:
+    """Return the fit in a note; None: the note is not ours, or is for another space."""
     lengthscales, trials = note.get("lengthscales"), note.get("trials")
     if not isinstance(lengthscales, Sequence) or not isinstance(trials, int):
         return None

@@ -1,14 +1,14 @@
 """The logarithm of the expected hypervolume improvement, exact for independent objectives.
 
-What no front point dominates, below a reference point, is cut into disjoint boxes once; within a
-box the improvement is a product over the objectives, so its expectation is one of differences of
-expected improvements. In logarithms it keeps a gradient where improvement is unlikely.
+The region below a reference point that no front point dominates is cut into disjoint boxes once;
+within a box the improvement is a product over the objectives, so its expectation is a product of
+differences of expected improvements. The logarithm keeps a gradient where improvement is unlikely.
 
-Axes: F front points, K objectives, B boxes, V sides (intervals) of one objective, M queries,
-D model columns. Losses are standardized; smaller is better.
+Axes: F front points, K objectives, B boxes, V sides (intervals) of one objective, L levels (ends of
+sides), M queries, D model columns. Losses are standardized; smaller is better.
 Sources: Yang, Emmerich, Deutz & Back, Efficient computation of expected hypervolume improvement
-using box decomposition algorithms (2019), eq. 14; Ament et al. (NeurIPS 2023), section 4.3, for
-the logarithms. The cutting is ours.
+using box decomposition algorithms (2019), eq. 14; Ament et al. (NeurIPS 2023), section 4.3, for the
+logarithms. The cutting is ours.
 """
 
 from collections.abc import Sequence
@@ -21,15 +21,16 @@ from searchers.gp.acquisition import log_h
 from searchers.gp.kernels import Array, Index
 from searchers.gp.model import Posterior
 
-# Relative width of a side below which the difference of its ends is rounding.
+# Relative width of a side below which the difference of its ends is only rounding error.
 NARROW = 1e-12
 
 
 def undominated(front_FK: Array, reference_K: Array) -> tuple[Array, Array]:
-    """Lower and upper corners (both BK) of disjoint boxes; lower ones may be -inf.
+    """Return lower and upper corners (both BK) of disjoint boxes; lower ones may be -inf.
 
-    Each point in turn takes out of every box what it dominates, and what is left of the box falls
-    into at most K parts. In the order of the last objective most boxes are never met again.
+    Each front point in turn removes from every box the region that it dominates, and the remainder
+    of the box is split into at most K parts. In the order of the last objective most boxes are
+    never met again.
     """
     lower_BK = np.full((1, len(reference_K)), -np.inf)
     upper_BK = reference_K[None].astype(np.float64)
@@ -51,12 +52,12 @@ def undominated(front_FK: Array, reference_K: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Sides:
-    """The intervals that the boxes have in one objective, each once."""
+    """The distinct intervals that the boxes have in one objective."""
 
-    level_L: Array  # all their finite ends
-    lower_V: Index  # place of the lower end among the levels; one past the last: -inf
+    level_L: Array  # all finite ends of the intervals
+    lower_V: Index  # index of the lower end among the levels; one past the last: -inf
     upper_V: Index
-    side_B: Index  # which of them a box has
+    side_B: Index  # the interval of each box
 
     @classmethod
     def of(cls, lower_B: Array, upper_B: Array) -> "Sides":
@@ -67,10 +68,10 @@ class Sides:
         return cls(level_L, lower_V, np.searchsorted(level_L, ends[1]), side_B.ravel())
 
     def log_gain(self, mean_M: Array, deviation_M: Array) -> tuple[Array, Array, Array]:
-        """log E[max(upper - max(lower, loss), 0)] and its slopes in mean and deviation (MV)."""
+        """Return log E[max(upper - max(lower, loss), 0)], its slopes in mean and deviation (MV)."""
         z_ML = (self.level_L - mean_M[:, None]) / deviation_M[:, None]
         value_ML, slope_ML = log_h(z_ML)
-        # -inf, the last place, is below any loss: no improvement, whatever the slope.
+        # -inf, the last level, is below any loss: no improvement, whatever the slope.
         z_ML, slope_ML = _padded(z_ML, 0.0), _padded(slope_ML, 0.0)
         value_ML = _padded(value_ML, -np.inf)
         high_MV = value_ML[:, self.upper_V]
@@ -90,16 +91,16 @@ def _padded(value_ML: Array, last: float) -> Array:
 
 @dataclass(frozen=True)
 class LogExpectedHypervolumeImprovement:
-    """log of the expected volume that a trial adds to what the front dominates."""
+    """log of the expected volume that a trial adds to the volume that the front dominates."""
 
-    posteriors: tuple[Posterior, ...]  # one an objective, over the same columns
+    posteriors: tuple[Posterior, ...]  # one for each objective, over the same columns
     sides: tuple[Sides, ...]
 
     @classmethod
     def of(
         cls, posteriors: Sequence[Posterior], front_FK: Array, reference_K: Array
     ) -> "LogExpectedHypervolumeImprovement":
-        """For a front (dominated points among it change nothing) and the worst that counts."""
+        """Build the boxes of a front; dominated points among it change nothing."""
         lower_BK, upper_BK = undominated(front_FK, reference_K)
         return cls(tuple(posteriors), tuple(map(Sides.of, lower_BK.T.copy(), upper_BK.T.copy())))
 
@@ -117,18 +118,18 @@ class LogExpectedHypervolumeImprovement:
             _Gain.of(posterior, sides, x_MD)
             for posterior, sides in zip(self.posteriors, self.sides, strict=True)
         ]
-        value_MB = sum((one.value_MB for one in gains), np.zeros(()))
+        value_MB = sum((gain.value_MB for gain in gains), np.zeros(()))
         value_M = logsumexp(value_MB, axis=1)
         weight_MB = np.exp(value_MB - value_M[:, None])
         gradient_MD = np.zeros(x_MD.shape)
-        for one in gains:
-            gradient_MD += one.pull(weight_MB)
+        for gain in gains:
+            gradient_MD += gain.pull(weight_MB)
         return value_M, gradient_MD
 
 
 @dataclass(frozen=True)
 class _Gain:
-    """One objective's share in every box, and how it follows the queries."""
+    """The log gain of one objective in every box, and its slopes."""
 
     value_MB: Array
     mean_slope_MB: Array
@@ -150,7 +151,7 @@ class _Gain:
         )
 
     def pull(self, weight_MB: Array) -> Array:
-        """The gradient (MD) of the boxes' weighted sum."""
+        """Return the gradient (MD) of the boxes' weighted sum."""
         mean_M = np.einsum("mb,mb->m", weight_MB, self.mean_slope_MB)
         deviation_M = np.einsum("mb,mb->m", weight_MB, self.deviation_slope_MB)
         pull_MD: Array = mean_M[:, None] * self.mean_slope_MD

@@ -2,9 +2,10 @@
 
     k(x, z) = (1 - share) matern52(sum_p r2_p) + share / P sum_p matern52(P r2_p)
 
-with r2_p the squared distance of x and z in parameter p. The second part says that a loss is partly
-a sum of functions of one parameter each, as those of hyperparameters mostly are, so that a trial
-informs about all that share one value with it. With share 0 no array has an axis for parameters.
+with r2_p the squared distance of x and z in parameter p. The second part assumes that a loss is
+partly a sum of functions of one parameter each, as losses mostly are in hyperparameters, so that a
+trial informs about all that share one value with it. With share 0 no array has an axis for
+parameters.
 
 Axes: N and M points, D model columns, P parameters (a category has one column per value). Points
 arrive divided by their lengthscales, so that the kernel has none of its own.
@@ -23,7 +24,7 @@ Index = NDArray[np.intp]
 
 
 def squared_distances(x_ND: Array, z_MD: Array) -> Array:
-    """Squared Euclidean distance of every row of x to every row of z, never negative."""
+    """Return the squared distance of every row of x to every row of z, never negative."""
     x2_N = np.einsum("nd,nd->n", x_ND, x_ND)
     z2_M = np.einsum("md,md->m", z_MD, z_MD)
     r2_NM: Array = x_ND @ (-2.0 * z_MD.T)
@@ -33,7 +34,7 @@ def squared_distances(x_ND: Array, z_MD: Array) -> Array:
 
 
 def matern52(r2_NM: Array) -> Array:
-    """Correlation at the given squared distances, of any shape."""
+    """Return the correlation at squared distances of any shape."""
     s_NM = np.sqrt(5.0 * r2_NM)
     decay_NM = np.exp(-s_NM)
     k_NM: Array = s_NM * s_NM
@@ -45,7 +46,7 @@ def matern52(r2_NM: Array) -> Array:
 
 
 def matern52_with_slope(r2_NM: Array) -> tuple[Array, Array]:
-    """Correlation and its derivative with respect to the squared distance (finite at 0)."""
+    """Return the correlation and its derivative by the squared distance (finite at 0)."""
     s_NM = np.sqrt(5.0 * r2_NM)
     decay_NM = np.exp(-s_NM)
     k_NM = s_NM * s_NM
@@ -60,14 +61,14 @@ def matern52_with_slope(r2_NM: Array) -> tuple[Array, Array]:
 
 
 def weighted_pull(weight_NM: Array, x_ND: Array, z_MD: Array) -> Array:
-    """Gradient of sum_i weight_ij r2(x_i, z_j) with respect to each query z_j."""
+    """Return the gradient of sum_i weight_ij r2(x_i, z_j) with respect to each query z_j."""
     pull_MD: Array = 2.0 * (z_MD * weight_NM.sum(axis=0)[:, None] - weight_NM.T @ x_ND)
     return pull_MD
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Correlations of points; `share` of them is from the parameters' own effects."""
+    """Correlations of points; the part `share` comes from the parameters' own effects."""
 
     parameter_D: Index  # the parameter of each model column, ascending
     share: float
@@ -77,7 +78,7 @@ class Kernel:
         return int(self.parameter_D[-1]) + 1 if len(self.parameter_D) else 0
 
     def __call__(self, x_ND: Array, z_MD: Array) -> Array:
-        """Correlation (N x M) of every row of x with every row of z."""
+        """Return the correlation (N x M) of every row of x with every row of z."""
         if not self.share:
             return matern52(squared_distances(x_ND, z_MD))
         r2_PNM = self.distances(x_ND, z_MD)
@@ -88,7 +89,7 @@ class Kernel:
         return joint_NM
 
     def distances(self, x_ND: Array, z_MD: Array) -> Array:
-        """Squared distance in each parameter (P x N x M)."""
+        """Return the squared distance in each parameter (P x N x M)."""
         first_P = np.searchsorted(self.parameter_D, np.arange(self.parameters + 1))
         r2_PNM: Array = x_ND.T[first_P[:-1], :, None] - z_MD.T[first_P[:-1], None, :]
         r2_PNM *= r2_PNM
@@ -98,24 +99,24 @@ class Kernel:
         return r2_PNM
 
     def by_distance(self, r2_PS: Array) -> tuple[Array, Array, Array | None]:
-        """Correlation k_S at squared distances, and its derivative by that of each parameter.
+        """Return the correlation k_S at squared distances, and its derivative by each of them.
 
         Returns:
-            k_S; the part of the derivative that all parameters have alike, S; the part that is
-            each one's own, P x S (None: there is none). S may be any number of axes.
+            k_S; the part of the derivative that all parameters share, S; the part that is each
+                parameter's own, P x S (None: there is none). S may be any number of axes.
         """
         k_S, joint_S = matern52_with_slope(r2_PS.sum(axis=0))
         if not self.share:
             return k_S, joint_S, None
-        each_PS, own_PS = matern52_with_slope(self.parameters * r2_PS)
+        k_PS, own_PS = matern52_with_slope(self.parameters * r2_PS)
         k_S *= 1.0 - self.share
-        k_S += self.share / self.parameters * each_PS.sum(axis=0)
+        k_S += self.share / self.parameters * k_PS.sum(axis=0)
         joint_S *= 1.0 - self.share
         own_PS *= self.share  # d/dr2_p of share / P matern52(P r2_p)
         return k_S, joint_S, own_PS
 
     def slopes(self, x_ND: Array, z_MD: Array) -> "Slopes":
-        """Correlations with what their gradients by the queries z need."""
+        """Return correlations together with the terms of their gradients by the queries z."""
         if self.share:
             return Slopes(self, x_ND, z_MD, *self.by_distance(self.distances(x_ND, z_MD)))
         return Slopes(self, x_ND, z_MD, *matern52_with_slope(squared_distances(x_ND, z_MD)), None)
@@ -129,15 +130,15 @@ class Slopes:
     x_ND: Array
     z_MD: Array
     k_NM: Array
-    joint_NM: Array  # the part of the derivative that all parameters have alike
+    joint_NM: Array  # the part of the derivative that all parameters share
     own_PNM: Array | None  # the part that is each parameter's own; None: there is none
 
     def pull(self, weight_NM: Array) -> Array:
-        """Gradient of sum_i weight_ij k_ij with respect to each query z_j (M x D)."""
+        """Return the gradient of sum_i weight_ij k_ij with respect to each query z_j (M x D)."""
         pull_MD = weighted_pull(weight_NM * self.joint_NM, self.x_ND, self.z_MD)
         if self.own_PNM is None:
             return pull_MD
         own_DNM = (self.own_PNM * weight_NM)[self.kernel.parameter_D]
-        whole_MD = own_DNM.sum(axis=1).T
-        pull_MD += 2.0 * (self.z_MD * whole_MD - np.einsum("dnm,nd->md", own_DNM, self.x_ND))
+        total_MD = own_DNM.sum(axis=1).T
+        pull_MD += 2.0 * (self.z_MD * total_MD - np.einsum("dnm,nd->md", own_DNM, self.x_ND))
         return pull_MD

@@ -1,8 +1,8 @@
-"""The search for the configurations of the highest acquisition, over every kind of parameter.
+"""The maximization of the acquisition over every kind of parameter.
 
-Candidates are snapped to what can be proposed before they are scored, so that integers, steps and
-categories are searched and not rounded afterwards: random points, mutations of the best rows,
-rounds of ever smaller mutations of the best candidates, then L-BFGS on the smooth parameters.
+Candidates are snapped to values that can be proposed before they are scored, so that integers,
+steps and categories are searched and not rounded afterwards: random points, mutations of the best
+rows, rounds of ever smaller mutations of the best candidates, then L-BFGS on the smooth parameters.
 
 Axes: N candidates, S starts, P searched parameters, D model columns, C smooth parameters.
 """
@@ -20,36 +20,36 @@ from searchers.space import Space
 
 FIRST_STEP, ROUND_STEP = 0.3, 0.2  # mutation sizes, in shares of a parameter's range
 PARENTS = 6  # candidates that a round mutates
-WAYS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05)  # shares of an ascent, where constraints may cut it
-APART = 0.05  # two starts of the gradient search differ by more in some parameter
+ASCENTS = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05)  # shares to try, as constraints may cut an ascent
+MIN_DISTANCE = 0.05  # starts of the gradient search differ by more in some parameter
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How much to spend: on few rows a candidate costs little."""
+class SearchEffort:
+    """How many candidates to score; with few rows a candidate costs little."""
 
     random: int = 192
-    mutations: int = 32  # of each incumbent; half of it for each parent of a round
+    mutations: int = 32  # copies of each incumbent; half as many of each parent of a round
     rounds: int = 4
     starts: int = 3
     iterations: int = 15
 
 
-THOROUGH = Effort()
-FRUGAL = Effort(random=128, mutations=16, rounds=2, starts=2, iterations=10)
+THOROUGH = SearchEffort()
+FRUGAL = SearchEffort(random=128, mutations=16, rounds=2, starts=2, iterations=10)
 
 
 @dataclass(frozen=True)
-class Focus:
-    """Search only where one parameter, by its column, has one value, by its unit position."""
+class FixedFeatures:
+    """A restriction of the search: one parameter, by its index, has one value, in unit scale."""
 
     parameter: int
     unit: float
 
     def holds(self, points: Points) -> Mask:
-        """Which of the points lie there."""
-        there_N: Mask = points.unit_NP[:, self.parameter] == self.unit
-        return np.logical_and(points.active_NP[:, self.parameter], there_N, dtype=np.bool_)
+        """Return which of the points have the value."""
+        has_value_N: Mask = points.unit_NP[:, self.parameter] == self.unit
+        return np.logical_and(points.active_NP[:, self.parameter], has_value_N, dtype=np.bool_)
 
 
 @dataclass(frozen=True)
@@ -67,36 +67,36 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Maximiser:
-    """Looks for the highest `acquisition` within `focus` (None: everywhere)."""
+    """Searches for the highest `acquisition` within `focus` (None: everywhere)."""
 
     space: Space
     encoding: Encoding
     acquisition: Acquisition
-    focus: Focus | None
-    effort: Effort
+    focus: FixedFeatures | None
+    effort: SearchEffort
 
     def search(self, incumbent_SP: Array, rng: Generator) -> Candidates:
-        """Candidates around the incumbents (unit rows) and everywhere else; maybe none."""
+        """Return candidates around the incumbents (unit rows) and everywhere else; maybe none."""
         effort = self.effort
         random_NP = rng.random((effort.random, self.encoding.parameters))
-        near_NP = self.mutated(incumbent_SP, effort.mutations, FIRST_STEP, rng)
-        found = self._scored(np.vstack([random_NP, near_NP]))
-        if not len(found.points):
-            return found
+        mutated_NP = self.mutated(incumbent_SP, effort.mutations, FIRST_STEP, rng)
+        candidates = self._score(np.vstack([random_NP, mutated_NP]))
+        if not len(candidates.points):
+            return candidates
         for round_ in range(effort.rounds):
-            parent_SP = found.points.unit_NP[:PARENTS]
+            parent_SP = candidates.points.unit_NP[:PARENTS]
             step = ROUND_STEP * 0.5**round_
             child_NP = self.mutated(parent_SP, effort.mutations // 2, step, rng)
-            found = found.merged(self._scored(child_NP))
+            candidates = candidates.merged(self._score(child_NP))
         if len(self.encoding.smooth_C):
-            found = found.merged(self._climbed(found))
-        return found
+            candidates = candidates.merged(self._refine(candidates))
+        return candidates
 
     def mutated(self, parent_SP: Array, copies: int, step: float, rng: Generator) -> Array:
-        """`copies` changed copies of each parent: many parameters a little, or few.
+        """Return `copies` changed copies of each parent: many parameters changed a little, or few.
 
-        A number moves by a normal of up to `step`, reflected at its ends, and by at least one
-        place on its grid; a category is drawn afresh half of the time.
+        A number moves by a normal of up to `step`, reflected at the ends of its range, and by at
+        least one place on its grid; a category is drawn afresh half of the time.
         """
         parent_NP = np.repeat(parent_SP, copies, axis=0)
         count, parameters = parent_NP.shape
@@ -109,8 +109,8 @@ class Maximiser:
         moved_NP = self.encoding.stepped(parent_NP, np.clip(moved_NP, 0.0, 1.0), rng)
         return np.where(changed_NP, moved_NP, parent_NP)
 
-    def _scored(self, unit_NP: Array) -> Candidates:
-        """The points that may be proposed, snapped, the best first."""
+    def _score(self, unit_NP: Array) -> Candidates:
+        """Return the points that may be proposed, snapped and scored, the best first."""
         if self.focus is not None:
             unit_NP = unit_NP.copy()
             unit_NP[:, self.focus.parameter] = self.focus.unit
@@ -126,13 +126,13 @@ class Maximiser:
         order_N = np.argsort(-value_N, kind="stable")
         return Candidates(points.take(order_N), value_N[order_N])
 
-    def _climbed(self, found: Candidates) -> Candidates:
-        """The best candidates that lie apart, after a joint ascent of the smooth parameters.
+    def _refine(self, found: Candidates) -> Candidates:
+        """Return the best distinct candidates after a joint ascent of the smooth parameters.
 
-        One L-BFGS over all starts: the sum of their values separates, and one call of the
-        posterior for S points costs little more than for one.
+        One L-BFGS over all starts: the sum of their values separates, and one call of the posterior
+        for S points costs little more than for one.
         """
-        start = found.points.take(self._apart(found.points.unit_NP))
+        start = found.points.take(self._distinct_starts(found.points.unit_NP))
         parameter_C = self.encoding.smooth_C
         column_C = self.encoding.first_column_P[parameter_C]
         free_SC = start.active_NP[:, parameter_C]
@@ -152,18 +152,18 @@ class Maximiser:
             options={"maxiter": self.effort.iterations},
         )
         unit_SP = start.unit_NP.copy()
-        climbed_SC = np.clip(result.x, 0.0, 1.0).reshape(free_SC.shape)
-        unit_SP[:, parameter_C] = np.where(free_SC, climbed_SC, unit_SP[:, parameter_C])
-        if self.space.constraints:  # the way there may be allowed where its end is not
-            unit_SP = np.vstack([start.unit_NP + t * (unit_SP - start.unit_NP) for t in WAYS])
-        return self._scored(unit_SP)
+        refined_SC = np.clip(result.x, 0.0, 1.0).reshape(free_SC.shape)
+        unit_SP[:, parameter_C] = np.where(free_SC, refined_SC, unit_SP[:, parameter_C])
+        if self.space.constraints:  # a point on the way may be allowed where its end is not
+            unit_SP = np.vstack([start.unit_NP + t * (unit_SP - start.unit_NP) for t in ASCENTS])
+        return self._score(unit_SP)
 
-    def _apart(self, unit_NP: Array) -> list[int]:
-        """The first candidates of which no two lie close in every parameter."""
+    def _distinct_starts(self, unit_NP: Array) -> list[int]:
+        """Return the first candidates of which no two lie close in every parameter."""
         chosen = [0]
         for index in range(1, len(unit_NP)):
             if len(chosen) == self.effort.starts:
                 break
-            if (np.abs(unit_NP[chosen] - unit_NP[index]).max(axis=1) > APART).all():
+            if (np.abs(unit_NP[chosen] - unit_NP[index]).max(axis=1) > MIN_DISTANCE).all():
                 chosen.append(index)
         return chosen

@@ -1,8 +1,8 @@
 """Gaussian-process regression: MAP hyperparameters, and the posterior that they give.
 
 Axes: N observed rows, M queries, K appended rows, D model columns, P searched parameters (a
-category has one column per value, all with one lengthscale), T = P + 2 hyperparameters in logs:
-the lengthscales, the noise variance, the scale (prior variance of the function).
+category has one column per value, all with one lengthscale), T = P + 2 hyperparameters in logs: the
+lengthscales, the noise variance, the scale (prior variance of the function).
 Losses are standardized (mean 0, variance 1) before they come here; smaller is better.
 Source: Rasmussen & Williams (2006), Algorithm 2.1 and eq. 5.9.
 """
@@ -24,8 +24,8 @@ LENGTHSCALE_BOUNDS = (0.02, 100.0)
 NOISE_BOUNDS = (1e-6, 1.0)
 SCALE_BOUNDS = (math.exp(-3.0), math.exp(3.0))
 FIRST_ITERATIONS, WARM_ITERATIONS = 60, 15
-RESTARTS = 0.3  # the share of warm starts that a random one joins
-# What a restart must gain, in nats, to replace the optimum that continues the last fit.
+RESTARTS = 0.3  # the share of warm starts that get a random restart as well
+# The gain in nats that a restart needs to replace the optimum found from the last fit.
 RESTART_GAIN = 1e-3
 
 
@@ -36,18 +36,18 @@ class Rows:
     x_ND: Array
     loss_N: Array
     parameter_D: Index  # the parameter of each column
-    own_share: float  # of the parameters' own effects in the kernel
+    additive_weight: float  # the share of the parameters' own effects in the kernel
 
     def __len__(self) -> int:
         return len(self.loss_N)
 
     @property
     def kernel(self) -> Kernel:
-        return Kernel(self.parameter_D, self.own_share)
+        return Kernel(self.parameter_D, self.additive_weight)
 
     @cached_property
     def pairs(self) -> "Pairs":
-        """What a fit needs at every step, and need be computed only once."""
+        """The pairs of rows and their distances, computed once for all steps of a fit."""
         first_S, second_S = np.tril_indices(len(self), -1)
         distances_PNN = self.kernel.distances(self.x_ND, self.x_ND)
         return Pairs(first_S, second_S, distances_PNN[:, first_S, second_S])
@@ -67,7 +67,7 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """One lengthscale per parameter, the noise variance and the function's prior variance."""
+    """The lengthscale of each parameter, the noise variance and the function's prior variance."""
 
     lengthscales: tuple[float, ...]
     noise: float
@@ -92,7 +92,7 @@ class Prior:
 
 
 def dimension_scaled_prior(parameters: int) -> Prior:
-    """Lengthscales that grow with the square root of the dimension.
+    """Return a prior of lengthscales that grow with the square root of the dimension.
 
     Log-normal(sqrt 2 + log(P)/2, sqrt 3) with its mode taken in lengthscale space, which is the
     mean of the log less the variance 3: with the mode in log space, regret in 20 dimensions was 2
@@ -103,12 +103,12 @@ def dimension_scaled_prior(parameters: int) -> Prior:
 
 
 def short_prior(parameters: int) -> Prior:
-    """Lengthscales about 0.4 of a parameter's range, whatever the dimension."""
+    """Return a prior of lengthscales about 0.4 of a parameter's range, whatever the dimension."""
     return _prior(parameters, math.log(0.4), 0.8, start=math.log(0.4))
 
 
 def _prior(parameters: int, location: float, spread: float, start: float) -> Prior:
-    """`location`, `spread` and `start` hold for the log of every lengthscale."""
+    """Return a prior; the arguments hold for the log of every lengthscale."""
     return Prior(
         np.array([location] * parameters + [-5.0, 0.0]),
         np.array([spread] * parameters + [math.sqrt(2.0), 1.0]),
@@ -117,7 +117,7 @@ def _prior(parameters: int, location: float, spread: float, start: float) -> Pri
 
 
 def negative_log_posterior(theta_T: Array, rows: Rows, prior: Prior) -> tuple[float, Array]:
-    """Objective of the MAP fit and its gradient, up to a constant (eq. 5.8 and 5.9).
+    """Return the objective of the MAP fit and its gradient, up to a constant (eq. 5.8 and 5.9).
 
     Where the kernel matrix has no Cholesky factor the value is 1e10 and the gradient 0, so that a
     line search steps back.
@@ -134,10 +134,10 @@ def negative_log_posterior(theta_T: Array, rows: Rows, prior: Prior) -> tuple[fl
         return 1e10, np.zeros_like(theta_T)
     alpha_N = lapack.dpotrs(chol_NN, rows.loss_N, lower=1)[0]
     inverse_NN = lapack.dpotri(chol_NN, lower=1)[0]
-    # d(nll)/dK = (K^-1 - alpha alpha^T) / 2; a pair stands for both of its places in K.
+    # d(nll)/dK = (K^-1 - alpha alpha^T) / 2; a pair stands for both of its entries in K.
     gain_S = inverse_NN[pairs.first_S, pairs.second_S]
     gain_S -= alpha_N[pairs.first_S] * alpha_N[pairs.second_S]
-    own_gain = 0.5 * float(np.trace(inverse_NN) - alpha_N @ alpha_N)  # on the diagonal
+    own_gain = 0.5 * float(np.trace(inverse_NN) - alpha_N @ alpha_N)  # of the diagonal
     spread_P = r2_PS @ (gain_S * joint_S)
     if own_PS is not None:
         own_PS *= r2_PS
@@ -152,7 +152,7 @@ def negative_log_posterior(theta_T: Array, rows: Rows, prior: Prior) -> tuple[fl
 
 
 def fit(rows: Rows, prior: Prior, last: Hyperparameters | None, rng: Generator) -> Hyperparameters:
-    """MAP hyperparameters, from the last fit's or, where there is none, the prior's start.
+    """Return MAP hyperparameters, starting from the last fit or, without one, the prior's start.
 
     A warm start is now and then joined by one random restart (see `RESTARTS`).
     """
@@ -183,7 +183,7 @@ def fit(rows: Rows, prior: Prior, last: Hyperparameters | None, rng: Generator) 
 
 
 def safe_cholesky(matrix_NN: Array) -> Array:
-    """Lower Cholesky factor, with as little added to the diagonal as makes one exist.
+    """Return the lower Cholesky factor, adding as little to the diagonal as makes one exist.
 
     Raises:
         LinAlgError: a hundredth of the mean diagonal was not enough, or an entry is not finite.
@@ -202,7 +202,7 @@ def safe_cholesky(matrix_NN: Array) -> Array:
 
 @dataclass(frozen=True)
 class Posterior:
-    """The process given N rows; ask it for predictions, append rows to it."""
+    """The process conditioned on N rows; it predicts at queries and can be given more rows."""
 
     kernel: Kernel
     hyperparameters: Hyperparameters
@@ -226,18 +226,18 @@ class Posterior:
         return cls(rows.kernel, hyperparameters, inverse_D, scaled_ND, chol_NN, alpha_N, fitted_N)
 
     def mean(self, x_MD: Array) -> Array:
-        """Mean of the loss at each query, in O(N D) where the variance costs O(N^2)."""
+        """Return the mean loss at each query, in O(N D) where the variance costs O(N^2)."""
         mean_M: Array = self.alpha_N @ self._covariance(x_MD * self.inverse_D)
         return mean_M
 
     def predict(self, x_MD: Array) -> tuple[Array, Array]:
-        """Mean and variance of the noise-free loss at each query; the variance is positive."""
+        """Return the mean and the positive variance of the noise-free loss at each query."""
         k_NM = self._covariance(x_MD * self.inverse_D)
         v_NM = solve_triangular(self.chol_NN, k_NM, lower=True, check_finite=False)
         return k_NM.T @ self.alpha_N, self._variance(v_NM)
 
     def predict_with_gradient(self, x_MD: Array) -> tuple[Array, Array, Array, Array]:
-        """mean_M, variance_M and their gradients with respect to the queries, both MD."""
+        """Return mean_M, variance_M and their gradients with respect to the queries, both MD."""
         slopes = self.kernel.slopes(self.scaled_ND, x_MD * self.inverse_D)
         scale = self.hyperparameters.scale
         k_NM = scale * slopes.k_NM
@@ -251,8 +251,8 @@ class Posterior:
             -2.0 * scale * slopes.pull(weight_NM) * self.inverse_D,
         )
 
-    def believe(self, x_KD: Array) -> "Posterior":
-        """The posterior had each new row come out at its own mean, in O(N^2 K).
+    def fantasize(self, x_KD: Array) -> "Posterior":
+        """Return the posterior as if each new row came out at its own mean, in O(N^2 K).
 
         A row whose loss equals its prediction has weight 0, so every mean stays and only the
         variances shrink. Source: Ginsbourger, Le Riche & Carraro (2010), "Kriging believer".
@@ -279,13 +279,13 @@ class Posterior:
 
     def _variance(self, v_NM: Array) -> Array:
         explained_M = np.einsum("nm,nm->m", v_NM, v_NM)
-        # A query that repeats an observation can round to a negative variance.
+        # The variance at a repeated observation can round to a negative number.
         variance_M: Array = np.maximum(self.hyperparameters.scale - explained_M, 1e-12)
         return variance_M
 
 
 def append_to_cholesky(chol_NN: Array, k_NK: Array, own_KK: Array) -> Array:
-    """Lower factor of [[C C^T, k], [k^T, own]] from the factor C of its first block.
+    """Return the lower factor of [[C C^T, k], [k^T, own]] from the factor C of its first block.
 
     O(N^2 K) where a new factorization is O((N + K)^3).
     """

@@ -2,12 +2,13 @@
 
 Two models take turns, so that no single assumption about the losses decides alone: losses with
 compressed tails under a prior of long lengthscales, and Yeo-Johnson losses under short ones. Each
-proposal maximizes log expected improvement, times the chance that the trial does not fail; every
-fifth does so within the category that was visited least and against the best there, since plain
-improvement tends to polish the branch that it began with. Several objectives and limits have a way
-of their own (several.py).
+proposal maximizes log expected improvement, times the probability that the trial does not fail.
+Every fifth proposal does so within the least-visited category and against the best there, since
+plain improvement tends to polish the branch that it began with. Several objectives and limits are
+handled in multi_objective.py.
 
-What a fit found is journaled in the proposal's note, and the next fit of that model starts there.
+The result of a fit is journaled in the proposal's note, and the next fit of that model starts from
+it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,30 +19,30 @@ import numpy as np
 from numpy.random import Generator
 
 from searchers.gp.acquisition import Acquisition
-from searchers.gp.beliefs import Belief, LogPrior, check
 from searchers.gp.cost import COST, learned_cost
-from searchers.gp.evidence import Evidence
 from searchers.gp.fits import MODELS, Model
+from searchers.gp.initial_design import design_point
 from searchers.gp.maximise import Candidates
-from searchers.gp.several import propose_several
-from searchers.gp.start import design_point
-from searchers.gp.turn import FAILURE, Turn
-from searchers.novelty import Taken
+from searchers.gp.multi_objective import propose_several
+from searchers.gp.priors import Belief, LogPrior, check
+from searchers.gp.proposer import FAILURE, Proposer
+from searchers.gp.training_data import Evidence
+from searchers.novelty import SeenConfigs
 from searchers.searcher import Observation, Proposal
-from searchers.space import Params, Space, SpaceError
+from searchers.space import Params, Space
 
-MOST_DESIGNED = 12  # quasi-random trials with several objectives
+MAX_DESIGN_SIZE = 12  # quasi-random trials with several objectives, at most
 
 
 @dataclass(frozen=True)
 class GaussianProcess:
     """Proposes where improvement is expected; the first `initial` trials are quasi-random.
 
-    Every `probe_every`-th proposal looks at the least-visited category (0: none does; with several
-    objectives or limits none does either). Beyond `rows` results the models see the best half of
-    that number and the latest of the others, so that the cost of a proposal stays bounded. With
-    `per_second` improvement counts by the second of a step, as far as the trials' times tell.
-    `beliefs` say where good values are thought to be, such as
+    Every `probe_every`-th proposal is made within the least-visited category (0: none is; with
+    several objectives or limits none is either). Beyond `rows` results the models are given the
+    best half of that number and the latest of the others, so that the cost of a proposal stays
+    bounded. With `per_second` improvement is divided by the seconds of a step, as far as the
+    trials' times tell. `priors` say where good values are thought to be, such as
     {"lr": {"value": 1e-3, "width": 0.2}}; they fade as results come in.
     """
 
@@ -49,10 +50,11 @@ class GaussianProcess:
     probe_every: int = 5
     rows: int = 240
     per_second: bool = False
-    beliefs: Mapping[str, Belief] = field(default_factory=dict)
+    priors: Mapping[str, Belief] = field(default_factory=dict)
 
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
+    EARLIER_NAMES: ClassVar[dict[str, str]] = {"beliefs": "priors"}
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -62,16 +64,16 @@ class GaussianProcess:
             raise ValueError(f"probe_every is {self.probe_every}; give 0 (never) or more")
         if self.rows < 10:
             raise ValueError(f"rows is {self.rows}; a model needs 10 or more")
-        beliefs = {name: _belief(name, one) for name, one in self.beliefs.items()}
-        object.__setattr__(self, "beliefs", beliefs)
+        priors = {name: _read_belief(name, belief) for name, belief in self.priors.items()}
+        object.__setattr__(self, "priors", priors)
 
     def check(self, space: Space) -> None:
         """Raise a ValueError where a belief does not fit the space."""
-        check(space, self.beliefs)
+        check(space, self.priors)
 
-    def after(self, earlier: Sequence[Observation]) -> "Informed":
-        """The searcher that knows earlier trials of a space like this one."""
-        return Informed(self, tuple(earlier))
+    def after(self, earlier: Sequence[Observation]) -> "WarmStarted":
+        """Return the searcher with earlier trials of a space like this one."""
+        return WarmStarted(self, tuple(earlier))
 
     def suggest(
         self,
@@ -84,17 +86,17 @@ class GaussianProcess:
         """See `Searcher`; each proposal of a batch is pending for those after it.
 
         Args:
-            earlier: trials of other sweeps, whose configurations are of this space. How much
-                their losses say of this sweep's is learned: the origin is a column of the model.
+            earlier: trials of other sweeps, whose configurations are of this space. How much their
+                losses say of this sweep's is learned: the origin is a column of the model.
         """
-        asked = list(history)
+        extended = list(history)
         proposals: list[Proposal] = []
-        for place in range(n):
-            proposal = self._propose(space, asked, earlier, rng)
+        for index in range(n):
+            proposal = self._propose(space, extended, earlier, rng)
             if proposal is None:
                 break
             proposals.append(proposal)
-            asked.append(Observation(f"proposed {place}", proposal.params, proposal.note))
+            extended.append(Observation(f"proposed {index}", proposal.params, proposal.note))
         return proposals
 
     def _propose(
@@ -104,7 +106,7 @@ class GaussianProcess:
         earlier: Sequence[Observation],
         rng: Generator,
     ) -> Proposal | None:
-        """None: the space has no more configurations."""
+        """Return the next proposal; None: the space has no more configurations."""
         evidence = Evidence.of(history, earlier)
         if len(history) + len(earlier) < self._design_size(space, [*earlier, *history]):
             return _quasi_random(space, history, rng, _note("start", "the first trials"))
@@ -112,10 +114,8 @@ class GaussianProcess:
             return _quasi_random(space, history, rng, _note("start", "too few results for a model"))
         try:
             with np.errstate(over="raise", divide="raise", invalid="raise"):
-                proposal = self._improve(space, history, earlier, evidence, rng)
-        except SpaceError:
-            raise
-        except (ValueError, FloatingPointError) as error:  # LinAlgError is a ValueError
+                proposal = self._propose_by_model(space, history, earlier, evidence, rng)
+        except (np.linalg.LinAlgError, FloatingPointError) as error:
             note = _note("fallback", f"the model failed: {error}")
             return _quasi_random(space, history, rng, note)
         if proposal is None:
@@ -124,12 +124,12 @@ class GaussianProcess:
         return proposal
 
     def _design_size(self, space: Space, history: Sequence[Observation]) -> int:
-        """How many trials are quasi-random: more with several objectives, since a front is wide."""
+        """Return the number of quasi-random trials: more for several objectives (a wide front)."""
         if not any(seen.losses for seen in history):
             return self.initial
-        return max(self.initial, min(2 * len(space.searched), MOST_DESIGNED))
+        return max(self.initial, min(2 * len(space.searched), MAX_DESIGN_SIZE))
 
-    def _improve(
+    def _propose_by_model(
         self,
         space: Space,
         history: Sequence[Observation],
@@ -137,74 +137,85 @@ class GaussianProcess:
         evidence: Evidence,
         rng: Generator,
     ) -> Proposal | None:
-        """The new configuration of the highest acquisition; None: all that were found are old."""
+        """Return the new configuration of the highest acquisition; None: all candidates are old."""
         model = MODELS[len(history) % len(MODELS)]
         if any(seen.losses or seen.excess for seen in (*earlier, *history)):
-            terms, fits = self._terms(space, model, history, rng)
-            several = propose_several(space, history, earlier, terms, self.rows, rng)
-            place = _first_new(space, several.candidates, history)
-            return None if place is None else several.proposal(space, place, fits)
-        turn = Turn.of(space, model, evidence.kept(self.rows))
-        for one in self._looks(turn, len(history)):
-            proposal = self._best_of(one, history, len(evidence.loss_R), rng)
+            terms, fits = self._optional_terms(space, model, history, rng)
+            result = propose_several(space, history, earlier, terms, self.rows, rng)
+            index = _first_new(space, result.candidates, history)
+            return None if index is None else result.proposal(space, index, fits)
+        proposer = Proposer.of(space, model, evidence.bounded(self.rows))
+        for attempt in self._proposers_to_try(proposer, len(history)):
+            proposal = self._best_of(attempt, history, evidence, rng)
             if proposal is not None:
                 return proposal
         return None
 
-    def _looks(self, turn: Turn, asked: int) -> Iterator[Turn]:
-        """When it is time for that, the turn within the least-visited category; the turn itself."""
-        is_probe = self.probe_every > 0 and asked % self.probe_every == 0
-        focus = turn.least_visited() if is_probe else None
-        if focus is not None:
-            yield turn.narrowed(focus)
-        yield turn
+    def _proposers_to_try(self, proposer: Proposer, trials: int) -> Iterator[Proposer]:
+        """Yield the proposer within the least-visited category, if a probe is due; then itself."""
+        is_probe = self.probe_every > 0 and trials % self.probe_every == 0
+        fixed = proposer.least_visited() if is_probe else None
+        if fixed is not None:
+            yield proposer.within_category(fixed)
+        yield proposer
 
     def _best_of(
-        self, turn: Turn, history: Sequence[Observation], results: int, rng: Generator
+        self,
+        proposer: Proposer,
+        history: Sequence[Observation],
+        evidence: Evidence,
+        rng: Generator,
     ) -> Proposal | None:
-        """The new configuration that a turn thinks best; None: all that it found are old."""
-        terms, fits = self._terms(turn.space, turn.model, history, rng)
-        fitted = turn.fitted(history, results, rng)
-        process = turn.posterior(fitted)
-        fits[turn.outcome] = fitted.note()
-        failure = turn.chance(history, rng)
+        """Return the best new configuration that `proposer` finds; None: all found are old.
+
+        Args:
+            proposer: it may know a part of the evidence.
+            history: its notes hold earlier fits.
+            evidence: all of it, whose growth makes new fits due.
+            rng: for the fits and the search.
+        """
+        terms, fits = self._optional_terms(proposer.space, proposer.model, history, rng)
+        fitted = proposer.fitted(history, len(evidence.loss_R), rng)
+        process = proposer.posterior(fitted)
+        fits[proposer.outcome] = fitted.note()
+        failure = proposer.success_probability(history, evidence.ended, rng)
         if failure is not None:
             terms.append(failure[0])
             fits[FAILURE] = failure[1].note()
-        found = turn.search(process, terms, rng)
-        place = _first_new(turn.space, found, history)
-        if place is None:
+        candidates = proposer.search(process, terms, rng)
+        index = _first_new(proposer.space, candidates, history)
+        if index is None:
             return None
-        params = turn.space.decode(found.points.unit_NP[place])
-        mean, deviation = turn.predicted(process, params)
+        params = proposer.space.decode(candidates.points.unit_NP[index])
+        mean, deviation = proposer.predicted(process, params)
         note = {
             "source": "model",
-            "model": turn.model.name,
-            "reason": _reason(turn, params),
+            "model": proposer.model.name,
+            "reason": _describe_reason(proposer, params),
             "mean": mean,
             "deviation": deviation,
-            "acquisition": float(found.value_N[place]),
+            "acquisition": float(candidates.value_N[index]),
             "fits": fits,
         }
         return Proposal(params, note)
 
-    def _terms(
+    def _optional_terms(
         self, space: Space, model: Model, history: Sequence[Observation], rng: Generator
     ) -> tuple[list[Acquisition], dict[str, object]]:
-        """What the options add to the acquisition, and the fits for it."""
+        """Return the terms that the options add to the acquisition, and the fits behind them."""
         terms, fits = list[Acquisition](), dict[str, object]()
         cost = learned_cost(space, model, history, self.rows, rng) if self.per_second else None
         if cost is not None:
             terms.append(cost[0])
             fits[COST] = cost[1].note()
-        if self.beliefs:
-            terms.append(LogPrior.of(space, self.beliefs, len(history)))
+        if self.priors:
+            terms.append(LogPrior.of(space, self.priors, len(history)))
         return terms, fits
 
 
 @dataclass(frozen=True)
-class Informed:
-    """A searcher with the trials of earlier sweeps."""
+class WarmStarted:
+    """The searcher with the trials of earlier sweeps."""
 
     searcher: GaussianProcess
     earlier: tuple[Observation, ...]
@@ -219,42 +230,42 @@ class Informed:
         return self.searcher.suggest(space, history, n, rng, self.earlier)
 
 
-def _belief(name: str, said: Belief | Mapping[str, Any]) -> Belief:
-    """A belief as such, or as it stands in a spec."""
-    if isinstance(said, Belief):
-        return said
+def _read_belief(name: str, given: Belief | Mapping[str, Any]) -> Belief:
+    """Return a belief, given as such or as a mapping in a spec."""
+    if isinstance(given, Belief):
+        return given
     try:
-        return Belief(**said)
+        return Belief(**given)
     except TypeError as error:
-        raise ValueError(f"beliefs: {name} is {said!r}; write {{value: V, width: W}}") from error
+        raise ValueError(f"priors: {name} is {given!r}; write {{value: V, width: W}}") from error
 
 
 def _note(source: str, reason: str) -> dict[str, object]:
     return {"source": source, "reason": reason}
 
 
-def _first_new(space: Space, found: Candidates, history: Sequence[Observation]) -> int | None:
-    """The place of the best candidate that was never proposed; None: all were."""
-    taken = Taken(space, (seen.params for seen in history))
-    decoded = (space.decode(unit_P) for unit_P in found.points.unit_NP)
-    return next((place for place, params in enumerate(decoded) if params not in taken), None)
+def _first_new(space: Space, candidates: Candidates, history: Sequence[Observation]) -> int | None:
+    """Return the index of the best candidate that was never proposed; None: all were."""
+    taken = SeenConfigs(space, (seen.params for seen in history))
+    decoded = (space.decode(unit_P) for unit_P in candidates.points.unit_NP)
+    return next((index for index, params in enumerate(decoded) if params not in taken), None)
 
 
-def _reason(turn: Turn, params: Params) -> str:
-    if turn.focus is None:
+def _describe_reason(proposer: Proposer, params: Params) -> str:
+    if proposer.focus is None:
         return "largest expected improvement"
-    name = turn.space.searched[turn.focus.parameter]
+    name = proposer.space.searched[proposer.focus.parameter]
     return f"largest expected improvement where {name} is {params[name]!r}, which was tried least"
 
 
 def _quasi_random(
     space: Space, history: Sequence[Observation], rng: Generator, note: dict[str, object]
 ) -> Proposal | None:
-    """The next point of the design, whose seed the history's first such point has in its note."""
+    """Return the design's next point; the seed is in the note of the history's first such point."""
     seeds = (seen.note.get("design") for seen in history)
     seed = next((seed for seed in seeds if isinstance(seed, int) and seed >= 0), None)
     if seed is None:
         seed = int(rng.integers(2**31))
-    taken = Taken(space, (seen.params for seen in history))
+    taken = SeenConfigs(space, (seen.params for seen in history))
     params = design_point(space, taken, len(history), seed, rng)
     return None if params is None else Proposal(params, {**note, "design": seed})

@@ -1,4 +1,4 @@
-"""Terms of an acquisition, in logarithms: their sum, and what a trial costs.
+"""Terms of an acquisition, in logarithms: their sum, and the cost of a trial.
 
 Axes: M queries, D model columns.
 """
@@ -14,7 +14,7 @@ from searchers.gp.model import Posterior
 
 @dataclass(frozen=True)
 class Sum:
-    """The product of what all terms promise, as the sum of its logarithms; of no term it is 0."""
+    """The sum of terms in logarithms, so the product of the terms; without terms it is 0."""
 
     terms: tuple[Acquisition, ...]
 
@@ -37,11 +37,11 @@ class Sum:
 class LogCost:
     """Minus the predicted logarithm of the seconds that a trial takes, up to a constant.
 
-    Added to a log expected improvement it gives that of the improvement per second.
+    Added to a log expected improvement, this gives the log of the improvement per second.
 
     Attributes:
         posterior: of log(seconds), standardized.
-        deviation: what log(seconds) was divided by for that.
+        deviation: by which log(seconds) was divided to standardize it.
 
     Source: Snoek, Larochelle & Adams, Practical Bayesian Optimization (NIPS 2012), section 3.2.
     """

@@ -1,8 +1,8 @@
-"""Monotone maps from losses to the outputs that a Gaussian process can be fitted to, and back.
+"""Monotone maps from losses to outputs for a Gaussian process, and back.
 
 Axes: N observed losses, M values. Both maps keep the order of losses; outputs are standardized.
-Sources: log1p above the median is ours (measured against ranks, logs and plain standardizing);
-Yeo & Johnson, Biometrika 87 (2000), eq. 2.1, its power by maximum likelihood.
+Sources: log1p above the median is ours (measured against ranks, logs and plain standardizing); Yeo
+& Johnson, Biometrika 87 (2000), eq. 2.1, its power by maximum likelihood.
 """
 
 import math
@@ -15,8 +15,8 @@ from scipy.stats import yeojohnson, yeojohnson_normmax
 
 from searchers.gp.kernels import Array
 
-LARGEST_LOSS = 1e100  # squares of what lies beyond it would overflow
-OUTLIER = 100.0  # robust scales from the median, beyond which all losses are the same
+MAX_LOSS = 1e100  # squares of larger losses would overflow
+OUTLIER = 100.0  # robust scales from the median, beyond which losses are clipped
 
 
 class Warp(Protocol):
@@ -58,7 +58,7 @@ class YeoJohnson:
         spread = span * float(((loss_N - centre) / span).std())  # squares of 1e-300 would vanish
         if spread == 0.0:
             return cls(centre, 1.0, 1.0)
-        # The likelihood's search tries powers that overflow; the result is what counts.
+        # The search for the likeliest power tries powers that overflow; only its result counts.
         with np.errstate(all="ignore"):
             power = float(yeojohnson_normmax((loss_N - centre) / spread))
         return cls(centre, spread, power if math.isfinite(power) else 1.0)
@@ -75,7 +75,7 @@ class YeoJohnson:
 
 @dataclass(frozen=True)
 class Standardized:
-    """A warp of losses between two bounds, then the map that gave its own mean 0 and variance 1."""
+    """A warp of losses between two bounds, scaled to outputs of mean 0 and variance 1."""
 
     warp: Warp
     floor: float
@@ -88,22 +88,22 @@ class Standardized:
         return (output_M - self.mean) / self.deviation
 
     def backward(self, output_M: Array) -> Array:
-        """Losses in the user's units, for outputs of any size."""
+        """Return losses in the user's units, for outputs of any size."""
         return self.warp.backward(self.mean + self.deviation * output_M)
 
 
 def standardized(
     fit: Callable[[Array], Warp], loss_N: Array, typical_N: Array | None = None
 ) -> Standardized:
-    """The warp that `fit` makes for finite losses, standardized; constant losses map to 0.
+    """Fit a warp to finite losses and standardize its outputs; constant losses map to 0.
 
     Args:
-        typical_N: the losses that it is to tell apart, if not all are.
+        typical_N: the losses that the warp should tell apart, if not all.
     """
-    typical_N = np.clip(loss_N if typical_N is None else typical_N, -LARGEST_LOSS, LARGEST_LOSS)
+    typical_N = np.clip(loss_N if typical_N is None else typical_N, -MAX_LOSS, MAX_LOSS)
     median, scale = _robust_location_and_scale(typical_N)
-    floor = max(median - OUTLIER * scale, -LARGEST_LOSS)
-    ceiling = min(median + OUTLIER * scale, LARGEST_LOSS)
+    floor = max(median - OUTLIER * scale, -MAX_LOSS)
+    ceiling = min(median + OUTLIER * scale, MAX_LOSS)
     warp = fit(np.clip(typical_N, floor, ceiling))
     output_N = warp.forward(np.clip(loss_N, floor, ceiling))
     deviation = float(output_N.std())
@@ -113,9 +113,9 @@ def standardized(
 
 
 def _robust_location_and_scale(loss_N: Array) -> tuple[float, float]:
-    """The median, and the spread of the losses below it: half the range or the lower quartile.
+    """Return the median, and the spread below it: half the range or the lower quartile.
 
-    What lies above the median has no say, so divergent trials cannot flatten the good ones.
+    Losses above the median are ignored, so divergent trials cannot flatten the good ones.
     """
     lowest, quartile, median = np.quantile(loss_N, [0.0, 0.25, 0.5]).tolist()
     scale = max(0.5 * (median - lowest), median - quartile)
@@ -125,7 +125,10 @@ def _robust_location_and_scale(loss_N: Array) -> tuple[float, float]:
 
 
 def _inverse_power(output_M: Array, power: float) -> Array:
-    """x >= 0 with ((x + 1)^power - 1) / power = output; powers below 0 end at -1 / power."""
+    """Return x >= 0 with ((x + 1)^power - 1) / power = output.
+
+    Powers below 0 end at -1 / power.
+    """
     if abs(power) < 1e-8:
         return np.expm1(np.minimum(output_M, 200.0))
     base_M = np.maximum(power * output_M + 1.0, 1e-12)

@@ -1,7 +1,9 @@
 """Runs hposvc as part of a round: `python -m acting SETTINGS ARGUMENTS`.
 
-SETTINGS is JSON: `variables` of the environment, and `clock`, a file; the number of seconds in it
-is added to what time.time() says in this process, as if somebody had set the machine's clock.
+SETTINGS is JSON: `variables` of the environment, `patience_s` with a journal that does not answer,
+and `place`, the round's folder. The number of seconds in its file `clock` is added to what
+time.time() says in this process, as if somebody had set the machine's clock; where `observer.armed`
+is there, one who looks on raises.
 """
 
 import json
@@ -24,10 +26,30 @@ def jumpy(clock: Path, real: Callable[[], float]) -> Callable[[], float]:
     return now
 
 
+def break_an_observer(place: Path) -> None:
+    """Let one of the sweep's watchers raise whenever it is called, once that is armed."""
+    from hposvc.driver.limit_warnings import MissingLimitMetrics
+
+    turn = MissingLimitMetrics.turn
+
+    def breaking(self, state, events):
+        if (place / "observer.armed").exists():
+            (place / "observer.at").touch()
+            raise OSError("nobody is to look any more")
+        turn(self, state, events)
+
+    MissingLimitMetrics.turn = breaking
+
+
 if __name__ == "__main__":
     settings = json.loads(sys.argv[1])
     os.environ.update(settings["variables"])
-    time.time = jumpy(Path(settings["clock"]), time.time)
-    from hposvc.cli import main
+    place = Path(settings["place"])
+    time.time = jumpy(place / "clock", time.time)
+    from hposvc.cli.main import main
+    from hposvc.journal import database
+
+    database.PATIENCE_S = settings["patience_s"]
+    break_an_observer(place)
 
     main(sys.argv[2:])

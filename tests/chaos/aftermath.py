@@ -21,10 +21,11 @@ from hposvc.events import (
     Proposed,
     Reported,
 )
-from hposvc.home import Home
-from hposvc.trial import TrialState
-from trainables.checkpoints import checkpoint
-from trainables.checkpoints.checkpoint import Saved
+from hposvc.journal.home import Home
+from hposvc.state.trial import TrialState
+from hposvc.tracking.projection import OBJECTIVE
+from trainables.storage import checkpoint
+from trainables.storage.checkpoint import Saved
 
 Points = dict[int, dict[str, float]]  # by step: the metrics of the report that stands
 
@@ -137,7 +138,7 @@ def check_mlflow(home: Home, record: api.Record, ledger: Ledger) -> None:
         assert run.info.run_id == record.runs[name]
         assert run.data.tags["mlflow.parentRunId"] == parent.info.run_id
         assert run.data.tags["hposvc.state"] == trial.state
-        first = trial.lives[0].params
+        first = trial.segments[0].params
         assert run.data.params == {key: str(value) for key, value in first.items()}
         assert run.data.tags.get("hposvc.parent_trial") == trial.parent
         assert _history(client, run) == sorted(
@@ -149,7 +150,9 @@ def check_mlflow(home: Home, record: api.Record, ledger: Ledger) -> None:
 
 def _values(trial: TrialState, step: int) -> list[tuple[str, float]]:
     """The values that begin at a step, of a trial that changes them."""
-    begun = [life.params for life in trial.lives if life.after + 1 == step and trial.lives[1:]]
+    begun = [
+        life.params for life in trial.segments if life.after + 1 == step and trial.segments[1:]
+    ]
     return [(f"hp/{key}", params[key]) for params in begun for key in params if key == "lr"]
 
 
@@ -157,5 +160,6 @@ def _history(client: MlflowClient, run: Run) -> list[tuple[str, int, float]]:
     return sorted(
         (one.key, one.step, one.value)
         for metric in run.data.metrics
+        if metric != OBJECTIVE  # the trial's value so far, beside what it reported
         for one in client.get_metric_history(run.info.run_id, metric)
     )

@@ -6,20 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mlflow import MlflowClient
 
 # Test modules share terminal.py and aftermath.py; specs name trainables of fragile.py.
 sys.path.insert(0, str(Path(__file__).parent))
 
 from terminal import Terminal
-
-
-@pytest.fixture(scope="session")
-def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with MLflow's tables: to make them takes seconds."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ from itertools import count
 from pathlib import Path
 
 from hposvc import api
-from hposvc.home import find
-from hposvc.tracking import recorder
+from hposvc.journal.home import find
+from hposvc.tracking import recorder_process
 
 # Effect: where its call is found, and which call of it is the fatal one.
 COUNTS = {
-    "order": ("hposvc.backends.slot:Slot.carry_out", 3),
-    "decision": ("hposvc.backends.slot:Slot.decide", 3),
-    "turn": ("hposvc.journal:Journal.append", 6),
-    "deletion": ("trainables.checkpoints.checkpoint:shutil.rmtree", 2),
+    "order": ("hposvc.backends.ray.slot:Slot.carry_out", 3),
+    "decision": ("hposvc.backends.ray.slot:Slot.decide", 3),
+    "turn": ("hposvc.journal.journal:Journal.append", 6),
+    "deletion": ("trainables.storage.checkpoint:shutil.rmtree", 2),
     "batch": ("mlflow:MlflowClient.log_batch", 4),
 }
 BOOT = (
@@ -65,7 +65,7 @@ if __name__ == "__main__":
     home, sweep, effect, moment = sys.argv[1:]
     if effect == "batch":
         mark = f"{home}/{sweep}.{moment}"
-        recorder.BOOT = BOOT.format(effect=effect, moment=moment, mark=mark)
+        recorder_process.BOOT = BOOT.format(effect=effect, moment=moment, mark=mark)
     else:
         kill_at(effect, moment)
     sweeps = api.Sweeps.open(Path(home))

@@ -8,7 +8,7 @@ import disks
 from scene import Scene
 from terminal import until
 
-from hposvc.events import Event, Full
+from hposvc.events import Event, StorageExhausted
 
 SHORT_S = 3.0  # how long a disk may be full before somebody makes room
 
@@ -61,7 +61,7 @@ def proof(name: str) -> Callable[[Scene, Sequence[Event]], bool]:
 
 def full(scene: Scene, events: Sequence[Event]) -> bool:
     """Whether the journal tells of a full disk."""
-    return any(isinstance(event, Full) for event in events)
+    return any(isinstance(event, StorageExhausted) for event in events)
 
 
 def unwritten(scene: Scene, events: Sequence[Event]) -> bool:

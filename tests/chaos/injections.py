@@ -19,7 +19,7 @@ from terminal import GONE_S, until
 from wandering import MOOD
 
 from hposvc.events import Attached, Event, Failed
-from trainables.checkpoints.checkpoint import Saved
+from trainables.storage.checkpoint import Saved
 
 STALL_S = 6  # `failure.stall` where a rank is frozen
 JUMPS_S = (-86400.0, -3600.0, 3600.0, 40 * 86400.0)
@@ -52,21 +52,22 @@ def kill_driver(scene: Scene) -> None:
 
 def kill_rank(scene: Scene) -> None:
     """SIGKILL of one rank amid a step."""
-    if scene.wait(scene.busy_ranks, "a rank at work"):
-        _one(scene).kill()
-        scene.kills += 1
+    _strike(scene, psutil.Process.kill)
 
 
 def freeze_rank(scene: Scene) -> None:
     """SIGSTOP of one rank amid a step, which nobody takes back."""
-    if scene.wait(scene.busy_ranks, "a rank at work"):
-        _one(scene).suspend()
-        scene.kills += 1
+    _strike(scene, psutil.Process.suspend)
 
 
-def _one(scene: Scene) -> psutil.Process:
-    """Any of those at work; the last to have been, if all have just come to an end."""
-    return scene.rng.choice(scene.busy_ranks() or scene.ranks())
+def _strike(scene: Scene, how: Callable[[psutil.Process], None]) -> None:
+    """Do it to any rank at work, and to another one where that one has just gone."""
+    while scene.wait(scene.busy_ranks, "a rank at work"):
+        if busy := scene.busy_ranks():
+            with suppress(psutil.NoSuchProcess):
+                how(scene.rng.choice(busy))
+                scene.kills += 1
+                return
 
 
 def plan_stall(scene: Scene) -> None:
@@ -103,6 +104,90 @@ def plan_postgres(scene: Scene) -> None:
     server = scene.open.enter_context(services.postgres())
     scene.variables["HPOSVC_DB"] = server.url
     scene.servers["postgres"] = server
+
+
+def plan_given_up(scene: Scene) -> None:
+    """A round is not to wait a minute for a driver that gives up."""
+    plan_postgres(scene)
+    scene.patience_s = 5.0
+
+
+def blink(scene: Scene) -> None:
+    """SIGKILL of the journal's Postgres, which is back before the driver gives up."""
+    server = scene.servers["postgres"]
+    server.down()
+    moment = time.monotonic() + scene.rng.uniform(1.0, 8.0)
+    until(lambda: time.monotonic() >= moment, "the failover takes its time")
+    server.up()
+
+
+def waited(scene: Scene, events: Sequence[Event]) -> bool:
+    """Whether a driver waited for the journal, and was not ended by that."""
+    gave_up = any("journal" in line for end in scene.ends for line in end.said.splitlines()[-1:])
+    return f"{scene.sweep}: the journal answers again, after" in scene.said() and not gave_up
+
+
+def kill_own_ray(scene: Scene) -> None:
+    """SIGKILL of a process without which this machine's own Ray is none."""
+    if not scene.wait(scene.busy_ranks, "a rank at work"):
+        return
+    name = scene.rng.choice(["raylet", "gcs_server", "keeper"])
+    keeper = scene.terminal.keeper()
+    found = [keeper] if name == "keeper" else keeper.children(recursive=True)
+    for each in found:
+        if name in ("keeper", each.name()):
+            each.kill()
+            scene.kills += 1
+
+
+def without_ray(scene: Scene, events: Sequence[Event]) -> bool:
+    """Whether a driver ended of that, and said so."""
+    died = "this machine's own Ray has died"
+    return any(end.code == 5 and died in end.said for end in scene.ends)
+
+
+def looked_on(scene: Scene, events: Sequence[Event]) -> bool:
+    """Whether a watcher raised, and nothing came of it but words."""
+    told = f"{scene.sweep}: Unreported broke; the sweep goes on" in scene.said()
+    return struck("observer")(scene, events) and told
+
+
+def extend_twice(scene: Scene) -> None:
+    """Two terminals grant a trial each at the same moment."""
+    both = [scene.terminal.start("extend", scene.sweep, "--trials", "1") for _ in range(2)]
+    codes = [command.end()[0] for command in both]
+    if codes == [0, 0]:
+        scene.hit.add("extend")
+    scene.trials += codes.count(0)
+
+
+def plan_beside(scene: Scene) -> None:
+    """The sweep's storage is a folder in which a user has something."""
+    project = scene.place / "project"
+    (project / "thesis").mkdir(parents=True)
+    (project / "thesis" / "chapter-1.txt").write_text("years of work")
+    scene.spec["storage"] = str(project)
+
+
+def remove_beside(scene: Scene) -> None:
+    """A user puts a file into the sweep's own folder too."""
+    folder = scene.place / "project" / scene.sweep
+    if scene.wait(folder.is_dir, "the sweep's folder"):
+        (folder / "notes.txt").write_text("mine")
+
+
+def spared(scene: Scene, events: Sequence[Event]) -> bool:
+    """Whether `rm` takes what is the sweep's, and nothing of the user's beside it."""
+    project = scene.place / "project"
+    ours, theirs = project / scene.sweep, [project / "thesis" / "chapter-1.txt"]
+    theirs += [file for file in (ours / "notes.txt",) if file.exists()]
+    assert (ours / "checkpoints").is_dir()
+    code, said = scene.terminal.start("rm", scene.sweep).end()
+    assert code == 0, said
+    lost = [file for file in theirs if not file.exists()]
+    assert not lost, f"rm took what was the user's: {lost}"
+    assert not (ours / "checkpoints").exists()
+    return len(theirs) == 2
 
 
 def kill_postgres(scene: Scene) -> None:
@@ -155,7 +240,7 @@ def needed_checkpoints(scene: Scene) -> list[Saved]:
     """Those that trials whose orders are out would go on from, if their driver died now."""
     found = []
     for trial in scene.record().state.trials.values():
-        newest = trial.newest[0]
+        newest = trial.resume_point[0]
         if trial.order is not None and trial.step < trial.until and newest is not None:
             found.append(newest)
     return found
@@ -226,16 +311,24 @@ INJECTIONS = {
     "driver": Injection(kill_driver, killed),
     "rank": Injection(kill_rank, failed("infra")),
     "stop": Injection(freeze_rank, failed("stalled"), plan_stall),
-    "raylet": Injection(kill_raylet, failed("infra"), plan_cluster),
+    "raylet": Injection(kill_raylet, failed("infra"), plan_cluster, place="ray"),
     "recorder": Injection(kill_recorder, hit("recorder")),
     "mlflow": Injection(kill_mlflow, hit("mlflow"), plan_mlflow),
     "postgres": Injection(
         kill_postgres,
         hit("postgres"),
-        plan_postgres,
+        plan_given_up,
         possible=services.has_postgres,
         place="journal",
     ),
+    "blink": Injection(
+        blink, waited, plan_postgres, possible=services.has_postgres, place="journal"
+    ),
+    "own ray": Injection(kill_own_ray, without_ray, place="ray"),
+    "observer": Injection(arm("observer"), looked_on),
+    "interrupt": Injection(arm("interrupt"), failed("user")),
+    "two terminals": Injection(extend_twice, hit("extend"), early=True, schedulers=("asha",)),
+    "beside": Injection(remove_beside, spared, plan_beside, place="checkpoints"),
     **{
         name: Injection(
             filling.fill(name), filling.proof(name), planned, possible=disks.mountable, place=place

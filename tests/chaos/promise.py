@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -19,15 +20,16 @@ from terminal import GONE_S, until
 from wandering import MOOD, account, loss
 
 from hposvc import api
-from hposvc.events import Ended, Event, Finished, Ordered, Rested
-from hposvc.lineage import ancestry
+from hposvc.analysis.lineage import ancestry
+from hposvc.events import Ended, Event, Finished, Ordered, Requested, Suspended
 from hposvc.tracking.reconcile import Reconciler
-from trainables.checkpoints import checkpoint
-from trainables.checkpoints.checkpoint import CheckpointDamaged
+from trainables.storage import checkpoint
+from trainables.storage.checkpoint import CheckpointDamaged
 
 RANKS = 2
 ROUND = "round-"  # how the sweeps of rounds are called
 FULL_JOURNAL = "disk is full; what is written there is whole: free some (hposvc gc), then"
+JOURNAL_AWAY = "connection is bad"  # as psycopg says it of a server that is down
 
 
 @dataclass
@@ -72,7 +74,7 @@ def check(scene: Scene) -> Verdict:
     verdict.broken += over(scene, events, record, ledger)
     verdict.broken += words(scene.sweep, scene.ends, events)
     verdict.broken += values(scene, record, ledger)
-    verdict.broken += shelf(scene, record)
+    verdict.broken += checkpoints(scene, record)
     verdict.broken += mlflow(scene, record)
     verdict.broken += left(scene)
     return verdict
@@ -83,8 +85,9 @@ def over(scene: Scene, events: list[Event], record: api.Record, ledger: Ledger) 
     state = record.state
     if state.state != "COMPLETED":
         yield f"the sweep is {state.state} ({state.reason})"
-    if [isinstance(event, Finished) for event in events].count(True) != 1:
-        yield "it did not finish once"
+    early = [after for event, after in pairwise(events) if isinstance(event, Finished)]
+    if not all(isinstance(after, Requested) and after.verb == "extend" for after in early):
+        yield "it did not finish once"  # but for an `extend` that came behind its end
     if not isinstance(events[-1], Finished):
         yield f"its last event is {events[-1].kind}"
     if ledger.out:
@@ -102,9 +105,10 @@ def words(sweep: str, ends: list[End], events: list[Event]) -> Iterator[str]:
     for end in ends:
         if end.code not in (0, 5) and not (end.code == 2 and MOOD in end.said):
             yield f"a driver broke: {end.said}"
-        rested = isinstance(events[end.seq - 1], Rested)
+        rested = isinstance(events[end.seq - 1], Suspended)
         told = "no room: " in end.said and remedy in end.said
-        told = told or FULL_JOURNAL in end.said  # as it was to give its lease back
+        # The journal failed, too, as it was to give its lease back.
+        told = told or FULL_JOURNAL in end.said or JOURNAL_AWAY in end.said
         if rested and not (end.code == 5 and told):
             yield f"a driver rested with {end.code}: {end.said}"
 
@@ -130,7 +134,7 @@ def same(one: float, other: float) -> bool:
     return one == other or (math.isnan(one) and math.isnan(other))
 
 
-def shelf(scene: Scene, record: api.Record) -> Iterator[str]:
+def checkpoints(scene: Scene, record: api.Record) -> Iterator[str]:
     """On disk is what is kept, whole, and each checkpoint is an account of its own lineage."""
     state = record.state
     kept = {saved.path for trial in state.trials.values() for saved in trial.checkpoints}
@@ -170,7 +174,7 @@ def mlflow(scene: Scene, record: api.Record) -> Iterator[str]:
 def doubles(scene: Scene, record: api.Record) -> Iterator[str]:
     """Points that MLflow holds more than once."""
     tracker = Reconciler(scene.home, scene.journal, record.row).tracker
-    if not tracker.look():
+    if not tracker.find():
         return
     for name, runs in tracker.runs().items():
         if len(runs) > 1:

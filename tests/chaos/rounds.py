@@ -102,7 +102,8 @@ def plan(seed: int) -> Plan:
         names += rng.sample([name for name in possible if joins(name, first, scheduler)], 1)
     # What has to come early comes first.
     names.sort(key=lambda name: not INJECTIONS[name].early)
-    beside = "raylet" not in names and rng.random() < 0.25  # a neighbour of an embedded Ray
+    own = all(INJECTIONS[name].place != "ray" for name in names)
+    beside = own and rng.random() < 0.25  # a neighbour of an embedded Ray
     return Plan(seed, scheduler, tuple(names), beside)
 
 

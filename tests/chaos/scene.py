@@ -16,8 +16,8 @@ from terminal import Command, Terminal, title, until
 
 from hposvc import api
 from hposvc.events import Event
-from hposvc.home import Home
-from hposvc.journal import Journal
+from hposvc.journal.home import Home
+from hposvc.journal.journal import Journal
 
 RESUMES = 6  # drivers of a round that end by themselves; more means that it never does
 
@@ -45,6 +45,7 @@ class Scene:
     variables: dict[str, str] = field(default_factory=dict)  # of its commands
     driver: Command = field(init=False)
     ends: list[End] = field(default_factory=list)  # of drivers, by themselves
+    patience_s: float = 60.0  # of drivers with a journal that does not answer
     over: bool = False  # the sweep has ended, and MLflow was told
     shared: bool = False  # somebody else keeps Ray up
     kills: int = 0  # of processes with work that was not kept
@@ -86,7 +87,11 @@ class Scene:
         self.driver = self._start("resume", self.sweep)
 
     def _start(self, *arguments: str) -> Command:
-        settings = {"variables": self.variables, "clock": str(self.place / "clock")}
+        settings = {
+            "variables": self.variables,
+            "place": str(self.place),
+            "patience_s": self.patience_s,
+        }
         return self.terminal.start_python("-m", "acting", json.dumps(settings), *arguments)
 
     @property
@@ -115,6 +120,11 @@ class Scene:
 
         until(look, what)
         return came
+
+    def said(self) -> str:
+        """What all commands of the home have said so far."""
+        files = (self.terminal.home / "outputs").glob("*.err")
+        return "".join(file.read_text() for file in files)
 
     def ranks(self) -> list[psutil.Process]:
         """The processes that train this sweep."""

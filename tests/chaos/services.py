@@ -134,7 +134,7 @@ def free_port() -> int:
 
 def _postgres_server() -> ModuleType:
     """The tests' own Postgres, which lies with other tests."""
-    file = HERE.parent / "hposvc" / "postgres_server.py"
+    file = HERE.parent / "support" / "postgres_server.py"
     found = importlib.util.spec_from_file_location("postgres_server", file)
     assert found is not None
     assert found.loader is not None

@@ -7,19 +7,21 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from hposvc.journal import Journal
-from hposvc.store import Store
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
 
 HERE = Path(__file__).parent
-ROUNDS = int(os.environ.get("HPOSVC_CHAOS_ROUNDS", "3"))  # kills of the driver; `make kills`: more
+ROUNDS = int(os.environ.get("HPOSVC_CHAOS_ROUNDS", "2"))  # kills of the driver; `make kills`: more
 LONG = "HPOSVC_CHAOS_ROUNDS" in os.environ  # hours, on a machine that others may use too
-DEADLINE_S = 600.0 if LONG else 120.0  # for what takes seconds on an idle machine
-GONE_S = 60.0 if LONG else 15.0  # for what a driver that ended left behind
+DEADLINE_S = 600.0 if LONG else 240.0  # for what takes seconds on an idle machine
+GONE_S = 60.0  # for what a driver that ended left behind
+POLL_S = 0.05  # to look through all processes, or a journal, takes some 10 ms of a core
 
 
 def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
@@ -32,7 +34,7 @@ def until(condition: Callable[[], object], what: str, deadline_s: float = DEADLI
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"after {deadline_s:.0f} s still not: {what}")
-        time.sleep(0.02)
+        time.sleep(POLL_S)
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Terminal:
 
     home: Path
 
-    @property
+    @cached_property
     def journal(self) -> Journal:
         return Journal(Store(f"sqlite:///{self.home / 'hposvc.db'}"))
 

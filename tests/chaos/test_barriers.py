@@ -10,7 +10,7 @@ from terminal import GONE_S, ROUNDS, until
 
 from hposvc import api
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.ray, pytest.mark.full, pytest.mark.timeout(1800)]
 
 SWEEP = "hyperband"
 BRACKETS = (9, 5)  # trials that begin at steps 1 and 3, of 9

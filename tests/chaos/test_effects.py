@@ -12,11 +12,16 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.events import Failed
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 TRIALS = 6
-EFFECTS = ["order", "decision", *(["turn", "deletion"] if ROUNDS > 3 else [])]
+EFFECTS = [
+    "order",
+    pytest.param("decision", marks=pytest.mark.full),
+    *(["turn", "deletion"] if ROUNDS > 3 else []),
+]
 MOMENTS = ["before", "after"]
+LATER = ["after", pytest.param("before", marks=pytest.mark.full)]  # what was done is not done again
 KILLED = -signal.SIGKILL
 
 
@@ -65,7 +70,7 @@ def test_the_driver_may_die_around_an_effect(terminal, monkeypatch, effect):
     until(lambda: not terminal.ranks(), "no rank is left", GONE_S)
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", LATER)
 def test_a_rank_may_die_around_the_rename_of_a_checkpoint(terminal, monkeypatch, tmp_path, moment):
     """A checkpoint is there whole or not at all, and counts only once it is reported."""
     given = {"lr": {"min": 1e-4, "max": 1e-1}, "moment": moment, "mark": str(tmp_path / "mark")}
@@ -85,7 +90,7 @@ def test_a_rank_may_die_around_the_rename_of_a_checkpoint(terminal, monkeypatch,
     assert retry.first == 2, "the checkpoint of step 2 was not reported"
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("moment", LATER)
 def test_the_recorder_may_die_around_a_batch(terminal, monkeypatch, moment):
     """What MLflow was told twice is there once; what it was not told comes later."""
     sweep = create(terminal, monkeypatch)

@@ -21,7 +21,7 @@ from cluster.dashboard import Dashboard
 from cluster.processes import Process, family
 from hposvc import api
 from hposvc.events import Reported
-from hposvc.home import Home
+from hposvc.journal.home import Home
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 600.0
@@ -29,7 +29,7 @@ REACH = ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 OURS = ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI", "PYTHONPATH")
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]
@@ -158,17 +158,19 @@ def _survive(desk: Desk, up: dict[str, Any]) -> None:
     kill_node(up["started_nodes"][2]["pid"])
 
     def ended(sweep: str) -> bool:
-        return desk.run("status", sweep)["state"] not in ("QUEUED", "RUNNING")
+        status = api.status(api.Sweeps.open(desk.home), sweep)  # the cluster's journal is this one
+        return status["state"] not in ("QUEUED", "RUNNING", "INTERRUPTED")
 
     for sweep in SCHEDULERS:
         until(lambda sweep=sweep: ended(sweep), f"the end of {sweep}", DEADLINE_S)
         # The journal has ended a moment before the recorder has: the job ends behind both.
         until(lambda sweep=sweep: not _runs(seen, sweep), f"its job's end, {sweep}", DEADLINE_S)
+        assert desk.run("status", sweep)["state"] == "COMPLETED"
         aftermath.check(desk.home, sweep, SPEC["trials"]["max"])
     lives = [
         life
         for trial in api.load(api.Sweeps.open(desk.home), "pbt").state.trials.values()
-        for life in trial.lives
+        for life in trial.segments
     ]
     assert any(life.parent for life in lives), "no trial copied another"
     until(lambda: _dead(seen) == 1, "that Ray knows of the node's end", DEADLINE_S)

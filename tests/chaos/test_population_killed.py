@@ -11,10 +11,10 @@ from ruamel.yaml import YAML
 from terminal import GONE_S, ROUNDS, until
 
 from hposvc import api
+from hposvc.analysis.lineage import ancestry
 from hposvc.events import Ordered
-from hposvc.lineage import ancestry
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.ray, pytest.mark.full, pytest.mark.timeout(1800)]
 
 SWEEP = "population"
 MEMBERS = 5
@@ -63,7 +63,7 @@ def check_lineage(sweeps):
     copies = 0
     for trial in record.state.trials.values():
         assert trial.step == 8
-        for before, life in pairwise(trial.lives):
+        for before, life in pairwise(trial.segments):
             copies += 1
             assert life.after > before.after
             assert life.after % 2 == 0

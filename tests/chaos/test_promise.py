@@ -4,12 +4,22 @@ import json
 
 from aftermath import Ledger
 from injections import INJECTIONS
-from promise import FULL_JOURNAL, Attempt, Verdict, diaries, redone, same, unheard, words
+from promise import (
+    FULL_JOURNAL,
+    JOURNAL_AWAY,
+    Attempt,
+    Verdict,
+    diaries,
+    redone,
+    same,
+    unheard,
+    words,
+)
 from rounds import SPECS, Outcome, Plan, joins, plan, summary
 from scene import End
 from wandering import MOOD
 
-from hposvc.events import Attached, Ended, Order, Ordered, Reported, Rested
+from hposvc.events import Attached, Ended, Order, Ordered, Reported, Suspended
 
 ORDER = Order(1, "t0001", {"lr": 0.01}, None, 1, 3, milestones=(2,))
 
@@ -71,10 +81,11 @@ def test_a_diary_is_read_to_its_last_whole_word(tmp_path):
 
 
 def test_a_driver_that_rests_without_a_word_and_one_that_breaks_are_found():
-    events = [Attached(0.0, "here:1"), Rested(1.0, "disk full"), Attached(2.0, "here:2")]
+    events = [Attached(0.0, "here:1"), Suspended(1.0, "disk full"), Attached(2.0, "here:2")]
     advice = "no room: 0 B free; free some (hposvc gc), then: hposvc resume round-1"
     assert not [*words("round-1", [End(5, advice, 2), End(5, "MLflow is behind", 3)], events)]
     assert not [*words("round-1", [End(5, f"journal x: {FULL_JOURNAL} ...", 2)], events)]
+    assert not [*words("round-1", [End(5, f"journal x: {JOURNAL_AWAY}: ...", 2)], events)]
     assert len([*words("round-1", [End(0, advice, 2), End(5, "no room: 0 B", 2)], events)]) == 2
     assert [*words("round-1", [End(1, "hposvc broke", 3)], events)] == [
         "a driver broke: hposvc broke"

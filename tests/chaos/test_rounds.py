@@ -1,6 +1,6 @@
 """Rounds of chaos: a sweep, something that goes wrong at a random moment, and the promise after it.
 
-The short form is a few rounds that are quick. HPOSVC_CHAOS_ROUNDS=N (`make chaos N=100`) plays N
+The short form is a few rounds that are quick. `make chaos N=100` (HPOSVC_CHAOS_ROUNDS=N) plays N
 more, from a seed that it prints; HPOSVC_CHAOS_SEED plays the same ones again.
 """
 
@@ -14,18 +14,19 @@ import pytest
 from rounds import Plan, plan, play, summary
 from terminal import Terminal
 
-LONG = int(os.environ.get("HPOSVC_CHAOS_ROUNDS", "0"))
+ROUNDS = int(os.environ.get("HPOSVC_CHAOS_ROUNDS", "100"))
 SEED = int(os.environ.get("HPOSVC_CHAOS_SEED", "0")) or random.randrange(1, 10**6)
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(300 + 300 * LONG)]
+pytestmark = [pytest.mark.ray, pytest.mark.timeout(300 + 300 * ROUNDS)]
 
 QUICK = [
-    Plan(1, "asha", ("searcher", "recorder")),
-    Plan(2, "pbt", ("torn", "nan")),
+    pytest.param(Plan(1, "asha", ("searcher", "recorder")), marks=pytest.mark.full),
+    pytest.param(Plan(2, "pbt", ("torn", "nan")), marks=pytest.mark.full),
     Plan(3, "hyperband", ("rank", "leak"), neighbour=True),
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("planned", QUICK, ids=lambda planned: "-".join(planned.injections))
 def test_a_round_keeps_the_promise(terminal: Terminal, planned: Plan, capsys):
     """Peers: trials are lost or run again, points come twice, processes stay."""
@@ -38,13 +39,13 @@ def test_a_round_keeps_the_promise(terminal: Terminal, planned: Plan, capsys):
     assert not outcome.verdict.broken, outcome
 
 
-@pytest.mark.skipif(not LONG, reason="HPOSVC_CHAOS_ROUNDS says how many; `make chaos` does")
+@pytest.mark.full
 def test_many_rounds_keep_the_promise(tmp_path: Path, empty_mlflow: Path, capsys):
     """Every round is played, whatever the one before it found; the seed of each is told."""
     outcomes, broke_off = [], []
-    tell(capsys, f"\n{LONG} rounds from HPOSVC_CHAOS_SEED={SEED}")
+    tell(capsys, f"\n{ROUNDS} rounds from HPOSVC_CHAOS_SEED={SEED}")
     try:
-        for seed in range(SEED, SEED + LONG):
+        for seed in range(SEED, SEED + ROUNDS):
             home = tmp_path / f"home-{seed}"
             home.mkdir()
             shutil.copy(empty_mlflow, home / "mlflow.db")

@@ -90,6 +90,8 @@ def suffer(place: Path, where: str, value: float) -> float:
         subprocess.run(["sh", "-c", f"setsid sleep {LEAK_S} >/dev/null 2>&1 &"], check=True)
     if strikes(place, "oom", where):
         raise MemoryError("as much as this was never there")
+    if strikes(place, "interrupt", where):
+        raise KeyboardInterrupt
     return math.nan if strikes(place, "nan", where) else value
 
 

@@ -3,20 +3,20 @@ from threading import Thread
 
 import pytest
 
-from cluster.dashboard import Dashboard, Silent
+from cluster.dashboard import Dashboard, DashboardUnreachable
 
 
 @pytest.fixture
 def serve():
-    """Serves an answer to every request; gives the address and the headers that came."""
+    """Serve an answer to every request; return the address and a list of received headers."""
     servers = []
 
     def serve(code, body=b"{}", location=None):
-        heard = []
+        headers = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
-                heard.append(dict(self.headers))
+                headers.append(dict(self.headers))
                 self.send_response(code)
                 if location:
                     self.send_header("Location", location)
@@ -29,7 +29,7 @@ def serve():
         server = HTTPServer(("127.0.0.1", 0), Handler)
         Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
-        return f"http://127.0.0.1:{server.server_port}", heard
+        return f"http://127.0.0.1:{server.server_port}", headers
 
     yield serve
     for server in servers:
@@ -38,20 +38,20 @@ def serve():
 
 
 def test_a_dashboard_that_is_not_there_is_silent():
-    with pytest.raises(Silent, match=r"http://127.0.0.1:1 does not answer"):
+    with pytest.raises(DashboardUnreachable, match=r"http://127.0.0.1:1 does not answer"):
         Dashboard("http://127.0.0.1:1").nodes()
 
 
 @pytest.mark.parametrize(("code", "why"), [(401, "it wants a token"), (403, "another token")])
 def test_what_is_wrong_with_the_token_is_said(serve, code, why):
     url, _ = serve(code)
-    with pytest.raises(Silent, match=why):
+    with pytest.raises(DashboardUnreachable, match=why):
         Dashboard(url, "secret").jobs()
 
 
 def test_what_is_no_dashboard_is_told(serve):
     url, _ = serve(200, b"<html>hello</html>")
-    with pytest.raises(Silent):
+    with pytest.raises(DashboardUnreachable):
         Dashboard(url).jobs()
 
 

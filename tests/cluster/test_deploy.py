@@ -15,7 +15,7 @@ import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 from hposvc import spec as specs
-from hposvc.backends import metrics
+from hposvc.backends.ray import prometheus
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "cluster" / "deploy"
@@ -54,10 +54,10 @@ def test_ray_up_would_refuse_a_key_that_is_none_of_its_own():
 
 
 def documents(name):
-    """The file's documents, the custom ones apart."""
-    found = list(yaml.safe_load_all((DEPLOY / name).read_text()))
-    custom = [document for document in found if document["apiVersion"].startswith("ray.io/")]
-    return custom, [document for document in found if document not in custom]
+    """Return the file's documents, Ray's custom ones apart from the others."""
+    parsed = list(yaml.safe_load_all((DEPLOY / name).read_text()))
+    custom = [document for document in parsed if document["apiVersion"].startswith("ray.io/")]
+    return custom, [document for document in parsed if document not in custom]
 
 
 def check_kubernetes(document):
@@ -127,8 +127,8 @@ def test_a_pod_with_a_key_that_is_none_of_its_own_would_be_refused():
 def test_the_sweep_of_the_job_is_one(tmp_path):
     _, [config] = documents("kuberay-job.yaml")
     (tmp_path / "sweep.yaml").write_text(config["data"]["sweep.yaml"])
-    found = specs.load(tmp_path / "sweep.yaml")
-    assert found.storage == "/sweeps"
+    sweep = specs.load(tmp_path / "sweep.yaml")
+    assert sweep.storage == "/sweeps"
     (tmp_path / "run.sh").write_text(config["data"]["run.sh"])
     shellcheck(tmp_path / "run.sh", "--shell=sh")
 
@@ -155,7 +155,7 @@ def test_grafana_asks_for_the_metrics_that_there_are_and_for_all_of_them():
         for target in panel["targets"]:
             query = target["expr"].replace("$__rate_interval", "5m")
             asked |= set(names(promql_parser.parse(query)))
-    assert asked == {f"ray_{name}" for name in vars(metrics).values() if is_metric(name)}
+    assert asked == {f"ray_{name}" for name in vars(prometheus).values() if is_metric(name)}
     variables = {variable["name"] for variable in board["templating"]["list"]}
     text = json.dumps(board)
     used = set(re.findall(r"\$\{?([a-z]\w*)", text))
@@ -168,13 +168,13 @@ def is_metric(name):
 
 
 def names(query):
-    """The metrics that a query reads; gauges are not to be rated, counters are."""
+    """Return the metrics in a query; counters must be rated, gauges must not be."""
     return re.findall(r"\bray_hposvc_\w+", query.prettify())
 
 
 def test_counters_are_named_so_and_gauges_are_not():
-    total = {metrics.ORDERS, metrics.RANK_SECONDS, metrics.GPU_SECONDS}
-    for name in (name for name in vars(metrics).values() if is_metric(name)):
+    total = {prometheus.ORDERS, prometheus.RANK_SECONDS, prometheus.GPU_SECONDS}
+    for name in (name for name in vars(prometheus).values() if is_metric(name)):
         assert name.endswith("_total") == (name in total)
 
 

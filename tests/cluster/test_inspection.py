@@ -1,4 +1,4 @@
-"""The first look at a cluster's nodes; what a sweep makes of it is tests/hposvc/backends."""
+"""The inspection of a cluster's nodes; its use by a sweep is tested in tests/hposvc/backends."""
 
 import re
 import time
@@ -7,7 +7,7 @@ import pytest
 import ray
 
 from cluster import inspection, launch
-from cluster.inspection import Inspection, kept
+from cluster.inspection import Inspection, stored_results
 
 pytestmark = pytest.mark.ray
 DEADLINE_S = 60.0
@@ -15,21 +15,21 @@ DEADLINE_S = 60.0
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """A Ray of one node that this process has joined."""
+    """Start a Ray of one node, and join it."""
     connection = launch.connect(tmp_path_factory.mktemp("home") / "ray")
     yield
     connection.close()
 
 
 def found(speed, **changes):
-    """What a node answers whose core is so fast."""
+    """Return a probe's answer for a node with a core of this speed."""
     part = {"what": "matmul", "part": "a core", "model": "x", "value": speed, "unit": "GFLOPS"}
-    answer = {"speeds": [part], "wrong": [], "instruments": [], "disks": {}, **changes}
-    return {**answer, "time": time.time()}
+    fine = {"wrong": [], "untested": [], "instruments": [], "disks": {}}
+    return {"speeds": [part], **fine, **changes, "time": time.time()}
 
 
 class Fleet:
-    """Nodes that are said to be there, with what each answers, look by look."""
+    """Simulated nodes, each with its answers to successive probes."""
 
     def __init__(self, monkeypatch, prefix):
         self.answers, self.asked, self.prefix = {}, [], prefix
@@ -50,7 +50,7 @@ class Fleet:
         return answer if isinstance(answer, ray.ObjectRef) else ray.put(answer)
 
     def look(self):
-        """Judge all nodes; what is amiss with each that was judged."""
+        """Judge all nodes, and return the problems of each judged node."""
         looking, judged = Inspection(), {}
         looking.look(self.nodes())
         deadline = time.monotonic() + DEADLINE_S
@@ -76,7 +76,7 @@ def test_a_node_is_looked_at_once(cluster):
         judged = looking.judged()
     assert not looking.busy
     assert judged[node["NodeID"]].name == node["NodeName"]
-    assert kept()[node["NodeID"]]["speeds"]
+    assert stored_results()[node["NodeID"]]["speeds"]
     for again in (looking, Inspection()):
         again.look([node])
         assert not again.busy

@@ -1,4 +1,4 @@
-"""Jobs over a dashboard's REST API: errors help, an id is one job, a parcel has one reader."""
+"""Jobs over a dashboard's REST API: errors help, an id is one job, a payload is taken once."""
 
 import io
 import threading
@@ -12,7 +12,7 @@ import pytest
 from remote_cluster import Remote, until
 
 from cluster import jobs as jobs_module
-from cluster.jobs import MOST_BYTES, Jobs, JobsError, TooLarge, find_token, patiently
+from cluster.jobs import MOST_BYTES, Jobs, JobsError, TooLarge, find_token, with_retries
 
 TOKEN = {"RAY_AUTH_TOKEN": "mine"}
 OURS = Path(__file__).parents[2]
@@ -20,12 +20,12 @@ OURS = Path(__file__).parents[2]
 
 @contextmanager
 def a_server(status: int, body: bytes = b"", location: str = "") -> Iterator[tuple[str, list[str]]]:
-    """The address of a server that always answers so, and the tokens that it was sent."""
-    heard: list[str] = []
+    """Run a server with a fixed answer; yield its address and the tokens sent to it."""
+    tokens: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            heard.append(self.headers.get("Authorization", ""))
+            tokens.append(self.headers.get("Authorization", ""))
             self.send_response(status)
             if location:
                 self.send_header("Location", location)
@@ -38,7 +38,7 @@ def a_server(status: int, body: bytes = b"", location: str = "") -> Iterator[tup
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
-            yield f"http://127.0.0.1:{server.server_port}", heard
+            yield f"http://127.0.0.1:{server.server_port}", tokens
         finally:
             server.shutdown()
 
@@ -62,16 +62,31 @@ def test_a_server_that_is_no_dashboard_is_told_from_one(status, body):
         Jobs.at(url, TOKEN)
 
 
+@pytest.mark.parametrize("body", [b"", b"null", b'"ok"'])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda jobs: jobs.find("one"),
+        lambda jobs: jobs.log("one"),
+        lambda jobs: jobs.find_all("label", "x"),
+    ],
+)
+def test_an_answer_without_what_was_asked_for_is_no_dashboard_s(ask, body):
+    """As from a proxy whose dashboard is away."""
+    with a_server(200, body) as (url, _), pytest.raises(JobsError, match="is no Ray dashboard"):
+        ask(Jobs(url))
+
+
 def test_an_address_for_drivers_is_refused():
     with pytest.raises(JobsError, match="ray://head:10001 is no address of a dashboard"):
         Jobs.at("ray://head:10001", TOKEN)
 
 
 def test_a_redirect_carries_the_token_nowhere():
-    with a_server(200, b"{}") as (elsewhere, heard), a_server(302, location=elsewhere) as (url, _):
+    with a_server(200, b"{}") as (elsewhere, tokens), a_server(302, location=elsewhere) as (url, _):
         with pytest.raises(JobsError):
             Jobs.at(url, TOKEN)
-        assert heard == []
+        assert tokens == []
 
 
 def test_the_token_is_where_ray_looks_for_it(tmp_path, monkeypatch):
@@ -98,6 +113,7 @@ def test_a_token_is_not_shown():
 
 
 @pytest.mark.ray
+@pytest.mark.long
 def test_without_the_clusters_token_there_is_no_answer(remote: Remote):
     with pytest.raises(JobsError, match="wants a token; set RAY_AUTH_TOKEN"):
         Jobs.at(remote.dashboard, {"RAY_AUTH_MODE": "disabled"})
@@ -106,28 +122,29 @@ def test_without_the_clusters_token_there_is_no_answer(remote: Remote):
 
 
 @pytest.mark.ray
-def test_a_job_runs_once_under_its_id_and_takes_its_parcel_once(remote: Remote):
+@pytest.mark.long
+def test_a_job_runs_once_under_its_id_and_takes_its_payload_once(remote: Remote):
     jobs = Jobs.at(remote.dashboard, {"RAY_AUTH_TOKEN": remote.token})
-    parcel = jobs.send(b"for the job alone")
+    payload = jobs.send(b"for the job alone")
     code = archive(
         taker=(
             "import sys; sys.path.append(sys.argv[1])\n"
-            "from cluster.parcels import Gone, take\n"
+            "from cluster.secret_transfer import PayloadGone, take\n"
             "print(take(sys.argv[2]).decode())\n"
-            "try:\n    take(sys.argv[2])\nexcept Gone as error:\n    print(error)\n"
+            "try:\n    take(sys.argv[2])\nexcept PayloadGone as error:\n    print(error)\n"
         )
     )
     needs = {"working_dir": jobs.upload(code)}
-    assert jobs.submit("one-job", f"python taker.py {OURS} {parcel}", needs, {"label": "x"})
+    assert jobs.submit("one-job", f"python taker.py {OURS} {payload}", needs, {"label": "x"})
     assert not jobs.submit("one-job", "true", {}, {})
     until(lambda: (job := jobs.find("one-job")) and job.ended, "the job's end")
     job, log = jobs.find("one-job"), jobs.log("one-job")
     assert job is not None
     assert (job.state, job.exit_code) == ("SUCCEEDED", 0), log
     assert "for the job alone" in log
-    assert "the parcel of this job is gone" in log
+    assert "the payload of this job is gone" in log
     assert "for the job alone" not in remote.get("/api/jobs/")
-    assert [one.id for one in jobs.find_all("label", "x")] == ["one-job"]
+    assert [listed.id for listed in jobs.find_all("label", "x")] == ["one-job"]
     jobs.forget("one-job")
     assert jobs.find("one-job") is None
     assert jobs.log("never-there") == ""
@@ -143,8 +160,8 @@ def test_a_dashboard_may_be_away_for_a_moment_and_no_longer(monkeypatch):
             raise JobsError("away")
         return answer
 
-    assert patiently(ask) == "there"
+    assert with_retries(ask) == "there"
     monkeypatch.setattr(jobs_module, "PATIENCE_S", 0.0)
     answers = iter([None, None])
     with pytest.raises(JobsError, match="away"):
-        patiently(ask)
+        with_retries(ask)

@@ -1,18 +1,21 @@
-"""What goes wrong with a cluster on this machine; that it works is tests/hposvc/commands."""
+"""Errors of a cluster on this machine; its normal use is tested in tests/hposvc/cli/commands."""
 
+import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from cluster import local
 from cluster.processes import Process, family
+from hposvc.cli.main import main
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 @pytest.fixture
 def folders(tmp_path, monkeypatch):
-    """Where clusters of this test put Ray's files."""
+    """Make this test's clusters put Ray's files into a folder of the test."""
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setattr(local.tempfile, "tempdir", str(folder))
@@ -45,10 +48,24 @@ def test_a_cluster_that_ended_with_the_machine_is_forgotten(tmp_path, folders):
     gone = Process(pid=1, born=1, boot="another")
     (folders / "left").mkdir()
     past = local.Local("left", str(folders / "left"), "token", "http://127.0.0.1:1", "", ())
-    local._write(tmp_path, local.replace(past, nodes=(local.Node("head", "127.0.0.2", gone),)))
+    local._write_state(
+        tmp_path, local.replace(past, nodes=(local.Node("head", "127.0.0.2", gone),))
+    )
     assert local.find(tmp_path) is None
     assert local.down(tmp_path) is None
     assert list(folders.iterdir()) == []
+
+
+@pytest.mark.parametrize("cpus", [[], ["--cpus", "1"]])
+def test_a_machine_without_linux_is_told_so(tmp_path, monkeypatch, capsys, cpus):
+    monkeypatch.setattr(local, "sys", SimpleNamespace(platform="darwin"))
+    monkeypatch.delattr(os, "sched_getaffinity")
+    with pytest.raises(SystemExit) as ended:
+        main(["--home", str(tmp_path), "cluster", "up", "--local", "2", *cpus])
+    assert ended.value.code == 5
+    assert "several nodes on one machine need Linux; `hposvc run` needs none" in (
+        capsys.readouterr().err
+    )
 
 
 def test_down_makes_no_home(tmp_path):

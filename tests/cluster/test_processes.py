@@ -15,15 +15,15 @@ DEADLINE_S = 30.0
 
 def eventually(ask):
     deadline = time.monotonic() + DEADLINE_S
-    while not (found := ask()):
+    while not (answer := ask()):
         assert time.monotonic() < deadline, ask
         time.sleep(0.02)
-    return found
+    return answer
 
 
 @pytest.fixture
 def mark():
-    """A mark of this test's own; whoever carries it at the end is killed."""
+    """Yield a mark unique to this test, and kill processes that have it at the end."""
     mark = f"TEST_CLUSTER={os.getpid()}-{time.monotonic_ns()}"
     yield mark
     end([], mark, 0.0, DEADLINE_S)
@@ -31,7 +31,7 @@ def mark():
 
 @pytest.fixture
 def spawn(mark):
-    """Starts a shell that carries the mark; it becomes the leader of a session."""
+    """Start a shell with the mark, as the leader of a session."""
     started = []
 
     def spawn(script, marked=True):
@@ -56,7 +56,7 @@ def test_orphans_are_found_by_their_mark(spawn, mark):
     shell, head = spawn("setsid sleep 600 & sleep 600 & read word")
     shell.communicate()
     assert not head.alive
-    assert len(eventually(lambda: len(found := family([head], mark)) == 2 and found)) == 2
+    assert len(eventually(lambda: len(processes := family([head], mark)) == 2 and processes)) == 2
     assert not end([head], mark, 0.1, DEADLINE_S)
     assert not family([head], mark)
 

@@ -1,4 +1,4 @@
-"""If these fail, sweeps go on using a broken node, or never use a mended one again."""
+"""If these fail, sweeps continue to use a broken node, or never use a repaired one again."""
 
 import pytest
 from hypothesis import given

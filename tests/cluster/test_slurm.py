@@ -1,4 +1,4 @@
-"""The Slurm script, run for real but for Slurm: its `srun` starts the steps on this machine."""
+"""The Slurm script, run without Slurm: a substitute for `srun` starts the steps on this machine."""
 
 import json
 import os
@@ -12,10 +12,14 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "cluster" / "deploy" / "slurm.sbatch"
-TOYS = ROOT / "tests" / "hposvc" / "backends"
+SUPPORT = ROOT / "tests" / "support"
 DEADLINE_S = 280.0
 
-pytestmark = [pytest.mark.ray, pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2")]
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.long,
+    pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2"),
+]
 
 COMMANDS = {
     "srun": """
@@ -32,7 +36,7 @@ COMMANDS = {
 
 @pytest.fixture
 def allocation(tmp_path):
-    """The environment of an allocation of two nodes, which are both here."""
+    """Return the environment of an allocation of two nodes, both of them this machine."""
     tools, activate = tmp_path / "tools", tmp_path / "venv" / "bin" / "activate"
     tools.mkdir()
     activate.parent.mkdir(parents=True)
@@ -46,7 +50,7 @@ def allocation(tmp_path):
         **{name: value for name, value in os.environ.items() if name not in ours},
         "HOME": str(tmp_path / "home"),
         "HPOSVC_HOME": str(tmp_path / "hposvc"),
-        "PYTHONPATH": f"{ROOT}:{TOYS}",
+        "PYTHONPATH": f"{ROOT}:{SUPPORT}",
         "VENV": str(tmp_path / "venv"),
         "SLURM_JOB_ID": str(os.getpid()),
         "SLURM_JOB_NODELIST": "n[0-1]",
@@ -55,14 +59,14 @@ def allocation(tmp_path):
 
 
 def run(script_arguments, allocation):
-    """The script's exit code and what it said."""
+    """Run the script, and return its exit code and output."""
     command = ["bash", SCRIPT, *script_arguments]
     started = subprocess.Popen(
         command, env=allocation, stdout=-1, stderr=-2, text=True, start_new_session=True
     )
     try:
-        said, _ = started.communicate(timeout=DEADLINE_S)
-        return started.returncode, said
+        output, _ = started.communicate(timeout=DEADLINE_S)
+        return started.returncode, output
     finally:
         if started.poll() is None:
             os.killpg(started.pid, signal.SIGKILL)
@@ -82,12 +86,12 @@ def test_the_slurm_script_brings_a_cluster_up_runs_the_sweep_and_leaves_nothing(
         "storage": str(tmp_path / "storage"),
     }
     (tmp_path / "spec.yaml").write_text(json.dumps(spec))
-    code, said = run([tmp_path / "spec.yaml", "slurm-1"], allocation)
-    assert code == 0, said
-    assert "slurm-1 COMPLETED" in said
+    code, output = run([tmp_path / "spec.yaml", "slurm-1"], allocation)
+    assert code == 0, output
+    assert "slurm-1 COMPLETED" in output
     assert list((tmp_path / "home").iterdir()) == []  # no token stays
     deadline = time.monotonic() + 60
-    while left := [each for each in Path("/proc").glob("[0-9]*/environ") if ours(each, allocation)]:
+    while left := [path for path in Path("/proc").glob("[0-9]*/environ") if ours(path, allocation)]:
         assert time.monotonic() < deadline, left
         time.sleep(0.2)
 

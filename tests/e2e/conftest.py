@@ -4,13 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from cluster import launch
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 240
@@ -20,12 +18,9 @@ Complete = Callable[[str, Mapping[str, Any]], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def home(home_with_ray: Path) -> Path:
     """A home whose Ray stays up from command to command."""
-    folder = tmp_path_factory.mktemp("home")
-    with launch.start(folder / "ray"):
-        yield folder
-    launch._await_end(folder / "ray")
+    return home_with_ray
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hposvc.cli import commands
-from trainables.forecasting.gpus import MEMORY_MIB
+from hposvc.cli.main import commands
+from trainables.memory_estimation.gpus import MEMORY_MIB
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cost.md").read_text()

@@ -7,32 +7,30 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 # One slot each: more of them would only import torch more often at the same time.
 ALONE = {"trials.parallel": 1, "resources.cpus_per_worker": 0.5}
 SMALL = {
-    "tables.yaml": {"trials.max": 4, "fidelity.max": 3, **ALONE},
-    "digits_pbt.yaml": {"trials.max": 4, "fidelity.max": 4, "parameters.width": 8, **ALONE},
+    "tables.yaml": {"trials.max": 2, "fidelity.max": 2, **ALONE},
     "lora.yaml": {
         "trials.max": 2,
-        "fidelity.max": 3,
+        "fidelity.max": 2,
         "parameters.samples": 64,
         "parameters.length": 8,
         **ALONE,
     },
     "gpt_text.yaml": {
-        "trials.max": 3,
+        "trials.max": 2,
         "fidelity.min": 1,
         "fidelity.max": 2,
         "parameters.share": 0.01,
         **ALONE,
     },
-    "training.yaml": {"trials.max": 4, "fidelity.max": 3, **ALONE},
     "fashion_ddp.yaml": {
-        "trials.max": 3,
-        "fidelity.max": 3,
+        "trials.max": 2,
+        "fidelity.max": 2,
         "parameters.data": "digits",  # the others come with Debian, not with Python
         **ALONE,
     },
@@ -43,6 +41,8 @@ def test_no_example_is_without_a_test():
     assert {file.name for file in (ROOT / "examples").iterdir() if file.is_file()} == {
         *SMALL,
         "digits.yaml",  # run by test_readme.py, and killed in tests/chaos
+        "digits_pbt.yaml",  # run by test_readme.py
+        "training.yaml",  # run by test_readme.py
         "llm_lora.yaml",  # for GPUs
         # test_examples_of_programs.py
         "script.yaml",
@@ -62,7 +62,14 @@ def test_no_example_is_without_a_test():
     }
 
 
-@pytest.mark.parametrize("name", SMALL)
+# One of them stands for all: the others take as long, and differ in what they train.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.full) if name != "fashion_ddp.yaml" else name
+        for name in SMALL
+    ],
+)
 def test_a_network_is_tuned(complete, name):
     checkpoint = complete(name, SMALL[name])["best"]["checkpoint"]
     assert Path(checkpoint).is_dir()

@@ -5,16 +5,18 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 SMALL = {"trials.max": 4, "fidelity.max": 3, "resources.cpus_per_worker": 0.5}
 
 
+@pytest.mark.full  # README.md runs it, too
 def test_boosted_trees_are_tuned(complete):
     checkpoint = complete("tabular_sklearn.yaml", SMALL)["best"]["checkpoint"]
     assert Path(checkpoint).is_dir()
 
 
+@pytest.mark.full  # README.md runs it, too
 def test_a_script_is_tuned_by_its_output(complete, home):
     status = complete("script.yaml", SMALL)
     checkpoint = status["best"]["checkpoint"]
@@ -25,6 +27,7 @@ def test_a_script_is_tuned_by_its_output(complete, home):
         assert Path(checkpoint).is_dir()
 
 
+@pytest.mark.full
 def test_torchrun_starts_the_ranks_of_a_script(python):
     sets = ("--set", "trials.max=2", "--set", "resources.cpus_per_worker=0.5")
     ended = python("-m", "hposvc", "run", "examples/torchrun.yaml", *sets, "-o", "json")
@@ -34,6 +37,7 @@ def test_torchrun_starts_the_ranks_of_a_script(python):
     assert status["best"]["value"] < 2.3  # a guess among ten
 
 
+@pytest.mark.full  # README.md runs it, too
 def test_several_metrics_give_a_front_within_the_limits(python):
     sets = ("--set", "trials.max=12")
     ended = python("-m", "hposvc", "run", "examples/pareto.yaml", *sets, "-o", "json")

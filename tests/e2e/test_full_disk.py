@@ -12,10 +12,12 @@ import pytest
 from small_disk import SIZE, small
 
 from hposvc import api
-from hposvc.events import Attached, Finished, Full, Ordered, Reported
-from hposvc.home import Home
-from hposvc.journal import Journal
-from hposvc.store import Store
+from hposvc.events import Attached, Finished, Ordered, Reported, StorageExhausted
+from hposvc.journal.database import Store
+from hposvc.journal.home import Home
+from hposvc.journal.journal import Journal
+
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parent.parent.parent
 TRAIN = """
@@ -86,7 +88,7 @@ def test_a_sweep_on_a_full_disk_pauses_and_ends_once_there_is_room(hposvc, tmp_p
         assert re.search(r"No space left on device|are needed", ran.stderr), ran.stderr
         assert f"{disk}/tight has " in ran.stderr
         assert "free some (hposvc gc), then: hposvc resume tight" in ran.stderr
-        assert "PAUSED (disk full)" in ran.stdout
+        assert "PAUSED: disk full" in ran.stdout
         (disk / "ballast").unlink()
         resumed = hposvc("resume", "tight")
         assert resumed.returncode == 0, resumed.stderr
@@ -95,7 +97,7 @@ def test_a_sweep_on_a_full_disk_pauses_and_ends_once_there_is_room(hposvc, tmp_p
     events = [event for _, event in sweeps.journal.read("tight")]
     assert steps(events) == {f"t000{number}": [1, 2, 3, 4] for number in (1, 2, 3, 4)}
     told = Counter(type(event) for event in events)
-    assert (told[Full], told[Attached], told[Finished]) == (1, 2, 1)
+    assert (told[StorageExhausted], told[Attached], told[Finished]) == (1, 2, 1)
     trials = api.load(sweeps, "tight").state.trials.values()
     assert all(not trial.failures for trial in trials)
     assert sum(trial.attempts for trial in trials) == told[Ordered]

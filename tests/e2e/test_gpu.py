@@ -12,7 +12,7 @@ import torch
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.gpu,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
@@ -97,7 +97,7 @@ def test_a_rank_makes_an_nccl_group_trial_after_trial_and_stays_warm(sweep):
         "over_nccl",
         fidelity={"max": 5},
         parameters={"lr": {"values": [0.1, 0.05, 0.02]}, "backend": "nccl"},
-        training={"strategy": "ddp", "precision": "bf16-mixed", "init": "none"},
+        training={"strategy": "ddp", "precision": "bf16-mixed", "process_group": "user"},
     )
     assert (status["state"], states(trials)) == ("COMPLETED", ["COMPLETED"] * 3)
     for name in ("devices", "nccl", "bfloat16", "bf16_asked"):
@@ -181,7 +181,7 @@ def test_the_log_of_a_trial_that_ran_out_of_memory_says_so(python, crowded):
 
 
 def test_a_trial_that_ran_out_of_memory_has_that_as_its_reason(crowded):
-    """docs/CONTRACT.md 3: searchers learn from it where the memory ends."""
+    """The searcher is told that the trial failed, so it learns where the memory ends."""
     _, trials = crowded
     assert trials[1]["reason"] == "oom"
 

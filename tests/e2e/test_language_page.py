@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 from hposvc import spec as specs
 from trainables.zoo.gpt import Gpt, Sizes
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 PAGE = (Path(__file__).parents[2] / "docs" / "language-model.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -38,6 +38,7 @@ def test_programs_run_one_after_the_other(tmp_path, monkeypatch, capsys):
     assert "\nHAMLET" in printed
 
 
+@pytest.mark.full
 def test_commands_run_one_after_the_other(python):
     install, *lines = [
         shlex.split(line) for text in blocks("bash") for line in text.splitlines() if line

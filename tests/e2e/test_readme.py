@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+from hposvc import api
+
+pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = FENCE.findall((ROOT / "README.md").read_text())
 SKIPPED = {  # the first word of a command: why it is not run here
-    "make": "`make test` runs this test; `make demo` installs",
+    "make": "`make test-long` runs this test; `make demo` installs",
     "pip": "tests/e2e/test_wheel.py installs",
 }
 
@@ -26,7 +28,7 @@ def test_no_block_is_in_a_language_that_nobody_runs():
 
 
 @pytest.mark.timeout(900)  # two minutes alone on two cores; each command has its own deadline
-def test_commands_run_one_after_the_other(python):
+def test_commands_run_one_after_the_other(python, home):
     lines = [
         shlex.split(line, comments=True) for text in blocks("bash") for line in text.split("\n")
     ]
@@ -36,6 +38,9 @@ def test_commands_run_one_after_the_other(python):
         assert Path(command).name == "hposvc"
         ended = python("-m", "hposvc", *arguments)
         assert ended.stdout or arguments[0] == "logs", arguments
+        if arguments[0] == "run":
+            status = api.status(api.Sweeps.open(home), "last")
+            assert (status["state"], status["trials"]["failed"]) == ("COMPLETED", 0), arguments
 
 
 @pytest.mark.parametrize("text", blocks("yaml"))

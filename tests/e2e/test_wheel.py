@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")

@@ -1,7 +1,6 @@
-"""Sweeps in a journal, and an MLflow to tell of them."""
+"""Fixtures: recorded sweeps, an MLflow server's database, and databases for journals."""
 
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,21 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hposvc import plugins
 from hposvc import spec as specs
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.controller import Controller
-from hposvc.home import Home
-from hposvc.journal import Journal, SweepRow
-from hposvc.lease import Lease
-from hposvc.proposer import Inline
-from hposvc.runner import Runner
+from hposvc.controller.controller import Controller
+from hposvc.driver.loop import Runner
+from hposvc.driver.proposals import SyncProposer
+from hposvc.journal.home import Home
+from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.lease import Lease
+from hposvc.spec import registry
+from hposvc.state.trial import TRANSITIONS, TrialPhase, TrialState
+from hposvc.state.trial_table import TrialTable
 
-# Test modules share simulated_sweeps.py, and specs name its curves.
-sys.path.insert(0, str(Path(__file__).parent))
-
-if TYPE_CHECKING:  # it takes two seconds, which the tests of other modules need not wait
+if TYPE_CHECKING:  # importing mlflow takes two seconds, which tests of other modules do not need
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
@@ -58,29 +56,31 @@ class Tracked:
         return list(self.client.search_runs([e.experiment_id for e in experiments], "", view))
 
     def runs(self, sweep: str) -> "dict[str, Run]":
-        """The runs of a sweep by trial, the parent under the empty name; no trial has two."""
+        """Return a sweep's runs by trial, the parent run under ""; no trial may have two."""
         runs = [run for run in self.all() if run.data.tags.get("hposvc.sweep") == sweep]
         named = {run.data.tags.get("hposvc.trial", ""): run for run in runs}
         assert len(named) == len(runs)
         return named
 
     def points(self, run: "Run") -> list[tuple[str, int, int, str]]:
-        """All points of a run, sorted: (metric, step, ms, value)."""
+        """Return all points of a run, sorted: (metric, step, ms, value)."""
         return sorted(
-            (one.key, one.step, one.timestamp, repr(one.value))
+            (point.key, point.step, point.timestamp, repr(point.value))
             for name in run.data.metrics
-            for one in self.client.get_metric_history(run.info.run_id, name)
+            for point in self.client.get_metric_history(run.info.run_id, name)
         )
 
 
-@pytest.fixture(scope="session")
-def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with MLflow's tables: to make them takes seconds."""
-    from mlflow import MlflowClient
+@pytest.fixture(autouse=True)
+def _only_known_transitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hold every trial that a test sees to the table of transitions."""
+    count = TrialTable._count
 
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
+    def checked(table: TrialTable, trial: TrialState, phase: TrialPhase) -> None:
+        assert phase in TRANSITIONS[trial.state], (trial.id, trial.state, phase)
+        count(table, trial, phase)
+
+    monkeypatch.setattr(TrialTable, "_count", checked)
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def curves(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def simulated(
     home: Home, curves: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[SweepRow, Journal]]:
-    """Runs a simulated sweep that no recorder sees; what differs from SPEC is given by key."""
+    """Return a function that runs a simulated sweep, with changes of SPEC and no recorder."""
     monkeypatch.syspath_prepend(str(curves))
 
     def simulate(identifier: str = "valley-1", **changes: Any) -> tuple[SweepRow, Journal]:
@@ -116,12 +116,12 @@ def simulated(
         row = SweepRow(identifier, spec.name, spec.project, CREATED, specs.dump(spec), {})
         journal = home.journal()
         assert journal.create(row)
-        policy = plugins.build(plugins.SCHEDULERS, spec.scheduler)
+        policy = registry.build(registry.SCHEDULERS, spec.scheduler)
         Runner(
             row.id,
             Controller(spec, policy),
             Simulation(Setting(row.id, spec, home.path, home.path)),
-            Inline(spec, plugins.build(plugins.SEARCHERS, spec.search)),
+            SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
             journal,
             Lease(journal.store, row.id),
         ).run("here:1")
@@ -132,7 +132,7 @@ def simulated(
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The socket of a real Postgres, where one can be started."""
+    """Start a real Postgres, and return its socket; skip the test if none can be started."""
     pytest.importorskip("psycopg")
     import postgres_server
 
@@ -145,7 +145,7 @@ def postgres() -> Iterator[str]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database of either kind."""
+    """Return the URL of an empty database: SQLite, then Postgres."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'journal.db'}"
     import postgres_server

@@ -1,4 +1,4 @@
-"""Events: what is written is what is read, to the last bit."""
+"""Events: reading returns exactly the written event, to the last bit."""
 
 import math
 from dataclasses import fields
@@ -13,28 +13,29 @@ from hposvc.events import (
     Cause,
     Checkpointed,
     Closed,
-    Cooled,
     Decided,
     Described,
     Ended,
     Event,
     Failed,
     Finished,
-    Full,
     Order,
     Ordered,
     Proposed,
-    Recalled,
     Reported,
     Requested,
-    Rested,
+    RetryDue,
+    StorageExhausted,
+    Suspended,
     UnknownEvent,
+    WarmStarted,
+    error_line,
     from_json,
     to_json,
 )
 from searchers.searcher import Observation
-from trainables.checkpoints.checkpoint import Saved
 from trainables.dataset import DataSet
+from trainables.storage.checkpoint import Saved
 
 texts = st.text(max_size=20)
 numbers = st.integers(0, 2**53)
@@ -81,7 +82,7 @@ described = st.builds(
 EVENTS = {
     Attached: st.builds(Attached, times, texts),
     Proposed: st.builds(Proposed, times, texts, params, notes, numbers, steps, times),
-    Recalled: st.builds(Recalled, times, st.lists(observations, max_size=3).map(tuple)),
+    WarmStarted: st.builds(WarmStarted, times, st.lists(observations, max_size=3).map(tuple)),
     Ordered: st.builds(Ordered, times, orders),
     Checkpointed: st.builds(Checkpointed, times, numbers, texts, saves),
     Reported: st.builds(Reported, times, numbers, texts, numbers, st.dictionaries(texts, floats)),
@@ -100,9 +101,9 @@ EVENTS = {
     Ended: st.builds(Ended, times, numbers, texts),
     Failed: st.builds(Failed, times, numbers, texts, st.sampled_from(get_args(Cause)), texts),
     Requested: st.builds(Requested, times, st.sampled_from(["stop", "kill"]), st.none() | texts),
-    Cooled: st.builds(Cooled, times, texts),
-    Full: st.builds(Full, times, texts),
-    Rested: st.builds(Rested, times, texts),
+    RetryDue: st.builds(RetryDue, times, texts),
+    StorageExhausted: st.builds(StorageExhausted, times, texts),
+    Suspended: st.builds(Suspended, times, texts),
     Closed: st.builds(Closed, times, st.sampled_from(["trials", "space", "target"])),
     Finished: st.builds(
         Finished, times, st.sampled_from(["COMPLETED", "STOPPED", "FAILED"]), texts
@@ -111,11 +112,11 @@ EVENTS = {
 
 
 def bits(value):
-    """A form in which NaN equals itself, and 0.0 does not equal -0.0."""
+    """Return the value in a form in which NaN equals itself, and 0.0 does not equal -0.0."""
     if isinstance(value, float):
         return value.hex()
     if isinstance(value, dict):
-        return {name: bits(each) for name, each in value.items()}
+        return {name: bits(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [type(value).__name__, *map(bits, value)]
     return vars_of(value) if hasattr(value, "__dataclass_fields__") else value
@@ -157,3 +158,20 @@ def test_a_checkpoint_in_an_old_journal_is_of_a_whole_step():
 def test_an_event_of_a_later_version_is_named_with_the_remedy():
     with pytest.raises(UnknownEvent, match=r"'forked' is unknown here \(this hposvc reads"):
         from_json("forked", 0.0, "{}")
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ("", ""),
+        (
+            "Traceback (most recent call last):\n  File x\nValueError: no luck\n\n",
+            "ValueError: no luck",
+        ),
+        ("trainables.worker.ReportError: report: give a number", "report: give a number"),
+        ("Traceback (most recent call last):\n  a\nE: one\n  hint", "E: one"),
+        ("my.trainables.Error: no", "my.trainables.Error: no"),
+    ],
+)
+def test_the_line_of_a_failure_says_what_went_wrong_without_a_class_of_ours(message, line):
+    assert error_line(message) == line

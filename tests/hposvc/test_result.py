@@ -1,4 +1,4 @@
-"""What a sweep of several metrics came to, from Python."""
+"""The result of a sweep with several metrics, from Python."""
 
 import math
 from pathlib import Path
@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_sweeps import make_several, make_spec
 
-from hposvc import NoSingleBest, NoValue, api, summary
+from hposvc import NoSingleBest, NoValue, api
 from hposvc.result import Result
 from hposvc.spec import Metric
+from hposvc.state import summary
 
-MANY = {"max": 210, "parallel": 8}  # beyond what MLflow is told of simulations unasked
+MANY = {"max": 210, "parallel": 8}  # so many that a simulation is not sent to MLflow
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def test_the_front_is_a_table_in_which_no_row_beats_another(result):
     assert list(frame.columns) == ["trial", "loss", "speed", "step", "checkpoint", "lr"]
     assert len(frame) > 2
     assert frame.loss.is_monotonic_increasing
-    assert frame.speed.is_monotonic_increasing  # what is worse in one is better in the other
+    assert frame.speed.is_monotonic_increasing  # along a front, one metric's loss is another's gain
     done = result.trials.dropna(subset=["loss"])
     for row in frame.itertuples():
         beats = (done.loss <= row.loss) & (done.speed >= row.speed)
@@ -54,7 +55,7 @@ def test_all_trials_have_a_column_a_metric(result):
 
 
 def test_a_metric_named_like_a_column_leaves_that_column_as_it_is(tmp_path):
-    """A table whose `step` is a metric's value would be read wrongly."""
+    """Users would misread a table whose `step` is a metric's value."""
     metrics = [{"name": "step", "goal": "minimize"}, {"name": "checkpoint", "goal": "minimize"}]
     engine = {"type": "simulate", "curve": "simulated_sweeps:confusing"}
     several = run(tmp_path / "a", make_spec(metric=None, metrics=metrics, engine=engine))
@@ -110,8 +111,8 @@ def test_the_worst_of_each_metric_is_by_its_goal(results):
 
 def test_json_has_the_front_wherever_it_has_the_best(result):
     best = result.record.best()
-    assert [one["trial"] for one in best] == list(result.pareto.trial)
+    assert [trial["trial"] for trial in best] == list(result.pareto.trial)
     assert result.record.status()["best"] == best
-    values = [one["value"] for one in result.record.trials()]
+    values = [trial["value"] for trial in result.record.trials()]
     assert all(value is None or len(value) == 2 for value in values)
-    assert all(math.isfinite(each) for one in best for each in one["value"])
+    assert all(math.isfinite(item) for trial in best for item in trial["value"])

@@ -1,4 +1,4 @@
-"""Our searchers in somebody's own Ray Tune experiment."""
+"""hposvc's searchers in a user's own Ray Tune experiment."""
 
 import json
 import math
@@ -59,7 +59,7 @@ if __name__ == "__main__":
 
 
 def begun(searcher="random", space=LR, **options):
-    """A search that Tune has set up."""
+    """Return a search that Tune has set up."""
     search = TuneSearch(searcher, **options)
     assert search.set_search_properties("loss", "min", space, run="any")
     return search
@@ -70,7 +70,7 @@ def history(search):
 
 
 @pytest.mark.ray
-@pytest.mark.slow
+@pytest.mark.long
 def test_an_experiment_under_asha_runs_through_the_space_and_ends(tmp_path):
     script = tmp_path / "mine.py"
     script.write_text(RUN)
@@ -205,8 +205,8 @@ def test_a_restored_search_goes_on_as_if_it_had_not_stopped(method, tmp_path):
     other = pickle.loads(pickle.dumps(TuneSearch(method)))
     other.set_search_properties("loss", "min", LR)
     other.restore(str(tmp_path / "state.pkl"))
-    for one in (search, other):
-        one.on_trial_complete("running", {"loss": 0.5})
+    for tune_search in (search, other):
+        tune_search.on_trial_complete("running", {"loss": 0.5})
     assert history(other) == history(search)
     assert [other.suggest(name) for name in "ab"] == [search.suggest(name) for name in "ab"]
 
@@ -246,8 +246,8 @@ def test_a_search_goes_on_in_a_second_experiment_over_the_same_space():
         (lambda: TuneSearch("gp", seed=-1), "seed is -1; give a whole number"),
         (lambda: TuneSearch("gp", initial="4"), "method 'gp': initial is '4'; give a whole"),
         (
-            lambda: begun("gp", beliefs={"lrr": {"value": 0.1}}),
-            "beliefs.lrr: is no parameter of this space; did you mean 'lr'?",
+            lambda: begun("gp", priors={"lrr": {"value": 0.1}}),
+            "priors.lrr: is no parameter of this space; did you mean 'lr'?",
         ),
         (lambda: begun(space={"lr": 0.1}), "param_space has no range, so there is nothing to s"),
         (lambda: begun(space={"a": [tune.uniform(0, 1)]}), "param_space.a.0: stands in a list"),
@@ -276,7 +276,7 @@ def test_what_cannot_be_searched_is_said_before_the_first_trial(make, message):
         (tune.sample_from(lambda config: 1), "tune.sample_from is code"),
         (tune.randn(), "is normal, without ends"),
     ],
-    ids=["grid_search", "sample_from", "randn"],  # they print as addresses
+    ids=["grid_search", "sample_from", "randn"],  # the domains print as addresses
 )
 def test_what_is_no_range_is_said_before_the_first_trial(domain, message):
     with pytest.raises(SpecError, match=message):

@@ -67,7 +67,7 @@ def _spaces(draw):
         when = draw(_conditions(domains))
         constant = SCALARS.map(lambda value, when=when: Constant(value, when))
         domains[f"p{index}"] = draw(st.one_of(_floats(when), _ints(when), _choices(when), constant))
-    numbers = [name for name, one in domains.items() if isinstance(one, Float | Int)]
+    numbers = [name for name, domain in domains.items() if isinstance(domain, Float | Int)]
     constraints = []
     if len(numbers) > 1 and draw(st.booleans()):
         middle = sum(0.5 * (domains[name].low + domains[name].high) for name in numbers[:2])

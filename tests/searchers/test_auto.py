@@ -1,4 +1,4 @@
-"""`auto` proposes what the method that it names would, and learns from all that it could."""
+"""`auto` proposes what its method would propose, and learns from everything that it can use."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ def test_it_proposes_what_the_method_would(digits):
 
 
 def test_the_method_learns_from_all_objectives(digits):
-    """Otherwise `auto` would optimize the first one, without a word."""
+    """Otherwise `auto` would silently optimize the first objective alone."""
     assert takes_several(load(METHOD))
 
 

@@ -14,7 +14,7 @@ from searchers import Choice, Constant, Float, Int, Space, SpaceError
 
 
 def typical(trial):
-    """As in many an example of Optuna's."""
+    """Suggest as many of Optuna's examples do."""
     optimizer = trial.suggest_categorical("optimizer", ["sgd", "adam", "rmsprop"])
     lr = trial.suggest_float("lr", 1e-5, 1e-1, log=True)
     if optimizer == "sgd":
@@ -159,8 +159,8 @@ def range_of_a_number(trial):
 
 
 def either(trial):
-    one, other = trial.suggest_int("one", 1, 2), trial.suggest_int("other", 1, 2)
-    if one == 1 or other == 1:
+    first, second = trial.suggest_int("one", 1, 2), trial.suggest_int("other", 1, 2)
+    if first == 1 or second == 1:
         trial.suggest_float("lr", 0, 1)
 
 
@@ -223,7 +223,10 @@ def squared(trial):
         (lambda: None, "<lambda>() raises TypeError: "),
         (lambda trial: trial.number, "<lambda>() asks for trial.number, but may only suggest: "),
         (lambda trial: trial.suggest_float("x", 1, 0), "parameters.x: min is 1, max is 0; swap"),
-        (lambda trial: trial.suggest_int("x-y", 1, 2), "parameters.x-y: is no name; use letters"),
+        (
+            lambda trial: trial.suggest_int("x y", 1, 2),
+            "parameters.x y: is not a valid name; use letters",
+        ),
         (lambda trial: trial.suggest_categorical("x", [[1], [2]]), "parameters.x.values[0]: is [1"),
     ],
 )

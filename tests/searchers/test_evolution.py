@@ -3,7 +3,7 @@ import pytest
 from cmaes import CMA
 
 from searchers import Choice, Float, Int, Space, create
-from searchers.evolution import evolved
+from searchers.evolution import evolve
 from searchers.fidelity import comparable
 from searchers.searcher import Observation
 
@@ -25,20 +25,20 @@ def told(searcher, loss, trials):
 def test_the_distribution_is_the_one_that_the_package_gives_step_by_step():
     """Telling the history again must not differ from having kept the optimizer."""
     searcher = told(create("cmaes", VALLEY), rosenbrock, 83)
-    kept = CMA(np.full(5, 0.5), 1 / 6, np.tile([0.0, 1.0], (5, 1)))
-    size = kept.population_size
+    optimizer = CMA(np.full(5, 0.5), 1 / 6, np.tile([0.0, 1.0], (5, 1)))
+    size = optimizer.population_size
     for begin in range(0, 83 - size + 1, size):
         part = searcher.history[begin : begin + size]
-        kept.tell([(VALLEY.encode(seen.params), seen.loss) for seen in part])
-    rebuilt = evolved(VALLEY, comparable(searcher.history, 6))
-    assert rebuilt.generation == kept.generation == 83 // size
-    np.testing.assert_allclose(rebuilt.mean, kept.mean, rtol=1e-12)
+        optimizer.tell([(VALLEY.encode(seen.params), seen.loss) for seen in part])
+    rebuilt = evolve(VALLEY, comparable(searcher.history, 6))
+    assert rebuilt.generation == optimizer.generation == 83 // size
+    np.testing.assert_allclose(rebuilt.mean, optimizer.mean, rtol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_curved_valley_is_followed_further_than_at_random(seed):
-    found = told(create("cmaes", VALLEY, seed=seed), rosenbrock, 150).best.value
-    assert found < 0.2 * told(create("random", VALLEY, seed=seed), rosenbrock, 150).best.value
+    value = told(create("cmaes", VALLEY, seed=seed), rosenbrock, 150).best.value
+    assert value < 0.2 * told(create("random", VALLEY, seed=seed), rosenbrock, 150).best.value
 
 
 def test_results_that_were_added_count_as_a_generation():
@@ -53,7 +53,7 @@ def test_results_that_were_added_count_as_a_generation():
 
 
 def test_what_is_inactive_or_unordered_does_not_move_the_distribution():
-    """An inactive parameter told at some value would be pulled there by trials without it."""
+    """An inactive parameter with a value would be pulled there by trials that do not have it."""
     space = Space(
         {
             "kind": Choice(("a", "b")),
@@ -67,7 +67,7 @@ def test_what_is_inactive_or_unordered_does_not_move_the_distribution():
         for i in range(7)
     ]
     numbers = [name for name in space.searched if name != "kind"]
-    mean = evolved(space, comparable(history, 1)).mean
+    mean = evolve(space, comparable(history, 1)).mean
     moved = dict(zip(numbers, mean, strict=True))
     assert moved["only_a"] == 0.5
     assert min(moved["level"], moved["width"]) > 0.6
@@ -81,7 +81,7 @@ def test_failures_and_exceeded_limits_push_the_distribution_away():
             for i, x in enumerate([0.3, 0.7] * 6)
             for outcome in [hurt if x > 0.5 else {}]
         ]
-        assert evolved(line, comparable(history, 1)).mean[0] < 0.4
+        assert evolve(line, comparable(history, 1)).mean[0] < 0.4
 
 
 def test_a_distribution_that_has_collapsed_starts_again_with_twice_the_population():
@@ -90,7 +90,7 @@ def test_a_distribution_that_has_collapsed_starts_again_with_twice_the_populatio
     history = [
         Observation(str(i), {"x": 0.3, "y": 0.3}, loss=1.0, state="done") for i in range(600)
     ]
-    assert evolved(line, comparable(history, 1)).population_size > evolved(line, []).population_size
+    assert evolve(line, comparable(history, 1)).population_size > evolve(line, []).population_size
 
 
 def test_a_space_without_numbers_is_searched_at_random():

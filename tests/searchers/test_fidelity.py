@@ -14,7 +14,7 @@ def seen(id, curve=(), state="done", reason="", loss=None):
 
 
 def losses(history, enough):
-    return {one.observation.id: one.loss for one in comparable(history, enough)}
+    return {scored.observation.id: scored.loss for scored in comparable(history, enough)}
 
 
 RUNGS = [  # a successive halving: a stops at 1, b at 3, c and d at 9

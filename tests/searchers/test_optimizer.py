@@ -126,7 +126,7 @@ def test_wrong_goals_methods_options_and_numbers_are_refused():
 
 
 def searched_both():
-    """Five trials of two goals, of which the last exceeds a limit; and one that is pending."""
+    """Return an optimizer after five trials of two goals, one over a limit, and a pending one."""
     searcher = create("random", LINE, goal=["minimize", "maximize"])
     for value in ([1.0, 5.0], [2.0, 9.0], [1.5, 4.0], [2.0, 9.0]):
         searcher.tell(searcher.ask(), value, excess=[-1.0, 0.0], cost=3)
@@ -181,7 +181,7 @@ def test_an_excess_that_is_no_list_of_numbers_is_refused(excess):
 
 
 def test_an_excess_of_another_length_than_before_is_refused():
-    """A model of each limit needs to know which is which; empty says that it is not known."""
+    """Each limit has a model, so limits must keep their order; an empty excess means unknown."""
     searcher = create("random", LINE)
     searcher.tell(searcher.ask(), 1.0)
     searcher.tell(searcher.ask(), 1.0, excess=np.array([0.1, -0.1]))
@@ -193,7 +193,7 @@ def test_an_excess_of_another_length_than_before_is_refused():
 
 
 def test_a_refused_tell_leaves_the_trial_and_the_number_of_limits_as_they_were():
-    """Else one mistake with the value would bind all later trials to its excess."""
+    """Otherwise one refused tell would fix the number of limits for all later trials."""
     searcher = create("random", LINE)
     trial = searcher.ask()
     with pytest.raises(ValueError, match="value is 'good'"):
@@ -280,7 +280,7 @@ def test_a_searcher_of_the_users_own_can_be_used():
 )
 def test_nothing_heavy_is_loaded_before_it_is_needed(statement, absent):
     code = f"import sys; {statement}; print(*{absent!r} & sys.modules.keys())"
-    found = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
-    assert found.stdout.split() == []
+    assert ended.stdout.split() == []

@@ -1,4 +1,4 @@
-"""Options of search methods: what a value may be, and what a space allows."""
+"""Options of search methods: their allowed values, and options that a space rules out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ LINE = Space({"x": Float(0.0, 1.0)})
 
 @dataclass(frozen=True)
 class Typed:
-    """A searcher with an option of each kind, and one that nothing is known of."""
+    """A searcher with an option of each kind, and an option of a kind that is not checked."""
 
     count: int = 1
     share: float = 0.5
@@ -46,7 +46,7 @@ HERE = f"{__name__}:Typed"
     ],
 )
 def test_a_value_of_another_kind_is_refused_by_the_options_name(option, message):
-    """Else a TypeError or AttributeError from inside the method says nothing of the option."""
+    """Otherwise a TypeError or AttributeError from inside the method says nothing of the option."""
     with pytest.raises(ValueError, match=message):
         build(HERE, option)
 
@@ -72,10 +72,10 @@ def test_a_value_that_fits_is_passed_on_as_it_is(option):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"beliefs": ["x"]}, r"method 'gp': beliefs is \['x'\]; give a mapping"),
+        ({"priors": ["x"]}, r"method 'gp': priors is \['x'\]; give a mapping"),
         ({"initial": "4"}, "method 'gp': initial is '4'; give a whole number"),
-        ({"beliefs": {"x": 0.5}}, "beliefs: x is 0.5; write {value: V, width: W}"),
-        ({"beliefs": {"x": {"value": 0.5, "widht": 1}}}, "beliefs: x is .*widht.*; write"),
+        ({"priors": {"x": 0.5}}, "priors: x is 0.5; write {value: V, width: W}"),
+        ({"priors": {"x": {"value": 0.5, "widht": 1}}}, "priors: x is .*widht.*; write"),
     ],
 )
 def test_options_of_gp_are_checked_when_it_is_made(options, message):
@@ -85,20 +85,20 @@ def test_options_of_gp_are_checked_when_it_is_made(options, message):
 
 
 @pytest.mark.parametrize(
-    ("beliefs", "message"),
+    ("priors", "message"),
     [
-        ({"xx": {"value": 0.5}}, "beliefs.xx: is no parameter of this space; did you mean 'x'"),
-        ({"x": {"value": 2.0}}, "beliefs.x.value: is 2.0, outside 0.0 to 1.0"),
+        ({"xx": {"value": 0.5}}, "priors.xx: is no parameter of this space; did you mean 'x'"),
+        ({"x": {"value": 2.0}}, "priors.x.value: is 2.0, outside 0.0 to 1.0"),
     ],
 )
-def test_beliefs_that_the_space_cannot_hold_are_refused_when_the_searcher_is_made(beliefs, message):
-    """Else every proposal falls back to quasi-random search."""
+def test_beliefs_that_the_space_cannot_hold_are_refused_when_the_searcher_is_made(priors, message):
+    """Otherwise every proposal falls back to quasi-random search."""
     with pytest.raises(SpaceError, match=message):
-        create("gp", LINE, beliefs=beliefs)
+        create("gp", LINE, priors=priors)
 
 
 def test_a_check_of_the_users_own_searcher_is_asked():
-    """`check` is for any searcher whose options name parameters."""
+    """`check` is called for any searcher whose options name parameters."""
 
     @dataclass(frozen=True)
     class Picky(Typed):

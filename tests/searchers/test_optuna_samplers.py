@@ -83,8 +83,8 @@ def both(method, trials, **options):
 def test_several_objectives_are_searched_better_than_at_random(method):
     """Learning from one objective, or from none, would not pass."""
     options = {"population": 10} if method == "nsga2" else {}
-    found = [both(method, 100, seed=seed, **options) for seed in range(2)]
-    assert np.mean(found) > max(both("random", 100, seed=seed) for seed in range(4))
+    volumes = [both(method, 100, seed=seed, **options) for seed in range(2)]
+    assert np.mean(volumes) > max(both("random", 100, seed=seed) for seed in range(4))
 
 
 @pytest.mark.parametrize("method", ["tpe", "nsga2"])

@@ -48,7 +48,7 @@ def test_the_hypervolume_is_the_number_of_unit_cells_that_are_dominated(losses):
 
 
 def test_the_hypervolume_of_a_known_front_in_three_objectives():
-    """Two boxes less what they share, by hand."""
+    """Two boxes less their intersection, computed by hand."""
     losses = [[0.0, 0.0, 2.0], [1.0, 1.0, 0.0]]
     assert hypervolume(losses, [2.0, 2.0, 3.0]) == pytest.approx(4.0 + 3.0 - 1.0)
 
@@ -86,7 +86,7 @@ def test_values_of_any_size_have_an_order(bad):
 
 
 def spread_by_definition(front):
-    """The middle one, then always the furthest from all before it, looked up afresh each time."""
+    """Return the middle, then always the furthest from all before it, computed afresh each time."""
     span = np.ptp(front, axis=0)
     scaled = (front - front.min(axis=0)) / np.where(span > 0, span, 1.0)
     chosen = [int(scaled.sum(axis=1).argmin())]

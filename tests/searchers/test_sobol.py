@@ -22,11 +22,11 @@ def test_calls_continue_one_sequence_that_is_far_more_even_than_random():
 
 
 def test_batches_and_single_calls_give_the_same_points():
-    one, other = create("sobol", SQUARE, seed=3), create("sobol", SQUARE, seed=3)
-    one.ask(8)
+    in_batch, single = create("sobol", SQUARE, seed=3), create("sobol", SQUARE, seed=3)
+    in_batch.ask(8)
     for _ in range(8):
-        other.ask()
-    np.testing.assert_array_equal(points(one), points(other))
+        single.ask()
+    np.testing.assert_array_equal(points(in_batch), points(single))
 
 
 def test_points_of_other_origin_do_not_disturb_the_sequence():

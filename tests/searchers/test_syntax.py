@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from searchers import Choice, Constant, Float, Int, Space, SpaceError
@@ -74,16 +75,35 @@ def test_a_wrong_declaration_says_where_what_and_what_to_do(declared, message):
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.parametrize("name", ["", "1st", "a-b", "a.", "a b", "a..b", "x" * 251, "é", 3])
+@pytest.mark.parametrize(
+    "name", ["", "1st", "a-", "-a", "a--b", "a.", "a b", "a..b", "x" * 251, "é", 3]
+)
 def test_a_name_that_is_no_identifier_is_refused(name):
-    with pytest.raises(SpaceError, match="is no name; use letters"):
+    with pytest.raises(SpaceError, match="is not a valid name; use letters"):
         Space.from_dict({name: 1})
+
+
+def test_a_hyphen_is_written_as_an_underscore_in_constraints():
+    space = Space.from_dict(
+        {
+            "batch-size": {"values": [16, 32, 64]},
+            "use-bias": {"values": [True, False]},
+            "lr": {"min": 0.1, "max": 1.0, "when": {"use-bias": True}},
+        },
+        ["batch_size * 2 <= 64"],
+    )
+    batch_sizes = {space.sample(np.random.default_rng(seed))["batch-size"] for seed in range(30)}
+    assert batch_sizes == {16, 32}
+    with pytest.raises(SpaceError, match=r"mentions 'batch'.*did you mean 'batch_size'"):
+        Space.from_dict({"batch-size": {"values": [1, 2]}}, ["batch-size <= 64"])
+    with pytest.raises(SpaceError, match=r"parameters\.a_b: differs from 'a-b' in - and _ alone"):
+        Space.from_dict({"a-b": 1, "a_b": 2})
 
 
 def test_no_parameters_and_too_many_are_refused():
     with pytest.raises(SpaceError, match="parameters: has 0 names"):
         Space.from_dict({})
-    with pytest.raises(SpaceError, match="parameters: has 1001 names; give 1 to 1,000"):
+    with pytest.raises(SpaceError, match="parameters: has 1,001 names; give 1 to 1,000"):
         Space.from_dict({f"p{i}": i for i in range(1_001)})
     with pytest.raises(SpaceError, match="values: has 10001 values"):
         Space.from_dict({"p": {"values": list(range(10_001))}})

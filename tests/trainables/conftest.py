@@ -10,14 +10,11 @@ from typing import Any
 
 import cloudpickle
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # for what test modules share
-
 from forks import FORKS
 from rank import live
 
-from trainables.scripts.command import Command
-from trainables.slots.assignment import Assignment, Outcome, Place, carry_out
+from trainables.programs.command import Command
+from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, carry_out
 from trainables.training import Training
 from trainables.worker import LocalLink, Report
 
@@ -26,7 +23,7 @@ PATIENCE_S = 240
 
 @pytest.fixture(scope="session")
 def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any]]:
-    """Call function(rank, *arguments) on several ranks; returns all results."""
+    """Call function(rank, *arguments) on several ranks, and return all results."""
 
     def run(function: Callable[..., Any], *arguments: Any, ranks: int) -> list[Any]:
         folder = tmp_path_factory.mktemp("ranks")
@@ -49,13 +46,13 @@ def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any
 
 @pytest.fixture(scope="session")
 def on_two_ranks(on_ranks: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """Call function(rank, *arguments) on two ranks; returns both results."""
+    """Call function(rank, *arguments) on two ranks, and return both results."""
     return partial(on_ranks, ranks=2)
 
 
 @pytest.fixture
 def attempt(tmp_path: Path) -> Callable[..., tuple[Outcome, list[Report]]]:
-    """Runs a script under an order; returns its outcome and its reports."""
+    """Run a script under an order, and return its outcome and its reports."""
 
     def run(
         script, *arguments, collect=None, link=None, grace=20.0, launch="rank", every=1, **order
@@ -65,7 +62,9 @@ def attempt(tmp_path: Path) -> Callable[..., tuple[Outcome, list[Report]]]:
         items = ("python", str(file), *(arguments or ["${args}"]))
         command = Command(items, launch, collect, grace)
         total = order.pop("total", order.get("until", 1))
-        place = Place("", Training(), ("loss",), total, every, 0, tmp_path / "s", command=command)
+        place = SlotConfig(
+            "", Training(), ("loss",), total, every, 0, tmp_path / "s", command=command
+        )
         given = {"params": {"lr": 0.1}, "start": None, "first": 1, "until": 1, "milestones": ()}
         task = Assignment(5, "t0003", **{**given, **order})
         link = link or LocalLink()

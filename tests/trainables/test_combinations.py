@@ -17,18 +17,18 @@ def test_one_rank_for_several_workers_is_refused_with_the_way_out():
 
 
 def test_every_reason_is_told_at_once():
-    with pytest.raises(ValueError, match=r"(?s)compress is fp16.*tensor_ranks is 2"):
-        check(Training("pipeline", compress="fp16", tensor_ranks=2), 2, "stop")
+    with pytest.raises(ValueError, match=r"(?s)gradient_compression is fp16.*tensor_parallel is 2"):
+        check(Training("pipeline", gradient_compression="fp16", tensor_parallel=2), 2, "stop")
 
 
 def test_what_becomes_of_a_bad_update_is_refused_where_ranks_cannot_do_it():
-    local, rounded = Training("local_sgd"), Training("ddp", compress="powersgd")
+    local, rounded = Training("local_sgd"), Training("ddp", gradient_compression="powersgd")
     with pytest.raises(ValueError, match=r"failure\.nan is rollback, but ranks of local_sgd"):
         check(local, 2, "rollback")
-    with pytest.raises(ValueError, match=r"failure\.nan is skip, but powersgd keeps"):
+    with pytest.raises(ValueError, match=r"failure\.nan is skip, but powersgd adds"):
         check(rounded, 2, "skip")
     check(local, 2, "skip")
-    for alone in (Training(compress="none"), local):
+    for alone in (Training(gradient_compression="none"), local):
         check(alone, 1, "rollback")  # one rank is no strategy's
 
 

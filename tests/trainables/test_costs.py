@@ -11,7 +11,7 @@ from trainables import costs
 
 
 class Tied(nn.Module):
-    """An embedding whose weights are the head's as well."""
+    """A model sharing its weights between embedding and head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Tied(nn.Module):
 
 
 class Pair(nn.Module):
-    """A model of two inputs, which remembers how many samples its calls had."""
+    """A model of two inputs that records the number of samples of each call."""
 
     def __init__(self) -> None:
         super().__init__()

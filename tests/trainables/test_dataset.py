@@ -1,4 +1,4 @@
-"""What a trial says of its samples. If these fail, a driver dies of a value that it can't save."""
+"""Descriptions of a trial's samples. If these fail, a driver dies of a value that it can't save."""
 
 import json
 from pathlib import Path
@@ -10,9 +10,9 @@ from trainables.dataset import LONGEST, DataSet
 
 
 def test_what_people_have_at_hand_becomes_plain():
-    found = DataSet("mnist", "training", np.int64(3), "", Path("/data/mnist"))
-    assert json.loads(json.dumps(vars(found)))["source"] == "/data/mnist"
-    assert type(found.samples) is int
+    data_set = DataSet("mnist", "training", np.int64(3), "", Path("/data/mnist"))
+    assert json.loads(json.dumps(vars(data_set)))["source"] == "/data/mnist"
+    assert type(data_set.samples) is int
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_a_checkpoint_is_kept_and_found_again(tmp_path):
 
 
 def test_a_function_that_does_not_know_where_the_rung_ends_is_ended_there():
-    """And at the trial's own end it may go on to tidy up."""
+    """At the trial's own end, in contrast, the function may continue to clean up."""
     tidied = []
 
     def train(config):

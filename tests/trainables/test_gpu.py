@@ -1,4 +1,4 @@
-"""One rank on a GPU, without Ray. If these fail, trials on GPUs learn other things than on CPUs.
+"""Tests of a rank on a GPU, without Ray. If these fail, GPUs learn other things than CPUs do.
 
 They need one CUDA device, and are skipped without it.
 """
@@ -17,13 +17,13 @@ import torch
 import torch.distributed as dist
 
 from trainables import Training, Worker
-from trainables.fitting import fit
 from trainables.parallel.ddp import Ddp
-from trainables.parallel.group import Meeting
+from trainables.parallel.group import RankStore
+from trainables.programs.rendezvous import single_rank
 from trainables.randomness import preserved, seed_all
-from trainables.scripts.rendezvous import alone
-from trainables.slots import hygiene
-from trainables.slots.assignment import Assignment, Company, Outcome, Place, carry_out
+from trainables.runtime import process_state
+from trainables.runtime.assignment import Assignment, Outcome, RankContext, SlotConfig, carry_out
+from trainables.trainer import fit
 from trainables.worker import LocalLink
 from trainables.zoo.digits import DigitsCNN
 
@@ -46,9 +46,9 @@ Curve = list[dict[str, float]]
 
 @pytest.fixture
 def deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Kernels that add up in one order; what a user sets who wants the same bits again.
+    """Use deterministic kernels, as users do who want equal bits in every run.
 
-    A warning in place of an error: the pools of the network do not overlap, so they add nothing.
+    Warnings replace errors: the network's pools do not overlap, so they add up nothing.
     """
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
@@ -59,19 +59,19 @@ def deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @contextmanager
 def group(order: int = 1) -> Iterator[None]:
-    """The process group that the ranks of a slot get for an order: here one rank, on NCCL."""
-    with Meeting.open("127.0.0.1", 1, gpu=True).group(order):
+    """Provide the process group of a slot's order: here of one rank, on NCCL."""
+    with RankStore.open("127.0.0.1", 1, gpu=True).group(order):
         yield
 
 
 def on(device: str, until: int = 3, folder: Path | None = None, **training) -> Worker:
-    """A rank on this device."""
+    """Return a rank on this device."""
     worker = Worker.alone(until=until, folder=folder, training=Training(**training))
     return replace(worker, gpu=device == "cuda")
 
 
 def curve(worker: Worker) -> Curve:
-    """What was learned; speed and memory differ from run to run."""
+    """Return the metrics of each step, without speed and memory, which differ between runs."""
     return [
         {name: value for name, value in report.metrics.items() if name.startswith(LEARNED)}
         for report in worker.reports
@@ -84,16 +84,16 @@ def learned(task: DigitsCNN, worker: Worker) -> Curve:
 
 
 def going_on(worker: Worker, until: int) -> Worker:
-    """The order after this one: it goes on from the last checkpoint, on the same link."""
+    """Return the next order, which resumes from the last checkpoint, on the same link."""
     start = worker.reports[-1].checkpoint
     return replace(worker, order=2, first=worker.until + 1, until=until, start=start)
 
 
 def assert_close(found: Curve, expected: Curve, rel: float) -> None:
     assert len(found) == len(expected)
-    for one, other in zip(found, expected, strict=True):
+    for metrics, other in zip(found, expected, strict=True):
         for name in LOSSES:
-            assert one[name] == pytest.approx(other[name], rel=rel)
+            assert metrics[name] == pytest.approx(other[name], rel=rel)
 
 
 # What is learned
@@ -106,18 +106,18 @@ def assert_close(found: Curve, expected: Curve, rel: float) -> None:
 )
 def test_the_gpu_learns_what_the_cpu_learns(precision, rel):
     exact = learned(PLAIN, on("cpu", precision="64-true"))
-    found = learned(PLAIN, on("cuda", precision=precision))
-    assert_close(found, exact, rel)
-    assert found[-1]["train/loss"] < 0.5 * found[0]["train/loss"]
+    reports = learned(PLAIN, on("cuda", precision=precision))
+    assert_close(reports, exact, rel)
+    assert reports[-1]["train/loss"] < 0.5 * reports[0]["train/loss"]
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_every_precision_learns_to_read_digits(precision):
-    """Dropout and AdamW included: a user's defaults."""
-    found = learned(FULL, on("cuda", until=5, precision=precision))
-    losses = [seen["train/loss"] for seen in found]
+    """The task includes dropout and AdamW, which are defaults."""
+    reports = learned(FULL, on("cuda", until=5, precision=precision))
+    losses = [seen["train/loss"] for seen in reports]
     assert losses == sorted(losses, reverse=True)
-    assert found[-1]["val/accuracy"] > 0.9
+    assert reports[-1]["val/accuracy"] > 0.9
 
 
 def test_weights_samples_and_optimizer_are_on_the_gpu_in_the_stored_format():
@@ -146,8 +146,8 @@ def test_ddp_over_nccl_learns_what_a_single_rank_learns(monkeypatch, precision):
     with group():
         assert dist.get_backend() == "nccl"
         worker = on("cuda", strategy="ddp", precision=precision, clip=1.0)
-        found = learned(PLAIN, worker)
-    assert_close(found, single, 1e-12 if precision == "64-true" else 1e-6)
+        reports = learned(PLAIN, worker)
+    assert_close(reports, single, 1e-12 if precision == "64-true" else 1e-6)
 
 
 def test_accumulation_over_nccl_learns_what_the_whole_batch_does(monkeypatch):
@@ -159,10 +159,10 @@ def test_accumulation_over_nccl_learns_what_the_whole_batch_does(monkeypatch):
 
 
 def test_a_slot_makes_a_new_nccl_group_for_each_order():
-    """One that is left over, or can't be made twice, hangs the slot's next order."""
-    meeting = Meeting.open("127.0.0.1", 1, gpu=True)
+    """A group that is left over, or can't be made twice, hangs the slot's next order."""
+    rank_store = RankStore.open("127.0.0.1", 1, gpu=True)
     for order in range(1, 4):
-        with meeting.group(order):
+        with rank_store.group(order):
             ones = torch.ones(2, device="cuda")
             dist.all_reduce(ones)
             assert ones.tolist() == [1.0, 1.0]
@@ -170,13 +170,13 @@ def test_a_slot_makes_a_new_nccl_group_for_each_order():
 
 
 def test_an_order_that_fails_over_nccl_leaves_its_group_open_and_that_is_seen():
-    """To close it could wait for ever for the other ranks, so the slot is replaced instead."""
-    before = hygiene.baseline()
+    """Closing it could wait for ever for the other ranks, so the slot is replaced instead."""
+    before = process_state.baseline()
     try:
         with pytest.raises(ValueError, match="bad batch"), group():
             raise ValueError("bad batch")
-        assert "torch process group: was False, is True" in hygiene.difference(
-            before, hygiene.baseline()
+        assert "torch process group: was False, is True" in process_state.difference(
+            before, process_state.baseline()
         )
     finally:
         if dist.is_initialized():
@@ -190,11 +190,13 @@ def test_an_order_that_fails_over_nccl_leaves_its_group_open_and_that_is_seen():
 @pytest.mark.usefixtures("deterministic")
 def test_a_resumed_trial_goes_on_bit_by_bit(tmp_path, precision):
     """With dropout: the GPU's generator must not depend on what an order drew before."""
-    whole = learned(FULL, on("cuda", until=4, folder=tmp_path / "whole", precision=precision))
+    uninterrupted = learned(
+        FULL, on("cuda", until=4, folder=tmp_path / "whole", precision=precision)
+    )
     half = replace(on("cuda", until=2, folder=tmp_path / "parts", precision=precision), total=4)
     FULL.train(half)
     FULL.train(going_on(half, until=4))
-    assert curve(half) == whole
+    assert curve(half) == uninterrupted
 
 
 @pytest.mark.parametrize(("first", "second"), [("cuda", "cpu"), ("cpu", "cuda")])
@@ -202,11 +204,13 @@ def test_a_resumed_trial_goes_on_bit_by_bit(tmp_path, precision):
 def test_a_checkpoint_of_one_device_goes_on_on_the_other(tmp_path, first, second, optimizer):
     """People train on a GPU, and look at the best model on a laptop."""
     task = replace(PLAIN, optimizer=optimizer, lr=0.002)
-    whole = learned(task, on("cpu", until=4, folder=tmp_path / "whole", precision="64-true"))
+    uninterrupted = learned(
+        task, on("cpu", until=4, folder=tmp_path / "whole", precision="64-true")
+    )
     half = replace(on(first, until=2, folder=tmp_path / "parts", precision="64-true"), total=4)
     task.train(half)
     task.train(replace(going_on(half, until=4), gpu=second == "cuda"))
-    assert_close(curve(half), whole, 1e-6)
+    assert_close(curve(half), uninterrupted, 1e-6)
 
 
 def test_a_checkpoint_of_a_gpu_is_read_where_there_is_none(tmp_path):
@@ -227,7 +231,7 @@ def test_a_checkpoint_of_a_gpu_is_read_where_there_is_none(tmp_path):
 
 
 def test_a_restored_optimizer_keeps_its_clock_where_a_fresh_one_has_it(tmp_path):
-    """AdamW counts on the CPU: a count on the GPU is waited for, once a weight and update."""
+    """AdamW counts on the CPU: the host would wait for a GPU's count, per weight and update."""
     worker = on("cuda", until=1, folder=tmp_path)
     FULL.train(worker)
     with fit.prepare(FULL, worker) as fresh:
@@ -274,12 +278,12 @@ def too_much(params, worker):
 
 @pytest.fixture
 def carried_out(tmp_path: Path):
-    """Carries out an order of ORDERS on the GPU; gives its outcome."""
+    """Carry out an order of ORDERS on the GPU, and return its outcome."""
     file = tmp_path / "orders.py"
     file.write_text(ORDERS)
 
     def run(name: str) -> Outcome:
-        place = Place(f"{file}:{name}", Training(), ("loss",), 1, 1, 0, tmp_path, gpu=True)
+        place = SlotConfig(f"{file}:{name}", Training(), ("loss",), 1, 1, 0, tmp_path, gpu=True)
         task = Assignment(5, "t0003", {}, None, 1, 1, ())
         return carry_out(place, task, 0, LocalLink())
 
@@ -289,9 +293,9 @@ def carried_out(tmp_path: Path):
 
 
 def test_an_order_that_keeps_a_tensor_in_a_global_is_named(carried_out):
-    """Peers: the next trial in the process starts with less memory, and dies of it."""
+    """Otherwise the next trial in the process starts with less memory, and dies of it."""
     outcome = carried_out("keeps")
-    (residue,) = outcome.residues
+    (residue,) = outcome.leaks
     assert outcome.kind == "ended"
     assert re.fullmatch(r"1\d\d\d MiB of GPU memory are still allocated", residue)
 
@@ -301,14 +305,14 @@ def test_an_order_that_keeps_a_tensor_in_a_global_is_named(carried_out):
     [("frees", "ended"), ("cycles", "ended"), ("raises", "user"), ("too_much", "oom")],
 )
 def test_an_order_that_frees_its_tensors_is_clean(carried_out, name, kind):
-    """A process that is replaced for nothing costs seconds a trial."""
+    """Replacing a process needlessly costs seconds per trial."""
     outcome = carried_out(name)
-    assert (outcome.kind, outcome.residues) == (kind, ())
+    assert (outcome.kind, outcome.leaks) == (kind, ())
 
 
 @pytest.mark.parametrize("name", ["frees", "cycles", "raises", "too_much"])
 def test_memory_that_an_order_freed_is_there_for_other_processes_at_once(carried_out, name):
-    """On a shared GPU the other trial would run out of what torch's cache holds for nobody."""
+    """On a shared GPU the other trial would run out of memory that torch's cache holds unused."""
     torch.cuda.empty_cache()
     before, _ = torch.cuda.mem_get_info()
     carried_out(name)
@@ -323,37 +327,37 @@ def test_an_order_that_runs_out_of_memory_says_so(carried_out):
 
 def test_the_cache_of_torch_is_not_a_leak():
     torch.zeros(1, device="cuda")
-    before = hygiene.baseline()
+    before = process_state.baseline()
     once = torch.ones(GIB, dtype=torch.uint8, device="cuda")
     del once
     assert torch.cuda.memory_reserved() >= GIB
-    assert hygiene.difference(before, hygiene.baseline()) == []
+    assert process_state.difference(before, process_state.baseline()) == []
     torch.cuda.empty_cache()
 
 
 def test_a_first_order_of_a_process_is_clean_in_every_precision_and_over_nccl():
-    """Contexts, handles and workspaces stay, and are nobody's; a slot must not be replaced."""
+    """Contexts, handles and workspaces stay without being leaks; the slot must not be replaced."""
     code = (
         "import torch; from dataclasses import replace;"
-        "from trainables import Training, Worker; from trainables.fitting import fit;"
-        "from trainables.slots import hygiene;"
-        "from trainables.parallel.ddp import Ddp; from trainables.parallel.group import Meeting;"
+        "from trainables import Training, Worker; from trainables.trainer import fit;"
+        "from trainables.runtime import process_state;"
+        "from trainables.parallel.ddp import Ddp; from trainables.parallel.group import RankStore;"
         "from trainables.zoo.digits import DigitsCNN\n"
-        "before = hygiene.baseline()\n"
+        "before = process_state.baseline()\n"
         f"for precision in {PRECISIONS}:\n"
         "    worker = Worker.alone(until=2, training=Training(precision=precision))\n"
         "    DigitsCNN(width=128).train(replace(worker, gpu=True))\n"
-        "    print(precision, hygiene.difference(before, hygiene.baseline()))\n"
+        "    print(precision, process_state.difference(before, process_state.baseline()))\n"
         "fit.choose = lambda worker, plan: Ddp(worker)\n"
-        "with Meeting.open('127.0.0.1', 1, gpu=True).group(1):\n"
+        "with RankStore.open('127.0.0.1', 1, gpu=True).group(1):\n"
         "    DigitsCNN(width=128).train(replace(Worker.alone(until=2), gpu=True))\n"
-        "print('nccl', hygiene.difference(before, hygiene.baseline()))"
+        "print('nccl', process_state.difference(before, process_state.baseline()))"
     )
     assert fresh_process(code).splitlines() == [f"{name} []" for name in [*PRECISIONS, "nccl"]]
 
 
 def test_a_rank_on_the_cpu_leaves_the_gpu_alone():
-    """A context takes half a GiB of a GPU that was given to somebody else."""
+    """A context takes half a GiB of a GPU that belongs to another trial."""
     code = (
         "import torch; from trainables import Worker; from trainables.zoo.digits import DigitsCNN;"
         "DigitsCNN(width=8).train(Worker.alone()); print(torch.cuda.is_initialized())"
@@ -362,20 +366,20 @@ def test_a_rank_on_the_cpu_leaves_the_gpu_alone():
 
 
 def test_an_order_over_nccl_is_carried_out_as_a_rank_does(tmp_path):
-    """The whole way of an order, but for Ray: group, task, reports, hygiene."""
+    """All parts of an order but Ray: group, task, reports, process state."""
     params = {"width": 16, "lr": 6e-3}
     trainable = "trainables.zoo.digits:DigitsCNN"
-    place = Place(trainable, Training("ddp"), ("val/accuracy",), 2, 1, 0, tmp_path, gpu=True)
-    meeting = Meeting.open("127.0.0.1", 1, gpu=True)
+    place = SlotConfig(trainable, Training("ddp"), ("val/accuracy",), 2, 1, 0, tmp_path, gpu=True)
+    rank_store = RankStore.open("127.0.0.1", 1, gpu=True)
     for order in (1, 2):  # the second is the one that finds what the first left
         link = LocalLink()
-        with alone() as seat:
+        with single_rank() as seat:
             task = Assignment(order, f"t000{order}", params, None, 1, 2, ())
-            company = Company(seat, meeting.group(order))
+            company = RankContext(seat, rank_store.group(order))
             outcome = carry_out(place, task, 0, link, company)
         assert (outcome.kind, outcome.message) == ("ended", "")
         assert [report.step for report in link.reports] == [1, 2]
-    assert outcome.residues == ()
+    assert outcome.leaks == ()
 
 
 # Random numbers
@@ -410,14 +414,14 @@ def test_training_leaves_the_generators_of_the_gpu_as_they_were():
 
 
 def test_a_trial_draws_the_same_whatever_the_process_drew_before(deterministic):
-    """Warm slots: an order's dropout must not depend on the order that came before it."""
+    """In a warm slot an order's dropout must not depend on the order before it."""
     first = learned(FULL, on("cuda", until=2))
     draws()
     assert learned(FULL, on("cuda", until=2)) == first
 
 
 def fresh_process(code: str, *arguments: str, **variables: str) -> str:
-    """What a Python of its own prints."""
+    """Run code in a new Python process, and return its output."""
     ended = subprocess.run(
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
@@ -443,21 +447,21 @@ def test_watching_says_how_much_of_the_gpu_is_used():
 
 
 def test_memory_that_runs_out_is_met_by_smaller_micro_batches():
-    """A real one: activations of the whole batch do not fit into the share that it may take."""
+    """The activations of the whole batch really do not fit into the allowed share of memory."""
     share = (torch.cuda.memory_reserved() + 400 * MIB) / torch.cuda.mem_get_info()[1]
     wide = DigitsCNN(width=256, layers=3, batch=1437, dropout=0.0, optimizer="sgd")
     small = reported(wide, on("cuda", until=1, memory_fraction=share))[0]
-    assert small["train/micro_batches"] > 1
-    whole = reported(wide, on("cuda", until=1))[0]
-    assert small["train/loss"] == pytest.approx(whole["train/loss"], rel=1e-4)
+    assert small["train/accumulate"] > 1
+    full_batch = reported(wide, on("cuda", until=1))[0]
+    assert small["train/loss"] == pytest.approx(full_batch["train/loss"], rel=1e-4)
 
 
 def test_deterministic_training_gives_equal_bits():
-    one, other = (learned(FULL, on("cuda", deterministic=True)) for _ in range(2))
-    assert one == other
+    first, second = (learned(FULL, on("cuda", deterministic=True)) for _ in range(2))
+    assert first == second
 
 
 def reported(task: DigitsCNN, worker: Worker) -> Curve:
-    """Everything that it reports."""
+    """Return all of its reports."""
     task.train(worker)
     return [report.metrics for report in worker.reports]

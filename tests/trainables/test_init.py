@@ -8,7 +8,7 @@ import trainables
 
 def test_every_public_name_loads_from_its_home():
     for name in dir(trainables):
-        assert getattr(trainables, name).__module__ == trainables.HOMES[name]
+        assert getattr(trainables, name).__module__ == trainables.MODULES[name]
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -18,11 +18,11 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_a_function_that_needs_no_torch_does_not_load_it():
     code = (
-        "import sys, trainables.slots.hygiene; from trainables import Worker;"
+        "import sys, trainables.runtime.process_state; from trainables import Worker;"
         "from trainables.load import bind, resolve;"
         "worker = Worker.alone({'max_leaf_nodes': 4});"
         "bind(resolve('trainables.zoo.tabular:train'), worker.params)(worker);"
-        "trainables.slots.hygiene.baseline();"
+        "trainables.runtime.process_state.baseline();"
         "assert worker.reports[0].metrics['val/accuracy'] > 0.8;"
         "sys.exit('torch' in sys.modules or 'ray' in sys.modules)"
     )

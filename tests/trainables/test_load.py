@@ -1,3 +1,4 @@
+import hashlib
 import os
 import subprocess
 import sys
@@ -9,7 +10,15 @@ import cloudpickle
 import pytest
 
 from trainables import Training, Worker
-from trainables.load import LoadError, bind, resolve, source_hash, training_of
+from trainables.load import (
+    CodeChanged,
+    LoadError,
+    Sources,
+    bind,
+    resolve,
+    source_hash,
+    training_of,
+)
 
 SOURCE = """
 from dataclasses import dataclass
@@ -76,11 +85,20 @@ def test_a_file_is_loaded_once_until_it_changes(file):
 
 def test_a_pickled_function_trains(tmp_path):
     factor = 3
-    path = tmp_path / "f.pickle"
-    path.write_bytes(
-        cloudpickle.dumps(lambda params, worker: worker.report(1, {"x": factor * params["lr"]}))
+    content = cloudpickle.dumps(
+        lambda params, worker: worker.report(1, {"x": factor * params["lr"]})
     )
+    path = tmp_path / f"{hashlib.sha256(content).hexdigest()}.pkl"
+    path.write_bytes(content)
     assert reported(resolve(f"pickle:{path}"), {"lr": 2.0}) == {"x": 6.0}
+
+
+def test_a_pickle_that_was_changed_is_never_loaded(tmp_path):
+    """Loading it could run any code; its name is the SHA-256 of the original content."""
+    path = tmp_path / f"{hashlib.sha256(cloudpickle.dumps(len)).hexdigest()}.pkl"
+    path.write_bytes(cloudpickle.dumps(max))
+    with pytest.raises(LoadError, match="the file was changed after it was written"):
+        resolve(f"pickle:{path}")
 
 
 @pytest.mark.parametrize(
@@ -128,8 +146,8 @@ def test_hashing_does_not_load_the_module():
 
 
 def test_fields_take_parameters_and_keep_defaults_where_those_are_inactive():
-    found = reported(Net, {"lr": 0.5, "width": 64, "training.clip": 1.0})
-    assert found == {"lr": 0.5, "momentum": 0.9, "width": 64.0}
+    metrics = reported(Net, {"lr": 0.5, "width": 64, "training.clip": 1.0})
+    assert metrics == {"lr": 0.5, "momentum": 0.9, "width": 64.0}
 
 
 def test_a_parameter_that_is_no_field_names_the_nearest():
@@ -186,3 +204,22 @@ def test_an_unknown_training_option_names_the_nearest():
 def test_a_training_option_is_checked():
     with pytest.raises(ValueError, match="accumulate is 0; give 1 or more"):
         training_of(Training(), {"training.accumulate": 0})
+
+
+def test_a_source_that_changed_is_told_and_one_that_did_not_is_read_once(tmp_path, monkeypatch):
+    file = tmp_path / "mine.py"
+    file.write_text("def train(params, worker): pass\n")
+    name = f"{file}:train"
+    sources = Sources({name: source_hash(name)})
+    sources.check()
+    monkeypatch.setattr(Path, "read_bytes", None)  # it would be read again
+    sources.check()
+    monkeypatch.undo()
+    file.touch()
+    sources.check()  # as `git checkout` may do: another time, the same content
+    file.write_text("def train(params, worker): return 1\n")
+    with pytest.raises(CodeChanged, match=r"mine\.py changed while the sweep ran.*--accept-code"):
+        sources.check()
+    file.unlink()
+    with pytest.raises(CodeChanged, match="can't be read any more"):
+        sources.check()

@@ -1,4 +1,4 @@
-"""Ray Tune's own trainables, unchanged. If these fail, people must rewrite theirs to try ours."""
+"""Ray Tune's trainables, unchanged. If these fail, people must rewrite theirs to try ours."""
 
 import json
 import os
@@ -18,7 +18,7 @@ tune = pytest.importorskip("ray.tune")
 
 @pytest.fixture(autouse=True)
 def results(tmp_path, monkeypatch):
-    """Where Tune's classes would put their files in the user's home."""
+    """Redirect the files that Tune's classes would write to the user's home."""
     monkeypatch.setattr("ray.tune.trainable.trainable.DEFAULT_STORAGE_PATH", str(tmp_path / "ray"))
     return tmp_path / "ray"
 

@@ -1,4 +1,7 @@
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +10,7 @@ import pytest
 import torch
 
 from trainables import ReportError, StopTrial, Worker
-from trainables.checkpoints.checkpoint import CheckpointDamaged, Period
+from trainables.storage.checkpoint import CheckpointDamaged, Period
 from trainables.worker import LocalLink
 
 
@@ -20,6 +23,43 @@ def scratch_with(worker: Worker, text: str) -> Path:
     folder = worker.scratch()
     (folder / "weights").write_text(text)
     return folder
+
+
+FOLDERS = """
+import multiprocessing, os, sys
+from trainables import Worker
+
+def alone():
+    print(Worker.alone().checkpoints, flush=True)
+
+if __name__ == "__main__":
+    folder = Worker.alone().checkpoints
+    if os.fork() == 0:
+        sys.exit()
+    os.wait()
+    assert folder.is_dir(), "a fork removed it"
+    for method in ("fork", "spawn"):
+        child = multiprocessing.get_context(method).Process(target=alone)
+        child.start()
+        child.join()
+    print(folder)
+"""
+
+
+def test_the_folder_of_a_worker_alone_goes_with_its_process(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(FOLDERS)
+    (folder := tmp_path / "tmp").mkdir()
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert [Path(line).parent for line in done.stdout.split()] == [folder] * 3
+    assert list(folder.glob("hposvc-*")) == []
 
 
 def test_steps_run_from_first_to_until_inclusive(worker):
@@ -62,7 +102,7 @@ def test_nan_and_infinity_are_reported_since_they_mean_diverged(worker):
     ],
 )
 def test_a_bad_metric_is_refused_by_name(worker, metrics, message):
-    with pytest.raises(ReportError, match=f"trial alone, rank 0: report: .*{message}"):
+    with pytest.raises(ReportError, match=f"^report: .*{message}"):
         worker.report(1, metrics)
     assert worker.reports == []
 
@@ -158,7 +198,7 @@ def test_a_checkpoint_that_no_report_brings_is_kept_under_a_name_of_its_own(work
     worker.keep(1, scratch_with(worker, "late"))
     worker.keep(1, scratch_with(worker, "within"), within=7)
     kept = worker.link.kept
-    assert [saved.place for saved in kept] == [(0, 500), (1, 0), (1, 7)]
+    assert [saved.position for saved in kept] == [(0, 500), (1, 0), (1, 7)]
     assert [Path(saved.path).name for saved in kept] == ["1-0.500", "1-1", "1-1.7"]
     following = replace(worker, order=2, first=2, start=kept[-1])
     assert (following.within, worker.within) == (7, 0)

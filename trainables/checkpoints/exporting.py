@@ -1,10 +1,10 @@
-"""A checkpoint's weights as a plain state_dict, for whoever does not have this package.
+"""Export of a checkpoint's weights as a plain state_dict, for users without this package.
 
     python -m trainables.checkpoints.exporting FOLDER --to model.pt
     python -m trainables.checkpoints.exporting FOLDER --to model.safetensors --ema
 
-Without ranks, whatever strategy wrote it; names are those of the task's own model. A folder with
-shards is for those who trust where it comes from: torch unpickles their table of contents.
+The export needs no ranks, whatever strategy wrote the checkpoint; names are those of the task's own
+model. Export a folder with shards only if you trust its origin: torch unpickles their metadata.
 """
 
 import argparse
@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainables.checkpoints.checkpoint import MANIFEST, CheckpointDamaged, check
 from trainables.checkpoints.snapshot import Source
 from trainables.checkpoints.storing import read
+from trainables.storage.checkpoint import MANIFEST, CheckpointDamaged, check
 
 Write = Callable[[Mapping[str, Tensor], Path], None]
 
@@ -26,12 +26,12 @@ def export(folder: Path, target: Path, ema: bool = False) -> Path:
 
     Args:
         target: its ending says how: .pt or .pth for torch.load, .safetensors.
-        ema: the averaged weights in place of the trained ones.
+        ema: write the averaged weights in place of the trained ones.
 
     Raises:
         CheckpointDamaged: a file is not as it was saved.
-        ValueError: the folder is no checkpoint of a Task, it has no averages, or the ending is
-            another one.
+        ValueError: the folder is no checkpoint of a Task, the checkpoint has no averages, or the
+            ending is none of these.
         ModuleNotFoundError: safetensors is not installed.
     """
     if target.suffix not in WRITERS:
@@ -43,27 +43,27 @@ def export(folder: Path, target: Path, ema: bool = False) -> Path:
 
 
 def weights(source: Source, ema: bool = False) -> dict[str, Tensor]:
-    """The model's state_dict, on the CPU.
+    """Return the model's state_dict, on the CPU.
 
     Raises:
-        ValueError: there are no averages to take.
+        ValueError: `ema` is set, and the checkpoint has no averages.
     """
     if ema and "average" not in source.values:
         raise ValueError(f"{source.name} has no averaged weights; train with training.ema")
-    found = _whole(source, "model.")
+    state_dict = _read_tensors(source, "model.")
     if not ema:
-        return found
-    averages = _whole(source, "average.")
+        return state_dict
+    averages = _read_tensors(source, "average.")
     tied = source.values["tied"]
     assert isinstance(tied, Mapping)
-    names = {name: tied.get(name, name) for name in found}
+    names = {name: tied.get(name, name) for name in state_dict}
     return {
         name: averages[names[name]].to(value.dtype) if names[name] in averages else value
-        for name, value in found.items()
+        for name, value in state_dict.items()
     }
 
 
-def _whole(source: Source, kind: str) -> dict[str, Tensor]:
+def _read_tensors(source: Source, kind: str) -> dict[str, Tensor]:
     targets = {
         name: torch.empty(like.shape, dtype=like.dtype)
         for name, like in source.tensors.items()
@@ -73,17 +73,17 @@ def _whole(source: Source, kind: str) -> dict[str, Tensor]:
     return {name.removeprefix(kind): value for name, value in targets.items()}
 
 
-def _write_torch(held: Mapping[str, Tensor], target: Path) -> None:
-    torch.save(dict(held), target)
+def _write_torch(tensors: Mapping[str, Tensor], target: Path) -> None:
+    torch.save(dict(tensors), target)
 
 
-def _write_safetensors(held: Mapping[str, Tensor], target: Path) -> None:
+def _write_safetensors(tensors: Mapping[str, Tensor], target: Path) -> None:
     try:
         from safetensors.torch import save_file
     except ModuleNotFoundError as error:
         message = "safetensors is not installed; pip install 'hposvc[export]'"
         raise ModuleNotFoundError(message) from error
-    save_file(dict(held), target, metadata={"format": "pt"})
+    save_file(dict(tensors), target, metadata={"format": "pt"})
 
 
 WRITERS: dict[str, Write] = {
@@ -94,16 +94,16 @@ WRITERS: dict[str, Write] = {
 
 
 def main() -> None:
-    """The command."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         "python -m trainables.checkpoints.exporting", description="Export weights"
     )
     parser.add_argument("folder", type=Path, help="of a checkpoint")
     parser.add_argument("--to", type=Path, required=True, help=f"a file: {', '.join(WRITERS)}")
     parser.add_argument("--ema", action="store_true", help="averaged weights")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        export(given.folder, given.to, given.ema)
+        export(arguments.folder, arguments.to, arguments.ema)
     except (CheckpointDamaged, ValueError, ModuleNotFoundError, OSError) as error:
         parser.exit(2, f"{error}\n")
 

@@ -1,7 +1,7 @@
-"""The states of a rank's random generators, for checkpoints amid a step.
+"""The states of a rank's random generators, for checkpoints in the middle of a step.
 
-At the start of a step they are derived from the seed (randomness.py); amid one they depend on all
-that was drawn. Generators that a task keeps for itself are not among them.
+At the start of a step the states are derived from the seed (randomness.py); later they depend on
+all numbers drawn since. Generators that a task creates for itself are not included.
 """
 
 import random
@@ -13,21 +13,21 @@ import torch
 
 
 def states(device: torch.device) -> dict[str, Any]:
-    """Those of Python, torch (CPU and this rank's GPU) and, where it is loaded, numpy."""
-    found: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    """Return the states for Python, torch (CPU and this rank's GPU) and, if imported, numpy."""
+    saved: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
     if device.type == "cuda":
-        found["cuda"] = torch.cuda.get_rng_state(device)
+        saved["cuda"] = torch.cuda.get_rng_state(device)
     if numpy := sys.modules.get("numpy"):
         kind, words, *rest = numpy.random.get_state()
-        found["numpy"] = (kind, words.tolist(), *rest)
-    return found
+        saved["numpy"] = (kind, words.tolist(), *rest)
+    return saved
 
 
-def restore(found: Mapping[str, Any], device: torch.device) -> None:
-    """Let them go on from these states; one that is not among them stays as it is."""
-    random.setstate(found["python"])
-    torch.set_rng_state(found["torch"])
-    if device.type == "cuda" and "cuda" in found:
-        torch.cuda.set_rng_state(found["cuda"], device)
-    if "numpy" in found and (numpy := sys.modules.get("numpy")):
-        numpy.random.set_state(found["numpy"])
+def restore(saved: Mapping[str, Any], device: torch.device) -> None:
+    """Set the generators to these states; a generator without a saved state stays as it is."""
+    random.setstate(saved["python"])
+    torch.set_rng_state(saved["torch"])
+    if device.type == "cuda" and "cuda" in saved:
+        torch.cuda.set_rng_state(saved["cuda"], device)
+    if "numpy" in saved and (numpy := sys.modules.get("numpy")):
+        numpy.random.set_state(saved["numpy"])

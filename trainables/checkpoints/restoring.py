@@ -1,7 +1,8 @@
-"""How a training state takes up what a checkpoint holds, whoever wrote it."""
+"""Load a checkpoint into a training state, whatever strategy and world size wrote it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor, nn
@@ -9,74 +10,98 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor import empty as empty_dtensor
 
-from trainables.checkpoints.snapshot import Source, averaged, entries, named_parameters, own, plain
-from trainables.fitting.state import TrainingState
-from trainables.frozen import fingerprints
+from trainables.checkpoints.snapshot import (
+    Source,
+    average_entries,
+    local_optimizer,
+    model_entries,
+    named_parameters,
+    original_name,
+)
+from trainables.optim.averaging import RUNNING, Ema
+from trainables.pretrained import fingerprints
+from trainables.training_state.loop_state import TrainingState
 
 SHOWN = 3  # names in a message
 
 
 @dataclass(frozen=True)
-class Held:
-    """What an optimizer is to keep of one parameter."""
+class OptimizerEntry:
+    """The state that an optimizer is to keep for one parameter."""
 
     parameter: Tensor
-    prefix: str  # of the names in the checkpoint
+    prefix: str  # of its names in the checkpoint
     entry: dict[str, object]
 
     def tensors(self) -> dict[str, Tensor]:
-        """By their names in the checkpoint."""
-        found = ((f"{self.prefix}{key}", value) for key, value in self.entry.items())
-        return {name: value for name, value in found if isinstance(value, Tensor)}
+        """Return the entry's tensors, by their names in the checkpoint."""
+        named = ((f"{self.prefix}{key}", value) for key, value in self.entry.items())
+        return {name: value for name, value in named if isinstance(value, Tensor)}
 
 
 def restore(source: Source, state: TrainingState, whole: bool = True) -> None:
-    """Put weights, momenta, averages and scale into a state; the optimizer keeps its options.
+    """Load weights, momenta, averages and loss scale into a state; the optimizer keeps its options.
 
     Args:
-        whole: this rank's model has all parameters, if not all of each.
+        whole: whether this rank's model has all parameters, be it as shards.
 
     Raises:
         ValueError: the source is of another model, or of another kind of optimizer.
     """
-    optimizer = own(state.optimizer)
+    optimizer = local_optimizer(state.optimizer)
     _check_optimizer(source, optimizer)
     _check_base(source, state.model)
-    known = entries(state.model)
-    targets = {f"model.{name}": each for name, each in known.items() if isinstance(each, Tensor)}
+    model_tensors = model_entries(state.model)
+    targets = {
+        f"model.{name}": value for name, value in model_tensors.items() if isinstance(value, Tensor)
+    }
     if state.average is not None and "average" in source.values:
-        targets |= averaged(state.average)
+        targets |= {
+            name: average
+            for name, average in average_entries(state.average).items()
+            # Older checkpoints have no averages of running statistics.
+            if name in source.tensors or not name.endswith(RUNNING)
+        }
     _check_model(source, targets, whole)
-    held = list(_held(source, state.model, optimizer))
+    optimizer_entries = list(_optimizer_entries(source, state.model, optimizer))
     with torch.no_grad():
         source.fill(
-            targets | {name: value for each in held for name, value in each.tensors().items()}
+            targets
+            | {
+                name: tensor
+                for saved in optimizer_entries
+                for name, tensor in saved.tensors().items()
+            }
         )
-    _take_over_extra(source, state.model, known)
-    for module in state.model.modules():  # else a pass would use what it gathered before
+    _restore_extra_state(source, state.model, model_tensors)
+    for module in state.model.modules():  # else a forward pass would use weights gathered before
         if isinstance(module, FSDPModule):
             module.reshard()
-    packed = optimizer.state_dict()
-    packed["state"] = {at: each.entry for at, each in enumerate(held) if each.entry}
-    optimizer.load_state_dict(packed)  # the options in it are the order's own: they win
-    _take_over_values(source.values, state)
+    state_dict = optimizer.state_dict()
+    state_dict["state"] = {
+        index: saved.entry for index, saved in enumerate(optimizer_entries) if saved.entry
+    }
+    optimizer.load_state_dict(state_dict)  # with this order's own options
+    _restore_values(source.values, state)
+    if state.average is not None:
+        _begin_averages(state.average, state.model, targets)
 
 
 def _check_optimizer(source: Source, optimizer: torch.optim.Optimizer) -> None:
-    wanted, found = type(optimizer).__name__, source.values["optimizer"]
-    if found != wanted:
+    expected, saved = type(optimizer).__name__, source.values["optimizer"]
+    if saved != expected:
         raise ValueError(
-            f"checkpoint {source.name} holds the state of {found}, this order trains with "
-            f"{wanted}; keep the optimizer of the trial that it came from"
+            f"checkpoint {source.name} holds the state of {saved}, this order trains with "
+            f"{expected}; keep the optimizer of the trial that it came from"
         )
 
 
 def _check_base(source: Source, model: nn.Module) -> None:
-    wanted, found = fingerprints(model), source.values.get("base")
-    if found and wanted != found:
+    actual, saved = fingerprints(model), source.values.get("base")
+    if saved and actual != saved:
         raise ValueError(
-            f"checkpoint {source.name} rests on frozen weights of fingerprint {found}, but the "
-            f"task brings {wanted or 'none'}; give it the pretrained weights of the trial that it "
+            f"checkpoint {source.name} rests on frozen weights of fingerprint {saved}, but the "
+            f"task brings {actual or 'none'}; give it the pretrained weights of the trial that it "
             "came from"
         )
 
@@ -106,8 +131,10 @@ def _kind(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _held(source: Source, model: nn.Module, optimizer: torch.optim.Optimizer) -> Iterable[Held]:
-    """What to keep of each parameter, in the optimizer's order; tensors have no values yet."""
+def _optimizer_entries(
+    source: Source, model: nn.Module, optimizer: torch.optim.Optimizer
+) -> Iterable[OptimizerEntry]:
+    """Yield the state of each parameter in the optimizer's order, tensors yet without values."""
     keys: dict[str, list[str]] = {}
     for name in (*source.tensors, *source.values):
         prefix, dot, key = name.rpartition(".")
@@ -121,54 +148,52 @@ def _held(source: Source, model: nn.Module, optimizer: torch.optim.Optimizer) ->
             entry[key] = (
                 source.values[f"{prefix}{key}"] if like is None else _empty(like, parameter)
             )
-        yield Held(parameter, prefix, entry)
+        yield OptimizerEntry(parameter, prefix, entry)
 
 
 def _empty(like: Tensor, parameter: Tensor) -> Tensor:
-    """A place for what an optimizer keeps of a parameter, dealt out as that is.
+    """Return an empty tensor for an optimizer's state of a parameter, sharded like the parameter.
 
-    On the CPU where it is not dealt out: the optimizer moves its momenta to the weights, and leaves
-    its counts of steps, which each update would otherwise wait for.
+    An unsharded one is on the CPU: the optimizer moves momenta to the device of the weights, and
+    leaves its step counts on the CPU, where updates need not wait for them.
     """
     if not isinstance(parameter, DTensor) or not like.dim():
         return torch.empty(like.shape, dtype=like.dtype)
     if like.shape == parameter.shape:
         return torch.empty_like(parameter, dtype=like.dtype, requires_grad=False)
     mesh = parameter.device_mesh
-    everywhere = [Replicate()] * mesh.ndim
-    return empty_dtensor(*like.shape, dtype=like.dtype, device_mesh=mesh, placements=everywhere)
+    placements = [Replicate()] * mesh.ndim
+    return empty_dtensor(*like.shape, dtype=like.dtype, device_mesh=mesh, placements=placements)
 
 
-def _take_over_extra(source: Source, model: nn.Module, known: Iterable[str]) -> None:
-    """Give modules what they said with get_extra_state."""
+def _restore_extra_state(source: Source, model: nn.Module, names: Iterable[str]) -> None:
+    """Give modules the state that they returned from get_extra_state."""
     extra = {
-        name: source.values[f"model.{name}"] for name in known if f"model.{name}" in source.values
+        name: source.values[f"model.{name}"] for name in names if f"model.{name}" in source.values
     }
     if extra:
         model.load_state_dict(extra, strict=False)
 
 
-def _take_over_values(values: Mapping[str, object], state: TrainingState) -> None:
+def _restore_values(values: Mapping[str, object], state: TrainingState) -> None:
     scale, plateau, guard = values["scaler"], values["plateau"], values["guard"]
     if state.scaler.is_enabled() and isinstance(scale, dict) and scale:
         state.scaler.load_state_dict(scale)
     if state.plateau is not None and isinstance(plateau, Mapping):
         state.plateau.load_state_dict(plateau)
-    if state.guard is not None and isinstance(guard, Mapping):
-        state.guard.load_state_dict(guard)
-    state.marks.slower = float(str(values["slower"]))
-    state.marks.each = float(str(values.get("each", 1.0)))
+    if state.spike_detector is not None and isinstance(guard, Mapping):
+        state.spike_detector.load_state_dict(guard)
+    state.loop_state.lr_backoff = float(str(values["slower"]))
+    state.loop_state.elements_per_sample = float(str(values.get("each", 1.0)))
     if state.average is not None:
         state.average.updates = int(str(values.get("average", 0)))
-        if "average" not in values:
-            _begin_average(state)
 
 
 @torch.no_grad()
-def _begin_average(state: TrainingState) -> None:
-    """Averaging that was not on before begins at the restored weights."""
-    assert state.average is not None
-    averages = averaged(state.average)
-    for name, value in state.model.named_parameters():
-        if (average := averages.get(f"average.{plain(name)}")) is not None:
-            average.copy_(value)
+def _begin_averages(average: Ema, model: nn.Module, restored: Collection[str]) -> None:
+    """Initialise averages missing in the checkpoint with the model's restored values."""
+    averages = average_entries(average)
+    for name, value in chain(model.named_parameters(), model.named_buffers()):
+        key = f"average.{original_name(name)}"
+        if key in averages and key not in restored:
+            averages[key].copy_(value)

@@ -1,59 +1,66 @@
-"""When a Task's state is written, by whom, and where training goes back to.
+"""Decide when and by which ranks a Task's state is saved, and restore it on resume and rollback.
 
-Where every rank holds all of it, rank 0 writes it alone; where ranks hold parts, each writes its
-own. What a report need not wait for is copied, and written by a thread while training goes on.
+If every rank holds the full state, rank 0 writes it alone; if ranks hold shards, each writes its
+own. Checkpoints that no decision waits for are copied to host memory and written by a background
+thread.
 """
 
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from trainables.checkpoints import checkpoint as checkpoints
-from trainables.checkpoints import environment, generators, snapshot
-from trainables.checkpoints.behind import Behind
-from trainables.checkpoints.checkpoint import Entry, Period, Saved
+from trainables import environment
+from trainables.checkpoints import generators, snapshot
+from trainables.checkpoints.async_writer import AsyncWriter
 from trainables.checkpoints.restoring import restore
 from trainables.checkpoints.snapshot import Snapshot, Source
 from trainables.checkpoints.storing import check_complete, read, write, write_shards
-from trainables.fitting.state import TrainingState
+from trainables.parallel.gathering import gather_results
 from trainables.parallel.strategies import Strategy
 from trainables.randomness import derive, seed_all
+from trainables.storage import checkpoint as checkpoints
+from trainables.storage.checkpoint import Entry, Period, Saved
+from trainables.training_state.loop_state import TrainingState
 from trainables.worker import Worker
 
-WHOLE = ("single", "ddp", "local_sgd", "deepspeed")  # strategies under which rank 0 has it all
-SMALL = 8 * 2**20  # bytes; on 2 busy cores, to write 8 MiB at once takes no longer in all
-ASKING = 0.5  # seconds between ranks' questions whether a period of time is over
+FULL_ON_RANK_0 = ("single", "ddp", "local_sgd", "deepspeed")  # rank 0 has the full state
+# Smaller states are written inline: on 2 busy cores, a thread is no faster in all up to 8 MiB.
+INLINE_BYTES = 8 * 2**20
+Result = TypeVar("Result")
+POLL_S = 0.5  # seconds between the ranks' checks whether a period of time is over
 
 
 @dataclass
 class Progress:
-    """How long ago a checkpoint was last begun."""
+    """The time and the updates since the last checkpoint was begun."""
 
-    place: tuple[int, int] = (0, 0)  # steps, and updates of the next one, in the furthest so far
-    updates: int = 0  # since
-    since: float = field(default_factory=time.monotonic)
-    patience: int = 1  # updates until ranks ask whether a period of time is over
-    asked: float = field(default_factory=time.monotonic)
-    asked_after: int = 0  # updates between the last two questions
+    position: tuple[int, int] = (0, 0)  # of the furthest checkpoint: steps, updates of the next
+    updates: int = 0  # since the last checkpoint was begun
+    begun_at: float = field(default_factory=time.monotonic)
+    updates_until_poll: int = 1  # until the ranks next check whether a period of time is over
+    polled_at: float = field(default_factory=time.monotonic)
+    updates_since_poll: int = 0
 
 
 @dataclass
 class Saver:
-    """Writes and reads the checkpoints of an order; within it, nothing is lost on the way."""
+    """Write and read the checkpoints of an order; leaving the context waits for pending writes."""
 
     strategy: Strategy
     progress: Progress = field(default_factory=Progress, init=False)
-    behind: Behind = field(default_factory=Behind, init=False)
-    beginning: Snapshot | None = field(default=None, init=False)  # to go back to; else a checkpoint
-    amid: dict[str, Any] = field(default_factory=dict, init=False)  # what draws on amid a step
-    group: dist.ProcessGroup | None = field(default=None, init=False)  # of those who write shards
+    async_writer: AsyncWriter = field(default_factory=AsyncWriter, init=False)
+    beginning: Snapshot | None = field(default=None, init=False)  # for rollback without checkpoints
+    # Generators and loss tally of the loaded checkpoint; empty if that is of whole steps only.
+    mid_epoch_state: dict[str, Any] = field(default_factory=dict, init=False)
+    group: dist.ProcessGroup | None = field(default=None, init=False)  # of ranks writing shards
 
     def __enter__(self) -> Self:
         return self
@@ -61,9 +68,9 @@ class Saver:
     def __exit__(
         self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None
     ) -> None:
-        """Wait for what is being written: what training came to so far is worth as much as ever."""
+        """Wait for the pending checkpoint, which is useful even if training failed."""
         try:
-            self.behind.wait()
+            self.async_writer.wait()
         except Exception:
             if kind is None:
                 raise
@@ -72,101 +79,112 @@ class Saver:
         self.group = None
 
     def restore(self, state: TrainingState) -> None:
-        """Put what the order starts from into the state; nothing if it starts from scratch."""
+        """Load the checkpoint that the order starts from into the state, if there is one."""
         if self._worker.start is not None:
-            self._fetch(self._worker.start, state)
+            self._load_saved(self._worker.start, state)
             if self._worker.copied:
-                state.marks.slower = 1.0  # the values that it was given are its own
+                # A copied trial begins with its own learning rate.
+                state.loop_state.lr_backoff = 1.0
         elif self._worker.nan == "rollback":
             self.beginning = snapshot.take(state).copied()
 
     def resume(self, step: int, within: int, state: TrainingState) -> None:
-        """Let random numbers and the tally of losses go on amid a step, after these updates of it.
+        """Restore random generators and the loss tally after `within` updates of a step.
 
-        Bit by bit on as many ranks as there were; on others, random numbers begin anew.
+        With the same number of ranks, training goes on bit by bit as before; otherwise the
+        generators are seeded anew.
         """
-        worker, place = self._worker, self.strategy.place
+        worker, place = self._worker, self.strategy.dp_rank
         seed_all(derive(worker.seed, "step", step, place, "within", within))
-        if self.amid["ranks_are"] == self._ranks_are:
-            own = self.amid["ranks"][worker.rank]
+        if self.mid_epoch_state["ranks_are"] == self._rank_layout:
+            own = self.mid_epoch_state["ranks"][worker.rank]
             generators.restore(own["generators"], worker.device)
-            state.marks.losses = own["losses"].to(worker.device)
+            state.loop_state.losses = own["losses"].to(worker.device)
         else:
-            ranks = self.strategy.sum(torch.ones_like(state.marks.losses))
-            state.marks.losses = self.amid["losses"].to(worker.device) / ranks
+            ranks = self.strategy.all_reduce_sum(torch.ones_like(state.loop_state.losses))
+            state.loop_state.losses = self.mid_epoch_state["losses"].to(worker.device) / ranks
 
     def save(self, step: int, state: TrainingState) -> Path | None:
-        """The checkpoint to give with the report of a step; None: there is none to give."""
+        """Write the checkpoint for a step's report, and return its folder; None: there is none."""
         worker = self._worker
         if not worker.due(step):
             return None
-        awaited = step in worker.milestones or step == worker.until
-        taken = snapshot.take(state)
-        if not awaited and not self._is_small(taken):
+        decision_waits = step in worker.milestones or step == worker.until
+        state_snapshot = snapshot.take(state)
+        if not decision_waits and not self._is_small(state_snapshot):
             return None
         self._begin(step, 0)
-        return self._write(taken, (step, 0))
+        return self._write(state_snapshot, (step, 0))
 
-    def save_behind(self, step: int, state: TrainingState) -> None:
-        """Keep one of a step that has been reported, if it is due and was not given."""
+    def save_async(self, step: int, state: TrainingState) -> None:
+        """Save the state of a reported step if a checkpoint is due and the report had none."""
         every = self._worker.every
-        if self.progress.place >= (step, 0):
+        if self.progress.position >= (step, 0):
             return
-        if self._is_over() if isinstance(every, Period) else self._worker.due(step):
+        if self._period_is_over() if isinstance(every, Period) else self._worker.due(step):
             self.keep_step(step, state)
 
-    def save_within(self, step: int, updates: int, of: int, state: TrainingState) -> None:
-        """Keep one amid a step, if that is due after this update; a step's last is its report's."""
+    def save_mid_epoch(
+        self, step: int, updates: int, updates_of_step: int, state: TrainingState
+    ) -> None:
+        """Save the state in the middle of a step if due; the last update belongs to the report."""
         if not isinstance(self._worker.every, Period):
             return
         self.progress.updates += 1
-        if updates == of or self.progress.place >= (step - 1, updates) or not self._is_over():
+        if (
+            updates == updates_of_step
+            or self.progress.position >= (step - 1, updates)
+            or not self._period_is_over()
+        ):
             return
-        self.keep_within(step, updates, state)
+        self.keep_mid_epoch(step, updates, state)
 
     def keep_step(self, step: int, state: TrainingState) -> None:
-        """Keep one of a step that has been reported, unless there is one."""
-        if self.progress.place < (step, 0):
-            self._keep(step, 0, snapshot.take(state))
+        """Save the state of a reported step, unless it is saved already."""
+        if self.progress.position < (step, 0):
+            self._save(step, 0, snapshot.take(state))
 
-    def keep_within(self, step: int, updates: int, state: TrainingState) -> None:
-        """Keep one amid a step, after so many updates of it, unless there is one."""
-        if self.progress.place >= (step - 1, updates):
+    def keep_mid_epoch(self, step: int, updates: int, state: TrainingState) -> None:
+        """Save the state after so many updates of a step, unless it is saved already."""
+        if self.progress.position >= (step - 1, updates):
             return
-        self.strategy.agree(state)
-        if self._parted:
-            self.strategy.share_buffers(state.model)  # any rank's are written; rank 0's count
-        losses = state.marks.losses
-        own = {"losses": losses.clone().cpu(), "generators": generators.states(self._worker.device)}
-        taken = snapshot.take(state)
-        taken.values["amid"] = {
-            "ranks_are": self._ranks_are,
-            "losses": self.strategy.sum(losses.clone()).cpu(),
-            "ranks": self._gathered(own),  # on rank 0
+        self.strategy.sync_replicas(state)
+        if self._is_sharded:
+            self.strategy.share_buffers(state.model)  # a shard may hold any rank's; use rank 0's
+        losses = state.loop_state.losses
+        rank_state = {
+            "losses": losses.clone().cpu(),
+            "generators": generators.states(self._worker.device),
         }
-        self._keep(step - 1, updates, taken)
+        state_snapshot = snapshot.take(state)
+        state_snapshot.values["amid"] = {
+            "ranks_are": self._rank_layout,
+            "losses": self.strategy.all_reduce_sum(losses.clone()).cpu(),
+            "ranks": self._gather_on_rank_0(rank_state),
+        }
+        self._save(step - 1, updates, state_snapshot)
 
-    def go_back(self, state: TrainingState) -> tuple[int, int]:
-        """Restore the last checkpoint, or the beginning; returns step and updates done.
+    def rollback(self, state: TrainingState) -> tuple[int, int]:
+        """Restore the last checkpoint, or the order's start; return the step and updates done.
 
-        The learning rate stays as slow as it has become.
+        The learning rate keeps its reductions so far.
         """
-        self.behind.wait()
-        slower = state.marks.slower
-        kept, start = self._shared(self._worker.saved), self._worker.start
+        self.async_writer.wait()
+        slower = state.loop_state.lr_backoff
+        last_saved, start = self._broadcast(self._worker.saved), self._worker.start
         step, within = self._worker.first, self._worker.within
-        if kept is not None:
-            self._fetch(kept, state)
-            step, within = kept.step + 1, kept.within
+        if last_saved is not None:
+            self._load_saved(last_saved, state)
+            step, within = last_saved.step + 1, last_saved.within
         elif start is not None:
-            # Another trial's may have been made at another step: the order's clock counts.
-            self._fetch(start, state)
+            # Another trial's checkpoint may be of another step: the order's own step counts.
+            self._load_saved(start, state)
         elif self.beginning is not None:
             self._load(self.beginning, state)
         else:
             raise RuntimeError("there is nothing to go back to: failure.nan is not rollback")
-        state.marks.slower = slower
-        self.progress.updates, self.progress.since = 0, time.monotonic()
+        state.loop_state.lr_backoff = slower
+        self.progress.updates, self.progress.begun_at = 0, time.monotonic()
         return step, within
 
     @property
@@ -174,125 +192,145 @@ class Saver:
         return self.strategy.worker
 
     @property
-    def _ranks_are(self) -> tuple[str, int, int]:
-        """What ranks must be for one to go on amid a step as if nothing had been."""
+    def _rank_layout(self) -> tuple[str, int, int]:
+        """The layout of the ranks, which must be the same to resume generators in mid-step."""
         worker = self._worker
-        return worker.training.strategy, worker.world_size, self.strategy.places
+        return worker.training.strategy, worker.world_size, self.strategy.dp_size
 
     @property
-    def _parted(self) -> bool:
+    def _is_sharded(self) -> bool:
         """Whether each rank writes its own part."""
         worker = self._worker
-        return worker.world_size > 1 and worker.training.strategy not in WHOLE
+        return worker.world_size > 1 and worker.training.strategy not in FULL_ON_RANK_0
 
-    def _is_small(self, taken: Snapshot) -> bool:
-        return not self._parted and taken.size < SMALL
+    def _is_small(self, state_snapshot: Snapshot) -> bool:
+        return not self._is_sharded and state_snapshot.size < INLINE_BYTES
 
-    def _fetch(self, saved: Saved, state: TrainingState) -> None:
-        folder = self._worker.fetched(saved)
-        self._load(read(folder), state)
-        self._worker.keeper.drop(folder)
+    def _load_saved(self, saved: Saved, state: TrainingState) -> None:
+        """Load a checkpoint, verified by the first of the ranks that see the same files.
+
+        Raises:
+            CheckpointDamaged: its bytes are not those that were saved.
+            StoreFailed: the store can't be reached, or refuses.
+        """
+        views = self._on_each_rank(checkpoints.file_system_view)
+        first_in_view = views.index(views[self._worker.rank])
+        is_first = self._worker.rank == first_in_view
+        folders = self._on_each_rank(lambda: self._worker.fetched(saved) if is_first else Path())
+        folder = folders[first_in_view]
+        self._on_each_rank(lambda: self._load(read(folder), state))
+        if is_first:  # all ranks have read it
+            self._worker.writer.drop(folder)
+
+    def _on_each_rank(self, work: Callable[[], Result]) -> list[Result]:
+        """Run `work` on each rank, and return all results on every rank; fail on all or none."""
+        return gather_results(work) if self._worker.world_size > 1 else [work()]
 
     def _load(self, source: Source, state: TrainingState) -> None:
-        self.amid = dict(source.values.get("amid") or {})  # type: ignore[call-overload]
+        self.mid_epoch_state = dict(source.values.get("amid") or {})  # type: ignore[call-overload]
         restore(source, state, whole=self._worker.training.strategy != "pipeline")
 
     def _begin(self, step: int, within: int) -> None:
-        self.behind.wait()
-        self.progress.place, self.progress.updates = (step, within), 0
-        self.progress.since = time.monotonic()
+        self.async_writer.wait()
+        self.progress.position, self.progress.updates = (step, within), 0
+        self.progress.begun_at = time.monotonic()
 
-    def _write(self, taken: Snapshot, place: tuple[int, int]) -> Path | None:
-        """Write it into a scratch folder of rank 0, which gets it; others get None."""
-        first = self._worker.rank == 0
-        if not self._parted:
-            if not first:
+    def _write(self, state_snapshot: Snapshot, position: tuple[int, int]) -> Path | None:
+        """Write a snapshot into a scratch folder of rank 0; return it there, None on the others."""
+        is_rank_0 = self._worker.rank == 0
+        if not self._is_sharded:
+            if not is_rank_0:
                 return None
-            write(taken, folder := self._worker.scratch())
+            write(state_snapshot, folder := self._worker.scratch())
             environment.record(self._worker, folder)
             return folder
-        writers = self._writers()
-        if self._worker.storage is None:
-            box = [str(self._worker.scratch()) if first else ""]
-            dist.broadcast_object_list(box, src=0, group=writers)
-            write_shards(taken, folder := Path(box[0]), writers)
-            elsewhere: dict[str, Entry] = {}
-        else:
-            write_shards(taken, folder := self._worker.scratch(), writers)
-            elsewhere = self._sent(folder, place, writers)
-        if not first:
-            return None
-        check_complete(folder, elsewhere)
-        environment.record(self._worker, folder)
-        return folder
+        writers, to_store = self._writer_group(), self._worker.storage is not None
 
-    def _sent(
-        self, folder: Path, place: tuple[int, int], writers: dist.ProcessGroup
+        def scratch() -> Path:
+            return self._worker.scratch() if is_rank_0 or to_store else Path()
+
+        folders = gather_results(scratch, writers)
+        folder = folders[self._worker.rank if to_store else 0]
+        write_shards(state_snapshot, folder, writers)
+        uploaded = self._upload_parts(folder, position, writers) if to_store else {}
+
+        def complete() -> None:
+            if is_rank_0:
+                if to_store:
+                    (folder / checkpoints.PARTS_IN_STORE).write_text(json.dumps(uploaded))
+                check_complete(folder, uploaded)
+                environment.record(self._worker, folder)
+
+        gather_results(complete, writers)
+        return folder if is_rank_0 else None
+
+    def _upload_parts(
+        self, folder: Path, position: tuple[int, int], writers: dist.ProcessGroup
     ) -> dict[str, Entry]:
-        """Let each rank but the first put its part into the store; what is there, on rank 0."""
-        first = self._worker.rank == 0
-        own = {} if first else self._worker.keeper.send_part(*place, folder)
-        parts: list[dict[str, Entry]] = [{} for _ in range(self._worker.world_size)]
-        dist.gather_object(own, parts if first else None, dst=0, group=writers)
-        elsewhere = {name: entry for part in parts for name, entry in part.items()}
-        if first:
-            (folder / checkpoints.ELSEWHERE).write_text(json.dumps(elsewhere))
-        return elsewhere
+        """Let each rank but the first upload its part; return the uploaded files on every rank."""
 
-    def _keep(self, step: int, within: int, taken: Snapshot) -> None:
-        """Write it and keep it, at once if it is small."""
+        def send() -> dict[str, Entry]:
+            return (
+                {} if self._worker.rank == 0 else self._worker.writer.send_part(*position, folder)
+            )
+
+        parts = gather_results(send, writers)
+        return {name: entry for part in parts for name, entry in part.items()}
+
+    def _save(self, step: int, within: int, state_snapshot: Snapshot) -> None:
+        """Write a snapshot and keep it: inline if it is small, else from a thread."""
         self._begin(step, within)
-        if not self._parted and self._worker.rank != 0:
+        if not self._is_sharded and self._worker.rank != 0:
             return
 
         def work() -> None:
-            if (folder := self._write(taken, (step, within))) is not None:
+            if (folder := self._write(state_snapshot, (step, within))) is not None:
                 self._worker.keep(step, folder, within)
 
-        if self._is_small(taken):
+        if self._is_small(state_snapshot):
             work()
             return
-        taken = taken.copied()
-        if self._parted:
-            self._writers()  # made here: that is a collective of training's group
-        self.behind.start(work)
+        state_snapshot = state_snapshot.copied()
+        if self._is_sharded:
+            self._writer_group()  # created here, as this is a collective of training's group
+        self.async_writer.start(work)
 
-    def _writers(self) -> dist.ProcessGroup:
-        """A group for shards: the thread's collectives must not meet those of training."""
+    def _writer_group(self) -> dist.ProcessGroup:
+        """Return a group for writing shards, so that its collectives do not mix with training's."""
         if self.group is None:
             self.group = dist.new_group(backend="gloo")
         return self.group
 
-    def _is_over(self) -> bool:
-        """Whether the period between checkpoints is over, the same on every rank."""
+    def _period_is_over(self) -> bool:
+        """Return whether the period between checkpoints is over, the same on every rank."""
         worker, progress, every = self._worker, self.progress, self._worker.every
-        over = worker.due_within(progress.updates, time.monotonic() - progress.since)
+        over = worker.due_within(progress.updates, time.monotonic() - progress.begun_at)
         if worker.world_size == 1 or isinstance(every, int) or every.seconds is None:
             return over
-        # Rank 0's clock decides. To ask takes a broadcast, and a GPU to finish what it is at.
-        progress.patience -= 1
-        progress.asked_after += 1
-        if progress.patience > 0:
+        # Rank 0's clock decides. Polling takes a broadcast, and a GPU has to finish its kernels.
+        progress.updates_until_poll -= 1
+        progress.updates_since_poll += 1
+        if progress.updates_until_poll > 0:
             return False
         now = time.monotonic()
-        pace = (now - progress.asked) / progress.asked_after
-        patience = max(1, min(math.floor(ASKING / max(pace, 1e-6)), 2**31))
-        answer = torch.tensor([int(over), patience], device=worker.device)
+        seconds_per_update = (now - progress.polled_at) / progress.updates_since_poll
+        updates = max(1, min(math.floor(POLL_S / max(seconds_per_update, 1e-6)), 2**31))
+        answer = torch.tensor([int(over), updates], device=worker.device)
         dist.broadcast(answer, src=0)
-        over, progress.patience = bool(answer[0]), int(answer[1])
-        progress.asked, progress.asked_after = now, 0
+        over, progress.updates_until_poll = bool(answer[0]), int(answer[1])
+        progress.polled_at, progress.updates_since_poll = now, 0
         return over
 
-    def _gathered(self, own: dict[str, Any]) -> list[Any]:
-        """What each rank has, on rank 0."""
+    def _gather_on_rank_0(self, value: dict[str, Any]) -> list[Any]:
+        """Return the objects of all ranks on rank 0, and an empty list on the others."""
         worker = self._worker
-        found: list[Any] = [own] * worker.world_size
+        gathered: list[Any] = [value] * worker.world_size
         if worker.world_size > 1:
-            dist.gather_object(own, found if worker.rank == 0 else None, dst=0)
-        return found if worker.rank == 0 else []
+            dist.gather_object(value, gathered if worker.rank == 0 else None, dst=0)
+        return gathered if worker.rank == 0 else []
 
-    def _shared(self, saved: Saved | None) -> Saved | None:
-        """Rank 0's."""
+    def _broadcast(self, saved: Saved | None) -> Saved | None:
+        """Return rank 0's value on every rank."""
         box = [saved]
         if self._worker.world_size > 1:
             dist.broadcast_object_list(box, src=0)

@@ -1,8 +1,8 @@
-"""A training state as named tensors and small values: what a checkpoint holds.
+"""A training state as named tensors and small values, which are the content of a checkpoint.
 
-Names are `model.NAME` of weights and buffers, `optimizer.NAME.KEY` of what the optimizer keeps of
-a weight, and `average.NAME` of the averages; NAME is the one in the task's own model. Neither the
-strategy nor the number of ranks shows in them, so each goes on from what another one saved.
+Names are `model.NAME` for weights and buffers, `optimizer.NAME.KEY` for the optimizer's state of a
+weight, and `average.NAME` for averages, where NAME is that in the task's own model. Names do not
+depend on the strategy or the number of ranks, so each strategy can resume from another one's state.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,33 +13,34 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from trainables.fitting.state import TrainingState
-from trainables.frozen import brought, fingerprints
 from trainables.optim.averaging import Ema
+from trainables.pretrained import fingerprints, frozen_base_names
+from trainables.training_state.loop_state import TrainingState
 
-WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")  # of recomputation, of torch.compile
+# Added to names by activation checkpointing and by torch.compile.
+WRAPPERS = ("_checkpoint_wrapped_module.", "_orig_mod.")
 
 
 class Source(Protocol):
-    """What a training state is restored from."""
+    """A saved training state, to restore from."""
 
     @property
     def name(self) -> str:
-        """What to call it in a message."""
+        """The name of the source, for messages."""
         ...
 
     @property
     def values(self) -> Mapping[str, object]:
-        """What is no tensor, by name."""
+        """The values that are not tensors, by name."""
         ...
 
     @property
     def tensors(self) -> Mapping[str, Tensor]:
-        """Of each tensor, one that has its whole shape and its format."""
+        """Tensors of the full shape and dtype of each saved tensor, maybe without its values."""
         ...
 
     def fill(self, targets: Mapping[str, Tensor]) -> None:
-        """Give these tensors, or this rank's parts of them, their values."""
+        """Copy the saved values into these tensors, or into this rank's shards of them."""
         ...
 
 
@@ -53,14 +54,14 @@ class Snapshot:
 
     def fill(self, targets: Mapping[str, Tensor]) -> None:
         for name, target in targets.items():
-            whole = self.tensors[name]
-            if isinstance(target, DTensor) and not isinstance(whole, DTensor):
-                _fill_shard(target, whole)
+            value = self.tensors[name]
+            if isinstance(target, DTensor) and not isinstance(value, DTensor):
+                _fill_shard(target, value)
             else:
-                target.copy_(whole)
+                target.copy_(value)
 
     def copied(self) -> "Snapshot":
-        """One on the CPU that training no longer changes."""
+        """Return a copy on the CPU, which training no longer changes."""
         copies = {name: _copy(tensor) for name, tensor in self.tensors.items()}
         if any(tensor.is_cuda for tensor in self.tensors.values()):
             torch.cuda.synchronize()
@@ -68,68 +69,72 @@ class Snapshot:
 
     @property
     def size(self) -> int:
-        """Bytes of all tensors, over all ranks."""
+        """Size of all tensors over all ranks, in bytes."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
 
 def take(state: TrainingState) -> Snapshot:
-    """The state as it is now; its tensors are the live ones.
+    """Return a snapshot of the state; it shares the live tensors.
 
     Raises:
-        ValueError: the optimizer updates what is no part of the model.
+        ValueError: the optimizer updates a tensor that is no parameter of the model.
     """
-    optimizer = own(state.optimizer)
-    kept = {f"model.{name}": value for name, value in entries(state.model).items()}
+    optimizer = local_optimizer(state.optimizer)
+    entries = {f"model.{name}": value for name, value in model_entries(state.model).items()}
     names = [name for name, _ in named_parameters(state.model, optimizer)]
-    for at, entry in optimizer.state_dict()["state"].items():
-        kept |= {f"optimizer.{names[at]}.{key}": value for key, value in entry.items()}
+    for index, entry in optimizer.state_dict()["state"].items():
+        entries |= {f"optimizer.{names[index]}.{key}": value for key, value in entry.items()}
     if state.average is not None:
-        kept |= averaged(state.average)
-        kept["average"] = state.average.updates
-    tensors = {name: value for name, value in kept.items() if isinstance(value, Tensor)}
+        entries |= average_entries(state.average)
+        entries["average"] = state.average.updates
+    tensors = {name: value for name, value in entries.items() if isinstance(value, Tensor)}
     values: dict[str, object] = {
-        **{name: value for name, value in kept.items() if name not in tensors},
+        **{name: value for name, value in entries.items() if name not in tensors},
         "optimizer": type(optimizer).__name__,
         "scaler": state.scaler.state_dict(),
-        "guard": None if state.guard is None else state.guard.state_dict(),
+        "guard": None if state.spike_detector is None else state.spike_detector.state_dict(),
         "plateau": None if state.plateau is None else state.plateau.state_dict(),
-        "slower": state.marks.slower,
-        "each": state.marks.each,
+        "slower": state.loop_state.lr_backoff,
+        "each": state.loop_state.elements_per_sample,
         "tied": _tied(state.model),
         "base": fingerprints(state.model),
     }
     return Snapshot(tensors, values)
 
 
-def plain(name: str) -> str:
-    """A parameter's name in the task's own model."""
+def original_name(name: str) -> str:
+    """Return a parameter's name in the task's own model, without the names of wrappers."""
     for wrapper in WRAPPERS:
         name = name.replace(wrapper, "")
     return name
 
 
-def entries(model: nn.Module) -> dict[str, object]:
-    """Weights but those that were brought, persistent buffers, what get_extra_state says."""
-    outside = brought(model)
+def model_entries(model: nn.Module) -> dict[str, object]:
+    """Return weights except a frozen base, persistent buffers, and extra state of modules."""
+    outside = frozen_base_names(model)
     held = model.state_dict().items()
-    return {plain(name): value for name, value in held if name not in outside}
+    return {original_name(name): value for name, value in held if name not in outside}
 
 
-def averaged(average: Ema) -> dict[str, Tensor]:
-    """The averages of weights, as a checkpoint names them."""
+def average_entries(average: Ema) -> dict[str, Tensor]:
+    """Return the averages of weights, by their names in a checkpoint."""
     held = average.state_dict()["averages"]
-    return {f"average.{plain(name)}": tensor for name, tensor in held.items()}
+    return {f"average.{original_name(name)}": tensor for name, tensor in held.items()}
 
 
 def _tied(model: nn.Module) -> dict[str, str]:
-    """More names of weights that have several: to the one by which they are known elsewhere."""
-    known = {id(each): plain(name) for name, each in model.named_parameters()}
-    every = model.named_parameters(remove_duplicate=False)
-    return {plain(name): known[id(each)] for name, each in every if plain(name) != known[id(each)]}
+    """Return the further names of tied weights, each mapped to the weight's main name."""
+    main_names = {id(weight): original_name(name) for name, weight in model.named_parameters()}
+    names = model.named_parameters(remove_duplicate=False)
+    return {
+        original_name(name): main_names[id(weight)]
+        for name, weight in names
+        if original_name(name) != main_names[id(weight)]
+    }
 
 
-def own(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The optimizer of this rank's parameters, which ZeroRedundancyOptimizer keeps within."""
+def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Return the optimizer of this rank's parameters; ZeroRedundancyOptimizer wraps one."""
     inner: torch.optim.Optimizer = getattr(optimizer, "optim", optimizer)
     return inner
 
@@ -137,20 +142,20 @@ def own(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 def named_parameters(
     model: nn.Module, optimizer: torch.optim.Optimizer
 ) -> Iterator[tuple[str, Tensor]]:
-    """What the optimizer updates, in the order by which its state_dict numbers it."""
-    known = {id(each): plain(name) for name, each in model.named_parameters()}
+    """Yield the optimizer's parameters and their names, in the order of its state_dict."""
+    names = {id(weight): original_name(name) for name, weight in model.named_parameters()}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if id(parameter) not in known:
+            if id(parameter) not in names:
                 raise ValueError(
                     f"the optimizer updates a tensor of shape {tuple(parameter.shape)} that is no "
                     "parameter of the model, so no checkpoint would hold it; make it one"
                 )
-            yield known[id(parameter)], parameter
+            yield names[id(parameter)], parameter
 
 
 def _fill_shard(target: DTensor, whole: Tensor) -> None:
-    """Give a DTensor its rank's part; no rank waits for another one."""
+    """Copy a rank's shard into a DTensor, without any communication."""
     for chunk in target.__create_chunk_list__():
         part = whole
         for axis, (offset, length) in enumerate(zip(chunk.offsets, chunk.sizes, strict=True)):
@@ -160,5 +165,5 @@ def _fill_shard(target: DTensor, whole: Tensor) -> None:
 
 def _copy(tensor: Tensor) -> Tensor:
     tensor = tensor.detach()
-    # Without waiting for it, the copy goes to pinned memory, at several times the speed.
+    # A non-blocking copy goes to pinned memory, at several times the speed.
     return tensor.to("cpu", non_blocking=True) if tensor.is_cuda else tensor.clone()

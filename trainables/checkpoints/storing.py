@@ -1,11 +1,12 @@
-"""Where snapshots are written and read: one file, or one beside each rank's shards.
+"""Write and read snapshots: as one file, or as one file beside each rank's shards.
 
-`training.pt` holds what is no tensor, and all tensors too where one rank writes them. Shards are
-files of torch.distributed.checkpoint: each rank writes its own parts into the same folder, and a
-reader takes what it needs, on any number of ranks. One file, because that format costs a small
-model 12 ms of a processor instead of 2, and 5 files to force to disk.
+`training.pt` holds all values but tensors, and the tensors too if a single rank writes them. Shards
+are files of torch.distributed.checkpoint: each rank writes its own parts into the same folder, and
+a reader takes the parts that it needs, on any number of ranks. A single writer does not use that
+format, because for a small model it costs 12 ms of a processor instead of 2, and 5 files to sync.
 """
 
+import copy
 import io
 import pickle
 import warnings
@@ -21,14 +22,15 @@ from torch import Tensor
 from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
 
 from trainables.checkpoints.snapshot import Snapshot, Source
+from trainables.parallel.gathering import gather_results
 
 FILE = "training.pt"
-SHARDS = ".metadata"  # what torch.distributed.checkpoint writes last: its table of contents
+SHARDS = ".metadata"  # the table of contents, which torch.distributed.checkpoint writes last
 
 
 @dataclass(frozen=True)
 class Shards:
-    """What ranks wrote together; a Source."""
+    """A Source whose tensors several ranks wrote."""
 
     folder: Path
     values: Mapping[str, object]
@@ -39,17 +41,17 @@ class Shards:
 
     @cached_property
     def tensors(self) -> Mapping[str, Tensor]:
-        """Without their values."""
-        entries = self._contents().state_dict_metadata.items()
+        """The tensors on the meta device, without values."""
+        metadata = self._contents().state_dict_metadata.items()
         return {
             name: torch.empty(entry.size, dtype=entry.properties.dtype, device="meta")
-            for name, entry in entries
+            for name, entry in metadata
             if isinstance(entry, TensorStorageMetadata)
         }
 
     def fill(self, targets: Mapping[str, Tensor]) -> None:
         with warnings.catch_warnings():
-            # Each rank reads what it needs; that it does so alone is no mistake.
+            # Each rank reads its own parts, so reading without a process group is right.
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
             dcp.load(dict(targets), storage_reader=dcp.FileSystemReader(self.folder), no_dist=True)
 
@@ -58,37 +60,43 @@ class Shards:
 
 
 def write(snapshot: Snapshot, folder: Path) -> None:
-    """Write all of it into one file."""
+    """Write a snapshot into one file."""
     _write_file(folder, snapshot.tensors, snapshot.values)
 
 
 def write_shards(snapshot: Snapshot, folder: Path, group: dist.ProcessGroup) -> None:
-    """Write this rank's part, as every rank of the group does, be it into folders of their own.
+    """Write this rank's shards, as all ranks of the group must, into one folder or one for each.
 
-    Once rank 0 is back, all is there.
+    When the call returns on rank 0, the shards of all ranks are written.
     """
     parts: list[dict[str, object]] = [{} for _ in range(dist.get_world_size(group))]
     first = dist.get_rank(group) == 0
     dist.gather_object(snapshot.values, parts if first else None, dst=0, group=group)
-    if first:
-        _write_file(
-            folder, {}, {name: value for part in parts[::-1] for name, value in part.items()}
-        )
+
+    def write_values() -> None:
+        if first:
+            values = {name: value for part in parts[::-1] for name, value in part.items()}
+            _write_file(folder, {}, values)
+
+    gather_results(write_values, group)
     dcp.save(snapshot.tensors, storage_writer=dcp.FileSystemWriter(folder), process_group=group)
 
 
 def read(folder: Path) -> Source:
-    """What was written, by one rank or by several.
+    """Open a checkpoint written by one rank or by several.
 
     Raises:
-        ValueError: it is no checkpoint of a Task.
+        ValueError: the folder is no checkpoint of a Task.
     """
     if not (folder / FILE).exists():
         raise ValueError(f"{folder} has no {FILE}; only what a Task saved can be read")
-    held = torch.load(folder / FILE, map_location="cpu", weights_only=True)
+    # With mmap, the ranks of a node share pages, and each reads only the tensors that it restores.
+    # The few other values are copied, since they may stay in use after the file is gone.
+    content = torch.load(folder / FILE, map_location="cpu", weights_only=True, mmap=True)
+    values = copy.deepcopy(content["values"])
     if (folder / SHARDS).exists():
-        return Shards(folder, held["values"])
-    return Snapshot(held["tensors"], held["values"], str(folder))
+        return Shards(folder, values)
+    return Snapshot(content["tensors"], values, str(folder))
 
 
 def _write_file(folder: Path, tensors: Mapping[str, Tensor], values: Mapping[str, object]) -> None:
@@ -97,12 +105,12 @@ def _write_file(folder: Path, tensors: Mapping[str, Tensor], values: Mapping[str
 
 
 def _check_readable(values: Mapping[str, object]) -> None:
-    """Refuse at once what could not be read again: reading runs no code of others."""
-    trial = io.BytesIO()
-    torch.save(dict(values), trial)
-    trial.seek(0)
+    """Refuse values that could not be read again: reading unpickles no arbitrary classes."""
+    buffer = io.BytesIO()
+    torch.save(dict(values), buffer)
+    buffer.seek(0)
     try:
-        torch.load(trial, weights_only=True)
+        torch.load(buffer, weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(
             "a module's get_extra_state, or the optimizer, holds what no checkpoint can give back; "
@@ -111,13 +119,13 @@ def _check_readable(values: Mapping[str, object]) -> None:
 
 
 def check_complete(folder: Path, elsewhere: Collection[str] = ()) -> None:
-    """Refuse a checkpoint of which a part was written where nobody will find it.
+    """Refuse a checkpoint whose folder lacks shards of other ranks.
 
     Args:
-        elsewhere: the files that are known to be in another place.
+        elsewhere: the files that are in the store instead.
 
     Raises:
-        FileNotFoundError: names the first file, and the remedy.
+        FileNotFoundError: names the first missing file, and the remedy.
     """
     for entry in (dcp.FileSystemReader(folder).read_metadata().storage_data or {}).values():
         name = entry.relative_path

@@ -1,6 +1,6 @@
-"""Samples for training: what lies on the device, what processes load ahead, tokens of a text."""
+"""Samples for training: tensors on the device, datasets loaded ahead by processes, token files."""
 
-from trainables.data.loaded import Loaded
+from trainables.data.loaded import MapDataset
 from trainables.data.packing import IGNORED, pack
 from trainables.data.preparing import checksum_of, prepared
 from trainables.data.sources import Batch, Data, Source, Tensors
@@ -10,7 +10,7 @@ __all__ = [
     "IGNORED",
     "Batch",
     "Data",
-    "Loaded",
+    "MapDataset",
     "Source",
     "Tensors",
     "TokenFile",

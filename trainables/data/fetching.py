@@ -1,7 +1,7 @@
-"""Batches that processes load ahead, as a plan says.
+"""Batches that worker processes load ahead, in the order of a plan.
 
 The processes are those of torch's DataLoader: they are forked, so a dataset need not be pickled and
-its memory is shared; they stay from epoch to epoch, and end with the order or the rank.
+its memory is shared; they live from epoch to epoch, and end with the order or the rank.
 
 Axes: B samples of a batch.
 """
@@ -27,81 +27,83 @@ from trainables.data.waiting import Waiting
 PR_SET_PDEATHSIG = 1
 
 
-class Fetched(Source):
+class PrefetchingSource(Source):
     """A source for one rank, on its device."""
 
     def __init__(
         self, samples: Samples, length: int, pool: tuple[int, int], device: torch.device
     ) -> None:
         self._samples, self._length, self._device = samples, length, device
-        self._pool = pool  # workers, and batches ahead of each
+        self._pool = pool  # number of workers, and batches that each loads ahead
         self._plan = Plan()
         self._loader: DataLoader[Batch] | None = None
-        self._arriving: Iterator[Batch] = iter(())
+        self._batches: Iterator[Batch] = iter(())
         self._waiting = Waiting(device)
 
     def __len__(self) -> int:
         return self._length
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> "Fetched":
+    def to(self, device: torch.device, dtype: torch.dtype) -> "PrefetchingSource":
         samples = Samples(self._samples.pick, dtype)
-        return Fetched(samples, self._length, self._pool, device)
+        return PrefetchingSource(samples, self._length, self._pool, device)
 
     def batch(self, at_B: Tensor) -> Batch:
         with self._waiting:
-            if self._plan.meets(at_B):
+            if self._plan.is_next(at_B):
                 columns = self._next()
             else:
-                columns = self._samples.here(at_B, self._plan.seed)
+                columns = self._samples.load_here(at_B, self._plan.seed)
             return tuple(column.to(self._device, non_blocking=True) for column in columns)
 
     def plan(self, upcoming: Iterable[Tensor], seed: int) -> None:
         self._plan.begin(upcoming, seed)
-        loader = self._started() if self._loader is None else self._loader
-        with _signals_as_they_were():
-            self._arriving = iter(loader)  # the processes drop what they were at, and stay
+        loader = self._start_loader() if self._loader is None else self._loader
+        with _without_sigchld_handler():
+            self._batches = iter(loader)  # the processes drop their current batches, and live on
         self._loader = loader
 
-    def waited(self) -> float:
+    def wait_seconds(self) -> float:
         return self._waiting.take()
 
     def close(self) -> None:
         if self._loader is not None:
-            # It would end them when it is collected, but an error under way may hold it (2.13).
-            self._arriving._shutdown_workers()  # type: ignore[attr-defined]
-        self._loader, self._arriving = None, iter(())
+            # Garbage collection would end the workers, but a propagating error may hold the
+            # iterator (torch 2.13).
+            self._batches._shutdown_workers()  # type: ignore[attr-defined]
+        self._loader, self._batches = None, iter(())
         self._plan.begin((), 0)
 
     def _next(self) -> Batch:
         try:
-            return next(self._arriving)
+            return next(self._batches)
         except (RuntimeError, OSError, EOFError) as error:
-            if "in DataLoader worker process" in f"{error}":  # the dataset's own
+            if "in DataLoader worker process" in f"{error}":  # raised by the dataset itself
                 raise
             raise RuntimeError(
-                "Loaded: a process that loads samples was killed, perhaps as the machine or its "
-                f"/dev/shm was full; give fewer workers, prefetch less, or more of either ({error})"
+                "MapDataset: a process that loads samples was killed, perhaps as the machine or "
+                "its /dev/shm was full; give fewer workers, prefetch less, or more of either "
+                f"({error})"
             ) from error
 
-    def _started(self) -> DataLoader[Batch]:
+    def _start_loader(self) -> DataLoader[Batch]:
         workers, prefetch = self._pool
         return DataLoader(
             self._samples,
-            batch_size=None,  # a key of the plan is a batch
+            batch_size=None,  # each key of the plan is a whole batch
             sampler=self._plan,
             num_workers=workers,
             prefetch_factor=prefetch,
-            collate_fn=_as_it_is,
+            collate_fn=_identity,
             persistent_workers=True,
             pin_memory=self._device.type == "cuda",
             multiprocessing_context="fork",
-            worker_init_fn=partial(_bind, os.getpid()),
-            generator=torch.Generator(),  # else it would draw from training's
+            worker_init_fn=partial(_end_with_rank, os.getpid()),
+            generator=torch.Generator(),  # or it would draw from the generator of training
         )
 
 
 class Plan(Sampler[Key]):
-    """The batches to come, and which of them the processes have been given."""
+    """The upcoming batches, and those of them that the processes have already been given."""
 
     def __init__(self) -> None:
         self.seed = 0
@@ -109,7 +111,7 @@ class Plan(Sampler[Key]):
         self._given: deque[Tensor] = deque()
 
     def begin(self, upcoming: Iterable[Tensor], seed: int) -> None:
-        """Go by these from now on."""
+        """Replace the plan."""
         self._upcoming, self.seed = upcoming, seed
         self._given.clear()
 
@@ -118,24 +120,25 @@ class Plan(Sampler[Key]):
             self._given.append(at_B)
             yield self.seed, at_B.tolist()
 
-    def meets(self, at_B: Tensor) -> bool:
-        """Whether these come next; if so, they are gone then."""
+    def is_next(self, at_B: Tensor) -> bool:
+        """Return whether this batch is the next to arrive, and if so remove it from the plan."""
         if self._given and torch.equal(self._given[0], at_B):
             self._given.popleft()
             return True
         return False
 
 
-def _as_it_is(batch: list[Tensor]) -> list[Tensor]:
+def _identity(batch: list[Tensor]) -> list[Tensor]:
     return batch
 
 
 @contextmanager
-def _signals_as_they_were() -> Iterator[None]:
-    """Without the handler of SIGCHLD that torch sets (2.13).
+def _without_sigchld_handler() -> Iterator[None]:
+    """Restore the handler of SIGCHLD that torch replaces (2.13).
 
-    It raises wherever the main thread is when a worker dies, in the middle of a report or of what
-    closes the others, and again at each child's end. Who waits for a batch learns of it anyhow.
+    Torch's handler raises wherever the main thread is when a worker dies, even during a report or
+    while other workers are being closed, and again at the end of each child. Waiting for a batch
+    raises for a dead worker anyway.
     """
     before = signal.getsignal(signal.SIGCHLD)
     yield
@@ -143,11 +146,14 @@ def _signals_as_they_were() -> Iterator[None]:
         signal.signal(signal.SIGCHLD, before)
 
 
-def _bind(parent: int, _: int) -> None:
-    """Let this process end at once when the rank's does, however that ends.
+def _end_with_rank(parent: int, _: int) -> None:
+    """Make this process end at once when the rank's process does, for whatever reason.
 
-    It holds copies of the rank's connections and of its hold on a GPU: for as long as it lives,
-    others would not learn that the rank is gone.
+    The process holds copies of the rank's connections and GPU handles: as long as it lives, peers
+    do not notice that the rank is gone.
+
+    Linux sends the signal when the forking thread ends, even if its process lives on. That thread
+    carries the order out, and the processes end with the order at the latest.
     """
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":

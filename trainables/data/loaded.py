@@ -1,4 +1,4 @@
-"""Samples that are read or computed one by one, ahead of time, by processes of a rank.
+"""Samples read or computed one by one, ahead of time, by processes of a rank.
 
 Axes: B samples of a batch.
 """
@@ -11,13 +11,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from trainables.data.fetching import Fetched
+from trainables.data.fetching import PrefetchingSource
 from trainables.data.samples import Samples
 from trainables.data.sources import Batch, Source
 
 
 class Dataset(Protocol):
-    """What a map-style dataset of torch offers."""
+    """A map-style dataset of torch."""
 
     def __len__(self) -> int: ...
 
@@ -25,41 +25,43 @@ class Dataset(Protocol):
 
 
 @dataclass(frozen=True)
-class Loaded(Source):
-    """A source whose samples each take a while: files to decode, images to crop at random.
+class MapDataset(Source):
+    """A source of samples that take time to make: files to decode, images to crop at random.
 
     A sample is a tensor, an array or a number, or a tuple of them, of the same shapes at every
-    position. While it is made, the generators of Python, numpy and torch depend on the trial's
-    seed, the epoch and its position alone: any number of workers and ranks, and a resumed
-    training, draw the same.
+    position. While a sample is made, the generators of Python, numpy and torch depend on the
+    trial's seed, the epoch and the position alone: any number of workers and ranks, and a resumed
+    training, draw the same numbers.
     """
 
     dataset: Dataset | Callable[[int], object]  # or a function of position, with `length`
-    workers: int = 2  # processes of each rank, for training and for validation each
-    prefetch: int = 2  # batches ahead a worker
-    length: int | None = None  # None: the dataset knows
+    workers: int = 2  # processes of a rank; training and validation have as many each
+    prefetch: int = 2  # batches that each worker loads ahead
+    length: int | None = None  # None: len(dataset)
 
     def __post_init__(self) -> None:
         for name in ("workers", "prefetch"):
             if getattr(self, name) < 1:
-                raise ValueError(f"Loaded: {name} is {getattr(self, name)}; give 1 or more")
+                raise ValueError(f"MapDataset: {name} is {getattr(self, name)}; give 1 or more")
         if self.length is None and not hasattr(self.dataset, "__len__"):
             raise ValueError(
-                f"Loaded: {type(self.dataset).__name__} does not say how many samples it has; "
+                f"MapDataset: {type(self.dataset).__name__} does not say how many samples it has; "
                 "give length"
             )
 
     def __len__(self) -> int:
         return len(self.dataset) if self.length is None else self.length  # type: ignore[arg-type]
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> Fetched:
-        return Fetched(self._samples(dtype), len(self), (self.workers, self.prefetch), device)
+    def to(self, device: torch.device, dtype: torch.dtype) -> PrefetchingSource:
+        return PrefetchingSource(
+            self._samples(dtype), len(self), (self.workers, self.prefetch), device
+        )
 
     def batch(self, at_B: Tensor) -> Batch:
-        return self._plain.here(at_B, 0)
+        return self._unconverted.load_here(at_B, 0)
 
     @cached_property
-    def _plain(self) -> Samples:
+    def _unconverted(self) -> Samples:
         return self._samples(None)
 
     def _samples(self, dtype: torch.dtype | None) -> Samples:

@@ -1,4 +1,4 @@
-"""Documents of tokens laid end to end and cut into windows, so that none is filled up but the last.
+"""Documents of tokens joined end to end and cut into windows, so that only the last is padded.
 
 Axes: N tokens of all documents, W windows, T tokens of a window.
 Source of packing: Raffel et al., Exploring the Limits of Transfer Learning with a Unified
@@ -15,16 +15,16 @@ from torch import Tensor
 
 from trainables.data.sources import Tensors
 
-IGNORED = -100  # a target that does not count; cross_entropy's own ignore_index
-NOBODY = -1  # the document of what fills up the last window
+IGNORED = -100  # a target that does not count; cross_entropy's default ignore_index
+NO_DOCUMENT = -1  # the document number of padding in the last window
 
 
 def pack(documents: Iterable[Sequence[int]], length: int) -> Tensors:
-    """Windows of tokens, the targets that follow them, and which document each token is of.
+    """Pack documents into windows of tokens, their targets, and the document of each token.
 
-    Each token but a document's first is a target exactly once; what follows a document's last
-    token is IGNORED, and so is what fills up the last window. Attention stays within documents by
-    the mask `document_BT[:, :, None] == document_BT[:, None, :]`.
+    Each token but a document's first is a target exactly once; the target of a document's last
+    token is IGNORED, and so are those of padding. To keep attention within documents, use the mask
+    `document_BT[:, :, None] == document_BT[:, None, :]`.
 
     Returns:
         token_WT, target_WT and document_WT (numbers as in `documents`).
@@ -41,13 +41,13 @@ def pack(documents: Iterable[Sequence[int]], length: int) -> Tensors:
     document_N = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
     target_N = np.where(document_N[1:] == document_N[:-1], token_N[1:], IGNORED)
     return Tensors(
-        _windows(token_N[:-1], length, 0),
-        _windows(target_N, length, IGNORED),
-        _windows(document_N[:-1], length, NOBODY),
+        _cut_windows(token_N[:-1], length, 0),
+        _cut_windows(target_N, length, IGNORED),
+        _cut_windows(document_N[:-1], length, NO_DOCUMENT),
     )
 
 
-def _windows(value_N: NDArray[np.int64], length: int, filling: int) -> Tensor:
+def _cut_windows(value_N: NDArray[np.int64], length: int, filling: int) -> Tensor:
     missing = -len(value_N) % length
     filled = np.pad(value_N, (0, missing), constant_values=filling)
     return torch.from_numpy(filled.reshape(-1, length))

@@ -1,4 +1,4 @@
-"""Samples picked one by one and put together, in whatever process.
+"""Samples picked one by one and collated into batches, in any process.
 
 Axes: B samples of a batch.
 """
@@ -23,49 +23,49 @@ class Samples(Dataset[Batch]):
     """Batches by seed and positions, as torch's DataLoader asks for them."""
 
     pick: Callable[[int], object]  # a sample by its position
-    dtype: torch.dtype | None  # of floating-point values; None: as they are
+    dtype: torch.dtype | None  # of floating-point values; None: unchanged
 
     def __getitem__(self, key: Key) -> Batch:
         seed, positions = key
         rows = []
         for position in positions:
-            _seed(derive(seed, position))
-            rows.append(_row(self.pick(position), position))
-        return tuple(self._converted(column) for column in _columns(rows, positions))
+            _seed_generators(derive(seed, position))
+            rows.append(_checked_row(self.pick(position), position))
+        return tuple(self._convert(column) for column in _collate(rows, positions))
 
-    def here(self, at_B: Tensor, seed: int) -> Batch:
-        """The same in this process, whose generators stay as they were."""
+    def load_here(self, at_B: Tensor, seed: int) -> Batch:
+        """Return a batch made in this process, leaving its random generators unchanged."""
         with preserved():
             return self[seed, at_B.tolist()]
 
-    def _converted(self, column: Tensor) -> Tensor:
+    def _convert(self, column: Tensor) -> Tensor:
         return column.to(self.dtype) if column.is_floating_point() else column
 
 
-def _row(sample: object, position: int) -> tuple[object, ...]:
+def _checked_row(sample: object, position: int) -> tuple[object, ...]:
     row = tuple(sample) if isinstance(sample, tuple | list) else (sample,)
     for value in row:
         if isinstance(value, str | bytes | dict | None):
             raise TypeError(
-                f"Loaded: the sample at {position} holds a {type(value).__name__}; give a tensor, "
-                "an array or a number, or a tuple of them"
+                f"MapDataset: the sample at {position} holds a {type(value).__name__}; give a "
+                "tensor, an array or a number, or a tuple of them"
             )
     return row
 
 
-def _columns(rows: list[tuple[object, ...]], positions: list[int]) -> list[Tensor]:
+def _collate(rows: list[tuple[object, ...]], positions: list[int]) -> list[Tensor]:
     try:
         columns: list[Tensor] = default_collate(rows)
     except (RuntimeError, TypeError) as error:
         raise ValueError(
-            f"Loaded: the samples at {positions[0]} to {positions[-1]} of a batch do not go "
+            f"MapDataset: the samples at {positions[0]} to {positions[-1]} of a batch do not go "
             f"together; give all the same shapes: {error}"
         ) from error
     return columns
 
 
-def _seed(seed: int) -> None:
-    """Let the generators of this process's CPU begin anew; workers must not touch a GPU."""
+def _seed_generators(seed: int) -> None:
+    """Seed the CPU generators of this process; workers must not touch a GPU."""
     random.seed(seed)
     torch.default_generator.manual_seed(seed)
     if numpy := sys.modules.get("numpy"):

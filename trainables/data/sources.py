@@ -1,4 +1,4 @@
-"""Samples as the runtime takes them: by position, and given where the rank computes.
+"""Sources of samples, which the runtime reads by position, as batches on the rank's device.
 
 Axes: B samples of a batch.
 """
@@ -20,56 +20,57 @@ CPU = torch.device("cpu")
 
 
 class Source(Protocol):
-    """Samples that can be picked by position; a class of its own says the first three at least."""
+    """Samples that can be picked by position; an implementation needs the first three methods."""
 
     def __len__(self) -> int: ...
 
     def to(self, device: torch.device, dtype: torch.dtype) -> "Source":
-        """The same samples where the rank computes; `dtype` is for floating-point values."""
+        """Return the samples on the rank's device; `dtype` is for floating-point values."""
         ...
 
     def batch(self, at_B: Tensor) -> Batch:
-        """The samples at these positions (whole numbers, at the source's `home`)."""
+        """Return the samples at these positions (integers, on the device `home`)."""
         ...
 
     @property
     def home(self) -> torch.device:
-        """Where positions have to be."""
+        """The device on which positions must be."""
         return CPU
 
     def plan(self, upcoming: Iterable[Tensor], seed: int) -> None:
-        """Hear which batches will be asked for, in this order; what was planned before is void.
+        """Announce the batches that will be asked for, in this order; replaces any earlier plan.
 
-        It is no promise: other batches may be asked for in between, and be slower.
+        The plan is no promise: other batches may be asked for in between, and are slower.
 
         Args:
-            upcoming: read as far ahead as batches are loaded; not at all by who loads nothing.
-            seed: with it and a sample's position alone the sample's random numbers begin, so that
+            upcoming: read only as far ahead as batches are loaded; not read by sources that load
+                nothing ahead.
+            seed: a sample's random numbers start from the seed and the sample's position alone, so
                 they depend neither on ranks nor on where training was resumed.
         """
         return
 
-    def waited(self) -> float:
-        """Seconds of the device's time that went into batches since this was last asked."""
+    def wait_seconds(self) -> float:
+        """Return the seconds of the device's time spent waiting for batches since the last call."""
         return 0.0
 
     def close(self) -> None:
-        """End what loads ahead; a plan starts it again."""
+        """Stop loading ahead; a plan starts it again."""
         return
 
     @property
     def digest(self) -> str:
-        """What tells these samples from others, 36 characters at most; empty: nobody looks."""
+        """An identifier of the samples' contents, 36 characters at most; empty: not computed."""
         return ""
 
     @property
     def place(self) -> str:
-        """The file that they are in; empty: it is not known."""
+        """The file that holds the samples; empty: unknown."""
         return ""
 
 
 class Tensors(Source):
-    """A source that fits into the device's memory: a batch is one index into each column."""
+    """A source held in the device's memory: a batch is an index into each column."""
 
     def __init__(self, *columns: Tensor) -> None:
         if len({len(column) for column in columns}) != 1:
@@ -104,28 +105,34 @@ class Tensors(Source):
 
 @dataclass(frozen=True)
 class Data:
-    """What to learn from, and what to judge by."""
+    """The samples of a task: a training and a validation source."""
 
     train: Source
     validation: Source
     _: KW_ONLY
     name: str = ""  # in the trial's record; empty: the trainable's
-    source: str = ""  # the path or URL that they come from, for the record; empty: `place`
+    source: str = ""  # the path or URL of the samples, for the record; empty: Source.place
 
-    def described(self, otherwise: str) -> tuple[DataSet, DataSet]:
-        """Which samples they are, for a trial's record.
+    def describe(self, otherwise: str) -> tuple[DataSet, DataSet]:
+        """Describe both sources for a trial's record.
 
         Args:
-            otherwise: the name of those that have none.
+            otherwise: the name to use where `name` is empty.
         """
         name = self.name or otherwise
-        train, judged = self.train, self.validation
+        train, validation = self.train, self.validation
         return (
             DataSet(name, "training", len(train), train.digest, self.source or train.place),
-            DataSet(name, "validation", len(judged), judged.digest, self.source or judged.place),
+            DataSet(
+                name,
+                "validation",
+                len(validation),
+                validation.digest,
+                self.source or validation.place,
+            ),
         )
 
     def close(self) -> None:
-        """End what loads ahead."""
+        """Stop loading ahead."""
         self.train.close()
         self.validation.close()

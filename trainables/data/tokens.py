@@ -1,4 +1,4 @@
-"""A text of any length as tokens in one file, read where it lies: for language models.
+"""A text of any length as tokens in one memory-mapped file, for language models.
 
 Axes: B windows of a batch, T tokens of a window.
 """
@@ -24,17 +24,17 @@ from trainables.data.waiting import Waiting
 
 Document = TypeVar("Document")
 
-HEAD = struct.Struct("<8sQQ")  # what it is, size of the vocabulary, number of tokens
+HEAD = struct.Struct("<8sQQ")  # magic bytes, size of the vocabulary, number of tokens
 MAGIC = b"tokens-1"
-FORMATS = {2**16: "<u2", 2**32: "<u4"}  # by the largest vocabulary
+FORMATS = {2**16: "<u2", 2**32: "<u4"}  # by the largest vocabulary that fits
 
 
 @dataclass(frozen=True)
 class TokenFile:
-    """Tokens on disk: a head, then each token in as few bytes as the vocabulary allows."""
+    """Tokens on disk: a header, then each token in as few bytes as the vocabulary allows."""
 
     path: Path
-    vocabulary: int  # tokens are below
+    vocabulary: int  # tokens are below this number
     count: int
 
     @classmethod
@@ -45,34 +45,35 @@ class TokenFile:
         encode: Callable[[Document], Sequence[int]],
         vocabulary: int,
     ) -> "TokenFile":
-        """Encode documents into a file, one after the other; if it is there, it is taken as it is.
+        """Encode documents into a file, one after the other; an existing file is reused as is.
 
         Args:
-            documents: not read where the file is there.
-            encode: its tokens, with what marks its end where that is wanted.
+            documents: not read where the file exists.
+            encode: returns a document's tokens, with an end marker if one is wanted.
 
         Raises:
-            ValueError: a token is not below the vocabulary, or the file is of another one.
+            ValueError: a token is not below the vocabulary, or the existing file has another
+                vocabulary.
         """
         path = Path(path).absolute()
         if not path.exists():
             with locked(path.with_name(f".{path.name}.lock")):
                 if not path.exists():
-                    _write(path, map(encode, documents), vocabulary)
-        found = cls.open(path)
-        if found.vocabulary != vocabulary:
+                    _write_file(path, map(encode, documents), vocabulary)
+        file = cls.open(path)
+        if file.vocabulary != vocabulary:
             raise ValueError(
-                f"TokenFile: {path} has a vocabulary of {found.vocabulary}, not {vocabulary}; "
+                f"TokenFile: {path} has a vocabulary of {file.vocabulary}, not {vocabulary}; "
                 "remove it, or give another path for another encoding"
             )
-        return found
+        return file
 
     @classmethod
     def open(cls, path: Path | str) -> "TokenFile":
-        """One that was built.
+        """Open a token file that `build` has written.
 
         Raises:
-            ValueError: it is no such file, or a part of one.
+            ValueError: the file is no token file, or is incomplete.
         """
         path = Path(path)
         with path.open("rb") as file:
@@ -81,35 +82,35 @@ class TokenFile:
             raise ValueError(f"TokenFile: {path} is none; build one with TokenFile.build")
         _, vocabulary, count = HEAD.unpack(head)
         expected = HEAD.size + count * np.dtype(_format(vocabulary)).itemsize
-        if (found := path.stat().st_size) != expected:
+        if (size := path.stat().st_size) != expected:
             raise ValueError(
-                f"TokenFile: {path} has {found} bytes, not {expected}: a part is missing; remove "
+                f"TokenFile: {path} has {size} bytes, not {expected}: a part is missing; remove "
                 "it, and build it again"
             )
         return cls(path, vocabulary, count)
 
     def read(self) -> NDArray[np.unsignedinteger]:
-        """All tokens, in memory as far as they are looked at."""
+        """Return all tokens, memory-mapped: only the parts that are read take memory."""
         return np.memmap(self.path, _format(self.vocabulary), "r", HEAD.size, (self.count,))
 
 
 class Tokens(Source):
-    """Windows of a token file, and the tokens that follow: x_BT and y_BT.
+    """Windows of a token file as inputs x_BT, with the next tokens as targets y_BT.
 
-    Each token but the first is a target exactly once. Where the windows do not come out even, the
-    last one reaches back, and those targets that others have are IGNORED in it: leave them out of
-    the losses, `losses[y_BT != IGNORED]`.
+    Each token but the first is a target exactly once. Where the tokens do not divide evenly, the
+    last window overlaps the one before it, and repeated targets are IGNORED in it: leave them out
+    of the losses, `losses[y_BT != IGNORED]`.
     """
 
     def __init__(
         self, file: TokenFile, length: int, share: tuple[float, float] = (0.0, 1.0)
     ) -> None:
-        """Read a share of the file: (0.0, 0.9) to learn from, say, and (0.9, 1.0) to judge by.
+        """Read a share of the file: for example (0.0, 0.9) for training, (0.9, 1.0) for validation.
 
         Raises:
-            ValueError: it holds no window of this length.
+            ValueError: the share is shorter than one window.
         """
-        begin, end = (round(file.count * each) for each in share)
+        begin, end = (round(file.count * fraction) for fraction in share)
         if not 0 <= begin <= end <= file.count:
             raise ValueError(f"Tokens: share is {share}; give two numbers from 0 to 1, in order")
         if not 1 <= length < end - begin:
@@ -138,9 +139,9 @@ class Tokens(Source):
             x_BT, y_BT = rows[:, :-1].copy(), rows[:, 1:].copy()
             for row in np.flatnonzero(begin_B < wanted_B):
                 y_BT[row, : wanted_B[row] - begin_B[row]] = IGNORED
-            return self._there(x_BT), self._there(y_BT)
+            return self._to_device(x_BT), self._to_device(y_BT)
 
-    def waited(self) -> float:
+    def wait_seconds(self) -> float:
         return self._waiting.take()
 
     @cached_property
@@ -151,7 +152,7 @@ class Tokens(Source):
     def place(self) -> str:
         return f"{self.file.path}"
 
-    def _there(self, values_BT: NDArray[np.int64]) -> Tensor:
+    def _to_device(self, values_BT: NDArray[np.int64]) -> Tensor:
         values = torch.from_numpy(values_BT)
         if self._device.type == "cuda":
             return values.pin_memory().to(self._device, non_blocking=True)
@@ -159,19 +160,19 @@ class Tokens(Source):
 
 
 def _format(vocabulary: int) -> str:
-    for most, name in FORMATS.items():
-        if 1 <= vocabulary <= most:
+    for limit, name in FORMATS.items():
+        if 1 <= vocabulary <= limit:
             return name
     raise ValueError(f"TokenFile: the vocabulary has {vocabulary} tokens; give 1 to {2**32}")
 
 
-def _write(path: Path, documents: Iterable[Sequence[int]], vocabulary: int) -> None:
-    """Write beside the file, and rename what is complete."""
+def _write_file(path: Path, documents: Iterable[Sequence[int]], vocabulary: int) -> None:
+    """Write to a file beside the path, and rename it once it is complete."""
     unfinished = path.with_name(f".{path.name}.building")
     try:
         with unfinished.open("wb") as file:
             file.write(HEAD.pack(MAGIC, vocabulary, 0))
-            count = _append(file, documents, vocabulary)
+            count = _append_tokens(file, documents, vocabulary)
             file.seek(0)
             file.write(HEAD.pack(MAGIC, vocabulary, count))
             file.flush()
@@ -181,16 +182,18 @@ def _write(path: Path, documents: Iterable[Sequence[int]], vocabulary: int) -> N
         unfinished.unlink(missing_ok=True)
 
 
-def _append(file: BinaryIO, documents: Iterable[Sequence[int]], vocabulary: int) -> int:
-    """Write the tokens; returns their number."""
+def _append_tokens(file: BinaryIO, documents: Iterable[Sequence[int]], vocabulary: int) -> int:
+    """Write the tokens and return their number."""
     count = 0
-    for tokens in _checked(documents, vocabulary):
+    for tokens in _checked_arrays(documents, vocabulary):
         file.write(tokens.astype(_format(vocabulary)).tobytes())
         count += len(tokens)
     return count
 
 
-def _checked(documents: Iterable[Sequence[int]], vocabulary: int) -> Iterator[NDArray[np.int64]]:
+def _checked_arrays(
+    documents: Iterable[Sequence[int]], vocabulary: int
+) -> Iterator[NDArray[np.int64]]:
     for number, document in enumerate(documents):
         listed = document if isinstance(document, np.ndarray) else list(document)  # bytes too
         tokens = np.asarray(listed, dtype=np.int64)

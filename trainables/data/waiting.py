@@ -1,23 +1,23 @@
-"""How long training waits for its data."""
+"""Measurement of the time that training waits for its data."""
 
 from collections import deque
 from types import TracebackType
 
 import torch
 
-from trainables.watching.clock import Clock, Mark
+from trainables.monitoring.clock import Clock, Mark
 
 
 class Waiting:
-    """Adds up the time within it: the host's, or on a GPU what the device's own timeline says.
+    """A context manager that adds up the time spent in it: on a GPU, the device's own time.
 
-    There, what is loaded while the device still works costs nothing, and counts as nothing.
+    On a GPU, loading while the device is still busy costs nothing, and counts as nothing.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._mark = Clock(device).mark
         self._start: Mark | None = None
-        self._laps: deque[tuple[Mark, Mark]] = deque()  # that the device may not have passed yet
+        self._laps: deque[tuple[Mark, Mark]] = deque()  # the device may not have reached them yet
         self._spent = 0.0
 
     def __enter__(self) -> None:
@@ -34,7 +34,7 @@ class Waiting:
             self._collect()
 
     def take(self) -> float:
-        """Seconds since the last take; on a GPU it waits until the device has passed them."""
+        """Return the seconds since the last take; on a GPU, wait for the device to pass them."""
         if self._laps:
             self._laps[-1][1].synchronize()
             self._collect()

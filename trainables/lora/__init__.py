@@ -1,4 +1,4 @@
-"""Fine-tuning by additions of low rank: adapt a model, merge it, share what it learned."""
+"""Fine-tuning by low-rank adapters (LoRA): adapt a model, merge it, share the adapters."""
 
 from trainables.lora.adapting import (
     LoraOptions,

@@ -1,9 +1,9 @@
 """Layers whose frozen weight W gets a trained addition of low rank: W + scaling * B A.
 
-Names of the base's weights stay as they are, so a merged model is one for whoever knows the base.
+The base's weights keep their names, so a merged model can be loaded like the base.
 
-Source: Hu et al., LoRA (2021), section 4.1. B begins at zero; A as in Kaiming He et al. (2015) with
-a = sqrt(5), which is how torch begins a linear layer, and Hu et al.'s code A.
+Source: Hu et al., LoRA (2021), section 4.1. B is initialized to zero, and A as in Kaiming He et al.
+(2015) with a = sqrt(5), as torch initializes a linear layer, and Hu et al.'s code A.
 """
 
 import math
@@ -16,28 +16,28 @@ from torch.nn.functional import embedding, linear
 
 
 class Adapted(nn.Module):
-    """What adapted layers have in common."""
+    """The base class of adapted layers."""
 
     weight: Tensor  # of the base
     lora_A: Parameter  # (rank, inputs)
     lora_B: Parameter  # (outputs, rank)
     scaling: float
-    replaced: tuple[Tensor, ...] = ()  # the base's own weight, while a sum stands in its place
+    replaced: tuple[Tensor, ...] = ()  # the base's own weight, while the layer is merged
 
     @abstractmethod
     def addition(self) -> Tensor:
-        """What the adapter adds to the weight, in its shape."""
+        """Return the adapter's addition to the weight, in the weight's shape."""
 
     @torch.no_grad()
     def merge(self) -> None:
-        """Add it to the weight, so that the layer costs what the base costs."""
+        """Add the adapter to the weight, so that the layer is as fast as the base."""
         if not self.replaced:
-            # Another parameter, and not the same changed: a tied one elsewhere stays as it is.
+            # A new parameter, since a change in place would also change tied weights elsewhere.
             self.replaced = (self.weight,)
             self.weight = Parameter(self.weight + self.addition(), requires_grad=False)
 
     def unmerge(self) -> None:
-        """Put the base's own weight back."""
+        """Restore the base's own weight."""
         if self.replaced:
             (self.weight,) = self.replaced
             self.replaced = ()
@@ -59,14 +59,14 @@ class LoraLinear(Adapted, nn.Linear):
         return self.lora_B @ self.lora_A * self.scaling
 
     def forward(self, x: Tensor) -> Tensor:
-        found = linear(x, self.weight, self.bias)
+        output = linear(x, self.weight, self.bias)
         if self.replaced:
-            return found
-        return found + linear(linear(self.dropout(x), self.lora_A), self.lora_B) * self.scaling
+            return output
+        return output + linear(linear(self.dropout(x), self.lora_A), self.lora_B) * self.scaling
 
 
 class LoraEmbedding(Adapted, nn.Embedding):
-    """A table of vectors with an adapter; here A is zero at first and B is not, as in peft."""
+    """An embedding with an adapter; A is initialized to zero and B is not, as in peft."""
 
     def __init__(self, base: nn.Embedding, rank: int, scaling: float) -> None:
         nn.Module.__init__(self)
@@ -82,7 +82,7 @@ class LoraEmbedding(Adapted, nn.Embedding):
         return (self.lora_B @ self.lora_A).T * self.scaling
 
     def forward(self, at: Tensor) -> Tensor:
-        found = embedding(at, self.weight, self.padding_idx)
+        vectors = embedding(at, self.weight, self.padding_idx)
         if self.replaced:
-            return found
-        return found + linear(embedding(at, self.lora_A.T), self.lora_B) * self.scaling
+            return vectors
+        return vectors + linear(embedding(at, self.lora_A.T), self.lora_B) * self.scaling

@@ -13,19 +13,19 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from trainables.lora.adapting import LoraOptions, adapt, adapters
-from trainables.lora.layers import Adapted, LoraEmbedding
+from trainables.lora.layers import Adapted, LoraEmbedding, LoraLinear
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
-PARTS = {  # as peft ends the names of tensors: what they are here
+PARTS = {  # endings of tensors' names in peft: their names here
     ".lora_A.weight": "lora_A",
     ".lora_B.weight": "lora_B",
     ".lora_embedding_A": "lora_A",
     ".lora_embedding_B": "lora_B",
 }
-BEGUN = (True, False, "gaussian")  # ways to begin that leave the base as it is
-# What we obey, and what says only how the adapter was made. Whatever else is set changes what it
-# computes.
+BEGUN = (True, False, "gaussian")  # initializations that leave the base unchanged
+# Keys that are supported, or that only describe how the adapter was made. Any other key that is set
+# changes what the adapter computes.
 KNOWN = {
     "auto_mapping",
     "base_model_name_or_path",
@@ -51,11 +51,11 @@ KNOWN = {
 
 
 def save_peft(model: nn.Module, folder: Path, base: str = "") -> Path:
-    """Write what an adapted model has learned into a folder, and return it.
+    """Write the trained weights of an adapted model into a folder, and return the folder.
 
     Args:
-        model: whole on this rank; see load_weights for a checkpoint's.
-        base: the name of the base on the hub, or its folder, for whoever loads it by peft.
+        model: complete on this rank; see load_weights for a checkpoint's model.
+        base: the name of the base on the hub, or its folder, for loading the files with peft.
 
     Raises:
         ValueError: the model has no adapters, or merged ones.
@@ -63,10 +63,10 @@ def save_peft(model: nn.Module, folder: Path, base: str = "") -> Path:
     layers = adapters(model)
     if not layers or any(layer.replaced for layer in layers.values()):
         raise ValueError(f"{type(model).__name__} has {'merged' if layers else 'no'} adapters")
-    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
-    held = {f"{PREFIX}{_their_name(name, layers)}": each for name, each in trained.items()}
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    renamed = {f"{PREFIX}{_to_peft_name(name, layers)}": value for name, value in trained.items()}
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: each.detach().cpu().contiguous() for name, each in held.items()}
+    tensors = {name: value.detach().cpu().contiguous() for name, value in renamed.items()}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     owners = {name.rpartition(".")[0] for name in trained} - set(layers)
     config = _config(layers, sorted(owners), base)
@@ -75,34 +75,34 @@ def save_peft(model: nn.Module, folder: Path, base: str = "") -> Path:
 
 
 def load_peft(model: nn.Module, folder: Path) -> nn.Module:
-    """Adapt a base as a folder says, with the values that it holds; the same model.
+    """Adapt a base in place as a folder says, with the folder's values; return the model.
 
     Raises:
-        ValueError: the adapter does something that ours do not, or is for another model.
+        ValueError: the adapter needs something unsupported here, or is for another model.
     """
     config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-    _check(config, folder)
-    found = {
+    _check_config(config, folder)
+    theirs = {
         name.removeprefix(PREFIX): value for name, value in load_file(folder / WEIGHTS).items()
     }
-    ours = {_our_name(name): value for name, value in found.items()}
+    ours = {_from_peft_name(name): value for name, value in theirs.items()}
     targets = sorted({name.rpartition(".")[0] for name in ours if _is_adapter(name)})
-    whole = sorted({name.rpartition(".")[0] for name in ours if not _is_adapter(name)})
+    unadapted = sorted({name.rpartition(".")[0] for name in ours if not _is_adapter(name)})
     options = LoraOptions(
         rank=config["r"],
         alpha=config["lora_alpha"],
         dropout=config["lora_dropout"],
         targets=tuple(targets),
-        whole=tuple(whole),
+        whole=tuple(unadapted),
         stabilized=bool(config.get("use_rslora")),
     )
-    _fill(adapt(model, options), ours, folder)
+    _load_values(adapt(model, options), ours, folder)
     return model
 
 
 @torch.no_grad()
-def _fill(model: nn.Module, values: Mapping[str, Tensor], folder: Path) -> None:
-    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+def _load_values(model: nn.Module, values: Mapping[str, Tensor], folder: Path) -> None:
+    trained = {name: value for name, value in model.named_parameters() if value.requires_grad}
     for name in sorted(trained.keys() | values.keys()):
         here, there = (_shape(held.get(name)) for held in (trained, values))
         if here != there:
@@ -116,7 +116,8 @@ def _shape(value: Tensor | None) -> tuple[int, ...] | str:
 
 def _config(layers: Mapping[str, Adapted], whole: Iterable[str], base: str) -> dict[str, object]:
     layer = next(iter(layers.values()))
-    rank, dropout = len(layer.lora_A), getattr(layer, "dropout", None)
+    rank = len(layer.lora_A)
+    linears = (layer for layer in layers.values() if isinstance(layer, LoraLinear))
     return {
         "peft_type": "LORA",
         "base_model_name_or_path": base or None,
@@ -124,7 +125,8 @@ def _config(layers: Mapping[str, Adapted], whole: Iterable[str], base: str) -> d
         "inference_mode": True,
         "init_lora_weights": True,
         "lora_alpha": round(layer.scaling * rank, 9),
-        "lora_dropout": dropout.p if isinstance(dropout, nn.Dropout) else 0.0,
+        # Embeddings have none.
+        "lora_dropout": next((linear.dropout.p for linear in linears), 0.0),
         "modules_to_save": list(whole) or None,
         "r": rank,
         "target_modules": list(layers),
@@ -133,7 +135,7 @@ def _config(layers: Mapping[str, Adapted], whole: Iterable[str], base: str) -> d
     }
 
 
-def _check(config: Mapping[str, Any], folder: Path) -> None:
+def _check_config(config: Mapping[str, Any], folder: Path) -> None:
     if config.get("peft_type") != "LORA":
         raise ValueError(f"{folder / CONFIG}: peft_type is {config.get('peft_type')}, not LORA")
     unknown = sorted(name for name, value in config.items() if value and name not in KNOWN)
@@ -147,7 +149,7 @@ def _check(config: Mapping[str, Any], folder: Path) -> None:
         )
 
 
-def _their_name(name: str, layers: Mapping[str, Adapted]) -> str:
+def _to_peft_name(name: str, layers: Mapping[str, Adapted]) -> str:
     owner, _, part = name.rpartition(".")
     if owner not in layers:
         return name
@@ -156,7 +158,7 @@ def _their_name(name: str, layers: Mapping[str, Adapted]) -> str:
     return f"{name}.weight"
 
 
-def _our_name(name: str) -> str:
+def _from_peft_name(name: str) -> str:
     for ending, part in PARTS.items():
         if name.endswith(ending):
             return f"{name.removesuffix(ending)}.{part}"

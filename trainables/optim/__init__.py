@@ -1,1 +1,1 @@
-"""What a trial learns with: optimizers, parameter groups, schedules, clipping, averages."""
+"""Optimizers, parameter groups, learning-rate schedules, clipping and weight averages."""

@@ -1,4 +1,4 @@
-"""The optimizer of a trial, by its name in the spec.
+"""Construction of a trial's optimizer, by its name in the spec.
 
 Sources: AdamW, Loshchilov & Hutter (2019); SGD with momentum, Sutskever et al. (2013); LARS and
 LAMB, see their files; Adafactor, Shazeer & Stern (2018), as torch has it.
@@ -21,7 +21,7 @@ Groups = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class OptimizerOptions:
-    """What a spec says of the optimizer; the other constants are those of the papers."""
+    """The optimizer's options in a spec; other constants are those of the papers."""
 
     name: OptimizerName
     lr: float
@@ -31,10 +31,10 @@ class OptimizerOptions:
 
 
 def build(model: nn.Module, options: OptimizerOptions) -> torch.optim.Optimizer:
-    """The optimizer over the weights of a model that are trained; call it on the sharded model.
+    """Build the optimizer over the trained weights of a sharded model.
 
     Raises:
-        ValueError: nothing is trained, or Adafactor is asked for weights that ranks share.
+        ValueError: no weight is trained, or Adafactor would train weights that ranks share.
     """
     groups = split(model, options.lr, options.weight_decay, options.layer_decay)
     weights = [weight for group in groups for weight in group["params"]]
@@ -56,7 +56,7 @@ def build(model: nn.Module, options: OptimizerOptions) -> torch.optim.Optimizer:
 
 
 def _fusible(weight: torch.Tensor) -> bool:
-    """Whether torch has one kernel for AdamW's step on this weight, DTensors included."""
+    """Return whether torch has one kernel for AdamW's step on this weight, DTensors included."""
     return weight.is_floating_point() and weight.device.type in ("cuda", "cpu")
 
 

@@ -1,4 +1,4 @@
-"""Parameter groups: who decays, and how fast each depth of a model learns.
+"""Parameter groups: which weights decay, and how fast each depth of a model learns.
 
 Sources: decoupled decay, Loshchilov & Hutter, Decoupled Weight Decay Regularization (2019); no
 decay of biases and norms, Goyal et al., Accurate, Large Minibatch SGD (2017), section 5.3;
@@ -15,73 +15,74 @@ from torch.nn import Parameter
 
 from trainables.blocks import blocks
 
-# They can have weights of several dimensions; all other norms have vectors.
+# These norms can have weights of several dimensions; all others have vectors.
 NORMS = (nn.LayerNorm, nn.RMSNorm)
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """What the weights of a group have in common."""
+    """The properties that the weights of a group share."""
 
     depth: int
     decays: bool
-    mesh: DeviceMesh | None  # one call of an optimizer cannot mix meshes; None: plain tensors
+    mesh: DeviceMesh | None  # None: plain tensors; one call of an optimizer cannot mix meshes
 
 
 def split(
     model: nn.Module, lr: float, weight_decay: float, layer_decay: float
 ) -> list[dict[str, Any]]:
-    """Groups of the weights that are trained, each once, with `lr`, `weight_decay` and `name`.
+    """Group the trained weights, with the `lr`, `weight_decay` and `name` of each group.
 
-    The layout of groups depends on weight_decay not at all, and on layer_decay only in whether it
-    is 1, so momenta of a trial fit another's of other values.
+    The layout of groups does not depend on weight_decay, and on layer_decay only in whether it is
+    1, so the momenta of a trial fit another trial with other values.
 
     Args:
-        layer_decay: the ratio of the rates of neighbouring depths; 1: all learn at lr.
+        layer_decay: the ratio of the learning rates of neighbouring depths; 1: all learn at lr.
     """
     kinds: dict[_Kind, list[Parameter]] = {}
-    deep = depths(model) if layer_decay != 1 else {}
-    excluded = _of_norms(model)
+    depth_of = depths(model) if layer_decay != 1 else {}
+    excluded = _weights_of_norms(model)
     for name, weight in model.named_parameters():
         if weight.requires_grad:
             decays = weight.ndim > 1 and id(weight) not in excluded
             mesh = weight.device_mesh if isinstance(weight, DTensor) else None
-            kinds.setdefault(_Kind(deep.get(name, 0), decays, mesh), []).append(weight)
-    last = max(deep.values(), default=0)
+            kinds.setdefault(_Kind(depth_of.get(name, 0), decays, mesh), []).append(weight)
+    last = max(depth_of.values(), default=0)
     return [
         {
             "params": weights,
             "lr": lr * layer_decay ** (last - kind.depth),
             "weight_decay": weight_decay if kind.decays else 0.0,
-            "name": _name(kind, last),
+            "name": _group_name(kind, last),
         }
         for kind, weights in kinds.items()
     ]
 
 
 def depths(model: nn.Module) -> dict[str, int]:
-    """Name of each parameter to its depth: 0 before the blocks, then 1, 2, ..., one more after.
+    """Return each parameter's depth by name: 0 before the blocks, then 1, 2, ..., one more after.
 
-    What counts is the order in which a model registers its parts, the first time of tied ones.
+    Depths follow the order in which a model registers its modules; tied weights count where they
+    are registered first.
     """
     names = list(blocks(model))
-    found, after = {}, False
+    depth_of, after = {}, False
     for name, _ in model.named_parameters():
         place = next((at for at, block in enumerate(names) if name.startswith(f"{block}.")), None)
         if place is not None:
             after = True
-            found[name] = place + 1
+            depth_of[name] = place + 1
         else:
-            found[name] = len(names) + 1 if after else 0
-    return found
+            depth_of[name] = len(names) + 1 if after else 0
+    return depth_of
 
 
-def _of_norms(model: nn.Module) -> set[int]:
+def _weights_of_norms(model: nn.Module) -> set[int]:
     norms = [module for module in model.modules() if isinstance(module, NORMS)]
     return {id(weight) for norm in norms for weight in norm.parameters(recurse=False)}
 
 
-def _name(kind: _Kind, last: int) -> str:
+def _group_name(kind: _Kind, last: int) -> str:
     depth = [f"depth {kind.depth} of {last}"] if last else []
     names = kind.mesh.mesh_dim_names if kind.mesh is not None else None
     mesh = [f"mesh {' x '.join(names)}"] if names else []

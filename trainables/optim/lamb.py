@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from trainables.optim.norms import part, settle, trust
+from trainables.optim.norms import local_part, sharded_gradient, trust_ratios
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-6
 
 
 class Lamb(torch.optim.Optimizer):
-    """Steps r + decay w, r being Adam's; a matrix's is scaled by |w| / |r + decay w|.
+    """LAMB: steps r + decay w, where r is Adam's; a matrix's step is scaled by |w| / |r + decay w|.
 
-    A layer's norms are those of the whole layer, also where ranks share it.
+    A layer's norms are those of the complete layer, even if ranks share it.
     """
 
     def __init__(
@@ -37,30 +37,35 @@ class Lamb(torch.optim.Optimizer):
             weights = [weight for weight in group["params"] if weight.grad is not None]
             if not weights:
                 continue
-            parts, moves = [part(weight) for weight in weights], self._adam(weights)
+            parts, moves = (
+                [local_part(weight) for weight in weights],
+                self._adam_directions(weights),
+            )
             if group["weight_decay"]:
                 torch._foreach_add_(moves, parts, alpha=group["weight_decay"])
-            _scale(moves, weights)
+            _scale_matrices(moves, weights)
             torch._foreach_sub_(parts, moves, alpha=group["lr"])
 
-    def _adam(self, weights: Sequence[Parameter]) -> list[Tensor]:
-        """Adam's direction for each weight, its moments brought up to date."""
+    def _adam_directions(self, weights: Sequence[Parameter]) -> list[Tensor]:
+        """Update Adam's moments, and return Adam's direction for each weight."""
         states = [self._state(weight) for weight in weights]
-        slopes = [part(settle(weight)) for weight in weights]
-        means = [part(state["mean"]) for state in states]
-        squares = [part(state["square"]) for state in states]
-        torch._foreach_lerp_(means, slopes, 1 - BETAS[0])
+        gradients = [local_part(sharded_gradient(weight)) for weight in weights]
+        means = [local_part(state["mean"]) for state in states]
+        squares = [local_part(state["square"]) for state in states]
+        torch._foreach_lerp_(means, gradients, 1 - BETAS[0])
         torch._foreach_mul_(squares, BETAS[1])
-        torch._foreach_addcmul_(squares, slopes, slopes, 1 - BETAS[1])
+        torch._foreach_addcmul_(squares, gradients, gradients, 1 - BETAS[1])
         for state in states:
             state["step"] += 1
-        # Counts are kept on the CPU: reading one waits for no device.
+        # Counts are on the CPU, so reading them does not wait for the device.
         counts = [state["step"].item() for state in states]
         moves = list(torch._foreach_div(means, [1 - BETAS[0] ** count for count in counts]))
-        sizes = list(torch._foreach_div(squares, [1 - BETAS[1] ** count for count in counts]))
-        torch._foreach_sqrt_(sizes)
-        torch._foreach_add_(sizes, EPSILON)
-        torch._foreach_div_(moves, sizes)
+        denominators = list(
+            torch._foreach_div(squares, [1 - BETAS[1] ** count for count in counts])
+        )
+        torch._foreach_sqrt_(denominators)
+        torch._foreach_add_(denominators, EPSILON)
+        torch._foreach_div_(moves, denominators)
         return moves
 
     def _state(self, weight: Parameter) -> dict[str, Tensor]:
@@ -72,8 +77,8 @@ class Lamb(torch.optim.Optimizer):
         return state
 
 
-def _scale(moves: list[Tensor], weights: Sequence[Parameter]) -> None:
-    at = [index for index, weight in enumerate(weights) if weight.ndim > 1]
-    if at:
-        steps = [moves[index] for index in at]
-        torch._foreach_mul_(steps, trust(steps, [weights[index] for index in at], 1.0))
+def _scale_matrices(moves: list[Tensor], weights: Sequence[Parameter]) -> None:
+    matrices = [index for index, weight in enumerate(weights) if weight.ndim > 1]
+    if matrices:
+        steps = [moves[index] for index in matrices]
+        torch._foreach_mul_(steps, trust_ratios(steps, [weights[index] for index in matrices], 1.0))

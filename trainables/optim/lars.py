@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from trainables.optim.norms import part, settle, trust
+from trainables.optim.norms import local_part, sharded_gradient, trust_ratios
 
 TRUST = 1e-2  # eta in the paper, which takes 1e-3 for ImageNet
 
 
 class Lars(torch.optim.Optimizer):
-    """Momentum on gradients; a matrix's is scaled by TRUST |w| / |g|, its decay included.
+    """LARS: momentum on gradients; a matrix's, decay included, is scaled by TRUST |w| / |g|.
 
-    A layer's norms are those of the whole layer, also where ranks share it.
+    A layer's norms are those of the complete layer, even if ranks share it.
     """
 
     def __init__(
@@ -38,25 +38,31 @@ class Lars(torch.optim.Optimizer):
             matrices = [weight for weight in weights if weight.ndim > 1]
             vectors = [weight for weight in weights if weight.ndim <= 1]
             if matrices:
-                self._move(matrices, _scaled(matrices, group["weight_decay"]), group)
+                self._step_with_momentum(
+                    matrices, _trust_scaled(matrices, group["weight_decay"]), group
+                )
             if vectors:
-                self._move(vectors, [part(settle(weight)) for weight in vectors], group)
+                self._step_with_momentum(
+                    vectors, [local_part(sharded_gradient(weight)) for weight in vectors], group
+                )
 
-    def _move(
+    def _step_with_momentum(
         self, weights: Sequence[Parameter], slopes: list[Tensor], group: dict[str, float]
     ) -> None:
         for weight in weights:
             if not self.state[weight]:
                 self.state[weight]["momentum"] = torch.zeros_like(weight)
-        momenta = [part(self.state[weight]["momentum"]) for weight in weights]
+        momenta = [local_part(self.state[weight]["momentum"]) for weight in weights]
         torch._foreach_mul_(momenta, group["momentum"])
         torch._foreach_add_(momenta, slopes, alpha=group["lr"])
-        torch._foreach_sub_([part(weight) for weight in weights], momenta)
+        torch._foreach_sub_([local_part(weight) for weight in weights], momenta)
 
 
-def _scaled(matrices: Sequence[Parameter], decay: float) -> list[Tensor]:
-    """Gradients with decay, each scaled to its layer."""
-    plain = [part(settle(weight)) for weight in matrices]
-    slopes = list(torch._foreach_add(plain, [part(each) for each in matrices], alpha=decay))
-    torch._foreach_mul_(slopes, trust(slopes, matrices, TRUST))
-    return slopes
+def _trust_scaled(matrices: Sequence[Parameter], decay: float) -> list[Tensor]:
+    """Return gradients with decay, each scaled to its layer."""
+    gradients = [local_part(sharded_gradient(weight)) for weight in matrices]
+    decayed = list(
+        torch._foreach_add(gradients, [local_part(matrix) for matrix in matrices], alpha=decay)
+    )
+    torch._foreach_mul_(decayed, trust_ratios(decayed, matrices, TRUST))
+    return decayed

@@ -1,9 +1,9 @@
-"""Norms and sums of whole tensors, wherever their parts are.
+"""Norms and sums of complete tensors, whose parts may lie on several ranks.
 
-A DTensor is measured where its parts lie, and one reduction a mesh adds up the measures of all
-tensors: a step costs a collective or two, and not two a layer. A part is what this rank holds
-of a tensor, a plain tensor; a whole is the tensor itself, plain or DTensor. Nothing here waits for
-the device.
+Each rank measures its parts of DTensors, and one reduction for each mesh adds up the measures of
+all tensors: a step costs one or two collectives, not two for each layer. A `part` is this rank's
+share of a tensor, a plain tensor; a `whole` is the tensor itself, plain or DTensor. Nothing here
+waits for the device.
 
 Axes: P tensors.
 """
@@ -19,13 +19,13 @@ from torch.nn import Parameter
 Splits = Callable[[Placement], bool]  # whether a placement splits a measure over its ranks
 
 
-def part(tensor: Tensor) -> Tensor:
-    """What this rank holds of a tensor, in the same memory."""
+def local_part(tensor: Tensor) -> Tensor:
+    """Return this rank's part of a tensor, in the same memory."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def settle(weight: Parameter) -> Tensor:
-    """The gradient of a weight, dealt out as the weight is; it has to be there."""
+def sharded_gradient(weight: Parameter) -> Tensor:
+    """Return the gradient of a weight, which must exist, sharded like the weight."""
     gradient = weight.grad
     if gradient is None:
         raise ValueError("a weight without gradient was asked for one; leave it out")
@@ -37,108 +37,110 @@ def settle(weight: Parameter) -> Tensor:
     return gradient
 
 
-def summed(tensor: Tensor) -> Tensor:
-    """Without placements that are still to be added up, whose parts have no norm yet."""
-    if isinstance(tensor, DTensor) and any(each.is_partial() for each in tensor.placements):
-        done = [Replicate() if each.is_partial() else each for each in tensor.placements]
-        return tensor.redistribute(placements=done)
+def add_up_partials(tensor: Tensor) -> Tensor:
+    """Return the tensor with partial placements added up; parts of these would have no norm."""
+    if isinstance(tensor, DTensor) and any(place.is_partial() for place in tensor.placements):
+        complete = [Replicate() if place.is_partial() else place for place in tensor.placements]
+        return tensor.redistribute(placements=complete)
     return tensor
 
 
-def lengths(parts: Sequence[Tensor], wholes: Sequence[Tensor]) -> list[Tensor]:
-    """The Euclidean norm of each whole tensor, 0-d, in float32 or finer.
+def tensor_norms(parts: Sequence[Tensor], wholes: Sequence[Tensor]) -> list[Tensor]:
+    """Return the Euclidean norm of each complete tensor, 0-d, in float32 or finer.
 
     Args:
-        parts: what this rank holds of each.
-        wholes: tensors that are dealt out as these are.
+        parts: this rank's part of each tensor.
+        wholes: tensors that are sharded like these.
     """
-    found = _measure(parts)
-    dealt = [at for at, whole in enumerate(wholes) if isinstance(whole, DTensor)]
-    own = list(_squared([found[at] for at in dealt]).unbind())
-    whole = sums(own, [wholes[at] for at in dealt], anywhere)
-    for at, square in zip(dealt, whole, strict=True):
-        found[at] = square.sqrt().to(found[at])
-    return found
+    norms = _norms(parts)
+    sharded = [at for at, tensor in enumerate(wholes) if isinstance(tensor, DTensor)]
+    squares_of_parts = list(_stack_squares([norms[at] for at in sharded]).unbind())
+    totals = sums(squares_of_parts, [wholes[at] for at in sharded], is_sharded)
+    for at, square in zip(sharded, totals, strict=True):
+        norms[at] = square.sqrt().to(norms[at])
+    return norms
 
 
-def squares(parts: Sequence[Tensor]) -> Tensor:
-    """squares_P of the norms of parts of any format, in double precision, on the first's device.
+def squared_norms(parts: Sequence[Tensor]) -> Tensor:
+    """Return squares_P: squared norms of parts of any format, in double precision, on one device.
 
-    `sums` makes those of wholes of them.
+    `sums` turns these into the squared norms of the complete tensors.
     """
-    return _squared(_measure(parts))
+    return _stack_squares(_norms(parts))
 
 
-def trust(parts: Sequence[Tensor], weights: Sequence[Tensor], rate: float) -> list[Tensor]:
-    """rate |weight| / |part| of each layer; 1 where either is 0, since a norm then says nothing."""
-    both = lengths([*map(part, weights), *parts], [*weights, *weights])
-    long, steep = torch.stack(both[: len(parts)]), torch.stack(both[len(parts) :])
-    usable = (long > 0) & (steep > 0)
-    return list(torch.where(usable, rate * long / steep, 1.0).unbind())
+def trust_ratios(parts: Sequence[Tensor], weights: Sequence[Tensor], rate: float) -> list[Tensor]:
+    """Return rate |weight| / |part| of each layer, or 1 where either norm is 0 and says nothing."""
+    norms = tensor_norms([*map(local_part, weights), *parts], [*weights, *weights])
+    weight_norms, part_norms = torch.stack(norms[: len(parts)]), torch.stack(norms[len(parts) :])
+    usable = (weight_norms > 0) & (part_norms > 0)
+    return list(torch.where(usable, rate * weight_norms / part_norms, 1.0).unbind())
 
 
 def sums(measures: Sequence[Tensor], wholes: Sequence[Tensor], splits: Splits) -> list[Tensor]:
-    """Add up what each rank measured on its part of each tensor; shapes stay.
+    """Add up each rank's measures of its parts; shapes stay.
 
     Args:
-        measures: of one dtype.
-        splits: a measure is added up over the ranks of the placements for which this is true.
+        measures: tensors of one dtype.
+        splits: measures are added up over the ranks of placements for which this returns true.
     """
     added = list(measures)
-    for (mesh, placements), ats in _by_mesh(wholes, splits).items():
-        flat = torch.cat([measures[at].reshape(-1) for at in ats])
-        # Offloaded parts are on the CPU, where the mesh's ranks may have no way to each other.
-        spread = DTensor.from_local(flat.to(mesh.device_type), mesh, placements, run_check=False)
-        total = spread.full_tensor().to(flat.device)
-        pieces = total.split([measures[at].numel() for at in ats])
-        for at, piece in zip(ats, pieces, strict=True):
-            added[at] = piece.view(measures[at].shape)
+    for (mesh, placements), indices in _group_by_mesh(wholes, splits).items():
+        flat = torch.cat([measures[index].reshape(-1) for index in indices])
+        # Offloaded parts are on the CPU, where the mesh's ranks may have no process group.
+        partial = DTensor.from_local(flat.to(mesh.device_type), mesh, placements, run_check=False)
+        total = partial.full_tensor().to(flat.device)
+        pieces = total.split([measures[index].numel() for index in indices])
+        for index, piece in zip(indices, pieces, strict=True):
+            added[index] = piece.view(measures[index].shape)
     return added
 
 
-def anywhere(placement: Placement) -> bool:
-    """Whether a placement deals a tensor out at all."""
+def is_sharded(placement: Placement) -> bool:
+    """Return whether a placement shards a tensor at all."""
     return not placement.is_replicate()
 
 
-def by_rows(placement: Placement) -> bool:
-    """Whether a placement deals out the first dimension."""
+def shards_rows(placement: Placement) -> bool:
+    """Return whether a placement shards the first dimension."""
     return getattr(placement, "dim", None) == 0
 
 
-def within_rows(placement: Placement) -> bool:
-    """Whether a placement deals out another dimension than the first."""
-    return anywhere(placement) and not by_rows(placement)
+def shards_within_rows(placement: Placement) -> bool:
+    """Return whether a placement shards another dimension than the first."""
+    return is_sharded(placement) and not shards_rows(placement)
 
 
-def _by_mesh(
+def _group_by_mesh(
     wholes: Sequence[Tensor], splits: Splits
 ) -> dict[tuple[DeviceMesh, tuple[Placement, ...]], list[int]]:
-    """Where measures have to be added up, and whose."""
-    found: dict[tuple[DeviceMesh, tuple[Placement, ...]], list[int]] = {}
-    for at, whole in enumerate(wholes):
-        if isinstance(whole, DTensor) and any(map(splits, whole.placements)):
-            spread = tuple(Partial() if splits(each) else Replicate() for each in whole.placements)
-            found.setdefault((whole.device_mesh, spread), []).append(at)
-    return found
+    """Return the tensors to be added up, by the mesh and the placements to use."""
+    indices: dict[tuple[DeviceMesh, tuple[Placement, ...]], list[int]] = {}
+    for index, tensor in enumerate(wholes):
+        if isinstance(tensor, DTensor) and any(map(splits, tensor.placements)):
+            partial = tuple(
+                Partial() if splits(placement) else Replicate() for placement in tensor.placements
+            )
+            indices.setdefault((tensor.device_mesh, partial), []).append(index)
+    return indices
 
 
-def _measure(parts: Sequence[Tensor]) -> list[Tensor]:
-    """Norms of plain tensors; one call for all of a kind is a few kernels on a GPU."""
-    parts = [each.coalesce().values() if each.is_sparse else each for each in parts]
+def _norms(parts: Sequence[Tensor]) -> list[Tensor]:
+    """Return norms of plain tensors; one call for each kind takes a few kernels on a GPU."""
+    parts = [tensor.coalesce().values() if tensor.is_sparse else tensor for tensor in parts]
     kinds: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-    for at, each in enumerate(parts):
-        kinds.setdefault((each.device, each.dtype), []).append(at)
-    found = list(parts)
-    for (_, dtype), ats in kinds.items():
+    for index, tensor in enumerate(parts):
+        kinds.setdefault((tensor.device, tensor.dtype), []).append(index)
+    norms = list(parts)
+    for (_, dtype), indices in kinds.items():
         fine = torch.promote_types(dtype, torch.float32)
-        measured = torch._foreach_norm([parts[at] for at in ats], 2, fine)
-        for at, length in zip(ats, measured, strict=True):
-            found[at] = length
-    return found
+        measured = torch._foreach_norm([parts[index] for index in indices], 2, fine)
+        for index, norm in zip(indices, measured, strict=True):
+            norms[index] = norm
+    return norms
 
 
-def _squared(norms: Sequence[Tensor]) -> Tensor:
+def _stack_squares(norms: Sequence[Tensor]) -> Tensor:
     if not norms:
         return torch.zeros(0, dtype=torch.float64)
-    return torch.stack([each.to(norms[0].device) for each in norms]).double().square()
+    return torch.stack([norm.to(norms[0].device) for norm in norms]).double().square()

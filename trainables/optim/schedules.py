@@ -1,4 +1,4 @@
-"""The learning rate over a trial: its factor at each share of the way, and with the batch.
+"""Learning-rate schedules, as factors by the trial's progress, and scaling with the batch size.
 
 Sources: cosine, Loshchilov & Hutter, SGDR (2017), equation 5 without restarts; one_cycle, Smith &
 Topin, Super-Convergence (2018), with torch's cosine annealing and without its cycle of momentum;
@@ -15,10 +15,10 @@ from typing import Literal
 ScheduleName = Literal["constant", "linear", "cosine", "one_cycle", "polynomial", "wsd"]
 ScalingRule = Literal["none", "linear", "sqrt"]
 
-START = 1 / 25  # a warm-up's first factor, as OneCycleLR's: an update with 0 would be lost
-RISE = 0.3  # one_cycle's share of rising where no warm-up is given, as OneCycleLR's
+START = 1 / 25  # a warm-up's first factor, as in OneCycleLR: an update with 0 would be lost
+RISE = 0.3  # one_cycle's rising share if no warm-up is given, as in OneCycleLR
 POWER = 2
-DECAY = 0.2  # wsd's last part, a share of the trial; 0.1 to 0.2 do in both papers
+DECAY = 0.2  # wsd's decaying share of the trial; both papers find 0.1 to 0.2 enough
 
 SHRINK = 0.1  # Plateau's values are those of torch's ReduceLROnPlateau
 PATIENCE = 10  # reports
@@ -26,12 +26,12 @@ THRESHOLD = 1e-4  # of the best loss
 
 
 def factor(name: ScheduleName, progress: float, warmup: float) -> float:
-    """The factor on each learning rate at a share of the whole trial; 0 only at its end.
+    """Return the factor on each learning rate at this progress of the trial; 0 only at its end.
 
     Args:
         progress: in [0, 1].
-        warmup: in [0, 1), the share in which the factor rises, in a line, from START to 1;
-            one_cycle rises in half a cosine, and for RISE where this is 0.
+        warmup: in [0, 1), the share of the trial in which the factor rises linearly from START to
+            1; one_cycle rises in half a cosine, for a share of RISE if this is 0.
     """
     if name == "one_cycle":
         rise = warmup or RISE
@@ -55,8 +55,8 @@ def factor(name: ScheduleName, progress: float, warmup: float) -> float:
             return 1 - math.sqrt(max(progress - begin, 0) / (1 - begin))
 
 
-def scale_lr(rule: ScalingRule, batch: int, lr_batch: int) -> float:
-    """The factor on a learning rate that was meant for updates of lr_batch samples.
+def scale_lr(rule: ScalingRule, batch: int, lr_base_batch: int) -> float:
+    """Return the factor on a learning rate that was chosen for updates of lr_base_batch samples.
 
     Sources: linear, Goyal et al. (2017), section 2.1, for SGD; sqrt, Krizhevsky, One Weird Trick
     for Parallelizing CNNs (2014), section 5, and for Adam, Malladi et al., On the SDEs and Scaling
@@ -66,17 +66,17 @@ def scale_lr(rule: ScalingRule, batch: int, lr_batch: int) -> float:
         case "none":
             return 1.0
         case "linear":
-            return batch / lr_batch
+            return batch / lr_base_batch
         case "sqrt":
-            return math.sqrt(batch / lr_batch)
+            return math.sqrt(batch / lr_base_batch)
 
 
 class Plateau:
     """A factor that falls tenfold once more than PATIENCE reports in a row bring no better loss.
 
-    It does what torch's ReduceLROnPlateau does by default, but without an optimizer, and with a
-    threshold that works for losses below 0 too (a score's sign turned): there, torch takes every
-    repetition of the best for a better one.
+    This works like torch's ReduceLROnPlateau with its defaults, but without an optimizer, and with
+    a threshold that also suits losses below 0 (negated scores): there torch counts every repetition
+    of the best loss as an improvement.
     """
 
     def __init__(self) -> None:
@@ -85,8 +85,8 @@ class Plateau:
         self.waited = 0  # reports since the best one, or since the last fall
 
     def observe(self, loss: float) -> None:
-        """Take the loss of one more report; one that is not a number is no better one."""
-        if loss < self._bar():
+        """Count the loss of one more report; NaN is no improvement."""
+        if loss < self._loss_to_beat():
             self.best, self.waited = loss, 0
             return
         self.waited += 1
@@ -94,19 +94,19 @@ class Plateau:
             self.factor, self.waited = self.factor * SHRINK, 0
 
     def state_dict(self) -> dict[str, float]:
-        """What it takes to go on."""
+        """Return the state that another Plateau needs to continue."""
         return {"factor": self.factor, "best": self.best, "waited": self.waited}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Go on from where another one was."""
+        """Continue from the state of another Plateau."""
         self.factor, self.best = state["factor"], state["best"]
         self.waited = int(state["waited"])
 
-    def _bar(self) -> float:
-        # The share of an infinite best is not a number.
+    def _loss_to_beat(self) -> float:
+        # A share of an infinite best loss would be NaN.
         return self.best if math.isinf(self.best) else self.best - THRESHOLD * abs(self.best)
 
 
 def _cosine(done: float) -> float:
-    """Half a cosine from 1 to 0."""
+    """Return half a cosine, from 1 to 0."""
     return 0.5 * (1 + math.cos(math.pi * done))

@@ -1,9 +1,9 @@
-"""Layers that begin to learn one after the other: first a new head, then what it stands on.
+"""Gradual unfreezing: layers begin to learn one after the other, first a new head, then its base.
 
-Until then a layer's learning rate is 0, and its gradient is computed all the same: DDP and FSDP
-exchange the same gradients from the first update to the last, the optimizer's moments are warm when
-its turn comes, and no weight changes its place in a checkpoint. The price is the time of the whole
-backward pass, and that `clip` bounds a norm in which waiting layers count.
+Before its turn a layer's learning rate is 0, but its gradient is computed: DDP and FSDP exchange
+the same gradients from the first update to the last, the optimizer's moments are warm when the
+layer's turn comes, and no weight changes its place in a checkpoint. The price is the time of the
+complete backward pass, and that `clip` bounds a norm in which waiting layers count.
 
 Source: Howard & Ruder, Universal Language Model Fine-tuning (2018), section 3.3.
 """
@@ -21,7 +21,7 @@ BEGINS = "begins"  # of a parameter group: the share of the trial at which it st
 def staged(
     model: nn.Module, groups: Iterable[Mapping[str, Any]], begins: Mapping[str, float]
 ) -> list[dict[str, Any]]:
-    """The same parameter groups, split by when their weights begin to learn.
+    """Split parameter groups by when their weights begin to learn.
 
     Args:
         groups: such as those of optim.groups.split.
@@ -29,20 +29,32 @@ def staged(
             first that fits counts, and a weight that fits none learns from the start.
 
     Raises:
-        ValueError: a pattern fits no trained weight, or a share is none.
+        ValueError: a pattern fits no trained weight, or a share is outside [0, 1).
     """
-    names = {id(each): name for name, each in model.named_parameters() if each.requires_grad}
+    names = {
+        id(parameter): name
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+    }
     for pattern, share in begins.items():
         if not 0 <= share < 1:
             raise ValueError(f"begins: {pattern!r} is {share}; give 0 or more, below 1")
         if not any(fnmatchcase(name, pattern) for name in names.values()):
             near = get_close_matches(pattern, names.values(), n=3, cutoff=0.0)
-            raise ValueError(f"begins: {pattern!r} fits no trained weight; there are {near}")
-    found: list[dict[str, Any]] = []
+            raise ValueError(
+                f"begins: {pattern!r} fits no trained weight; there are {', '.join(near) or 'none'}"
+            )
+    split_groups: list[dict[str, Any]] = []
     for group in groups:
         parts: dict[float, list[nn.Parameter]] = {}
         for weight in group["params"]:
-            fits = (at for one, at in begins.items() if fnmatchcase(names[id(weight)], one))
+            fits = (
+                begin
+                for name_pattern, begin in begins.items()
+                if fnmatchcase(names[id(weight)], name_pattern)
+            )
             parts.setdefault(next(fits, 0.0), []).append(weight)
-        found += [{**group, "params": parts[at], BEGINS: at} for at in sorted(parts)]
-    return found
+        split_groups += [
+            {**group, "params": parts[begin], BEGINS: begin} for begin in sorted(parts)
+        ]
+    return split_groups

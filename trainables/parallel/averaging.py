@@ -1,4 +1,4 @@
-"""The mean over ranks of many tensors, in few messages."""
+"""Averaging of many tensors over ranks, in few messages."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,21 +6,22 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-LARGEST = 64 * 2**20  # bytes of tensors that travel together, of which there is a copy meanwhile
+LARGEST = 64 * 2**20  # bytes of the tensors sent in one message, which are copied into one buffer
 
 
 @torch.no_grad()
 def average(tensors: Sequence[Tensor]) -> None:
-    """Put the mean over all ranks into each tensor; every rank has the same ones.
+    """Replace each tensor by its mean over all ranks; every rank passes the same list of tensors.
 
-    torch's average_parameters would give each weight other memory, in the finest format of all.
+    torch's average_parameters would move the weights into new memory, and send them all in the
+    finest of their formats.
     """
     ranks = dist.get_world_size()
     for tensor in tensors:
-        if tensor.is_sparse:  # an embedding's gradient: of rows of its own on each rank
+        if tensor.is_sparse:  # an embedding's gradient, whose rows differ between ranks
             dist.all_reduce(tensor)
             tensor.div_(ranks)
-    for group in _groups([tensor for tensor in tensors if not tensor.is_sparse]):
+    for group in _group_by_dtype([tensor for tensor in tensors if not tensor.is_sparse]):
         flat = torch.cat([tensor.reshape(-1) for tensor in group]) / ranks
         dist.all_reduce(flat)
         means = flat.split([tensor.numel() for tensor in group])
@@ -28,13 +29,13 @@ def average(tensors: Sequence[Tensor]) -> None:
             tensor.copy_(mean.view_as(tensor))
 
 
-def _groups(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Tensors of one format, in order, as many as may travel together."""
-    open_: dict[torch.dtype, list[Tensor]] = {}
+def _group_by_dtype(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
+    """Yield the tensors in groups of one format, in order, each small enough for one message."""
+    open_groups: dict[torch.dtype, list[Tensor]] = {}
     for tensor in tensors:
-        group = open_.setdefault(tensor.dtype, [])
-        if group and sum(each.nbytes for each in group) + tensor.nbytes > LARGEST:
+        group = open_groups.setdefault(tensor.dtype, [])
+        if group and sum(member.nbytes for member in group) + tensor.nbytes > LARGEST:
             yield group
-            group = open_[tensor.dtype] = []
+            group = open_groups[tensor.dtype] = []
         group.append(tensor)
-    yield from open_.values()
+    yield from open_groups.values()

@@ -1,4 +1,4 @@
-"""Batch normalization whose statistics are those of the whole batch, not of one rank's part.
+"""Batch normalization with the statistics of the global batch, not of one rank's share of it.
 
 Axes: B samples, C channels.
 Source: Ioffe & Szegedy, Batch Normalization (2015), Algorithm 1; over ranks, Peng et al., MegDet
@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 
 class Total(torch.autograd.Function):
-    """The sum over ranks; a gradient is the sum of what each rank makes of it."""
+    """Sum a tensor over ranks; its gradient is the sum of the gradients on all ranks."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, values: Tensor) -> Tensor:
@@ -30,20 +30,20 @@ class Total(torch.autograd.Function):
 
 
 class GpuBatchNorm(nn.SyncBatchNorm):
-    """torch's, for a rank that has samples or not."""
+    """torch's SyncBatchNorm, for ranks with or without samples."""
 
-    absent = False  # whether what is passed through is no sample
+    absent = False  # whether the input is a placeholder, which must not count
 
     def forward(self, input: Tensor) -> Tensor:
         if not (self.absent and self.training):
             return super().forward(input)
-        return _take_part(super().forward, input)
+        return _join_without_samples(super().forward, input)
 
 
 class CpuBatchNorm(_BatchNorm):
-    """The same on the CPU, which torch's refuses, by two sums over ranks.
+    """Synchronized batch norm for CPUs, which torch's SyncBatchNorm refuses.
 
-    Each rank counts with as many values as it has, be it none.
+    It makes two sums over ranks, to which each rank adds as many values as it has, even none.
     """
 
     absent = False
@@ -51,67 +51,74 @@ class CpuBatchNorm(_BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
             return super().forward(input)
-        return _take_part(self._on_cpu, input) if self.absent else self._on_cpu(input)
+        return (
+            _join_without_samples(self._normalize, input) if self.absent else self._normalize(input)
+        )
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
             raise ValueError(f"batch norm: expected (samples, channels, ...), got {input.shape}")
 
-    def _on_cpu(self, input: Tensor) -> Tensor:
+    def _normalize(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
-        across = [0, *range(2, input.dim())]
-        channels = (1, -1, *(1 for _ in across[1:]))
-        # Sums of halves would round; the mean goes first, since E[x^2] - E[x]^2 cancels.
-        fine = input.to(torch.promote_types(input.dtype, torch.float32))
-        values = fine.new_tensor([input.numel() // input.size(1)])
-        sums = Total.apply(torch.cat([fine.sum(across), values]))
-        mean_C, count = sums[:-1] / sums[-1], sums[-1].detach()
-        centred = fine - mean_C.view(channels)
-        variance_C = Total.apply(centred.square().sum(across)) / count
-        self._remember(mean_C, variance_C * count / (count - 1).clamp(min=1))
-        normal = centred * (variance_C + self.eps).rsqrt().view(channels)
+        dims = [0, *range(2, input.dim())]
+        channels = (1, -1, *(1 for _ in dims[1:]))
+        # Sums in half precision would round; the mean goes first, since E[x^2] - E[x]^2 cancels.
+        values32 = input.to(torch.promote_types(input.dtype, torch.float32))
+        count_values = values32.new_tensor([input.numel() // input.size(1)])
+        sums = Total.apply(torch.cat([values32.sum(dims), count_values]))
+        mean_C, total_count = sums[:-1] / sums[-1], sums[-1].detach()
+        centred = values32 - mean_C.view(channels)
+        variance_C = Total.apply(centred.square().sum(dims)) / total_count
+        self._update_running_stats(
+            mean_C, variance_C * total_count / (total_count - 1).clamp(min=1)
+        )
+        normalized = centred * (variance_C + self.eps).rsqrt().view(channels)
         if self.weight is not None:
-            normal = normal * self.weight.view(channels)
+            normalized = normalized * self.weight.view(channels)
         if self.bias is not None:
-            normal = normal + self.bias.view(channels)
-        whole: Tensor = normal.to(input.dtype)
-        return whole
+            normalized = normalized + self.bias.view(channels)
+        output: Tensor = normalized.to(input.dtype)
+        return output
 
     @torch.no_grad()
-    def _remember(self, mean_C: Tensor, variance_C: Tensor) -> None:
+    def _update_running_stats(self, mean_C: Tensor, variance_C: Tensor) -> None:
         mean, variance, batches = self.running_mean, self.running_var, self.num_batches_tracked
         if mean is None or variance is None or batches is None:
             return
         batches.add_(1)
-        # None: a plain mean of all.
+        # None: the plain mean of all batches.
         weight = 1 / batches.item() if self.momentum is None else self.momentum
         mean.lerp_(mean_C.to(mean.dtype), weight)
         variance.lerp_(variance_C.to(variance.dtype), weight)
 
 
-def _take_part(normalize: Callable[[Tensor], Tensor], input: Tensor) -> Tensor:
-    """Count with no value; returns what there was, since nobody looks at it."""
-    # torch gathers statistics of empty tensors in their own format, others' in float32.
+def _join_without_samples(normalize: Callable[[Tensor], Tensor], input: Tensor) -> Tensor:
+    """Take part in the exchange of statistics with no value.
+
+    Returns the input unchanged in value, since its output is discarded.
+    """
+    # torch gathers the statistics of empty tensors in their own format, of others in float32.
     nothing = input[:0].to(torch.promote_types(input.dtype, torch.float32))
     return input + normalize(nothing).sum().to(input.dtype)
 
 
 def synchronized(model: nn.Module) -> nn.Module:
-    """The model with all of its batch norms replaced; weights and statistics stay what they are."""
+    """Replace all batch norms by synchronized ones with the same weights and statistics."""
     model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     for module in model.modules():
         if type(module) is nn.SyncBatchNorm:
-            values = [*module.parameters(), *module.buffers()]
-            kind: type[nn.Module] = CpuBatchNorm
-            if values and all(value.is_cuda for value in values):
-                kind = GpuBatchNorm
-            module.__class__ = kind  # type: ignore[assignment]
+            tensors = [*module.parameters(), *module.buffers()]
+            norm_class: type[nn.Module] = CpuBatchNorm
+            if tensors and all(value.is_cuda for value in tensors):
+                norm_class = GpuBatchNorm
+            module.__class__ = norm_class  # type: ignore[assignment]
     return model
 
 
 @contextmanager
 def absent(model: nn.Module) -> Iterator[None]:
-    """Within it, what passes through the model has no part in its batch norms' statistics."""
+    """Keep the inputs of the model out of its batch norms' statistics, within this context."""
     norms = [
         module for module in model.modules() if isinstance(module, GpuBatchNorm | CpuBatchNorm)
     ]

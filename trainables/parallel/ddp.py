@@ -1,4 +1,4 @@
-"""A copy of the model on every rank, whose gradients are averaged as they appear.
+"""Data parallelism: a copy of the model on every rank, with gradients averaged as they appear.
 
 Sources: Li et al., PyTorch Distributed (2020); powersgd, Vogels, Karimireddy & Jaggi, PowerSGD
 (2019), Algorithm 1, whose rank 4 kept the accuracy of every model in their section 4.
@@ -13,44 +13,46 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch._dynamo
 from torch import Tensor, nn
+from torch.distributed import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables.fitting.memory import AgreedOutOfMemory
+from trainables.errors import out_of_memory
 from trainables.parallel.averaging import average
 from trainables.parallel.strategies import Group
-from trainables.scripts.endings import out_of_memory
+from trainables.training_state.out_of_memory import AgreedOutOfMemory
 
 if TYPE_CHECKING:
-    from trainables.fitting.passes import Passes
-    from trainables.fitting.state import TrainingState
+    from trainables.trainer.forward_backward import ForwardBackward
+    from trainables.training_state.loop_state import TrainingState
 
 # The constructor of DistributedDataParallel would import torch._dynamo: 800 modules, some of which
-# keep all frames of their import in a cycle (torch 2.13). The first model and its process group
-# then outlived their order, and one exit in fifteen ended in "terminate called without an active
-# exception". So the import is ours, and the cycle goes before there is a model.
+# keep all frames of their import in a reference cycle (torch 2.13). The first model and its process
+# group then outlived their order, and one exit in fifteen ended in "terminate called without an
+# active exception". So this file imports it, and collects the cycle before there is a model.
 gc.collect()
 
 POWER_RANK = 4
 # The hook needs 2: DDP reorders its buckets after the first.
-POWER_START = 2  # updates whose gradients are sent as they are
+POWER_START = 2  # first updates, whose gradients are sent uncompressed
 
 
-class Counted(nn.Module):
-    """A model and the tally of an update's losses, which travels as one more gradient.
+class CountingWrapper(nn.Module):
+    """A model and the tally of an update's losses, which is exchanged as one more gradient.
 
     A message of its own would cost an update of a small model a tenth of its time on two ranks.
 
     Args:
-        travels: whether it does; rounded, it would be of no use.
+        travels: whether the tally is sent so; with compressed gradients it would be rounded, and
+            useless.
     """
 
     def __init__(self, model: nn.Module, travels: bool) -> None:
         super().__init__()
         self.model = model
-        like = next(each for each in model.parameters() if each.requires_grad)
-        exact = torch.promote_types(like.dtype, torch.float32)  # a bucket holds one format
-        self.tally = nn.Parameter(torch.zeros(2, dtype=exact, device=like.device), travels)
+        first_trained = next(weight for weight in model.parameters() if weight.requires_grad)
+        exact = torch.promote_types(first_trained.dtype, torch.float32)  # a bucket holds one format
+        self.tally = nn.Parameter(torch.zeros(2, dtype=exact, device=first_trained.device), travels)
 
     def forward(self, *args: Any, **named: Any) -> Any:
         return self.model(*args, **named)
@@ -58,67 +60,68 @@ class Counted(nn.Module):
 
 @dataclass
 class Weights:
-    """What DDP exchanges gradients of."""
+    """The weights whose gradients DDP exchanges, and whether every update uses all of them."""
 
     trained: list[nn.Parameter] = field(default_factory=list)
-    missed: bool = False  # whether one had none in some update of this rank
-    uneven: bool = False  # whether all ranks know that
+    missed: bool = False  # whether a weight got no gradient in some update of this rank
+    uneven: bool = False  # whether that happened on some rank, as all ranks know
 
 
 @dataclass(frozen=True)
 class Ddp(Group):
     """PyTorch's DistributedDataParallel; a Strategy.
 
-    A weight need not get a gradient in each update. DDP would fail without one, or, if told so, go
-    through the graph in each pass, from the model's outputs, whether the losses use them or not.
+    Parameters may be unused in an update. DDP would raise then, and with find_unused_parameters it
+    would traverse the graph in each pass, from all outputs of the model, even those that no loss
+    uses; this class does neither.
     """
 
     weights: Weights = field(default_factory=Weights, compare=False)
 
     def wrap(self, model: nn.Module) -> nn.Module:
         device, training = self.worker.device, self.worker.training
-        self.weights.trained = [each for each in model.parameters() if each.requires_grad]
+        self.weights.trained = [weight for weight in model.parameters() if weight.requires_grad]
         wrapped = DistributedDataParallel(
-            Counted(model, training.compress == "none"),
+            CountingWrapper(model, training.gradient_compression == "none"),
             device_ids=[device] if device.type == "cuda" else None,
-            bucket_cap_mb=training.bucket_mb,
+            bucket_cap_mb=training.bucket_cap_mb,
             static_graph=training.static_graph,
             gradient_as_bucket_view=True,
         )
-        self._compress(wrapped)
+        self._register_compression(wrapped)
         return wrapped
 
-    def local(self, model: nn.Module) -> AbstractContextManager[None]:
+    def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
         if self.worker.training.static_graph:
             return nullcontext()  # no_sync ends in an internal error (torch 2.13)
-        return _wrapped(model).no_sync()
+        return _as_ddp(model).no_sync()
 
-    def carrier(self, model: nn.Module) -> Tensor | None:
-        tally: Tensor = _wrapped(model).module.tally
+    def loss_sum_param(self, model: nn.Module) -> Tensor | None:
+        tally: Tensor = _as_ddp(model).module.tally
         return tally if tally.requires_grad else None
 
-    def total(self, tally: Tensor, model: nn.Module) -> Tensor:
-        carrier = self.carrier(model)
-        if carrier is None or carrier.grad is None:
-            return super().total(tally, model)
-        total = carrier.grad.to(tally.dtype) * self.worker.world_size
+    def reduce_loss_sum(self, tally: Tensor, model: nn.Module) -> Tensor:
+        loss_sum_param = self.loss_sum_param(model)
+        if loss_sum_param is None or loss_sum_param.grad is None:
+            return super().reduce_loss_sum(tally, model)
+        total = loss_sum_param.grad.to(tally.dtype) * self.worker.world_size
         total[1].round_()  # the mean over three ranks is not exact
         return total
 
     def backward(
-        self, passes: "Passes", parts: Sequence[Tensor], scale: float, careful: bool
+        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
     ) -> Tensor:
         training = self.worker.training
-        # DDP learns a static graph from its first exchange; batch norms exchange in each pass.
+        # DDP learns a static graph from its first exchange; sync_batchnorm exchanges in each pass.
         agreeing = careful and not (training.static_graph or training.sync_batchnorm)
-        # DDP puts weights into other buckets after an order's first update, and of three ranks or
-        # more a gradient's bits depend on its place in the bucket: a resumed trial would differ.
-        uneven = self.weights.uneven and training.compress == "none"
+        # DDP rearranges its buckets after an order's first update, and with three or more ranks the
+        # bits of a gradient depend on its place in the bucket: a resumed trial would differ.
+        uneven = self.weights.uneven and training.gradient_compression == "none"
         if not (agreeing or training.deterministic or uneven):
-            return self._overlapping(passes, parts, scale)
-        # DDP would do it in the first forward pass, which a rank without memory does not reach.
-        wrapped = _wrapped(passes.model)
-        self.share_buffers(passes.bare)
+            return self._backward_overlapped(passes, parts, scale)
+        # DDP would share buffers in the first forward pass, which a rank may fail to reach.
+        wrapped = _as_ddp(passes.model)
+        self.share_buffers(passes.unwrapped_model)
         wrapped.require_forward_param_sync = False
         tally, failure = torch.zeros(2), None
         with wrapped.no_sync():
@@ -127,68 +130,74 @@ class Ddp(Group):
             except Exception as error:
                 if not agreeing or not out_of_memory(error):
                     raise
-                failure = error.with_traceback(None)  # which holds the activations
-        failed = torch.tensor(float(failure is not None), device=self.worker.device)
-        if agreeing and self.worst(failed):
-            said = failure or "on another rank"
-            raise AgreedOutOfMemory(f"out of memory: {said}") from failure
-        self._reduce()
+                failure = error.with_traceback(None)  # its traceback holds the activations
+        any_failed = torch.tensor(float(failure is not None), device=self.worker.device)
+        if agreeing and self.all_reduce_max(any_failed):
+            cause = failure or "on another rank"
+            raise AgreedOutOfMemory(f"out of memory: {cause}") from failure
+        self._average_gradients()
         return tally
 
-    def agree(self, state: "TrainingState") -> None:
+    def sync_replicas(self, state: "TrainingState") -> None:
         missed = torch.tensor(float(self.weights.missed), device=self.worker.device)
-        self.weights.uneven |= bool(self.worst(missed))
+        self.weights.uneven |= bool(self.all_reduce_max(missed))
 
-    def _overlapping(self, passes: "Passes", parts: Sequence[Tensor], scale: float) -> Tensor:
+    def _backward_overlapped(
+        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float
+    ) -> Tensor:
         """Let DDP exchange gradients while they appear.
 
-        It waits until the last pass has come to each weight, so those that it has passed by get 0
-        after it. Ranks agree on such weights when an epoch is over.
+        DDP waits in the last pass for the gradient of each weight, so weights that the pass did not
+        use get a gradient of 0 after it. Ranks agree on these weights at the end of an epoch.
         """
-        if self.worker.training.static_graph:  # DDP then learns which weights get none
+        if self.worker.training.static_graph:  # DDP learns which weights get no gradient
             return super().backward(passes, parts, scale, careful=False)
-        trained, carrier = self.weights.trained, self.carrier(passes.model)
-        with self.local(passes.model):
-            tallies = [passes.backward(part, scale, carrier) for part in parts[:-1]]
-        before = [weight.grad for weight in trained]
-        tallies.append(passes.backward(parts[-1], scale, carrier))
-        # Where DDP has been, the gradient is now a view of its bucket.
-        pairs = zip(trained, before, strict=True)
-        if idle := [weight for weight, gradient in pairs if weight.grad is gradient]:
-            torch.autograd.backward(idle, [torch.zeros_like(weight) for weight in idle])
+        trained, loss_sum_param = self.weights.trained, self.loss_sum_param(passes.model)
+        with self.no_sync(passes.model):
+            tallies = [passes.backward(part, scale, loss_sum_param) for part in parts[:-1]]
+        grads_before = [weight.grad for weight in trained]
+        tallies.append(passes.backward(parts[-1], scale, loss_sum_param))
+        # After DDP has exchanged a gradient, that is a view of DDP's bucket.
+        pairs = zip(trained, grads_before, strict=True)
+        if unused := [weight for weight, gradient in pairs if weight.grad is gradient]:
+            torch.autograd.backward(unused, [torch.zeros_like(weight) for weight in unused])
             self.weights.missed = True
         return tallies[0] if len(parts) == 1 else torch.stack(tallies).sum(dim=0)
 
-    def _reduce(self) -> None:
+    def _average_gradients(self) -> None:
         """Average the gradients of all weights that have one on some rank."""
         weights = self.weights.trained
-        held = [each.grad for each in weights]
-        own = torch.tensor([each is not None for each in held], dtype=torch.int32)
-        thin = torch.tensor([each is not None and each.is_sparse for each in held]).to(own.dtype)
-        told = self.worst(torch.stack([own, 1 - own, thin]).to(self.worker.device))
-        used, unused, sparse = told.tolist()
+        grads = [weight.grad for weight in weights]
+        has_grad = torch.tensor([grad is not None for grad in grads], dtype=torch.int32)
+        in_rows = torch.tensor([grad is not None and grad.is_sparse for grad in grads]).to(
+            has_grad.dtype
+        )
+        flags = self.all_reduce_max(
+            torch.stack([has_grad, 1 - has_grad, in_rows]).to(self.worker.device)
+        )
+        used, unused, sparse = flags.tolist()
         self.weights.uneven |= any(unused)
         gradients = []
-        for weight, anywhere, rows in zip(weights, used, sparse, strict=True):
-            if anywhere:
+        for weight, used_anywhere, rows in zip(weights, used, sparse, strict=True):
+            if used_anywhere:
                 if weight.grad is None:
-                    nothing = torch.zeros_like(weight)
-                    weight.grad = nothing.to_sparse(1) if rows else nothing
+                    zeros = torch.zeros_like(weight)
+                    weight.grad = zeros.to_sparse(1) if rows else zeros
                 gradients.append(weight.grad)
         average(gradients)
 
-    def _compress(self, model: DistributedDataParallel) -> None:
-        """Send gradients rounded, as the options say.
+    def _register_compression(self, model: DistributedDataParallel) -> None:
+        """Compress the gradients that are sent, as the options say.
 
         Raises:
-            ValueError: the ranks' devices cannot.
+            ValueError: the ranks' devices cannot do so.
         """
-        match self.worker.training.compress:
+        match self.worker.training.gradient_compression:
             case "fp16":
                 model.register_comm_hook(None, default_hooks.fp16_compress_hook)
             case "bf16" if self.worker.device.type != "cuda":
                 raise ValueError(
-                    "training.compress is bf16, but only NCCL adds bf16 up, on GPUs; "
+                    "training.gradient_compression is bf16, but only NCCL adds bf16 up, on GPUs; "
                     "choose fp16 or powersgd"
                 )
             case "bf16":
@@ -197,10 +206,26 @@ class Ddp(Group):
                 state = powerSGD_hook.PowerSGDState(
                     None, POWER_RANK, start_powerSGD_iter=POWER_START
                 )
-                model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+                one_at_a_time = self.worker.device.type == "cpu"
+                hook = _powersgd_one_at_a_time if one_at_a_time else powerSGD_hook.powerSGD_hook
+                model.register_comm_hook(state, hook)
 
 
-def _wrapped(model: nn.Module) -> DistributedDataParallel:
+def _as_ddp(model: nn.Module) -> DistributedDataParallel:
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(f"model is {type(model).__name__}; wrap it before training")
     return model
+
+
+def _powersgd_one_at_a_time(
+    state: powerSGD_hook.PowerSGDState, bucket: GradBucket
+) -> torch.futures.Future[Tensor]:
+    """Compress a bucket, and return once all ranks have exchanged it.
+
+    PowerSGD exchanges each bucket three times, from callbacks. Under gloo these run in threads,
+    so with several buckets the ranks may call collectives in different orders, and wait forever
+    (torch 2.13). NCCL's callbacks run in order.
+    """
+    future = powerSGD_hook.powerSGD_hook(state, bucket)
+    future.wait()
+    return future

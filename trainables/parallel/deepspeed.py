@@ -1,9 +1,9 @@
-"""DeepSpeed's ZeRO: moments, then gradients, then weights are dealt out over the ranks.
+"""DeepSpeed's ZeRO: moments, then gradients, then weights are sharded over the ranks.
 
-DeepSpeed exchanges gradients, updates, and gathers weights. What an update is stays ours: the sum
-of losses over their global count, the clipping, the learning rate. The task's optimizer stays what
-it is too: a twin of it updates DeepSpeed's flat tensors whenever it is asked for a step, and its
-state_dict has the whole state, gathered.
+DeepSpeed exchanges gradients, updates, and gathers weights. This package still defines an update:
+the sum of losses over their global count, the clipping, the learning rate. The task's optimizer
+is kept too: on each of its steps a copy without state updates DeepSpeed's flat tensors, and its
+state_dict has the complete, gathered state.
 
 Source: Rajbhandari et al., ZeRO (2020), sections 5.1 to 5.3; offload, Ren et al., ZeRO-Offload
 (2021).
@@ -20,10 +20,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from trainables.frozen import brought
 from trainables.optim.clipping import By, Clipped, by_norm, total_norm
-from trainables.parallel.partitions import Partitions, on_rank_0, twin
+from trainables.parallel.partitions import Partitions, copy_without_state, on_rank_0
 from trainables.parallel.strategies import Group
+from trainables.pretrained import frozen_base_names
 from trainables.training import Training
 from trainables.worker import Diverged
 
@@ -41,52 +41,52 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 if TYPE_CHECKING:
-    from trainables.fitting.passes import Passes
+    from trainables.trainer.forward_backward import ForwardBackward
 
-gc.collect()  # of frames that its import leaves in cycles; see ddp.py
-# Ranks on CPUs would compile exchange by shared memory when they meet, in buffers that several
-# trials of a machine can have in common; training sends nothing that way (0.19.8).
+gc.collect()  # frames that the import leaves in reference cycles; see ddp.py
+# Ranks on CPUs would compile an exchange through shared memory when they meet, in buffers that
+# several trials of a machine may share; training sends nothing that way (0.19.8).
 deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
-# They treat each element alone, so it does not matter that weights are flat, and cut anywhere.
+# These treat each element alone, so it does not matter that weights are flat and cut anywhere.
 BY_ELEMENT = ("Adadelta", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "SGD")
-BUCKET = 50_000_000  # elements of gradients that travel together: 200 MB, not DeepSpeed's 2 GB
+BUCKET = 50_000_000  # elements of gradients in one message: 200 MB, not DeepSpeed's 2 GB
 
 
 @dataclass
-class Made:
-    """What there is of an order once its model is wrapped."""
+class EngineState:
+    """DeepSpeed's objects for one order, made when its model is wrapped."""
 
     optimizer: Optimizer | None = None  # the task's
     engine: Any = None
     partitions: Partitions | None = None
-    ending: ExitStack = field(default_factory=ExitStack)  # what is to be undone after the order
+    ending: ExitStack = field(default_factory=ExitStack)  # undoes the wrapping after the order
 
 
 @dataclass(frozen=True)
 class DeepSpeed(Group):
     """DeepSpeed's engine on the ranks' own process group; a Strategy."""
 
-    made: Made = field(default_factory=Made, compare=False)
+    state: EngineState = field(default_factory=EngineState, compare=False)
 
     def __post_init__(self) -> None:
-        kind, found = self.worker.device.type, get_accelerator().device_name()
-        if kind != found:
+        device, accelerator = self.worker.device.type, get_accelerator().device_name()
+        if device != accelerator:
             raise ValueError(
-                f"deepspeed computes on {found} in this process, the trial on {kind}; set the "
-                f"environment variable DS_ACCELERATOR={kind}"
+                f"deepspeed computes on {accelerator} in this process, the trial on {device}; "
+                f"set the environment variable DS_ACCELERATOR={device}"
             )
 
     @property
-    def home(self) -> torch.device:
-        # The GPU, which need not hold the whole model, gets parts of it.
+    def init_device(self) -> torch.device:
+        # The GPU gets shards of the model, which need not fit there as a whole.
         return torch.device("cpu")
 
-    def adopt(self, optimizer: Optimizer) -> Optimizer:
-        """The same optimizer, once it is known that flat weights can be left to it.
+    def setup_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        """Return the optimizer, after a check that it can update flat weights.
 
         Raises:
-            ValueError: it is of a kind that looks at whole weights.
+            ValueError: the optimizer is of a kind that needs weights in their shapes.
         """
         name = type(optimizer).__name__
         if name not in BY_ELEMENT or type(optimizer).__module__.split(".")[0] != "torch":
@@ -95,144 +95,155 @@ class DeepSpeed(Group):
                 f"what treats each element alone can be used; choose {', '.join(BY_ELEMENT)}, or "
                 "the strategy fsdp"
             )
-        self.made.optimizer = optimizer
+        self.state.optimizer = optimizer
         return optimizer
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """The engine over the model, whose weights and momenta are dealt out from now on.
+        """Return DeepSpeed's engine over the model, with weights and momenta sharded from now on.
 
-        A checkpoint has been restored by now, on whole weights and on the task's own optimizer.
+        A checkpoint has been restored before, into whole weights and the task's own optimizer.
         """
-        optimizer, training, device = self.made.optimizer, self.worker.training, self.worker.device
+        optimizer, training, device = self.state.optimizer, self.worker.training, self.worker.device
         if optimizer is None:
-            raise TypeError("there is no optimizer; adopt one before the model is wrapped")
-        given = {id(weight): kept for weight, kept in optimizer.state.items()}
-        inner, made = twin(optimizer), self.made
+            raise TypeError("there is no optimizer; call setup_optimizer before wrap")
+        for name, weight in model.named_parameters():
+            if weight.ndim == 0:
+                raise ValueError(
+                    f"{name} is a scalar parameter, which deepspeed cannot keep in a checkpoint; "
+                    "give it the shape (1,), or choose another strategy"
+                )
+        states = {id(weight): state for weight, state in optimizer.state.items()}
+        inner_optimizer, order_state = copy_without_state(optimizer), self.state
         with ExitStack() as ending:
             ending.enter_context(_local_rank(device))
-            ending.callback(_forget)
-            made.engine = engine = _engine(model, inner, settings(training, device), device)
-            made.ending = ending.pop_all()
-        made.ending.callback(engine.destroy)
-        made.partitions = Partitions(engine.optimizer, training.zero_stage, self.worker.rank)
-        made.partitions.give(given)
+            ending.callback(_drop_global_state)
+            order_state.engine = engine = _engine(
+                model, inner_optimizer, settings(training, device), device
+            )
+            order_state.ending = ending.pop_all()
+        order_state.ending.callback(engine.destroy)
+        order_state.partitions = Partitions(engine.optimizer, training.zero_stage, self.worker.rank)
+        order_state.partitions.load_state(states)
         optimizer.state.clear()
-        self._lead(optimizer, inner)
+        self._drive_inner_optimizer(optimizer, inner_optimizer)
         if training.zero_stage == 3:
-            model.register_state_dict_post_hook(lambda *given: self._gather(*given))
+            model.register_state_dict_post_hook(lambda *given: self._gather_into_state_dict(*given))
         wrapped: nn.Module = engine
         return wrapped
 
     @contextmanager
-    def local(self, model: nn.Module) -> Iterator[None]:
-        self.made.engine.set_gradient_accumulation_boundary(False)
+    def no_sync(self, model: nn.Module) -> Iterator[None]:
+        self.state.engine.set_gradient_accumulation_boundary(False)
         try:
             yield
         finally:
-            self.made.engine.set_gradient_accumulation_boundary(True)
+            self.state.engine.set_gradient_accumulation_boundary(True)
 
     def backward(
-        self, passes: "Passes", parts: Sequence[Tensor], scale: float, careful: bool
+        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
     ) -> Tensor:
-        self._partitions.forget()
-        self.made.engine.set_gradient_accumulation_boundary(True)
+        self._partitions.drop_gradients()
+        self.state.engine.set_gradient_accumulation_boundary(True)
         return super().backward(passes, parts, scale, careful)
 
     def gradients(self, weights: Sequence[nn.Parameter]) -> list[Tensor]:
         return self._partitions.gradients()
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        own = total_norm(gradients).to(self.worker.device)
-        return self.sum(own.square()).sqrt()
+        shard_norm = total_norm(gradients).to(self.worker.device)
+        return self.all_reduce_sum(shard_norm.square()).sqrt()
 
     @torch.no_grad()
     def clip(self, model: nn.Module, most: float, by: By) -> Clipped:
-        held = self._partitions.gradients()
-        return by_norm(held, self.norm(held).to(held[0].device), most)  # the CPU, with offload
+        gradients = self._partitions.gradients()
+        # The gradients are on the CPU with offload.
+        return by_norm(gradients, self.norm(gradients).to(gradients[0].device), most)
 
     def close(self) -> None:
-        self.made.ending.close()
-        self.made.engine = self.made.partitions = self.made.optimizer = None
+        self.state.ending.close()
+        self.state.engine = self.state.partitions = self.state.optimizer = None
 
     @property
     def _partitions(self) -> Partitions:
-        if self.made.partitions is None:
+        if self.state.partitions is None:
             raise TypeError("the model is not wrapped yet; wrap it before training")
-        return self.made.partitions
+        return self.state.partitions
 
-    def _lead(self, optimizer: Optimizer, inner: Optimizer) -> None:
+    def _drive_inner_optimizer(self, optimizer: Optimizer, inner: Optimizer) -> None:
         """Let the task's optimizer decide when and how the inner one steps, and show its state."""
-        own = [group for group in optimizer.param_groups if group["params"]]
-        pairs = list(zip(own, inner.param_groups, strict=True))
-        numbered = [weight for group in optimizer.param_groups for weight in group["params"]]
-        engine = self.made.engine
+        groups = [group for group in optimizer.param_groups if group["params"]]
+        pairs = list(zip(groups, inner.param_groups, strict=True))
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        engine = self.state.engine
 
         def before_step(*_: Any) -> None:
-            for told, followed in pairs:
-                followed.update({key: told[key] for key in told if key != "params"})
+            for task_group, inner_group in pairs:
+                inner_group.update({key: task_group[key] for key in task_group if key != "params"})
             engine.optimizer.step()
             if engine.optimizer.overflow:
                 raise Diverged("a gradient is not finite, so deepspeed did not take the step")
 
         def after_state_dict(_: Optimizer, packed: dict[str, Any]) -> dict[str, Any]:
             states = {
-                at: self._partitions.take(weight, self.worker.device)
-                for at, weight in enumerate(numbered)
+                index: self._partitions.gather_state(weight, self.worker.device)
+                for index, weight in enumerate(weights)
                 if weight.requires_grad
             }
-            return {**packed, "state": {at: kept for at, kept in states.items() if kept}}
+            return {**packed, "state": {index: state for index, state in states.items() if state}}
 
         optimizer.register_step_pre_hook(before_step)
         optimizer.register_state_dict_post_hook(after_state_dict)
 
     @torch.no_grad()
-    def _gather(self, model: nn.Module, held: dict[str, Any], prefix: str, _: object) -> None:
-        """Put whole weights into a state_dict, one after the other; those frozen from outside not.
+    def _gather_into_state_dict(
+        self, model: nn.Module, held: dict[str, Any], prefix: str, _: object
+    ) -> None:
+        """Put whole weights into a state_dict, one after the other, except those of a frozen base.
 
-        All ranks call it together.
+        All ranks must call this together.
         """
-        outside = brought(model)
+        base_names = frozen_base_names(model)
         for name, weight in model.named_parameters(remove_duplicate=False):
-            if name not in outside and f"{prefix}{name}" in held:
+            if name not in base_names and f"{prefix}{name}" in held:
                 with deepspeed.zero.GatheredParameters([weight]):
                     held[f"{prefix}{name}"] = on_rank_0(weight.detach().clone(), self.worker.rank)
 
 
 def settings(training: Training, device: torch.device) -> dict[str, Any]:
-    """DeepSpeed's configuration, which leaves to us what is not about sharing a model."""
+    """Return DeepSpeed's configuration, which leaves to this package all but sharding a model."""
     stage: dict[str, Any] = {
         "stage": training.zero_stage,
         "reduce_bucket_size": BUCKET,
         "allgather_bucket_size": BUCKET,
-        "memory_efficient_linear": False,  # it would replace torch's own for all models to come
+        "memory_efficient_linear": False,  # it would replace torch's for all later models
     }
-    if training.offload:
-        place = {"device": "cpu", "pin_memory": device.type == "cuda"}
-        stage["offload_optimizer"] = place
+    if training.cpu_offload:
+        offload_target = {"device": "cpu", "pin_memory": device.type == "cuda"}
+        stage["offload_optimizer"] = offload_target
         if training.zero_stage == 3:
-            stage["offload_param"] = place
-    found: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": 1,  # it would count samples with it
+            stage["offload_param"] = offload_target
+    config: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": 1,  # DeepSpeed would only count samples with it
         "zero_optimization": stage,
-        "gradient_clipping": 0.0,  # its default is 1
+        "gradient_clipping": 0.0,  # DeepSpeed's default is 1
         "zero_allow_untested_optimizer": True,
-        "zero_force_ds_cpu_optimizer": False,  # that one is compiled where it runs
+        "zero_force_ds_cpu_optimizer": False,  # which would be compiled on the node
         "log_level": "warning",
     }
     if training.precision == "bf16-mixed":
-        # No module's gradients are to be added up in 16 bits.
-        found["torch_autocast"] = {
+        # Gradients must not be summed in 16 bits, in any module.
+        config["torch_autocast"] = {
             "enabled": True,
             "dtype": "bfloat16",
             "lower_precision_safe_modules": [],
         }
-    return found
+    return config
 
 
 def _engine(
     model: nn.Module, optimizer: Optimizer, config: dict[str, Any], device: torch.device
 ) -> Any:
-    """DeepSpeed's engine; each weight is dealt out before the next one goes to the GPU."""
+    """Return DeepSpeed's engine; each weight is sharded before the next one goes to the GPU."""
     comm.init_distributed(dist_init_required=False)
     if config["zero_optimization"]["stage"] == 3:
         deepspeed.zero.Init(model, config_dict_or_path=config, dtype=torch.float32)
@@ -244,11 +255,11 @@ def _engine(
     return engine
 
 
-def _forget() -> None:
-    """Let DeepSpeed keep nothing of an order: the next process group will be another one."""
+def _drop_global_state() -> None:
+    """Let DeepSpeed keep nothing of an order: the next one has another process group."""
     groups._release_process_group_references()
     comm.cdb = None
-    # Either would hold each model of stage 3 for as long as the process lives (0.19.8).
+    # Both would hold each model of stage 3 for as long as the process lives (0.19.8).
     parameter_offload.FWD_MODULE_STACK.clear()
     for method in vars(PartitionedParameterCoordinator).values():
         for cell in getattr(method, "__closure__", None) or ():
@@ -258,7 +269,7 @@ def _forget() -> None:
 
 @contextmanager
 def _local_rank(device: torch.device) -> Iterator[None]:
-    """Tell DeepSpeed the rank's GPU the way that its launcher does."""
+    """Tell DeepSpeed the rank's GPU as its launcher does, by an environment variable."""
     before = os.environ.get("LOCAL_RANK")
     os.environ["LOCAL_RANK"] = str(device.index or 0)
     try:

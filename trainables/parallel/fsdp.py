@@ -1,4 +1,4 @@
-"""Each rank keeps its part of every weight, and gathers the others' parts while it needs them.
+"""FSDP: each rank keeps a shard of every weight, and gathers the others' shards when needed.
 
 Sources: Rajbhandari et al., ZeRO (2020), sections 5.2 and 5.3; Zhao et al., PyTorch FSDP (2023).
 """
@@ -24,74 +24,78 @@ from torch.distributed.fsdp import (
 
 from trainables.blocks import blocks
 from trainables.parallel.strategies import Group
-from trainables.parallel.tensor import split
+from trainables.parallel.tensor import check_gradients, split_layers, sync_replicated
 from trainables.training import Precision
 
 if TYPE_CHECKING:
-    from trainables.fitting.passes import Passes
+    from trainables.trainer.forward_backward import ForwardBackward
+    from trainables.training_state.loop_state import TrainingState
 
 
 @dataclass(frozen=True)
 class Fsdp(Group):
-    """PyTorch's fully_shard on each block and on what is around them; a Strategy.
+    """PyTorch's fully_shard on each block and on the layers around the blocks; a Strategy.
 
-    With `tensor_ranks` neighbouring ranks share a place: they split layers among themselves first.
+    With `tensor_parallel`, that many neighbouring ranks form one data-parallel rank: they split
+    layers among themselves first.
     """
 
     @property
-    def place(self) -> int:
-        return self.worker.rank // self.worker.training.tensor_ranks
+    def dp_rank(self) -> int:
+        return self.worker.rank // self.worker.training.tensor_parallel
 
     @property
-    def places(self) -> int:
-        return self.worker.world_size // self.worker.training.tensor_ranks
+    def dp_size(self) -> int:
+        return self.worker.world_size // self.worker.training.tensor_parallel
 
     @property
-    def home(self) -> torch.device:
-        # fully_shard takes a module at a time to the GPU, which need not hold the whole model.
-        whole = self.worker.training.tensor_ranks > 1 or self.worker.training.sync_batchnorm
-        return self.worker.device if whole else torch.device("cpu")
+    def init_device(self) -> torch.device:
+        # fully_shard moves one module at a time to the GPU, so the whole model need not fit there.
+        needs_whole_model = (
+            self.worker.training.tensor_parallel > 1 or self.worker.training.sync_batchnorm
+        )
+        return self.worker.device if needs_whole_model else torch.device("cpu")
 
     @cached_property
     def mesh(self) -> DeviceMesh:
-        """The ranks: in columns those that shard, in rows those that split layers."""
-        worker, rows = self.worker, self.worker.training.tensor_ranks
-        if rows == 1:
+        """Return the mesh of ranks: columns shard weights, rows split layers."""
+        worker, tensor_parallel = self.worker, self.worker.training.tensor_parallel
+        if tensor_parallel == 1:
             return init_device_mesh(
                 worker.device.type, (worker.world_size,), mesh_dim_names=("data",)
             )
         return init_device_mesh(
-            worker.device.type, (self.places, rows), mesh_dim_names=("data", "tensor")
+            worker.device.type, (self.dp_size, tensor_parallel), mesh_dim_names=("data", "tensor")
         )
 
     def shard(self, model: nn.Module) -> nn.Module:
         model, training = super().shard(model), self.worker.training
-        if training.offload and self.worker.device.type == "cpu":
-            raise ValueError("training.offload is true, but there is no GPU; leave it out")
-        if training.tensor_ranks > 1:
-            split(model, self.plan(model), self.mesh["tensor"])
-        ranks, formats = self.mesh["data"], policy(training.precision)
-        offload = CPUOffloadPolicy() if training.offload else OffloadPolicy()
-        for block in _separate(model):
+        if training.cpu_offload and self.worker.device.type == "cpu":
+            raise ValueError("training.cpu_offload is true, but there is no GPU; leave it out")
+        if training.tensor_parallel > 1:
+            split_layers(model, self.plan(model), self.mesh["tensor"])
+        ranks, dtypes = self.mesh["data"], policy(training.precision)
+        offload = CPUOffloadPolicy() if training.cpu_offload else OffloadPolicy()
+        for block in _blocks_to_shard(model):
             fully_shard(
                 block,
                 mesh=ranks,
-                reshard_after_forward=training.reshard,
-                mp_policy=formats,
+                reshard_after_forward=training.reshard_after_forward,
+                mp_policy=dtypes,
                 offload_policy=offload,
             )
-        # The backward pass begins where the forward pass ends: there is nothing to free between.
+        # The backward pass begins where the forward pass ends, so freeing weights is of no use.
         fully_shard(
             model,
             mesh=ranks,
             reshard_after_forward=False,
-            mp_policy=formats,
+            mp_policy=dtypes,
             offload_policy=offload,
         )
         return model
 
     @contextmanager
-    def local(self, model: nn.Module) -> Iterator[None]:
+    def no_sync(self, model: nn.Module) -> Iterator[None]:
         if not isinstance(model, FSDPModule):
             raise TypeError(f"model is {type(model).__name__}; shard it before training")
         model.set_requires_gradient_sync(False)
@@ -100,46 +104,58 @@ class Fsdp(Group):
         finally:
             model.set_requires_gradient_sync(True)
 
-    def sum(self, values: Tensor) -> Tensor:
+    def backward(
+        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
+    ) -> Tensor:
+        tally = super().backward(passes, parts, scale, careful)
+        if careful and self.worker.training.tensor_parallel > 1:
+            check_gradients(passes.unwrapped_model, self.worker.device)
+        return tally
+
+    def sync_replicas(self, state: "TrainingState") -> None:
+        if self.worker.training.tensor_parallel > 1:
+            sync_replicated(state, self.worker.device)
+
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         dist.all_reduce(values, group=self.mesh.get_group("data"))
         return values
 
     def autocast(self) -> AbstractContextManager[None]:
-        return nullcontext()  # the policy gives weights and inputs their formats
+        return nullcontext()  # the mixed-precision policy casts weights and inputs
 
-    def evaluate(self, passes: "Passes", parts: Sequence[Tensor]) -> dict[str, Tensor]:
-        with _gathered(passes.bare):
+    def evaluate(self, passes: "ForwardBackward", parts: Sequence[Tensor]) -> dict[str, Tensor]:
+        with _resharded_afterwards(passes.unwrapped_model):
             return super().evaluate(passes, parts)
 
-    def show(self, passes: "Passes") -> str:
-        with _gathered(passes.bare):
+    def show(self, passes: "ForwardBackward") -> str:
+        with _resharded_afterwards(passes.unwrapped_model):
             return super().show(passes)
 
 
-def _separate(model: nn.Module) -> list[nn.Module]:
-    """The blocks to gather one at a time: all but those that share a weight with another module.
+def _blocks_to_shard(model: nn.Module) -> list[nn.Module]:
+    """Return the blocks to gather one at a time: all but those sharing a weight with other modules.
 
-    Such a weight is gathered with what is around the blocks, for the whole of a pass.
+    A shared weight is gathered with the modules around the blocks, for the whole pass.
     """
-    holders = _holders(model)
+    holders = _count_holders(model)
     return [
         block
         for block in blocks(model).values()
-        # A call is what gathers weights, and lists are not called.
+        # Weights are gathered when a module is called, and lists are never called.
         if not isinstance(block, nn.ModuleList | nn.ModuleDict)
-        and all(holders[weight] == own for weight, own in _holders(block).items())
+        and all(holders[weight] == count for weight, count in _count_holders(block).items())
     ]
 
 
-def _holders(model: nn.Module) -> Counter[nn.Parameter]:
-    """In how many places of the model each weight is."""
+def _count_holders(model: nn.Module) -> Counter[nn.Parameter]:
+    """Count the places of the model that hold each weight."""
     places = model.named_modules(remove_duplicate=False)
     return Counter(weight for _, module in places for weight in module.parameters(recurse=False))
 
 
 @contextmanager
-def _gathered(model: nn.Module) -> Iterator[None]:
-    """Within it, passes gather weights that no backward pass frees; they would be out of date."""
+def _resharded_afterwards(model: nn.Module) -> Iterator[None]:
+    """Free gathered weights on exit: no backward pass does it, and they would be out of date."""
     try:
         yield
     finally:
@@ -149,8 +165,8 @@ def _gathered(model: nn.Module) -> Iterator[None]:
 
 
 def policy(precision: Precision) -> MixedPrecisionPolicy:
-    """In which formats weights are gathered, gradients added up, and results given."""
+    """Return the number formats of gathered weights, of reduced gradients and of outputs."""
     if not precision.endswith("-mixed"):
         return MixedPrecisionPolicy()  # as they are stored
-    computed = torch.float16 if precision == "16-mixed" else torch.bfloat16
-    return MixedPrecisionPolicy(computed, torch.float32, torch.float32)
+    compute_dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
+    return MixedPrecisionPolicy(compute_dtype, torch.float32, torch.float32)

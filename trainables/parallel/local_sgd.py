@@ -1,10 +1,10 @@
-"""Ranks that train on their own, and average their weights now and then: a slow one delays less.
+"""Local SGD: ranks train alone and average their weights now and then, so a slow one delays less.
 
 Source: Lin, Stich, Patel & Jaggi, Don't Use Large Mini-Batches, Use Local SGD (2020), Algorithm 1,
-whose number of local steps H is `average_every`. Momenta stay each rank's own (section 4.1, "local
+whose number of local steps H is `sync_every`. Momenta stay each rank's own (section 4.1, "local
 momentum"); at the end of an epoch they are averaged too, as in Yu, Jin & Yang, On the Linear
 Speedup Analysis of Communication Efficient Momentum SGD (2019), Algorithm 1, so that a checkpoint
-holds all there is.
+holds the complete state.
 """
 
 from collections.abc import Sequence
@@ -14,87 +14,87 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from trainables.fitting.memory import AgreedOutOfMemory
+from trainables.errors import out_of_memory
 from trainables.parallel.averaging import average
 from trainables.parallel.strategies import Group
-from trainables.scripts.endings import out_of_memory
+from trainables.training_state.out_of_memory import AgreedOutOfMemory
 
 if TYPE_CHECKING:
-    from trainables.fitting.passes import Passes
-    from trainables.fitting.state import TrainingState
+    from trainables.trainer.forward_backward import ForwardBackward
+    from trainables.training_state.loop_state import TrainingState
 
 
 @dataclass
-class Local:
-    """How far a rank has gone on its own."""
+class LocalProgress:
+    """The updates that a rank has made since the last average."""
 
     updates: int = 0
 
 
 @dataclass(frozen=True)
 class LocalSgd(Group):
-    """Each update is this rank's own: its gradient, its clipping, its skipping; a Strategy.
+    """Local SGD, in which each rank computes, clips and skips its own updates; a Strategy.
 
     Between averages no rank waits for another.
     """
 
-    alone: Local = field(default_factory=Local, compare=False)
+    progress: LocalProgress = field(default_factory=LocalProgress, compare=False)
 
     @property
-    def alike(self) -> bool:
-        return self.worker.training.average_every == 1
+    def grads_synchronized(self) -> bool:
+        return self.worker.training.sync_every == 1
 
     def backward(
-        self, passes: "Passes", parts: Sequence[Tensor], scale: float, careful: bool
+        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
     ) -> Tensor:
         try:
             return super().backward(passes, parts, scale, careful)
         except Exception as error:
             if not out_of_memory(error):
                 raise
-            failure = error.with_traceback(None)  # which holds the activations
-        # Nobody waits for this rank, so that it knows is enough.
+            failure = error.with_traceback(None)  # its traceback holds the activations
+        # No other rank waits for this one, so it is enough that this rank knows.
         raise AgreedOutOfMemory(f"out of memory: {failure}") from failure
 
-    def total(self, tally: Tensor, model: nn.Module) -> Tensor:
-        if self.alike:
-            return super().total(tally, model)
-        return tally * self.places  # as if all had what this rank has
+    def reduce_loss_sum(self, tally: Tensor, model: nn.Module) -> Tensor:
+        if self.grads_synchronized:
+            return super().reduce_loss_sum(tally, model)
+        return tally * self.dp_size  # as if all ranks had this rank's tally
 
-    def overflows(self, found: Tensor) -> Tensor:
+    def sync_found_inf(self, found: Tensor) -> Tensor:
         return found
 
     def after_update(self, model: nn.Module) -> None:
-        self.alone.updates += 1
-        if self.alone.updates == self.worker.training.average_every:
-            average(_learning(model))
-            self.alone.updates = 0
+        self.progress.updates += 1
+        if self.progress.updates == self.worker.training.sync_every:
+            average(_trained_weights(model))
+            self.progress.updates = 0
 
-    def agree(self, state: "TrainingState") -> None:
-        average(_learning(state.model))
+    def sync_replicas(self, state: "TrainingState") -> None:
+        average(_trained_weights(state.model))
         if state.average is not None:
             average(list(state.average.state_dict()["averages"].values()))
         momenta = _momenta(state.optimizer)
-        # A rank that skipped all of its updates has none yet.
-        most, least = self._extremes(len(momenta))
-        if most == least:
+        # A rank that skipped all of its updates has no momenta yet.
+        max_count, min_count = self._max_and_min(len(momenta))
+        if max_count == min_count:
             average(momenta)
-        self.alone.updates = 0
+        self.progress.updates = 0
 
-    def _extremes(self, number: int) -> tuple[int, int]:
-        """The largest and the smallest of each rank's number."""
-        own = torch.tensor([number, -number], device=self.worker.device)
-        most, least = self.worst(own).tolist()
-        return most, -least
+    def _max_and_min(self, number: int) -> tuple[int, int]:
+        """Return the largest and the smallest of the ranks' numbers."""
+        pair = torch.tensor([number, -number], device=self.worker.device)
+        maximum, negative_minimum = self.all_reduce_max(pair).tolist()
+        return maximum, -negative_minimum
 
 
-def _learning(model: nn.Module) -> list[nn.Parameter]:
-    """All weights but the frozen ones, which rounding would move."""
+def _trained_weights(model: nn.Module) -> list[nn.Parameter]:
+    """Return all weights but the frozen ones, which rounding would move."""
     return [weight for weight in model.parameters() if weight.requires_grad]
 
 
 def _momenta(optimizer: torch.optim.Optimizer) -> list[Tensor]:
-    """What the optimizer remembers of gradients, in an order that is the same on every rank."""
+    """Return what the optimizer remembers of gradients, in an order equal on all ranks."""
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
     return [
         value

@@ -1,8 +1,8 @@
-"""The samples of one way through a pipeline, and what a task makes of them at its two ends.
+"""The samples of one run through a pipeline, and the task's code at the pipeline's two ends.
 
 A task calls the model in the middle of a method. The first rank leaves the method at that call,
-with what the model is given; the last one goes through it with a stand-in for the model, which
-gives what has come out of the pipeline.
+with the model's input; the last rank runs the method with a stand-in for the model, which returns
+the output of the pipeline.
 
 Axes: B samples of a micro-batch.
 """
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.data import Batch, Source
-from trainables.parallel.stages import Shape
+from trainables.parallel.stages import ScheduleKey
 from trainables.randomness import derive
 
 T = TypeVar("T")
@@ -24,54 +24,57 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class MicroBatches:
-    """Samples in parts; all that pass through the pipeline together have to be of one size.
+    """The micro-batches of one run through the pipeline, which must all have one size.
 
-    A part that is smaller is filled up with its first sample, and one that is empty with the whole
-    first part; what comes of that is cut off before it counts.
+    A smaller micro-batch is padded with its first sample, and an empty one replaced by the first
+    micro-batch; the outputs of the padding are cut off before they count.
     """
 
     source: Source
     parts: Sequence[Tensor]  # positions of samples; none is empty
-    number: int  # of micro-batches, with those that are empty
-    seed: int  # equal on all ranks: both ends draw the same, as for a mask over tokens
+    number: int  # of micro-batches, empty ones included
+    seed: int  # equal on all ranks: both ends draw the same numbers, as for a mask over tokens
     training: bool
 
     @property
-    def shape(self) -> Shape:
-        """Which schedule they need."""
-        return Shape(self.training, self.number, self._size)
+    def shape(self) -> ScheduleKey:
+        """Return the shape that determines the schedule."""
+        return ScheduleKey(self.training, self.number, self._size)
 
     def inputs(self, compute: Callable[[nn.Module, Batch], T]) -> list[Tensor]:
-        """What the task gives the model for each micro-batch.
+        """Return the tensor that the task passes to the model, for each micro-batch.
 
         Raises:
-            ValueError: that is not one tensor, or not one row a sample where rows are missing.
+            ValueError: the task passes anything but one tensor, or a tensor without one row for
+                each sample, where it must be padded.
         """
-        found = []
+        tensors = []
         for number, at_B in enumerate(self.parts):
             try:
-                self._carry(compute, number, Probe())
-            except Asked as asked:
+                self._call_task(compute, number, InputProbe())
+            except ModelCalled as asked:
                 values = asked.values
             else:
                 raise ValueError("pipeline: the task did not call the model; let it, once a batch")
-            found.append(self._filled(values, len(at_B)))
-        return found + found[:1] * (self.number - len(found))
+            tensors.append(self._padded(values, len(at_B)))
+        return tensors + tensors[:1] * (self.number - len(tensors))
 
     def carry(self, compute: Callable[[nn.Module, Batch], T], number: int, output: Tensor) -> T:
-        """What the task makes of the model's output for a micro-batch that is not empty."""
+        """Call the task with the model's output for a non-empty micro-batch; return its result."""
         samples = len(self.parts[number])
         if samples < self._size:
             _check_rows("gives", output, self._size)
             output = output[:samples]
-        return self._carry(compute, number, StandIn(output))
+        return self._call_task(compute, number, OutputStub(output))
 
-    def _carry(self, compute: Callable[[nn.Module, Batch], T], number: int, model: nn.Module) -> T:
+    def _call_task(
+        self, compute: Callable[[nn.Module, Batch], T], number: int, model: nn.Module
+    ) -> T:
         batch = self.source.batch(self.parts[number])
-        with drawing(derive(self.seed, "part", number), batch[0].device):
+        with seeded(derive(self.seed, "part", number), batch[0].device):
             return compute(model.train(self.training), batch)
 
-    def _filled(self, values: Tensor, samples: int) -> Tensor:
+    def _padded(self, values: Tensor, samples: int) -> Tensor:
         if samples == self._size:
             return values
         _check_rows("takes", values, samples)
@@ -82,29 +85,29 @@ class MicroBatches:
         return max(map(len, self.parts))
 
 
-class Asked(Exception):
-    """The model was called; not an error."""
+class ModelCalled(Exception):
+    """Raised when the task calls the model, with the model's input; not an error."""
 
     def __init__(self, values: Tensor) -> None:
         super().__init__()
         self.values = values
 
 
-class Probe(nn.Module):
-    """In a model's place: leaves with what it is given."""
+class InputProbe(nn.Module):
+    """A stand-in for the model that raises ModelCalled with its input."""
 
     def forward(self, *given: object, **named: object) -> Tensor:
-        values = given[0] if len(given) == 1 and not named else None
-        if not isinstance(values, Tensor):
+        tensor = given[0] if len(given) == 1 and not named else None
+        if not isinstance(tensor, Tensor):
             raise ValueError(
                 "pipeline: the task calls the model with other things than one tensor; put all "
                 "that the first layer needs into one"
             )
-        raise Asked(values.detach())
+        raise ModelCalled(tensor.detach())
 
 
-class StandIn(nn.Module):
-    """In a model's place: gives what the pipeline made of the input."""
+class OutputStub(nn.Module):
+    """A stand-in for the model that returns the pipeline's output."""
 
     def __init__(self, output: Tensor) -> None:
         super().__init__()
@@ -120,16 +123,16 @@ class StandIn(nn.Module):
 
 
 @contextmanager
-def drawing(seed: int, device: torch.device) -> Iterator[None]:
-    """Within it, torch's generators begin from a seed; they then go on as they were before."""
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed torch's generators within this context; restore their states on exit."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield
 
 
 def _check_rows(does: str, values: Tensor, samples: int) -> None:
-    found = len(values) if values.ndim else 0
-    if found != samples:
+    rows = len(values) if values.ndim else 0
+    if rows != samples:
         raise ValueError(
             f"pipeline: for {samples} samples the model {does} a tensor of shape "
             f"{tuple(values.shape)}; put samples along the first dimension, or make accumulate "

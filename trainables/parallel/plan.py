@@ -1,7 +1,8 @@
-"""Which linear layers the ranks of a tensor group split, and how.
+"""Plans of tensor parallelism: the layers that ranks split, and how.
 
-A column-wise layer gives each rank a share of its outputs, a row-wise one takes that share as its
-inputs, and adds up over the ranks: one exchange a pair, and none in between.
+A column-wise layer gives each rank a share of its outputs; a row-wise layer takes that share as its
+inputs and sums over the ranks: one exchange for each pair, and none in between. A parameter with
+one number for each head is split like the outputs of a column-wise layer.
 Source: Shoeybi et al., Megatron-LM (2019), section 3.
 """
 
@@ -13,7 +14,7 @@ from torch import nn
 How = Literal["colwise", "rowwise"]
 Plan = Callable[[nn.Module], Mapping[str, How]]
 
-# Each output depends on its own input alone, so a share of the outputs needs no other rank.
+# Each output depends on one input alone, so a share of the outputs needs no other rank.
 ELEMENTWISE = (
     nn.CELU,
     nn.Dropout,
@@ -38,8 +39,8 @@ ELEMENTWISE = (
 
 
 def pairs(model: nn.Module) -> dict[str, How]:
-    """The linear layers of each nn.Sequential that follow one another through elementwise ones."""
-    found: dict[str, How] = {}
+    """Plan pairs of linear layers with only elementwise layers between them, in nn.Sequentials."""
+    plan: dict[str, How] = {}
     for prefix, module in model.named_modules():
         if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:
             first = None
@@ -50,13 +51,13 @@ def pairs(model: nn.Module) -> dict[str, How]:
                 elif first is None:
                     first = name
                 else:
-                    found |= {first: "colwise", name: "rowwise"}
+                    plan |= {first: "colwise", name: "rowwise"}
                     first = None
-    return found
+    return plan
 
 
 def between(model: nn.Module, plan: Mapping[str, How]) -> Iterator[nn.Module]:
-    """The modules of each nn.Sequential between a column-wise layer and its row-wise one."""
+    """Yield the modules of each nn.Sequential between a column-wise layer and its row-wise one."""
     for prefix, module in model.named_modules():
         if isinstance(module, nn.Sequential):
             inside: list[nn.Module] | None = None
@@ -72,12 +73,16 @@ def between(model: nn.Module, plan: Mapping[str, How]) -> Iterator[nn.Module]:
 
 
 def check(model: nn.Module, plan: Mapping[str, How], ranks: int) -> None:
-    """Refuse a plan that so many ranks cannot carry out.
+    """Check that a plan can be carried out on this many ranks.
 
     Raises:
-        ValueError: with the first fault.
+        ValueError: the first fault of the plan.
     """
     linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    weights = dict(model.named_parameters())
+    tables = {
+        path: table for path, table in model.named_modules() if isinstance(table, nn.Embedding)
+    }
     named = f"the model's linear layers are {', '.join(linear) or 'none'}"
     if not plan:
         raise ValueError(
@@ -90,18 +95,25 @@ def check(model: nn.Module, plan: Mapping[str, How], ranks: int) -> None:
             "tensor parallelism: recurrent layers hold on to plain weights; choose ddp or fsdp"
         )
     for name, how in plan.items():
+        if how not in ("colwise", "rowwise"):
+            raise ValueError(f"plan_tensor: {name} is {how!r}; choose colwise or rowwise")
+        if name in weights or name in tables:
+            size = len(weights[name]) if name in weights else tables[name].embedding_dim
+            _check_size(name, size, how, ranks)
+            continue
         if name not in linear:
-            raise ValueError(f"plan_tensor names {name!r}, which is no linear layer; {named}")
+            raise ValueError(
+                f"plan_tensor names {name!r}, which is no linear layer, embedding or parameter; "
+                f"{named}"
+            )
         if hasattr(model.get_submodule(name), "lora_A"):
             raise ValueError(f"plan_tensor: {name} is adapted, and cannot be split; choose fsdp")
-        _check_layer(name, model.get_submodule(name), how, ranks)
+        _check_linear(name, model.get_submodule(name), how, ranks)
     _check_ties(model, plan)
 
 
-def _check_layer(name: str, layer: nn.Module, how: str, ranks: int) -> None:
+def _check_linear(name: str, layer: nn.Module, how: str, ranks: int) -> None:
     assert isinstance(layer, nn.Linear)
-    if how not in ("colwise", "rowwise"):
-        raise ValueError(f"plan_tensor: {name} is {how!r}; choose colwise or rowwise")
     width = layer.out_features if how == "colwise" else layer.in_features
     if width % ranks:
         kind = "outputs" if how == "colwise" else "inputs"
@@ -111,10 +123,21 @@ def _check_layer(name: str, layer: nn.Module, how: str, ranks: int) -> None:
         )
 
 
+def _check_size(name: str, size: int, how: str, ranks: int) -> None:
+    """Check a parameter or an embedding of this many numbers (one for each head, say)."""
+    if how == "rowwise":
+        raise ValueError(f"plan_tensor: {name} is rowwise; only a linear layer can be that")
+    if size % ranks:
+        raise ValueError(
+            f"plan_tensor: {name} is colwise, but {ranks} ranks cannot split {size} evenly; make "
+            f"them a multiple of {ranks}, or leave it out of the plan, and the layers around it"
+        )
+
+
 def _check_ties(model: nn.Module, plan: Mapping[str, How]) -> None:
     owners: dict[int, str] = {}
     for name, weight in model.named_parameters(remove_duplicate=False):
-        owner = name.rpartition(".")[0]
+        owner = name if name in plan else name.rpartition(".")[0]
         other = owners.setdefault(id(weight), owner)
         if other != owner and (owner in plan or other in plan):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The stages of a pipeline: runs of a model's layers, and the schedules that drive them.
+"""The stages of a pipeline, which are runs of a model's layers, and the schedules that drive them.
 
 Sources: GPipe, Huang et al. (2019); 1F1B, Narayanan et al., PipeDream-Flush (2021); interleaved
 stages, Narayanan et al., Efficient Large-Scale Language Model Training (2021), section 2.2.
@@ -25,22 +25,22 @@ from trainables.training import PipelineSchedule
 from trainables.worker import Worker
 
 Autocast = Callable[[], AbstractContextManager[None]]
-Judge = Callable[[Tensor, int], Tensor]  # the loss of an output, by its micro-batch's number
+LossFunction = Callable[[Tensor, int], Tensor]  # the loss of an output, by its micro-batch's number
 
-MOST_SHAPES = 4  # schedules that are kept: training and validation, their last batches
-INTERLEAVED = 2  # stages of a rank
+MOST_SHAPES = 4  # cached schedules: training and validation, and the last batch of each
+INTERLEAVED = 2  # stages on each rank
 
 
-class Part(nn.Sequential):
-    """The layers of this rank, under the names that they have in the whole model."""
+class StageModule(nn.Sequential):
+    """The layers of this rank, under their names in the complete model."""
 
-    def __init__(self, layers: Sequence[tuple[str, nn.Module]], line: "Line") -> None:
+    def __init__(self, layers: Sequence[tuple[str, nn.Module]], line: "RankStages") -> None:
         super().__init__(OrderedDict(layers))
         self.line = line
 
 
 class Stage(nn.Module):
-    """A run of layers that computes in the training's number format."""
+    """A run of consecutive layers, computing in the training's number format."""
 
     def __init__(self, layers: nn.Sequential, autocast: Autocast) -> None:
         super().__init__()
@@ -48,20 +48,20 @@ class Stage(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         with self.autocast():
-            found = self.layers(values)
-        if not isinstance(found, Tensor):
+            output = self.layers(values)
+        if not isinstance(output, Tensor):
             raise TypeError(
                 f"pipeline: the stage that ends with layer {next(reversed(self.layers._modules))} "
-                f"gives {type(found).__name__}; let each layer of the model give one tensor"
+                f"gives {type(output).__name__}; let each layer of the model give one tensor"
             )
-        return found
+        return output
 
 
 @dataclass
 class Loss:
-    """What the last stage calls: a schedule keeps its loss for good, updates bring their own."""
+    """The loss function of the last stage; a schedule keeps it, and each update sets `judge`."""
 
-    judge: Judge | None = None
+    judge: LossFunction | None = None
 
     def __call__(self, output: Tensor, number: Tensor) -> Tensor:
         assert self.judge is not None
@@ -69,17 +69,17 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What tells schedules apart: all the rest is equal for a model."""
+class ScheduleKey:
+    """The key of a schedule: everything else is equal for a model."""
 
     training: bool
     parts: int  # micro-batches
-    size: int  # samples of each
+    size: int  # samples in each
 
 
 @dataclass(frozen=True)
-class Run:
-    """A schedule, and what it was made for."""
+class CachedSchedule:
+    """A schedule, the loss that it calls and the input shape that it expects."""
 
     schedule: ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B
     loss: Loss
@@ -87,57 +87,60 @@ class Run:
 
 
 @dataclass
-class Line:
+class RankStages:
     """This rank's stages of a pipeline."""
 
-    stages: dict[int, Stage]  # by their number in the whole
+    stages: dict[int, Stage]  # by their number in the pipeline
     count: int  # of stages, over all ranks
     schedule: PipelineSchedule
     device: torch.device
-    runs: dict[Shape, Run] = field(default_factory=dict)
+    runs: dict[ScheduleKey, CachedSchedule] = field(default_factory=dict)
 
     @property
     def is_first(self) -> bool:
-        """Whether this rank takes the samples."""
+        """Return whether this rank receives the samples."""
         return 0 in self.stages
 
     @property
     def is_last(self) -> bool:
-        """Whether this rank gives the outputs."""
+        """Return whether this rank produces the outputs."""
         return self.count - 1 in self.stages
 
-    def run(self, shape: Shape, inputs: Sequence[Tensor], judge: Judge | None) -> Sequence[Tensor]:
-        """Pass micro-batches through all stages; without a judge, returns what comes out.
+    def run(
+        self, shape: ScheduleKey, inputs: Sequence[Tensor], judge: LossFunction | None
+    ) -> Sequence[Tensor]:
+        """Pass micro-batches through all stages; without a judge, return their outputs.
 
         Args:
-            inputs: of each micro-batch, equally shaped; on the first rank alone.
-            judge: None: forward passes only; the outputs come back on the last rank.
+            inputs: one tensor for each micro-batch, equally shaped; on the first rank alone.
+            judge: computes losses; None runs forward passes only, and returns the outputs on the
+                last rank.
 
         Raises:
-            ValueError: samples of another shape than those before.
+            ValueError: samples have another shape than those before.
         """
-        run = self.runs.get(shape) or self._make(shape, inputs)
+        run = self.runs.get(shape) or self._build_run(shape, inputs)
         for values in inputs:
             if values.shape != run.taken:
                 raise ValueError(
                     f"pipeline: the model got an input of shape {tuple(values.shape)}, after one "
                     f"of {tuple(run.taken)}; pad all samples to one length in load_data"
                 )
-        given = [torch.cat(list(inputs))] if inputs else []
+        batch = [torch.cat(list(inputs))] if inputs else []
         run.loss.judge = judge
         try:
             if judge is None:
                 with torch.no_grad():
-                    found = run.schedule.step(*given)
-                return [] if found is None else found.tensor_split(shape.parts)
+                    outputs = run.schedule.step(*batch)
+                return [] if outputs is None else outputs.tensor_split(shape.parts)
             target = torch.arange(shape.parts) if self.is_last else None
-            run.schedule.step(*given, target=target, return_outputs=False)
+            run.schedule.step(*batch, target=target, return_outputs=False)
             return []
         finally:
             run.loss.judge = None
 
-    def _make(self, shape: Shape, inputs: Sequence[Tensor]) -> Run:
-        passed = self._shapes(inputs[0] if inputs else None)
+    def _build_run(self, shape: ScheduleKey, inputs: Sequence[Tensor]) -> CachedSchedule:
+        passed = self._infer_shapes(inputs[0] if inputs else None)
         stages: list[_PipelineStageBase] = [
             PipelineStage(
                 stage,
@@ -150,62 +153,64 @@ class Line:
             for number, stage in self.stages.items()
         ]
         loss = Loss()
-        own = loss if shape.training else None
-        made: ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B
+        loss_if_training = loss if shape.training else None
+        schedule: ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B
         if self.schedule == "interleaved":
-            made = ScheduleInterleaved1F1B(stages, shape.parts, own, scale_grads=False)
+            schedule = ScheduleInterleaved1F1B(
+                stages, shape.parts, loss_if_training, scale_grads=False
+            )
         else:
             kind = ScheduleGPipe if self.schedule == "gpipe" else Schedule1F1B
-            made = kind(stages[0], shape.parts, own, scale_grads=False)
+            schedule = kind(stages[0], shape.parts, loss_if_training, scale_grads=False)
         if len(self.runs) == MOST_SHAPES:
             del self.runs[next(iter(self.runs))]
-        self.runs[shape] = Run(made, loss, passed[0].shape)
+        self.runs[shape] = CachedSchedule(schedule, loss, passed[0].shape)
         return self.runs[shape]
 
     @torch.no_grad()
-    def _shapes(self, values: Tensor | None) -> list[Tensor]:
-        """What goes into each stage, and out of the last, without contents; all ranks take part.
+    def _infer_shapes(self, values: Tensor | None) -> list[Tensor]:
+        """Return each stage's input, and the last one's output, as meta tensors; a collective.
 
-        torch would find it out in training mode, and batch norm would remember what it saw.
+        torch would infer the shapes in training mode, in which batch norms would count the inputs.
         """
-        passed = [_share(values, 0)]
+        passed = [_broadcast_shape(values, 0)]
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
             for number in range(self.count):
-                found = None
+                output = None
                 if (stage := self.stages.get(number)) is not None:
                     with _evaluating(stage):
-                        found = stage(torch.zeros_like(passed[-1], device=self.device))
-                passed.append(_share(found, number % dist.get_world_size()))
+                        output = stage(torch.zeros_like(passed[-1], device=self.device))
+                passed.append(_broadcast_shape(output, number % dist.get_world_size()))
         return passed
 
 
-def divide(model: nn.Module, worker: Worker, autocast: Autocast) -> Part:
-    """This rank's layers of a model.
+def shard_layers(model: nn.Module, worker: Worker, autocast: Autocast) -> StageModule:
+    """Return this rank's layers of a model.
 
     Raises:
-        ValueError: the model cannot be divided among so many ranks.
+        ValueError: the model cannot be divided among this many ranks.
     """
     schedule = worker.training.pipeline_schedule
     count = worker.world_size * (INTERLEAVED if schedule == "interleaved" else 1)
-    layers = _layers(model)
-    names = cut(model, count)
+    layers = _named_layers(model)
+    names = balance_stages(model, count)
     _check_ties(model, names)
-    own = range(worker.rank, count, worker.world_size)
-    runs = {number: [(name, layers[name]) for name in names[number]] for number in own}
+    numbers = range(worker.rank, count, worker.world_size)
+    runs = {number: [(name, layers[name]) for name in names[number]] for number in numbers}
     stages = {
         number: Stage(nn.Sequential(OrderedDict(run)), autocast) for number, run in runs.items()
     }
-    line = Line(stages, count, schedule, worker.device)
-    return Part([layer for run in runs.values() for layer in run], line)
+    line = RankStages(stages, count, schedule, worker.device)
+    return StageModule([layer for run in runs.values() for layer in run], line)
 
 
-def cut(model: nn.Module, count: int) -> list[list[str]]:
-    """The names of the layers of each stage: runs that follow one another, of like size.
+def balance_stages(model: nn.Module, count: int) -> list[list[str]]:
+    """Divide the layers into consecutive stages of similar size, and return their names.
 
     Raises:
-        ValueError: there are fewer layers that are trained than stages.
+        ValueError: there are fewer trained layers than stages.
     """
-    groups: list[list[str]] = []  # each begins with a layer that is trained, but for the first
+    groups: list[list[str]] = []  # all but the first begin with a trained layer
     sizes: list[int] = []
     trained = 0
     for name, layer in model.named_children():
@@ -222,13 +227,13 @@ def cut(model: nn.Module, count: int) -> list[list[str]]:
             f"pipeline: {count} stages, but only {trained} of the model's layers have weights to "
             "train; give the nn.Sequential more and smaller layers, or take fewer workers"
         )
-    starts = [0, *_cuts(sizes, count), len(groups)]
+    starts = [0, *_balanced_cuts(sizes, count), len(groups)]
     return [
         [name for group in groups[start:end] for name in group] for start, end in pairwise(starts)
     ]
 
 
-def _layers(model: nn.Module) -> dict[str, nn.Module]:
+def _named_layers(model: nn.Module) -> dict[str, nn.Module]:
     layers = dict(model.named_children())
     plain = isinstance(model, nn.Sequential) and type(model).forward is nn.Sequential.forward
     if not plain:
@@ -254,12 +259,12 @@ def _check_ties(model: nn.Module, names: Sequence[Sequence[str]]) -> None:
             )
 
 
-def _cuts(sizes: Sequence[int], count: int) -> list[int]:
-    """Where to cut, so that the largest of `count` runs is as small as can be; none is empty."""
+def _balanced_cuts(sizes: Sequence[int], count: int) -> list[int]:
+    """Return where to cut, so that the largest of `count` runs is minimal and none is empty."""
     sums = [0]
     for size in sizes:
         sums.append(sums[-1] + size)
-    # best[end]: the least largest run of sizes[:end], and its cuts.
+    # best[end]: the smallest possible largest run of sizes[:end], and its cuts.
     best: dict[int, tuple[int, list[int]]] = {
         end: (sums[end], []) for end in range(1, len(sizes) + 1)
     }
@@ -278,11 +283,11 @@ def _example(passed: Tensor, learns: bool) -> Tensor:
     return passed.detach().requires_grad_(learns and passed.is_floating_point())
 
 
-def _share(values: Tensor | None, source: int) -> Tensor:
-    """A tensor's shape and format, from the rank that has it; on the meta device."""
-    box = [None if values is None else (values.shape, values.dtype)]
-    dist.broadcast_object_list(box, src=source)
-    shape, dtype = box[0] or (torch.Size(), torch.float32)
+def _broadcast_shape(values: Tensor | None, source: int) -> Tensor:
+    """Send a tensor's shape and format from the rank that has it; return a meta tensor."""
+    message = [None if values is None else (values.shape, values.dtype)]
+    dist.broadcast_object_list(message, src=source)
+    shape, dtype = message[0] or (torch.Size(), torch.float32)
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
@@ -293,5 +298,5 @@ def _evaluating(stage: Stage) -> Iterator[None]:
     try:
         yield
     finally:
-        for module, was in training.items():
-            module.training = was
+        for module, mode in training.items():
+            module.training = mode

@@ -1,7 +1,8 @@
-"""How ranks share the work of one model. The process group is made by whoever started them.
+"""Strategies: how ranks share the work of one model. Their starter makes the process group.
 
 Whatever the strategy, after the backward passes of an update each parameter's gradient is the mean
-over all places of what each place added up; a place is one rank, or ranks that share one model.
+over all data-parallel ranks of their sums. A data-parallel rank is one rank, or several ranks that
+share one model.
 """
 
 import importlib
@@ -14,18 +15,18 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from trainables.fitting import precision as formats
-from trainables.fitting.tallies import add_up
 from trainables.optim.clipping import By, Clipped, clip, total_norm
 from trainables.parallel.plan import Plan, pairs
+from trainables.training_state import precision as formats
+from trainables.training_state.tallies import add_up
 from trainables.worker import Worker
 
 if TYPE_CHECKING:
-    from trainables.fitting.passes import Passes
-    from trainables.fitting.state import TrainingState
+    from trainables.trainer.forward_backward import ForwardBackward
+    from trainables.training_state.loop_state import TrainingState
 
 
-HOMES = {  # of each way to use several ranks; what a trial does not need is not imported
+STRATEGIES = {  # class of each strategy for several ranks; only the trial's own is imported
     "ddp": "trainables.parallel.ddp:Ddp",
     "fsdp": "trainables.parallel.fsdp:Fsdp",
     "zero1": "trainables.parallel.zero1:Zero1",
@@ -38,65 +39,65 @@ HOMES = {  # of each way to use several ranks; what a trial does not need is not
 
 @dataclass(frozen=True)
 class Strategy:
-    """One rank that trains alone; each way to use several overrides what differs."""
+    """The strategy of a single rank; strategies for several ranks override what differs."""
 
     worker: Worker
-    plan: Plan = pairs  # which layers the ranks of a tensor group split
+    plan: Plan = pairs  # the layers that the ranks of a tensor group split
 
     @property
-    def place(self) -> int:
-        """Which part of each batch is dealt to this rank; from 0."""
+    def dp_rank(self) -> int:
+        """Return the index of this rank's share of each batch, from 0."""
         return self.worker.rank
 
     @property
-    def places(self) -> int:
-        """Into how many parts each batch is dealt."""
+    def dp_size(self) -> int:
+        """Return the number of shares into which each batch is split."""
         return self.worker.world_size
 
     @property
-    def home(self) -> torch.device:
-        """Where the model is made, before it is sharded."""
+    def init_device(self) -> torch.device:
+        """Return the device on which the model is made, before it is sharded."""
         return self.worker.device
 
     @property
-    def splits(self) -> bool:
-        """Whether it makes micro-batches itself of what it evaluates."""
+    def splits_batches(self) -> bool:
+        """Return whether the strategy itself splits validation batches into micro-batches."""
         return False
 
     @property
-    def alike(self) -> bool:
-        """Whether all ranks make the same updates."""
+    def grads_synchronized(self) -> bool:
+        """Return whether all ranks make the same updates."""
         return True
 
     def shard(self, model: nn.Module) -> nn.Module:
-        """The model with this rank's part of its parameters; before there is an optimizer."""
+        """Return the model with this rank's shard of its parameters; there is no optimizer yet."""
         return model
 
-    def adopt(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        """The optimizer of this rank's part."""
+    def setup_optimizer(self, optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        """Return the optimizer for this rank's shard."""
         return optimizer
 
     def wrap(self, model: nn.Module) -> nn.Module:
-        """What forward passes call, once parameters have their values."""
+        """Return the model that forward passes call, once its parameters have their values."""
         return model
 
-    def local(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Within it, gradients are added up at this place only."""
+    def no_sync(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Add up gradients on this rank only, without exchange, within this context."""
         return nullcontext()
 
     def autocast(self) -> AbstractContextManager[None]:
-        """The context for forward passes."""
+        """Return the context for forward passes."""
         return formats.autocast(self.worker.training.precision, self.worker.device)
 
     def backward(
-        self, passes: "Passes", parts: Sequence[Tensor], scale: float, careful: bool
+        self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
     ) -> Tensor:
-        """Add up the gradients of this place's micro-batches, and exchange them.
+        """Add up the gradients of this rank's micro-batches, and exchange them.
 
         Args:
-            parts: positions of the samples of each micro-batch, as many at each place.
-            scale: of the summed losses.
-            careful: memory may run out; where ranks can agree on that first, they should.
+            parts: positions of the samples of each micro-batch; equally many on each rank.
+            scale: factor on the summed losses.
+            careful: memory may run out; ranks that can agree on that before exchanging should.
 
         Returns:
             the tally of losses.
@@ -104,61 +105,61 @@ class Strategy:
         Raises:
             AgreedOutOfMemory: memory ran out on some rank, and all ranks raise this.
         """
-        carrier = self.carrier(passes.model)
+        carrier = self.loss_sum_param(passes.model)
         if len(parts) == 1:
             return passes.backward(parts[0], scale, carrier)
-        with self.local(passes.model):
-            own = [passes.backward(part, scale, carrier) for part in parts[:-1]]
-        return torch.stack([*own, passes.backward(parts[-1], scale, carrier)]).sum(dim=0)
+        with self.no_sync(passes.model):
+            tallies = [passes.backward(part, scale, carrier) for part in parts[:-1]]
+        return torch.stack([*tallies, passes.backward(parts[-1], scale, carrier)]).sum(dim=0)
 
-    def evaluate(self, passes: "Passes", parts: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The tally of each metric over these samples, the same names at every place."""
-        found = []
+    def evaluate(self, passes: "ForwardBackward", parts: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Return the tally of each metric over these samples, with the same names on every rank."""
+        tallies = []
         for part in parts:
-            found.append(passes.evaluate(part))
+            tallies.append(passes.evaluate(part))
             self.worker.beat()
-        return add_up(found)
+        return add_up(tallies)
 
-    def show(self, passes: "Passes") -> str:
-        """What the task shows of its model; every rank calls it."""
-        # Not compiled: what is written token by token has another shape each time.
+    def show(self, passes: "ForwardBackward") -> str:
+        """Return the text that the task shows of its model; every rank calls this."""
+        # Not compiled: text generated token by token has another shape at each step.
         compiled = self.worker.training.compile != "none"
         eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
         with torch.no_grad(), passes.autocast(), eager:
-            return passes.task.show(passes.bare)
+            return passes.task.show(passes.unwrapped_model)
 
-    def agree(self, state: "TrainingState") -> None:
-        """Make ranks that have trained apart equal, before they are judged or saved."""
+    def sync_replicas(self, state: "TrainingState") -> None:
+        """Make the models of ranks that trained apart equal, before evaluation or saving."""
 
     def share_buffers(self, model: nn.Module) -> None:
         """Give every rank the buffers (running means and such) of rank 0."""
 
-    def sum(self, values: Tensor) -> Tensor:
-        """The sum over places; may overwrite `values`."""
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
+        """Return the sum over data-parallel ranks; may overwrite `values`."""
         return values
 
-    def carrier(self, model: nn.Module) -> Tensor | None:
-        """A leaf of the wrapped model whose gradient may carry the tally to the other places."""
+    def loss_sum_param(self, model: nn.Module) -> Tensor | None:
+        """Return a leaf of the wrapped model whose gradient may carry the tally to other ranks."""
         return None
 
-    def total(self, tally: Tensor, model: nn.Module) -> Tensor:
-        """The tally of all places for one update of the wrapped model."""
-        return self.sum(tally.clone()) if self.places > 1 else tally
+    def reduce_loss_sum(self, tally: Tensor, model: nn.Module) -> Tensor:
+        """Return the tally of all ranks for one update of the wrapped model."""
+        return self.all_reduce_sum(tally.clone()) if self.dp_size > 1 else tally
 
-    def worst(self, values: Tensor) -> Tensor:
-        """The largest of each value over all ranks; may overwrite `values`."""
+    def all_reduce_max(self, values: Tensor) -> Tensor:
+        """Return the largest of each value over all ranks; may overwrite `values`."""
         return values
 
-    def overflows(self, found: Tensor) -> Tensor:
-        """Whether an update has an infinite gradient, as those who share it see it; 1.0: yes."""
-        return self.worst(found)
+    def sync_found_inf(self, found: Tensor) -> Tensor:
+        """Return 1.0 if any rank that shares the update has an infinite gradient."""
+        return self.all_reduce_max(found)
 
     def gradients(self, weights: Sequence[nn.Parameter]) -> list[Tensor]:
-        """What this rank has of the gradients of these weights, to be scaled in place."""
-        return [each.grad for each in weights if each.grad is not None]
+        """Return this rank's shards of the gradients of these weights, to be scaled in place."""
+        return [weight.grad for weight in weights if weight.grad is not None]
 
     def norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        """The norm of the whole model's gradient, equal on every rank."""
+        """Return the norm of the complete model's gradient, equal on every rank."""
         return total_norm(gradients)
 
     def clip(self, model: nn.Module, most: float, by: By) -> Clipped:
@@ -166,15 +167,15 @@ class Strategy:
         return clip(list(model.parameters()), most, by, self.norm)
 
     def after_update(self, model: nn.Module) -> None:
-        """What is left to do once an update is made."""
+        """Do the work that follows an update."""
 
     def close(self) -> None:
-        """Let go of what would outlive the order."""
+        """Free what would outlive the order."""
 
 
 @dataclass(frozen=True)
 class Group(Strategy):
-    """Several ranks, each with samples of its own."""
+    """Several ranks, each with its own samples."""
 
     def shard(self, model: nn.Module) -> nn.Module:
         if not self.worker.training.sync_batchnorm:
@@ -187,44 +188,44 @@ class Group(Strategy):
         for buffer in model.buffers():
             dist.broadcast(buffer, src=0)
 
-    def sum(self, values: Tensor) -> Tensor:
+    def all_reduce_sum(self, values: Tensor) -> Tensor:
         dist.all_reduce(values)
         return values
 
-    def worst(self, values: Tensor) -> Tensor:
+    def all_reduce_max(self, values: Tensor) -> Tensor:
         dist.all_reduce(values, dist.ReduceOp.MAX)
         return values
 
 
 def choose(worker: Worker, plan: Plan = pairs) -> Strategy:
-    """The strategy for this worker's ranks.
+    """Return the strategy for this worker's ranks.
 
     Raises:
-        ValueError: there are several ranks, but they have not met.
+        ValueError: there are several ranks, but no process group.
     """
     if worker.world_size == 1:
         return Strategy(worker)
     if not dist.is_initialized():
         raise ValueError(f"{worker.world_size} ranks, but no process group; initialize one first")
-    module, _, name = HOMES[worker.training.strategy].partition(":")
-    made: Strategy = getattr(importlib.import_module(module), name)(worker, plan)
-    return made
+    module, _, name = STRATEGIES[worker.training.strategy].partition(":")
+    strategy: Strategy = getattr(importlib.import_module(module), name)(worker, plan)
+    return strategy
 
 
-def deal(at_B: Tensor, strategy: Strategy, parts: int) -> list[Tensor]:
-    """This place's part of a batch, in micro-batches.
+def split_batch(at_B: Tensor, strategy: Strategy, parts: int) -> list[Tensor]:
+    """Return this rank's share of a batch, split into micro-batches.
 
-    There are as many at each place, since ranks may have to meet in each pass: the last ones of a
-    place that has fewer samples are empty.
+    Each rank has equally many, since passes may contain collectives: on a rank with fewer samples
+    the last micro-batches are empty.
 
     Args:
-        parts: into how many, if some place has so many samples.
+        parts: the number of micro-batches, if some rank has that many samples.
     """
-    own = at_B if strategy.places == 1 else at_B[strategy.place :: strategy.places]
-    number = min(parts, most(at_B, strategy))
-    return [own] if number == 1 else list(own.tensor_split(number))
+    share = at_B if strategy.dp_size == 1 else at_B[strategy.dp_rank :: strategy.dp_size]
+    count = min(parts, largest_share(len(at_B), strategy))
+    return [share] if count == 1 else list(share.tensor_split(count))
 
 
-def most(at_B: Tensor, strategy: Strategy) -> int:
-    """The number of samples at the place that gets most of a batch."""
-    return -(-len(at_B) // strategy.places)
+def largest_share(samples: int, strategy: Strategy) -> int:
+    """Return how many of these samples the rank with the largest share gets."""
+    return -(-samples // strategy.dp_size)

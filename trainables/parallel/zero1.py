@@ -1,9 +1,9 @@
-"""A copy of the model on every rank, and on each a part of the optimizer's state.
+"""ZeRO stage 1: a copy of the model on every rank, with the optimizer's state sharded over ranks.
 
-Each weight has a rank that updates it and tells the others. The task's optimizer stays what it is:
-hooks around its steps let it see the gradients of this rank's weights only, so it keeps nothing of
-the others. torch's ZeroRedundancyOptimizer makes one anew instead, from defaults that AdamW does
-not take (torch 2.13), wants all weights in one format, and has rank 0 save all ranks' parts.
+Each weight has one rank that updates it and sends it to the others. The task's optimizer is kept:
+hooks around its steps show it the gradients of this rank's weights only, so it keeps no state of
+the others. torch's ZeroRedundancyOptimizer makes a new optimizer instead, from defaults that AdamW
+does not take (torch 2.13), wants all weights in one format, and has rank 0 save all ranks' parts.
 
 Source: Rajbhandari et al., ZeRO (2020), section 5.1.
 """
@@ -23,31 +23,31 @@ from trainables.parallel.ddp import Ddp
 
 @dataclass(frozen=True)
 class Zero1(Ddp):
-    """DistributedDataParallel, with the optimizer's state dealt out; a Strategy."""
+    """DistributedDataParallel with the optimizer's state sharded over ranks; a Strategy."""
 
-    def adopt(self, optimizer: Optimizer) -> Optimizer:
-        """The same optimizer; its state_dict has this rank's part of the state only."""
+    def setup_optimizer(self, optimizer: Optimizer) -> Optimizer:
+        """Let the optimizer update and remember this rank's share of the weights only."""
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         parts = shares(weights, self.worker.world_size)
-        foreign = [
+        others_weights = [
             weight for rank, part in enumerate(parts) for weight in part if rank != self.worker.rank
         ]
-        gradients: list[Tensor | None] = []
+        others_gradients: list[Tensor | None] = []
 
         def before_step(*_: Any) -> None:
-            for weight in foreign:
-                gradients.append(weight.grad)
+            for weight in others_weights:
+                others_gradients.append(weight.grad)
                 weight.grad = None
 
         def after_step(*_: Any) -> None:
-            for weight, gradient in zip(foreign, gradients, strict=True):
+            for weight, gradient in zip(others_weights, others_gradients, strict=True):
                 weight.grad = gradient
-            gradients.clear()
+            others_gradients.clear()
             for rank, part in enumerate(parts):
-                _tell(part, rank)
+                _broadcast_weights(part, rank)
 
         def after_load(found: Optimizer) -> None:
-            for weight in foreign:
+            for weight in others_weights:
                 found.state.pop(weight, None)
 
         optimizer.register_step_pre_hook(before_step)
@@ -57,30 +57,32 @@ class Zero1(Ddp):
 
 
 def shares(weights: Sequence[Tensor], ranks: int) -> list[list[Tensor]]:
-    """The weights that each rank updates, of about equal size: the largest first, to the emptiest.
+    """Return the weights that each rank updates, of about equal size.
+
+    The largest weights go first, each to the rank that has the fewest elements so far.
 
     Source: Graham, Bounds on Multiprocessing Timing Anomalies (1969), section 5.
     """
-    dealt: list[list[Tensor]] = [[] for _ in range(ranks)]
+    shares_of_ranks: list[list[Tensor]] = [[] for _ in range(ranks)]
     sizes = [0] * ranks
     for weight in sorted(weights, key=torch.numel, reverse=True):
         rank = sizes.index(min(sizes))
-        dealt[rank].append(weight)
+        shares_of_ranks[rank].append(weight)
         sizes[rank] += weight.numel()
-    return dealt
+    return shares_of_ranks
 
 
 @torch.no_grad()
-def _tell(weights: Sequence[Tensor], rank: int) -> None:
-    """Give every rank the values that one has, in as few messages as there are formats."""
-    for _, group in groupby(sorted(weights, key=_format), key=_format):
-        same = list(group)
-        flat = torch.cat([weight.reshape(-1) for weight in same])
+def _broadcast_weights(weights: Sequence[Tensor], rank: int) -> None:
+    """Give every rank the values that rank `rank` has, in one message for each number format."""
+    for _, group in groupby(sorted(weights, key=_dtype_name), key=_dtype_name):
+        same_dtype = list(group)
+        flat = torch.cat([weight.reshape(-1) for weight in same_dtype])
         dist.broadcast(flat, src=rank)
-        values = flat.split([weight.numel() for weight in same])
-        for weight, value in zip(same, values, strict=True):
+        values = flat.split([weight.numel() for weight in same_dtype])
+        for weight, value in zip(same_dtype, values, strict=True):
             weight.copy_(value.view_as(weight))
 
 
-def _format(weight: Tensor) -> str:
+def _dtype_name(weight: Tensor) -> str:
     return str(weight.dtype)

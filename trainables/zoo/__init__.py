@@ -1,1 +1,1 @@
-"""Trainables that are ready to sweep, one a file."""
+"""Trainables that are ready to sweep, each in a file of its own."""

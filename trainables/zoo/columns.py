@@ -1,7 +1,7 @@
-"""A table as columns: numbers, categories, and what is to be predicted.
+"""A table as columns: numbers, categories, and the target.
 
 Axes: R rows, N columns of numbers, K columns of categories.
-Data that come with scikit-learn: Fisher's iris, Forina's wine, Wolberg's breast_cancer, and the
+Data bundled with scikit-learn: Fisher's iris, Forina's wine, Wolberg's breast_cancer, and the
 diabetes of Efron et al., Least Angle Regression (2004), section 1.
 """
 
@@ -28,26 +28,26 @@ BUNDLED: Mapping[str, Callable[..., dict[str, pd.DataFrame]]] = {
     "iris": load_iris,
     "wine": load_wine,
 }
-MOST_CLASSES = 20  # whole numbers of more values than that are numbers, unless one says otherwise
+MOST_CLASSES = 20  # integer targets with more values are numbers, unless `predicts` is class
 
 
 @dataclass(frozen=True)
 class Columns:
-    """A table; its rows are in an order that follows from what they hold, not from the file's."""
+    """A table, with rows ordered by their contents instead of by their order in the file."""
 
-    numbers: tuple[str, ...]  # names
-    categories: tuple[str, ...]
-    number_RN: Array  # NaN where it is missing
-    category_RK: NDArray[np.object_]  # text; None where it is missing
-    target_R: Array  # numbers, or places in `classes`
+    numbers: tuple[str, ...]  # names of columns
+    categories: tuple[str, ...]  # names of columns
+    number_RN: Array  # NaN: missing
+    category_RK: NDArray[np.object_]  # text; None: missing
+    target_R: Array  # numbers, or indices into `classes`
     classes: tuple[str, ...]  # empty: a number is predicted
-    group_R: NDArray[np.int64]  # ascending; equal where all but the target is
+    group_R: NDArray[np.int64]  # ascending; rows with equal inputs have equal numbers
 
     def __len__(self) -> int:
         return len(self.target_R)
 
     def pick(self, rows: Rows) -> "Columns":
-        """Some of its rows."""
+        """Return a table of these rows."""
         return replace(
             self,
             number_RN=self.number_RN[rows],
@@ -58,11 +58,11 @@ class Columns:
 
 
 def read(data: str, target: str | None, predicts: Predicts) -> Columns:
-    """A bundled table by its name, or a file: CSV, or TSV by its ending, compressed or not.
+    """Read a bundled table by its name, or a file: CSV, or TSV by its suffix, compressed or not.
 
     Args:
-        target: the column to predict; None: that of a bundled table.
-        predicts: "auto" takes text for classes, and whole numbers of few values.
+        target: the column to predict; None: the target of a bundled table.
+        predicts: "auto" treats text, and integers with few values, as classes.
 
     Raises:
         ValueError: there is no such table or column, or nothing can be learned from it.
@@ -70,54 +70,56 @@ def read(data: str, target: str | None, predicts: Predicts) -> Columns:
     if data in BUNDLED:
         if target is not None:
             raise ValueError(f"target is {target!r}; {data} has its own, so leave it out")
-        return arranged(BUNDLED[data](as_frame=True)["frame"], "target", predicts)
-    frame = _file(data)
+        return from_frame(BUNDLED[data](as_frame=True)["frame"], "target", predicts)
+    frame = _read_file(data)
     if target is None:
-        known = ", ".join(map(str, frame.columns))
-        raise ValueError(f"target is not given; name the column of {data} to predict: {known}")
-    return arranged(frame, target, predicts)
+        names = ", ".join(map(str, frame.columns))
+        raise ValueError(f"target is not given; name the column of {data} to predict: {names}")
+    return from_frame(frame, target, predicts)
 
 
-def arranged(frame: pd.DataFrame, target: str, predicts: Predicts) -> Columns:
-    """A frame's columns; those without any value are left out.
+def from_frame(frame: pd.DataFrame, target: str, predicts: Predicts) -> Columns:
+    """Return the columns of a frame, without empty ones.
 
     Raises:
         ValueError: as for `read`.
     """
     if target not in frame.columns:
-        raise ValueError(f"target is {target!r}, which is no column; {_near(target, frame)}")
-    target_R, classes = _target(frame[target], target, predicts)
-    given = frame.drop(columns=target).dropna(axis=1, how="all")
-    if given.columns.empty:
+        raise ValueError(
+            f"target is {target!r}, which is no column; {_nearest_hint(target, frame)}"
+        )
+    target_R, classes = _parse_target(frame[target], target, predicts)
+    inputs = frame.drop(columns=target).dropna(axis=1, how="all")
+    if inputs.columns.empty:
         raise ValueError(f"target is {target!r}, and no other column has a value to go by")
-    numbers = [name for name in given if pd.api.types.is_numeric_dtype(given[name])]
-    categories = [name for name in given if name not in numbers]
-    kind_RK = np.array(given[categories].astype(str), dtype=object)
-    kind_RK[given[categories].isna().to_numpy(np.bool_)] = None
+    numbers = [name for name in inputs if pd.api.types.is_numeric_dtype(inputs[name])]
+    categories = [name for name in inputs if name not in numbers]
+    kind_RK = np.array(inputs[categories].astype(str), dtype=object)
+    kind_RK[inputs[categories].isna().to_numpy(np.bool_)] = None
     columns = Columns(
         tuple(map(str, numbers)),
         tuple(map(str, categories)),
-        given[numbers].to_numpy(np.float64, na_value=np.nan),
+        inputs[numbers].to_numpy(np.float64, na_value=np.nan),
         kind_RK,
         target_R,
         classes,
         np.zeros(len(frame), dtype=np.int64),
     )
-    for at, name in enumerate(columns.numbers):
-        _check_finite(columns.number_RN[:, at], f"column {name!r}")
-    rows, group_R = _order(frame, target)
+    for index, name in enumerate(columns.numbers):
+        _check_finite(columns.number_RN[:, index], f"column {name!r}")
+    rows, group_R = _row_order(frame, target)
     return replace(columns.pick(rows), group_R=group_R)
 
 
-def _file(data: str) -> pd.DataFrame:
+def _read_file(data: str) -> pd.DataFrame:
     path = Path(data)
     if not path.is_file():
         raise ValueError(
             f"data is {data!r}, which is no file here; give one that every node sees, or one of "
-            f"{', '.join(BUNDLED)}: {_near(data, BUNDLED)}"
+            f"{', '.join(BUNDLED)}: {_nearest_hint(data, BUNDLED)}"
         )
     try:
-        # "?" is what the UCI's tables hold where a value is missing.
+        # Tables of the UCI repository have "?" for missing values.
         return pd.read_csv(
             path,
             sep="\t" if ".tsv" in path.suffixes else ",",
@@ -129,26 +131,26 @@ def _file(data: str) -> pd.DataFrame:
         raise ValueError(f"data is {data!r}, which cannot be read as a table: {error}") from error
 
 
-def _order(frame: pd.DataFrame, target: str) -> tuple[Rows, NDArray[np.int64]]:
-    """Rows as if shuffled, by what they hold; equal inputs lie together, and have one number."""
-    input_R, whole_R = _keys(frame.drop(columns=target)), _keys(frame)
-    rows = np.array(sorted(range(len(frame)), key=lambda row: (input_R[row], whole_R[row])))
+def _row_order(frame: pd.DataFrame, target: str) -> tuple[Rows, NDArray[np.int64]]:
+    """Order rows pseudo-randomly by their contents; equal inputs are adjacent, with one number."""
+    input_R, row_R = _row_keys(frame.drop(columns=target)), _row_keys(frame)
+    rows = np.array(sorted(range(len(frame)), key=lambda row: (input_R[row], row_R[row])))
     ordered = [input_R[row] for row in rows]
     new_R = [before != after for before, after in pairwise(ordered)]
     return rows, np.cumsum([0, *new_R])
 
 
-def _keys(frame: pd.DataFrame) -> list[bytes]:
-    """A number of each row's contents."""
+def _row_keys(frame: pd.DataFrame) -> list[bytes]:
+    """Return a hash of each row's contents."""
     hash_R = pd.util.hash_pandas_object(frame, index=False).to_numpy()
-    # The order of pandas's own hashes is not quite random: it put breast_cancer's hard rows first.
-    return [blake2b(each.tobytes(), digest_size=8).digest() for each in hash_R]
+    # Sorting by pandas's own hashes is not quite random: it put breast_cancer's hard rows first.
+    return [blake2b(hash_.tobytes(), digest_size=8).digest() for hash_ in hash_R]
 
 
-def _target(
+def _parse_target(
     column: "pd.Series[float]", name: str, predicts: Predicts
 ) -> tuple[Array, tuple[str, ...]]:
-    """Numbers, or places in classes and these."""
+    """Return the target as numbers without classes, or as indices into classes with these."""
     missing_R = column.isna().to_numpy()
     if missing_R.any():
         row = int(missing_R.argmax()) + 1
@@ -179,13 +181,13 @@ def _looks_like_classes(column: "pd.Series[float]") -> bool:
 
 
 def _classes(column: "pd.Series[float]", name: str) -> tuple[Array, tuple[str, ...]]:
-    kept = column if pd.api.types.is_numeric_dtype(column) else column.astype(str)
-    places_R, values = pd.factorize(kept, sort=True)
+    labels = column if pd.api.types.is_numeric_dtype(column) else column.astype(str)
+    places_R, values = pd.factorize(labels, sort=True)
     rare = np.bincount(places_R) < 2
     if rare.any():
-        found = [str(value) for value in values[rare]]
+        names = [str(value) for value in values[rare]]
         raise ValueError(
-            f"target {name!r}: {', '.join(found[:5])} {'is' if len(found) == 1 else 'are'} in one "
+            f"target {name!r}: {', '.join(names[:5])} {'is' if len(names) == 1 else 'are'} in one "
             "row each; a class has 2 or more, to learn from and to judge by. Leave rare ones out, "
             "or let predicts be number"
         )
@@ -202,5 +204,5 @@ def _check_finite(values_R: Array, what: str) -> None:
         )
 
 
-def _near(name: str, known: Iterable[object]) -> str:
+def _nearest_hint(name: str, known: Iterable[object]) -> str:
     return f"the nearest is {get_close_matches(name, list(map(str, known)), n=1, cutoff=0.0)[0]!r}"

@@ -86,7 +86,7 @@ class DigitsCNN(Task):
         return kind(weights, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
 
     def scale_lr(self, progress: float) -> float:
-        """A short rise, then half a cosine down to 0."""
+        """Warm up briefly, then decay to 0 along half a cosine."""
         if progress < WARMUP:
             return (progress + WARMUP) / (2 * WARMUP)
         return 0.5 * (1 + math.cos(math.pi * (progress - WARMUP) / (1 - WARMUP)))
@@ -94,7 +94,7 @@ class DigitsCNN(Task):
 
 @cache
 def digits() -> Data:
-    """1,437 training and 360 validation samples: images (B, 1, 8, 8) about 0, labels (B,).
+    """Load 1,437 training and 360 validation samples: images (B, 1, 8, 8) in [-1, 1], labels (B,).
 
     The split is stratified and never changes, so trials and sweeps can be compared.
     """

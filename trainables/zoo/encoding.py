@@ -1,11 +1,11 @@
-"""A table's rows as one tensor of numbers, by what its training rows say.
+"""Encoding of a table's rows as a tensor of numbers, fitted to the training rows.
 
-Numbers come to a mean of 0 and a variance of 1; a missing one is 0, and a column that lacks some
-has another that says where. Categories are codes, which a network looks up. All are in one tensor,
-so that a pipeline can hand it on: codes end at 255, the last whole number that every format of
-training holds exactly.
+Numbers are scaled to mean 0 and variance 1; missing ones become 0, and each column with missing
+values gets an indicator column. Categories are codes for a network's embeddings. All are in one
+tensor, so that the stages of a pipeline can pass it on: codes end at 255, since every precision of
+training holds integers up to 255 exactly.
 
-Axes: R rows, N columns of numbers, K of categories, F of both and of what says where one lacks.
+Axes: R rows, N columns of numbers, K of categories, F of all features, indicators included.
 """
 
 from collections import Counter
@@ -24,11 +24,9 @@ from trainables.zoo.columns import Array, Columns
 
 Scaling = Literal["standard", "quantile"]
 
-MOST_KINDS = (
-    255  # of a column that have a code; bfloat16 holds no whole numbers between 256 and 258
-)
+MOST_KINDS = 255  # values of a column with a code; bfloat16 holds no integers between 256 and 258
 MOST_QUANTILES = 1_000
-OTHER = 0  # the code of kinds that are new, and of those in one training row, from which it learns
+OTHER = 0  # the code of unknown values, trained on values that occur in a single training row
 
 
 @dataclass(frozen=True)
@@ -36,7 +34,7 @@ class Layout:
     """The columns of encoded rows: numbers first, then codes."""
 
     numbers: int
-    kinds: tuple[int, ...]  # codes of each category, OTHER included
+    kinds: tuple[int, ...]  # number of codes of each category, OTHER included
 
     @property
     def features(self) -> int:
@@ -45,12 +43,12 @@ class Layout:
 
 @dataclass(frozen=True)
 class Encoding:
-    """What has been learned of training rows; makes tensors of any rows with their columns."""
+    """An encoding fitted to training rows, for rows with the same columns."""
 
     scaler: Any  # of scikit-learn
-    known_N: NDArray[np.bool_]  # columns with a value in some training row
-    lacks_N: NDArray[np.bool_]  # and with none in another
-    codes: tuple[Mapping[str | None, int], ...]  # of each category; None: it is missing
+    known_N: NDArray[np.bool_]  # columns with a value in at least one training row
+    lacks_N: NDArray[np.bool_]  # those of them with a missing value in another training row
+    codes: tuple[Mapping[str | None, int], ...]  # for each category; None: a missing value
 
     @property
     def layout(self) -> Layout:
@@ -58,23 +56,23 @@ class Encoding:
         return Layout(numbers, tuple(1 + len(codes) for codes in self.codes))
 
     def encode(self, columns: Columns) -> Tensor:
-        """Rows as x_RF, float32."""
+        """Return the encoded rows x_RF in float32."""
         number_RN = columns.number_RN[:, self.known_N]
         scaled_RN = self.scaler.transform(number_RN) if number_RN.size else number_RN
         lacking_RN = np.isnan(columns.number_RN[:, self.lacks_N])
         code_RK = [
-            [codes.get(kind, OTHER) for kind in columns.category_RK[:, at]]
-            for at, codes in enumerate(self.codes)
+            [codes.get(kind, OTHER) for kind in columns.category_RK[:, index]]
+            for index, codes in enumerate(self.codes)
         ]
         parts = [np.nan_to_num(scaled_RN), lacking_RN, np.reshape(code_RK, (-1, len(columns))).T]
         return torch.from_numpy(np.concatenate(parts, axis=1).astype(np.float32))
 
 
 def fit(train: Columns, scaling: Scaling) -> Encoding:
-    """Learn from training rows.
+    """Fit an encoding to training rows.
 
     Args:
-        scaling: "quantile" takes a number's rank for what it is, so that outliers do no harm.
+        scaling: "quantile" replaces numbers by their ranks, so that outliers do no harm.
     """
     missing_RN = np.isnan(train.number_RN)
     known_N = ~np.logical_and.reduce(missing_RN)
@@ -86,7 +84,7 @@ def fit(train: Columns, scaling: Scaling) -> Encoding:
 
 
 def standardized(train_R: Array, other_R: Array) -> tuple[Array, Array, float]:
-    """Both by the mean and deviation of the first, and that deviation."""
+    """Standardize both by the mean and deviation of the first; also return that deviation."""
     mean, deviation = float(train_R.mean()), float(train_R.std())
     return (train_R - mean) / deviation, (other_R - mean) / deviation, deviation
 
@@ -97,12 +95,12 @@ def _scaler(scaling: Scaling, rows: int) -> Any:
     quantiles = QuantileTransformer(
         n_quantiles=min(rows, MOST_QUANTILES), output_distribution="normal", subsample=None
     )
-    # Ties at an end, as of yes and no, come out as 5 deviations.
+    # Ties at an end, as in yes/no columns, would come out as 5 deviations.
     return make_pipeline(quantiles, StandardScaler())
 
 
 def _codes(kind_R: NDArray[np.object_]) -> dict[str | None, int]:
-    """1, 2, ... for the most frequent kinds, of equally frequent ones by their names."""
+    """Number the most frequent values 1, 2, ...; equally frequent ones in order of their names."""
     counts = Counter(kind_R.tolist())
     often = sorted(
         (kind for kind, count in counts.items() if count > 1),

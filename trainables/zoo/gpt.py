@@ -1,4 +1,4 @@
-"""A decoder-only transformer: GPT-2 with what has replaced its parts since.
+"""A decoder-only transformer: GPT-2 with modern replacements of its parts.
 
 Sources: GPT-2, Radford et al., Language Models are Unsupervised Multitask Learners (2019), with
 norms before the layers; RMSNorm, Zhang & Sennrich (2019); rotary positions, Su et al., RoFormer
@@ -19,23 +19,23 @@ from torch.nn.functional import scaled_dot_product_attention, silu
 
 from trainables.parallel.plan import How
 
-BASE = 10_000.0  # of the wavelengths of positions, as in the paper
-DEVIATION = 0.02  # of new weights, as GPT-2's
-EPSILON = 1e-5  # of norms: torch's own depends on the number format
-MULTIPLE = 16  # of the channels inside an MLP, which ranks and kernels divide
+BASE = 10_000.0  # of the wavelengths of rotary positions, as in the paper
+DEVIATION = 0.02  # of initial weights, as in GPT-2
+EPSILON = 1e-5  # of norms: torch's default depends on the dtype
+MULTIPLE = 16  # divisor of an MLP's inner channels, which ranks and kernels split
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a Gpt is made of."""
+    """The sizes of a Gpt."""
 
     vocabulary: int
-    length: int  # tokens that it can look back on, its own included
+    length: int  # tokens of context, the current token included
     layers: int
     width: int  # channels
     heads: int
     dropout: float = 0.0
-    tie: bool = True  # the output layer's weights are those of the embedding
+    tie: bool = True  # whether the output layer shares the weights of the embedding
 
     def __post_init__(self) -> None:
         for name, least in (("vocabulary", 1), ("length", 2), ("layers", 1), ("heads", 1)):
@@ -51,7 +51,7 @@ class Sizes:
 
 
 class Cache:
-    """The keys and values of the tokens that a block has seen, for those that come after them."""
+    """A block's keys and values of past tokens, for generating the next ones."""
 
     def __init__(self) -> None:
         self.pair_BHTD: tuple[Tensor, Tensor] | None = None
@@ -60,7 +60,7 @@ class Cache:
         return 0 if self.pair_BHTD is None else self.pair_BHTD[0].shape[2]
 
     def extend(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and values, with those of more tokens (B, H, T, D)."""
+        """Append keys and values (B, H, T, D) of more tokens, and return all."""
         if self.pair_BHTD is not None:
             past_key, past_value = self.pair_BHTD
             key, value = torch.cat([past_key, key], dim=2), torch.cat([past_value, value], dim=2)
@@ -69,7 +69,7 @@ class Cache:
 
 
 class Attention(nn.Module):
-    """Each token looks at itself and at those before it."""
+    """Causal self-attention: each token attends to itself and to those before it."""
 
     turns: Tensor
 
@@ -79,12 +79,12 @@ class Attention(nn.Module):
         self.query, self.key, self.value, self.output = (
             nn.Linear(sizes.width, sizes.width, bias=False) for _ in range(4)
         )
-        # One a block, and in no checkpoint: a rank of a pipeline has blocks alone.
+        # Each block has a copy, not saved: a rank of a pipeline may hold nothing but blocks.
         self.register_buffer("turns", turns(sizes.length, self.channels), persistent=False)
-        self.cache: Cache | None = None  # while a text is written; `forward` adds to it
+        self.cache: Cache | None = None  # during generation; `forward` appends to it
 
     def forward(self, x_BTC: Tensor) -> Tensor:
-        # As many heads as there are: ranks of a tensor group have a share of them.
+        # The number of heads is inferred: ranks of a tensor group hold a share of them.
         query, key, value = (
             layer(x_BTC).unflatten(2, (-1, self.channels)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
@@ -94,15 +94,15 @@ class Attention(nn.Module):
         query, key = rotate(query, turns_2TD), rotate(key, turns_2TD)
         if self.cache is not None:
             key, value = self.cache.extend(key, value)
-        # A single token is the last one, and sees all others; several begin a text.
+        # A single token is the last and attends to all others; several begin a text.
         causal = x_BTC.shape[1] > 1
-        found_BHTD = scaled_dot_product_attention(query, key, value, is_causal=causal)
-        found: Tensor = self.output(found_BHTD.transpose(1, 2).flatten(2))
-        return found
+        heads_BHTD = scaled_dot_product_attention(query, key, value, is_causal=causal)
+        output_BTC: Tensor = self.output(heads_BHTD.transpose(1, 2).flatten(2))
+        return output_BTC
 
 
 class Mlp(nn.Module):
-    """SwiGLU: as many weights as a layer of 4 times the width and one back."""
+    """SwiGLU, with as many weights as an MLP of 4 times the width."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -111,12 +111,12 @@ class Mlp(nn.Module):
         self.down = nn.Linear(inside, width, bias=False)
 
     def forward(self, x_BTC: Tensor) -> Tensor:
-        found: Tensor = self.down(silu(self.gate(x_BTC)) * self.up(x_BTC))
-        return found
+        output_BTC: Tensor = self.down(silu(self.gate(x_BTC)) * self.up(x_BTC))
+        return output_BTC
 
 
 class Block(nn.Module):
-    """Attention, then an MLP, each added to what it sees."""
+    """A pre-norm transformer block: attention, then an MLP, each added to its input."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -126,15 +126,15 @@ class Block(nn.Module):
 
     def forward(self, x_BTC: Tensor) -> Tensor:
         x_BTC = x_BTC + self.dropout(self.attention(self.before(x_BTC)))
-        found: Tensor = x_BTC + self.dropout(self.mlp(self.after(x_BTC)))
-        return found
+        output_BTC: Tensor = x_BTC + self.dropout(self.mlp(self.after(x_BTC)))
+        return output_BTC
 
 
 class Gpt(nn.Sequential):
-    """Tokens (B, T) to the logits of the next ones (B, T, V).
+    """A language model from tokens (B, T) to the logits of the next tokens (B, T, V).
 
-    It is a plain nn.Sequential of layers that take and give one tensor, so that each can be
-    recomputed, sharded, or given to another rank of a pipeline.
+    As a plain nn.Sequential of layers with one input and one output tensor, its layers can be
+    recomputed, sharded, or placed on other ranks of a pipeline.
     """
 
     def __init__(self, sizes: Sizes) -> None:
@@ -156,7 +156,7 @@ class Gpt(nn.Sequential):
 
 @torch.no_grad()
 def initialize(model: Gpt) -> None:
-    """New weights as GPT-2's: what adds to the residual stream is as much smaller as it is deep."""
+    """Initialize weights as GPT-2 does: smaller in deep models for layers added to the residual."""
     for name, weight in model.named_parameters():
         if weight.ndim > 1:
             adds = name.endswith(("attention.output.weight", "mlp.down.weight"))
@@ -165,18 +165,18 @@ def initialize(model: Gpt) -> None:
 
 
 def plan(model: Gpt) -> Mapping[str, How]:
-    """How ranks of a tensor group split it: by heads, and by channels inside MLPs."""
+    """Return how ranks of a tensor group split the model: by heads, and by channels inside MLPs."""
     colwise = ("attention.query", "attention.key", "attention.value", "mlp.gate", "mlp.up")
     rowwise = ("attention.output", "mlp.down")
-    found: dict[str, How] = {}
+    splits: dict[str, How] = {}
     for number in range(model.sizes.layers):
-        found |= {f"block{number}.{name}": "colwise" for name in colwise}
-        found |= {f"block{number}.{name}": "rowwise" for name in rowwise}
-    return found
+        splits |= {f"block{number}.{name}": "colwise" for name in colwise}
+        splits |= {f"block{number}.{name}": "rowwise" for name in rowwise}
+    return splits
 
 
 def turns(length: int, channels: int) -> Tensor:
-    """Cosines and sines of each position's angles (2, T, D/2). Source: Su et al., equation 15."""
+    """Return cosines and sines of the positions' angles (2, T, D/2). Source: Su et al., eq. 15."""
     powers = torch.arange(0, channels, 2, dtype=torch.float64) / channels
     angles = torch.arange(length, dtype=torch.float64)[:, None] * BASE**-powers
     return torch.stack([angles.cos(), angles.sin()]).float()
@@ -186,7 +186,7 @@ def rotate(x_BHTD: Tensor, turns_2TD: Tensor) -> Tensor:
     """Turn pairs of channels by the angles of their positions. Source: Su et al., equation 34.
 
     Channels of the first half pair with those of the second: the order of a head's channels is
-    arbitrary, and halves are quicker to take than every second one.
+    arbitrary, and slicing halves is faster than slicing every second channel.
     """
     cosines, sines = turns_2TD.to(x_BHTD.dtype)
     first, second = x_BHTD.chunk(2, dim=-1)

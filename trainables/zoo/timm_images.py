@@ -1,4 +1,4 @@
-"""Small images into classes by any network of timm, with its pretrained weights or without.
+"""Classification of small images by any network of timm, pretrained or not.
 
 Axes: B images, C classes, S pixels a side.
 Source: Wightman, PyTorch Image Models (2019), https://github.com/huggingface/pytorch-image-models.
@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 
 from trainables.data import Batch, Data
-from trainables.frozen import seal
 from trainables.optim.building import OptimizerOptions, build
+from trainables.pretrained import mark_frozen_base
 from trainables.task import Task
-from trainables.zoo.classification import judged
+from trainables.zoo.classification import class_metrics
 from trainables.zoo.images import CLASSES, Name, check, load, scaled
 
 try:
@@ -34,13 +34,13 @@ Trained = Literal["all", "head"]
 class TimmImages(Task):
     """A network by its name in timm; reports val/accuracy (a share) and val/loss.
 
-    Images are enlarged to `side`; networks of one size are built for that one.
+    Images are resized to `side`; networks with a fixed input size are built for that size.
     """
 
     lr: float = 1e-3
     batch: int = 128
-    model: str = "resnet18"  # with or without the weights' tag, as resnet18.a1_in1k
-    pretrained: bool = False  # fetched once a node from the Hugging Face hub
+    model: str = "resnet18"  # with or without the weights' tag, such as resnet18.a1_in1k
+    pretrained: bool = False  # downloaded once per node from the Hugging Face hub
     trained: Trained = "all"
     data: Name = "digits"
     side: int = 32  # pixels
@@ -62,7 +62,7 @@ class TimmImages(Task):
         _check_name(self.model, self.pretrained)
 
     def build_model(self) -> nn.Module:
-        # On torch's meta device shapes alone are wanted.
+        # On torch's meta device only shapes are needed.
         pretrained = self.pretrained and not torch.empty(0).is_meta
         fixed = timm.get_pretrained_cfg(self.model)
         size = {"img_size": self.side} if fixed is not None and fixed.fixed_input_size else {}
@@ -81,47 +81,47 @@ class TimmImages(Task):
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         images, labels_B = batch
-        return judged(model(self._enlarged(images, model)), labels_B)
+        return class_metrics(model(self._enlarged(images, model)), labels_B)
 
     def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return build(model, OptimizerOptions("adamw", self.lr, self.weight_decay, 0.0, 1.0))
 
     def _enlarged(self, images: Tensor, model: nn.Module) -> Tensor:
-        """Images as (B, 1, S, S)."""
+        """Resize images to (B, 1, S, S)."""
         size = (self.side, self.side)
         return interpolate(scaled(images, model), size, mode="bilinear", antialias=True)
 
 
 def with_head_alone(model: nn.Module) -> nn.Module:
-    """The same, of which only the classifier is trained; running statistics stay as well."""
+    """Freeze all of a model but the classifier, running statistics included, and return it."""
     model.requires_grad_(False)
     model.get_classifier().requires_grad_(True)  # type: ignore[operator]
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.momentum = 0.0
-    seal(model)
+    mark_frozen_base(model)
     return model
 
 
 def _check_name(name: str, pretrained: bool) -> None:
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
-        raise ValueError(f"model is {name!r}, which timm does not know; {_near(name, '*')}")
+        raise ValueError(f"model is {name!r}, which timm does not know; {_nearest_hint(name, '*')}")
     if tag and name not in timm.list_models(f"{architecture}.*", include_tags=True):
         raise ValueError(
             f"model is {name!r}; {architecture} has no weights of that tag; "
-            f"{_near(name, f'{architecture}.*')}"
+            f"{_nearest_hint(name, f'{architecture}.*')}"
         )
     if pretrained and not timm.is_model_pretrained(name):
         raise ValueError(
             f"model is {name!r}, which has no pretrained weights; let pretrained be false, or "
-            f"choose another: {_near(name, '*')}"
+            f"choose another: {_nearest_hint(name, '*')}"
         )
 
 
-def _near(name: str, pattern: str) -> str:
-    known = timm.list_pretrained(pattern)
+def _nearest_hint(name: str, pattern: str) -> str:
+    names = timm.list_pretrained(pattern)
     if "." not in name:
-        known = list({each.partition(".")[0] for each in known})
-    near = get_close_matches(name, known, n=3, cutoff=0.0)
-    return f"the nearest are {', '.join(near)}" if near else "there are none"
+        names = list({model_name.partition(".")[0] for model_name in names})
+    matches = get_close_matches(name, names, n=3, cutoff=0.0)
+    return f"the nearest are {', '.join(matches)}" if matches else "there are none"

@@ -1,4 +1,4 @@
-"""Text to tokens and back: bytes, and pairs of them that were merged because they are frequent.
+"""A tokenizer by byte-pair encoding: tokens are bytes, and merged pairs of frequent tokens.
 
 Sources: Sennrich, Haddow & Birch, Neural Machine Translation of Rare Words with Subword Units
 (2016), section 3.2, over the bytes of UTF-8 instead of characters, so that no text is unknown, as
@@ -16,15 +16,15 @@ from itertools import pairwise
 Pair = tuple[int, int]
 
 BYTES = 256
-# Runs of letters, digits or signs with a space before them, or of blanks: no merge crosses them.
+# Runs of letters, digits or signs with a space before them, or of blanks: merges stay inside a run.
 WORD = re.compile(r" ?[^\W\d_]+| ?\d+| ?(?:[^\w\s]|_)+|\s+(?=\s)|\s+")
 
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """Bytes are tokens 0 to 255; merge number n makes token 256 + n of two earlier ones."""
+    """A tokenizer: tokens 0 to 255 are bytes; merge n joins two earlier tokens to token 256 + n."""
 
-    merges: tuple[Pair, ...] = ()  # none: a token is a byte
+    merges: tuple[Pair, ...] = ()  # empty: tokens are bytes
 
     @property
     def vocabulary(self) -> int:
@@ -34,50 +34,52 @@ class Tokenizer:
     @cached_property
     def pieces(self) -> list[bytes]:
         """The bytes of each token."""
-        found = [bytes([byte]) for byte in range(BYTES)]
+        pieces = [bytes([byte]) for byte in range(BYTES)]
         for left, right in self.merges:
-            found.append(found[left] + found[right])
-        return found
+            pieces.append(pieces[left] + pieces[right])
+        return pieces
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text; `decode` gives it back."""
+        """Return the tokens of a text; `decode` inverts it."""
         if not self.merges:
             return list(text.encode())
-        known: dict[str, list[int]] = {}
+        cache_: dict[str, list[int]] = {}
         tokens: list[int] = []
         for word in WORD.findall(text):
-            if word not in known:
-                known[word] = self._merged(word)
-            tokens += known[word]
+            if word not in cache_:
+                cache_[word] = self._encode_word(word)
+            tokens += cache_[word]
         return tokens
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of tokens; bytes that are no character show as a replacement character."""
+        """Return the text of tokens, with a replacement character for bytes of no character."""
         return b"".join(self.pieces[token] for token in tokens).decode(errors="replace")
 
     @cached_property
-    def _made(self) -> dict[Pair, int]:
-        """Each merged pair's token; lower ones were merged earlier."""
+    def _token_of_pair(self) -> dict[Pair, int]:
+        """The token of each merged pair; lower tokens were merged earlier."""
         return {pair: BYTES + number for number, pair in enumerate(self.merges)}
 
-    def _merged(self, word: str) -> list[int]:
+    def _encode_word(self, word: str) -> list[int]:
         tokens = list(word.encode())
         while len(tokens) > 1:
-            first = min(pairwise(tokens), key=lambda pair: self._made.get(pair, self.vocabulary))
-            if first not in self._made:
+            earliest = min(
+                pairwise(tokens), key=lambda pair: self._token_of_pair.get(pair, self.vocabulary)
+            )
+            if earliest not in self._token_of_pair:
                 break
-            tokens = _replaced(tokens, first, self._made[first])
+            tokens = _replace_pair(tokens, earliest, self._token_of_pair[earliest])
         return tokens
 
 
 def learn(text: str, vocabulary: int) -> Tokenizer:
-    """The tokenizer that merges a text's most frequent pairs; fewer where none is left.
+    """Learn a tokenizer that merges a text's most frequent pairs.
 
     Args:
-        vocabulary: tokens, 256 bytes included.
+        vocabulary: number of tokens, 256 bytes included; fewer if no pair is left to merge.
 
     Raises:
-        ValueError: there are more bytes than that.
+        ValueError: the vocabulary is smaller than 256.
     """
     if vocabulary < BYTES:
         raise ValueError(f"vocabulary is {vocabulary}; give 256 (bytes alone) or more")
@@ -87,46 +89,46 @@ def learn(text: str, vocabulary: int) -> Tokenizer:
 
 
 def _merges(words: list[list[int]], counts: Sequence[int], number: int) -> Iterator[Pair]:
-    """The pairs to merge, one after the other; words are changed on the way."""
-    weights: Counter[Pair] = Counter()  # of each pair, over all words
-    homes: defaultdict[Pair, set[int]] = defaultdict(set)  # words that have or had it
-    for at, word in enumerate(words):
+    """Yield the pairs to merge, one after the other, while merging them in `words`."""
+    weights: Counter[Pair] = Counter()  # frequency of each pair in all words
+    words_of_pair: defaultdict[Pair, set[int]] = defaultdict(set)  # words that have or had the pair
+    for index, word in enumerate(words):
         for pair in pairwise(word):
-            weights[pair] += counts[at]
-            homes[pair].add(at)
-    # Of equally frequent pairs the lowest comes first, so that every machine learns the same.
+            weights[pair] += counts[index]
+            words_of_pair[pair].add(index)
+    # The lowest of equally frequent pairs comes first, so that every machine learns the same.
     queue = [(-weight, pair) for pair, weight in weights.items()]
     heapify(queue)
     token, last = BYTES, BYTES + number
     while queue and token < last:
         weight, best = heappop(queue)
         if weight == 0 or -weight != weights[best]:
-            continue  # out of date: each change has put in an entry of its own
+            continue  # outdated: each change of a weight has pushed a new entry
         yield best
         changed: set[Pair] = set()
-        for at in homes.pop(best):
-            for pair in pairwise(words[at]):
-                weights[pair] -= counts[at]
+        for index in words_of_pair.pop(best):
+            for pair in pairwise(words[index]):
+                weights[pair] -= counts[index]
                 changed.add(pair)
-            words[at] = _replaced(words[at], best, token)
-            for pair in pairwise(words[at]):
-                weights[pair] += counts[at]
-                homes[pair].add(at)
+            words[index] = _replace_pair(words[index], best, token)
+            for pair in pairwise(words[index]):
+                weights[pair] += counts[index]
+                words_of_pair[pair].add(index)
                 changed.add(pair)
         for pair in changed:
             heappush(queue, (-weights[pair], pair))
         token += 1
 
 
-def _replaced(tokens: Sequence[int], pair: Pair, token: int) -> list[int]:
-    """The tokens with each occurrence of a pair, from the left, as one token."""
-    found: list[int] = []
-    at = 0
-    while at < len(tokens):
-        if at + 1 < len(tokens) and (tokens[at], tokens[at + 1]) == pair:
-            found.append(token)
-            at += 2
+def _replace_pair(tokens: Sequence[int], pair: Pair, token: int) -> list[int]:
+    """Replace each occurrence of a pair, from the left, by a token."""
+    replaced: list[int] = []
+    index = 0
+    while index < len(tokens):
+        if index + 1 < len(tokens) and (tokens[index], tokens[index + 1]) == pair:
+            replaced.append(token)
+            index += 2
         else:
-            found.append(tokens[at])
-            at += 1
-    return found
+            replaced.append(tokens[index])
+            index += 1
+    return replaced

@@ -22,11 +22,11 @@ HEAD = 16  # features of an attention head
 
 @dataclass(frozen=True)
 class Shape:
-    """Of a network: `depth` blocks a stage of cnn and resnet, or in all of vit."""
+    """The kind and sizes of a network."""
 
     kind: Kind = "cnn"
     width: int = 32  # channels of the first stage, or features of vit
-    depth: int = 1
+    depth: int = 1  # blocks: per stage in cnn and resnet, in all in vit
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
@@ -39,7 +39,7 @@ class Shape:
 
 
 def build(shape: Shape, channels: int, side: int, classes: int) -> nn.Module:
-    """A network from images (B, channels, side, side) to scores (B, classes)."""
+    """Build a network from images (B, channels, side, side) to scores (B, classes)."""
     if shape.kind == "vit":
         return _vit(shape, channels, side, classes)
     widths = [shape.width * 2**stage for stage in range(STAGES)]
@@ -59,7 +59,7 @@ def _convolution(before: int, after: int, stride: int) -> nn.Module:
 
 
 class Residual(nn.Module):
-    """Two convolutions, each after normalization, and a way around them."""
+    """A residual block of two convolutions, each after normalization."""
 
     def __init__(self, before: int, after: int, stride: int) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def _vit(shape: Shape, channels: int, side: int, classes: int) -> nn.Module:
 
 
 class Places(nn.Module):
-    """Patches (B, D, P) as rows (B, P, D), each with what is learned of its place."""
+    """A layer that transposes patches (B, D, P) to rows (B, P, D) and adds position embeddings."""
 
     def __init__(self, width: int, patches: int) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Places(nn.Module):
 
 
 class Attending(nn.Module):
-    """A block of a transformer, normalized before its parts."""
+    """A pre-norm transformer block."""
 
     def __init__(self, width: int, dropout: float) -> None:
         super().__init__()
@@ -118,14 +118,14 @@ class Attending(nn.Module):
             part.unflatten(2, (-1, HEAD)).transpose(1, 2)
             for part in self.queries(self.norm(x_BPD)).chunk(3, dim=2)
         )
-        found = scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
-        x_BPD = x_BPD + self.dropout(self.out(found))
+        attended = scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        x_BPD = x_BPD + self.dropout(self.out(attended))
         mixed: Tensor = x_BPD + self.dropout(self.mlp(x_BPD))
         return mixed
 
 
 class Mean(nn.Module):
-    """Over patches."""
+    """A layer that averages over patches."""
 
     def forward(self, x_BPD: Tensor) -> Tensor:
         return x_BPD.mean(dim=1)

@@ -1,1 +1,1 @@
-"""Orders as a Ray Tune experiment: what stands behind hposvc/backends/ray_tune.py."""
+"""The Ray Tune backend, which runs orders as a Tune experiment; see backend.py."""

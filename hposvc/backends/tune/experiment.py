@@ -17,13 +17,13 @@ from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
 from ray.util.placement_group import PlacementGroup, placement_group_table
 
-from hposvc.backends.crew import GONE_S
-from hposvc.backends.tune.desk import Desk, Over
-from hposvc.backends.tune.slot import Lost
-from hposvc.backends.tune.trial import HEARD, TASK, OrderTrial, Task
-from trainables.slots.wire import Call, Finished
+from hposvc.backends.ray.rank_group import GONE_S
+from hposvc.backends.tune.exchange import ExperimentClosed, OrderExchange
+from hposvc.backends.tune.trainable import MESSAGES, TASK, OrderTrial, Task
+from hposvc.backends.tune.tune_slot import SlotLost
+from trainables.runtime.wire import Call, Finished
 
-# Tune 2.60: no result files, no snapshots (the journal is ours), no tables, no stacks on stderr.
+# Tune 2.60: no result files, no snapshots (hposvc has its journal), no tables, no stacks on stderr.
 SETTINGS: Mapping[str, str] = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000000",
@@ -36,9 +36,9 @@ LOGGERS = ("ray.tune", "ray.train", "ray.air")
 
 
 class Request(PlacementGroupFactory):
-    """What a slot takes of the cluster; it keeps an eye on the groups that Tune asks for."""
+    """The resources of a slot; remembers the placement groups that Tune requests."""
 
-    _asked: tuple[PlacementGroup, ...] = ()  # those that may not be placed yet
+    _asked: tuple[PlacementGroup, ...] = ()  # groups that may not be placed yet
 
     def to_placement_group(self) -> PlacementGroup:
         group: PlacementGroup = super().to_placement_group()
@@ -52,23 +52,23 @@ class Request(PlacementGroupFactory):
         return bool(self._asked)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_asked": ()}  # it travels with each trial
+        return {**super().__getstate__(), "_asked": ()}  # pickled with each trial
 
 
 class _Trial(Trial):
-    """One order. What Tune's own would do for each again, though it is the same for all, is not."""
+    """A Tune trial that carries out one order, without set-up that Tune repeats for each trial."""
 
     def __init__(
-        self, name: str, task: Task, of: Specification, resources: PlacementGroupFactory
+        self, name: str, task: Task, specification: Specification, resources: PlacementGroupFactory
     ) -> None:
         super().__init__(
-            of.run_identifier,
+            specification.run_identifier,
             config={TASK: task},
             trial_id=name,
-            storage=of.storage,
+            storage=specification.storage,
             placement_group_factory=resources,
             checkpoint_config=CheckpointConfig(checkpoint_at_end=False),
-            stub=True,  # no look-up of the trainable: it is known
+            stub=True,  # no look-up of the trainable, which is known
         )
         assert self.storage is not None
         self.storage.trial_dir_name = FOLDER
@@ -77,18 +77,20 @@ class _Trial(Trial):
         return OrderTrial
 
     def init_local_path(self) -> None:
-        """There is one folder for all; see Orders."""
+        """Do nothing: all trials share the folder that Orders makes."""
 
     def set_ray_actor(self, ray_actor: Any) -> None:
-        """Note the process, without a call to it: no result of ours needs Tune's default values."""
+        """Note the process without a call to it: our results need none of Tune's default values."""
         self.temporary_state.ray_actor = ray_actor
 
 
 class Orders(SearchAlgorithm):
-    """Makes a trial of each order."""
+    """The search algorithm that makes a Tune trial of each order."""
 
-    def __init__(self, desk: Desk, call: Call, resources: PlacementGroupFactory) -> None:
-        self._desk, self._call, self._resources = desk, call, resources
+    def __init__(
+        self, exchange: OrderExchange, call: Call, resources: PlacementGroupFactory
+    ) -> None:
+        self._exchange, self._call, self._resources = exchange, call, resources
         self._made = 0
         self._specification: Specification | None = None
 
@@ -97,7 +99,7 @@ class Orders(SearchAlgorithm):
         self._staging().joinpath(FOLDER).mkdir(parents=True)
 
     def next_trial(self) -> Trial | None:
-        task = self._desk.next()
+        task = self._exchange.next_order()
         if task is None:
             return None
         assert self._specification is not None
@@ -106,11 +108,11 @@ class Orders(SearchAlgorithm):
         return _Trial(name, Task(self._call, task), self._specification, self._resources)
 
     def forget_files(self) -> None:
-        """Delete what Tune left in Ray's own folder on this machine."""
+        """Delete the files that Tune left in Ray's own folder on this machine."""
         if self._specification is not None:
             home = self._staging().parent
             shutil.rmtree(home, ignore_errors=True)
-            with suppress(OSError):  # other experiments of the same second are in it
+            with suppress(OSError):  # other experiments of the same second use it
                 home.parent.rmdir()
 
     def _staging(self) -> Path:
@@ -119,97 +121,106 @@ class Orders(SearchAlgorithm):
 
 
 class Results(TrialScheduler):
-    """Hands on what trials report, and lets idle slots stay or go.
+    """The trial scheduler that passes reports to the driver, and keeps or ends idle slots.
 
     Args:
-        bury: waits until nothing of an order is at work any more; whether a slot had it.
-        crowded: whether the cluster has no room for some trial.
+        await_ranks_gone: waits until all ranks of an order are gone; returns whether a slot had
+            the order.
+        is_crowded: returns whether the cluster has no room for some trial.
     """
 
     def __init__(
-        self, desk: Desk, bury: Callable[[int], bool], crowded: Callable[[], bool]
+        self,
+        exchange: OrderExchange,
+        await_ranks_gone: Callable[[int], bool],
+        is_crowded: Callable[[], bool],
     ) -> None:
-        self._desk, self._bury, self._crowded = desk, bury, crowded
+        self._exchange = exchange
+        self._await_ranks_gone = await_ranks_gone
+        self._is_crowded = is_crowded
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        idle = self._desk.give(trial)
+        idle = self._exchange.register(trial)
         if idle is not None:
-            tune_controller.stop_trial(idle)  # whose process Tune gives to the next at once
+            tune_controller.stop_trial(idle)  # Tune gives its process to the next trial at once
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        for trial in self._desk.unwanted():
+        for trial in self._exchange.withdrawn_trials():
             if trial.temporary_state.ray_actor is None:
                 tune_controller.stop_trial(trial)
         waiting = self._make_room(tune_controller)
-        for trial in self._desk.step():
-            tune_controller.pause_trial(trial)  # it is asked for a checkpoint, and leaves instead
+        for trial in self._exchange.step():
+            tune_controller.pause_trial(trial)  # asked for a checkpoint, the slot leaves instead
         return waiting
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        heard = result[HEARD]
-        over = isinstance(heard[-1], Finished | Lost)
+        messages = result[MESSAGES]
+        over = isinstance(messages[-1], Finished | SlotLost)
         if over:
-            self._desk.rest(trial)
-        self._desk.tell(heard)
+            self._exchange.mark_idle(trial)
+        self._exchange.send(messages)
         if not over:
             return str(TrialScheduler.CONTINUE)
-        self._desk.await_answer()  # the next order, so that Tune need not look for it later
+        # The answer may be the next order, which Tune then need not look for later.
+        self._exchange.await_answer()
         return str(TrialScheduler.NOOP)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        if self._desk.fail(trial):
-            begun = self._bury(trial.config[TASK].assignment.order)
-            self._lose(trial, _why(trial), fresh=not begun)
+        if self._exchange.remove(trial):
+            begun = self._await_ranks_gone(trial.config[TASK].assignment.order)
+            self._report_lost(trial, _describe_death(trial), fresh=not begun)
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Any) -> None:
         trial.config = {}  # Tune keeps its trials for ever
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
-        """A trial is taken back before it has a process."""
-        self._desk.fail(trial)
-        self._lose(trial, "it was not begun", fresh=True)
+        """Report the order of a trial that was removed before it had a process."""
+        self._exchange.remove(trial)
+        self._report_lost(trial, "the order had not begun", fresh=True)
 
     def debug_string(self) -> str:
         return "orders of hposvc"
 
     def _make_room(self, tune_controller: Any) -> Trial | None:
-        """Free an idle slot for a trial that waits for the resources which the slot keeps.
+        """Stop an idle slot whose resources a trial waits for, and return that trial.
 
         Tune places trials in their order: while a group waits, the last trial has no process.
         """
-        waiting = self._desk.waiting()
-        if waiting is None or not self._crowded():
+        waiting = self._exchange.waiting_trial()
+        if waiting is None or not self._is_crowded():
             return None
-        idle = self._desk.spare()
+        idle = self._exchange.pop_idle()
         if idle is None:
             return None
-        tune_controller.stop_trial(idle)  # whose process Tune gives to the one that we return
+        tune_controller.stop_trial(idle)  # Tune gives its process to the trial returned here
         return waiting
 
-    def _lose(self, trial: Trial, why: str, fresh: bool) -> None:
+    def _report_lost(self, trial: Trial, why: str, fresh: bool) -> None:
         task = trial.config[TASK].assignment
-        self._desk.tell([Lost(task.order, task.trial, why, fresh)])
-        self._desk.await_answer()
+        self._exchange.send([SlotLost(task.order, task.trial, why, fresh)])
+        self._exchange.await_answer()
 
 
-def _why(trial: Trial) -> str:
+def _describe_death(trial: Trial) -> str:
     file = trial.error_file
     lines = Path(file).read_text().strip().splitlines() if file else []
     return f"the trial's process died: {lines[-1].strip() if lines else 'Tune does not say why'}"
 
 
 class Experiment:
-    """An experiment in a thread, from now until the desk is closed.
+    """A Tune experiment running in a thread until the exchange is closed.
 
     Args:
-        folder: its own; gone at the end.
+        folder: the experiment's own; deleted at the end.
     """
 
-    def __init__(self, name: str, desk: Desk, orders: Orders, results: Results, folder: Path):
+    def __init__(
+        self, name: str, exchange: OrderExchange, orders: Orders, results: Results, folder: Path
+    ):
         self._name, self._folder = name, folder
-        self._desk, self._orders, self._results = desk, orders, results
-        settings = {**SETTINGS, "TUNE_MAX_PENDING_TRIALS_PG": str(desk.limit)}
-        self._before = {name: os.environ.get(name) for name in settings}
+        self._exchange, self._orders, self._results = exchange, orders, results
+        settings = {**SETTINGS, "TUNE_MAX_PENDING_TRIALS_PG": str(exchange.limit)}
+        self._original_environ = {name: os.environ.get(name) for name in settings}
         self._levels = {name: logging.getLogger(name).level for name in LOGGERS}
         os.environ.update(settings)
         for name in LOGGERS:
@@ -218,9 +229,9 @@ class Experiment:
         self._thread.start()
 
     def end(self) -> None:
-        """Wait for its end; the desk is closed."""
+        """Wait for the experiment's end, and clean up; the exchange must be closed."""
         self._thread.join(GONE_S)
-        for name, value in self._before.items():
+        for name, value in self._original_environ.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
@@ -244,7 +255,7 @@ class Experiment:
                 raise_on_failed_trial=False,
                 verbose=0,
             )
-        except Over:
+        except ExperimentClosed:
             pass
         except BaseException as error:  # noqa: BLE001 - the driver's thread raises it again
-            self._desk.tell([error])
+            self._exchange.send([error])

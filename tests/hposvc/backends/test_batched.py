@@ -1,5 +1,5 @@
-"""Sweeps whose slots train several trials at once. If these fail, their trials get other results
-than alone, or one process that dies takes a sweep along."""
+"""Sweeps whose slots train several trials at once. If these fail, trials get other results than
+alone, or a dying process takes the sweep with it."""
 
 from pathlib import Path
 
@@ -11,8 +11,7 @@ from hposvc import spec as specs
 from hposvc.events import Failed, Ordered, Reported
 from hposvc.spec import SpecError
 
-HERE = Path(__file__).parent
-SMALL = HERE.parents[1] / "trainables" / "batched" / "small.py"
+SMALL = Path(__file__).parents[2] / "support" / "small.py"
 FRAGILE = f"""
 import os, signal, sys
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ class Fragile(Small):
 
 
 def given(**sections):
-    """A sweep of small trials, four at once in a slot."""
+    """Return the sections of a sweep of small trials, four at once in a slot."""
     return {
         "trainable": f"{SMALL}:Small",
         "metric": {"name": "val/loss", "goal": "minimize"},
@@ -49,7 +48,7 @@ def given(**sections):
         "scheduler": "fifo",
         "trials": {"max": 10, "parallel": 6},
         "resources": {"cpus_per_worker": 0.5},
-        "training": {"batched": 4, "precision": "64-true"},
+        "training": {"trials_per_process": 4, "precision": "64-true"},
         **sections,
     }
 
@@ -65,48 +64,52 @@ def run(home, sections):
 
 
 def curves(events):
-    found = {}
+    curves_by_trial = {}
     for event in events:
         if isinstance(event, Reported):
-            found.setdefault(event.trial, {})[event.step] = event.metrics["val/loss"]
-    return found
+            curves_by_trial.setdefault(event.trial, {})[event.step] = event.metrics["val/loss"]
+    return curves_by_trial
 
 
 def most_at_once(events):
-    """Orders that were out at the same time."""
-    out, most = set(), 0
+    """Return the largest number of orders that were under way at the same time."""
+    running, largest = set(), 0
     for event in events:
         if isinstance(event, Ordered):
-            out.add(event.order.id)
+            running.add(event.order.id)
         elif type(event).__name__ in ("Ended", "Failed"):
-            out.discard(event.order)
-        most = max(most, len(out))
-    return most
+            running.discard(event.order)
+        largest = max(largest, len(running))
+    return largest
 
 
 @pytest.mark.ray
+@pytest.mark.long
 def test_trials_at_once_come_to_what_they_come_to_alone(home):
-    together = run(home, given())
-    alone = run(home, given(training={"precision": "64-true"}))
+    together = run(home, given(trials={"max": 7, "parallel": 6}))
+    single = {"trials": {"max": 7, "parallel": 1}, "training": {"precision": "64-true"}}
+    alone = run(home, given(**single))
     assert 4 < most_at_once(together) <= 6
-    found, wanted = curves(together), curves(alone)
-    assert len(found) == len(wanted) == 10
-    for trial, curve in wanted.items():
-        assert found[trial] == pytest.approx(curve, rel=1e-12)
+    actual, expected = curves(together), curves(alone)
+    assert len(actual) == len(expected) == 7
+    for trial, curve in expected.items():
+        assert actual[trial] == pytest.approx(curve, rel=1e-12)
 
 
 @pytest.mark.ray
+@pytest.mark.long
 def test_stopped_trials_make_room_for_others(home):
-    events = run(home, given(scheduler={"type": "asha", "eta": 3}, trials={"max": 20}))
+    events = run(home, given(scheduler={"type": "asha", "eta": 2}, trials={"max": 9}))
     lengths = sorted(max(curve) for curve in curves(events).values())
-    assert len(lengths) == 20
+    assert len(lengths) == 9
     assert lengths[0] < 4 == lengths[-1]
 
 
 @pytest.mark.ray
+@pytest.mark.long
 @pytest.mark.parametrize(("how", "cause"), [("SIGKILL", "infra"), ("SIGTERM", "preempt")])
 def test_a_process_that_dies_sends_its_trials_back_to_their_checkpoints(home, tmp_path, how, cause):
-    """And one that is told to end, as on a spot node, keeps them first: that is no failure."""
+    """A process told to end, as on a spot node, first checkpoints its trials: no failure."""
     (tmp_path / "fragile.py").write_text(FRAGILE)
     parameters = {**given()["parameters"], "mark": str(tmp_path / "mark"), "signal": how}
     sections = given(
@@ -125,7 +128,7 @@ def test_a_process_that_dies_sends_its_trials_back_to_their_checkpoints(home, tm
 
 
 @pytest.mark.parametrize(
-    ("trials", "batched", "settled"),
+    ("trials", "trials_per_process", "settled"),
     [
         ({"max": 100}, True, 32),
         ({"max": 100, "parallel": 6}, True, 6),
@@ -135,17 +138,19 @@ def test_a_process_that_dies_sends_its_trials_back_to_their_checkpoints(home, tm
         ({"max": 10}, 40, 40),
     ],
 )
-def test_true_stands_for_as_many_trials_as_the_sweep_has_at_once(trials, batched, settled):
-    spec = specs.load(given(trials=trials, training={"batched": batched}))
-    assert spec.training.batched == settled
-    assert not isinstance(spec.training.batched, bool)
+def test_true_stands_for_as_many_trials_as_the_sweep_has_at_once(
+    trials, trials_per_process, settled
+):
+    spec = specs.load(given(trials=trials, training={"trials_per_process": trials_per_process}))
+    assert spec.training.trials_per_process == settled
+    assert not isinstance(spec.training.trials_per_process, bool)
     assert specs.load(specs.dump(spec)) == spec
 
 
-@pytest.mark.parametrize("batched", [-1, 1.5, "yes"])
-def test_what_is_no_number_of_trials_is_refused(batched):
-    with pytest.raises(SpecError, match=r"training.batched: is .*; give "):
-        specs.load(given(training={"batched": batched}))
+@pytest.mark.parametrize("trials_per_process", [-1, 1.5, "yes"])
+def test_what_is_no_number_of_trials_is_refused(trials_per_process):
+    with pytest.raises(SpecError, match=r"training.trials_per_process: is .*; give "):
+        specs.load(given(training={"trials_per_process": trials_per_process}))
 
 
 @pytest.mark.parametrize(
@@ -154,12 +159,21 @@ def test_what_is_no_number_of_trials_is_refused(batched):
         ({"engine": "local", "trials": {"max": 1}}, "engine local gives a process one trial"),
         ({"engine": "tune"}, "engine tune gives a process one trial"),
         ({"resources": {"workers": 2}}, "trials that train at once have one worker each"),
-        ({"failure": {"nan": "skip"}}, r"trials that train at once \(training.batched\) know stop"),
-        ({"training": {"batched": 4, "ema": 0.9}}, "at once in one process, which know none"),
-        ({"training": {"batched": 0}}, r"training.batched: is 0; give 1 or more"),
         (
-            {"training": {}, "parameters": {"training.batched": {"values": [1, 8]}}},
-            "is a matter of slots, not of a trial",
+            {"failure": {"nan": "skip"}},
+            r"trials that train at once \(training.trials_per_process\) know stop",
+        ),
+        (
+            {"training": {"trials_per_process": 4, "ema": 0.9}},
+            "at once in one process, which know none",
+        ),
+        (
+            {"training": {"trials_per_process": 0}},
+            r"training.trials_per_process: is 0; give 1 or more",
+        ),
+        (
+            {"training": {}, "parameters": {"training.trials_per_process": {"values": [1, 8]}}},
+            "applies to slots, not to a trial",
         ),
     ],
 )

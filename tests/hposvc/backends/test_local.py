@@ -1,4 +1,4 @@
-"""Orders in this process: a function, its checkpoints, its errors, and a driver that comes back."""
+"""The local backend: a function, its checkpoints, its errors, and a resumed sweep."""
 
 import sys
 import time
@@ -6,16 +6,16 @@ import time
 import pytest
 from simulated_sweeps import make_controller, make_spec
 
-from hposvc import plugins
 from hposvc.backends.backend import Setting
 from hposvc.backends.local import Local
+from hposvc.driver.loop import Interrupted, Runner
+from hposvc.driver.proposals import BackgroundProposer
 from hposvc.events import Checkpointed, Ended, Failed, Order, Ordered, Reported
-from hposvc.journal import Journal
-from hposvc.lease import Lease
-from hposvc.proposer import Ahead
-from hposvc.runner import Interrupted, Runner
-from hposvc.store import Store
-from trainables.checkpoints import checkpoint
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
+from hposvc.journal.lease import Lease
+from hposvc.spec import registry
+from trainables.storage import checkpoint
 
 CODE = '''
 import os
@@ -73,7 +73,7 @@ def hesitant(params, worker):
 
 @pytest.fixture
 def module(tmp_path, monkeypatch):
-    """The name of an importable module of trainables, new in each test."""
+    """Return the name of an importable module of trainables, new in each test."""
     name = f"local_{tmp_path.name}"
     (tmp_path / f"{name}.py").write_text(CODE)
     monkeypatch.syspath_prepend(tmp_path)
@@ -83,17 +83,17 @@ def module(tmp_path, monkeypatch):
 
 @pytest.fixture
 def engine(tmp_path, module):
-    """An engine for one of its functions, closed at the end."""
-    made = []
+    """Return a function that makes backends for a trainable; all are closed at the end."""
+    backends = []
 
     def make(function="train", **sections):
         spec = make_spec(engine="local", trainable=f"{module}:{function}", **sections)
-        made.append(Local(Setting("s", spec, tmp_path / "sweep", tmp_path)))
-        return made[-1]
+        backends.append(Local(Setting("s", spec, tmp_path / "sweep", tmp_path)))
+        return backends[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for local in backends:
+        local.close()
 
 
 def order(until=3, first=1, milestones=(), start=None, number=1):
@@ -101,7 +101,7 @@ def order(until=3, first=1, milestones=(), start=None, number=1):
 
 
 def await_events(engine, kind, seconds=20.0):
-    """What happens up to the first event of a kind."""
+    """Return all events up to the first of a kind."""
     seen, deadline = [], time.monotonic() + seconds
     while time.monotonic() < deadline:
         seen += engine.events(0.05)
@@ -126,7 +126,7 @@ def test_the_trainable_waits_until_its_report_was_taken(engine, module):
     local = engine()
     local.start(order(), {})
     await_events(local, Reported)
-    assert local._happened.empty()
+    assert local._messages.empty()
     assert local._running.thread.is_alive()
     assert [event.step for event in local.events(20.0) if isinstance(event, Reported)] == [2]
 
@@ -227,7 +227,7 @@ def drive(journal, folder, spec, interrupted=lambda: False):
         sweep="s",
         controller=controller,
         backend=Local(Setting("s", spec, folder / "sweep", folder, clock=controller.state.now)),
-        proposer=Ahead(spec, plugins.build(plugins.SEARCHERS, spec.search)),
+        proposer=BackgroundProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
         journal=journal,
         lease=Lease(journal.store, "s"),
         interrupted=interrupted,
@@ -256,10 +256,13 @@ def test_a_sweep_resumes_from_its_checkpoints_after_an_interruption(tmp_path, mo
         assert trial.metrics["count"] == trial.step  # no step was trained twice into the weights
     orders = [event.order for _, event in journal.read("s") if isinstance(event, Ordered)]
     assert any(order.start is not None for order in orders)
-    kept = {saved.path for trial in state.trials.values() for saved in trial.usable()}
+    expected = {saved.path for trial in state.trials.values() for saved in trial.usable()}
     folders = {str(path) for path in (tmp_path / "sweep" / "checkpoints").glob("t*/*")}
-    told = {event.saved.path for _, event in journal.read("s") if isinstance(event, Checkpointed)}
-    assert folders & told == kept  # one may have been written that the first driver never took
+    journaled = {
+        event.saved.path for _, event in journal.read("s") if isinstance(event, Checkpointed)
+    }
+    # A last checkpoint may be one that the first driver never took.
+    assert folders & journaled == expected
 
 
 def test_a_trial_that_fails_does_not_end_the_sweep(tmp_path, module):
@@ -277,7 +280,7 @@ def test_a_trial_that_fails_does_not_end_the_sweep(tmp_path, module):
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(tmp_path, module):
-    """Starting from the same broken one again and again would use up the retries."""
+    """Starting from the broken checkpoint again and again would use up the retries."""
     spec = make_spec(
         engine="local",
         trainable=f"{module}:spoils",
@@ -295,7 +298,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_an_older_one(tmp_path, module):
 
 
 def test_a_checkpoint_that_cannot_be_deleted_does_not_end_the_sweep(tmp_path, module, monkeypatch):
-    """A file that somebody holds open on a network file system is such a one."""
+    """For example, a file that somebody holds open on a network file system."""
 
     def busy(saved):
         raise OSError(39, "Directory not empty", saved.path)

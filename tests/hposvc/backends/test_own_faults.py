@@ -1,5 +1,5 @@
-"""Trials that run out of memory or diverge, on real ranks. If these fail, they end as something
-else: a fault of the user's, or of the machine, which is tried again."""
+"""Trials that run out of memory or diverge, on real ranks. If these fail, such trials count as a
+user error, or as a failure of the machine that is retried."""
 
 import pytest
 from engines import await_none, in_slots
@@ -12,8 +12,12 @@ pytestmark = pytest.mark.ray
 
 
 def run(sweeps, name, workers=1, **sections):
-    """What became of a sweep of one trial of three steps, but for what is given."""
-    given = {
+    """Run a sweep of one trial with three steps, changed by `sections`.
+
+    Returns:
+        The sweep's status, its trials and its events.
+    """
+    document = {
         "trainable": f"fragile_toys:{name}",
         "metric": {"name": "loss", "goal": "maximize"},
         "fidelity": {"max": 3},
@@ -23,16 +27,16 @@ def run(sweeps, name, workers=1, **sections):
         "resources": {"workers": workers, "cpus_per_worker": 0.5},
         **sections,
     }
-    row = api.create(sweeps, specs.load(given))
+    row = api.create(sweeps, specs.load(document))
     api.drive(sweeps, row)
     events = [event for _, event in sweeps.journal.read(row.id)]
     await_none(lambda: in_slots(sweeps.home.path))
     return api.status(sweeps, row.id), api.trials(sweeps, row.id), events
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_trial_goes_on_with_smaller_micro_batches_from_its_checkpoint(sweeps, workers):
-    """With two ranks the other one is in a collective, and must not be blamed."""
+    """With two ranks, the other rank is in a collective and must not be blamed."""
     status, (trial,), events = run(sweeps, "Fits", workers)
     assert (status["state"], trial["state"]) == ("COMPLETED", "COMPLETED")
     assert (trial["shrink"], trial["attempts"], trial["step"]) == (2, 3, 3)
@@ -52,14 +56,14 @@ def test_where_one_sample_does_not_fit_the_trial_has_failed_for_good(sweeps):
         sweeps, "Fits", parameters=values, search="grid", trials={"max": 2, "parallel": 1}
     )
     assert status["state"] == "COMPLETED"
-    found = [
+    outcomes = [
         (trial["params"]["last"], trial["state"], trial["reason"], trial["shrink"])
         for trial in trials
     ]
-    assert sorted(found) == [(0, "COMPLETED", "", 2), (3, "FAILED", "oom", 2)]
+    assert sorted(outcomes) == [(0, "COMPLETED", "", 2), (3, "FAILED", "oom", 2)]
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_trial_that_says_it_diverged_is_stopped_and_not_tried_again(sweeps, workers):
     failure = {"nan": "skip", "user_retries": 5, "infra_retries": 5}
     status, (trial,), events = run(sweeps, "Diverges", workers, failure=failure)

@@ -1,4 +1,4 @@
-"""The simulated cluster: a clock, slots, and a curve that is asked once per step that runs."""
+"""The simulated cluster: its clock, its slots, and a curve called once per step that runs."""
 
 import math
 from collections import Counter
@@ -11,8 +11,8 @@ from simulated_sweeps import Lab, make_spec
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
 from hposvc.events import Checkpointed, Failed, Order, Reported
-from hposvc.journal import Journal
-from hposvc.store import Store
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
 
 
 def curve(params, step):
@@ -21,7 +21,7 @@ def curve(params, step):
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    """A simulation of the curve given; two slots."""
+    """Return a function that makes a simulation of a curve, with two slots."""
 
     def make(function=curve, clock=0.0, **sections):
         monkeypatch.setattr(simulated_sweeps, "made_up", function, raising=False)
@@ -42,15 +42,15 @@ def order(number, lr=1.0, until=9, first=1, milestones=()):
 
 
 def watch(cluster, turns=100):
-    """All that happens until nothing does, told as (time, order, step or kind)."""
-    told = []
+    """Return all events but checkpoints, as (time, order, step or kind)."""
+    seen = []
     for _ in range(turns):
         for event in cluster.events(0.0):
             if isinstance(event, Reported):
-                told.append((event.time, event.order, event.step))
+                seen.append((event.time, event.order, event.step))
             elif not isinstance(event, Checkpointed):
-                told.append((event.time, event.order, event.kind))
-    return told
+                seen.append((event.time, event.order, event.kind))
+    return seen
 
 
 def test_steps_of_two_slots_follow_the_clock(cluster):
@@ -160,9 +160,9 @@ def test_numbers_of_numpy_are_taken_as_numbers(cluster, lab):
 def test_slots_are_limited_while_orders_run_out(cluster):
     slots = cluster()
     slots.start(order(1), {})
-    slots.limit(1)
+    slots.set_slot_limit(1)
     assert (slots.capacity(), slots.slots()) == (0, 2)
-    slots.limit(5)
+    slots.set_slot_limit(5)
     assert slots.capacity() == 1
 
 

@@ -1,6 +1,6 @@
-"""Sweeps on a real cluster of two nodes, one of which is unfit, or kills what runs there.
+"""Sweeps on a real cluster of two nodes, one of which is unfit or kills its processes.
 
-Peers: such a node takes one trial after the other, and each of them fails there.
+Peers: such a node gets one trial after the other, and each of them fails there.
 """
 
 import json
@@ -14,11 +14,11 @@ import pytest
 from small_disk import small
 
 from cluster import local
-from cluster.fitness import FULL
+from cluster.node_health import FULL
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(600),
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]
@@ -49,17 +49,17 @@ def number():
 
 
 class Terminal:
-    """Somebody's, who has a cluster of two workers, the second of them with next to no disk."""
+    """A user's terminal, with a cluster of two workers; the second has hardly any disk space."""
 
     def __init__(self, folder: Path, cluster: local.Local) -> None:
         self.folder, self.home = folder, folder / "home"
-        kept = {key: value for key, value in os.environ.items() if key not in KEPT}
+        variables = {key: value for key, value in os.environ.items() if key not in KEPT}
         home = {"HPOSVC_HOME": str(self.home), "PYTHONPATH": str(ROOT)}
-        self.variables = {**kept, **home, **cluster.environment()}
+        self.variables = {**variables, **home, **cluster.environment()}
         (folder / "train.py").write_text(TRAINABLE)
 
     def __call__(self, *words: object):
-        """What a command says as JSON, and for people."""
+        """Run a command, and return its JSON output and its messages."""
         done = subprocess.run(
             [sys.executable, "-m", "hposvc", "-o", "json", *map(str, words)],
             cwd=self.folder,
@@ -72,7 +72,7 @@ class Terminal:
         return json.loads(done.stdout), done.stderr
 
     def run(self, name: str, function: str, most: int, **sections: object):
-        """A sweep's trials, and what it told on the way."""
+        """Run a sweep, and return its trials and its messages."""
         spec = {
             "trainable": f"{self.folder}/train.py:{function}",
             "metric": {"name": "host", "goal": "maximize"},
@@ -84,8 +84,8 @@ class Terminal:
             **sections,
         }
         (self.folder / "spec.yaml").write_text(json.dumps(spec))
-        _, told = self("run", "spec.yaml", "--id", name)
-        return self("trials", name)[0], told
+        _, messages = self("run", "spec.yaml", "--id", name)
+        return self("trials", name)[0], messages
 
 
 @pytest.fixture(scope="module")
@@ -93,15 +93,17 @@ def hposvc(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
     options = local.worker_options
     with (
-        tempfile.TemporaryDirectory(prefix="hposvc-") as short,  # else sockets' paths are too long
+        tempfile.TemporaryDirectory(
+            prefix="hposvc-"
+        ) as short,  # otherwise paths of sockets are too long
         small(Path(short) / "d", FULL - 2**20) as disk,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("RAY_local_fs_capacity_threshold", "1.0")
 
         def worker_options(head, number, *rest):
-            given, environment = options(head, number, *rest)
-            return ({**given, "temp-dir": str(disk / "r")} if number else given), environment
+            flags, environment = options(head, number, *rest)
+            return ({**flags, "temp-dir": str(disk / "r")} if number else flags), environment
 
         patch.setattr(local, "worker_options", worker_options)
         cluster, _ = local.up(folder / "home", local.Shape(2))
@@ -120,25 +122,26 @@ def held(hposvc):
 
 
 def test_nothing_starts_on_a_node_that_is_unfit(hposvc):
-    trials, told = hposvc.run("first", "tells", 3)
+    trials, messages = hposvc.run("first", "tells", 3)
     assert [trial["state"] for trial in trials] == ["COMPLETED"] * 3
     assert hosts(trials) == {3}, "the first worker's address ends so, the second's with 4"
-    assert "first: node node-2 is unfit: 0.1 GiB free for Ray's files in" in told
-    assert told.count("nothing new starts there until: hposvc cluster lift node-2") == 1
+    assert "first: node node-2 is unfit: 0.1 GiB free for Ray's files in" in messages
+    assert messages.count("nothing new starts there until: hposvc cluster lift node-2") == 1
     assert list(held(hposvc)) == ["node-2"]
     assert "node node-2 is unfit" in held(hposvc)["node-2"]
 
 
+@pytest.mark.full
 def test_one_that_is_lifted_is_not_looked_at_again_but_held_where_slots_die(hposvc):
-    """Whoever lifts it has his will, until three slots die there while others work."""
+    """Lifting a quarantine lasts until three slots die on the node while others work."""
     hposvc("cluster", "lift", "node-2")
-    place = hposvc.home / "quarantine" / "node-2.json"
-    lots = {"parameters": {"lr": {"min": 0.1, "max": 1.0}, "held": str(place)}}
-    trials, told = hposvc.run("second", "dies", 50, **lots, failure={"infra_retries": 9})
+    path = hposvc.home / "quarantine" / "node-2.json"
+    sections = {"parameters": {"lr": {"min": 0.1, "max": 1.0}, "held": str(path)}}
+    trials, messages = hposvc.run("second", "dies", 50, **sections, failure={"infra_retries": 9})
     assert {trial["state"] for trial in trials} == {"COMPLETED"}
     assert hosts(trials) == {3}
     assert sum(trial["attempts"] for trial in trials) == len(trials) + 3
-    assert "unfit" not in told
-    assert "slots die on node node-2, 3 in a row before an order was done there" in told
+    assert "unfit" not in messages
+    assert "slots die on node node-2, 3 in a row before an order was done there" in messages
     assert list(held(hposvc)) == ["node-2"]
     assert "slots die on node node-2" in held(hposvc)["node-2"]

@@ -13,10 +13,11 @@ from simulated_sweeps import Flaky, Lab, make_controller, make_spec
 
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.journal import Journal
-from hposvc.lease import Lease
-from hposvc.proposer import Inline
-from hposvc.runner import Runner
+from hposvc.driver.loop import Runner
+from hposvc.driver.proposals import SyncProposer
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
+from hposvc.journal.lease import Lease
 from hposvc.schedulers.asha import Asha
 from hposvc.schedulers.scheduler import (
     Advance,
@@ -24,13 +25,13 @@ from hposvc.schedulers.scheduler import (
     Left,
     NewTrial,
     Ordered,
-    Over,
     Paused,
     Plan,
     Report,
+    SearchDone,
     rungs,
 )
-from hposvc.store import Store
+from hposvc.state import summary
 from searchers.random_search import Random as RandomSearch
 
 
@@ -56,7 +57,7 @@ def test_decisions_are_those_of_a_rescan_and_the_sweep_ends(
     cluster = Cluster(both(mode, eta, first, last), rng, rungs(first, last, eta), most)
     for _ in range(5_000):
         if len(cluster.running) < slots and rng.random() < 0.7:
-            if isinstance(cluster.fill(), Over):
+            if isinstance(cluster.fill(), SearchDone):
                 break
         elif cluster.running:
             cluster.advance()
@@ -99,7 +100,7 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
         "s",
         controller,
         backend(Setting("s", spec, folder, folder)),
-        Inline(spec, RandomSearch()),
+        SyncProposer(spec, RandomSearch()),
         journal,
         Lease(journal.store, "s"),
     ).run("here:1")
@@ -127,7 +128,7 @@ def test_a_diverged_trial_is_never_promoted_though_its_rung_has_room():
         scheduler.apply(Report(f"t{number}", 1, math.inf))
         scheduler.apply(Paused(f"t{number}"))
     scheduler.apply(Closed())
-    assert scheduler.next() == Over()
+    assert scheduler.next() == SearchDone()
 
 
 def test_algorithm_2_promotes_the_best_third_of_a_rung_best_first():
@@ -177,15 +178,17 @@ def test_eta_below_two_halves_nothing_and_is_refused():
 
 
 @pytest.mark.parametrize("mode", ["stop", "promote"])
-def test_an_event_costs_as_much_at_8000_trials_as_at_500_and_10000_are_run(mode, lab):
-    """Python calls per event, of the whole loop, in two windows of one sweep."""
+@pytest.mark.parametrize("most", [2_000, pytest.param(10_000, marks=pytest.mark.full)])
+def test_a_late_event_costs_as_much_as_an_early_one(most, mode, lab):
+    """Count the Python calls per event of the whole loop, in two windows of a sweep."""
     calls = 0
 
     def count(frame, kind, argument):
         nonlocal calls
         calls += kind in ("call", "c_call")
 
-    windows = {500: None, 1_000: None, 7_500: None, 8_000: None}
+    early_on, late_on = most // 20, most * 3 // 4
+    windows = dict.fromkeys([early_on, early_on * 2, late_on, late_on + early_on])
     events = 0
 
     class Meter:
@@ -195,18 +198,37 @@ def test_an_event_costs_as_much_at_8000_trials_as_at_500_and_10000_are_run(mode,
             for trials, seen in windows.items():
                 if seen is None and len(state.trials) >= trials:
                     windows[trials] = (events, calls)
-                    sys.setprofile(count if trials in (500, 7_500) else None)
+                    sys.setprofile(count if trials in (early_on, late_on) else None)
 
     spec = make_spec(
         fidelity={"max": 27},
         scheduler={"type": "asha", "mode": mode},
-        trials={"max": 10_000, "parallel": 8},
+        trials={"max": most, "parallel": 8},
     )
     try:
         state = lab.run(spec, watchers=[Meter()])
     finally:
         sys.setprofile(None)
-    assert (len(state.trials), state.state) == (10_000, "COMPLETED")
+    assert (len(state.trials), state.state) == (most, "COMPLETED")
     (e0, c0), (e1, c1), (e2, c2), (e3, c3) = windows.values()
     early, late = (c1 - c0) / (e1 - e0), (c3 - c2) / (e3 - e2)
     assert late < 1.3 * early
+
+
+def test_a_best_trial_that_nobody_promoted_is_told_with_how_it_goes_on(tmp_path):
+    journal = Journal(Store(f"sqlite:///{tmp_path / 'x.db'}"))
+    lab = Lab(journal, tmp_path)
+    spec = make_spec(
+        trials={"max": 6, "parallel": 1}, scheduler={"type": "asha", "eta": 3, "mode": "promote"}
+    )
+    state = lab.run(spec)
+    best = state.trials[state.best]
+    assert (state.state, best.state, best.step) == ("COMPLETED", "STOPPED", 3)
+    message = summary.untrained("s", state)
+    assert f"{best.id}, was trained to step 3 of 9" in message
+    assert "hposvc extend s --trials 3;" in message
+    assert summary.best("s", state, {})["trained_to_end"] is False
+    journal.request("s", "extend", None, {"trials.max": 9})
+    state = lab.run(spec)
+    assert summary.untrained("s", state) == ""
+    assert summary.best("s", state, {})["trained_to_end"] is True

@@ -2,19 +2,19 @@
 
 from simulated_sweeps import Flaky, Lab, make_spec
 
-from hposvc.journal import Journal
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
 from hposvc.schedulers.fifo import Fifo
 from hposvc.schedulers.scheduler import (
     Closed,
     Left,
     NewTrial,
     Ordered,
-    Over,
     Plan,
     Report,
+    SearchDone,
     Wait,
 )
-from hposvc.store import Store
 
 
 def test_every_trial_runs_to_its_end_without_milestones():
@@ -29,7 +29,7 @@ def test_it_waits_for_what_runs_and_is_over_then():
     queue.apply(Closed())
     assert queue.next() == Wait()
     queue.apply(Left("t0001"))
-    assert queue.next() == Over()
+    assert queue.next() == SearchDone()
 
 
 def test_a_sweep_completes_all_trials_though_ranks_are_lost(tmp_path):

@@ -12,32 +12,37 @@ from simulated_sweeps import Flaky, make_controller, make_spec
 
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.journal import Journal
-from hposvc.lease import Lease
-from hposvc.proposer import Inline
-from hposvc.runner import Runner
+from hposvc.driver.loop import Runner
+from hposvc.driver.proposals import SyncProposer
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
+from hposvc.journal.lease import Lease
 from hposvc.schedulers.hyperband import Hyperband
 from hposvc.schedulers.scheduler import (
     Advance,
     Closed,
-    Cut,
     Left,
     NewTrial,
     Ordered,
-    Over,
     Paused,
     Plan,
     Reopened,
     Report,
+    SearchDone,
+    TrialStop,
     Wait,
 )
-from hposvc.store import Store
 from searchers.random_search import Random as RandomSearch
 
 
 def both(eta, first, last, brackets=None):
     reference = Rescan(eta, layout(eta, first, last)[:brackets])
     return Brackets(Hyperband(eta, brackets).scheduler(Plan(first, last)), reference)
+
+
+def stopped(scheduler):
+    """Return the names of the paused trials that are to be stopped now."""
+    return [stop.trial for stop in scheduler.trials_to_stop()]
 
 
 def stand(scheduler, trial, step, loss):
@@ -47,7 +52,7 @@ def stand(scheduler, trial, step, loss):
     scheduler.apply(Paused(trial))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     eta=st.integers(2, 5),
@@ -63,7 +68,7 @@ def test_decisions_are_those_of_a_rescan_and_the_sweep_ends(
     last = first + more
     cluster = Cluster(both(eta, first, last, brackets), Random(seed), last, slots, most)
     assert cluster.run(), "the sweep does not end"
-    for cut in cluster.scheduler.cut():
+    for cut in cluster.scheduler.trials_to_stop():
         cluster.leave(cut.trial)
     assert not cluster.paused
     if brackets is None:
@@ -101,7 +106,7 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
         "s",
         controller,
         backend(Setting("s", spec, folder, folder)),
-        Inline(spec, RandomSearch()),
+        SyncProposer(spec, RandomSearch()),
         journal,
         Lease(journal.store, "s"),
     ).run("here:1")
@@ -122,8 +127,8 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
     ],
 )
 def test_rungs_end_at_the_last_step_and_lie_not_below_the_first(first, last, eta, kinds):
-    found = Hyperband(eta).scheduler(Plan(first, last)).kinds
-    assert [(kind.trials, list(kind.steps)) for kind in found] == kinds
+    shapes = Hyperband(eta).scheduler(Plan(first, last)).shapes
+    assert [(shape.trials, list(shape.steps)) for shape in shapes] == kinds
 
 
 @settings(max_examples=200, deadline=None)
@@ -143,7 +148,7 @@ def test_who_is_tried_again_goes_on_where_it_would_have_and_the_sweep_ends(
     scheduler.apply = lambda fact: (facts.append(fact), apply(fact))
     cluster = Cluster(scheduler, Random(seed), last, slots, most, returns=True)
     assert cluster.run(), "the sweep does not end"
-    for cut in scheduler.cut():
+    for cut in scheduler.trials_to_stop():
         cluster.stopped.add(cut.trial)
         cluster.leave(cut.trial)
     assert not cluster.paused
@@ -163,7 +168,7 @@ def test_a_trial_that_comes_back_in_time_is_compared_and_holds_its_bracket_up():
     stand(scheduler, "slow", 1, 9)
     assert scheduler.next() == NewTrial(3), "its bracket waits for it"
     stand(scheduler, "back", 1, 0.5)
-    assert [cut.trial for cut in scheduler.cut()] == ["t2", "t3", "t4", "t5", "t6", "slow"]
+    assert stopped(scheduler) == ["t2", "t3", "t4", "t5", "t6", "slow"]
     assert scheduler.next() == Advance("t0", 3)
 
 
@@ -178,26 +183,26 @@ def test_a_trial_that_comes_back_late_goes_as_far_as_it_would_have():
     for trial in ("t0", "t1", "t2"):
         stand(scheduler, trial, 3, int(trial[1]))
     stand(scheduler, "t0", 9, 0)
-    for trial in ["t0", *(cut.trial for cut in scheduler.cut())]:
+    for trial in ["t0", *stopped(scheduler)]:
         scheduler.apply(Left(trial))
-    assert (scheduler.next(), scheduler.width()) == (Over(), 0)
+    assert (scheduler.next(), scheduler.max_concurrency()) == (SearchDone(), 0)
     for trial, loss in [("good", 0.5), ("poor", 4.5)]:
         scheduler.apply(Reopened(trial, None, failed=True))
         stand(scheduler, trial, 1, loss)
-    where = "place 6 of 8 at step 1 of bracket 1, 3 go on; it came late"
-    assert scheduler.cut() == [Cut("poor", "rung", where)]
+    where = "rank 6 of 8 at step 1 of bracket 1, top 3 continue; it came late"
+    assert scheduler.trials_to_stop() == [TrialStop("poor", "rung", where)]
     scheduler.apply(Left("poor"))
-    assert (scheduler.next(), scheduler.width()) == (Advance("good", 3), 1)
+    assert (scheduler.next(), scheduler.max_concurrency()) == (Advance("good", 3), 1)
     stand(scheduler, "good", 3, 0.5)
-    where = "place 2 of 4 at step 3 of bracket 1, 1 go on; it came late"
-    assert scheduler.cut() == [Cut("good", "rung", where)]
+    where = "rank 2 of 4 at step 3 of bracket 1, top 1 continue; it came late"
+    assert scheduler.trials_to_stop() == [TrialStop("good", "rung", where)]
     scheduler.apply(Left("good"))
-    assert scheduler.next() == Over()
+    assert scheduler.next() == SearchDone()
 
 
 @pytest.mark.parametrize("losses", [(0.5, 4.5), (4.5, 0.5)])
 def test_a_journal_that_was_begun_when_those_tried_again_went_alone_goes_on(losses):
-    """They were ordered to the end, whatever their bracket thought of them."""
+    """An earlier version ordered retried trials to the end, whatever their bracket decided."""
     scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
     for trial, loss in [("t0", 0), ("t1", 1)]:
         stand(scheduler, trial, 1, loss)
@@ -212,7 +217,7 @@ def test_a_journal_that_was_begun_when_those_tried_again_went_alone_goes_on(loss
     stand(scheduler, "slow", 1, 9)
     scheduler.apply(Ordered("other", 9))  # after it
     assert scheduler.next() == Advance("t0", 3)
-    assert [cut.trial for cut in scheduler.cut()] == ["t1", "slow"]
+    assert stopped(scheduler) == ["t1", "slow"]
     for trial in ("t1", "slow"):
         scheduler.apply(Left(trial))
     stand(scheduler, "t0", 3, 0)
@@ -220,7 +225,7 @@ def test_a_journal_that_was_begun_when_those_tried_again_went_alone_goes_on(loss
     for trial in ("one", "other", "t0"):
         assert scheduler.next() == Wait()
         scheduler.apply(Left(trial))
-    assert (scheduler.next(), scheduler.cut()) == (Over(), [])
+    assert (scheduler.next(), scheduler.trials_to_stop()) == (SearchDone(), [])
 
 
 def test_equal_losses_rank_as_the_trials_came():
@@ -228,9 +233,10 @@ def test_equal_losses_rank_as_the_trials_came():
     for trial in ["t3", "t1", "t2"]:
         stand(scheduler, trial, 1, 0.5)
     assert scheduler.next() == Advance("t3", 3)
-    assert [cut.trial for cut in scheduler.cut()] == ["t1", "t2"]
-    where = "of 3 at step 1 of bracket 1, 1 go on"
-    assert [cut.detail for cut in scheduler.cut()] == [f"place 2 {where}", f"place 3 {where}"]
+    assert stopped(scheduler) == ["t1", "t2"]
+    where = "of 3 at step 1 of bracket 1, top 1 continue"
+    details = [stop.detail for stop in scheduler.trials_to_stop()]
+    assert details == [f"rank 2 {where}", f"rank 3 {where}"]
 
 
 def test_free_slots_start_the_next_bracket_while_one_waits_and_old_brackets_go_first():
@@ -259,12 +265,12 @@ def test_the_failed_count_in_their_rung_and_are_its_worst():
         scheduler.apply(Left(f"t{number}"))
     stand(scheduler, "good", 1, 0.5)
     stand(scheduler, "poor", 1, 0.7)
-    assert scheduler.cut() == []  # of nine, three may go on: the two that are left do
+    assert scheduler.trials_to_stop() == []  # of nine, three may go on: the two that are left do
     for trial, loss in [("good", 0.4), ("poor", 0.3)]:
         assert scheduler.next() == Advance(trial, 3)
         stand(scheduler, trial, 3, loss)
     assert scheduler.next() == Advance("poor", 9)
-    assert [cut.trial for cut in scheduler.cut()] == ["good"]
+    assert stopped(scheduler) == ["good"]
 
 
 def test_the_last_trial_counts_though_it_is_ordered_when_the_sweep_is_closed():
@@ -273,21 +279,21 @@ def test_the_last_trial_counts_though_it_is_ordered_when_the_sweep_is_closed():
     stand(scheduler, "poorer", 1, 0.8)
     scheduler.apply(Closed())
     assert scheduler.next() == Advance("poor", 3)
-    assert [cut.trial for cut in scheduler.cut()] == ["poorer"]
+    assert stopped(scheduler) == ["poorer"]
     scheduler.apply(Ordered("good", 1))
-    assert scheduler.cut() == []
+    assert scheduler.trials_to_stop() == []
     scheduler.apply(Report("good", 1, 0.5))
     scheduler.apply(Paused("good"))
     assert scheduler.next() == Advance("good", 3)
-    assert [cut.trial for cut in scheduler.cut()] == ["poor", "poorer"]
+    assert stopped(scheduler) == ["poor", "poorer"]
 
 
 def test_a_diverged_trial_is_never_promoted_though_its_bracket_has_room():
     scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
     stand(scheduler, "diverged", 1, math.inf)
     scheduler.apply(Closed())
-    assert scheduler.next() == Over()
-    assert [cut.trial for cut in scheduler.cut()] == ["diverged"]
+    assert scheduler.next() == SearchDone()
+    assert stopped(scheduler) == ["diverged"]
 
 
 def test_slots_are_kept_for_all_that_a_rung_is_going_to_promote():
@@ -296,19 +302,19 @@ def test_slots_are_kept_for_all_that_a_rung_is_going_to_promote():
         stand(scheduler, f"t{number}", 1, number)
     scheduler.apply(Ordered("slow", 1))
     scheduler.apply(Closed())
-    assert scheduler.width() == 3
+    assert scheduler.max_concurrency() == 3
     scheduler.apply(Left("slow"))
-    assert scheduler.width() == 3
+    assert scheduler.max_concurrency() == 3
     for number in range(3):
         stand(scheduler, f"t{number}", 3, number)
-    assert scheduler.width() == 1
+    assert scheduler.max_concurrency() == 1
     stand(scheduler, "t0", 9, 0.1)
     scheduler.apply(Left("t0"))
-    assert (scheduler.width(), scheduler.next()) == (0, Over())
+    assert (scheduler.max_concurrency(), scheduler.next()) == (0, SearchDone())
 
 
 def test_a_turn_costs_as_much_after_7000_trials_as_after_1000():
-    """Python calls, in two windows of one sweep."""
+    """Count the Python calls in two windows of a sweep."""
     calls, marks = 0, {}
 
     def count(frame, kind, argument):

@@ -1,4 +1,4 @@
-"""The median stopping rule against a reference that rescans, and on cases done by hand."""
+"""The median stopping rule against a reference that rescans, and on cases worked out by hand."""
 
 import math
 from random import Random
@@ -13,18 +13,27 @@ from simulated_sweeps import CALLS, Flaky, Lab, make_controller, make_spec
 
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.journal import Journal
-from hposvc.lease import Lease
-from hposvc.proposer import Inline
-from hposvc.runner import Runner
+from hposvc.driver.loop import Runner
+from hposvc.driver.proposals import SyncProposer
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
+from hposvc.journal.lease import Lease
 from hposvc.schedulers.median import Median
-from hposvc.schedulers.scheduler import Left, NewTrial, Ordered, Over, Plan, Report
-from hposvc.store import Store
+from hposvc.schedulers.scheduler import (
+    Left,
+    NewTrial,
+    Opened,
+    Ordered,
+    Plan,
+    Reopened,
+    Report,
+    SearchDone,
+)
 from searchers.random_search import Random as RandomSearch
 
 
 class Eighths(Cluster):
-    """Losses whose sums are exact in any order."""
+    """A cluster with losses in eighths, whose sums are exact in any order."""
 
     def advance(self):
         self.rng.random, exact = lambda: self.rng.getrandbits(3) / 8, self.rng.random
@@ -52,7 +61,7 @@ def test_decisions_are_those_of_a_rescan_and_the_sweep_ends(
     cluster = Eighths(scheduler, rng, range(1, last + 1), most)
     for _ in range(5_000):
         if len(cluster.running) < slots and rng.random() < 0.7:
-            if isinstance(cluster.fill(), Over):
+            if isinstance(cluster.fill(), SearchDone):
                 break
         elif cluster.running:
             cluster.advance()
@@ -61,6 +70,52 @@ def test_decisions_are_those_of_a_rescan_and_the_sweep_ends(
     else:
         pytest.fail("the sweep does not end")
     assert not cluster.running
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    min_trials=st.integers(1, 4),
+    interval=st.integers(1, 4),
+    first=st.integers(1, 3),
+    last=st.integers(3, 8),
+)
+def test_decisions_are_those_of_a_rescan_when_trials_are_retried_and_become_longer(
+    seed, min_trials, interval, first, last
+):
+    rng = Random(seed)
+    scheduler = both(min_trials, interval, first, last)
+    reached, running = {}, set()  # the last reported step by trial; trials under way
+    for _ in range(120):
+        action = rng.random()
+        over = [t for t, step in reached.items() if t not in running and step < last]
+        if action < 0.02:
+            last += rng.randint(1, 4)
+            scheduler.apply(Opened(Plan(first, last)))
+            scheduler.reference.steps = tuple(range(first, last, interval))
+        elif action < 0.15 and over:
+            trial = rng.choice(over)
+            scheduler.apply(Reopened(trial, None, failed=True))
+            running.add(trial)
+        elif action < 0.4 or not running:
+            trial = f"t{len(reached)}"
+            scheduler.apply(Ordered(trial, last))
+            reached[trial] = 0
+            running.add(trial)
+        else:
+            trial = rng.choice(sorted(running))
+            step = min(last, reached[trial] + rng.randint(1, 2))
+            stop = rng.random() < 0.1
+            if step > reached[trial]:
+                reached[trial] = step
+                loss = rng.choice([rng.getrandbits(3) / 8] * 5 + [math.inf])
+                scheduler.apply(Report(trial, step, loss))
+                judged = loss < math.inf and step < last
+                verdict = judged and scheduler.judge(Report(trial, step, loss)).verdict
+                stop = stop or loss == math.inf or verdict == "stop"
+            if stop or step == last:
+                scheduler.apply(Left(trial))
+                running.remove(trial)
 
 
 @settings(max_examples=40, deadline=None)
@@ -90,7 +145,7 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
     controller.scheduler = both(min_trials, interval, 1, last)
     journal = Journal(Store(f"sqlite:///{folder / 'x.db'}"))
     backend = backend(Setting("s", spec, folder, folder))
-    proposer = Inline(spec, RandomSearch())
+    proposer = SyncProposer(spec, RandomSearch())
     Runner("s", controller, backend, proposer, journal, Lease(journal.store, "s")).run("here:1")
     state = check(spec, [event for _, event in journal.read("s")])
     assert len(state.trials) == most
@@ -98,7 +153,7 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
 
 
 def after(curves, **options):
-    """A scheduler of four steps that saw these trials come to their end."""
+    """Return a scheduler of trials of four steps, after these trials have ended."""
     scheduler = Median(**options).scheduler(Plan(1, 4))
     for number, curve in enumerate(curves):
         scheduler.apply(Ordered(f"t{number}", 4))
@@ -109,7 +164,7 @@ def after(curves, **options):
 
 
 def verdict(scheduler, *losses):
-    """On a trial that reported these losses, one a step."""
+    """Return the verdict on a trial that reported these losses, one per step."""
     scheduler.apply(Ordered("new", 4))
     for step, loss in enumerate(losses, 1):
         scheduler.apply(Report("new", step, loss))
@@ -148,8 +203,34 @@ def test_a_diverged_trial_is_the_worst_from_there_on_and_poisons_no_median():
     assert verdict(after([gone, gone, gone], min_trials=3), 9.0, 9.0) == "continue"
 
 
+def test_a_diverged_trial_is_the_worst_at_the_steps_of_an_extension_too():
+    """Otherwise trials beyond the old end are compared with the survivors alone."""
+    good = {1: 4.0, 2: 4.0, 3: 4.0, 4: 4.0}
+    scheduler = after([good, {1: math.inf}, {1: 1.0, 2: math.inf}], min_trials=3)
+    scheduler.apply(Opened(Plan(1, 8)))
+    assert verdict(scheduler, 5.0, 5.0, 5.0, 5.0) == "continue"
+    assert scheduler.judge(Report("new", 4, 5.0)).detail.startswith("1 of 3 means up to step 4")
+    scheduler.apply(Report("new", 5, 5.0))
+    assert "0 of 2 means up to step 5" in scheduler.judge(Report("new", 5, 5.0)).detail
+
+
+def test_a_diverged_trial_that_recovers_counts_like_any_other():
+    """Otherwise its good losses count as infinite, and worse trials are compared with nothing."""
+    gone = {1: 1.0, 2: math.inf}
+    scheduler = after([gone], min_trials=1)
+    assert verdict(scheduler, 5.0, 5.0, 5.0) == "continue"
+    scheduler.apply(Reopened("t0", Report("t0", 2, math.inf), failed=True))
+    assert scheduler.judge(Report("new", 3, 5.0)).detail.startswith("0 of 0 means")
+    scheduler.apply(Ordered("t0", 4))
+    scheduler.apply(Report("t0", 3, 2.5))
+    scheduler.apply(Left("t0"))
+    # The mean up to step 3 is (1 + 2.5 + 2.5) / 3.
+    assert scheduler.judge(Report("new", 3, 5.0)).verdict == "stop"
+    assert scheduler.means[3].means == [2.0]
+
+
 def test_a_step_that_was_not_reported_counts_with_the_next_report():
-    # A milestone that is stepped over is told with the loss of the report that stepped over it.
+    # A milestone without a report counts with the loss of the next report.
     sparse = {2: 6.0, 3: 2.0}
     scheduler = after([{1: 6.0, **sparse}], min_trials=1)
     means = {step: line.means for step, line in scheduler.means.items()}

@@ -1,4 +1,4 @@
-"""PB2: it copies as PBT does, and chooses values as its docstrings promise."""
+"""PB2: members are copied as in PBT, and values are chosen as its docstrings promise."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from moving_optimum import reached
 from pbt_reference import Slots
 
-from hposvc.schedulers.pb2 import MOST, PENDING, Outcome, Pb2, Select, Stint
+from hposvc.schedulers.pb2 import MAX_OUTCOMES, MAX_PENDING, Interval, Outcome, Pb2, Select
 from hposvc.schedulers.pbt import Pbt
 from hposvc.schedulers.scheduler import (
     Advance,
     Closed,
     Left,
     Ordered,
-    Over,
     Paused,
     Plan,
     Report,
+    SearchDone,
 )
 from hposvc.spec import SpecError, load
 from searchers.space import Space
@@ -49,7 +49,7 @@ UNIT = Space.from_dict({"x": {"min": 0.0, "max": 1.0}})
 
 @dataclass
 class Beside:
-    """A population of bandits that is held against one of PBT at every question."""
+    """A population of bandits, compared with a population of PBT at every question."""
 
     bandits: object
     others: object
@@ -96,7 +96,7 @@ def test_it_ranks_and_copies_as_pbt_and_a_replay_knows_the_same(
     cluster = Slots(beside, plan, rng, slots)
     for _ in range(50_000):
         if len(cluster.running) < slots and rng.random() < 0.7:
-            if isinstance(cluster.fill(), Over):
+            if isinstance(cluster.fill(), SearchDone):
                 break
         elif cluster.running:
             cluster.happen()
@@ -106,27 +106,27 @@ def test_it_ranks_and_copies_as_pbt_and_a_replay_knows_the_same(
     for fact in beside.facts:
         again.apply(fact)
     assert again == beside.bandits
-    assert not again.stints
+    assert not again.intervals
 
 
 @st.composite
 def selections(draw):
-    """What a member may have to choose from: any losses, divergences and values."""
+    """Draw the situation of a member that must choose: any losses, divergences and values."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     scale = draw(st.sampled_from([0.0, 1e-300, 1.0, 1e300]))
     loss = st.one_of(st.just(0.5), st.floats(-scale, scale))
 
-    def stint():
+    def interval():
         params = SPACE.sample(rng)
         values = {name: params[name] for name in MUTATE if name in params}
-        return Stint(draw(st.integers(0, 50)), values, draw(st.one_of(st.none(), loss)))
+        return Interval(draw(st.integers(0, 50)), values, draw(st.one_of(st.none(), loss)))
 
-    told = tuple(
-        Outcome(each := stint(), each.start + 2, draw(st.one_of(loss, st.just(math.inf))))
+    ended = tuple(
+        Outcome(past := interval(), past.start + 2, draw(st.one_of(loss, st.just(math.inf))))
         for _ in range(draw(st.integers(0, 8)))
     )
-    pending = tuple(stint() for _ in range(draw(st.integers(0, 3))))
-    select = Select("t1", Pb2(2, MUTATE), draw(st.integers(2, 60)), draw(loss), told, pending)
+    pending = tuple(interval() for _ in range(draw(st.integers(0, 3))))
+    select = Select("t1", Pb2(2, MUTATE), draw(st.integers(2, 60)), draw(loss), ended, pending)
     return select, SPACE.sample(rng)
 
 
@@ -144,10 +144,10 @@ def test_whatever_was_told_the_values_are_within_the_bounds_of_mutate(selection,
     assert chosen == select.values(SPACE, params, np.random.default_rng(seed))
 
 
-def told(gains, start=4):
-    """Outcomes of an interval of two steps: the gain of each x."""
+def outcomes_of(gains, start=4):
+    """Return outcomes of intervals of two steps, with the given gain for each x."""
     return tuple(
-        Outcome(Stint(start, {"x": x}, 1.0), start + 2, 1.0 - gain) for x, gain in gains.items()
+        Outcome(Interval(start, {"x": x}, 1.0), start + 2, 1.0 - gain) for x, gain in gains.items()
     )
 
 
@@ -158,7 +158,9 @@ def choose(outcomes, pending=(), seed=0):
 
 def test_it_chooses_where_the_gain_is_highest():
     places = np.linspace(0, 1, 25)
-    assert choose(told({x: -((x - 0.7) ** 2) for x in places})) == pytest.approx(0.7, abs=0.05)
+    assert choose(outcomes_of({x: -((x - 0.7) ** 2) for x in places})) == pytest.approx(
+        0.7, abs=0.05
+    )
 
 
 def test_it_forgets_where_the_gain_once_was_highest():
@@ -166,33 +168,35 @@ def test_it_forgets_where_the_gain_once_was_highest():
     outcomes = [
         outcome
         for start in range(0, 20, 2)
-        for outcome in told({x: -((x - 0.1 - start / 25) ** 2) for x in rng.random(6)}, start)
+        for outcome in outcomes_of(
+            {x: -((x - 0.1 - start / 25) ** 2) for x in rng.random(6)}, start
+        )
     ]
     select = Select("t1", Pb2(2, {"x": {}}), 20, 1.0, tuple(outcomes), ())
     assert select.values(UNIT, {"x": 0.1}, rng)["x"] > 0.65
 
 
 def test_it_does_not_choose_what_others_try_now():
-    """At both ends it knows nothing; whoever comes second goes to the other."""
-    outcomes = told(dict.fromkeys((0.4, 0.45, 0.5, 0.55, 0.6), 0.1))
+    """Nothing is known at both ends of the range; the second member goes to the other end."""
+    outcomes = outcomes_of(dict.fromkeys((0.4, 0.45, 0.5, 0.55, 0.6), 0.1))
     first = choose(outcomes)
-    second = choose(outcomes, [Stint(6, {"x": first}, 1.0)])
+    second = choose(outcomes, [Interval(6, {"x": first}, 1.0)])
     assert abs(first - second) > 0.5
 
 
 def test_it_avoids_where_members_diverged():
     gains = {x: 0.1 + 0.01 * x for x in (0.05, 0.1, 0.2, 0.3, 0.4, 0.45)}
     diverged = dict.fromkeys((0.6, 0.7, 0.8, 0.9, 1.0), -math.inf)
-    assert choose(told({**gains, **diverged})) < 0.6
+    assert choose(outcomes_of({**gains, **diverged})) < 0.6
 
 
 def test_one_bad_loss_does_not_hide_the_differences():
     gains = {x: -((x - 0.7) ** 2) for x in np.linspace(0.1, 1, 19)}
-    assert choose(told({**gains, 0.0: -1e6})) == pytest.approx(0.7, abs=0.1)
+    assert choose(outcomes_of({**gains, 0.0: -1e6})) == pytest.approx(0.7, abs=0.1)
 
 
 def begun(members=5, policy=None, last=8):
-    """Members that have just reported at step 2: the last is the worst."""
+    """Return a population whose members have just reported at step 2, the last as the worst."""
     scheduler = (policy or Pb2(2, LR)).scheduler(Plan(1, last, members))
     for number in range(1, members + 1):
         scheduler.apply(Ordered(f"t{number}", last, {"lr": 0.1 * number, "wide": 3}))
@@ -209,44 +213,44 @@ def test_a_copy_begins_from_the_loss_of_its_donor():
     change = scheduler.next().change
     assert (change.donor, change.clock, change.loss) == ("t1", 2, 1.0)
     scheduler.apply(Ordered("t5", 8, {"lr": 0.7}))
-    assert scheduler.stints["t5"] == Stint(2, {"lr": 0.7}, 1.0)
+    assert scheduler.intervals["t5"] == Interval(2, {"lr": 0.7}, 1.0)
     scheduler.apply(Report("t5", 4, 0.75))
-    assert scheduler.told[-1] == Outcome(Stint(2, {"lr": 0.7}, 1.0), 4, 0.75)
-    assert scheduler.stints["t5"] == Stint(4, {"lr": 0.7}, 0.75)
+    assert scheduler.outcomes[-1] == Outcome(Interval(2, {"lr": 0.7}, 1.0), 4, 0.75)
+    assert scheduler.intervals["t5"] == Interval(4, {"lr": 0.7}, 0.75)
 
 
 def test_a_retry_is_the_same_stint_and_a_pause_is_none():
     scheduler = begun()
-    stint = scheduler.stints["t2"]
+    interval = scheduler.intervals["t2"]
     scheduler.apply(Ordered("t2", 8, {"lr": 0.2}))
-    assert scheduler.stints["t2"] is stint
+    assert scheduler.intervals["t2"] is interval
     scheduler.apply(Paused("t2"))
-    assert "t2" not in scheduler.stints
+    assert "t2" not in scheduler.intervals
     scheduler.apply(Ordered("t2", 8, {"lr": 0.2}))
-    assert scheduler.stints["t2"] == stint == Stint(2, {"lr": 0.2}, 2.0)
+    assert scheduler.intervals["t2"] == interval == Interval(2, {"lr": 0.2}, 2.0)
 
 
 def test_a_divergence_is_an_outcome_and_a_failure_is_none():
     scheduler = begun()
-    count = len(scheduler.told)
+    count = len(scheduler.outcomes)
     scheduler.apply(Left("t2"))
-    assert len(scheduler.told) == count
+    assert len(scheduler.outcomes) == count
     scheduler.apply(Report("t3", 3, math.inf))
-    assert scheduler.told[-1] == Outcome(Stint(2, {"lr": 0.1 * 3}, 3.0), 3, math.inf)
+    assert scheduler.outcomes[-1] == Outcome(Interval(2, {"lr": 0.1 * 3}, 3.0), 3, math.inf)
 
 
 def test_what_it_remembers_is_bounded():
     scheduler = begun(300, last=4)
     scheduler.apply(Paused("t300"))
     change = scheduler.next().change
-    assert len(change.told) == MOST
-    assert len(change.pending) == PENDING
-    assert change.told[-1].after == 300.0
+    assert len(change.outcomes) == MAX_OUTCOMES
+    assert len(change.pending) == MAX_PENDING
+    assert change.outcomes[-1].after == 300.0
     assert change.pending[0].before == 299.0
 
 
 def test_a_moving_optimum_is_followed_more_closely_than_by_pbt():
-    """Log10 of the loss in the end, mean of six seeds; over 24 it is -1.91, and -1.62 by PBT."""
+    """Compare log10 of the final loss, mean of six seeds; over 24 it is -1.91, and -1.62 by PBT."""
     numbers = {"lr": {}, "decay": {}}
     by_pbt, by_bandit = (
         np.mean([reached(kind(2, numbers, 0.25), seed) for seed in range(6)]) for kind in (Pbt, Pb2)

@@ -17,10 +17,10 @@ from hposvc.schedulers.scheduler import (
     Left,
     NewTrial,
     Ordered,
-    Over,
     Paused,
     Plan,
     Report,
+    SearchDone,
     Wait,
 )
 
@@ -31,7 +31,7 @@ def drive(slots, rng):
     """Run a population to its end."""
     for _ in range(50_000):
         if len(slots.running) < slots.slots and rng.random() < 0.7:
-            if isinstance(slots.fill(), Over):
+            if isinstance(slots.fill(), SearchDone):
                 return
         elif slots.running:
             slots.happen()
@@ -40,7 +40,7 @@ def drive(slots, rng):
     pytest.fail("the sweep does not end")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     seed=st.integers(0, 2**32),
     interval=st.integers(1, 5),
@@ -65,7 +65,7 @@ def test_decisions_are_those_of_a_rescan_and_the_population_comes_to_its_end(
 
 
 def population(losses, policy=None, last=8, trials=None):
-    """A population that has just reported its first losses at step 2, in this order."""
+    """Return a population that has just reported its first losses at step 2, in this order."""
     policy = policy or Pbt(2, LR)
     scheduler = policy.scheduler(Plan(1, last, trials or len(losses)))
     for number in range(1, len(losses) + 1):
@@ -87,7 +87,7 @@ def test_the_worst_fifth_copies_one_of_the_best_fifth():
     losses = [0.1 * place for place in range(1, 9)]
     scheduler, verdicts = population([*losses, 0.95, 0.9])
     assert [verdict.reason for verdict in verdicts[-2:]] == ["exploit", "exploit"]
-    assert verdicts[-2].detail.startswith("place 9 of 9 at step 2, copies t")
+    assert verdicts[-2].detail.startswith("rank 9 of 9 at step 2, copies t")
     move = scheduler.next()
     assert (move.trial, move.until, move.milestones) == ("t10", 8, (4, 6))
     assert move.change.donor in ("t1", "t2")
@@ -146,7 +146,7 @@ def test_a_member_that_completed_may_be_copied():
     for step, loss in ((4, 0.6), (6, 0.6)):
         report = Report("t2", step, loss)
         scheduler.apply(report)
-    assert scheduler.judge(report).detail == "place 5 of 5 at step 6, copies t1"
+    assert scheduler.judge(report).detail == "rank 5 of 5 at step 6, copies t1"
 
 
 def test_members_beyond_the_slots_take_turns_lowest_clock_first():
@@ -154,7 +154,7 @@ def test_members_beyond_the_slots_take_turns_lowest_clock_first():
     plan = Plan(1, 6, 5)
     slots = Slots(Pbt(2, LR).scheduler(plan), plan, None, 2)
     order = []
-    while not isinstance(move := slots.scheduler.next(), Over):
+    while not isinstance(move := slots.scheduler.next(), SearchDone):
         if len(slots.running) == 2 or isinstance(move, Wait):
             trial = next(iter(slots.running))
             slots.steps[trial] += 1
@@ -179,7 +179,7 @@ def test_a_member_with_a_slot_to_itself_is_not_interrupted():
     scheduler, verdicts = population([0.3, 0.2, 0.1, 0.05])
     assert {verdict.verdict for verdict in verdicts} == {"continue"}
     assert scheduler.next() == Wait()
-    assert scheduler.width() == 4
+    assert scheduler.max_concurrency() == 4
 
 
 def test_steps_below_the_first_are_no_ranking_steps():

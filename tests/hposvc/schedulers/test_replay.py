@@ -1,15 +1,15 @@
-"""One trial whose values follow a fixed schedule."""
+"""A single trial whose values follow a fixed schedule."""
 
 import pytest
 from simulated_sweeps import Lab, at_desk, make_spec
 
 from hposvc.events import Decided, Ordered
-from hposvc.journal import Journal
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
 from hposvc.schedulers.replay import Replay, Shift
-from hposvc.schedulers.scheduler import Closed, Left, NewTrial, Over, Plan
+from hposvc.schedulers.scheduler import Closed, Left, NewTrial, Plan, SearchDone
 from hposvc.schedulers.scheduler import Ordered as Begun
 from hposvc.spec import SpecError
-from hposvc.store import Store
 
 SCHEDULE = [
     {"after": 2, "values": {"lr": 0.02}, "seed_of": "t0007"},
@@ -76,7 +76,7 @@ def test_a_trial_that_is_over_is_not_begun_again():
     scheduler.apply(Begun("t0001", 8))
     scheduler.apply(Closed())
     scheduler.apply(Left("t0001"))
-    assert (scheduler.next(), scheduler.width()) == (Over(), 0)
+    assert (scheduler.next(), scheduler.max_concurrency()) == (SearchDone(), 0)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,11 @@
-"""Rungs: where successive halving looks."""
+"""The rungs of successive halving."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hposvc.schedulers.scheduler import rungs
 
-whole = st.integers(1, 10_000)
+step_counts = st.integers(1, 10_000)
 
 
 def test_rungs_of_the_paper():
@@ -14,7 +14,7 @@ def test_rungs_of_the_paper():
     assert rungs(5, 5, 3) == (5,)
 
 
-@given(whole, whole, st.integers(2, 10))
+@given(step_counts, step_counts, st.integers(2, 10))
 def test_rungs_grow_by_eta_and_stop_at_the_end(first, more, eta):
     last = first + more - 1
     steps = rungs(first, last, eta)

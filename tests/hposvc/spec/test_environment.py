@@ -1,9 +1,9 @@
-"""The section `environment`: secrets are named, never held."""
+"""The section `environment`: a spec names secrets and never holds them."""
 
 import pytest
 
 from hposvc import spec as specs
-from hposvc.reading.problems import SpecError
+from hposvc.errors import SpecError
 
 SWEEP = {
     "trainable": "somewhere:train",
@@ -49,7 +49,7 @@ def test_variables_that_ranks_set_themselves_are_refused(name):
         ({"secrest": ["A"]}, "secrets"),
     ],
 )
-def test_what_does_not_fit_is_told_with_its_place(environment, words):
+def test_a_wrong_value_is_reported_with_its_place(environment, words):
     assert words in problem(**environment)
 
 
@@ -65,7 +65,7 @@ def test_secrets_are_read_from_variables_and_files(tmp_path):
     assert environment.reveal({"HF_TOKEN": "hf"}) == {"HF_TOKEN": "hf", "DB": "postgres"}
 
 
-def test_every_secret_that_is_missing_is_told(tmp_path):
+def test_every_missing_secret_is_reported(tmp_path):
     environment = load(secrets=["HF_TOKEN", {"DB": f"file:{tmp_path / 'db'}"}]).environment
     with pytest.raises(SpecError, match=r"(?s)HF_TOKEN is not set here; export it.*DB: .*read"):
         environment.reveal({})

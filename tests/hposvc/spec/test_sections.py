@@ -1,16 +1,17 @@
-"""Sections that compute: the metric, retries, durations, sizes."""
+"""The sections that compute: metrics, retries, durations, sizes."""
 
 import math
+import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hposvc.reading.fill import fill
-from hposvc.reading.problems import SpecError
-from hposvc.spec.kinds import read_bytes, read_seconds
-from hposvc.spec.sections import Checkpoints, Failure, Metric
-from trainables.checkpoints.checkpoint import Period
+from hposvc.errors import SpecError
+from hposvc.spec.parsing.coercion import fill
+from hposvc.spec.sections import Checkpoints, Failure, Metric, SelectedValue
+from hposvc.spec.types import read_bytes, read_seconds
+from trainables.storage.checkpoint import Period
 
 CURVE = [(1, 0.5), (2, 0.9), (3, 0.7), (4, 0.8)]
 
@@ -28,7 +29,7 @@ def test_a_better_value_has_a_lower_loss(one, other):
 
 
 def test_a_curve_of_losses_selects_at_each_step():
-    """Searchers compare trials at one step, by what would be selected there."""
+    """Searchers compare trials at a step, by the value that would be selected there."""
     curve = [*CURVE[:3], (4, math.nan), (5, 0.8)]
     assert Metric("x", "minimize").losses(curve) == ((1, 0.5), (2, 0.9), (3, 0.7), (5, 0.8))
     best = Metric("x", "maximize", "best").losses(curve)
@@ -80,7 +81,7 @@ def test_a_target_is_reached_by_a_value_as_good_or_better():
     assert [loss.reached(value) for value in (0.2, 0.1, -math.inf)] == [False, True, True]
 
 
-def test_without_a_target_nothing_reaches_it():
+def test_without_a_target_no_value_reaches_it():
     assert not Metric("x", "minimize").reached(-math.inf)
 
 
@@ -103,7 +104,7 @@ def test_a_duration_is_seconds(text, seconds):
 @pytest.mark.parametrize(
     "text", ["2 hours", "h", "", "-1s", -1, True, None, "1e3s", "9" * 400 + "s"]
 )
-def test_what_is_no_duration_is_refused(text):
+def test_a_text_that_is_not_a_duration_is_refused(text):
     with pytest.raises(ValueError, match="give a duration like"):
         read_seconds(text)
 
@@ -116,7 +117,7 @@ def test_a_size_is_bytes(text, size):
 
 
 @pytest.mark.parametrize("text", ["4G", "4gib", "", "0B", -1, True, 1.5, "9" * 400 + "B"])
-def test_what_is_no_size_is_refused(text):
+def test_a_text_that_is_not_a_size_is_refused(text):
     with pytest.raises(ValueError, match="give a size like"):
         read_bytes(text)
 
@@ -137,10 +138,53 @@ def test_checkpoints_are_kept_by_steps_updates_or_time(every, interval):
 
 
 @pytest.mark.parametrize("every", [0, -1, 1.5, True, "500", "0 steps", "0s", "10 m", "", None, []])
-def test_what_says_not_how_often_is_refused(every):
+def test_a_value_that_is_not_an_interval_is_refused(every):
     with pytest.raises(SpecError, match="a whole number in units of fidelity, or a period like"):
         fill(Checkpoints, {"every": every})
 
 
-def test_a_hang_is_forgiven_as_often_as_a_lost_node():
+def test_a_hang_is_retried_as_often_as_a_lost_node():
     assert Failure(infra_retries=7, user_retries=1).retries("stalled") == 7
+
+
+SELECTS = ["last", "best", "mean_1", "mean_2", "mean_7", "mean_1000"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=40),
+    st.sampled_from(SELECTS),
+    st.sampled_from(["minimize", "maximize"]),
+)
+def test_the_running_selected_value_equals_that_of_the_whole_curve(values, select, goal):
+    metric = Metric("x", goal, select)
+    selected, curve = SelectedValue(metric), []
+    for step, value in enumerate(values, 1):
+        selected.add(step, value)
+        curve.append((step, value))
+        assert selected.value == metric.value(curve)
+        assert selected.losses[-1] == (step, metric.loss(selected.value))
+
+
+@pytest.mark.parametrize("select", SELECTS)
+def test_a_report_costs_the_same_after_ten_thousand_others(select):
+    selected = SelectedValue(Metric("x", "minimize", select))
+
+    def seconds(first):
+        began = time.perf_counter()
+        for step in range(first, first + 2_000):
+            selected.add(step, 1 / step)
+        return time.perf_counter() - began
+
+    early = min(seconds(1), seconds(2_001))
+    for step in range(4_001, 40_001):
+        selected.add(step, 1 / step)
+    late = min(seconds(40_001 + 2_000 * turn) for turn in range(3))
+    assert late < 5 * early, "it is far more where the whole curve is looked through"
+
+
+def test_a_mean_is_finite_although_its_sum_overflows():
+    largest = 1.7e308
+    curve = [(step, largest) for step in range(1, 5)]
+    assert Metric("x", "minimize", "mean_3").losses(curve)[-1] == (4, largest)
+    assert Metric("x", "minimize", "mean_3").value(curve) == largest

@@ -1,5 +1,6 @@
-"""From the journal to MLflow: all of it, once."""
+"""The outbox: everything goes from the journal to MLflow, exactly once."""
 
+import json
 import math
 import os
 import time
@@ -19,17 +20,17 @@ from hposvc.events import (
     Proposed,
     Reported,
 )
-from hposvc.home import Home
-from hposvc.journal import Journal, SweepRow
+from hposvc.journal.home import Home
+from hposvc.journal.journal import Fenced, Journal, SweepRow
+from hposvc.tracking.mlflow_client import Tracker
 from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.projection import EXPERIMENT
-from hposvc.tracking.recorder import QUIET
-from hposvc.tracking.tracker import Tracker
+from hposvc.tracking.recorder_process import QUIET
 
 
 @pytest.fixture
 def gone() -> Iterator[int]:
-    """The end of a pipe whose other end a driver has closed."""
+    """Return the end of a pipe whose other end a driver has closed."""
     reading, writing = os.pipe()
     os.close(writing)
     yield reading
@@ -47,19 +48,19 @@ def outbox(home: Home) -> Callable[[SweepRow, Journal], Outbox]:
 
 @pytest.fixture
 def tell(outbox, gone) -> Callable[[SweepRow, Journal], None]:
-    """Tells a sweep as a recorder does whose driver is gone."""
+    """Return a function that sends a sweep as a recorder does whose driver is gone."""
 
     def tell_all(row: SweepRow, journal: Journal) -> None:
-        telling = outbox(row, journal)
-        telling.recheck()
-        assert follow(telling, gone)
+        sender = outbox(row, journal)
+        sender.recheck()
+        assert follow(sender, gone)
 
     return tell_all
 
 
 @pytest.fixture
 def waiting(home: Home) -> tuple[SweepRow, Journal]:
-    """A sweep on Ray that has just begun, with two trials of at most five."""
+    """Return a sweep on Ray that has just begun, with two trials of at most five."""
     spec = specs.load(
         {
             "project": "waiting",
@@ -73,7 +74,7 @@ def waiting(home: Home) -> tuple[SweepRow, Journal]:
     journal = home.journal()
     assert journal.create(row)
     begun = [Attached(row.created, "here:1")]
-    begun += [Proposed(row.created, f"t000{one}", {"lr": 0.01}, {}, 1) for one in (1, 2)]
+    begun += [Proposed(row.created, f"t000{number}", {"lr": 0.01}, {}, 1) for number in (1, 2)]
     journal.append(row.id, 0, begun)
     return row, journal
 
@@ -85,13 +86,15 @@ def end(row: SweepRow, journal: Journal) -> None:
 
 
 def expected_points(row: SweepRow, journal: Journal, trial: str) -> list[tuple[str, int, int, str]]:
-    """What the journal says, read plainly: a simulated sweep reports each step once."""
-    names = {"loss": "loss", "acc@1": "acc_1"}
+    """Read the expected points from the journal: a simulation reports each step once."""
+    names = {"loss": ("loss", "objective"), "acc@1": ("acc_1",)}
     return sorted(
-        (names[name], event.step, round(1000 * (row.created + event.time)), repr(value))
+        (metric, event.step, round(1000 * (row.created + event.time)), repr(value))
         for _, event in journal.read(row.id)
         if isinstance(event, Reported) and event.trial == trial
         for name, value in event.metrics.items()
+        for metric in names[name]
+        if metric != "objective" or not math.isnan(value)
     )
 
 
@@ -102,11 +105,52 @@ def test_runs_are_nested_under_one_parent_a_sweep(simulated, tell, tracked):
     parent = runs.pop("")
     assert sorted(runs) == [f"t{number:04d}" for number in range(1, 13)]
     assert {run.data.tags["mlflow.parentRunId"] for run in runs.values()} == {parent.info.run_id}
-    assert {name: run.info.run_name for name, run in runs.items()} == {name: name for name in runs}
     assert parent.info.run_name == row.id
     assert "mlflow.parentRunId" not in parent.data.tags
     experiment = tracked.client.get_experiment(parent.info.experiment_id)
     assert experiment.name == "valleys"
+
+
+def test_runs_are_named_by_trial_state_and_sweep_and_the_best_is_first_by_rank(
+    simulated, tell, tracked
+):
+    row, journal = simulated()
+    tell(row, journal)
+    runs = tracked.runs(row.id)
+    del runs[""]
+    marks = {"COMPLETED": "", "STOPPED": " stopped", "FAILED": " failed (diverged)"}
+    for name, run in runs.items():
+        best = run.data.tags["hposvc.best"] == "true"
+        mark = " best" if best else marks[run.data.tags["hposvc.state"]]
+        assert run.info.run_name == f"{name}{mark} · {row.id}"
+    ranked = sorted(runs.values(), key=lambda run: run.data.tags["hposvc.rank"])
+    assert [run.data.tags["hposvc.best"] for run in ranked] == ["true"] + ["false"] * 11
+    assert len({run.data.tags["hposvc.rank"] for run in ranked}) == 12
+
+
+def test_a_name_that_people_gave_a_run_stays(simulated, tell, tracked):
+    row, journal = simulated()
+    tell(row, journal)
+    run = tracked.runs(row.id)["t0001"].info.run_id
+    tracked.client.update_run(run, name="the one for the paper")
+    tell(row, journal)
+    assert tracked.runs(row.id)["t0001"].info.run_name == "the one for the paper"
+
+
+def test_the_view_that_the_printed_address_opens_lists_the_best_first(simulated, tell, tracked):
+    row, journal = simulated()
+    tell(row, journal)
+    runs = tracked.runs(row.id)
+    experiment = tracked.client.get_experiment(runs[""].info.experiment_id)
+    view = json.loads(experiment.tags[f"mlflow.sharedViewState.{row.id}"])
+    order = f"{view['orderByKey']} {'ASC' if view['orderByAsc'] else 'DESC'}"
+    listed = tracked.client.search_runs(
+        [experiment.experiment_id], view["searchFilter"], order_by=[order]
+    )
+    assert len(listed) == 13
+    assert listed[0].data.tags["hposvc.best"] == "true"
+    assert listed[-1].info.run_id == runs[""].info.run_id
+    assert view["selectedColumns"][:2] == ["metrics.`objective`", "tags.`hposvc.state`"]
 
 
 def test_every_report_is_one_point_nan_included(simulated, tell, tracked):
@@ -114,9 +158,9 @@ def test_every_report_is_one_point_nan_included(simulated, tell, tracked):
     tell(row, journal)
     runs = tracked.runs(row.id)
     del runs[""]
-    held = {name: tracked.points(run) for name, run in runs.items()}
-    assert held == {name: expected_points(row, journal, name) for name in runs}
-    assert any(value == "nan" for points in held.values() for *_, value in points)
+    points_by_run = {name: tracked.points(run) for name, run in runs.items()}
+    assert points_by_run == {name: expected_points(row, journal, name) for name in runs}
+    assert any(value == "nan" for points in points_by_run.values() for *_, value in points)
 
 
 def test_params_are_the_configuration(simulated, tell, tracked):
@@ -166,7 +210,7 @@ def test_told_twice_from_the_start_there_is_not_one_point_more(simulated, tell, 
     row, journal = simulated()
     tell(row, journal)
     before = everything(tracked, row)
-    journal.advance(row.id, 0)
+    journal.rewind(row.id)
     tell(row, journal)
     assert everything(tracked, row) == before
     assert len(tracked.all(deleted=True)) == 13
@@ -200,7 +244,7 @@ def test_reconciling_puts_right_what_others_changed(simulated, tell, tracked):
     tracked.client.update_run(tracked.runs(row.id)[""].info.run_id, "RUNNING")
     tell(row, journal)
     runs = tracked.runs(row.id)
-    assert {one.info.status for one in runs.values()} == {"FINISHED"}
+    assert {sweep_run.info.status for sweep_run in runs.values()} == {"FINISHED"}
     assert runs["t0002"].data.tags["hposvc.state"] in ("COMPLETED", "STOPPED")
 
 
@@ -220,8 +264,8 @@ def test_a_run_that_the_journal_does_not_know_of_is_found_again(waiting, outbox,
     first.open()
     first.turn()
     before = {name: run.info.run_id for name, run in tracked.runs(row.id).items()}
-    journal.forget_runs(row.id, list(before))  # it died before it wrote them down
-    journal.advance(row.id, 0)
+    journal.forget_runs(row.id, list(before))  # as if the recorder died before it recorded them
+    journal.rewind(row.id)
     second = outbox(row, journal)
     second.open()
     second.turn()
@@ -235,11 +279,11 @@ def test_of_two_runs_of_a_trial_the_recorded_one_stays(waiting, outbox, tracked)
     experiment = first.tracker.open()
     first.open()
     first.turn()
-    mine = journal.run(row.id, "t0001")
+    expected = journal.run(row.id, "t0001")
     tags = {"hposvc.sweep": row.id, "hposvc.trial": "t0001", "hposvc.state": "PENDING"}
     tracked.client.create_run(experiment, start_time=1, tags=tags)
     outbox(row, journal).open()
-    assert tracked.runs(row.id)["t0001"].info.run_id == mine
+    assert tracked.runs(row.id)["t0001"].info.run_id == expected
 
 
 def test_a_users_runs_with_the_sweeps_tags_stay(waiting, outbox, tracked):
@@ -248,31 +292,31 @@ def test_a_users_runs_with_the_sweeps_tags_stay(waiting, outbox, tracked):
     experiment = first.tracker.open()
     first.open()
     first.turn()
-    mine = {name: run.info.run_id for name, run in tracked.runs(row.id).items()}
+    expected = {name: run.info.run_id for name, run in tracked.runs(row.id).items()}
     likes = [{"hposvc.sweep": row.id}, {"hposvc.sweep": row.id, "hposvc.trial": "t0001"}]
-    theirs = [tracked.client.create_run(experiment, start_time=1, tags=tags) for tags in likes]
+    user_runs = [tracked.client.create_run(experiment, start_time=1, tags=tags) for tags in likes]
     second = outbox(row, journal)
     second.open()
-    assert {run.info.run_id for run in tracked.all()} >= {run.info.run_id for run in theirs}
-    known = journal.runs(row.id)
-    assert {name: known[name] for name in mine} == mine
+    assert {run.info.run_id for run in tracked.all()} >= {run.info.run_id for run in user_runs}
+    recorded = journal.runs(row.id)
+    assert {name: recorded[name] for name in expected} == expected
 
 
 def test_a_parent_that_was_deleted_is_made_again_above_its_trials(waiting, outbox, gone, tracked):
     row, journal = waiting
-    telling = outbox(row, journal)
-    telling.open()
-    telling.turn()
+    sender = outbox(row, journal)
+    sender.open()
+    sender.turn()
     tracked.client.delete_run(journal.run(row.id, ""))
     end(row, journal)
-    assert follow(telling, gone)
+    assert follow(sender, gone)
     runs = tracked.runs(row.id)
     parent = runs.pop("")
     assert {run.data.tags["mlflow.parentRunId"] for run in runs.values()} == {parent.info.run_id}
 
 
 def test_what_is_kept_from_the_garbage_collector_is_there_by_then(waiting, outbox, gone):
-    """Before MLflow's first call it would be little of what MLflow loads."""
+    """Before MLflow's first call, little of what MLflow loads would be there."""
     row, journal = waiting
     end(row, journal)
     cursors = []
@@ -282,62 +326,63 @@ def test_what_is_kept_from_the_garbage_collector_is_there_by_then(waiting, outbo
 
 def test_a_run_deleted_in_mid_sweep_is_made_again(waiting, outbox, gone, tracked):
     row, journal = waiting
-    telling = outbox(row, journal)
-    telling.open()
-    telling.turn()
+    sender = outbox(row, journal)
+    sender.open()
+    sender.turn()
     tracked.client.delete_run(journal.run(row.id, "t0002"))
     end(row, journal)
-    assert follow(telling, gone)
+    assert follow(sender, gone)
     assert tracked.runs(row.id)["t0002"].info.status == "FINISHED"
 
 
 def test_what_a_users_own_mlflow_ended_is_put_right_at_the_end(waiting, outbox, gone, tracked):
     row, journal = waiting
-    telling = outbox(row, journal)
-    telling.open()
-    telling.turn()
+    sender = outbox(row, journal)
+    sender.open()
+    sender.turn()
     end(row, journal)
-    telling.turn()
+    sender.turn()
     tracked.client.set_terminated(journal.run(row.id, "t0001"), "FAILED")
-    telling.finish()
+    sender.finish()
     assert tracked.runs(row.id)["t0001"].info.status == "FINISHED"
 
 
 def test_runs_wait_for_the_next_trials_but_for_no_more_than_there_will_be(waiting, outbox):
     row, journal = waiting
-    telling = outbox(row, journal)
-    telling.open()
-    telling.turn()
-    telling.prepare()
+    sender = outbox(row, journal)
+    sender.open()
+    sender.turn()
+    sender.prepare()
     assert sorted(journal.runs(row.id)) == ["", EXPERIMENT, "t0001", "t0002", "t0003", "t0004"]
-    more = [Proposed(row.created, f"t000{one}", {"lr": 0.1}, {}, 1) for one in (3, 4)]
-    journal.append(row.id, journal.last(row.id), more)
-    telling.turn()
-    telling.prepare()
+    proposals = [Proposed(row.created, f"t000{number}", {"lr": 0.1}, {}, 1) for number in (3, 4)]
+    journal.append(row.id, journal.last(row.id), proposals)
+    sender.turn()
+    sender.prepare()
     assert sorted(journal.runs(row.id))[2:] == ["t0001", "t0002", "t0003", "t0004", "t0005"]
 
 
 def test_points_of_a_trial_that_runs_wait_until_a_run_begins_or_ends(waiting, outbox, tracked):
     row, journal = waiting
-    telling = outbox(row, journal)
-    telling.open()
-    assert telling.read()
-    telling.tell()
+    sender = outbox(row, journal)
+    sender.open()
+    assert sender.read()
+    sender.send_pending()
     order = Order(1, "t0001", {"lr": 0.01}, None, 1, 1)
     journal.append(row.id, journal.last(row.id), [Ordered(row.created, order)])
-    assert telling.read()
-    telling.tell()
-    told = journal.cursor(row.id)
+    assert sender.read()
+    sender.send_pending()
+    cursor = journal.cursor(row.id)
     report = Reported(row.created + 1, 1, "t0001", 1, {"loss": 0.5})
     journal.append(row.id, journal.last(row.id), [report])
-    assert not telling.read()
-    assert journal.cursor(row.id) == told
+    assert not sender.read()
+    assert journal.cursor(row.id) == cursor
     journal.append(row.id, journal.last(row.id), [Ended(row.created + 2, 1, "t0001")])
-    assert telling.read()
-    telling.tell()
+    assert sender.read()
+    sender.send_pending()
     assert journal.cursor(row.id) == journal.last(row.id)
     run = tracked.runs(row.id)["t0001"]
-    assert tracked.points(run) == [("loss", 1, round(1000 * (row.created + 1)), "0.5")]
+    at = round(1000 * (row.created + 1))
+    assert tracked.points(run) == [("loss", 1, at, "0.5"), ("objective", 1, at, "0.5")]
 
 
 def test_what_was_read_and_not_told_is_told_by_the_next_recorder(waiting, outbox, gone, tracked):
@@ -350,54 +395,72 @@ def test_what_was_read_and_not_told_is_told_by_the_next_recorder(waiting, outbox
     journal.append(row.id, journal.last(row.id), [Ordered(row.created, order), report])
     first.read()  # and dies
     assert follow(outbox(row, journal), gone)
-    assert len(tracked.points(tracked.runs(row.id)["t0001"])) == 1
+    assert len(tracked.points(tracked.runs(row.id)["t0001"])) == 2  # the metric, the objective
 
 
 def test_a_trial_takes_the_run_that_waited_for_it(waiting, outbox, tracked):
     row, journal = waiting
-    telling = outbox(row, journal)
-    telling.open()
-    telling.turn()
-    telling.prepare()
+    sender = outbox(row, journal)
+    sender.open()
+    sender.turn()
+    sender.prepare()
     waited = journal.run(row.id, "t0003")
     proposed = Proposed(row.created, "t0003", {"lr": 0.1}, {}, 1)
     journal.append(row.id, journal.last(row.id), [proposed])
-    telling.turn()
+    sender.turn()
     run = tracked.runs(row.id)["t0003"]
     assert (run.info.run_id, run.data.params) == (waited, {"lr": "0.1"})
 
 
 def test_runs_of_trials_that_never_came_are_taken_back(waiting, outbox, gone, tracked):
     row, journal = waiting
-    telling = outbox(row, journal)
-    telling.open()
-    telling.turn()
-    telling.prepare()
+    sender = outbox(row, journal)
+    sender.open()
+    sender.turn()
+    sender.prepare()
     end(row, journal)
-    assert follow(telling, gone)
+    assert follow(sender, gone)
     assert sorted(tracked.runs(row.id)) == ["", "t0001", "t0002"]
     assert sorted(journal.runs(row.id)) == ["", EXPERIMENT, "t0001", "t0002"]
+    deleted = [run for run in tracked.all(deleted=True) if run.info.lifecycle_stage == "deleted"]
+    assert {run.info.status for run in deleted} == {"KILLED"}, "no trash shows a run that runs"
+
+
+def test_a_recorder_that_another_one_has_overtaken_does_not_take_the_cursor_back(waiting, outbox):
+    """Each on a host of its own, where the file that they share is none."""
+    row, journal = waiting
+    late, early = outbox(row, journal), outbox(row, journal)
+    late.open()
+    late.read()
+    early.open()
+    early.turn()
+    order = Order(1, "t0001", {"lr": 0.01}, None, 1, 1)
+    journal.append(row.id, journal.last(row.id), [Ordered(row.created, order)])
+    early.turn()
+    with pytest.raises(Fenced):
+        late.send_pending()
+    assert journal.cursor(row.id) == journal.last(row.id)
 
 
 def test_a_trial_that_begins_while_they_are_taken_back_keeps_its_run(waiting, outbox, tracked):
     row, journal = waiting
-    telling = outbox(row, journal)
-    telling.open()
-    telling.turn()
-    telling.prepare()
+    sender = outbox(row, journal)
+    sender.open()
+    sender.turn()
+    sender.prepare()
     handed_out = journal.run(row.id, "t0003")
     proposed = Proposed(row.created, "t0003", {"lr": 0.1}, {}, 1)
     journal.append(row.id, journal.last(row.id), [proposed])
-    telling.finish()
+    sender.finish()
     assert tracked.runs(row.id)["t0003"].info.run_id == journal.run(row.id, "t0003") == handed_out
     assert "t0004" not in tracked.runs(row.id)
 
 
 def test_simulated_trials_need_no_runs_ahead(simulated, outbox):
     row, journal = simulated()
-    telling = outbox(row, journal)
-    telling.open()
-    telling.prepare()
+    sender = outbox(row, journal)
+    sender.open()
+    sender.prepare()
     assert list(journal.runs(row.id)) == [EXPERIMENT]
 
 

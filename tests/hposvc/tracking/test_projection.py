@@ -1,4 +1,4 @@
-"""What MLflow is to hold of a sweep."""
+"""The projection of a journal to MLflow runs."""
 
 import itertools
 import math
@@ -25,8 +25,8 @@ from hposvc.events import (
     Reported,
     Requested,
 )
-from hposvc.journal import SweepRow
-from hposvc.tracking.projection import PARENT, Entry, Point, Projection, legal
+from hposvc.journal.journal import SweepRow
+from hposvc.tracking.projection import PARENT, Entry, Point, Projection, legal_name
 from trainables.dataset import DataSet
 
 SPEC = {
@@ -57,11 +57,11 @@ def reported(time: float, number: int, trial: str, step: int, loss: float) -> Re
     return Reported(time, number, trial, step, {"val loss": loss})
 
 
-def told(events: Sequence[Event]) -> dict[str, Entry]:
+def entries_of(events: Sequence[Event]) -> dict[str, Entry]:
     fold = projection()
     for event in events:
         fold.apply(event)
-    return fold.take()
+    return fold.take_entries()
 
 
 # Two trials end well, one fails, one is killed.
@@ -94,7 +94,7 @@ STORY: list[Event] = [
 
 
 def test_each_run_ends_as_its_trial_did():
-    ends = {name: (entry.status, entry.end) for name, entry in told(STORY).items()}
+    ends = {name: (entry.status, entry.end) for name, entry in entries_of(STORY).items()}
     assert ends == {
         "t0001": ("FINISHED", 1_005_100),
         "t0002": ("FAILED", 1_004_500),
@@ -105,37 +105,55 @@ def test_each_run_ends_as_its_trial_did():
 
 
 def test_a_trial_that_goes_on_has_no_end():
-    entry = told(STORY[:8])["t0001"]
+    entry = entries_of(STORY[:8])["t0001"]
     assert (entry.status, entry.end, entry.tags["hposvc.state"]) == (None, None, "RUNNING")
 
 
 def test_points_carry_our_steps_and_the_time_of_the_report():
-    assert told(STORY)["t0001"].points == [
+    assert entries_of(STORY)["t0001"].points == [
+        Point("objective", 0.9, 1_003_000, 1),
         Point("val loss", 0.9, 1_003_000, 1),
+        Point("objective", 0.7, 1_004_000, 2),
         Point("val loss", 0.7, 1_004_000, 2),
+        Point("objective", 0.6, 1_005_000, 3),
         Point("val loss", 0.6, 1_005_000, 3),
     ]
 
 
+def test_the_objective_is_the_value_by_which_trials_are_compared():
+    fold = projection(metric={**SPEC["metric"], "select": "best"})
+    for event in [*STORY[:8], reported(1004.2, 1, "t0001", 3, 2.0)]:
+        fold.apply(event)
+    points = [point for point in fold.take_entries()["t0001"].points if point.name == "objective"]
+    assert [point.value for point in points] == [0.9, 0.7, 0.7]
+
+
+def test_a_metric_that_people_call_objective_is_theirs():
+    fold = projection()
+    for event in [*STORY[:4], Reported(1003.0, 1, "t0001", 1, {"val loss": 0.5, "objective": 7.0})]:
+        fold.apply(event)
+    assert [point.value for point in fold.take_entries()["t0001"].points] == [7.0, 0.5]
+
+
 def test_the_first_report_of_a_step_stands():
     repeat = reported(1004.2, 1, "t0001", 2, 99.0)
-    assert told([*STORY[:8], repeat])["t0001"].points == told(STORY[:8])["t0001"].points
+    assert entries_of([*STORY[:8], repeat])["t0001"].points == entries_of(STORY[:8])["t0001"].points
 
 
 def test_a_rank_of_a_lost_order_is_not_heard():
     zombie = reported(1004.2, 2, "t0001", 3, 99.0)
-    assert told([*STORY[:8], zombie])["t0001"].points == told(STORY[:8])["t0001"].points
+    assert entries_of([*STORY[:8], zombie])["t0001"].points == entries_of(STORY[:8])["t0001"].points
 
 
 def test_nan_is_a_point_and_ends_the_trial_as_diverged():
     events = [*STORY[:8], reported(1004.2, 1, "t0001", 3, math.nan), Ended(1004.3, 1, "t0001")]
-    entry = told(events)["t0001"]
+    entry = entries_of(events)["t0001"]
     assert math.isnan(entry.points[-1].value)
     assert (entry.tags["hposvc.reason"], entry.status) == ("diverged", "FINISHED")
 
 
 def test_the_best_value_is_a_point_each_time_that_a_trial_ends():
-    assert told(STORY)[PARENT].points == [
+    assert entries_of(STORY)[PARENT].points == [
         Point("best/val loss", 0.7, 1_004_500, 1),
         Point("best/val loss", 0.6, 1_005_100, 2),
         Point("best/val loss", 0.3, 1_006_000, 3),
@@ -147,10 +165,10 @@ def test_the_mark_of_the_best_moves():
     fold = projection()
     for event in STORY[:13]:
         fold.apply(event)
-    before = fold.take()
+    before = fold.take_entries()
     for event in STORY[13:]:
         fold.apply(event)
-    after = fold.take()
+    after = fold.take_entries()
     assert [before[name].tags["hposvc.best"] for name in ("t0001", "t0002")] == ["true", "false"]
     assert [after[name].tags["hposvc.best"] for name in ("t0001", "t0003")] == ["false", "true"]
 
@@ -163,22 +181,22 @@ def several(time: float, number: int, trial: str, step: int, loss: float, speed:
 
 
 def test_a_front_is_marked_and_the_parent_has_each_best_and_the_hypervolume_once():
-    """People find all good trials in MLflow, and compare sweeps by one figure."""
+    """Users find all good trials in MLflow, and compare sweeps by a single number."""
     fold = projection(metric=None, metrics=TWO, search="random")
     for number in (1, 2, 3):
         fold.apply(proposed(1001.0, f"t000{number}"))
         fold.apply(ordered(1001.0, number, f"t000{number}"))
     fold.apply(several(1002.0, 1, "t0001", 3, 0.5, 1.0))
     fold.apply(several(1002.0, 2, "t0002", 3, 0.7, 3.0))
-    assert fold.take()["t0002"].tags["hposvc.best"] == "true"
+    assert fold.take_entries()["t0002"].tags["hposvc.best"] == "true"
     fold.apply(several(1003.0, 3, "t0003", 3, 0.6, 4.0))
     for number in (1, 2, 3):
         fold.apply(Ended(1004.0, number, f"t000{number}"))
-    told = fold.take()
-    assert [told[f"t000{n}"].tags["hposvc.best"] for n in (1, 2, 3)] == ["true", "false", "true"]
-    assert PARENT not in told or not told[PARENT].points
+    entries = fold.take_entries()
+    assert [entries[f"t000{n}"].tags["hposvc.best"] for n in (1, 2, 3)] == ["true", "false", "true"]
+    assert PARENT not in entries or not entries[PARENT].points
     fold.apply(Finished(1005.0, "COMPLETED", "trials"))
-    parent = fold.take()[PARENT]
+    parent = fold.take_entries()[PARENT]
     assert (parent.tags["hposvc.metric"], parent.tags["hposvc.goal"]) == (
         "val loss, speed",
         "minimize, maximize",
@@ -193,33 +211,33 @@ def test_a_front_is_marked_and_the_parent_has_each_best_and_the_hypervolume_once
 def test_nothing_is_told_where_nothing_happened():
     fold = projection()
     fold.apply(STORY[0])
-    fold.take()
-    assert fold.take() == {}
+    fold.take_entries()
+    assert fold.take_entries() == {}
 
 
 def test_params_are_told_once():
     fold = projection()
     for event in STORY[:3]:
         fold.apply(event)
-    assert fold.take()["t0001"].params == {"lr": "0.001"}
+    assert fold.take_entries()["t0001"].params == {"lr": "0.001"}
     for event in STORY[3:]:
         fold.apply(event)
-    assert fold.take()["t0001"].params == {}
+    assert fold.take_entries()["t0001"].params == {}
 
 
 def test_a_failed_sweep_is_a_failed_run():
-    parent = told([*STORY[:4], Finished(1003.0, "FAILED", "no trial has a value")])[PARENT]
+    parent = entries_of([*STORY[:4], Finished(1003.0, "FAILED", "no trial has a value")])[PARENT]
     assert parent.status == "FAILED"
     assert parent.tags["hposvc.reason"] == "no trial has a value"
 
 
 def test_a_killed_sweep_is_a_killed_run():
     killed = [*STORY[:4], Requested(1003.0, "kill"), Finished(1004.0, "STOPPED", "user")]
-    assert told(killed)[PARENT].status == "KILLED"
+    assert entries_of(killed)[PARENT].status == "KILLED"
 
 
 def test_the_parent_has_the_users_description_and_tags():
-    tags = projection().take()[PARENT].tags
+    tags = projection().take_entries()[PARENT].tags
     assert tags["mlflow.note.content"] == "a valley"
     assert (tags["team"], tags["ticket"], tags["hposvc.sweep"]) == ("vision", "17", "s-1")
 
@@ -242,14 +260,14 @@ def test_told_in_any_portions_it_comes_to_the_same(cuts: set[int]):
     for first, last in itertools.pairwise(edges):
         for event in STORY[first:last]:
             fold.apply(event)
-        for name, entry in fold.take().items():
+        for name, entry in fold.take_entries().items():
             points.setdefault(name, []).extend(entry.points)
             tags.setdefault(name, {}).update(entry.tags)
             ends[name] = (entry.status, entry.end) if entry.tags else ends[name]
-    whole = told(STORY)
-    assert points == {name: entry.points for name, entry in whole.items()}
-    assert tags == {name: entry.tags for name, entry in whole.items()}
-    assert ends == {name: (entry.status, entry.end) for name, entry in whole.items()}
+    expected = entries_of(STORY)
+    assert points == {name: entry.points for name, entry in expected.items()}
+    assert tags == {name: entry.tags for name, entry in expected.items()}
+    assert ends == {name: (entry.status, entry.end) for name, entry in expected.items()}
 
 
 @pytest.mark.parametrize(
@@ -269,21 +287,21 @@ def test_told_in_any_portions_it_comes_to_the_same(cuts: set[int]):
     ],
 )
 def test_names_that_mlflow_refuses_are_made_legal(name: str, expected: str):
-    assert legal(name) == expected
+    assert legal_name(name) == expected
 
 
 def test_a_trial_s_first_word_on_its_samples_is_told_once_and_each_has_a_digest():
     fold = projection()
     for event in STORY[:3]:
         fold.apply(event)
-    fold.take()
+    fold.take_entries()
     same = DataSet("sums", "training", 5, "0a1b")
     data = (same, replace(same, context="validation"), DataSet("sums", "validation", 2))
     fold.apply(Described(1002.6, 1, "t0001", data))
-    first, unread = fold.take()["t0001"].inputs
+    first, unread = fold.take_entries()["t0001"].inputs
     assert first == same
     assert unread.digest.startswith("unread-")
     fold.apply(Described(1002.7, 1, "t0001", (replace(same, digest="other"),)))
     fold.apply(reported(1003.0, 1, "t0001", 1, 0.9))
-    assert fold.take()["t0001"].inputs == ()
-    assert fold.standing("t0001").inputs == (first, unread)
+    assert fold.take_entries()["t0001"].inputs == ()
+    assert fold.current_entry("t0001").inputs == (first, unread)

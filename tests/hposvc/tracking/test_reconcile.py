@@ -1,4 +1,4 @@
-"""If these fail, `hposvc doctor ID` says that MLflow is right where it is not, or loses things."""
+"""If these fail, `hposvc doctor ID` misses differences, or loses data."""
 
 import math
 import os
@@ -7,20 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from mlflow.entities import Dataset, DatasetInput
 
 from hposvc import spec as specs
 from hposvc.events import Attached, Described, Order, Ordered, Proposed
-from hposvc.home import Home
-from hposvc.journal import Journal, SweepRow
-from hposvc.lease import Lease
-from hposvc.tracking.differences import of_points
+from hposvc.journal.home import Home
+from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.lease import Lease
+from hposvc.tracking.diff import compare_points
+from hposvc.tracking.mlflow_client import Tracker, TrackerError, held_data
 from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.projection import Entry, Point
 from hposvc.tracking.reconcile import Comparison, Reconciler
-from hposvc.tracking.tracker import Tracker, TrackerError, held_data
 from trainables.dataset import DataSet
 
 Told = tuple[SweepRow, Journal, Reconciler]
@@ -28,13 +26,13 @@ Told = tuple[SweepRow, Journal, Reconciler]
 
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty folder for the databases of a sweep: to tell it again for each test takes long."""
+    """Return a folder that caches the databases of a recorded sweep, which takes long to make."""
     return tmp_path_factory.mktemp("told")
 
 
 @pytest.fixture
 def told(simulated, home: Home, kept: Path) -> Told:
-    """A sweep that is over, of which MLflow knows everything."""
+    """Return an ended sweep that MLflow has completely."""
     if not list(kept.iterdir()):
         row, journal = simulated(trials={"max": 3, "parallel": 2}, initial=[{"lr": 0.05}])
         tell(home, row, journal)
@@ -57,41 +55,17 @@ def tell(home: Home, row: SweepRow, journal: Journal) -> None:
 
 
 def seen(found: Comparison) -> set[tuple[str, str, str]]:
-    return {(one.run, one.what, one.remedy) for one in found.differences}
+    return {
+        (difference.run, difference.what, difference.remedy) for difference in found.differences
+    }
 
 
 def held(tracked, row: SweepRow) -> dict[str, object]:
-    """All that we tell, without the ids of runs."""
+    """Return everything that hposvc sends, without the ids of runs."""
     return {
         name: (run.info.status, run.info.end_time, run.data.params, tracked.points(run))
         for name, run in tracked.runs(row.id).items()
     }
-
-
-POINTS = st.lists(
-    st.builds(
-        Point,
-        st.just("loss"),
-        st.sampled_from([0.0, 1.0, math.nan, math.inf]),
-        st.integers(1, 2),
-        st.integers(1, 2),
-    ),
-    max_size=4,
-)
-
-
-@given(POINTS, POINTS)
-def test_points_agree_only_where_they_are_the_same_and_telling_mends_what_it_is_said_to(due, held):
-    def as_set(points: list[Point]) -> set[str]:
-        return {repr(point) for point in points}
-
-    entry = Entry(points=due)
-    found = list(of_points("t0001", "loss", held, entry, entry))
-    assert bool(found) == (as_set(due) != as_set(held))
-    there = {(point.time, point.step) for point in held}
-    told = [point for point in due if (point.time, point.step) not in there]  # Tracker.missing
-    mends = as_set([*held, *told]) == as_set(due)
-    assert [one.remedy for one in found] == ["tell" if mends else "renew" for _ in found]
 
 
 def test_infinity_is_the_largest_number_that_mlflow_holds(tracked, home: Home):
@@ -100,15 +74,20 @@ def test_infinity_is_the_largest_number_that_mlflow_holds(tracked, home: Home):
     tags = {"hposvc.sweep": "s-1", "hposvc.trial": "t0001", "hposvc.state": "RUNNING"}
     points = [Point("loss", -math.inf, 1, 1), Point("loss", math.inf, 2, 2)]
     tracker.send(tracker.create("t0001", 1, tags), Entry(points=points))
-    held = tracker.points(tracker.runs()["t0001"][0], "loss")
-    assert list(of_points("t0001", "loss", held, Entry(points=points), Entry(points=points))) == []
+    stored = tracker.points(tracker.runs()["t0001"][0], "loss")
+    assert (
+        list(compare_points("t0001", "loss", stored, Entry(points=points), Entry(points=points)))
+        == []
+    )
 
 
 def test_a_sweep_that_was_told_agrees_in_every_point(told, tracked):
     row, _, reconciler = told
-    found = reconciler.compare()
-    assert (found.agrees, found.differences, found.runs) == (True, (), 4)
-    assert found.points == sum(len(tracked.points(run)) for run in tracked.runs(row.id).values())
+    comparison = reconciler.compare()
+    assert (comparison.agrees, comparison.differences, comparison.runs) == (True, (), 4)
+    assert comparison.points == sum(
+        len(tracked.points(run)) for run in tracked.runs(row.id).values()
+    )
     points = tracked.points(tracked.runs(row.id)["t0001"])
     assert any(math.isnan(float(value)) for *_, value in points)
 
@@ -173,9 +152,9 @@ def test_each_kind_of_damage_is_told_by_name_and_mended(told, tracked, damage: C
     before = held(tracked, row)
     runs = tracked.runs(row.id)
     expected = damage(tracked.client, runs["t0002"], runs["t0003"])
-    found = reconciler.compare()
-    assert not found.agrees
-    assert seen(found) == {expected}
+    comparison = reconciler.compare()
+    assert not comparison.agrees
+    assert seen(comparison) == {expected}
     mended = reconciler.mend()
     assert (mended.agrees, mended.stance, mended.differences) == (True, "mended", ())
     assert held(tracked, row) == before
@@ -193,9 +172,9 @@ def test_a_parent_that_was_made_again_has_its_trials_below_it(told, tracked):
 def test_what_the_journal_says_and_nobody_told_is_missing(simulated, home: Home):
     row, journal = simulated(trials={"max": 2, "parallel": 2})
     reconciler = Reconciler(home, journal, row)
-    found = reconciler.compare()
-    assert (found.runs, found.agrees) == (0, False)
-    assert seen(found) == {(name, "run", "tell") for name in ("", "t0001", "t0002")}
+    comparison = reconciler.compare()
+    assert (comparison.runs, comparison.agrees) == (0, False)
+    assert seen(comparison) == {(name, "run", "tell") for name in ("", "t0001", "t0002")}
     assert reconciler.mend().agrees
     assert journal.cursor(row.id) == journal.last(row.id)
 
@@ -225,14 +204,14 @@ def test_a_lost_data_set_is_told_again_and_the_user_s_own_stays(home: Home, trac
     journal.append(row.id, 3, [Described(1e9, 1, "t0001", data)])
     assert seen(reconciler.compare()) == {("t0001", "data set sums", "tell")}
     run = tracked.runs(row.id)["t0001"].info.run_id
-    theirs = DatasetInput(Dataset("theirs", "9f", "code", "{}"), [])
-    tracked.client.log_inputs(run, [theirs])
+    user_data = DatasetInput(Dataset("theirs", "9f", "code", "{}"), [])
+    tracked.client.log_inputs(run, [user_data])
     assert reconciler.mend().agrees
-    held = held_data(tracked.runs(row.id)["t0001"])
-    assert held == {("sums", "0a1b"), ("sums", "2c3d"), ("theirs", "9f")}
-    mine = reconciler.tracker
-    assert mine.has_others(tracked.runs(row.id)["t0001"], Entry(inputs=data))
-    assert not mine.has_others(
+    logged = held_data(tracked.runs(row.id)["t0001"])
+    assert logged == {("sums", "0a1b"), ("sums", "2c3d"), ("theirs", "9f")}
+    tracker = reconciler.tracker
+    assert tracker.has_others(tracked.runs(row.id)["t0001"], Entry(inputs=data))
+    assert not tracker.has_others(
         tracked.runs(row.id)["t0001"], Entry(inputs=(*data, DataSet("theirs", "training", 1, "9f")))
     )
 
@@ -240,7 +219,7 @@ def test_a_lost_data_set_is_told_again_and_the_user_s_own_stays(home: Home, trac
 def test_what_is_a_users_own_is_no_difference_and_outlives_the_mending(told, tracked):
     row, _, reconciler = told
     client, run = tracked.client, tracked.runs(row.id)["t0002"]
-    theirs = client.create_run(run.info.experiment_id, tags={"hposvc.sweep": row.id})
+    user_run = client.create_run(run.info.experiment_id, tags={"hposvc.sweep": row.id})
     client.log_metric(run.info.run_id, "mine", 1.0)
     client.log_param(run.info.run_id, "my_param", "x")
     client.set_tag(run.info.run_id, "mine", "yes")
@@ -250,7 +229,7 @@ def test_what_is_a_users_own_is_no_difference_and_outlives_the_mending(told, tra
     again = client.get_run(run.info.run_id)
     assert again.info.lifecycle_stage == "active"
     assert (again.data.metrics["mine"], again.data.tags["mine"]) == (1.0, "yes")
-    assert client.get_run(theirs.info.run_id).info.lifecycle_stage == "active"
+    assert client.get_run(user_run.info.run_id).info.lifecycle_stage == "active"
 
 
 def test_a_run_made_anew_leaves_the_old_one_to_the_user_who_logged_in_it(told, tracked):
@@ -277,8 +256,8 @@ def test_a_param_that_the_trial_logged_otherwise_is_told_and_stays(simulated, ho
     tracked.client.log_param(run, "lr", "1e-3")
     reconciler = Reconciler(home, journal, row)
     assert reconciler.mend().agrees
-    found = reconciler.compare()
-    assert (found.agrees, seen(found)) == (True, {("t0001", "param lr", "kept")})
+    comparison = reconciler.compare()
+    assert (comparison.agrees, seen(comparison)) == (True, {("t0001", "param lr", "kept")})
 
 
 def test_while_a_driver_is_at_work_nothing_is_changed(told, tracked):
@@ -286,9 +265,9 @@ def test_while_a_driver_is_at_work_nothing_is_changed(told, tracked):
     tracked.client.delete_tag(tracked.runs(row.id)["t0002"].info.run_id, "hposvc.reason")
     lease = Lease(journal.store, row.id)
     lease.acquire()
-    found = reconciler.mend()
+    comparison = reconciler.mend()
     lease.release()
-    assert (found.stance, found.agrees) == ("driven", False)
+    assert (comparison.stance, comparison.agrees) == ("driven", False)
     assert "hposvc.reason" not in tracked.runs(row.id)["t0002"].data.tags
 
 
@@ -312,12 +291,13 @@ def test_a_driver_that_is_ahead_of_its_recorder_is_no_difference(home: Home):
     journal.append(row.id, 2, [Proposed(1e9, "t0009", {"lr": 0.1}, {}, 1)])
     lease = Lease(journal.store, row.id)
     lease.acquire()
-    found = Reconciler(home, journal, row).compare()
+    comparison = Reconciler(home, journal, row).compare()
     lease.release()
-    assert (found.stance, found.differences, found.runs) == ("driven", (), 2)
-    left = Reconciler(home, journal, row).compare()
-    assert ("t0009", "run", "tell") in seen(left)
-    assert ("t0002", "run", "tell") in seen(left)  # it was kept ready for a trial to come
+    assert (comparison.stance, comparison.differences, comparison.runs) == ("driven", (), 2)
+    without_driver = Reconciler(home, journal, row).compare()
+    assert ("t0009", "run", "tell") in seen(without_driver)
+    # The run was created in advance for a coming trial.
+    assert ("t0002", "run", "tell") in seen(without_driver)
 
 
 def test_a_tracker_out_of_reach_is_said_without_its_password(home: Home, simulated, monkeypatch):
@@ -330,5 +310,5 @@ def test_a_tracker_out_of_reach_is_said_without_its_password(home: Home, simulat
 
 def test_a_large_simulation_has_nothing_to_compare(simulated, home: Home):
     row, journal = simulated(trials={"max": 201, "parallel": 8})
-    found = Reconciler(home, journal, row).compare()
-    assert (found.stance, found.agrees) == ("unrecorded", True)
+    comparison = Reconciler(home, journal, row).compare()
+    assert (comparison.stance, comparison.agrees) == ("unrecorded", True)

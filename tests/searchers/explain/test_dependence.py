@@ -1,4 +1,4 @@
-"""Partial dependence of a function that is known, where its parameters are active."""
+"""Partial dependence of a known function, where its parameters are active."""
 
 import math
 
@@ -20,7 +20,7 @@ BRANCHES = Space(
 
 
 def history_of(space, function, count):
-    """Results on a quasi-random design."""
+    """Return results on a quasi-random design."""
     unit_NP = qmc.Sobol(len(space.searched), rng=1).random(count)
     return [
         Observation(str(i), params, loss=function(params), state="done")
@@ -30,7 +30,7 @@ def history_of(space, function, count):
 
 @pytest.fixture(scope="module")
 def explanation():
-    """Of 3 depth (0.5 where there is none) and the decades of lr."""
+    """Explain a loss of 3 depth (0.5 where there is none) and the decades of lr."""
     return Explanation.of(
         BRANCHES,
         history_of(BRANCHES, lambda p: 3.0 * p.get("depth", 0.5) + math.log10(p["lr"]), 128),

@@ -1,4 +1,4 @@
-"""Explanations of functions that are known, beside Optuna's fANOVA, and of strange histories."""
+"""Explanations of known functions, compared with Optuna's fANOVA, and of strange histories."""
 
 import json
 import math
@@ -39,12 +39,12 @@ def weighted(params):
 
 
 def branches(params):
-    """3 times the depth (0.5 where there is none), and the decades of lr."""
+    """Return 3 times the depth (0.5 where there is none) plus the decades of lr."""
     return 3.0 * params.get("depth", 0.5) + math.log10(params["lr"])
 
 
 def history_of(space, function, count, sign=1.0):
-    """Results on a quasi-random design."""
+    """Return results on a quasi-random design."""
     unit_NP = qmc.Sobol(len(space.searched), rng=1).random(count)
     return [
         Observation(str(i), params, loss=sign * function(params), state="done")
@@ -53,7 +53,7 @@ def history_of(space, function, count, sign=1.0):
 
 
 def optuna_fanova(space, history):
-    """Main effects by Optuna's random forest, of the same results."""
+    """Return main effects of the same results, by Optuna's random forest."""
     study = optuna.create_study()
     ranges = {
         name: optuna.distributions.FloatDistribution(space[name].low, space[name].high)
@@ -72,12 +72,12 @@ def optuna_fanova(space, history):
 
 def test_ishigami_has_its_known_shares():
     explanation = Explanation.of(CUBE, history_of(CUBE, ishigami, 256))
-    found = explanation.importance()
+    importance = explanation.importance()
     for name, main, total in [("a", 0.314, 0.558), ("b", 0.442, 0.442), ("c", 0.0, 0.244)]:
-        assert found.main[name] == pytest.approx(main, abs=0.05)
-        assert found.total[name] == pytest.approx(total, abs=0.05)
-    assert list(found.share) == ["a", "b", "c"]
-    assert sum(found.share.values()) == pytest.approx(1.0)
+        assert importance.main[name] == pytest.approx(main, abs=0.05)
+        assert importance.total[name] == pytest.approx(total, abs=0.05)
+    assert list(importance.share) == ["a", "b", "c"]
+    assert sum(importance.share.values()) == pytest.approx(1.0)
     (pair, share), *others = explanation.interactions().items()
     assert pair == ("a", "c")
     assert share == pytest.approx(0.244, abs=0.06)
@@ -99,20 +99,20 @@ def test_main_effects_agree_with_optunas_fanova_and_with_the_truth():
 def test_the_most_sensitive_parameter_is_the_one_that_wiggles():
     space = Space({"slow": Float(0.0, 1.0), "quick": Float(0.0, 1.0)})
     history = history_of(space, lambda p: p["slow"] + 0.5 * math.sin(12.0 * p["quick"]), 64)
-    found = Explanation.of(space, history).importance()
-    assert found.sensitivity["quick"] > 0.6
-    assert sum(found.sensitivity.values()) == pytest.approx(1.0)
+    importance = Explanation.of(space, history).importance()
+    assert importance.sensitivity["quick"] > 0.6
+    assert sum(importance.sensitivity.values()) == pytest.approx(1.0)
 
 
 def test_a_conditional_parameter_counts_by_the_share_of_the_space_that_has_it():
-    found = Explanation.of(BRANCHES, history_of(BRANCHES, branches, 128)).importance()
+    importance = Explanation.of(BRANCHES, history_of(BRANCHES, branches, 128)).importance()
     # The variance of lr is 16 / 12. Depth has 9 / 12 in half of the space: 3 / 8 on average, of
     # which its main effect, averaged over the other half too, is half.
-    whole = 16.0 / 12.0 + 3.0 / 8.0
-    assert found.total["depth"] == pytest.approx((3.0 / 8.0) / whole, abs=0.03)
-    assert found.main["depth"] == pytest.approx((3.0 / 16.0) / whole, abs=0.03)
-    assert found.main["lr"] == pytest.approx((16.0 / 12.0) / whole, abs=0.03)
-    assert set(found.share) == {"kind", "depth", "lr"}
+    variance = 16.0 / 12.0 + 3.0 / 8.0
+    assert importance.total["depth"] == pytest.approx((3.0 / 8.0) / variance, abs=0.03)
+    assert importance.main["depth"] == pytest.approx((3.0 / 16.0) / variance, abs=0.03)
+    assert importance.main["lr"] == pytest.approx((16.0 / 12.0) / variance, abs=0.03)
+    assert set(importance.share) == {"kind", "depth", "lr"}
 
 
 def test_values_beyond_the_worst_that_counts_do_not_drown_the_others():
@@ -121,8 +121,8 @@ def test_values_beyond_the_worst_that_counts_do_not_drown_the_others():
     explanation = Explanation.of(space, history)
     assert explanation.importance().share["fine"] < 0.01
     # Up to 1 all that is fatal is equal: total effects of 0.7 / 12 and 0.21 / 3.
-    known = (0.7 / 12.0) / (0.7 / 12.0 + 0.21 / 3.0)
-    assert explanation.importance(worst=1.0).share["fine"] == pytest.approx(known, abs=0.03)
+    expected = (0.7 / 12.0) / (0.7 / 12.0 + 0.21 / 3.0)
+    assert explanation.importance(worst=1.0).share["fine"] == pytest.approx(expected, abs=0.03)
     maximized = Explanation.of(space, history, "maximize")
     assert maximized.importance(worst=-1.0) == explanation.importance(worst=1.0)
 
@@ -133,9 +133,9 @@ def test_predictions_are_in_the_users_units_and_sign(goal):
     history = history_of(BRANCHES, branches, 128, sign)
     explanation = Explanation.of(BRANCHES, history, goal)
     params = {"kind": "deep", "depth": 0.8, "lr": 0.01, "seed": 3}
-    found = explanation.predict(params)
-    assert found.mean == pytest.approx(0.4, abs=0.1)
-    assert 0.0 < found.deviation < 0.3
+    prediction = explanation.predict(params)
+    assert prediction.mean == pytest.approx(0.4, abs=0.1)
+    assert 0.0 < prediction.deviation < 0.3
     curve = explanation.dependence("lr")
     np.testing.assert_allclose(curve.mean, 1.5 + np.log10(curve.grids[0]), atol=0.15)
     assert (curve.deviation > 0.0).all()
@@ -145,13 +145,15 @@ def test_means_and_deviations_scale_with_the_unit_of_the_loss():
     history = history_of(BRANCHES, branches, 32)
     scaled = history_of(BRANCHES, lambda params: 7.0 + 1e3 * branches(params), 32)
     params = {"kind": "deep", "depth": 0.1, "lr": 0.2, "seed": 3}
-    one, other = (Explanation.of(BRANCHES, each).predict(params) for each in (history, scaled))
-    assert other.mean == pytest.approx(7.0 + 1e3 * one.mean, rel=1e-2)
-    assert other.deviation == pytest.approx(1e3 * one.deviation, rel=1e-2)
+    plain, in_other_unit = (
+        Explanation.of(BRANCHES, results).predict(params) for results in (history, scaled)
+    )
+    assert in_other_unit.mean == pytest.approx(7.0 + 1e3 * plain.mean, rel=1e-2)
+    assert in_other_unit.deviation == pytest.approx(1e3 * plain.deviation, rel=1e-2)
 
 
 def test_the_mean_of_the_importance_is_that_of_the_predictions():
-    """The quick mean without a variance must not drift from the posterior's own."""
+    """The fast mean without a variance must equal the posterior's own."""
     belief = Explanation.of(BRANCHES, history_of(BRANCHES, branches, 64)).belief
     points = belief.encoding.snap(np.random.default_rng(0).random((5000, 3)))
     np.testing.assert_allclose(belief.mean(points), belief.predict(points)[0], rtol=1e-9, atol=1e-9)
@@ -166,15 +168,15 @@ def test_a_sweep_of_the_searcher_is_explained_with_the_fits_in_its_notes():
             Observation(str(place), proposal.params, proposal.note, loss=loss, state="done")
         )
     history.append(Observation("running", BRANCHES.sample(np.random.default_rng(0))))
-    found = Explanation.of(BRANCHES, history)
-    assert next(iter(found.importance().share)) == "lr"
-    assert found.predict(history[-1].params).mean == pytest.approx(
+    explanation = Explanation.of(BRANCHES, history)
+    assert next(iter(explanation.importance().share)) == "lr"
+    assert explanation.predict(history[-1].params).mean == pytest.approx(
         branches(history[-1].params), abs=1.0
     )
 
 
 def test_trials_that_stopped_early_are_explained_at_the_highest_step():
-    """Otherwise a rung's losses would be taken for those of the end."""
+    """Otherwise the losses at a rung would be taken for final losses."""
     space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
     history = [
         Observation(str(i), {"x": x, "y": y}, {}, curve[-1][1], curve, "done")
@@ -182,9 +184,9 @@ def test_trials_that_stopped_early_are_explained_at_the_highest_step():
         for curve in [((1, 5.0 + y),) if i % 2 else ((1, 5.0 + y), (9, x))]
     ]
     explanation = Explanation.of(space, history)
-    found = explanation.importance()
-    assert set(found.sensitivity) == {"x", "y"}
-    assert found.share["x"] > 0.8
+    importance = explanation.importance()
+    assert set(importance.sensitivity) == {"x", "y"}
+    assert importance.share["x"] > 0.8
     assert explanation.predict({"x": 0.5, "y": 0.5}).mean == pytest.approx(0.5, abs=0.3)
 
 
@@ -206,7 +208,7 @@ def test_one_of_several_objectives_is_explained_in_its_own_sign():
 
 
 def test_of_several_objectives_too_trials_that_stopped_early_count_at_their_step():
-    """Without the step, what was stopped at a rung would pass for a result of the end."""
+    """Without the step, losses at a rung would be taken for final losses."""
     space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
     history = [
         Observation(
@@ -228,15 +230,15 @@ def test_of_several_objectives_too_trials_that_stopped_early_count_at_their_step
 
 def test_the_whole_explanation_is_json():
     explanation = Explanation.of(BRANCHES, history_of(BRANCHES, branches, 32))
-    found = json.loads(json.dumps(explanation.to_dict(), allow_nan=False))
-    assert set(found["importance"]) == {"share", "main", "total", "sensitivity"}
-    assert [set(pair["names"]) <= set(BRANCHES.searched) for pair in found["interactions"]]
-    assert len(found["interactions"]) == 3
-    assert set(found["dependence"]) == set(BRANCHES.searched)
+    read_back = json.loads(json.dumps(explanation.to_dict(), allow_nan=False))
+    assert set(read_back["importance"]) == {"share", "main", "total", "sensitivity"}
+    assert [set(pair["names"]) <= set(BRANCHES.searched) for pair in read_back["interactions"]]
+    assert len(read_back["interactions"]) == 3
+    assert set(read_back["dependence"]) == set(BRANCHES.searched)
 
 
 def test_the_example_of_the_page_prints_what_matters(capsys):
-    """What docs/searchers.md shows runs as it stands there."""
+    """The example in docs/searchers.md runs as it stands there."""
     page = (Path(__file__).parents[3] / "docs" / "searchers.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (example,) = (block for block in blocks if "Explanation" in block)
@@ -306,8 +308,10 @@ def test_strange_results_are_explained_in_finite_numbers(spaces, losses, data):
             Explanation.of(space, history)
         return
     explanation = Explanation.of(space, history)
-    found = explanation.importance()
-    assert all(0.0 <= share <= 1.0 for share in [*found.main.values(), *found.total.values()])
+    importance = explanation.importance()
+    assert all(
+        0.0 <= share <= 1.0 for share in [*importance.main.values(), *importance.total.values()]
+    )
     prediction = explanation.predict(history[0].params)
     assert math.isfinite(prediction.mean)
     assert prediction.deviation >= 0.0

@@ -1,4 +1,4 @@
-"""Sobol' indices against functions whose indices are known in closed form."""
+"""Sobol' indices of functions whose indices are known in closed form."""
 
 import numpy as np
 import pytest
@@ -25,9 +25,9 @@ WEIGHTS = st.lists(st.floats(0.1, 10.0), min_size=2, max_size=8)
 
 @pytest.mark.parametrize("seed", range(3))
 def test_ishigami_has_its_known_indices(seed):
-    found = indices(ishigami, 3, seed=seed)
-    np.testing.assert_allclose(found.main_P, ISHIGAMI_MAIN, atol=0.02)
-    np.testing.assert_allclose(found.total_P, ISHIGAMI_TOTAL, atol=0.02)
+    sobol = indices(ishigami, 3, seed=seed)
+    np.testing.assert_allclose(sobol.main_P, ISHIGAMI_MAIN, atol=0.02)
+    np.testing.assert_allclose(sobol.total_P, ISHIGAMI_TOTAL, atol=0.02)
 
 
 def test_only_the_pair_that_interacts_in_ishigami_is_found():
@@ -41,24 +41,24 @@ def test_only_the_pair_that_interacts_in_ishigami_is_found():
 def test_a_sum_has_the_squares_of_its_weights_as_shares_and_no_interaction(weights):
     weight_P = np.array(weights)
     known_P = weight_P**2 / np.sum(weight_P**2)
-    found = indices(lambda unit_SP: unit_SP @ weight_P, len(weights), samples=1024)
-    np.testing.assert_allclose(found.main_P, known_P, atol=0.01)
-    np.testing.assert_allclose(found.total_P, known_P, atol=0.01)
+    sobol = indices(lambda unit_SP: unit_SP @ weight_P, len(weights), samples=1024)
+    np.testing.assert_allclose(sobol.main_P, known_P, atol=0.01)
+    np.testing.assert_allclose(sobol.total_P, known_P, atol=0.01)
 
 
 def test_a_product_of_centred_inputs_is_interaction_alone():
     def product(unit_SP):
         return (unit_SP[:, 0] - 0.5) * (unit_SP[:, 1] - 0.5)
 
-    found = indices(product, 3)
-    np.testing.assert_allclose(found.main_P, [0.0, 0.0, 0.0], atol=0.02)
-    np.testing.assert_allclose(found.total_P, [1.0, 1.0, 0.0], atol=0.02)
+    sobol = indices(product, 3)
+    np.testing.assert_allclose(sobol.main_P, [0.0, 0.0, 0.0], atol=0.02)
+    np.testing.assert_allclose(sobol.total_P, [1.0, 1.0, 0.0], atol=0.02)
     assert pair_indices(product, 3)[0, 1] == pytest.approx(1.0, abs=0.02)
 
 
 def test_a_constant_has_no_important_input():
-    found = indices(lambda unit_SP: np.full(len(unit_SP), 3.0), 2)
-    assert found.main_P.tolist() == found.total_P.tolist() == [0.0, 0.0]
+    sobol = indices(lambda unit_SP: np.full(len(unit_SP), 3.0), 2)
+    assert sobol.main_P.tolist() == sobol.total_P.tolist() == [0.0, 0.0]
     assert not pair_indices(lambda unit_SP: np.full(len(unit_SP), 3.0), 2).any()
 
 

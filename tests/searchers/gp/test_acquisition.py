@@ -14,8 +14,8 @@ def posterior():
     rng = np.random.default_rng(0)
     x_ND = rng.random((15, 3))
     loss_N = np.sin(6.0 * x_ND[:, 0]) + x_ND[:, 1]
-    known = Hyperparameters((0.3, 0.6, 2.0), noise=1e-4, scale=1.0)
-    return Posterior.of(Rows(x_ND, loss_N - loss_N.mean(), np.arange(3), 0.3), known)
+    hyperparameters = Hyperparameters((0.3, 0.6, 2.0), noise=1e-4, scale=1.0)
+    return Posterior.of(Rows(x_ND, loss_N - loss_N.mean(), np.arange(3), 0.3), hyperparameters)
 
 
 @pytest.mark.parametrize("z", [-6.0, -3.0, -1.0001, -0.9999, 0.0, 0.5, 4.0])
@@ -26,7 +26,7 @@ def test_log_h_equals_quadrature(z):
 
 @pytest.mark.parametrize(
     ("z", "known"),
-    # To 60 digits in arbitrary precision, from erfc where it does not cancel, else its series.
+    # Computed to 60 digits, from erfc where it does not cancel, elsewhere from its series.
     [
         (-40.0, -808.29856835661898),
         (-1e3, -500014.73445209116),
@@ -37,7 +37,7 @@ def test_log_h_equals_quadrature(z):
 def test_log_h_keeps_its_digits_in_the_far_tail(z, known):
     value, slope = log_h(np.array([z]))
     assert value.item() == pytest.approx(known, rel=1e-9)
-    # The slope tends to -z + 2/|z|: what improvement is left lies at the tail's edge.
+    # The slope tends to -z + 2/|z|: the remaining improvement lies at the edge of the tail.
     assert slope.item() == pytest.approx(-z, rel=2e-3)
 
 

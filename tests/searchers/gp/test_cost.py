@@ -1,4 +1,4 @@
-"""Seconds of a step: learned from timed trials, whatever step they were stopped at."""
+"""The seconds of a step are learned from timed trials, whatever step they stopped at."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def columns(*configurations):
 
 
 def timed(seconds, **rest):
-    """Nine trials from one end of x to the other."""
+    """Return nine trials from one end of x to the other."""
     return [
         Observation(str(i), {"x": x, "y": 0.5}, loss=1.0, state="done", cost=seconds(x), **rest)
         for i, x in enumerate(np.linspace(0.0, 1.0, 9))
@@ -30,7 +30,7 @@ def cost(history):
 
 
 def test_dear_places_promise_less():
-    """Else improvement by second is improvement by trial."""
+    """Otherwise improvement by second is improvement by trial."""
     term, _ = cost(timed(lambda x: 10.0 ** (2.0 * x)))
     cheap, dear = term(columns({"x": 0.2, "y": 0.5}, {"x": 0.7, "y": 0.5}))
     assert cheap - dear == pytest.approx(np.log(10.0), rel=0.1)
@@ -51,9 +51,9 @@ def test_a_fit_that_the_notes_tell_of_is_kept():
 
 
 def test_a_trial_that_was_stopped_early_is_not_a_cheap_one():
-    """Else `per_second` would look for what gets stopped."""
+    """Otherwise `per_second` would look for configurations that get stopped."""
     stopped = timed(lambda _: 3.0, curve=((1, 1.0),))[:4]
-    whole = timed(lambda _: 81.0, curve=((27, 1.0),))[4:]
-    term, _ = cost([*stopped, *whole])
+    finished = timed(lambda _: 81.0, curve=((27, 1.0),))[4:]
+    term, _ = cost([*stopped, *finished])
     low, high = term(columns({"x": 0.1, "y": 0.5}, {"x": 0.9, "y": 0.5}))
     assert low == pytest.approx(high, abs=0.01)

@@ -84,8 +84,8 @@ def test_every_grid_snaps_to_all_of_its_values_and_no_other(low, count, step, lo
     space = Space({"n": Int(low, low + (count - 1) * step, log=log, step=step)})
     dense_N1 = np.linspace(0.0, 1.0, 20_001)[:, None]
     unit_N1 = Encoding.of(space).snap(dense_N1).unit_NP
-    found = {space.decode(unit_1)["n"] for unit_1 in np.unique(unit_N1)[:, None]}
-    assert found == set(range(low, low + count * step, step))
+    values = {space.decode(unit_1)["n"] for unit_1 in np.unique(unit_N1)[:, None]}
+    assert values == set(range(low, low + count * step, step))
 
 
 def test_a_grid_too_fine_to_list_is_searched_as_continuous():

@@ -1,4 +1,4 @@
-"""Probabilities of success and of kept limits, against sampling; what few failures teach."""
+"""Probabilities of success and of kept limits, against sampling; learning from few failures."""
 
 import numpy as np
 import pytest
@@ -19,12 +19,14 @@ from searchers.gp.model import Hyperparameters, Posterior, Rows, dimension_scale
 def term():
     x_ND = np.random.default_rng(0).random((20, 3))
     output_N = np.sin(5.0 * x_ND[:, 0]) + x_ND[:, 1]
-    known = Hyperparameters((0.3, 0.6, 2.0), noise=1e-2, scale=1.0)
-    return LogProbabilityBelow(Posterior.of(Rows(x_ND, output_N, np.arange(3), 0.3), known), 0.4)
+    hyperparameters = Hyperparameters((0.3, 0.6, 2.0), noise=1e-2, scale=1.0)
+    return LogProbabilityBelow(
+        Posterior.of(Rows(x_ND, output_N, np.arange(3), 0.3), hyperparameters), 0.4
+    )
 
 
 def success(x_ND, failed_N):
-    """The term that failures teach."""
+    """Return the term learned from failures."""
     labels = labels_of_failures(failed_N)
     rows = Rows(x_ND, labels.output_N, np.arange(x_ND.shape[1]), 0.3)
     prior = prior_of_labels(dimension_scaled_prior(x_ND.shape[1]))
@@ -52,7 +54,7 @@ def test_the_gradient_equals_central_differences(term):
 
 @pytest.mark.parametrize("threshold", [-1e3, -1e6, 1e6])
 def test_the_tails_stay_finite(term, threshold):
-    """Else a search that begins where no limit can be kept has no way out."""
+    """Otherwise a search that starts where no limit can be kept could not leave."""
     far = LogProbabilityBelow(term.posterior, threshold)
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         value_M, gradient_MD = far.with_gradient(np.full((1, 3), 0.4))
@@ -83,7 +85,7 @@ def test_ten_failures_teach_where_memory_ends():
 
 
 def test_failures_that_nothing_explains_rule_nothing_out():
-    """Else the faults of a few nodes would close good regions."""
+    """Otherwise the failures of a few nodes would close good regions."""
     for seed in range(8):
         rng = np.random.default_rng(seed)
         x_ND, failed_N = rng.random((40, 4)), rng.permutation(np.arange(40) < 4)
@@ -95,9 +97,11 @@ def test_failures_that_nothing_explains_rule_nothing_out():
 def test_far_from_all_trials_the_share_of_failures_is_expected():
     rng = np.random.default_rng(6)
     labels = labels_of_failures(np.arange(20) < 5)
-    known = Hyperparameters((0.05, 0.05), noise=1e-2, scale=1.0)
+    hyperparameters = Hyperparameters((0.05, 0.05), noise=1e-2, scale=1.0)
     rows = Rows(0.1 * rng.random((20, 2)), labels.output_N, np.arange(2), 0.3)
-    far = LogProbabilityBelow(Posterior.of(rows, known), labels.threshold)(np.ones((1, 2)))
+    far = LogProbabilityBelow(Posterior.of(rows, hyperparameters), labels.threshold)(
+        np.ones((1, 2))
+    )
     expected = norm.cdf(labels.threshold / np.sqrt(1.01))
     assert np.exp(far).item() == pytest.approx(expected, rel=1e-6)
     assert 0.6 < expected < 0.9
@@ -108,7 +112,7 @@ finite = st.floats(-1e300, 1e300)
 
 @given(st.lists(finite, min_size=1, max_size=12))
 def test_a_limit_keeps_its_sign_however_its_excess_is_scaled(excess):
-    """Else trials that break a limit would count as keeping it."""
+    """Otherwise trials that break a limit would count as keeping it."""
     excess_N = np.array(excess)
     labels = labels_of_excess(excess_N)
     assert np.isfinite(labels.output_N).all()

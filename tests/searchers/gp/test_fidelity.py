@@ -1,4 +1,4 @@
-"""Partial results as rows: who counts at which step, and what a model learns of the final loss."""
+"""Partial results as rows: which trials count at which step, and the learned final loss."""
 
 import math
 import time
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from searchers.gp.fidelity import APART, AtTop, Staged, with_context
+from searchers.gp.fidelity import MIN_STEP_RATIO, AtMaxFidelity, MultiFidelityRows, with_context
 from searchers.gp.model import Hyperparameters, Posterior, Rows, dimension_scaled_prior, fit
 from searchers.searcher import Observation
 
@@ -28,8 +28,8 @@ RUNGS = [  # a successive halving: a stops at 1, b at 3, c at the end
 
 
 def table(history):
-    """(trial, factor below the highest step, loss) of each row."""
-    staged = Staged.of(history)
+    """Return (trial, factor below the highest step, loss) of each row."""
+    staged = MultiFidelityRows.of(history)
     below = np.round(27.0**-staged.column_R, 6)
     return list(zip(staged.trial_R.tolist(), below.tolist(), staged.loss_R.tolist(), strict=True))
 
@@ -76,15 +76,15 @@ def test_reports_that_miss_a_rung_count_at_their_own_step_and_once():
     ],
 )
 def test_a_history_without_partial_results_needs_no_column(history):
-    """Otherwise a sweep without early stopping would pay for a lengthscale that nothing tells."""
-    assert not Staged.of(history).column_R.any()
+    """Otherwise a sweep without early stopping would fit a lengthscale without any data on it."""
+    assert not MultiFidelityRows.of(history).column_R.any()
 
 
 def test_trials_that_end_anywhere_do_not_multiply_the_rows():
     """A plateau rule ends trials at all steps; rows at each of them would cost O(N^3 S^3)."""
     history = [seen(str(n), [(step, 1.0) for step in range(1, n + 1)]) for n in range(1, 101)]
-    staged = Staged.of(history)
-    most = math.ceil(math.log(100, APART)) + 1
+    staged = MultiFidelityRows.of(history)
+    most = math.ceil(math.log(100, MIN_STEP_RATIO)) + 1
     assert np.bincount(staged.trial_R).max() <= most
 
 
@@ -109,18 +109,20 @@ def test_rows_are_finite_ordered_and_free_of_the_unit_of_the_step(drawn, unit):
         ]
         for scale in (1, unit)
     ]
-    one, other = (Staged.of(history) for history in histories)
-    np.testing.assert_allclose(one.column_R, other.column_R, atol=1e-12)
-    np.testing.assert_array_equal(one.loss_R, other.loss_R)
-    assert (one.column_R <= 0.0).all()
-    assert (np.diff(one.trial_R) >= 0).all()
-    assert not np.isinf(one.loss_R).any()
-    if len(one.column_R):
-        assert one.column_R.max() == 0.0
+    in_epochs, in_tokens = (MultiFidelityRows.of(history) for history in histories)
+    np.testing.assert_allclose(in_epochs.column_R, in_tokens.column_R, atol=1e-12)
+    np.testing.assert_array_equal(in_epochs.loss_R, in_tokens.loss_R)
+    assert (in_epochs.column_R <= 0.0).all()
+    assert (np.diff(in_epochs.trial_R) >= 0).all()
+    assert not np.isinf(in_epochs.loss_R).any()
+    if len(in_epochs.column_R):
+        assert in_epochs.column_R.max() == 0.0
 
 
 def test_a_step_of_zero_has_a_place():
-    column_R = Staged.of([seen("a", [(0, 0.9)]), seen("b", [(0, 0.8), (4, 0.5)])]).column_R
+    column_R = MultiFidelityRows.of(
+        [seen("a", [(0, 0.9)]), seen("b", [(0, 0.8), (4, 0.5)])]
+    ).column_R
     assert np.isfinite(column_R).all()
     assert (column_R[:2] < 0.0).all()
 
@@ -135,9 +137,9 @@ def test_the_prior_has_more_lengthscales_before_noise_and_scale():
 
 
 def sweep(rng):
-    """Trials of which the worse at step 1 were cut: parameters, rows and the true final loss.
+    """Return trials of which the worse at step 1 were cut: parameters, rows, true final loss.
 
-    What a trial loses from step 1 to 27 depends on x, so the orders at the two differ.
+    The change of the loss from step 1 to 27 depends on x, so the orders at the two steps differ.
     """
     x_ND = rng.random((60, 2))
 
@@ -153,13 +155,13 @@ def sweep(rng):
 
 
 def test_cut_trials_tell_the_final_loss_where_no_trial_ran_to_the_end():
-    """Without it the model proposes again and again where trials were cut."""
+    """Without the column the model proposes again and again where trials were cut."""
     rng = np.random.default_rng(0)
     x_ND, goes_on, x_RD, loss_R, final_N = sweep(rng)
     mean, deviation = loss_R.mean(), loss_R.std()
     rows = Rows(x_RD, (loss_R - mean) / deviation, np.arange(3), 0.0)
-    found = fit(rows, with_context(dimension_scaled_prior(2), 1), None, rng)
-    joint = AtTop.of(Posterior.of(rows, found), x_ND)
+    fitted = fit(rows, with_context(dimension_scaled_prior(2), 1), None, rng)
+    joint = AtMaxFidelity.of(Posterior.of(rows, fitted), x_ND)
     cut = np.setdiff1d(np.arange(60), goes_on)
     assert spearmanr(joint.fitted_N[cut], final_N[cut]).statistic > 0.9
     error_N = mean + deviation * joint.fitted_N - final_N
@@ -175,7 +177,7 @@ def posterior():
 
 def test_the_view_of_the_highest_step_is_the_process_there(posterior):
     x_MD = np.random.default_rng(2).random((5, 2))
-    view = AtTop.of(posterior, x_MD[:3])
+    view = AtMaxFidelity.of(posterior, x_MD[:3])
     expected = posterior.predict(np.column_stack([x_MD, np.zeros(5)]))
     np.testing.assert_allclose(view.predict(x_MD), expected)
     np.testing.assert_allclose(view.mean(x_MD), expected[0])
@@ -184,7 +186,7 @@ def test_the_view_of_the_highest_step_is_the_process_there(posterior):
 
 def test_its_gradients_are_those_of_its_predictions(posterior):
     x_MD = np.random.default_rng(3).random((4, 2))
-    view = AtTop.of(posterior, x_MD)
+    view = AtMaxFidelity.of(posterior, x_MD)
     *_, mean_MD, variance_MD = view.predict_with_gradient(x_MD)
     for column in range(2):
         step_D = 1e-6 * np.eye(2)[column]
@@ -195,8 +197,8 @@ def test_its_gradients_are_those_of_its_predictions(posterior):
 
 def test_what_is_believed_moves_no_mean_and_leaves_less_to_learn(posterior):
     x_MD = np.random.default_rng(4).random((6, 2))
-    view = AtTop.of(posterior, x_MD[:2])
-    believing = view.believe(x_MD[2:4])
+    view = AtMaxFidelity.of(posterior, x_MD[:2])
+    believing = view.fantasize(x_MD[2:4])
     (mean_M, variance_M), (same_M, less_M) = view.predict(x_MD), believing.predict(x_MD)
     np.testing.assert_allclose(same_M, mean_M, atol=1e-9)
     assert (less_M[2:4] < variance_M[2:4]).all()
@@ -207,7 +209,7 @@ def test_the_cost_is_linear_in_the_history():
     def seconds(number):
         history = [seen(str(i), [(s, 1.0) for s in range(1, 10)]) for i in range(number)]
         start = time.process_time()
-        Staged.of(history)
+        MultiFidelityRows.of(history)
         return time.process_time() - start
 
     seconds(1_000)

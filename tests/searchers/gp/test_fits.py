@@ -1,4 +1,4 @@
-"""Fits: exact through JSON, found by model, refused where they make no sense; on which rows."""
+"""Fits survive JSON exactly, are found by model, and are refused if invalid; rows to fit on."""
 
 import json
 
@@ -31,7 +31,7 @@ def test_the_newest_fit_of_the_same_model_counts():
 
 
 def test_each_outcome_has_its_own_fit():
-    """Else the lengthscales of failures would begin the fit of the losses."""
+    """Otherwise the fit of the losses would start from the lengthscales of failures."""
     older = {"model": "tail", "fits": {"failure": {**FIT.note(), "trials": 5}}}
     newer = {"model": "tail", "fits": {"loss": FIT.note()}}
     history = [with_note(note) for note in (older, newer)]

@@ -1,4 +1,4 @@
-"""Whatever a sweep reports, the searcher proposes: valid, new, and with a reason in its note."""
+"""The searcher proposes valid, new configurations with a reason, whatever a sweep reports."""
 
 import json
 import math
@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from searchers.gp.fits import MODELS
+from searchers.gp.proposer import Proposer
 from searchers.gp.searcher import GaussianProcess
+from searchers.gp.training_data import Evidence
 from searchers.searcher import Observation, call_rng
 from searchers.space import Choice, Float, Int, Space
 
@@ -29,7 +32,7 @@ LOSSES = {
 
 @st.composite
 def _histories(draw, space, losses, most=14):
-    """Trials of which many repeat a configuration, with contradicting results."""
+    """Draw trials of which many repeat a configuration, with contradicting results."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     pool = [space.sample(rng) for _ in range(draw(st.integers(1, most)))]
     trials = []
@@ -50,20 +53,20 @@ def _histories(draw, space, losses, most=14):
 
 
 def proposed(space, history, n=2, **options):
-    """Proposals that have been checked: valid, new, as many as there are, with a JSON reason."""
+    """Return proposals after checking them: valid, new, as many as there are, a JSON reason."""
     rng = call_rng(0, len(history))
     proposals = GaussianProcess(**options).suggest(space, history, n, rng)
-    keys = [space.key(one.params) for one in proposals]
+    keys = [space.key(proposal.params) for proposal in proposals]
     old = {space.key(seen.params) for seen in history}
     assert len({*keys} - old) == len(keys)
-    for one in proposals:
-        space.validate(one.params)
-        json.dumps(one.note, allow_nan=False)
-        assert one.note["source"] in ("start", "model", "fallback")
-        assert one.note["reason"]
-        if one.note["source"] == "fallback":
-            assert one.note["reason"].startswith(("the model failed: ", "all candidates"))
-    if len(proposals) < n:  # the space is used up
+    for proposal in proposals:
+        space.validate(proposal.params)
+        json.dumps(proposal.note, allow_nan=False)
+        assert proposal.note["source"] in ("start", "model", "fallback")
+        assert proposal.note["reason"]
+        if proposal.note["source"] == "fallback":
+            assert proposal.note["reason"].startswith(("the model failed: ", "all candidates"))
+    if len(proposals) < n:  # the space is exhausted
         assert {space.key(space.sample(rng)) for _ in range(50)} <= old | {*keys}
     return proposals
 
@@ -82,7 +85,7 @@ LINE = Space({"x": Float(0.0, 1.0), "kind": Choice(("a", "b")), "n": Int(1, 9)})
 
 
 def of_losses(losses, seed=0):
-    """One configuration for each loss, no two the same."""
+    """Return a trial for each loss, all with different configurations."""
     rng = np.random.default_rng(seed)
     return [
         Observation(str(i), LINE.sample(rng), loss=loss, state="done")
@@ -107,7 +110,7 @@ NUMBERS = {
 def test_finite_losses_of_any_size_are_modelled(losses):
     """A fallback here would leave a sweep to chance that a model can serve."""
     proposals = proposed(LINE, of_losses(losses), n=3)
-    assert [one.note["source"] for one in proposals] == ["model"] * 3
+    assert [proposal.note["source"] for proposal in proposals] == ["model"] * 3
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-8, 1e8, 1e90])
@@ -117,8 +120,8 @@ def test_the_unit_of_the_loss_changes_no_proposal(scale):
     losses = rng.standard_normal(14)
     plain = proposed(LINE, of_losses(losses.tolist()))
     scaled = proposed(LINE, of_losses((scale * losses).tolist()))
-    for one, other in zip(plain, scaled, strict=True):
-        np.testing.assert_allclose(LINE.encode(one.params), LINE.encode(other.params), atol=0.02)
+    for before, after in zip(plain, scaled, strict=True):
+        np.testing.assert_allclose(LINE.encode(before.params), LINE.encode(after.params), atol=0.02)
 
 
 def test_an_offset_of_the_loss_changes_no_proposal_that_its_digits_allow():
@@ -126,12 +129,12 @@ def test_an_offset_of_the_loss_changes_no_proposal_that_its_digits_allow():
     losses = np.random.default_rng(2).integers(0, 1000, 14) / 1024.0  # exact beside 1e8
     plain = proposed(LINE, of_losses(losses.tolist()))
     moved = proposed(LINE, of_losses((1e8 + losses).tolist()))
-    for one, other in zip(plain, moved, strict=True):
-        np.testing.assert_allclose(LINE.encode(one.params), LINE.encode(other.params), atol=0.02)
+    for before, after in zip(plain, moved, strict=True):
+        np.testing.assert_allclose(LINE.encode(before.params), LINE.encode(after.params), atol=0.02)
 
 
 def test_contradicting_results_of_one_configuration_are_averaged():
-    """Neither is the lucky one of them the best, nor does the matrix lose its factor."""
+    """The luckiest result is not taken for the best, and the matrix keeps its Cholesky factor."""
     point = {"x": 0.5, "kind": "a", "n": 5}
     history = [
         Observation(str(i), point, loss=float(loss), state="done")
@@ -139,13 +142,17 @@ def test_contradicting_results_of_one_configuration_are_averaged():
     ]
     (proposal,) = proposed(LINE, history, n=1)
     assert proposal.note["source"] == "model"
+    for model in MODELS:
+        proposer = Proposer.of(LINE, model, Evidence.of(history))
+        process = proposer.posterior(proposer.fitted([], 20, call_rng(0, 20)))
+        assert proposer.predicted(process, point)[0] == pytest.approx(0.5, abs=0.2)
 
 
 def test_one_point_is_no_evidence_and_the_design_goes_on():
     """A model of one result would propose about that point alone."""
     history = [Observation(str(i), {"x": 0.5, "kind": "a", "n": 5}) for i in range(5)]
     history[0] = Observation("0", history[0].params, loss=1.0, state="done")
-    assert {one.note["source"] for one in proposed(LINE, history)} == {"start"}
+    assert {proposal.note["source"] for proposal in proposed(LINE, history)} == {"start"}
 
 
 def test_a_sweep_that_only_fails_goes_through_the_whole_space():
@@ -153,9 +160,11 @@ def test_a_sweep_that_only_fails_goes_through_the_whole_space():
     space = Space({"n": Int(1, 6), "k": Choice((True, 1))})
     history = []
     while batch := proposed(space, history, n=3):
-        for one in batch:
+        for proposal in batch:
             name = str(len(history))
-            history.append(Observation(name, one.params, one.note, state="failed", reason="oom"))
+            history.append(
+                Observation(name, proposal.params, proposal.note, state="failed", reason="oom")
+            )
     assert len(history) == 12
 
 

@@ -17,16 +17,16 @@ LEVELS = st.integers(0, 6).map(lambda level: level / 4.0)  # with ties, some bey
 def posteriors(objectives):
     rng = np.random.default_rng(objectives)
     x_ND = rng.random((12, 3))
-    known = Hyperparameters((0.3, 0.6, 1.0), noise=0.3, scale=1.0)
+    hyperparameters = Hyperparameters((0.3, 0.6, 1.0), noise=0.3, scale=1.0)
     return [
-        Posterior.of(Rows(x_ND, rng.standard_normal(12), np.arange(3), 0.3), known)
+        Posterior.of(Rows(x_ND, rng.standard_normal(12), np.arange(3), 0.3), hyperparameters)
         for _ in range(objectives)
     ]
 
 
 def improvement(objectives, reference=0.5):
     models = posteriors(objectives)
-    front_FK = np.stack([one.fitted_N for one in models], axis=1)
+    front_FK = np.stack([posterior.fitted_N for posterior in models], axis=1)
     return LogExpectedHypervolumeImprovement.of(models, front_FK, np.full(objectives, reference))
 
 
@@ -40,7 +40,7 @@ def points(draw):
 @settings(deadline=None)
 @given(points())
 def test_boxes_are_disjoint_and_cover_what_is_not_dominated(front_FK):
-    """Else improvements would be counted twice, or not at all."""
+    """Otherwise improvements would be counted twice, or not at all."""
     reference_K = np.ones(front_FK.shape[1])
     lower_BK, upper_BK = undominated(front_FK, reference_K)
     cell_MK = np.random.default_rng(0).random((300, front_FK.shape[1]))
@@ -52,7 +52,7 @@ def test_boxes_are_disjoint_and_cover_what_is_not_dominated(front_FK):
 @pytest.mark.parametrize("objectives", [1, 2, 3, 4])
 def test_the_value_is_the_mean_gain_in_hypervolume(objectives):
     models, reference_K = posteriors(objectives), np.full(objectives, 0.5)
-    mean_FK = np.stack([one.fitted_N for one in models], axis=1)
+    mean_FK = np.stack([posterior.fitted_N for posterior in models], axis=1)
     front_FK = mean_FK[fronts(mean_FK) == 0]
     before = hypervolume(front_FK, reference_K)
     rng = np.random.default_rng(3)
@@ -92,7 +92,7 @@ def test_the_gradient_equals_central_differences(objectives):
 
 @pytest.mark.parametrize("reference", [-1e2, -1e4, 1e6])
 def test_the_tails_stay_finite_and_point_somewhere(reference):
-    """Else the search has nowhere to go once the models doubt that the front can be beaten."""
+    """Otherwise the search has no direction once the models doubt that the front can be beaten."""
     acquisition = improvement(2, reference)
     with np.errstate(over="raise", divide="raise", invalid="raise"):
         value_M, gradient_MD = acquisition.with_gradient(np.full((1, 3), 0.4))

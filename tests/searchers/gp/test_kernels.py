@@ -63,7 +63,7 @@ def test_slope_equals_central_differences_and_is_finite_at_zero():
 @SHARES
 @pytest.mark.parametrize("parameter_D", [np.arange(3), np.zeros(2, dtype=int), CATEGORIES_D])
 def test_the_kernel_equals_its_formula_a_pair_at_a_time(parameter_D, share):
-    """Else own effects mix columns of different parameters, or categories count by column."""
+    """Otherwise own effects mix columns of different parameters, or categories count by column."""
     rng = np.random.default_rng(3)
     x_ND, z_MD = rng.normal(size=(6, len(parameter_D))), rng.normal(size=(4, len(parameter_D)))
     kernel = Kernel(parameter_D, share)
@@ -82,7 +82,7 @@ def test_the_kernel_equals_its_formula_a_pair_at_a_time(parameter_D, share):
     seed=st.integers(0, 2**32 - 1),
 )
 def test_correlations_of_any_points_are_positive_definite(sizes, share, spread, seed):
-    """Else there are points whose mixture has a negative variance, and no Cholesky factor."""
+    """Otherwise there are points whose mixture has a negative variance, and no Cholesky factor."""
     parameter_D = np.repeat(np.arange(len(sizes)), sizes)
     x_ND = spread * np.random.default_rng(seed).standard_normal((25, len(parameter_D)))
     k_NN = Kernel(parameter_D, share)(x_ND, x_ND)
@@ -93,7 +93,7 @@ def test_correlations_of_any_points_are_positive_definite(sizes, share, spread, 
 
 @SHARES
 def test_the_derivatives_by_distance_equal_central_differences(share):
-    """Else the fit of the lengthscales stops where no optimum is."""
+    """Otherwise the fit of the lengthscales stops away from an optimum."""
     kernel, h = Kernel(CATEGORIES_D, share), 1e-6
     r2_PS = np.random.default_rng(4).uniform(0.05, 3.0, size=(4, 5))
     _, joint_S, own_PS = kernel.by_distance(r2_PS)
@@ -122,7 +122,7 @@ def test_weighted_pull_equals_central_differences():
 
 @SHARES
 def test_the_pull_of_correlations_equals_central_differences(share):
-    """Else the ascent of the acquisition goes the wrong way, in some column."""
+    """Otherwise the ascent of the acquisition goes the wrong way, in some column."""
     rng, kernel, h = np.random.default_rng(6), Kernel(CATEGORIES_D, share), 1e-6
     x_ND, z_MD, weight_NM = rng.random((6, 7)), rng.random((4, 7)), rng.normal(size=(6, 4))
     pull_MD = kernel.slopes(x_ND, z_MD).pull(weight_NM)

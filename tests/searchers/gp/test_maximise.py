@@ -1,4 +1,4 @@
-"""The search on functions whose maximum is known, over every kind of parameter."""
+"""The search on functions with a known maximum, over every kind of parameter."""
 
 from dataclasses import dataclass, replace
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from searchers.gp.encoding import Encoding, units
-from searchers.gp.maximise import FRUGAL, THOROUGH, Focus, Maximiser
+from searchers.gp.maximise import FRUGAL, THOROUGH, FixedFeatures, Maximiser
 from searchers.space import Choice, Float, Int, Space
 
 SPACE = Space(
@@ -35,7 +35,7 @@ class Bowl:
 
 
 def search(space, target, focus=None, effort=THOROUGH):
-    """The candidates for a bowl around `target`, from two arbitrary incumbents."""
+    """Return the candidates for a bowl around `target`, from two arbitrary incumbents."""
     encoding = Encoding.of(space)
     target_D = encoding.columns_of(encoding.snap(units(space, [target])))[0]
     rng = np.random.default_rng(0)
@@ -46,28 +46,28 @@ def search(space, target, focus=None, effort=THOROUGH):
 
 @pytest.mark.parametrize("effort", [THOROUGH, FRUGAL])
 def test_the_maximum_of_a_mixed_conditional_space_is_found(effort):
-    found = search(SPACE, BEST, effort=effort)
-    params = SPACE.decode(found.points.unit_NP[0])
+    candidates = search(SPACE, BEST, effort=effort)
+    params = SPACE.decode(candidates.points.unit_NP[0])
     assert (params["n"], params["kind"]) == (73, "c")
     assert [params["x"], params["y"], params["z"]] == pytest.approx([0.321, 0.9, 0.12], abs=1e-4)
-    assert found.value_N[0] == pytest.approx(0.0, abs=1e-7)
+    assert candidates.value_N[0] == pytest.approx(0.0, abs=1e-7)
 
 
 def test_candidates_come_best_first_and_are_as_good_as_they_are_scored():
-    found = search(SPACE, BEST)
-    assert (np.diff(found.value_N) <= 0.0).all()
+    candidates = search(SPACE, BEST)
+    assert (np.diff(candidates.value_N) <= 0.0).all()
     encoding = Encoding.of(SPACE)
-    decoded = [SPACE.decode(unit_P) for unit_P in found.points.unit_NP]
+    decoded = [SPACE.decode(unit_P) for unit_P in candidates.points.unit_NP]
     again_ND = encoding.columns_of(encoding.snap(units(SPACE, decoded)))
     target_D = encoding.columns_of(encoding.snap(units(SPACE, [BEST])))[0]
-    np.testing.assert_allclose(Bowl(target_D)(again_ND), found.value_N, atol=1e-8)
+    np.testing.assert_allclose(Bowl(target_D)(again_ND), candidates.value_N, atol=1e-8)
 
 
 def test_a_focus_is_never_left_and_its_own_maximum_is_found():
     kind = SPACE.searched.index("kind")
-    found = search(SPACE, BEST, Focus(kind, SPACE["kind"].to_unit("b")))
-    assert {SPACE.decode(unit_P)["kind"] for unit_P in found.points.unit_NP} == {"b"}
-    params = SPACE.decode(found.points.unit_NP[0])
+    candidates = search(SPACE, BEST, FixedFeatures(kind, SPACE["kind"].to_unit("b")))
+    assert {SPACE.decode(unit_P)["kind"] for unit_P in candidates.points.unit_NP} == {"b"}
+    params = SPACE.decode(candidates.points.unit_NP[0])
     assert params["n"] == 73
     assert [params["x"], params["y"]] == pytest.approx([0.321, 0.9], abs=1e-4)
 
@@ -81,26 +81,26 @@ def test_a_focus_on_a_conditional_category_keeps_it_active():
         }
     )
     schedule = space.searched.index("schedule")
-    focus = Focus(schedule, space["schedule"].to_unit("step"))
-    found = search(space, {"optimizer": "adam", "lr": 0.4}, focus)
-    assert len(found.points)
-    assert {space.decode(unit_P)["schedule"] for unit_P in found.points.unit_NP} == {"step"}
+    focus = FixedFeatures(schedule, space["schedule"].to_unit("step"))
+    candidates = search(space, {"optimizer": "adam", "lr": 0.4}, focus)
+    assert len(candidates.points)
+    assert {space.decode(unit_P)["schedule"] for unit_P in candidates.points.unit_NP} == {"step"}
 
 
 def test_all_candidates_satisfy_the_constraints():
     space = Space(dict(SPACE), ["x + y <= 1.0", "n <= 50"])
-    found = search(space, BEST)
-    decoded = [space.decode(unit_P) for unit_P in found.points.unit_NP]
+    candidates = search(space, BEST)
+    decoded = [space.decode(unit_P) for unit_P in candidates.points.unit_NP]
     assert len(decoded) > 50
     assert all(space.allows(params) for params in decoded)
     # The nearest allowed point has n = 50 and lies on the line x + y = 1: 0.053 + 0.024 away.
-    assert -0.11 < found.value_N[0] <= -0.077
+    assert -0.11 < candidates.value_N[0] <= -0.077
 
 
 def test_constraints_that_no_candidate_meets_leave_no_candidates():
     space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}, ["x + y <= 1e-9"])
-    found = search(space, {"x": 0.5, "y": 0.5})
-    assert len(found.points) == len(found.value_N) == 0
+    candidates = search(space, {"x": 0.5, "y": 0.5})
+    assert len(candidates.points) == len(candidates.value_N) == 0
 
 
 def test_mutations_stay_in_the_cube_and_change_every_copy():

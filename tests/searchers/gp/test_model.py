@@ -27,7 +27,7 @@ SHARES = pytest.mark.parametrize("share", [0.0, 0.3])
 
 
 def some_rows(count: int, share: float = 0.3) -> Rows:
-    """Points in five columns and a smooth loss with a little noise."""
+    """Return points in five columns and a smooth loss with a little noise."""
     rng = np.random.default_rng(0)
     x_ND = rng.random((count, 5))
     loss_N = np.sin(5.0 * x_ND[:, 0]) + x_ND[:, 1] + 0.05 * rng.standard_normal(count)
@@ -67,7 +67,7 @@ def test_log_posterior_equals_the_normal_density_and_the_prior(share):
 
 
 def test_the_pairs_of_rows_are_those_below_the_diagonal():
-    """Else a fit sees distances of other rows than those whose losses it compares."""
+    """Otherwise a fit compares the losses of some rows by the distances of others."""
     rows = some_rows(6)
     for first, second, distance_P in zip(
         rows.pairs.first_S, rows.pairs.second_S, rows.pairs.distance_PS.T, strict=True
@@ -137,13 +137,13 @@ def test_believed_rows_equal_a_fit_to_their_predicted_losses():
     rows, new_KD = some_rows(20), np.random.default_rng(5).random((4, 5))
     before = Posterior.of(rows, KNOWN)
     predicted_K = before.predict(new_KD)[0]
-    believed = before.believe(new_KD)
+    fantasized = before.fantasize(new_KD)
     told_ND, told_N = np.vstack([rows.x_ND, new_KD]), np.append(rows.loss_N, predicted_K)
-    told = Posterior.of(Rows(told_ND, told_N, PARAMETER_D, rows.own_share), KNOWN)
+    refitted = Posterior.of(Rows(told_ND, told_N, PARAMETER_D, rows.additive_weight), KNOWN)
     query_MD = np.random.default_rng(6).random((9, 5))
-    np.testing.assert_allclose(believed.predict(query_MD), told.predict(query_MD), atol=1e-8)
-    np.testing.assert_allclose(believed.fitted_N, told.fitted_N, atol=1e-8)
-    np.testing.assert_allclose(believed.predict(query_MD)[0], before.predict(query_MD)[0])
+    np.testing.assert_allclose(fantasized.predict(query_MD), refitted.predict(query_MD), atol=1e-8)
+    np.testing.assert_allclose(fantasized.fitted_N, refitted.fitted_N, atol=1e-8)
+    np.testing.assert_allclose(fantasized.predict(query_MD)[0], before.predict(query_MD)[0])
 
 
 def test_fit_finds_the_relevant_parameter_and_little_noise():
@@ -151,19 +151,19 @@ def test_fit_finds_the_relevant_parameter_and_little_noise():
     x_ND = rng.random((60, 3))
     loss_N = np.sin(7.0 * x_ND[:, 1])
     rows = Rows(x_ND, (loss_N - loss_N.mean()) / loss_N.std(), np.arange(3), 0.3)
-    found = fit(rows, dimension_scaled_prior(3), None, rng)
-    assert found.lengthscales[1] < 1.0 < 5.0 < min(found.lengthscales[0], found.lengthscales[2])
-    assert found.noise < 0.01
+    fitted = fit(rows, dimension_scaled_prior(3), None, rng)
+    assert fitted.lengthscales[1] < 1.0 < 5.0 < min(fitted.lengthscales[0], fitted.lengthscales[2])
+    assert fitted.noise < 0.01
 
 
 def test_own_effects_are_learned_from_fewer_points():
-    """Else a sweep of many parameters needs more trials before its model says anything."""
+    """Otherwise a sweep of many parameters needs more trials before its model is of use."""
     errors = {share: [error_on_a_sum(share, seed) for seed in range(6)] for share in (0.0, 0.3)}
     assert np.mean(errors[0.3]) < 0.9 * np.mean(errors[0.0])
 
 
 def error_on_a_sum(share, seed):
-    """Root mean squared error on a sum of functions of one of six parameters, from 20 points."""
+    """Return the RMSE on a sum of functions of one of six parameters each, from 20 points."""
     rng = np.random.default_rng(seed)
     x_ND, query_MD = rng.random((20, 6)), rng.random((500, 6))
 
@@ -179,12 +179,12 @@ def error_on_a_sum(share, seed):
 def test_a_warm_fit_is_no_worse_than_its_start_and_stays_in_bounds():
     rows, prior = some_rows(30), short_prior(3)
     outside = Hyperparameters((1e-9, 1e9, 1.0), noise=50.0, scale=1.0)
-    found = fit(rows, prior, outside, np.random.default_rng(8))
+    fitted = fit(rows, prior, outside, np.random.default_rng(8))
     low, high = np.array(LENGTHSCALE_BOUNDS) * (1 - 1e-9, 1 + 1e-9)
-    assert all(low <= one <= high for one in found.lengthscales)
-    assert found.noise <= NOISE_BOUNDS[1] * (1 + 1e-9)
-    again = fit(rows, prior, found, np.random.default_rng(9))
-    before, _ = negative_log_posterior(found.log_vector(), rows, prior)
+    assert all(low <= lengthscale <= high for lengthscale in fitted.lengthscales)
+    assert fitted.noise <= NOISE_BOUNDS[1] * (1 + 1e-9)
+    again = fit(rows, prior, fitted, np.random.default_rng(9))
+    before, _ = negative_log_posterior(fitted.log_vector(), rows, prior)
     after, _ = negative_log_posterior(again.log_vector(), rows, prior)
     assert after <= before + 1e-9
 

@@ -32,7 +32,7 @@ def branin(params):
 
 
 def mixed(params):
-    """Minimum 0 in the sgd branch, 0.15 in the others."""
+    """Return a loss with minimum 0 in the sgd branch, 0.15 in the others."""
     loss = 0.2 * (math.log10(params["lr"]) + 2.5) ** 2 + 0.03 * abs(params["layers"] - 5)
     loss += 0.05 * abs(math.log2(params["batch"]) - 6.0)
     if params["optimizer"] != "sgd":
@@ -41,7 +41,7 @@ def mixed(params):
 
 
 def run(space, objective, trials, seed, searcher=None, parallel=1):
-    """A history after `trials` results, asked in batches of `parallel`."""
+    """Return a history after `trials` results, asked in batches of `parallel`."""
     searcher = searcher or GaussianProcess()
     history = []
     while len(history) < trials:
@@ -72,9 +72,9 @@ def done(name, params, loss, **rest):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_branin_is_solved_in_thirty_trials_where_random_search_is_not(seed):
-    found = best(run(BRANIN, branin, 30, seed)) - 0.397887
-    assert found < 0.02
-    assert found < 0.1 * (best_of_random(BRANIN, branin, 120, seed) - 0.397887)
+    regret = best(run(BRANIN, branin, 30, seed)) - 0.397887
+    assert regret < 0.02
+    assert regret < 0.1 * (best_of_random(BRANIN, branin, 120, seed) - 0.397887)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -99,9 +99,9 @@ def test_the_start_is_the_centre_and_then_spread_out():
 
 def test_the_start_goes_on_with_its_own_design_whatever_the_generator():
     first = run(BRANIN, branin, 2, seed=0)
-    one = GaussianProcess().suggest(BRANIN, first, 1, np.random.default_rng(5))
-    other = GaussianProcess().suggest(BRANIN, first, 1, np.random.default_rng(6))
-    assert one == other
+    proposals = GaussianProcess().suggest(BRANIN, first, 1, np.random.default_rng(5))
+    with_other_rng = GaussianProcess().suggest(BRANIN, first, 1, np.random.default_rng(6))
+    assert proposals == with_other_rng
 
 
 def test_notes_are_json_and_say_what_was_expected():
@@ -156,7 +156,7 @@ def test_another_process_gives_the_same_proposals():
 
 def test_a_refit_starts_from_the_last_note_and_a_fit_that_is_not_due_is_reused():
     history = run(BRANIN, branin, 12, seed=0)
-    # Nothing has come in since: the second model's turn comes round again with the same fit.
+    # No result came in since: at the second model's next turn its fit is the same.
     batch = GaussianProcess().suggest(BRANIN, history, 4, call_rng(0, 12))
     fits = [proposal.note["fits"] for proposal in batch]
     assert fits[0] == fits[2]
@@ -190,7 +190,7 @@ def test_constraints_hold_for_every_proposal():
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("best_x", [0.4, 0.55])
 def test_half_of_the_space_that_fails_is_left_alone(best_x, seed):
-    """Else memory runs out again and again, as in half of the trials of random search."""
+    """Otherwise trials run out of memory again and again, as half of them do in random search."""
     space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
     history = []
     for place in range(30):
@@ -202,14 +202,14 @@ def test_half_of_the_space_that_fails_is_left_alone(best_x, seed):
             loss = (params["x"] - best_x) ** 2 + (params["y"] - 0.3) ** 2
             seen = Observation(name, params, note, loss, (), "done")
         history.append(seen)
-    # At the edge of what fails lies what is left to gain; elsewhere failures stop at once.
+    # Failures go on at the edge, where the best may be; elsewhere they stop at once.
     assert sum(seen.state == "failed" for seen in history) < (10 if best_x < 0.5 else 18)
     lowest = max(best_x - 0.5, 0.0) ** 2
     assert min(seen.loss for seen in history if seen.loss is not None) < lowest + 0.002
 
 
 def test_a_failed_trial_sets_no_mark_to_improve_on():
-    """Else the best place that works promises nothing beside one that was predicted better."""
+    """Otherwise no working place could improve on a loss that was predicted for a failed trial."""
     space = Space({"x": Float(0.0, 1.0)})
     history = [done(str(i), {"x": x}, -x) for i, x in enumerate((0.0, 0.15, 0.3, 0.4))]
     for place, x in enumerate((0.7, 0.8, 0.9, 1.0), start=4):
@@ -262,6 +262,17 @@ def test_a_model_that_breaks_gives_way_to_the_design_and_says_why():
     BRANIN.validate(proposal.params)
 
 
+def test_a_fault_of_the_program_is_not_hidden_by_the_design(monkeypatch):
+    """Otherwise arrays of the wrong shape turn a search into quasi-random search, unnoticed."""
+    rng = np.random.default_rng(0)
+    history = [done(str(i), BRANIN.sample(rng), rng.random()) for i in range(12)]
+    monkeypatch.setattr(
+        "searchers.gp.model.Posterior.predict", lambda self, x_MD: np.zeros(7) + x_MD
+    )
+    with pytest.raises(ValueError, match="could not be broadcast"):
+        GaussianProcess().suggest(BRANIN, history, 1, rng)
+
+
 def test_all_failures_keep_the_quasi_random_start_going():
     history = [
         Observation(str(i), {"x": float(i), "y": float(i)}, state="failed", reason="diverged")
@@ -280,9 +291,36 @@ def test_more_rows_than_the_limit_are_cut_to_the_best_and_the_latest():
     assert min(branin(proposal.params) for proposal in proposals) < 2.0
 
 
+def with_failures(count, several, note):
+    """Return trials of which every eighth failed; the 64th has the note."""
+    rng = np.random.default_rng(0)
+    history = []
+    for place in range(count):
+        params, loss = BRANIN.sample(rng), float(rng.random())
+        outcome = {"losses": (loss, params["x"]), "excess": (loss,)} if several else {"loss": loss}
+        outcome["state"] = "done"
+        if place % 8 == 0:
+            outcome = {"state": "failed", "reason": "oom"}
+        history.append(Observation(str(place), params, note if place == 63 else {}, **outcome))
+    return history
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_results_beyond_the_limit_of_rows_make_new_fits_due(several):
+    """Otherwise the models of a long sweep keep the fits that they had when the rows were full."""
+    searcher = GaussianProcess(rows=40)
+    results = ("objective 0", "objective 1", "limit 0") if several else ("loss",)
+    note = {}
+    for count, failed in ((64, 8), (76, 10)):
+        history = with_failures(count, several, note)
+        note = searcher.suggest(BRANIN, history, 1, call_rng(0, count))[0].note
+        trials = {name: fitted["trials"] for name, fitted in note["fits"].items()}
+        assert trials == {**dict.fromkeys(results, count - failed), "failure": count}
+
+
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_earlier_trials_of_the_same_function_save_the_first_trials(seed):
-    """Else a sweep that continues another begins anew."""
+    """Otherwise a sweep that continues another starts from nothing."""
     alone, informed = run(BRANIN, branin, 5, seed), run_after(seed, 0.0)
     assert informed[4].loss < alone[4].loss
     assert best(informed) < best(alone)
@@ -290,14 +328,14 @@ def test_earlier_trials_of_the_same_function_save_the_first_trials(seed):
 
 
 def test_earlier_trials_at_another_level_do_no_harm():
-    """Else a sweep suffers from another of a larger dataset, or of another unit."""
+    """Otherwise an earlier sweep on a larger dataset, or in another unit, misleads this one."""
     seeds = range(6)
     alone = [best(run(BRANIN, branin, 5, seed)) for seed in seeds]
     assert np.median([best(run_after(seed, 100.0)) for seed in seeds]) <= np.median(alone)
 
 
 def run_after(seed, offset):
-    """Five trials after a sweep of 15, whose losses were higher by `offset`."""
+    """Run five trials after a sweep of 15, whose losses were higher by `offset`."""
     rng = np.random.default_rng(seed)
     points = [BRANIN.sample(rng) for _ in range(15)]
     earlier = [done(f"e{i}", point, branin(point) + offset) for i, point in enumerate(points)]
@@ -305,7 +343,7 @@ def run_after(seed, offset):
 
 
 def test_several_objectives_are_searched_after_a_longer_design():
-    """Else a front is polished at one end before the other was seen."""
+    """Otherwise one end of a front is polished before the other end was seen."""
     history = []
     for place in range(6):
         (proposal,) = GaussianProcess().suggest(BRANIN, history, 1, call_rng(0, place))

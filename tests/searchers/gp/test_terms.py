@@ -12,7 +12,7 @@ KNOWN = Hyperparameters((0.4, 0.7), noise=1e-4, scale=1.0)
 
 @pytest.fixture
 def terms():
-    """Improvement on a bowl, and seconds that grow tenfold along the first column."""
+    """Return improvement on a bowl, and seconds that grow tenfold along the first column."""
     x_ND = np.random.default_rng(0).random((30, 2))
     bowl_N = ((x_ND - 0.5) ** 2).sum(axis=1)
     output_N = (bowl_N - bowl_N.mean()) / bowl_N.std()
@@ -49,6 +49,6 @@ def test_the_gradient_of_the_cost_equals_central_differences(terms):
 
 
 def test_cost_counts_in_natural_logarithms(terms):
-    """Else a trial of ten times the seconds would not have to promise ten times the improvement."""
+    """Otherwise ten times the seconds would not require ten times the improvement."""
     cheap, dear = terms[1](np.array([[0.1, 0.5], [0.9, 0.5]]))
     assert cheap - dear == pytest.approx(0.8 * np.log(10.0), rel=0.05)

@@ -12,22 +12,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from counting import TRAINING, VALIDATION, Counting, once
 
 from trainables import StopTrial, Training, Worker
-from trainables.data import Batch, Data, Loaded, Source
-from trainables.slots import hygiene
+from trainables.data import Batch, Data, MapDataset, Source
+from trainables.runtime import process_state
 from trainables.worker import LocalLink
 
 CPU = torch.device("cpu")
 ORDER = torch.arange(20).flip(0).split(3)
 SCRIPT = """
 import os, torch
-from trainables.data import Loaded
-source = Loaded(lambda position: os.getpid(), length=9).to(torch.device("cpu"), torch.float32)
+from trainables.data import MapDataset
+source = MapDataset(lambda position: os.getpid(), length=9).to(torch.device("cpu"), torch.float32)
 source.plan(torch.arange(9).split(1), 0)
 print(*{source.batch(at)[0].item() for at in torch.arange(9).split(1)}, flush=True)
 input()
@@ -36,10 +33,10 @@ input()
 
 @pytest.fixture
 def opened():
-    """Makes sources at work, and ends what they started."""
+    """Yield a function that opens sources, and close them at the end."""
     sources: list[Source] = []
 
-    def make(source: Loaded) -> Source:
+    def make(source: MapDataset) -> Source:
         sources.append(source.to(CPU, torch.float64))
         return sources[-1]
 
@@ -62,18 +59,18 @@ def taken(source: Source, batches: object = ORDER, seed: int = 0) -> list[Batch]
 
 
 def test_what_was_planned_is_loaded_by_its_processes_in_order(opened):
-    source = opened(Loaded(who, prefetch=1, length=20))
+    source = opened(MapDataset(who, prefetch=1, length=20))
     for _ in range(2):
-        found = taken(source)
-        assert torch.cat([numbers for numbers, _ in found]).tolist() == list(range(20))[::-1]
-        pids = {pid for _, makers in found for pid in makers.tolist()}
+        batches = taken(source)
+        assert torch.cat([numbers for numbers, _ in batches]).tolist() == list(range(20))[::-1]
+        pids = {pid for _, makers in batches for pid in makers.tolist()}
         assert len(pids) == 2
         assert os.getpid() not in pids
     assert len(source) == 20
 
 
 def test_what_was_not_planned_is_loaded_too_and_the_plan_goes_on(opened):
-    source = opened(Loaded(who, length=20))
+    source = opened(MapDataset(who, length=20))
     source.plan(ORDER, 0)
     source.batch(ORDER[0])
     numbers, makers = source.batch(torch.tensor([4, 4, 0]))
@@ -84,16 +81,16 @@ def test_what_was_not_planned_is_loaded_too_and_the_plan_goes_on(opened):
         assert numbers.tolist() == at_B.tolist()
         assert os.getpid() not in makers.tolist()
     halves = [half for at_B in ORDER[3:] for half in at_B.tensor_split(2)]
-    found = taken(source, halves)
-    assert torch.cat([numbers for numbers, _ in found]).tolist() == torch.cat(halves).tolist()
-    assert os.getpid() not in torch.cat([makers for _, makers in found]).tolist()
+    batches = taken(source, halves)
+    assert torch.cat([numbers for numbers, _ in batches]).tolist() == torch.cat(halves).tolist()
+    assert os.getpid() not in torch.cat([makers for _, makers in batches]).tolist()
 
 
 def test_random_numbers_depend_on_seed_and_position_alone(opened):
     def drawn(workers, batches, seed):
-        found = taken(opened(Loaded(chances, workers=workers, length=20)), batches, seed)
+        loaded = taken(opened(MapDataset(chances, workers=workers, length=20)), batches, seed)
         values = {}
-        for at_B, columns in zip(batches, found, strict=True):
+        for at_B, columns in zip(batches, loaded, strict=True):
             rows = torch.stack(columns, dim=1).tolist()
             values |= dict(zip(at_B.tolist(), map(tuple, rows), strict=True))
         return values
@@ -102,7 +99,7 @@ def test_random_numbers_depend_on_seed_and_position_alone(opened):
     assert drawn(2, torch.arange(20).split(4), 7) == first
     assert len({value for row in first.values() for value in row}) == 60
     assert not set(drawn(1, ORDER, 8).values()) & set(first.values())
-    unplanned = opened(Loaded(chances, length=20))
+    unplanned = opened(MapDataset(chances, length=20))
     unplanned.plan((), 7)
     assert tuple(column.item() for column in unplanned.batch(torch.tensor([5]))) == first[5]
 
@@ -113,7 +110,7 @@ def test_the_generators_of_training_draw_on_as_if_there_was_no_source(opened):
     expected = torch.rand(2).tolist(), random.random()
     torch.manual_seed(3)
     random.seed(3)
-    source = opened(Loaded(chances, length=20))
+    source = opened(MapDataset(chances, length=20))
     source.plan(ORDER, 0)
     source.batch(torch.tensor([1]))
     source.batch(ORDER[0])
@@ -128,7 +125,7 @@ def test_floating_point_values_alone_change_their_format(opened):
         def __getitem__(self, position: int) -> list[object]:
             return [np.full(2, position, np.float32), np.uint8(position), 0.5, position]
 
-    loaded = Loaded(Set())
+    loaded = MapDataset(Set())
     assert [column.dtype for column in loaded.batch(torch.tensor([0]))][:2] == [
         torch.float32,
         torch.uint8,
@@ -147,7 +144,7 @@ def test_floating_point_values_alone_change_their_format(opened):
     ],
 )
 def test_samples_that_make_no_batch_are_named(opened, sample, message):
-    source = opened(Loaded(sample, length=9))
+    source = opened(MapDataset(sample, length=9))
     source.plan([torch.tensor([4, 5, 6])], 0)
     with pytest.raises((TypeError, ValueError), match=message):
         source.batch(torch.tensor([4, 5, 6]))
@@ -155,14 +152,14 @@ def test_samples_that_make_no_batch_are_named(opened, sample, message):
 
 def test_a_source_that_cannot_work_is_refused():
     with pytest.raises(ValueError, match="workers is 0; give 1 or more"):
-        Loaded([1], workers=0)
+        MapDataset([1], workers=0)
     with pytest.raises(ValueError, match="function does not say how many samples it has; give len"):
-        Loaded(who)
+        MapDataset(who)
 
 
 @dataclass(frozen=True)
 class Ending(Counting):
-    """Fails in the middle of its second evaluation."""
+    """A task failing in the middle of its second evaluation."""
 
     def evaluate(self, model, batch):
         if self.folder.exists():
@@ -172,7 +169,7 @@ class Ending(Counting):
 
 
 class Incomplete(Counting):
-    """Has not all of its samples."""
+    """A data set lacking some of its samples."""
 
     def load_data(self):
         def missing(position: int) -> tuple[int, float]:
@@ -180,13 +177,13 @@ class Incomplete(Counting):
                 raise OSError("sample 30 is not there")
             return position, 0.0
 
-        return Data(*(Loaded(missing, length=number) for number in (TRAINING, VALIDATION)))
+        return Data(*(MapDataset(missing, length=number) for number in (TRAINING, VALIDATION)))
 
 
 def test_processes_end_with_the_order_however_it_ends(tmp_path):
-    before, handler = hygiene.baseline(), signal.getsignal(signal.SIGCHLD)
+    before, handler = process_state.baseline(), signal.getsignal(signal.SIGCHLD)
     Counting(source="loaded").train(Worker.alone(until=2))
-    assert hygiene.difference(before, hygiene.baseline()) == []
+    assert process_state.difference(before, process_state.baseline()) == []
     assert signal.getsignal(signal.SIGCHLD) == handler
     with pytest.raises(StopTrial):
         Counting(source="loaded").train(replace(Worker.alone(until=2), link=LocalLink(stop_at=1)))
@@ -194,7 +191,7 @@ def test_processes_end_with_the_order_however_it_ends(tmp_path):
         Ending(source="loaded", folder=tmp_path / "once").train(Worker.alone(until=2))
     with pytest.raises(OSError, match="sample 30 is not there") as held:
         Incomplete().train(Worker.alone())
-    assert hygiene.difference(before, hygiene.baseline()) == []
+    assert process_state.difference(before, process_state.baseline()) == []
     assert held.tb is not None  # it refers to all that was under way
 
 
@@ -230,13 +227,13 @@ def test_a_process_that_is_killed_is_an_error_and_no_hang(opened):
             os.kill(os.getpid(), signal.SIGKILL)
         return position
 
-    source = opened(Loaded(fatal, length=20))
+    source = opened(MapDataset(fatal, length=20))
     with pytest.raises(RuntimeError, match="process that loads samples was killed"):
         taken(source)
 
 
 def test_what_is_loaded_follows_micro_batches_that_were_halved():
-    class Watched(Loaded):
+    class Watched(MapDataset):
         def to(self, device, dtype):
             source = super().to(device, dtype)
             load = source.batch
@@ -258,9 +255,9 @@ def test_what_is_loaded_follows_micro_batches_that_were_halved():
     makers: list[tuple[int, bool]] = []
     own = Worker.alone(until=2, training=Training(precision="64-true"))
     Halving(source="loaded", most=3).train(own)
-    means = [(each.metrics["train/loss"], each.metrics["val/loss"]) for each in own.reports]
+    means = [(report.metrics["train/loss"], report.metrics["val/loss"]) for report in own.reports]
     assert means == [(once(TRAINING), once(VALIDATION))] * 2
-    assert own.reports[-1].metrics["train/micro_batches"] == 4
+    assert own.reports[-1].metrics["train/accumulate"] == 4
     here = [size for size, own_process in makers if own_process]
     assert here == [4, 2, 2, 2, 1]  # of the update that did not fit; its first try was planned
     assert sum(size for size, _ in makers) == 2 * TRAINING + 7 + 4
@@ -268,7 +265,7 @@ def test_what_is_loaded_follows_micro_batches_that_were_halved():
 
 @dataclass(frozen=True)
 class Stumbling(Counting):
-    """Its loss is not a number, once."""
+    """A task whose loss is NaN once."""
 
     def compute_losses(self, model, batch):
         losses = super().compute_losses(model, batch)
@@ -281,7 +278,7 @@ class Stumbling(Counting):
 def test_a_way_back_loads_the_epoch_again(tmp_path):
     own = replace(Worker.alone(until=2, training=Training(precision="64-true")), nan="rollback")
     Stumbling(source="loaded", folder=tmp_path / "once").train(own)
-    means = [(each.metrics["train/loss"], each.metrics["val/loss"]) for each in own.reports]
+    means = [(report.metrics["train/loss"], report.metrics["val/loss"]) for report in own.reports]
     assert means == [(once(TRAINING), once(VALIDATION))] * 2
     assert own.reports[0].metrics["train/rollbacks"] == 1
 
@@ -296,7 +293,7 @@ def slow(position: int) -> tuple[int, float]:
 @dataclass(frozen=True)
 class Slow(Counting):
     def load_data(self):
-        return Data(Loaded(slow, workers=1, length=9), Loaded(slow, workers=1, length=1))
+        return Data(MapDataset(slow, workers=1, length=9), MapDataset(slow, workers=1, length=1))
 
 
 def test_every_report_says_which_share_of_training_waited_for_data():
@@ -304,6 +301,8 @@ def test_every_report_says_which_share_of_training_waited_for_data():
     for task in (Slow(source="loaded"), Slow(source="loaded", batch=9), Counting()):
         own = Worker.alone(until=2)
         task.train(own)
-        shares[task.batch, task.source] = [each.metrics["perf/data_share"] for each in own.reports]
+        shares[task.batch, task.source] = [
+            report.metrics["perf/data_wait_fraction"] for report in own.reports
+        ]
     assert all(0.1 < share <= 1 for share in shares[7, "loaded"] + shares[9, "loaded"])
     assert shares[7, "tensors"] == [0.0, 0.0]

@@ -19,13 +19,13 @@ DOCUMENTS = some.lists(some.lists(some.integers(0, 99), max_size=9), min_size=1,
 def test_each_token_is_predicted_once_from_the_one_before_it_in_its_document(documents, length):
     tokens, targets, numbers = pack(documents, length).columns
     counted = targets != IGNORED
-    found = zip(
+    rows = zip(
         numbers[counted].tolist(), tokens[counted].tolist(), targets[counted].tolist(), strict=True
     )
     expected = [
         (number, *pair) for number, document in enumerate(documents) for pair in pairwise(document)
     ]
-    assert list(found) == expected
+    assert list(rows) == expected
 
 
 @settings(deadline=None)
@@ -35,7 +35,7 @@ def test_nothing_is_wasted_but_the_end_of_the_last_window(documents, length):
     filling = numbers == -1
     assert filling.sum() < length
     assert not filling[: len(filling) - int(filling.sum())].any()
-    assert tokens[~filling].tolist() == [token for each in documents for token in each][:-1]
+    assert tokens[~filling].tolist() == [token for document in documents for token in document][:-1]
     assert (targets[filling] == IGNORED).all()
 
 

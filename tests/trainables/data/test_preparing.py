@@ -97,9 +97,9 @@ def test_a_checksum_is_held_against_what_is_built_and_what_is_there(tmp_path):
     with pytest.raises(ValueError, match=f"has checksum {right}, not 0; what it reads has changed"):
         prepared(tmp_path / "three", fill, "0")
     assert not (tmp_path / "three").exists()
-    for known in ("one", "two"):
-        with pytest.raises(ValueError, match=f"{known} has checksum {right}, not 0; remove it"):
-            prepared(tmp_path / known, never, "0")
+    for name in ("one", "two"):
+        with pytest.raises(ValueError, match=f"{name} has checksum {right}, not 0; remove it"):
+            prepared(tmp_path / name, never, "0")
 
 
 def test_a_checksum_depends_on_names_and_contents(tmp_path):

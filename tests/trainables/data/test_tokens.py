@@ -102,8 +102,8 @@ def test_a_file_of_something_else_is_refused(tmp_path):
     (tmp_path / "text").write_text("not tokens")
     with pytest.raises(ValueError, match="is none; build one with"):
         TokenFile.open(tmp_path / "text")
-    whole = file.path.read_bytes()
-    file.path.write_bytes(whole[:-1])
+    content = file.path.read_bytes()
+    file.path.write_bytes(content[:-1])
     with pytest.raises(ValueError, match="has 29 bytes, not 30: a part is missing"):
         TokenFile.open(file.path)
 

@@ -1,4 +1,4 @@
-"""If these fail, LoRA adds something else than its paper says, or merges into something else.
+"""If these fail, LoRA computes something different from its paper, or merges it wrongly.
 
 Axes: B samples, F features.
 """
@@ -11,8 +11,8 @@ from adaptable import AT, OPTIONS, Net, tuned
 from peft import LoraConfig, get_peft_model
 from torch import nn
 
-from trainables.frozen import brought, fingerprints
 from trainables.lora import LoraOptions, adapt, adapters, merge, merged_weights, unmerge
+from trainables.pretrained import frozen_base_names
 
 
 @pytest.fixture(autouse=True)
@@ -44,9 +44,9 @@ def test_what_is_trained_are_adapters_and_the_new_head():
     layers = ("words", "block.query", "block.value")
     trained = {f"{name}.{part}" for name in layers for part in ("lora_A", "lora_B")}
     trained |= {"head.weight", "head.bias"}
-    assert {name for name, each in model.named_parameters() if each.requires_grad} == trained
-    assert brought(model) == set(model.state_dict()) - trained
-    assert brought(model) | {"head.weight", "head.bias"} == set(Net().state_dict())
+    assert {name for name, weight in model.named_parameters() if weight.requires_grad} == trained
+    assert frozen_base_names(model) == set(model.state_dict()) - trained
+    assert frozen_base_names(model) | {"head.weight", "head.bias"} == set(Net().state_dict())
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -76,9 +76,9 @@ def test_merged_weights_are_those_of_a_model_without_adapters():
 def test_the_losses_are_those_of_peft():
     base = Net()
     ours = adapt(copy.deepcopy(base), OPTIONS)
-    targets, whole = ["query", "value", "words"], ["head"]
+    targets, modules = ["query", "value", "words"], ["head"]
     theirs = get_peft_model(
-        base, LoraConfig(r=3, lora_alpha=6, target_modules=targets, modules_to_save=whole)
+        base, LoraConfig(r=3, lora_alpha=6, target_modules=targets, modules_to_save=modules)
     )
     for name, layer in adapters(ours).items():
         other = theirs.base_model.model.get_submodule(name)
@@ -87,22 +87,24 @@ def test_the_losses_are_those_of_peft():
         b = other.lora_embedding_B.default if embeds else other.lora_B.default.weight
         layer.lora_A.data.copy_(a)
         layer.lora_B.data.copy_(b)
-    found = [losses_of(model, steps=20) for model in (ours, theirs)]
-    assert found[0] == pytest.approx(found[1], abs=1e-13)
-    assert found[0][-1] < found[0][0] / 2
+    curves = [losses_of(model, steps=20) for model in (ours, theirs)]
+    assert curves[0] == pytest.approx(curves[1], abs=1e-13)
+    assert curves[0][-1] < curves[0][0] / 2
 
 
 def losses_of(model: nn.Module, steps: int) -> list[float]:
-    """Of learning to give back the word that goes in."""
-    optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], 0.03)
-    found = []
+    """Return the losses of learning to repeat each input word."""
+    optimizer = torch.optim.AdamW(
+        [weight for weight in model.parameters() if weight.requires_grad], 0.03
+    )
+    losses = []
     for _ in range(steps):
         loss = nn.functional.cross_entropy(model(AT).flatten(0, 1), AT.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        found.append(loss.item())
-    return found
+        losses.append(loss.item())
+    return losses
 
 
 def test_a_layer_with_two_names_gets_one_adapter():
@@ -148,13 +150,3 @@ def test_a_model_is_adapted_once():
 def test_options_out_of_their_range_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         LoraOptions(**wrong)
-
-
-def test_the_fingerprint_is_of_the_frozen_weights_alone():
-    torch.manual_seed(1)
-    one, other = Net(), Net()
-    other.load_state_dict(one.state_dict())
-    nn.init.normal_(other.head.weight)
-    assert fingerprints(adapt(one, OPTIONS)) == fingerprints(adapt(other, OPTIONS))
-    assert len(fingerprints(one)) == 1
-    assert fingerprints(one) != fingerprints(adapt(Net(), OPTIONS))

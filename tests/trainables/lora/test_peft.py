@@ -1,9 +1,10 @@
-"""If these fail, adapters cannot be shared with those who use peft, or mean something else there.
+"""If these fail, adapters cannot be shared with users of peft, or mean something else there.
 
 Axes: B samples, T tokens.
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -26,9 +27,17 @@ def test_what_is_saved_comes_back(tmp_path):
     model = tuned(same_base(), OPTIONS)
     again = load_peft(same_base(), save_peft(model, tmp_path / "adapter"))
     assert torch.equal(again(AT), model(AT))
-    assert {name: each.requires_grad for name, each in again.named_parameters()} == {
-        name: each.requires_grad for name, each in model.named_parameters()
+    assert {name: weight.requires_grad for name, weight in again.named_parameters()} == {
+        name: weight.requires_grad for name, weight in model.named_parameters()
     }
+
+
+def test_dropout_is_saved_though_the_first_adapted_layer_is_an_embedding(tmp_path):
+    model = tuned(same_base(), replace(OPTIONS, dropout=0.3))
+    assert isinstance(next(iter(adapters(model).values())), nn.Embedding)
+    folder = save_peft(model, tmp_path)
+    assert json.loads((folder / CONFIG).read_text())["lora_dropout"] == 0.3
+    assert load_peft(same_base(), folder).block.query.dropout.p == 0.3
 
 
 def test_peft_loads_what_we_save(tmp_path):

@@ -1,4 +1,4 @@
-"""If these fail, the averaged weights are wrong, or training goes on from them by mistake."""
+"""If these fail, the averaged weights are wrong, or training continues from them by mistake."""
 
 import pytest
 import torch
@@ -68,34 +68,39 @@ def test_the_models_own_weights_come_back_also_after_an_error():
     assert all(map(torch.equal, before, weights(model)))
 
 
-def test_averages_are_taken_up_again_bit_by_bit():
-    model = nn.Linear(3, 2)
-    first = Ema(model, 0.9)
-    for value in (1.0, 2.0):
-        set_all(model, value)
-        first.update()
-    second = Ema(model, 0.9)
-    second.load_state_dict(first.state_dict())
-    set_all(model, 7.0)
-    first.update()
-    second.update()
-    assert first.updates == second.updates
-    for name, average in first.state_dict()["averages"].items():
-        assert torch.equal(average, second.state_dict()["averages"][name])
+def test_running_statistics_are_averaged_as_the_weights_are():
+    model = nn.BatchNorm1d(2)
+    ema = Ema(model, 0.5)
+    ema.updates = 100
+    for value in (4.0, 8.0):
+        model.running_mean.fill_(value)
+        ema.update()
+    counted = model.num_batches_tracked.fill_(7)
+    with ema.applied():
+        assert model.running_mean.tolist() == [5.0, 5.0]
+        assert counted == 7
+    assert model.running_mean.tolist() == [8.0, 8.0]
 
 
-def test_averages_of_another_model_are_refused_by_name():
-    with pytest.raises(ValueError, match="only one of the two has bias;"):
-        Ema(nn.Linear(3, 2), 0.9).load_state_dict(
-            Ema(nn.Linear(3, 2, bias=False), 0.9).state_dict()
-        )
+def test_averages_change_places_with_weights_and_take_no_memory():
+    model = nn.Linear(64, 64)
+    ema = Ema(model, 0.5)
+    set_all(model, 0.1)
+    average = ema.state_dict()["averages"]["weight"]
+    before, own = average.clone(), weights(model)
+    with ema.applied():
+        assert torch.equal(average, own[0])  # the memory of the averages holds the weights
+        assert torch.equal(model.weight, before)
+    assert torch.equal(average, before)
+    assert all(map(torch.equal, own, weights(model)))
 
 
-def test_frozen_weights_have_no_average_and_buffers_stay_the_models():
+def test_frozen_weights_have_no_average_and_other_buffers_stay_the_models():
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     model[0].requires_grad_(False)
     ema = Ema(model, 0.9)
-    assert ema.state_dict()["averages"].keys() == {"1.weight", "1.bias"}
+    averaged = {"1.weight", "1.bias", "1.running_mean", "1.running_var"}
+    assert ema.state_dict()["averages"].keys() == averaged
     with ema.applied():
-        model[1].running_mean.fill_(3.0)
-    assert model[1].running_mean.tolist() == [3.0, 3.0]
+        model[1].num_batches_tracked.fill_(3)
+    assert model[1].num_batches_tracked == 3

@@ -15,7 +15,7 @@ SHAPES = [(4, 3), (4,), (2, 3, 2, 2), (2,), (3, 2), (3,)]
 
 
 def weights(scale: float = 1.0, dtype=torch.float64) -> list[nn.Parameter]:
-    """A model's parameters: two layers and a last one, with gradients."""
+    """Return a model's parameters with gradients: two layers and a last one."""
     rng = torch.Generator().manual_seed(0)
     made = []
     for shape in SHAPES:
@@ -31,17 +31,17 @@ def gradients(parameters: list[nn.Parameter]) -> list[torch.Tensor]:
 
 
 def whole(tensors: list[torch.Tensor]) -> float:
-    return np.sqrt(sum(float((each.double() ** 2).sum()) for each in tensors))
+    return np.sqrt(sum(float((tensor.double() ** 2).sum()) for tensor in tensors))
 
 
 @pytest.mark.parametrize("most", [0.1, 3.0, 1e3])
 def test_by_norm_is_that_of_torch(most):
     ours, theirs = weights(), weights()
     expected = nn.utils.clip_grad_norm_(theirs, most)
-    found = clip(ours, most, "norm", total_norm)
-    assert torch.equal(found.norm, expected)
+    result = clip(ours, most, "norm", total_norm)
+    assert torch.equal(result.norm, expected)
     assert all(map(torch.equal, gradients(ours), gradients(theirs)))
-    assert found.clipped.item() == (1.0 if most < 1e3 else 0.0)
+    assert result.clipped.item() == (1.0 if most < 1e3 else 0.0)
 
 
 @given(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6))
@@ -54,15 +54,15 @@ def test_a_clipped_gradient_is_no_longer_than_the_bound(scale, most):
 def test_by_value_is_that_of_torch_and_tells_the_share_of_elements():
     ours, theirs = weights(), weights()
     nn.utils.clip_grad_value_(theirs, 0.8)
-    before = torch.cat([each.flatten() for each in gradients(ours)])
-    found = clip(ours, 0.8, "value", total_norm)
+    before = torch.cat([gradient.flatten() for gradient in gradients(ours)])
+    result = clip(ours, 0.8, "value", total_norm)
     assert all(map(torch.equal, gradients(ours), gradients(theirs)))
-    assert found.clipped.item() == (before.abs() > 0.8).double().mean().item()
-    assert found.norm.item() == pytest.approx(before.norm().item())
+    assert result.clipped.item() == (before.abs() > 0.8).double().mean().item()
+    assert result.norm.item() == pytest.approx(before.norm().item())
 
 
 def by_definition(weight: np.ndarray, gradient: np.ndarray, most: float):
-    """Equation 3 for each unit: the clipped gradient, and which units were clipped."""
+    """Return equation 3 for each unit: the clipped gradient, and which units were clipped."""
     units = (weight, gradient) if weight.ndim > 1 else (weight[None], gradient[None])
     clipped, over = [], []
     for unit, slope in zip(*units, strict=True):
@@ -76,14 +76,14 @@ def test_adaptive_is_that_of_the_paper_for_each_unit_but_the_last_layers():
     parameters, before = weights(), weights()
     with torch.no_grad():
         parameters[0][1] = before[0][1] = 0.0  # a row of no length yet
-    found = clip(parameters, 1.1, "adaptive", total_norm)
+    result = clip(parameters, 1.1, "adaptive", total_norm)
     units: list[bool] = []
     for ours, own in zip(parameters[:4], before[:4], strict=True):
         expected, over = by_definition(own.detach().numpy(), own.grad.numpy(), 1.1)
         np.testing.assert_allclose(ours.grad.numpy(), expected, rtol=1e-12)
         units += over
     assert 0 < sum(units) < len(units)
-    assert found.clipped.item() == pytest.approx(np.mean(units))
+    assert result.clipped.item() == pytest.approx(np.mean(units))
     assert all(map(torch.equal, gradients(parameters[4:]), gradients(before[4:])))
 
 
@@ -106,11 +106,11 @@ def test_a_weight_without_gradient_is_passed_over(by):
 def test_gradients_of_half_precision_are_measured_in_float32(by):
     parameters = weights(scale=30.0, dtype=torch.bfloat16)
     expected = whole(gradients(parameters))
-    found = clip(parameters, 0.5, by, total_norm)
-    assert found.norm.dtype == found.clipped.dtype == torch.float32
-    assert found.norm.item() == pytest.approx(expected, rel=1e-6)
+    result = clip(parameters, 0.5, by, total_norm)
+    assert result.norm.dtype == result.clipped.dtype == torch.float32
+    assert result.norm.item() == pytest.approx(expected, rel=1e-6)
     assert {weight.grad.dtype for weight in parameters} == {torch.bfloat16}
-    assert found.clipped.item() > 0
+    assert result.clipped.item() > 0
 
 
 def test_the_norm_that_counts_is_the_given_one():
@@ -118,12 +118,12 @@ def test_the_norm_that_counts_is_the_given_one():
     parameters = weights()
     before = gradients(parameters)
     clip(parameters, 1.0, "norm", lambda own: 100 * torch.ones_like(total_norm(own)))
-    for found, own in zip(gradients(parameters), before, strict=True):
-        torch.testing.assert_close(found, own / 100, rtol=1e-6, atol=0)
+    for clipped, own in zip(gradients(parameters), before, strict=True):
+        torch.testing.assert_close(clipped, own / 100, rtol=1e-6, atol=0)
 
 
 class Unread(TorchDispatchMode):
-    """Fails where the host reads a value, for which it would wait for a GPU."""
+    """A mode that fails if the host reads a value, for which it would wait for a GPU."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         assert "_local_scalar_dense" not in str(function)

@@ -8,7 +8,7 @@ from trainables.optim.groups import depths, split
 
 
 class Tower(nn.Module):
-    """A small transformer's shape: what is before the blocks, blocks, what is after them."""
+    """A small model shaped like a transformer: an embedding, blocks, and layers after them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Tower(nn.Module):
 
 
 def by_name(model: nn.Module, groups) -> dict[str, dict]:
-    """Name of each parameter to the group that it is in; each is in one."""
+    """Return the group of each parameter by name; each parameter is in one group."""
     names = {id(weight): name for name, weight in model.named_parameters()}
     pairs = [(names[id(weight)], group) for group in groups for weight in group["params"]]
     assert len(pairs) == len({name for name, _ in pairs})
@@ -31,12 +31,12 @@ def by_name(model: nn.Module, groups) -> dict[str, dict]:
 
 def test_only_matrices_decay_and_none_of_a_norm():
     model = Tower()
-    found = by_name(model, split(model, 0.1, 0.05, 1.0))
-    assert found.keys() == dict(model.named_parameters()).keys()
-    decaying = {name for name, group in found.items() if group["weight_decay"] == 0.05}
+    group_of = by_name(model, split(model, 0.1, 0.05, 1.0))
+    assert group_of.keys() == dict(model.named_parameters()).keys()
+    decaying = {name for name, group in group_of.items() if group["weight_decay"] == 0.05}
     blocks = {f"blocks.{block}.0.weight" for block in range(3)}
     assert decaying == {"embedding.weight", "head.weight", *blocks}
-    assert {group["weight_decay"] for group in found.values()} == {0.0, 0.05}
+    assert {group["weight_decay"] for group in group_of.values()} == {0.0, 0.05}
 
 
 def test_without_layer_decay_there_are_two_groups_at_the_given_rate():
@@ -49,7 +49,7 @@ def test_without_layer_decay_there_are_two_groups_at_the_given_rate():
 
 def test_each_depth_learns_at_its_share_of_the_last_ones_rate():
     model = Tower()
-    found = by_name(model, split(model, 0.1, 0.05, 0.5))
+    group_of = by_name(model, split(model, 0.1, 0.05, 0.5))
     expected = {
         "embedding.weight": (0.1 / 16, "depth 0 of 4, decay"),
         "position": (0.1 / 16, "depth 0 of 4, no decay"),
@@ -58,7 +58,7 @@ def test_each_depth_learns_at_its_share_of_the_last_ones_rate():
         "norm.weight": (0.1, "depth 4 of 4, no decay"),
         "head.weight": (0.1, "depth 4 of 4, decay"),
     }
-    assert {name: (found[name]["lr"], found[name]["name"]) for name in expected} == {
+    assert {name: (group_of[name]["lr"], group_of[name]["name"]) for name in expected} == {
         name: (pytest.approx(rate), label) for name, (rate, label) in expected.items()
     }
 
@@ -79,9 +79,9 @@ def test_a_model_without_blocks_learns_at_one_rate():
 def test_a_tied_weight_is_in_one_group_where_it_stands_first():
     model = Tower()
     model.head.weight = model.embedding.weight
-    found = by_name(model, split(model, 0.1, 0.05, 0.5))
-    assert found["embedding.weight"]["name"] == "depth 0 of 4, decay"
-    assert "head.weight" not in found
+    group_of = by_name(model, split(model, 0.1, 0.05, 0.5))
+    assert group_of["embedding.weight"]["name"] == "depth 0 of 4, decay"
+    assert "head.weight" not in group_of
 
 
 def test_frozen_weights_are_left_out():

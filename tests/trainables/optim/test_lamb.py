@@ -13,7 +13,7 @@ LR, DECAY = 0.05, 0.1
 
 
 def by_definition(weight, gradients, adapts: bool):
-    """Algorithm 2 of the paper, line by line, in float64."""
+    """Run Algorithm 2 of the paper, line by line, in float64."""
     mean, square = np.zeros_like(weight), np.zeros_like(weight)
     for count, gradient in enumerate(gradients, 1):
         mean = BETAS[0] * mean + (1 - BETAS[0]) * gradient

@@ -6,7 +6,7 @@ from trainables.optim.lars import TRUST, Lars
 
 
 def stepped(weight: torch.Tensor, gradient: torch.Tensor, **options: float) -> torch.Tensor:
-    """How far one step moves a weight."""
+    """Return how far a single step moves a weight."""
     parameter = nn.Parameter(weight.clone())
     parameter.grad = gradient.clone()
     Lars([parameter], **{"lr": 0.5, "momentum": 0.9, "weight_decay": 0.0, **options}).step()

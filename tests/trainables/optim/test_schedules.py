@@ -27,7 +27,7 @@ UPDATES = 200
 
 
 def by_torch(schedule, **options) -> list[float]:
-    """The learning rates of a schedule of torch's for a rate of 1."""
+    """Return the learning rates of torch's schedule for a rate of 1."""
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
     scheduler = schedule(optimizer, **options)
     rates = []

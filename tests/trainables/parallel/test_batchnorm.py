@@ -1,4 +1,4 @@
-"""Batch norms that see the whole batch. If these fail, small batches a rank learn badly.
+"""Batch norms over the global batch. If these fail, small batches on each rank learn badly.
 
 Axes: N samples, C channels, L places of a sample.
 """
@@ -64,9 +64,9 @@ def curves_of(rank: int) -> list[list[dict[str, float]]]:
 
 
 def test_two_ranks_learn_what_one_does_with_the_whole_batch(on_two_ranks):
-    heard, _ = on_two_ranks(curves_of)
+    curves, _ = on_two_ranks(curves_of)
     alone = [learned(task, Training(precision="64-true")) for task in TASKS for _ in STRATEGIES]
-    for reports, expected in zip(heard, alone, strict=True):
+    for reports, expected in zip(curves, alone, strict=True):
         for name in ("train/loss", "val/loss"):
             assert [seen[name] for seen in reports] == pytest.approx(
                 [seen[name] for seen in expected], rel=1e-12

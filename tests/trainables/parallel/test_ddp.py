@@ -1,9 +1,12 @@
-"""DistributedDataParallel under its options, and when memory runs out on one rank only.
+"""DistributedDataParallel under its options, and with memory running out on one rank only.
 
-If these fail, a sweep on several GPUs learns something else than on one, or hangs.
+If these fail, a sweep on several GPUs learns something different from on one, or hangs.
 """
 
+import threading
+import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -26,22 +29,22 @@ def losses(reports: list[dict[str, float]]) -> list[float]:
 
 def test_every_option_that_is_exact_gives_the_losses_of_one_process(on_two_ranks):
     trainings = [
-        replace(EXACT, accumulate=2, bucket_mb=1e-4),
+        replace(EXACT, accumulate=2, bucket_cap_mb=1e-4),
         replace(EXACT, static_graph=True),
         replace(EXACT, static_graph=True, accumulate=2),
         replace(EXACT, clip=0.1, accumulate=2),
     ]
-    heard, _ = on_two_ranks(curves, Deep(), trainings, 2)
+    results, _ = on_two_ranks(curves, Deep(), trainings, 2)
     alone = losses(learned(Deep(), Training(precision="64-true")))
     clipped = losses(learned(Deep(), Training(precision="64-true", clip=0.1)))
-    for reports in heard[:3]:
+    for reports in results[:3]:
         assert losses(reports) == pytest.approx(alone, abs=1e-12)
-    assert losses(heard[3]) == pytest.approx(clipped, abs=1e-12)
+    assert losses(results[3]) == pytest.approx(clipped, abs=1e-12)
 
 
 @dataclass(frozen=True)
 class Wide(Deep):
-    """A matrix that is worth compressing."""
+    """A task whose matrix is worth compressing."""
 
     def build_model(self) -> nn.Module:
         return nn.Sequential(nn.Linear(3, 40), nn.Tanh(), nn.Linear(40, 40), nn.Linear(40, 1))
@@ -49,48 +52,60 @@ class Wide(Deep):
 
 def test_compressed_gradients_learn_nearly_the_same(on_two_ranks):
     trainings = [
-        Training("ddp", compress="fp16"),
-        Training("ddp", compress="fp16", accumulate=2),
-        Training("ddp", compress="powersgd"),
+        Training("ddp", gradient_compression="fp16"),
+        Training("ddp", gradient_compression="fp16", accumulate=2),
+        Training("ddp", gradient_compression="powersgd"),
     ]
-    heard, _ = on_two_ranks(curves, Wide(), trainings, 2)
+    results, _ = on_two_ranks(curves, Wide(), trainings, 2)
     alone = losses(learned(Wide(), Training()))
-    for reports in heard[:2]:
+    for reports in results[:2]:
         assert losses(reports) == pytest.approx(alone, rel=1e-3)
-    assert losses(heard[2]) == pytest.approx(alone, rel=0.1)
-    for reports in heard:
+    assert losses(results[2]) == pytest.approx(alone, rel=0.1)
+    for reports in results:
         assert losses(reports) != losses(learned(Wide(), Training()))
 
 
 def bf16_refused(rank: int) -> str:
-    with pytest.raises(ValueError, match="compress") as caught:
-        curves(rank, Deep(), [Training("ddp", compress="bf16")], 2)
+    with pytest.raises(ValueError, match="gradient_compression") as caught:
+        curves(rank, Deep(), [Training("ddp", gradient_compression="bf16")], 2)
     return str(caught.value)
 
 
 def test_a_compression_that_the_ranks_devices_lack_is_refused(on_two_ranks):
-    told = "training.compress is bf16, but only NCCL adds bf16 up, on GPUs; "
-    assert on_two_ranks(bf16_refused) == [f"{told}choose fp16 or powersgd"] * 2
+    message = "training.gradient_compression is bf16, but only NCCL adds bf16 up, on GPUs; "
+    assert on_two_ranks(bf16_refused) == [f"{message}choose fp16 or powersgd"] * 2
 
 
 @pytest.mark.parametrize(
     ("training", "option", "reason"),
     [
-        (Training("ddp", "16-mixed", compress="powersgd"), "compress", "an overflow"),
-        (Training("ddp", compress="fp16", deterministic=True), "compress", "travel as they"),
-        (Training("fsdp", compress="fp16"), "compress", "only DDP's gradients"),
+        (
+            Training("ddp", "16-mixed", gradient_compression="powersgd"),
+            "gradient_compression",
+            "an overflow",
+        ),
+        (
+            Training("ddp", gradient_compression="fp16", deterministic=True),
+            "gradient_compression",
+            "travel as they",
+        ),
+        (
+            Training("fsdp", gradient_compression="fp16"),
+            "gradient_compression",
+            "only DDP's gradients",
+        ),
         (Training("local_sgd", sync_batchnorm=True), "sync_batchnorm", "share each batch"),
     ],
 )
 def test_what_cannot_work_is_refused_before_it_starts(training, option, reason):
-    (found,) = refusals(training, 2)
-    assert found[0] == option
-    assert reason in found[1]
+    (refusal,) = refusals(training, 2)
+    assert refusal[0] == option
+    assert reason in refusal[1]
 
 
 @dataclass(frozen=True)
 class Buffered(Deep):
-    """With running means, which DDP hands out in forward passes."""
+    """A task with running means, which DDP broadcasts in forward passes."""
 
     batch: int = 8
     fits: int = 99  # samples; more do not fit on the last rank
@@ -100,7 +115,7 @@ class Buffered(Deep):
         return nn.Sequential(norm.eval(), nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
 
     def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
-        next(each for each in model.modules() if isinstance(each, nn.BatchNorm1d)).eval()
+        next(module for module in model.modules() if isinstance(module, nn.BatchNorm1d)).eval()
         if torch.is_grad_enabled() and len(batch[0]) > self.fits and self.is_last():
             raise torch.OutOfMemoryError(f"{len(batch[0])} samples")
         return super().compute_losses(model, batch)
@@ -113,7 +128,7 @@ def test_all_ranks_halve_their_micro_batches_where_one_runs_out_of_memory(on_two
     small, _ = on_two_ranks(curves, Buffered(fits=1), [EXACT], 2)
     alone = losses(learned(Buffered(), Training(precision="64-true")))
     assert losses(small[0]) == pytest.approx(alone, abs=1e-12)
-    assert [report["train/micro_batches"] for report in small[0]] == [4.0] * 3
+    assert [report["train/accumulate"] for report in small[0]] == [4.0] * 3
 
 
 def without_room(rank: int) -> str:
@@ -123,8 +138,8 @@ def without_room(rank: int) -> str:
 
 
 def test_all_ranks_give_up_where_one_sample_does_not_fit(on_two_ranks):
-    told = on_two_ranks(without_room)
-    assert told == ["out of memory: on another rank", "out of memory: 1 samples"]
+    messages = on_two_ranks(without_room)
+    assert messages == ["out of memory: on another rank", "out of memory: 1 samples"]
 
 
 LATE = """
@@ -163,3 +178,37 @@ def test_memory_that_runs_out_on_one_rank_later_ends_the_order_of_all(tmp_path):
         reports, end = two.order({})
     assert (reports, end.failure.kind) == ([], "oversize")
     assert "a micro-batch of 4 samples did not fit into memory: too much" in end.failure.message
+
+
+@dataclass(frozen=True)
+class Stacked(Deep):
+    """A task with matrices worth compressing, each in its own bucket if buckets are small."""
+
+    def build_model(self) -> nn.Module:
+        layers = [nn.Linear(40, 40) for _ in range(3)]
+        return nn.Sequential(nn.Linear(3, 40), nn.Tanh(), *layers, nn.Linear(40, 1))
+
+
+def at_odds(rank: int, training: Training) -> list[float]:
+    """Train while rank 0 is late with its callbacks, and rank 1 with a new bucket."""
+    exchange = dist.all_reduce
+
+    def late(*args: Any, **options: Any) -> Any:
+        comes = threading.current_thread() is threading.main_thread()
+        if options.get("async_op") and comes == (rank == 1):
+            time.sleep(0.05)
+        return exchange(*args, **options)
+
+    dist.all_reduce = late
+    try:
+        (reports,) = curves(rank, Stacked(), [training], 2, until=1)
+        return losses(reports) if rank == 0 else []
+    finally:
+        dist.all_reduce = exchange
+
+
+def test_powersgd_exchanges_many_buckets_in_one_order_on_all_ranks(on_two_ranks):
+    """In different orders ranks would wait for each other, or add up unrelated values."""
+    small = Training("ddp", gradient_compression="powersgd", bucket_cap_mb=0.001)
+    reports, _ = on_two_ranks(at_odds, small)
+    assert reports == losses(on_two_ranks(curves, Stacked(), [small], 2, 1)[0][0])

@@ -1,7 +1,7 @@
-"""DeepSpeed's ZeRO. If these fail, a model that it trains learns something else than it says, or
-what it saved is lost to other strategies.
+"""DeepSpeed's ZeRO. If these fail, its models learn something different from what it says, or other
+strategies cannot load its checkpoints.
 
-DeepSpeed knows no 64 bits, so what one process learns is held against in 32.
+DeepSpeed does not support 64 bits, so the comparison with one process is in 32 bits.
 """
 
 import gc
@@ -21,17 +21,20 @@ from tasks import Deep, Forgetful, learned, resumed, runs_of
 from torch import Tensor, nn
 
 from trainables import Training, Worker
-from trainables.checkpoints.checkpoint import Period
 from trainables.checkpoints.snapshot import take
 from trainables.combinations import check
 from trainables.data import Data, Tensors
-from trainables.fitting.fit import prepare
+from trainables.storage.checkpoint import Period
 from trainables.task import Task
+from trainables.trainer.fit import prepare
 from trainables.worker import Diverged, LocalLink
 
-pytestmark = pytest.mark.skipif(
-    find_spec("deepspeed") is None, reason="needs DeepSpeed: pip install 'hposvc[deepspeed]'"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        find_spec("deepspeed") is None, reason="needs DeepSpeed: pip install 'hposvc[deepspeed]'"
+    ),
+]
 
 CLOSE = 2e-6  # of losses near 3, after three epochs in 32 bits
 STAGES = (1, 2, 3)
@@ -40,7 +43,7 @@ ZERO = {stage: Training("deepspeed", zero_stage=stage) for stage in STAGES}
 
 @dataclass(frozen=True)
 class Wide(Forgetful):
-    """A layer that is too large for stage 3 to leave it whole; odd sizes, and frozen weights."""
+    """A task with a layer too large to stay whole in stage 3, odd sizes, and frozen weights."""
 
     dropout: float = 0.0
 
@@ -51,7 +54,7 @@ class Wide(Forgetful):
 
 
 class Alternating(nn.Module):
-    """Uses its second layer in every other pass."""
+    """A task that uses its second layer in every other pass."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,7 +69,7 @@ class Alternating(nn.Module):
 
 @dataclass(frozen=True)
 class Partial(Deep):
-    """Some updates skip some weights."""
+    """A task in which some updates skip some weights."""
 
     def build_model(self) -> nn.Module:
         return Alternating()
@@ -77,18 +80,18 @@ class Partial(Deep):
 
 @dataclass(frozen=True)
 class Spoiled(Deep):
-    """One sample has no finite loss."""
+    """A task in which a single sample has no finite loss."""
 
     def load_data(self) -> Data:
         data = super().load_data()
-        x, y, counts = (each.clone() for each in data.train.columns)
+        x, y, counts = (column.clone() for column in data.train.columns)
         y[4, 0] = torch.inf
         return Data(Tensors(x, y, counts), data.validation)
 
 
 @dataclass(frozen=True)
 class Lasting(Deep):
-    """A kind of optimizer that looks at whole weights."""
+    """An optimizer that looks at whole weights."""
 
     def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         return torch.optim.Adafactor(model.parameters())
@@ -98,30 +101,30 @@ ADAMW = {"optimizer": "adamw", "schedule": "cosine", "layer_decay": 0.8}
 RUNS: list[tuple[Task, Training]] = [
     *((Deep(), ZERO[stage]) for stage in STAGES),
     *((Deep(), replace(ZERO[stage], accumulate=2, clip=0.1, **ADAMW)) for stage in STAGES),
-    *((Deep(), replace(ZERO[stage], accumulate=2, offload=True, clip=2.0)) for stage in STAGES),
+    *((Deep(), replace(ZERO[stage], accumulate=2, cpu_offload=True, clip=2.0)) for stage in STAGES),
     *((Deep(batch=1), ZERO[stage]) for stage in STAGES),
     *((Partial(), ZERO[stage]) for stage in STAGES),
-    (Wide(), replace(ZERO[3], recompute=1)),
+    (Wide(), replace(ZERO[3], activation_checkpointing=1)),
 ]
 
 
 def of(rank: int, training: Training, folder: Path | None = None, **options: Any) -> Worker:
-    """The worker of one of two ranks."""
+    """Return the worker of this rank of two."""
     worker = Worker.alone(until=2, folder=folder, training=training)
     return replace(worker, rank=rank, world_size=2, total=4, **options)
 
 
 def shared(value: Any) -> Any:
-    """Rank 0's."""
+    """Broadcast rank 0's value."""
     box = [value]
     dist.broadcast_object_list(box, src=0)
     return box[0]
 
 
 def state_of(task: Task, worker: Worker) -> dict[str, Tensor]:
-    """What an order begins with."""
+    """Return the state with which an order begins."""
     with prepare(task, worker) as session:
-        return {name: each.clone() for name, each in take(session.state).tensors.items()}
+        return {name: tensor.clone() for name, tensor in take(session.state).tensors.items()}
 
 
 def losses(reports: list[dict[str, float]]) -> list[float]:
@@ -129,54 +132,54 @@ def losses(reports: list[dict[str, float]]) -> list[float]:
 
 
 def kept_by_each(rank: int, folder: Path) -> dict[str, Any]:
-    """What each stage saves; the same as other strategies, and other stages, take it up."""
-    found = {}
+    """Save with each stage; resume that with other strategies and other stages."""
+    results = {}
     for stage, training in ZERO.items():
         worker = of(rank, training, folder=folder / f"{stage}")
         Wide().train(worker)
         saved = shared(worker.reports[-1].checkpoint)
         start = {"start": saved, "order": 2, "first": 3, "until": 4}
         others = [Training("ddp"), *ZERO.values()]
-        found[stage] = saved, [state_of(Wide(), of(rank, other, **start)) for other in others]
-    return found
+        results[stage] = saved, [state_of(Wide(), of(rank, other, **start)) for other in others]
+    return results
 
 
 def amid(rank: int, folder: Path) -> list[list[float]]:
-    """The last step's loss, and again from a checkpoint amid that step; on rank 0."""
+    """Return the last step's loss, and again from a checkpoint within that step; on rank 0."""
     worker = of(rank, ZERO[2], folder=folder, every=Period(updates=3))
     Forgetful().train(worker)
     start = shared(worker.link.kept[-1] if rank == 0 else None)
     again = replace(worker, order=2, first=start.step + 1, start=start, link=LocalLink())
     Forgetful().train(again)
     return [
-        [report.metrics["train/loss"] for report in each.reports[-1:] if report.metrics]
-        for each in (worker, again)
+        [report.metrics["train/loss"] for report in run.reports[-1:] if report.metrics]
+        for run in (worker, again)
     ]
 
 
 def held(rank: int, training: Training) -> dict[str, int]:
-    """How many numbers this rank has after an epoch, and how many models after the order."""
+    """Return a rank's count of numbers after an epoch, and of models after the order."""
     with prepare(Wide(), of(rank, training)) as session:
         session.train_epoch(1)
         flats = session.strategy.made.partitions.flats
-        model = ref(session.passes.bare)
-        weights = sum(map(torch.numel, session.passes.bare.parameters()))
-        found = {"flat": sum(map(torch.numel, flats)), "weights": weights}
+        model = ref(session.passes.unwrapped_model)
+        weights = sum(map(torch.numel, session.passes.unwrapped_model.parameters()))
+        counts = {"flat": sum(map(torch.numel, flats)), "weights": weights}
     del session, flats
     gc.collect()
-    return found | {"models": int(model() is not None)}
+    return counts | {"models": int(model() is not None)}
 
 
 def spoiled(rank: int, training: Training) -> tuple[list[float], str]:
-    """What is learned without the bad updates, and how an order ends that takes them."""
+    """Return the losses without the bad updates, and how an order that takes them ends."""
     worker = of(rank, training, nan="skip")
     Spoiled().train(worker)
-    found = [report.metrics["val/loss"] for report in worker.reports if report.metrics]
+    losses = [report.metrics["val/loss"] for report in worker.reports if report.metrics]
     try:
         Spoiled().train(of(rank, training, order=2))
     except Diverged as error:
-        return found, str(error)
-    return found, "it did not end"
+        return losses, str(error)
+    return losses, "it did not end"
 
 
 def refused(rank: int) -> str:
@@ -186,12 +189,12 @@ def refused(rank: int) -> str:
 
 
 def everything(rank: int, folder: Path) -> dict[str, Any]:
-    """All that two ranks are asked here: a process needs seconds to import DeepSpeed."""
+    """Run all cases on two ranks at once: a process needs seconds to import DeepSpeed."""
     mixed = [replace(training, precision="bf16-mixed") for training in ZERO.values()]
     again = [replace(training, optimizer="adamw", clip=0.1) for training in ZERO.values()]
     return {
         "runs": runs_of(rank, RUNS, 2),
-        "mixed": runs_of(rank, [(Deep(), each) for each in mixed], 2),
+        "mixed": runs_of(rank, [(Deep(), options) for options in mixed], 2),
         "resumed": resumed(rank, Wide(dropout=0.2), again, 2, folder / "resumed"),
         "kept": kept_by_each(rank, folder / "kept"),
         "amid": amid(rank, folder / "amid"),
@@ -205,7 +208,7 @@ def everything(rank: int, folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def seen(on_two_ranks, tmp_path_factory):
-    """What both ranks found."""
+    """Return the results of both ranks."""
     return on_two_ranks(everything, tmp_path_factory.mktemp("deepspeed"))
 
 
@@ -213,9 +216,11 @@ def test_two_ranks_learn_what_one_learns(seen):
     for (task, training), reports in zip(RUNS, seen[0]["runs"], strict=True):
         expected = learned(task, training)
         assert losses(reports) == pytest.approx(losses(expected), abs=CLOSE), training
-        for name in ("train/grad_norm", "train/clipped"):
-            found = [report.get(name, 0.0) for report in reports]
-            assert found == pytest.approx([each.get(name, 0.0) for each in expected], rel=1e-5)
+        for name in ("train/grad_norm", "train/clip_fraction"):
+            values = [report.get(name, 0.0) for report in reports]
+            assert values == pytest.approx(
+                [metrics.get(name, 0.0) for metrics in expected], rel=1e-5
+            )
 
 
 def test_bf16_mixed_learns_nearly_the_same_with_weights_in_32_bits(seen):
@@ -227,8 +232,8 @@ def test_bf16_mixed_learns_nearly_the_same_with_weights_in_32_bits(seen):
 
 
 def test_a_resumed_trial_goes_on_bit_by_bit(seen):
-    for whole, parts in seen[0]["resumed"]:
-        assert losses(parts) == losses(whole)
+    for uninterrupted, resumed_reports in seen[0]["resumed"]:
+        assert losses(resumed_reports) == losses(uninterrupted)
     before, after = seen[0]["amid"]
     assert before
     assert before == after
@@ -248,29 +253,29 @@ def test_what_it_saved_is_whole_and_every_strategy_and_stage_goes_on_from_it(see
 
 
 def state_of_one_process() -> dict[str, Tensor]:
-    """What one process has after the same two epochs."""
+    """Return the state of a single process after the same two epochs."""
     worker = replace(Worker.alone(until=2), total=4)
     with prepare(Wide(), worker) as session:
         session.run()
-        return {name: each.clone() for name, each in take(session.state).tensors.items()}
+        return {name: tensor.clone() for name, tensor in take(session.state).tensors.items()}
 
 
 def test_each_rank_keeps_half(seen):
     learning = 331 + 331 * 331 + 331 + 331 + 1
-    whole = 3 * 331 + learning
+    total = 3 * 331 + learning
     for rank in seen:
         for stage, sizes in zip(STAGES, rank["held"], strict=True):
             assert sizes["flat"] == pytest.approx(learning / 2, abs=8), stage
-        assert [sizes["weights"] for sizes in rank["held"][:2]] == [whole, whole]
-        assert rank["held"][2]["weights"] <= whole - 331 * 331
+        assert [sizes["weights"] for sizes in rank["held"][:2]] == [total, total]
+        assert rank["held"][2]["weights"] <= total - 331 * 331
 
 
 def test_bad_updates_are_left_out_or_end_the_trial(seen):
     worker = replace(Worker.alone(until=2), nan="skip", total=4)
     Spoiled().train(worker)
     expected = [report.metrics["val/loss"] for report in worker.reports]
-    for found, ending in seen[0]["spoiled"]:
-        assert found == pytest.approx(expected, abs=CLOSE)
+    for losses, ending in seen[0]["spoiled"]:
+        assert losses == pytest.approx(expected, abs=CLOSE)
         assert "a gradient is not finite" in ending
 
 

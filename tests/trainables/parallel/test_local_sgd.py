@@ -1,4 +1,4 @@
-"""Ranks that train on their own for a while. If these fail, they drift apart for good, or wait."""
+"""Ranks training alone for a while. If these fail, they drift apart for good, or wait."""
 
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,7 @@ def losses(reports: list[dict[str, float]]) -> list[float]:
 
 @dataclass(frozen=True)
 class Plain(Deep):
-    """By plain SGD; memory holds `fits` samples at a time on rank 1."""
+    """A task with plain SGD; memory holds `fits` samples at a time on rank 1."""
 
     fits: int = 99
 
@@ -36,7 +36,7 @@ class Plain(Deep):
 
 
 def by_definition(task: Plain, every: int) -> list[float]:
-    """val/loss of two models that are averaged after so many updates, and after each epoch."""
+    """Return val/loss of two models averaged after so many updates, and after each epoch."""
     models, losses = [], []
     for _ in range(2):
         seed_all(derive(0, "model"))
@@ -67,23 +67,23 @@ def average(models: list[nn.Module]) -> None:
 
 def test_an_average_after_each_update_is_one_process_and_a_rarer_one_its_definition(on_two_ranks):
     trainings = [
-        replace(EXACT, average_every=1),
-        replace(EXACT, average_every=1, accumulate=2),
-        replace(EXACT, average_every=3),
+        replace(EXACT, sync_every=1),
+        replace(EXACT, sync_every=1, accumulate=2),
+        replace(EXACT, sync_every=3),
         replace(EXACT, accumulate=2),
     ]
-    heard, _ = on_two_ranks(curves, Plain(), trainings, 2)
+    results, _ = on_two_ranks(curves, Plain(), trainings, 2)
     alone = losses(learned(Plain(), Training(precision="64-true")))
-    for reports in heard[:2]:
+    for reports in results[:2]:
         assert losses(reports) == pytest.approx(alone, abs=1e-12)
-    for reports, every in zip(heard[2:], (3, 8), strict=True):
+    for reports, every in zip(results[2:], (3, 8), strict=True):
         expected = by_definition(Plain(), every)
         assert [seen["val/loss"] for seen in reports] == pytest.approx(expected, abs=1e-12)
 
 
 @dataclass(frozen=True)
 class Adam(Plain):
-    """By an optimizer that remembers."""
+    """A task with an optimizer with state."""
 
     dropout: float = 0.2
 
@@ -92,25 +92,25 @@ class Adam(Plain):
 
 
 def test_a_resumed_trial_goes_on_bit_by_bit(on_two_ranks, tmp_path):
-    trainings = [replace(EXACT, ema=0.9, average_every=2), Training("local_sgd", clip=0.1)]
-    heard, _ = on_two_ranks(resumed, Adam(), trainings, 2, tmp_path)
-    for whole, parts in heard:
-        assert losses(parts) == losses(whole)
+    trainings = [replace(EXACT, ema=0.9, sync_every=2), Training("local_sgd", clip=0.1)]
+    pairs, _ = on_two_ranks(resumed, Adam(), trainings, 2, tmp_path)
+    for uninterrupted, resumed_reports in pairs:
+        assert losses(resumed_reports) == losses(uninterrupted)
 
 
 def alone(rank: int) -> list[object]:
-    """Rank 1 asks for a total and runs out of memory while rank 0 does nothing of the kind."""
+    """Let rank 1 reduce a total and run out of memory while rank 0 does neither."""
     worker = replace(Worker.alone(until=1, training=EXACT), rank=rank, world_size=2)
     total = torch.empty(2)
     if rank == 1:
-        total = LocalSgd(worker).total(torch.tensor([3.0, 2.0]), nn.Identity())
-    halved = curves(rank, Plain(fits=1), [replace(EXACT, average_every=3)], 2)
+        total = LocalSgd(worker).reduce_loss_sum(torch.tensor([3.0, 2.0]), nn.Identity())
+    halved = curves(rank, Plain(fits=1), [replace(EXACT, sync_every=3)], 2)
     return [total.tolist(), halved]
 
 
 def test_a_rank_that_runs_out_of_memory_halves_alone_and_learns_the_same(on_two_ranks):
     (_, (halved,)), (total, _) = on_two_ranks(alone)
     assert total == [6.0, 4.0]
-    assert [seen["train/micro_batches"] for seen in halved] == [1.0] * 3  # rank 0's
+    assert [seen["train/accumulate"] for seen in halved] == [1.0] * 3  # rank 0's
     expected = by_definition(Plain(), 3)
     assert [seen["val/loss"] for seen in halved] == pytest.approx(expected, abs=1e-12)

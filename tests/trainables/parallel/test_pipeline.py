@@ -1,4 +1,4 @@
-"""If this fails, trials whose layers are dealt out among ranks learn something else than one rank.
+"""If this fails, trials whose layers are split among ranks learn differently from one rank.
 
 Axes: B samples, T tokens, F features.
 """
@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from trainables import Training, Worker
 from trainables.combinations import refusals
 from trainables.data import Batch, Tensors
-from trainables.fitting.fit import prepare
 from trainables.parallel.microbatches import MicroBatches
-from trainables.parallel.stages import cut, divide
+from trainables.parallel.stages import shard_layers
+from trainables.trainer.fit import prepare
 
 EXACT = Training("pipeline", "64-true", accumulate=2)
 WHOLE = replace(EXACT, pipeline_schedule="gpipe", accumulate=1)
@@ -26,7 +26,7 @@ WHOLE = replace(EXACT, pipeline_schedule="gpipe", accumulate=1)
 
 @dataclass(frozen=True)
 class Echo(Deep):
-    """The model gives back the noise that it is given; the errors are a metric of their own."""
+    """A task whose model returns its input noise; the errors are a metric."""
 
     def build_model(self) -> nn.Module:
         layers = [nn.Linear(3, 3, bias=False) for _ in range(2)]
@@ -47,7 +47,10 @@ RUNS: dict[str, tuple[Deep, Training]] = {
     "1f1b": (Deep(), EXACT),
     "more micro-batches": (Deep(), replace(EXACT, accumulate=4, clip=0.1)),
     "gpipe": (Deep(), WHOLE),
-    "ema, recompute": (Deep(), replace(WHOLE, accumulate=3, ema=0.9, recompute=1)),
+    "ema, activation_checkpointing": (
+        Deep(),
+        replace(WHOLE, accumulate=3, ema=0.9, activation_checkpointing=1),
+    ),
     "interleaved": (
         Deep(),
         replace(WHOLE, pipeline_schedule="interleaved", accumulate=4, clip=0.1),
@@ -65,8 +68,8 @@ RUNS: dict[str, tuple[Deep, Training]] = {
 
 
 @pytest.fixture(scope="module")
-def heard(on_two_ranks: Callable[..., Any]) -> dict[str, list[dict[str, float]]]:
-    """What rank 0 reports of each run, and of the echo."""
+def rank_reports(on_two_ranks: Callable[..., Any]) -> dict[str, list[dict[str, float]]]:
+    """Return rank 0's reports of each run, and of the echo."""
     runs = RUNS | {"echo": (Echo(lr=0.0), EXACT)}
     rank_0, rank_1 = on_two_ranks(runs_of, list(runs.values()), 2)
     assert rank_1 == [[{}, {}, {}]] * len(runs)
@@ -74,15 +77,15 @@ def heard(on_two_ranks: Callable[..., Any]) -> dict[str, list[dict[str, float]]]
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_two_ranks_with_half_of_the_layers_each_learn_what_one_learns(heard, name):
+def test_two_ranks_with_half_of_the_layers_each_learn_what_one_learns(rank_reports, name):
     task, training = RUNS[name]
     close = {"abs": 1e-12} if training.precision == "64-true" else {"rel": 1e-6}
-    for seen, expected in zip(heard[name], learned(task, training), strict=True):
+    for seen, expected in zip(rank_reports[name], learned(task, training), strict=True):
         assert seen == pytest.approx(expected, **close)
 
 
-def test_what_a_task_draws_is_the_same_at_both_ends(heard):
-    for seen in heard["echo"]:
+def test_what_a_task_draws_is_the_same_at_both_ends(rank_reports):
+    for seen in rank_reports["echo"]:
         assert seen["train/loss"] == seen["val/loss"] == seen["val/error"] == 0
 
 
@@ -99,23 +102,23 @@ def test_a_pipeline_with_dropout_goes_on_bit_by_bit(on_two_ranks, tmp_path):
         replace(EXACT, precision="16-mixed", pipeline_schedule="interleaved"),
     ]
     rank_0, _ = on_two_ranks(resumed, Deep(dropout=0.2), trainings, 2, tmp_path)
-    for whole, parts in rank_0:
-        assert len(whole) == 4
-        assert parts == whole
+    for uninterrupted, resumed_reports in rank_0:
+        assert len(uninterrupted) == 4
+        assert resumed_reports == uninterrupted
 
 
 class Noting(nn.Dropout):
-    """Remembers what it has kept."""
+    """A dropout that remembers which values it kept."""
 
     def forward(self, x_BTF: Tensor) -> Tensor:
-        found = super().forward(x_BTF)
-        self.kept = (found != 0).tolist()
-        return found
+        output = super().forward(x_BTF)
+        self.kept = (output != 0).tolist()
+        return output
 
 
 @dataclass(frozen=True)
 class Twins(Deep):
-    """Two layers that are alike, each with dropout."""
+    """A task with two equal layers, each with dropout."""
 
     def build_model(self) -> nn.Module:
         return nn.Sequential(nn.Linear(3, 3), Noting(0.5), nn.Linear(3, 3), Noting(0.5))
@@ -125,11 +128,15 @@ class Twins(Deep):
 
 
 def drawn(rank: int) -> list[Any]:
-    """What this rank's layer has kept, and what the rank draws afterwards."""
+    """Return the values that this rank's layer kept, and the rank's next random numbers."""
     worker = replace(Worker.alone(training=EXACT), rank=rank, world_size=2)
     with prepare(Twins(), worker) as session:
         session.train_epoch(1)
-        [layer] = [each for each in session.passes.bare.modules() if isinstance(each, Noting)]
+        [layer] = [
+            module
+            for module in session.passes.unwrapped_model.modules()
+            if isinstance(module, Noting)
+        ]
         return [layer.kept, torch.rand(3).tolist()]
 
 
@@ -139,27 +146,16 @@ def test_stages_drop_other_units_and_ranks_go_on_drawing_alike(on_two_ranks):
     assert later_0 == later_1
 
 
-def test_layers_are_cut_into_runs_of_like_size():
-    widths = [(8, 8), (8, 8), (8, 8), (8, 40), (40, 2)]
-    model = nn.Sequential(*[layer for each in widths for layer in (nn.Linear(*each), nn.ReLU())])
-    assert cut(model, 1) == [[str(at) for at in range(10)]]
-    assert cut(model, 2) == [["0", "1", "2", "3", "4", "5"], ["6", "7", "8", "9"]]
-    assert [len(run) for run in cut(model, 5)] == [2, 2, 2, 2, 2]
-    for weight in model[0].parameters():
-        weight.requires_grad = False  # a stage without weights to train has no optimizer
-    assert cut(model, 4)[0] == ["0", "1", "2", "3"]
-
-
 def refused(task: Deep) -> str:
     worker = replace(Worker.alone(training=EXACT), world_size=2)
     with pytest.raises(ValueError, match="pipeline") as refusal:
-        divide(task.build_model(), worker, nullcontext)
+        shard_layers(task.build_model(), worker, nullcontext)
     return str(refusal.value)
 
 
 @dataclass(frozen=True)
 class Given(Deep):
-    """A model that is given."""
+    """A task with a given model."""
 
     model: nn.Module = field(default_factory=nn.Module)
 
@@ -168,12 +164,14 @@ class Given(Deep):
 
 
 def test_models_that_are_no_row_of_layers_are_refused():
-    one, other = nn.Linear(3, 3), nn.Linear(3, 3)
+    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
     assert "the model is a Attending" in refused(Attentive())
-    assert "only 1 of the model's layers" in refused(Given(model=nn.Sequential(one, nn.ReLU())))
-    assert "a layer stands in the model twice" in refused(Given(model=nn.Sequential(one, one)))
-    other.weight = one.weight
-    assert "0.weight and 1.weight are one weight" in refused(Given(model=nn.Sequential(one, other)))
+    assert "only 1 of the model's layers" in refused(Given(model=nn.Sequential(first, nn.ReLU())))
+    assert "a layer stands in the model twice" in refused(Given(model=nn.Sequential(first, first)))
+    second.weight = first.weight
+    assert "0.weight and 1.weight are one weight" in refused(
+        Given(model=nn.Sequential(first, second))
+    )
 
 
 def passed(compute: Any, *sizes: int) -> list[Tensor]:
@@ -183,8 +181,8 @@ def passed(compute: Any, *sizes: int) -> list[Tensor]:
 
 
 def test_parts_are_filled_up_to_one_size():
-    found = passed(lambda model, batch: model(batch[0]), 2, 1)
-    assert [values.tolist() for values in found] == [
+    inputs = passed(lambda model, batch: model(batch[0]), 2, 1)
+    assert [values.tolist() for values in inputs] == [
         [[0, 1], [2, 3]],
         [[4, 5], [4, 5]],
         [[0, 1], [2, 3]],
@@ -205,12 +203,6 @@ def test_calls_that_cannot_be_passed_on_are_refused(compute, message):
         passed(compute, 2, 1)
 
 
-def test_a_task_that_calls_the_model_twice_is_refused():
-    batches = MicroBatches(Tensors(torch.ones(2)), [torch.arange(2)], 1, 0, True)
-    with pytest.raises(ValueError, match="twice for a batch"):
-        batches.carry(lambda model, batch: model(1) + model(2), 0, torch.ones(2))
-
-
 @pytest.mark.parametrize(
     ("options", "option"),
     [
@@ -218,7 +210,7 @@ def test_a_task_that_calls_the_model_twice_is_refused():
         ({"accumulate": 3, "pipeline_schedule": "interleaved"}, "accumulate"),
         ({"clip": 0.1, "clip_by": "adaptive"}, "clip_by"),
         ({"layer_decay": 0.9, "optimizer": "adamw"}, "layer_decay"),
-        ({"watch": 1}, "watch"),
+        ({"log_layers_every": 1}, "log_layers_every"),
         ({"sync_batchnorm": True}, "sync_batchnorm"),
     ],
 )

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trainables import Training, Worker
-from trainables.parallel.strategies import Group, Strategy, choose, deal
+from trainables.parallel.strategies import Group, Strategy, choose, split_batch
 
 
 def ranks(world_size: int, training: Training | None = None) -> list[Worker]:
@@ -19,7 +19,7 @@ def ranks(world_size: int, training: Training | None = None) -> list[Worker]:
 def test_each_sample_is_on_exactly_one_rank_and_all_have_equally_many_passes(
     size, world_size, parts
 ):
-    dealt = [deal(torch.arange(size), Group(each), parts) for each in ranks(world_size)]
+    dealt = [split_batch(torch.arange(size), Group(worker), parts) for worker in ranks(world_size)]
     assert sorted(at for own in dealt for part in own for at in part.tolist()) == [*range(size)]
     assert len({len(own) for own in dealt}) == 1
     assert all(len(part) for part in dealt[0])

@@ -1,15 +1,17 @@
-"""If this fails, trials that split their layers among ranks learn something else than one rank.
+"""If this fails, trials that split each layer among ranks learn differently from one rank.
 
 Axes: B samples, F features.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from tasks import Attentive, Deep, Normed, learned, resumed, runs_of
+import torch.distributed as dist
+from tasks import Attentive, Deep, Normed, curves, learned, resumed, runs_of
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
@@ -17,7 +19,7 @@ from torch.distributed.tensor import DTensor, Shard
 from trainables import Training
 from trainables.combinations import refusals
 from trainables.parallel import plan
-from trainables.parallel.tensor import split
+from trainables.parallel.tensor import split_layers, sync_replicated
 
 EXACT = Training("tensor", "64-true")
 RUNS: dict[str, tuple[Deep, Training]] = {
@@ -25,8 +27,8 @@ RUNS: dict[str, tuple[Deep, Training]] = {
     "accumulate": (Deep(), replace(EXACT, accumulate=2, clip=0.1)),
     "clip by value": (Deep(), replace(EXACT, clip=0.1, clip_by="value")),
     "clip adaptively": (Deep(), replace(EXACT, clip=0.01, clip_by="adaptive")),
-    "ema, recompute": (Deep(), replace(EXACT, ema=0.9, recompute=1)),
-    "watch": (Deep(), replace(EXACT, watch=2)),
+    "ema, activation_checkpointing": (Deep(), replace(EXACT, ema=0.9, activation_checkpointing=1)),
+    "log_layers_every": (Deep(), replace(EXACT, log_layers_every=2)),
     "adamw": (Deep(), replace(EXACT, optimizer="adamw")),
     "lamb": (Deep(), replace(EXACT, optimizer="lamb", clip=0.1)),
     "lars": (Deep(), replace(EXACT, optimizer="lars")),
@@ -45,8 +47,8 @@ HALVES = {name: (Deep(), Training("tensor", name, accumulate=2)) for name in ROU
 
 
 @pytest.fixture(scope="module")
-def heard(on_two_ranks: Callable[..., Any]) -> dict[str, list[dict[str, float]]]:
-    """What rank 0 reports of each run."""
+def rank_reports(on_two_ranks: Callable[..., Any]) -> dict[str, list[dict[str, float]]]:
+    """Return rank 0's reports of each run."""
     runs = RUNS | HALVES
     rank_0, rank_1 = on_two_ranks(runs_of, list(runs.values()), 2)
     assert rank_1 == [[{}, {}, {}]] * len(runs)
@@ -54,14 +56,14 @@ def heard(on_two_ranks: Callable[..., Any]) -> dict[str, list[dict[str, float]]]
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_two_ranks_that_split_layers_learn_what_one_learns(heard, name):
-    for seen, expected in zip(heard[name], learned(*RUNS[name]), strict=True):
+def test_two_ranks_that_split_layers_learn_what_one_learns(rank_reports, name):
+    for seen, expected in zip(rank_reports[name], learned(*RUNS[name]), strict=True):
         assert seen == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("name", HALVES)
-def test_layers_are_split_at_every_precision(heard, name):
-    seen, expected = heard[name][-1], learned(*HALVES[name])[-1]
+def test_layers_are_split_at_every_precision(rank_reports, name):
+    seen, expected = rank_reports[name][-1], learned(*HALVES[name])[-1]
     assert seen["val/loss"] == pytest.approx(expected["val/loss"], rel=ROUGH[name])
     assert seen.get("train/loss_scale") == expected.get("train/loss_scale")
 
@@ -69,19 +71,19 @@ def test_layers_are_split_at_every_precision(heard, name):
 def test_split_layers_with_dropout_go_on_bit_by_bit(on_two_ranks, tmp_path):
     trainings = [replace(EXACT, optimizer="adamw"), Training("tensor", "16-mixed")]
     rank_0, _ = on_two_ranks(resumed, Deep(dropout=0.2), trainings, 2, tmp_path)
-    for whole, parts in rank_0:
-        assert len(whole) == 4
-        assert parts == whole
+    for uninterrupted, resumed_reports in rank_0:
+        assert len(uninterrupted) == 4
+        assert resumed_reports == uninterrupted
 
 
 def kept(rank: int) -> list[Any]:
-    """The shares of a layer that this rank holds, and which of its outputs dropout keeps."""
+    """Return this rank's shares of a layer, and which of its outputs dropout keeps."""
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(4, 64), nn.Dropout(0.5), nn.Linear(64, 32), nn.LayerNorm(32), nn.Dropout(0.5)
     )
     nn.init.ones_(model[0].weight)
-    split(model, plan.pairs(model), init_device_mesh("cpu", (2,)))
+    split_layers(model, plan.pairs(model), init_device_mesh("cpu", (2,)))
     seen = []
     for at in (1, 4):
         model[at].register_forward_hook(lambda _, __, found: seen.append((found != 0).tolist()))
@@ -101,11 +103,60 @@ def test_ranks_drop_other_units_of_a_split_layer_and_the_same_of_a_whole_one(on_
     assert 0 < sum(whole_0[0]) < 32
 
 
-def test_linear_layers_in_a_row_are_paired():
-    assert plan.pairs(Deep().build_model()) == {
-        "0": "colwise", "3": "rowwise", "5": "colwise", "7": "rowwise",
-    }  # fmt: skip
-    assert plan.pairs(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2), nn.Linear(2, 2))) == {}
+def drifted(rank: int) -> list[list[float]]:
+    """Return a norm's weight and momentum, which differ between ranks, after an epoch."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2), nn.LayerNorm(2))
+    split_layers(model, plan.pairs(model), init_device_mesh("cpu", (2,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    norm = model[3].weight
+    momentum = optimizer.state[norm]["momentum_buffer"]
+    with torch.no_grad():
+        norm.to_local().fill_(rank + 0.25)
+        momentum.to_local().fill_(rank + 0.5)
+    sync_replicated(SimpleNamespace(model=model, optimizer=optimizer), torch.device("cpu"))
+    return [norm.to_local().tolist(), momentum.to_local().tolist()]
+
+
+def test_weights_that_all_ranks_have_are_those_of_the_first_after_an_epoch(on_two_ranks):
+    assert on_two_ranks(drifted) == [[[0.25] * 2, [0.5] * 2]] * 2
+
+
+class Sided(nn.Module):
+    """A task with a weight that only some ranks use."""
+
+    def __init__(self, used_on: tuple[int, ...]) -> None:
+        super().__init__()
+        self.used_on, self.scale = used_on, nn.Parameter(torch.ones(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale if dist.get_rank() in self.used_on else x
+
+
+@dataclass(frozen=True)
+class OneSided(Deep):
+    used_on: tuple[int, ...] = ()
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(*super().build_model(), Sided(self.used_on))
+
+
+def trained_or_told(rank: int) -> list[str]:
+    outcomes = []
+    for used_on in ((), (0, 1), (0,), (1,)):
+        try:
+            curves(rank, OneSided(used_on=used_on), [EXACT], 2, until=1)
+            outcomes.append("trained")
+        except ValueError as error:
+            outcomes.append(str(error).partition(",")[0])
+    return outcomes
+
+
+def test_a_weight_that_some_ranks_do_not_use_is_named(on_two_ranks):
+    """Its optimizer would update it on some ranks only, and the model would be two."""
+    named = "tensor parallelism: some ranks found a gradient of 8.scale"
+    assert on_two_ranks(trained_or_told) == [["trained", "trained", named, named]] * 2
 
 
 def test_an_optimizer_that_cannot_train_shared_weights_is_refused():
@@ -123,7 +174,9 @@ def refused(model: nn.Module, found: Any, ranks: int = 2) -> str:
 def test_a_plan_that_cannot_be_carried_out_is_refused():
     model = Deep().build_model()
     assert "linear layers are 0, 3, 5, 7" in refused(model, {})
-    assert "'4', which is no linear layer" in refused(model, {"4": "colwise"})
+    assert "'2', which is no linear layer" in refused(model, {"2": "colwise"})
+    assert "4.weight is rowwise; only a linear" in refused(model, {"4.weight": "rowwise"})
+    assert "3 ranks cannot split 8 evenly" in refused(model, {"4.weight": "colwise"}, 3)
     assert "5 is 'column'; choose colwise or rowwise" in refused(model, {"5": "column"})
     assert "5 ranks cannot split its 12 outputs" in refused(model, {"5": "colwise"}, 5)
     assert "recurrent" in refused(nn.Sequential(nn.LSTM(2, 2), model), {"1.5": "colwise"})

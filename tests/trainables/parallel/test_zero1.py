@@ -25,8 +25,8 @@ def test_two_ranks_learn_what_one_learns(on_two_ranks):
         replace(EXACT, optimizer="adamw", schedule="cosine", layer_decay=0.8),
         replace(EXACT, optimizer="lars"),
     ]
-    heard, _ = on_two_ranks(curves, Deep(), trainings, 2)
-    for reports, training in zip(heard, trainings, strict=True):
+    results, _ = on_two_ranks(curves, Deep(), trainings, 2)
+    for reports, training in zip(results, trainings, strict=True):
         alone = replace(training, strategy="single", accumulate=1)
         expected = losses(learned(Deep(), alone))
         assert losses(reports) == pytest.approx(expected, abs=1e-12)
@@ -34,39 +34,39 @@ def test_two_ranks_learn_what_one_learns(on_two_ranks):
 
 def test_mixed_precisions_skip_and_learn_what_ddp_does(on_two_ranks):
     trainings = [
-        Training(strategy, precision, optimizer="adamw", compress=compress)
-        for precision, compress in (("16-mixed", "none"), ("bf16-mixed", "fp16"))
+        Training(strategy, precision, optimizer="adamw", gradient_compression=gradient_compression)
+        for precision, gradient_compression in (("16-mixed", "none"), ("bf16-mixed", "fp16"))
         for strategy in ("ddp", "zero1")
     ]
-    heard, _ = on_two_ranks(curves, Deep(), trainings, 2)
-    for replicated, dealt in (heard[:2], heard[2:]):
+    results, _ = on_two_ranks(curves, Deep(), trainings, 2)
+    for replicated, dealt in (results[:2], results[2:]):
         assert losses(dealt) == losses(replicated)
 
 
 def test_a_resumed_trial_goes_on_bit_by_bit(on_two_ranks, tmp_path):
     trainings = [Training("zero1", optimizer="adamw"), Training("zero1", "16-mixed", clip=0.1)]
-    heard, _ = on_two_ranks(resumed, Deep(dropout=0.2), trainings, 2, tmp_path)
-    for whole, parts in heard:
-        assert losses(parts) == losses(whole)
+    pairs, _ = on_two_ranks(resumed, Deep(dropout=0.2), trainings, 2, tmp_path)
+    for uninterrupted, resumed_reports in pairs:
+        assert losses(resumed_reports) == losses(uninterrupted)
 
 
 def kept(rank: int) -> dict[str, object]:
-    """What a rank's optimizer holds after a step, and after it has loaded another one's state."""
+    """Return an optimizer's state after a step, and after loading another one's state."""
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(4)))
-    whole = torch.optim.AdamW(model.parameters(), lr=0.0)
+    complete = torch.optim.AdamW(model.parameters(), lr=0.0)
     for weight in model.parameters():
         weight.grad = torch.ones_like(weight)
-    whole.step()
+    complete.step()
     strategy = Zero1(replace(Worker.alone(training=EXACT), rank=rank, world_size=2))
     optimizer = torch.optim.AdamW(
         [
-            {"params": list(each.parameters()), "lr": 0.1, "name": f"{at}"}
-            for at, each in enumerate(model)
+            {"params": list(layer.parameters()), "lr": 0.1, "name": f"{at}"}
+            for at, layer in enumerate(model)
         ],
         fused=True,
     )
-    assert strategy.adopt(optimizer) is optimizer
+    assert strategy.setup_optimizer(optimizer) is optimizer
     before = [weight.detach().clone() for weight in model.parameters()]
     for group in optimizer.param_groups:
         group["lr"] = 0.5 if group["name"] == "0" else 0.0
@@ -78,7 +78,7 @@ def kept(rank: int) -> dict[str, object]:
     momenta = numbers(optimizer)
     gradients = all(weight.grad is not None for weight in model.parameters())
     state = optimizer.state_dict()
-    optimizer.load_state_dict({**state, "state": whole.state_dict()["state"]})
+    optimizer.load_state_dict({**state, "state": complete.state_dict()["state"]})
     return {
         "momenta": momenta,
         "loaded": numbers(optimizer),
@@ -95,11 +95,11 @@ def numbers(optimizer: torch.optim.Optimizer) -> int:
 
 def test_each_rank_keeps_the_state_of_its_part_and_obeys_the_groups(on_two_ranks):
     first, second = on_two_ranks(kept)
-    whole = 4 * (2 * (8 * 8 + 8) + 2)  # two moments and a count of steps for each weight
+    total = 4 * (2 * (8 * 8 + 8) + 2)  # two moments and a count of steps for each weight
     for seen in (first, second):
-        assert seen["momenta"] == seen["loaded"] == whole / 2
+        assert seen["momenta"] == seen["loaded"] == total / 2
         assert seen["moved"] == [True] * 2 + [False] * 6
         assert seen["gradients"]
     assert sorted(first["at"] + second["at"]) == list(range(8))
-    for one, other in zip(first["weights"], second["weights"], strict=True):
-        assert torch.equal(one, other)
+    for mine, theirs in zip(first["weights"], second["weights"], strict=True):
+        assert torch.equal(mine, theirs)

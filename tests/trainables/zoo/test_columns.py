@@ -4,12 +4,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from trainables.zoo.columns import BUNDLED, arranged, read
+from trainables.zoo.columns import BUNDLED, from_frame, read
 
 
 @pytest.fixture
 def homes(tmp_path):
-    """A file with numbers, categories, gaps, and a column without a value."""
+    """Write a file with numbers, categories, missing values, and an empty column."""
     file = tmp_path / "homes.csv"
     file.write_text(
         "area, street,  garden,empty,price\n"
@@ -27,8 +27,8 @@ def test_a_file_is_numbers_categories_and_a_target(homes):
     assert columns.categories == ("street",)
     assert columns.classes == ()
     rows = zip(columns.target_R, columns.number_RN.tolist(), columns.category_RK, strict=True)
-    found = {target: (*map(str, numbers), *kinds) for target, numbers, kinds in rows}
-    assert found == {
+    features = {target: (*map(str, numbers), *kinds) for target, numbers, kinds in rows}
+    assert features == {
         300.0: ("71.5", "1.0", "Elm"),
         250.5: ("60.0", "0.0", None),
         410.0: ("nan", "1.0", "Oak"),
@@ -39,21 +39,23 @@ def test_a_file_is_numbers_categories_and_a_target(homes):
 def test_tabs_are_told_by_a_files_name(homes, tmp_path):
     tabs = tmp_path / "homes.tsv"
     tabs.write_text(homes.read_text().replace(",", "\t"))
-    one, other = (read(str(file), "price", "auto") for file in (homes, tabs))
-    np.testing.assert_array_equal(one.number_RN, other.number_RN)
-    np.testing.assert_array_equal(one.category_RK, other.category_RK)
+    from_commas, from_tabs = (read(str(file), "price", "auto") for file in (homes, tabs))
+    np.testing.assert_array_equal(from_commas.number_RN, from_tabs.number_RN)
+    np.testing.assert_array_equal(from_commas.category_RK, from_tabs.category_RK)
 
 
 def test_the_order_of_a_files_rows_changes_nothing():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.normal(size=50), "kind": rng.choice(list("abc"), 50)})
     frame["y"] = frame["x"] * 2
-    one, other = (arranged(each, "y", "auto") for each in (frame, frame.sample(50, random_state=1)))
-    np.testing.assert_array_equal(one.number_RN, other.number_RN)
-    np.testing.assert_array_equal(one.category_RK, other.category_RK)
-    np.testing.assert_array_equal(one.target_R, other.target_R)
+    first, second = (
+        from_frame(table, "y", "auto") for table in (frame, frame.sample(50, random_state=1))
+    )
+    np.testing.assert_array_equal(first.number_RN, second.number_RN)
+    np.testing.assert_array_equal(first.category_RK, second.category_RK)
+    np.testing.assert_array_equal(first.target_R, second.target_R)
     # And it is no order that says something of the target.
-    assert abs(np.corrcoef(one.target_R, np.arange(50))[0, 1]) < 0.4
+    assert abs(np.corrcoef(first.target_R, np.arange(50))[0, 1]) < 0.4
 
 
 @pytest.mark.parametrize(
@@ -70,11 +72,11 @@ def test_the_order_of_a_files_rows_changes_nothing():
 )
 def test_text_and_few_whole_numbers_are_classes(values, predicts, classes):
     frame = pd.DataFrame({"x": np.arange(len(values)), "y": values})
-    columns = arranged(frame, "y", predicts)
+    columns = from_frame(frame, "y", predicts)
     assert columns.classes == classes
-    found = [columns.classes[int(at)] for at in columns.target_R] if classes else columns.target_R
+    targets = [columns.classes[int(at)] for at in columns.target_R] if classes else columns.target_R
     given = {x: str(y) if classes else y for x, y in zip(frame["x"], values, strict=True)}
-    assert dict(zip(columns.number_RN[:, 0], found, strict=True)) == given
+    assert dict(zip(columns.number_RN[:, 0], targets, strict=True)) == given
 
 
 @pytest.mark.parametrize(
@@ -120,7 +122,7 @@ def test_what_cannot_be_learned_is_named(homes, options, message):
 )
 def test_values_that_cannot_be_learned_are_named(columns, predicts, message):
     with pytest.raises(ValueError, match=message):
-        arranged(pd.DataFrame(columns), "y", predicts)
+        from_frame(pd.DataFrame(columns), "y", predicts)
 
 
 def test_a_file_that_is_no_table_is_named(tmp_path):

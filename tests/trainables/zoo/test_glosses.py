@@ -27,12 +27,15 @@ def test_more_samples_leave_what_it_is_judged_by():
     assert few.train.columns[0].shape == (20, 12)
 
 
+@pytest.mark.long
 def test_a_short_run_learns_more_than_the_largest_class():
     worker = replace(Worker.alone(until=1), metrics=("val/accuracy",))
     task = Glosses(lr=1e-2, samples=384, length=12)
     task.train(worker)
     assert worker.reports[0].metrics["val/accuracy"] > 0.3
-    trained = sum(each.numel() for each in task.build_model().parameters() if each.requires_grad)
+    trained = sum(
+        weight.numel() for weight in task.build_model().parameters() if weight.requires_grad
+    )
     assert trained == 6 * 2 * 8 * (384 + 384) + 384 * 26 + 26
 
 

@@ -1,4 +1,4 @@
-"""If these fail, language models of others are fine-tuned wrongly, or their adapters are lost."""
+"""If these fail, pretrained language models are fine-tuned wrongly, or their adapters are lost."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +24,10 @@ SMALL = {"batch": 8, "length": 16, "validation": 0.2, "lr": 0.01, "written": 4, 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory):
-    """A folder with a model of two layers, its tokenizer, and a text."""
+    """Create a folder with a model of two layers, its tokenizer, and a text."""
     folder = tmp_path_factory.mktemp("home")
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    pieces = Tokenizer(models.BPE({each: at for at, each in enumerate(letters)}, []))
+    pieces = Tokenizer(models.BPE({letter: at for at, letter in enumerate(letters)}, []))
     pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     pieces.decoder = decoders.ByteLevel()
     PreTrainedTokenizerFast(tokenizer_object=pieces).save_pretrained(folder / "model")
@@ -58,28 +58,28 @@ def test_a_model_learns_a_text_by_lora_and_as_a_whole(home, tmp_path, rank):
 
 
 def trained(rank: int, home: Path, folder: Path, name: str) -> list[dict[str, float]]:
-    """Two epochs at one go, and by two orders."""
-    options = Training(name, precision="64-true", recompute=1, accumulate=2)
-    one = Worker.alone(until=1, folder=folder / name, training=options)
-    worker = replace(one, rank=rank, world_size=2, total=2)
-    whole = replace(worker, until=2, trial="whole", link=LocalLink())
+    """Train two epochs in one order, and in two."""
+    options = Training(name, precision="64-true", activation_checkpointing=1, accumulate=2)
+    lone_worker = Worker.alone(until=1, folder=folder / name, training=options)
+    worker = replace(lone_worker, rank=rank, world_size=2, total=2)
+    uninterrupted = replace(worker, until=2, trial="whole", link=LocalLink())
     task = task_of(home)
-    task.train(whole)
+    task.train(uninterrupted)
     task.train(worker)
     box = [vars(worker.reports[-1].checkpoint) if rank == 0 else None]
     dist.broadcast_object_list(box, src=0)
     task.train(replace(worker, order=2, first=2, until=2, start=Saved(**box[0])))
-    assert curve(worker) == curve(whole)
-    return curve(whole)
+    assert curve(worker) == curve(uninterrupted)
+    return curve(uninterrupted)
 
 
 def test_ranks_go_on_bit_by_bit_and_one_process_writes_what_they_learned(
     home, tmp_path, on_two_ranks
 ):
-    found, _ = on_two_ranks(trained, home, tmp_path, "fsdp")
+    reports, _ = on_two_ranks(trained, home, tmp_path, "fsdp")
     alone = Worker.alone(until=2, training=Training(precision="64-true"))
     task_of(home, lora_dropout=0.0).train(alone)
-    assert found[-1]["val/loss"] == pytest.approx(curve(alone)[-1]["val/loss"], rel=0.05)
+    assert reports[-1]["val/loss"] == pytest.approx(curve(alone)[-1]["val/loss"], rel=0.05)
     task = task_of(home)
     model = load_weights(task.build_model().double(), tmp_path / "fsdp" / "alone" / "2-2")
     written = task.write(model, "To be")
@@ -90,9 +90,9 @@ def test_ranks_go_on_bit_by_bit_and_one_process_writes_what_they_learned(
 
 
 def test_ranks_learn_what_one_process_learns(home, tmp_path, on_two_ranks):
-    found, _ = on_two_ranks(undropped, home, ["fsdp", "ddp"])
+    all_curves, _ = on_two_ranks(undropped, home, ["fsdp", "ddp"])
     alone = losses(undropped(0, home, ["single"])[0])
-    for reports in found:
+    for reports in all_curves:
         assert losses(reports) == pytest.approx(alone, abs=1e-9)
 
 
@@ -101,15 +101,17 @@ def losses(reports: list[dict[str, float]]) -> list[float]:
 
 
 def undropped(rank: int, home: Path, names: list[str]) -> list[list[dict[str, float]]]:
-    """What is learned under each strategy, without what is random."""
-    found = []
+    """Return the curve under each strategy, without dropout."""
+    curves_by_strategy = []
     for name in names:
-        one = Worker.alone(until=2, training=Training(name, precision="64-true", recompute=1))
+        lone_worker = Worker.alone(
+            until=2, training=Training(name, precision="64-true", activation_checkpointing=1)
+        )
         ranks = 1 if name == "single" else 2
-        worker = replace(one, rank=rank, world_size=ranks)
+        worker = replace(lone_worker, rank=rank, world_size=ranks)
         task_of(home, lora_dropout=0.0).train(worker)
-        found.append(curve(worker))
-    return found
+        curves_by_strategy.append(curve(worker))
+    return curves_by_strategy
 
 
 def test_another_base_is_refused(home, tmp_path):

@@ -11,15 +11,14 @@ from tasks import curve
 from torch import Tensor
 
 from trainables import Training, Worker
-from trainables.zoo.columns import arranged
-from trainables.zoo.encoding import OTHER, fit
+from trainables.zoo.columns import from_frame
 from trainables.zoo.tables import Tables, prepare, split
 
 SHORT = Training(schedule="cosine", warmup=0.1)
 
 
 def last(task: Tables, steps: int) -> dict[str, float]:
-    """What is reported in the end."""
+    """Return the metrics of the last report."""
     worker = Worker.alone(until=steps, training=SHORT)
     task.train(worker)
     return worker.reports[-1].metrics
@@ -27,39 +26,25 @@ def last(task: Tables, steps: int) -> dict[str, float]:
 
 @pytest.mark.parametrize("kind", ["mlp", "resnet", "ft"])
 def test_classes_are_learned_by_each_network(kind):
-    found = last(Tables(kind=kind, width=16, depth=1, lr=1e-2), 4)
-    assert found["val/accuracy"] > 0.85  # the larger class has 0.63
-    assert found["val/loss"] < 0.5  # of one that only knows the shares: 0.66
+    metrics = last(Tables(kind=kind, width=16, depth=1, lr=1e-2), 4)
+    assert metrics["val/accuracy"] > 0.85  # the larger class has 0.63
+    assert metrics["val/loss"] < 0.5  # of one that only knows the shares: 0.66
 
 
 @pytest.mark.parametrize("kind", ["mlp", "ft"])
 def test_numbers_are_learned_and_judged_in_their_own_units(kind):
     task = Tables(data="diabetes", kind=kind, width=16, depth=1, lr=1e-2)
-    found = last(task, 6)
-    assert found["val/r2"] > 0.3  # the mean has 0 at most
+    metrics = last(task, 6)
+    assert metrics["val/r2"] > 0.3  # the mean has 0 at most
     table = task.table()
     _, target_B = table.data.validation.batch(torch.arange(len(table.data.validation)))
     own = target_B.double() * table.deviation
-    assert found["val/rmse"] == pytest.approx(found["val/loss"] ** 0.5 * table.deviation)
-    assert found["val/r2"] == pytest.approx(1 - found["val/rmse"] ** 2 / float(own.var(False)))
-
-
-def test_quantiles_do_not_mind_outliers():
-    x = np.random.default_rng(0).normal(size=200)
-    frames = [pd.DataFrame({"x": values, "y": x}) for values in (x, np.sinh(8 * x))]
-    tables = [arranged(frame, "y", "auto") for frame in frames]
-    tame, wild = (fit(table, "quantile").encode(table)[:, 0].sort().values for table in tables)
-    torch.testing.assert_close(tame, wild, atol=1e-4, rtol=0)
-
-
-def test_yes_and_no_are_a_deviation_from_their_mean_by_either_scaling():
-    table = arranged(pd.DataFrame({"x": [0, 1] * 9, "y": range(18)}), "y", "number")
-    for scaling in ("standard", "quantile"):
-        assert fit(table, scaling).encode(table).unique().tolist() == pytest.approx([-1, 1])
+    assert metrics["val/rmse"] == pytest.approx(metrics["val/loss"] ** 0.5 * table.deviation)
+    assert metrics["val/r2"] == pytest.approx(1 - metrics["val/rmse"] ** 2 / float(own.var(False)))
 
 
 def shop(rows: int = 120) -> pd.DataFrame:
-    """Prices by kind of thing and by weight, which is sometimes missing."""
+    """Write a table of prices by kind and weight, with some weights missing."""
     rng = np.random.default_rng(0)
     kind = rng.choice(["tea", "salt", "rice"], rows)
     weight = rng.normal(5, 2, rows)
@@ -81,55 +66,10 @@ def test_a_file_of_ones_own_is_learned_by_its_categories(goods, kind):
     assert last(task, 8)["val/r2"] > 0.7  # weight alone explains a quarter
 
 
-def test_training_rows_alone_say_how_numbers_are_scaled():
-    train = pd.DataFrame({"x": [1.0, 3.0, None, 5.0], "same": 2.0, "y": [0.1, 0.2, 0.3, 0.4]})
-    code = fit(arranged(train, "y", "auto"), "standard")
-    encoded = code.encode(arranged(train, "y", "auto"))
-    assert code.layout.numbers == 3  # x, same, and where x is missing
-    torch.testing.assert_close(encoded[:, 0].sum(), torch.tensor(0.0))
-    assert sorted(encoded[:, 2].tolist()) == [0.0, 0.0, 0.0, 1.0]
-    assert encoded[encoded[:, 2] == 1.0, 0].tolist() == [0.0]
-    columns = arranged(train, "y", "auto").pick(np.array([0]))
-    other = code.encode(replace(columns, number_RN=np.array([[9.0, 3.0]])))
-    assert other[0].tolist() == pytest.approx([6 / (8 / 3) ** 0.5, 1.0, 0.0])
-
-
-def test_new_and_rare_kinds_share_a_place_and_missing_is_a_kind():
-    kinds = ["tea", "tea", "tea", "salt", "salt", "once", None, None]
-    frame = pd.DataFrame({"kind": kinds, "y": np.arange(8) / 10})
-    columns = arranged(frame, "y", "auto")
-    code = fit(columns, "standard")
-    assert code.layout.kinds == (4,)
-    asked = np.array(["tea", "salt", "once", "never", None], dtype=object)[:, None]
-    found = code.encode(
-        replace(columns, category_RK=asked, number_RN=np.empty((5, 0)), target_R=asked)
-    )
-    assert found[:, 0].tolist() == [1.0, 2.0, OTHER, OTHER, 3.0]
-
-
-def test_a_column_of_very_many_kinds_keeps_the_frequent_ones():
-    frame = pd.DataFrame({"kind": [str(at // 2) for at in range(600)] + ["0"] * 5, "y": 0.5})
-    frame.loc[0, "y"] = 0.6
-    code = fit(arranged(frame, "y", "auto"), "standard")
-    assert code.layout.kinds == (256,)
-    assert code.codes[0]["0"] == 1
-
-
-def test_columns_without_a_training_value_are_left_out():
-    train = arranged(
-        pd.DataFrame({"x": [1.0, None], "z": [2.0, 3.0], "y": [0.1, 0.5]}), "y", "auto"
-    )
-    nothing = replace(train, number_RN=np.array([[np.nan, 2.0], [np.nan, 3.0]]))
-    for scaling in ("standard", "quantile"):
-        code = fit(nothing, scaling)
-        assert code.layout.numbers == 1
-        assert code.encode(train).shape == (2, 1)
-
-
 @pytest.mark.parametrize("share", [0.01, 0.2, 0.5, 0.99])
 def test_each_class_is_learned_and_judged_in_the_same_share(share):
     labels = ["a"] * 100 + ["b"] * 20 + ["c"] * 2
-    columns = arranged(pd.DataFrame({"x": np.arange(122.0), "y": labels}), "y", "auto")
+    columns = from_frame(pd.DataFrame({"x": np.arange(122.0), "y": labels}), "y", "auto")
     train, judging = split(columns, share)
     assert sorted([*train, *judging]) == list(range(122))
     for place, count in enumerate((100, 20, 2)):
@@ -154,16 +94,16 @@ def on_rank(rank: int, data: str) -> list[list[dict[str, float]]]:
 
 
 def learned(rank: int, data: str, name: str) -> list[dict[str, float]]:
-    one = Worker.alone(until=2, training=Training(name, precision="64-true", accumulate=2))
-    worker = replace(one, rank=rank, world_size=1 if name == "single" else 2)
+    lone_worker = Worker.alone(until=2, training=Training(name, precision="64-true", accumulate=2))
+    worker = replace(lone_worker, rank=rank, world_size=1 if name == "single" else 2)
     Tables(data=data, target="price", kind="ft", width=8, heads=2, dropout=0.0).train(worker)
     return curve(worker)
 
 
 def test_ranks_learn_what_one_process_learns(goods, on_two_ranks):
-    found, _ = on_two_ranks(on_rank, goods)
+    curves, _ = on_two_ranks(on_rank, goods)
     alone = learned(0, goods, "single")
-    for name, reports in zip(STRATEGIES, found, strict=True):
+    for name, reports in zip(STRATEGIES, curves, strict=True):
         for mine, other in zip(reports, alone, strict=True):
             for key in ("train/loss", "val/loss", "val/rmse", "val/r2"):
                 assert mine[key] == pytest.approx(other[key], abs=1e-9), (name, key)

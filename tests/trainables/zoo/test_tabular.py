@@ -17,13 +17,15 @@ def test_boosting_learns_to_tell_tumours_apart(tmp_path):
 
 
 def test_a_resumed_boosting_grows_the_same_trees(tmp_path):
-    whole = Worker.alone(PARAMS, until=4, folder=tmp_path / "whole")
-    train(PARAMS, whole)
+    uninterrupted = Worker.alone(PARAMS, until=4, folder=tmp_path / "whole")
+    train(PARAMS, uninterrupted)
     half = Worker.alone(PARAMS, until=2, folder=tmp_path / "halves")
     train(PARAMS, half)
     rest = replace(half, order=2, first=3, until=4, start=half.reports[-1].checkpoint)
     train(PARAMS, rest)
-    assert [seen.metrics for seen in half.reports] == [seen.metrics for seen in whole.reports]
+    assert [seen.metrics for seen in half.reports] == [
+        seen.metrics for seen in uninterrupted.reports
+    ]
 
 
 def test_a_parameter_that_the_model_lacks_is_named():

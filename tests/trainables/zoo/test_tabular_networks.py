@@ -12,7 +12,7 @@ LAYOUTS = (Layout(3, (4, 2)), Layout(3, ()), Layout(0, (4, 2)))
 
 
 def rows(layout: Layout, count: int = 8) -> torch.Tensor:
-    """Encoded rows in which each code stands."""
+    """Return encoded rows in which each code occurs."""
     codes = [torch.arange(count) % kinds for kinds in layout.kinds]
     return torch.cat([torch.randn(count, layout.numbers), *(code[:, None] for code in codes)], 1)
 
@@ -22,10 +22,10 @@ def rows(layout: Layout, count: int = 8) -> torch.Tensor:
 def test_each_network_gives_outputs_and_every_weight_has_a_gradient(kind, layout):
     torch.manual_seed(0)
     model = build(Shape(kind, width=16, dropout=0.0), layout, outputs=5)
-    found = model(rows(layout))
-    assert found.shape == (8, 5)
-    found.square().sum().backward()
-    idle = [name for name, each in model.named_parameters() if not each.grad.abs().sum() > 0]
+    outputs = model(rows(layout))
+    assert outputs.shape == (8, 5)
+    outputs.square().sum().backward()
+    idle = [name for name, weight in model.named_parameters() if not weight.grad.abs().sum() > 0]
     # Attention does not depend on what is added to all keys.
     assert [name for name in idle if not name.endswith("key.bias")] == []
 
@@ -62,16 +62,16 @@ def test_dropout_acts_in_training_alone():
 def test_codes_are_looked_up_exactly_in_coarse_formats(dtype):
     embedding = Embedding((256, 3), width=4)
     codes_BK = torch.stack([torch.arange(256), torch.arange(256) % 3], dim=1)
-    found = embedding(codes_BK.to(dtype))
-    assert torch.equal(found[:, 0], embedding.values[:256])
-    assert torch.equal(found[:, 1], embedding.values[256 + codes_BK[:, 1]])
+    embedded = embedding(codes_BK.to(dtype))
+    assert torch.equal(embedded[:, 0], embedding.values[:256])
+    assert torch.equal(embedded[:, 1], embedding.values[256 + codes_BK[:, 1]])
     # What no training row has is nothing, until one that is rare teaches more.
-    assert found[0].abs().sum() == 0
+    assert embedded[0].abs().sum() == 0
 
 
 def test_only_the_first_block_goes_without_a_norm():
     model = build(Shape("ft", width=16, depth=3), LAYOUTS[0], outputs=1)
-    norms = [type(each.before) for each in model.modules() if isinstance(each, Block)]
+    norms = [type(module.before) for module in model.modules() if isinstance(module, Block)]
     assert norms == [nn.Identity, nn.LayerNorm, nn.LayerNorm]
 
 

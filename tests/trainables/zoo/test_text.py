@@ -1,4 +1,4 @@
-"""If this fails, language models learn something else than next tokens, or ranks learn otherwise.
+"""If this fails, language models learn something else than next tokens, or ranks differ.
 
 Axes: N windows, T tokens.
 """
@@ -37,14 +37,17 @@ def task(tmp_path_factory):
 
 RUNS: dict[str, tuple[bool, Training]] = {  # tied or not, and how to train
     "ddp": (True, replace(EXACT, accumulate=2, clip=0.5)),
-    "ddp, recompute": (True, replace(EXACT, recompute=1, ema=0.9)),
+    "ddp, activation_checkpointing": (True, replace(EXACT, activation_checkpointing=1, ema=0.9)),
     "zero1": (True, replace(EXACT, strategy="zero1")),
     "fsdp": (False, replace(EXACT, strategy="fsdp", accumulate=2, clip=0.5)),
     "fsdp, tied": (True, replace(EXACT, strategy="fsdp", clip=0.5)),
-    "fsdp, recompute": (False, replace(EXACT, strategy="fsdp", recompute=1, reshard=False)),
+    "fsdp, activation_checkpointing": (
+        False,
+        replace(EXACT, strategy="fsdp", activation_checkpointing=1, reshard_after_forward=False),
+    ),
     "tensor": (True, replace(EXACT, strategy="tensor", clip=0.5)),
     "local_sgd": (
-        True, replace(EXACT, strategy="local_sgd", optimizer="sgd", average_every=1)
+        True, replace(EXACT, strategy="local_sgd", optimizer="sgd", sync_every=1)
     ),
     "pipeline": (
         False, replace(EXACT, strategy="pipeline", pipeline_schedule="gpipe", accumulate=2)
@@ -59,48 +62,51 @@ def heard(task, on_two_ranks: Callable[..., Any]) -> dict[str, list[dict[str, fl
     return dict(zip(RUNS, rank_0, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RUNS)
 def test_two_ranks_learn_what_one_learns(heard, task, name):
     tie, training = RUNS[name]
     expected = learned(replace(task, tie=tie), replace(alone(training), accumulate=1))
     assert len(heard[name]) == 3
-    for seen, one in zip(heard[name], expected, strict=True):
-        one["train/micro_batches"] = seen["train/micro_batches"]
-        assert seen == pytest.approx(one, abs=1e-9)
+    for seen, metrics in zip(heard[name], expected, strict=True):
+        metrics["train/accumulate"] = seen["train/accumulate"]
+        assert seen == pytest.approx(metrics, abs=1e-9)
     assert heard[name][-1]["val/loss"] < heard[name][0]["val/loss"]
 
 
+@pytest.mark.long
+@pytest.mark.full
 def test_a_model_of_two_ranks_goes_on_bit_by_bit(task, on_two_ranks, tmp_path):
     trainings = [Training("fsdp", "bf16-mixed"), Training("tensor")]
     model = replace(task, dropout=0.2, tie=False)
     rank_0, _ = on_two_ranks(resumed, model, trainings, 2, tmp_path)
-    for whole, parts in rank_0:
-        assert len(whole) == 4
-        assert parts == whole
+    for uninterrupted, parts in rank_0:
+        assert len(uninterrupted) == 4
+        assert parts == uninterrupted
 
 
 def test_each_token_is_the_target_of_one_window(task):
-    found = task.corpus()
-    (windows_NT,) = found.data.train.columns
-    (validation_NT,) = found.data.validation.columns
+    corpus = task.corpus()
+    (windows_NT,) = corpus.data.train.columns
+    (validation_NT,) = corpus.data.validation.columns
     cut = round(0.9 * round(0.5 * len(TEXT)))
-    text = found.tokenizer.decode(windows_NT[:, 1:].flatten().tolist())
-    first = found.tokenizer.decode(windows_NT[0, :1].tolist())
+    text = corpus.tokenizer.decode(windows_NT[:, 1:].flatten().tolist())
+    first = corpus.tokenizer.decode(windows_NT[0, :1].tolist())
     assert TEXT[:cut].startswith(first + text)
-    assert len(found.tokenizer.encode(TEXT[:cut])) - windows_NT[:, 1:].numel() - 1 < 16
-    end = found.tokenizer.decode(validation_NT[:, 1:].flatten().tolist())
+    assert len(corpus.tokenizer.encode(TEXT[:cut])) - windows_NT[:, 1:].numel() - 1 < 16
+    end = corpus.tokenizer.decode(validation_NT[:, 1:].flatten().tolist())
     assert end in TEXT[cut : round(0.5 * len(TEXT))]
-    assert found.bytes_per_token == len(end.encode()) / validation_NT[:, 1:].numel()
+    assert corpus.bytes_per_token == len(end.encode()) / validation_NT[:, 1:].numel()
 
 
 def test_a_text_is_read_once_on_a_node(task):
     folder = caches()
     before = {file.name: file.stat().st_mtime_ns for file in folder.glob("*/*")}
-    found = task.corpus()
+    first = task.corpus()
     corpus.cache_clear()  # as in another process
     again = task.corpus()
-    assert torch.equal(found.data.train.columns[0], again.data.train.columns[0])
-    assert found.tokenizer == again.tokenizer
+    assert torch.equal(first.data.train.columns[0], again.data.train.columns[0])
+    assert first.tokenizer == again.tokenizer
     assert {file.name: file.stat().st_mtime_ns for file in folder.glob("*/*")} == before
     assert [file.name for file in folder.glob("[!.]*-270-*/*")] == ["tokens.pt"]
 
@@ -123,15 +129,15 @@ def test_what_is_written_is_what_was_read(tmp_path):
     file = tmp_path / "abc.txt"
     file.write_text("abcdefghijklmnopqrstuvwxyz. " * 300)
     task = GptText(text=str(file), vocabulary=256, length=32, layers=1, width=32, lr=1e-2)
-    heard = []
+    texts = []
 
     class Listening(GptText):
         def show(self, model):
-            heard.append(self.write(model, "abc", 40))
+            texts.append(self.write(model, "abc", 40))
             return ""
 
     Listening(**vars(task)).train(Worker.alone(until=8))
-    assert heard[-1] == "abcdefghijklmnopqrstuvwxyz. abcdefghijklmno"
+    assert texts[-1] == "abcdefghijklmnopqrstuvwxyz. abcdefghijklmno"
 
 
 def test_shakespeare_is_there_without_a_network():

@@ -20,7 +20,7 @@ def test_who_does_not_have_timm_is_told_how_to_get_it(monkeypatch):
 
 @pytest.fixture
 def kind():
-    """The task, where timm is installed."""
+    """Return the task class; skip the test where timm is not installed."""
     pytest.importorskip("timm")
     return importlib.import_module(MODULE).TimmImages
 
@@ -40,11 +40,13 @@ def test_digits_are_learned(kind):
 def test_a_head_is_trained_alone(kind):
     module = sys.modules[kind.__module__]
     model = module.with_head_alone(kind(model="test_resnet").build_model())
-    before = {name: each.clone() for name, each in model.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model(torch.rand(4, 1, 32, 32)).sum().backward()
-    learning = {name for name, each in model.named_parameters() if each.grad is not None}
+    learning = {name for name, tensor in model.named_parameters() if tensor.grad is not None}
     assert learning == {"fc.weight", "fc.bias"}
-    changed = {name for name, each in model.state_dict().items() if not each.equal(before[name])}
+    changed = {
+        name for name, tensor in model.state_dict().items() if not tensor.equal(before[name])
+    }
     assert all(name.endswith("num_batches_tracked") for name in changed)
 
 

@@ -32,7 +32,7 @@ def test_any_bytes_can_be_shown(tokens):
 
 
 def test_the_most_frequent_pairs_are_merged_one_after_the_other():
-    """As in the paper's figure 1, without its sign for the end of a word."""
+    """The example of the paper's figure 1, without its marker for the end of a word."""
     text = "low " * 5 + "lower " * 2 + "newest " * 6 + "widest " * 3
     assert learn(text, 260).pieces[256:] == [b"es", b"est", b"lo", b"low"]
 

@@ -1,0 +1,86 @@
+"""Check that all nodes of a cluster share a folder, by files that they write and read there."""
+
+import os
+import secrets
+import shutil
+import time
+from pathlib import Path
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+ANSWER_S = 120.0  # for a node to start a process and check; it may install packages first
+FETCH_S = 1.0  # for an answer that is ready
+# For a file to become visible: network file systems cache for a while that a file is missing.
+ARRIVE_S = 10.0
+
+
+def nodes_without(folder: Path) -> list[str]:
+    """Return the nodes that do not see this process's folder, each with the problem.
+
+    Every node reads a file written by this process, which reads a file written by every node.
+
+    Raises:
+        OSError: this process itself can't write to the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    if [node["NodeID"] for node in nodes] == [ray.get_runtime_context().get_node_id()]:
+        return []
+    word = secrets.token_hex(8)
+    mark = folder / f".seen-{word}"
+    mark.mkdir()
+    try:
+        (mark / "driver").write_text(word)
+        answers = {node["NodeID"]: _start_check(node["NodeID"], mark, word) for node in nodes}
+        ray.wait(list(answers.values()), num_returns=len(answers), timeout=ANSWER_S)
+        problems = [
+            (_problem(answers[node["NodeID"]], mark / node["NodeID"]), node) for node in nodes
+        ]
+        return [f"{node['NodeName']}: {problem}" for problem, node in problems if problem]
+    finally:
+        # A late node may still be writing there, which must not hide the problems found.
+        shutil.rmtree(mark, ignore_errors=True)
+
+
+def _start_check(node: str, mark: Path, word: str) -> ray.ObjectRef[str]:
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    look = ray.remote(num_cpus=0, max_retries=0)(_check_folder)
+    return look.options(name="storage-check", scheduling_strategy=strategy).remote(mark, word, node)
+
+
+def _check_folder(mark: Path, word: str, node: str) -> str:
+    """Read the driver's file and write an answer, on a node; return the problem, or nothing."""
+    try:
+        if (mark / "driver").read_text() != word:
+            return "the folder there is another one"
+        (mark / node).write_text(word)
+    except FileNotFoundError:
+        return "the folder there is another one, or there is none"
+    except OSError as error:
+        return f"{type(error).__name__}: {os.strerror(error.errno or 0)}"
+    return ""
+
+
+def _problem(answer: ray.ObjectRef[str], written: Path) -> str:
+    """Return the problem of a node after its check; empty once its file is visible here."""
+    try:
+        problem = str(ray.get(answer, timeout=FETCH_S))
+    except GetTimeoutError:
+        return f"no answer within {ANSWER_S:g} s"
+    except RayError as error:
+        return f"it could not look: {_describe_error(error)}"
+    deadline = time.monotonic() + ARRIVE_S
+    while not problem and not written.exists():
+        if time.monotonic() > deadline:
+            return "what is written there does not arrive here"
+        time.sleep(0.1)
+    return problem
+
+
+def _describe_error(error: RayError) -> str:
+    """Describe an error without Ray's stack trace."""
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return f"{type(cause).__name__}: {lines[-1]}" if lines else type(cause).__name__

@@ -1,0 +1,72 @@
+"""Model and data sizes of a sweep's trials, the points that scaling laws are fitted to."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hposvc.analysis.memory import task_of
+from hposvc.analysis.scaling_law import Point, TooFew
+from hposvc.spec import SweepSpec
+from trainables.memory_estimation import meta_model
+from trainables.task import Task
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of the metrics or parameters with a trial's sizes; None: computed from its Task."""
+
+    weights: str | None = None
+    samples: str | None = None
+
+
+def points(spec: SweepSpec, trials: Sequence[Mapping[str, Any]], names: Names) -> list[Point]:
+    """Return a point for each completed trial with a loss.
+
+    Args:
+        trials: the rows of `hposvc trials -o json`.
+
+    Raises:
+        TooFew: the sweep does not minimize one loss, or a trial has no value of a named size.
+        SpecError: sizes must be computed, and the trainable is not a Task.
+    """
+    if spec.metric is None or spec.metric.goal == "maximize":
+        metrics = "several metrics" if spec.metric is None else f"{spec.metric.name}, maximized"
+        raise TooFew(f"the sweep has {metrics}; a scaling law is of one loss that is minimized")
+    completed = [row for row in trials if row["state"] == "COMPLETED" and row["value"] is not None]
+    sizes = Sizes(spec, names)
+    return [Point(*sizes.of(trial), float(trial["value"])) for trial in completed]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Looks up or computes the sizes of a sweep's trials."""
+
+    spec: SweepSpec
+    names: Names
+
+    def of(self, trial: Mapping[str, Any]) -> tuple[float, float]:
+        """Return the number of weights, and of trained elements of the loss (tokens, samples)."""
+        sizes = [
+            None if name is None else self._named_size(trial, name)
+            for name in (self.names.weights, self.names.samples)
+        ]
+        if None not in sizes:
+            return float(sizes[0] or 0), float(sizes[1] or 0)
+        task = task_of(self.spec, trial["params"])
+        weights = meta_model.count_weights(task) if sizes[0] is None else sizes[0]
+        samples = self._elements_per_step(task) * trial["step"] if sizes[1] is None else sizes[1]
+        return float(weights), float(samples)
+
+    def _named_size(self, trial: Mapping[str, Any], name: str) -> float:
+        values = {**trial["params"], **trial["metrics"]}
+        value = values.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise TooFew(
+                f"trial {trial['trial']} says no number above 0 under {name!r}; "
+                f"it has {', '.join(sorted(values))}"
+            )
+        return value
+
+    def _elements_per_step(self, task: Task) -> int:
+        """Return the elements of the loss in one step."""
+        return len(task.load_data().train) * meta_model.losses_per_sample(task)

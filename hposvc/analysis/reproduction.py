@@ -1,0 +1,242 @@
+"""Reproduction: train a recorded trial again, and compare the results.
+
+The new sweep has a single trial with the original's values, random numbers and schedule. If the
+original copied another trial (an exploit of PBT), the new trial first trains the copied trial's
+steps, along one lineage of weights (lineage.py). It ends at the last step of the original.
+The verdicts:
+
+* equal: every value of every metric is the same bit for bit, at every step of the lineage.
+* within noise: values differ, but at the last common step the selected value differs by no more
+  than NOISE of itself, the effect of sums in another order (GPU kernels, another number of cores);
+  or, if finalists were trained several times, by no more than two standard deviations of these.
+* different: otherwise. The difference is then reported as a share of the sweep's spread, the
+  distance between the best and the worst value of its trials.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.analysis import lineage
+from hposvc.analysis.lineage import LineageSegment
+from hposvc.errors import SpecError
+from hposvc.journal.home import NotFound
+from hposvc.journal.journal import SweepRow
+from hposvc.spec import SweepSpec, fingerprint
+from hposvc.state.estimates import estimates
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+
+NOISE = 1e-3  # as a share of a value
+TAG = "hposvc.repro_of"  # of the new sweep: SWEEP/TRIAL
+
+Values = tuple[float, ...]  # one for each metric
+Verdict = Literal["equal", "within noise", "different"]
+
+
+@dataclass(frozen=True)
+class Original:
+    """A recorded trial, and the sweep that trains it again."""
+
+    sweep: str
+    trial: str
+    again: str  # the new sweep's id
+    spec: SweepSpec  # the new sweep's
+    curve: Mapping[int, Values]  # the original's values by the new sweep's steps
+    spread: float | None  # between the sweep's best and worst value; None: fewer than two values
+    deviation: float | None  # standard deviation of finalists' repeats; None: no finalists
+    doubts: tuple[str, ...]  # reasons why the results may differ although nothing is wrong
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result of a reproduction. Values are of the first metric, as reported."""
+
+    sweep: str
+    trial: str
+    again: str
+    verdict: Verdict
+    rule: str  # the meaning of the verdict, for people
+    steps: int  # number of common steps
+    first_difference: int | None  # the first common step at which values differ; None: no step
+    step: int | None  # the last common step; None: there are none
+    before: float | None  # the original's selected value at that step
+    now: float | None
+    difference: float | None
+    share_of_spread: float | None  # None: no difference, or too few trials
+    doubts: tuple[str, ...]
+
+
+def original(sweeps: api.Sweeps, sweep: str, trial: str, accept_code: bool) -> Original:
+    """Return a recorded trial with the spec of the sweep that trains it again.
+
+    Raises:
+        NotFound: there is no such sweep or trial, or the trial has no value.
+        SpecError: the trainable's source changed since the sweep began, and `accept_code` is False.
+    """
+    record = api.load(sweeps, sweep)
+    api.check_trial(record, trial)
+    state, recorded = record.state, record.state.trials[trial]
+    if not recorded.values:
+        reason = recorded.reason or recorded.state.lower()
+        raise NotFound(
+            f"{trial} of {record.row.id} has no value ({reason}), so there is nothing to compare; "
+            f"`hposvc trials {record.row.id}` lists those that have"
+        )
+    if not accept_code:
+        fingerprint.check_unchanged(record.row.id, record.row.spec, record.row.code)
+    segments = lineage.ancestry(state, trial, recorded.step)
+    replayed = lineage.repeat_spec(record.row.id, state.spec, segments)
+    tags = {**replayed.get("tags", {}), TAG: f"{record.row.id}/{trial}"}
+    return Original(
+        sweep=record.row.id,
+        trial=trial,
+        again=_free_name(sweeps, f"{record.row.id}-repro-{trial}"),
+        spec=specs.check({**replayed, "tags": tags}),
+        curve=_curve(state, segments),
+        spread=_spread(state),
+        deviation=_deviation(state),
+        doubts=tuple(_doubts(record.row, state, segments)),
+    )
+
+
+def resumed(sweeps: api.Sweeps, row: SweepRow) -> Original | None:
+    """Return the original of an interrupted reproduction that is resumed.
+
+    None: the sweep is not a reproduction, or the original is gone or was continued meanwhile.
+    """
+    sweep, _, trial = f"{row.spec.get('tags', {}).get(TAG, '')}".rpartition("/")
+    if not sweep or sweeps.journal.find(sweep) is None:
+        return None
+    try:
+        before = original(sweeps, sweep, trial, accept_code=True)
+    except (NotFound, SpecError):
+        return None
+    return replace(before, again=row.id) if before.spec == specs.restore(row.spec) else None
+
+
+def compare(before: Original, state: SweepState) -> Comparison:
+    """Compare the trial of a new sweep with the original.
+
+    Args:
+        state: of the new sweep.
+    """
+    again = next(iter(state.trials.values()), None)
+    now = {} if again is None else _values(again)
+    common = sorted(before.curve.keys() & now.keys())
+    differing = [step for step in common if not _same(before.curve[step], now[step])]
+    values = [_selected(before.spec, curve, common) for curve in (before.curve, now)]
+    difference = None if None in values else values[1] - values[0]  # type: ignore[operator]
+    near = max(NOISE * abs(values[0] or 0.0), 2 * (before.deviation or 0.0))
+    equal = not differing and len(common) == len(before.curve)
+    verdict = _verdict(equal, difference, near)
+    share = abs(difference) / before.spread if difference and before.spread else None
+    return Comparison(
+        sweep=before.sweep,
+        trial=before.trial,
+        again=before.again,
+        verdict=verdict,
+        rule=_rule(verdict, before.deviation, near),
+        steps=len(common),
+        first_difference=next(iter(differing), None),
+        step=common[-1] if common else None,
+        before=values[0],
+        now=values[1],
+        difference=difference,
+        share_of_spread=share,
+        doubts=before.doubts,
+    )
+
+
+def _verdict(equal: bool, difference: float | None, near: float) -> Verdict:
+    if equal:
+        return "equal"
+    return "within noise" if difference is not None and abs(difference) <= near else "different"
+
+
+def _rule(verdict: Verdict, deviation: float | None, near: float) -> str:
+    """Return the meaning of a verdict, for people."""
+    if verdict == "equal":
+        return "bit for bit at every step"
+    of = f"{NOISE:g} of itself"
+    if 2 * (deviation or 0.0) >= near:
+        of = f"two standard deviations of the finalists' repeats ({near:.3g})"
+    if verdict == "within noise":
+        return f"the last value differs by at most {of}"
+    return f"the last value differs by more than {of}, or can't be compared"
+
+
+def _curve(state: SweepState, segments: Sequence[LineageSegment]) -> dict[int, Values]:
+    """Return the values reported along a lineage, by the steps of its replay."""
+    curve: dict[int, Values] = {}
+    done = 0
+    for segment in segments:
+        values = _values(state.trials[segment.trial])
+        steps = range(segment.first, segment.last + 1)
+        curve |= {done + step - segment.first + 1: values[step] for step in steps if step in values}
+        done += segment.steps
+    return curve
+
+
+def _values(trial: TrialState) -> dict[int, Values]:
+    columns = [dict(curve) for curve in trial.curves.values()]
+    return {step: tuple(column[step] for column in columns) for step in trial.steps}
+
+
+def _same(first: Values, second: Values) -> bool:
+    return all(
+        a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(first, second, strict=True)
+    )
+
+
+def _selected(spec: SweepSpec, curve: Mapping[int, Values], steps: Sequence[int]) -> float | None:
+    """Return the selected value of the first metric over these steps; None: not finite."""
+    value = spec.objectives[0].value([(step, curve[step][0]) for step in steps])
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _spread(state: SweepState) -> float | None:
+    values = [trial.values[0] for trial in state.trials.values() if trial.values]
+    return max(values) - min(values) if len(values) > 1 else None
+
+
+def _deviation(state: SweepState) -> float | None:
+    """Return the standard deviation over repeats with other random numbers, of all finalists."""
+    deviations = [estimate.deviation for estimate in estimates(state) if len(estimate.values) > 1]
+    return math.hypot(*deviations) / math.sqrt(len(deviations)) if deviations else None
+
+
+def _doubts(row: SweepRow, state: SweepState, segments: Sequence[LineageSegment]) -> list[str]:
+    """Return the reasons why results may differ although nothing is wrong."""
+    doubts = []
+    if not lineage.replays_exactly([*segments]):
+        doubts.append(
+            "it copied trials that were at another step: everything that depends on the length "
+            "of a trial, such as a learning-rate schedule, differs"
+        )
+    if specs.restore(row.spec).last_step != state.spec.last_step:
+        doubts.append(
+            "trials were made longer since the sweep began: everything that depends on the length "
+            "of a trial may have differed when it was trained"
+        )
+    if len(state.spec.resources.allowed_workers) > 1:
+        doubts.append(
+            "trials got the workers that others freed, and this time at other steps: sums are "
+            "added up in another order, and dropout draws other numbers"
+        )
+    if any(state.trials[segment.trial].shrink for segment in segments):
+        doubts.append("its micro-batches were halved while it ran, and now they start at full size")
+    return doubts
+
+
+def _free_name(sweeps: api.Sweeps, name: str) -> str:
+    """Return the name, with a number appended if a sweep has it already."""
+    taken = {row.id for row in sweeps.journal.sweeps()}
+    number, free = 1, name
+    while free in taken:
+        number += 1
+        free = f"{name}-{number}"
+    return free

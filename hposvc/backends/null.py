@@ -1,0 +1,48 @@
+"""A backend without slots, for ending a sweep whose driver is gone."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from hposvc.backends.backend import Answer, Setting
+from hposvc.events import BackendEvent, Order
+
+
+@dataclass(frozen=True)
+class NullBackend:
+    """A backend that starts nothing, so that ending a sweep does not start a cluster."""
+
+    setting: Setting
+    virtual: ClassVar[bool] = False
+
+    def now(self) -> float:
+        return max(time.time(), self.setting.clock)
+
+    def capacity(self) -> int:
+        return 0
+
+    def slots(self) -> int:
+        return 0
+
+    def start(self, order: Order, environment: dict[str, str]) -> None:
+        raise AssertionError("there is no slot for an order")
+
+    def decide(self, order: int, verdict: Answer) -> None:
+        pass
+
+    def kill(self, order: int) -> None:
+        pass
+
+    def set_parallel(self, parallel: int | Literal["auto"]) -> None:
+        pass
+
+    def set_slot_limit(self, slots: int) -> int:
+        return self.setting.spec.resources.ranks
+
+    def events(self, timeout_s: float) -> Sequence[BackendEvent]:
+        time.sleep(timeout_s)  # only requests to the sweep can arrive meanwhile
+        return []
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,232 @@
+"""The Ray cluster that a sweep runs on, as both backends on Ray use it."""
+
+import logging
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import ray
+from ray._private.state import available_resources_per_node  # no public name (Ray 2.60)
+
+from cluster import quarantine
+from cluster.launch import Connection, Unreachable, connect, running
+from hposvc.backends.backend import OutOfReach, Setting
+from hposvc.backends.ray.placement import (
+    NODE,
+    count_ranks,
+    count_slots,
+    excluding_nodes,
+    labelled_resources,
+    require_fitting,
+    suitable_nodes,
+)
+from hposvc.backends.ray.rank_group import GONE_S
+from hposvc.backends.shared_storage import check_shared
+from hposvc.spec import Resources
+from trainables.programs.rendezvous import LOOPBACK
+from trainables.runtime.assignment import Inherited, SlotConfig
+from trainables.runtime.coordinator import Switchboard
+
+log = logging.getLogger("hposvc")
+
+FRESH_DEATHS = 3  # slots that die in a row before they are ready, until the driver gives up
+
+
+class RayCluster:
+    """A connection to the Ray cluster, for one sweep that no other driver works on.
+
+    Raises:
+        OutOfReach: nothing answers, the cluster can never provide what the spec asks for, or
+            ranks of an earlier driver do not exit.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._connection: Connection | None = None
+        self._board: Switchboard | None = None
+        self._full_logged = False  # whether it was logged that no node has room for a slot
+        self._excluded: set[str] = set()  # ids of nodes that no slot may use
+        target = "Ray on this machine" if setting.address is None else f"Ray at {setting.address}"
+        fresh = setting.address is None and not running(setting.home / "ray")
+        setting.say(f"{'starting' if fresh else 'joining'} {target}")
+        try:
+            self._connection = connect(setting.home / "ray", setting.address, setting.runtime_env)
+        except Unreachable as error:
+            raise OutOfReach(str(error)) from error
+        try:
+            self.resources = self._exclude_held_nodes()  # of a slot, on the nodes that it may use
+            self.fitting = _count_fitting(self.resources)  # slots that the cluster has room for
+            self._fitting_by_ranks = _count_by_ranks(self.resources)
+            cores = int(ray.cluster_resources().get("CPU", 1))
+            # A starting process is busy importing: with two for each core, all would take twice
+            # as long, while the first slot could have been at work long before.
+            self.max_starting = max(1, cores // setting.spec.resources.ranks)
+            self._await_earlier_ranks()
+            check_shared(setting)
+            # Ray on this machine has no other node, so only local processes need to call here.
+            local = setting.address is None
+            self._board = Switchboard(LOOPBACK if local else ray.util.get_node_ip_address())
+            setting.say("")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def switchboard(self) -> Switchboard:
+        """The endpoint at which ranks, or their coordinator, call this process."""
+        assert self._board is not None  # __init__ sets it or raises
+        return self._board
+
+    def check(self) -> None:
+        """Check that the cluster is alive.
+
+        Raises:
+            OutOfReach: the cluster has died.
+        """
+        try:
+            if self._connection is not None:
+                self._connection.check()
+        except Unreachable as error:
+            raise OutOfReach(f"{error}; `hposvc resume {self._setting.sweep}` goes on") from error
+
+    @property
+    def answers(self) -> bool:
+        """Whether Ray can be asked for something now."""
+        return self._connection is None or self._connection.answers
+
+    def log_room_changes(self) -> None:
+        """Log when no live node has room for a slot any more, and when a node has room again."""
+        if _count_fitting(self.resources) > 0:
+            if self._full_logged:
+                log.warning("%s: a node has room for its trials again", self._setting.sweep)
+            self._full_logged = False
+        elif not self._full_logged:
+            self._full_logged = True
+            message = (
+                "%s: no live node of the cluster has room for a trial; the sweep waits for one"
+            )
+            log.warning(message, self._setting.sweep)
+
+    def slot_config(self) -> SlotConfig:
+        """Return the configuration of a slot, with the driver's import path."""
+        return replace(
+            self._setting.slot_config(),
+            path=tuple(str(Path(folder).absolute()) for folder in sys.path),
+            inherited=Inherited.here() if self._setting.address is None else None,
+        )
+
+    def close(self) -> None:
+        """Accept no more calls, and disconnect from the cluster."""
+        if self._connection is not None:
+            self._setting.say("leaving Ray")
+        if self._board is not None:
+            self._board.close()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def slots(self, parallel: int | Literal["auto"]) -> int:
+        """Return how many slots `parallel` trials need, as far as they fit into the cluster."""
+        if parallel == "auto":
+            return self.fitting
+        return min(self.fitting, -(-parallel // self._setting.spec.training.trials_per_process))
+
+    def max_workers(self, slots: int) -> int:
+        """Return the most ranks with which `slots` slots fit at once; the fewest if none fit."""
+        fitting_ranks = [
+            ranks for ranks, fitting in self._fitting_by_ranks.items() if fitting >= slots
+        ]
+        return max(fitting_ranks, default=self.resources.ranks)
+
+    def count_free_ranks(self) -> int:
+        """Return how many ranks have room now, on the nodes that slots may use."""
+        available = available_resources_per_node()
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        free_nodes = [{**node, "Resources": available.get(node["NodeID"], {})} for node in nodes]
+        suited = suitable_nodes(self.resources, free_nodes)
+        return sum(count_ranks(self.resources, node["Resources"]) for node in suited)
+
+    def holders(self) -> list[str]:
+        """Return the other sweeps that hold resources of the cluster now."""
+        groups = ray.util.placement_group_table().values()
+        placed = (str(group["name"]) for group in groups if group["state"] == "CREATED")
+        sweeps = {name.rpartition("/")[0] for name in placed if "/slot-" in name}
+        return sorted(sweeps - {self._setting.sweep, ""})
+
+    def exclude(self, node: str) -> None:
+        """Place no more slots on a node.
+
+        Args:
+            node: Ray's id of the node.
+
+        Raises:
+            OutOfReach: the remaining nodes have no room for a slot.
+        """
+        resources = excluding_nodes(self._setting.spec.resources, {*self._excluded, node})
+        self.fitting = _count_fitting(resources)
+        self._fitting_by_ranks = _count_by_ranks(resources)
+        self._excluded.add(node)
+        self.resources = resources
+
+    def candidate_nodes(self) -> list[Mapping[str, Any]]:
+        """Return the nodes that slots may use, as `ray.nodes` gives them.
+
+        The list is empty where there is no choice: with a single node, or where the spec itself
+        selects nodes by id.
+        """
+        if NODE in self._setting.spec.resources.labels:
+            return []
+        nodes = suitable_nodes(self.resources, [node for node in ray.nodes() if node["Alive"]])
+        return nodes if len(nodes) > 1 else []
+
+    def _exclude_held_nodes(self) -> Resources:
+        quarantined = quarantine.held(self._setting.home)
+        nodes = [node for node in ray.nodes() if node["Alive"]]
+        self._excluded |= {node["NodeID"] for node in nodes if node["NodeName"] in quarantined}
+        if nodes and len(self._excluded) == len(nodes):
+            reasons = "; ".join(f"{name} ({reason})" for name, reason in quarantined.items())
+            raise OutOfReach(
+                f"all nodes are held: {reasons}; `hposvc cluster lift NODE` takes one back"
+            )
+        return excluding_nodes(self._setting.spec.resources, self._excluded)
+
+    def _await_earlier_ranks(self) -> None:
+        """Wait until the ranks of an earlier driver are gone, which may still write files."""
+        prefix = f"{self._setting.sweep}/"
+        if any(name.startswith(prefix) for name in ray.util.list_named_actors()):
+            self._setting.say("waiting until ranks of an earlier driver are gone")
+        if not await_gone(prefix):
+            raise OutOfReach(
+                f"{self._setting.sweep}: ranks of an earlier driver are still at work; "
+                "try again when they are gone"
+            )
+
+
+def _count_fitting(resources: Resources) -> int:
+    return require_fitting(resources, _resources_of_alive_nodes(resources))
+
+
+def _count_by_ranks(resources: Resources) -> dict[int, int]:
+    """Return how many slots fit, by each number of ranks that a trial may have."""
+    nodes = _resources_of_alive_nodes(resources)
+    return {
+        ranks: count_slots(resources.with_workers(ranks), nodes)
+        for ranks in resources.allowed_workers
+    }
+
+
+def _resources_of_alive_nodes(resources: Resources) -> list[Mapping[str, float]]:
+    return labelled_resources(resources, [node for node in ray.nodes() if node["Alive"]])
+
+
+def await_gone(prefix: str) -> bool:
+    """Wait until no actor's name begins with `prefix`; False if some stay for `GONE_S`."""
+    deadline = time.monotonic() + GONE_S
+    while any(name.startswith(prefix) for name in ray.util.list_named_actors()):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

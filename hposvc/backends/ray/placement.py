@@ -1,0 +1,164 @@
+"""The resources that a slot takes from a Ray cluster, and how many slots fit.
+
+Ray leaves a placement group that can never be placed pending without a message, so the number of
+slots that fit is computed here from the nodes' total resources.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from hposvc.backends.backend import OutOfReach
+from hposvc.spec import Resources
+
+Bundle = dict[str, float]
+NODE = "ray.io/node-id"  # the label by which Ray tells nodes apart
+STRATEGIES = {"pack": "PACK", "strict_pack": "STRICT_PACK", "spread": "SPREAD"}
+
+
+def bundle(resources: Resources) -> Bundle:
+    """Return the resources that a rank reserves, in Ray's units (memory in bytes)."""
+    amounts: Bundle = {"CPU": resources.cpus_per_worker}
+    if resources.gpus_per_worker:
+        amounts["GPU"] = resources.gpus_per_worker
+    if resources.memory_per_worker:
+        amounts["memory"] = float(resources.memory_per_worker)
+    if resources.accelerator:
+        amounts[f"accelerator_type:{resources.accelerator}"] = 0.001
+    return {**amounts, **resources.custom}
+
+
+def describe_needs(resources: Resources) -> str:
+    """Describe the resources of a slot for people: `2 CPU and 1 GPU`."""
+    amounts = {name: amount * resources.ranks for name, amount in bundle(resources).items()}
+    if "memory" in amounts:
+        amounts["GiB of memory"] = amounts.pop("memory") / 2**30
+    return " and ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount)
+
+
+def rank_options(resources: Resources) -> dict[str, Any]:
+    """Return the resources of a rank as options of its Ray actor."""
+    amounts = bundle(resources)
+    actor_options: dict[str, Any] = {
+        "num_cpus": amounts.pop("CPU"),
+        "num_gpus": amounts.pop("GPU", 0),
+    }
+    if "memory" in amounts:
+        actor_options["memory"] = amounts.pop("memory")
+    return {**actor_options, "resources": amounts}
+
+
+def label_selectors(resources: Resources) -> list[dict[str, str]]:
+    """Return Ray's label selectors for each rank's node; empty: the spec asks for no labels."""
+    return [dict(resources.labels)] * resources.ranks if resources.labels else []
+
+
+def excluding_nodes(resources: Resources, nodes: Collection[str]) -> Resources:
+    """Return the resources restricted to other nodes than these.
+
+    Resources of a spec that selects nodes by id are returned unchanged.
+
+    Args:
+        nodes: Ray's ids of the nodes to avoid.
+    """
+    if not nodes or NODE in resources.labels:
+        return resources
+    others = f"!in({','.join(sorted(nodes))})"
+    return replace(resources, labels={**resources.labels, NODE: others})
+
+
+def suitable_nodes(
+    resources: Resources, nodes: Sequence[Mapping[str, Mapping[str, Any]]]
+) -> list[Mapping[str, Any]]:
+    """Return the nodes that could take a rank if they were empty.
+
+    Args:
+        nodes: as `ray.nodes` gives them.
+    """
+    rank_bundle = bundle(resources)
+    return [
+        node
+        for node in nodes
+        if _has_labels(node, resources) and _ranks_on_node(node["Resources"], rank_bundle)
+    ]
+
+
+def labelled_resources(
+    resources: Resources, nodes: Sequence[Mapping[str, Mapping[str, str]]]
+) -> list[Mapping[str, float]]:
+    """Return the resources of each node that has the labels asked for.
+
+    Args:
+        nodes: `Resources` and `Labels` of each node, as `ray.nodes` gives them.
+
+    Raises:
+        OutOfReach: no node has the labels.
+    """
+    suited = [
+        cast(Mapping[str, float], node["Resources"])
+        for node in nodes
+        if _has_labels(node, resources)
+    ]
+    if resources.labels and not suited:
+        required = ", ".join(f"{name}: {text}" for name, text in resources.labels.items())
+        present = {f"{name}: {text}" for node in nodes for name, text in node["Labels"].items()}
+        listed = ", ".join(sorted(label for label in present if "ray.io/" not in label)) or "none"
+        raise OutOfReach(
+            f"resources.labels: no node has {required}; the cluster's nodes have {listed}"
+        )
+    return suited
+
+
+def _has_labels(node: Mapping[str, Mapping[str, Any]], resources: Resources) -> bool:
+    required = resources.labels.items()
+    return all(_matches(text, node["Labels"].get(name)) for name, text in required)
+
+
+def _matches(selector: str, label: str | None) -> bool:
+    """Whether a label selector of Ray (a, !a, in(a, b), !in(a, b)) matches a label."""
+    values = selector.removeprefix("!").removeprefix("in(").removesuffix(")").split(",")
+    return (label in [text.strip() for text in values]) != selector.startswith("!")
+
+
+def count_slots(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> int:
+    """Return how many slots the nodes could hold at once if they were empty."""
+    rank_bundle = bundle(resources)
+    per_node = [_ranks_on_node(node, rank_bundle) for node in nodes]
+    if resources.placement == "strict_pack":
+        return sum(ranks // resources.ranks for ranks in per_node)
+    return sum(per_node) // resources.ranks
+
+
+def require_fitting(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> int:
+    """Return how many slots the nodes could hold at once if they were empty: at least 1.
+
+    Raises:
+        OutOfReach: no slot fits; the message lists what the nodes have.
+    """
+    fitting, rank_bundle = count_slots(resources, nodes), bundle(resources)
+    if fitting == 0:
+        scope = " on one node" if resources.placement == "strict_pack" else ""
+        nodes_text = "; ".join(_format_amounts(node, rank_bundle) for node in nodes) or "no node"
+        raise OutOfReach(
+            f"resources: a trial needs {resources.ranks} x {_format_amounts(rank_bundle)}{scope}, "
+            f"and the cluster has {nodes_text}; lower resources.workers or what each takes, "
+            "or add nodes"
+        )
+    return fitting
+
+
+def count_ranks(resources: Resources, amounts: Mapping[str, float]) -> int:
+    """Return how many ranks fit into these amounts of resources."""
+    return _ranks_on_node(amounts, bundle(resources))
+
+
+def _ranks_on_node(node: Mapping[str, float], wanted: Bundle) -> int:
+    # Ray counts resources in 1/10,000; so does the comparison.
+    return min(
+        int((node.get(name, 0.0) + 1e-4) / amount) for name, amount in wanted.items() if amount
+    )
+
+
+def _format_amounts(amounts: Mapping[str, float], only: Bundle | None = None) -> str:
+    names = amounts if only is None else only
+    return "{" + ", ".join(f"{name}: {amounts.get(name, 0.0):g}" for name in names) + "}"

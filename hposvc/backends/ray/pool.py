@@ -1,0 +1,310 @@
+"""The Ray backend: orders run in a pool of warm slots, each in a placement group.
+
+Ray's callbacks put signals into a queue, which `events` empties on the driver's thread. The queue
+is all that threads share here.
+"""
+
+import queue
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+from hposvc.backends.backend import Answer, OutOfReach, Setting, to_events
+from hposvc.backends.ray.cluster import FRESH_DEATHS, RayCluster
+from hposvc.backends.ray.elasticity import ElasticWorkers
+from hposvc.backends.ray.node_eviction import NodeEviction, NodeEvictions, leave_node
+from hposvc.backends.ray.placement import describe_needs
+from hposvc.backends.ray.rank_group import GONE_S, describe_error, is_permanent, start_error
+from hposvc.backends.ray.slot import Signal, Slot
+from hposvc.events import BackendEvent, Cause, Ended, Failed, Order
+from trainables.runtime.wire import (
+    CheckpointSaved,
+    DataDeclared,
+    Finished,
+    Message,
+    PreemptionStarted,
+    Ready,
+)
+from trainables.runtime.wire import Reported as RankReport
+
+TELL_S = 0.5  # seconds between two messages about what slots wait for
+
+
+class RayPool:
+    """A backend with slots on a Ray cluster."""
+
+    virtual: ClassVar[bool] = False
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._signals: queue.Queue[tuple[Slot, Signal, Future[Any] | Message]] = queue.Queue()
+        self._slots: list[Slot] = []
+        self._started = 0
+        self._looked_at = 0.0  # monotonic seconds of the last look at what slots wait for
+        self._waiting = ""  # the message then shown
+        self._fresh_deaths = 0
+        self._cluster = RayCluster(setting)
+        self._config = self._cluster.slot_config()
+        self._evictions = NodeEvictions(setting, self._cluster)
+        # Orders that a slot runs at once:
+        self._orders_per_slot = self._config.training.trials_per_process
+        self._elastic = ElasticWorkers(self._cluster)
+        self._ranks = self._cluster.resources.ranks  # of each new slot
+        self.set_parallel(setting.spec.trials.parallel)
+        self._limit = self._max_slots
+        self._closed = False
+
+    def now(self) -> float:
+        return time.time()
+
+    def slots(self) -> int:
+        return self._max_orders
+
+    def capacity(self) -> int:
+        if not self._cluster.answers:
+            return 0
+        self._shrink()
+        self._grow()
+        if self._evictions.inspecting:
+            return 0
+        running = sum(len(slot.orders) for slot in self._open_slots())
+        return min(
+            sum(slot.free_places for slot in self._fitting_slots()), self._max_orders - running
+        )
+
+    def set_parallel(self, parallel: int | Literal["auto"]) -> None:
+        self._max_slots = self._cluster.slots(parallel)
+        max_orders = self._max_slots * self._orders_per_slot
+        self._max_orders = max_orders if parallel == "auto" else min(max_orders, parallel)
+
+    def set_slot_limit(self, slots: int) -> int:
+        self._limit = min(-(-slots // self._orders_per_slot), self._max_slots)
+        self._ranks = self._elastic.choose(self._limit, self._slots)
+        self._shrink()
+        return self._ranks
+
+    def start(self, order: Order, environment: dict[str, str]) -> None:
+        slot = max(self._fitting_slots(), key=lambda slot: slot.free_places)
+        assert slot.free_places > 0  # the driver checks `capacity` first
+        slot.carry_out(order, environment)
+
+    def decide(self, order: int, verdict: Answer) -> None:
+        slot = self._slot_of(order)
+        if slot is not None:
+            slot.decide(order, verdict)
+
+    def kill(self, order: int) -> None:
+        slot = self._slot_of(order)
+        if slot is None:
+            return
+        if self._orders_per_slot > 1:
+            slot.decide(order, "stop")  # ends with its step; other orders in its process continue
+        else:
+            self._close_slot(slot, [Ended(self.now(), order, slot.orders[order].trial)])
+
+    def events(self, timeout_s: float) -> Sequence[BackendEvent]:
+        self._check_cluster()
+        if self._cluster.answers:
+            self._show_waiting()
+            self._leave_nodes(self._evictions.find_new())
+        return self._drain_signals(timeout_s)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._limit = 0
+        try:
+            for slot in self._slots:
+                slot.close()
+                if slot.ranks.present == 0:
+                    self._forget_slot(slot)
+            deadline = time.monotonic() + GONE_S
+            while self._slots and time.monotonic() < deadline:
+                with suppress(OutOfReach):  # the cluster is being left anyway
+                    self._check_cluster()
+                self._drain_signals(0.1)
+        finally:
+            self._cluster.close()
+
+    def _drain_signals(self, timeout_s: float) -> list[BackendEvent]:
+        """Handle all queued signals and return their events; wait `timeout_s` for the first."""
+        try:
+            signals = [self._signals.get(timeout=timeout_s)]
+        except queue.Empty:
+            return []
+        while not self._signals.empty():
+            signals.append(self._signals.get_nowait())
+        return [event for signal in signals for event in self._handle(*signal)]
+
+    def _show_waiting(self) -> None:
+        """Show what the first slots wait for, and which sweeps hold it."""
+        now = time.monotonic()
+        if now - self._looked_at < TELL_S:
+            return
+        self._looked_at = now
+        text = self._describe_waiting() if self._limit else self._waiting
+        if text != self._waiting:
+            self._waiting = text
+            self._setting.say(text)
+
+    def _describe_waiting(self) -> str:
+        slots = self._open_slots()
+        if not slots or any(slot.state == "ready" for slot in slots):
+            return ""
+        if any(slot.state == "starting" for slot in slots):
+            return "starting ranks"
+        if time.monotonic() - min(slot.requested_at for slot in slots) < TELL_S:
+            return ""
+        holders = self._cluster.holders()
+        by = f" held by {'sweep' if len(holders) == 1 else 'sweeps'} {', '.join(holders)}"
+        return f"waiting for {describe_needs(slots[0].resources)}{by if holders else ''}"
+
+    def _check_cluster(self) -> None:
+        try:
+            self._cluster.check()
+        except OutOfReach:
+            self._slots.clear()  # no cluster is left in which to end them
+            raise
+
+    def _open_slots(self) -> list[Slot]:
+        return [slot for slot in self._slots if slot.state != "closing"]
+
+    def _fitting_slots(self) -> list[Slot]:
+        """Return the slots that have as many ranks as new orders get."""
+        return [slot for slot in self._slots if slot.resources.ranks == self._ranks]
+
+    def _shrink(self) -> None:
+        """Close idle slots beyond the limit, and idle slots with another number of ranks."""
+        for slot in self._open_slots():
+            if not slot.orders and slot.resources.ranks != self._ranks:
+                self._close_slot(slot)
+        spare = len(self._open_slots()) - self._limit
+        # Slots that are not up yet are closed first: they hold nothing worth keeping.
+        idle = [slot for slot in self._open_slots() if not slot.orders]
+        for slot in sorted(idle, key=lambda slot: slot.state == "ready")[: max(0, spare)]:
+            self._close_slot(slot)
+
+    def _grow(self) -> None:
+        """Start missing slots, a few at a time."""
+        starting = sum(slot.state in ("placing", "starting") for slot in self._slots)
+        while len(self._slots) < self._limit and starting < self._cluster.max_starting:
+            starting += 1
+            self._started += 1
+            name = f"{self._setting.sweep}/slot-{self._started}"
+            resources = self._cluster.resources.with_workers(self._ranks)
+            config = replace(self._config, world_size=self._ranks)
+            slot = Slot(name, config, resources, self._cluster.switchboard, self._post)
+            self._slots.append(slot)
+            slot.reserve()
+
+    def _post(self, slot: Slot, signal: Signal, payload: Future[Any] | Message) -> None:
+        self._signals.put((slot, signal, payload))
+
+    def _slot_of(self, order: int) -> Slot | None:
+        return next((slot for slot in self._slots if order in slot.orders), None)
+
+    def _handle(
+        self, slot: Slot, signal: Signal, payload: Future[Any] | Message
+    ) -> list[BackendEvent]:
+        if signal == "exited" and isinstance(payload, Future):
+            return self._lose_rank(slot, payload)
+        if slot.state == "closing":
+            return []
+        if not isinstance(payload, Future):
+            return self._handle_message(slot, payload)
+        error = payload.exception()
+        if error is not None:
+            return self._lose_slot(slot, f"{signal}: {describe_error(error)}")
+        slot.launch()
+        return []
+
+    def _handle_message(self, slot: Slot, message: Message) -> list[BackendEvent]:
+        match message:
+            case Ready():
+                slot.state = "ready"
+                self._fresh_deaths = 0
+                self._evictions.record_nodes(slot)
+                return []
+            case PreemptionStarted():
+                slot.leaving = message.why
+                if not slot.orders:  # none was left when the notice came
+                    self._close_slot(slot)
+                return []
+            case RankReport():
+                self._evictions.record_work(slot, ended=False)
+                self._leave_nodes(self._evictions.on_report(slot, message))
+                return to_events(message, self.now())
+            case CheckpointSaved() | DataDeclared():
+                return to_events(message, self.now())
+            case Finished():
+                del slot.orders[message.order]
+                [event] = to_events(message, self.now())
+                # In a slot that leaves, each of several orders saves its state and ends.
+                stays = slot.orders or not slot.leaving
+                if message.clean and stays and not message.leaks:
+                    self._evictions.record_work(slot, ended=True)
+                    return [event]
+                evictions = self._evictions.on_order_ended(slot, event)
+                reason = "its process is replaced: " + (
+                    "; ".join(message.leaks) or slot.leaving or "another trial in it hung"
+                )
+                self._close_slot(slot, [event, *self._failures_of(slot, reason)])
+                self._leave_nodes(evictions)
+        return []
+
+    def _leave_nodes(self, evictions: Sequence[NodeEviction]) -> None:
+        """Have slots leave these nodes, and close those that are idle."""
+        for eviction in evictions:
+            for idle in leave_node(self._open_slots(), eviction):
+                self._close_slot(idle)
+
+    def _lose_rank(self, slot: Slot, future: Future[Any]) -> list[BackendEvent]:
+        slot.ranks.present -= 1
+        events: list[BackendEvent] = []
+        if slot.state != "closing":
+            error = future.exception()
+            fresh = slot.state == "starting"
+            why = describe_error(error) if error else "a rank exited without an error"
+            events = self._lose_slot(slot, why, slot.ranks.rank_of(future))
+            if fresh and error is not None and is_permanent(error):
+                self.close()
+                raise start_error(error) from error
+        if slot.ranks.present == 0:
+            events += slot.final_events
+            self._forget_slot(slot)
+        return events
+
+    def _lose_slot(self, slot: Slot, why: str, rank: int | None = None) -> list[BackendEvent]:
+        """Close a broken slot; its orders' failures are returned once all its ranks are gone."""
+        if not any(other.state == "ready" for other in self._slots):
+            self._fresh_deaths += 1
+            if self._fresh_deaths >= FRESH_DEATHS:
+                self.close()
+                raise OutOfReach(
+                    f"slots die before they are ready, {self._fresh_deaths} in a row: {why}"
+                )
+        evictions = self._evictions.on_slot_lost(slot, rank)
+        self._close_slot(slot, self._failures_of(slot, why))
+        self._leave_nodes(evictions)
+        return []
+
+    def _failures_of(self, slot: Slot, why: str) -> list[BackendEvent]:
+        """Return the failures of all orders of a slot that is lost."""
+        cause: Cause = "preempt" if slot.leaving else "infra"
+        why = f"{slot.leaving}; {why}" if slot.leaving else why
+        orders = slot.orders.values()
+        return [Failed(self.now(), order.id, order.trial, cause, why) for order in orders]
+
+    def _close_slot(self, slot: Slot, final_events: Sequence[BackendEvent] = ()) -> None:
+        slot.close(final_events)
+        if slot.ranks.present == 0:
+            self._forget_slot(slot)
+
+    def _forget_slot(self, slot: Slot) -> None:
+        slot.release()
+        self._evictions.forget(slot)
+        self._slots = [other for other in self._slots if other is not slot]

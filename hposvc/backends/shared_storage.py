@@ -1,0 +1,38 @@
+"""Check that all nodes can share checkpoints, through a common folder or an object store."""
+
+from cluster.shared_storage import nodes_without
+from hposvc.backends.backend import OutOfReach, Setting
+from hposvc.spec.paths import checkpoints_url
+from trainables.storage import stores
+from trainables.storage.stores import StoreFailed
+
+REMEDY = "set `storage` to a folder that all nodes mount at the same path, or to a store's URL"
+
+
+def check_shared(setting: Setting) -> None:
+    """Check that every node of the cluster sees the sweep's folder.
+
+    With checkpoints in a store, check instead that this process can use the store. This process
+    must have joined the cluster.
+
+    Raises:
+        OutOfReach: some nodes do not; the message names all of them and the remedy.
+    """
+    if (url := checkpoints_url(setting.sweep, setting.spec.storage)) is not None:
+        try:
+            stores.probe(url)
+        except StoreFailed as error:
+            raise OutOfReach(f"{error}") from error
+        if setting.spec.command is None or setting.spec.resources.ranks == 1:
+            return  # only a command's ranks write a checkpoint together that a single rank reports
+    if setting.address is None:
+        return  # Ray runs on this machine alone
+    try:
+        blind = nodes_without(setting.folder)
+    except OSError as error:
+        raise OutOfReach(f"storage {setting.folder}: {error.strerror}; {REMEDY}") from error
+    if blind:
+        details = "; ".join(blind)
+        raise OutOfReach(
+            f"storage {setting.folder} is not shared by all nodes: {details}. {REMEDY}"
+        )

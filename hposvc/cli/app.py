@@ -1,0 +1,100 @@
+"""The command `hposvc`, and the decorator that adds a verb to it."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from hposvc.cli.options import Shared, share
+
+if TYPE_CHECKING:
+    from hposvc.api import Sweeps
+
+
+# Title of each group of verbs in the help: an example, and the verbs.
+GROUPS = {
+    "Run": ("hposvc run sweep.yaml --set trials.max=20", ("validate", "run", "submit", "resume")),
+    "Look": (
+        "hposvc trials last --top 5",
+        ("ls", "status", "trials", "best", "logs", "audit", "export"),
+    ),
+    "Steer": (
+        "hposvc extend last --trials 20",
+        ("pause", "stop", "kill", "extend", "retry", "fork", "repro", "promote", "rm"),
+    ),
+    "Cluster": ("hposvc cluster up --local 2", ("cluster", "doctor", "gc")),
+    "Cost": ("hposvc memory sweep.yaml --gpu-memory h100", ("memory", "scaling", "laws")),
+}
+# Verbs of other tools, with the nearest thing that hposvc has.
+ELSEWHERE = {
+    "importance": "importances come from searchers.Explanation in Python, see docs/searchers.md",
+    "explain": "importances come from searchers.Explanation in Python, see docs/searchers.md",
+    "plot": "MLflow draws curves; `hposvc trials ID --csv` gives the trials to any other tool",
+    "compare": "MLflow compares runs; `hposvc ls` lists the best value of each sweep",
+    "report": "`hposvc best ID` and `hposvc trials ID --top 10` say what came out",
+    "dashboard": "`hposvc best ID` says how to open MLflow; `hposvc status ID` shows a sweep",
+    "ui": "`hposvc best ID` says how to open MLflow; `hposvc status ID` shows a sweep",
+    "watch": "`hposvc status ID` shows a sweep, `hposvc logs ID TRIAL -f` follows a trial",
+    "list": "`hposvc ls` lists sweeps",
+    "delete": "`hposvc rm ID` deletes a sweep",
+    "start": "`hposvc run SPEC` runs a sweep",
+    "cancel": "`hposvc stop ID` ends a sweep",
+}
+
+
+class Verbs(click.Group):
+    """A click group that lists its verbs by topic, and answers the verbs of other tools."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the help's verbs, each group below its title and example."""
+        for title, (example, names) in GROUPS.items():
+            self._write_group(formatter, f"{title}, as in `{example}`", names)
+        grouped = {name for _, names in GROUPS.values() for name in names}
+        others = [name for name, command in self.commands.items() if not command.hidden]
+        if more := sorted(set(others) - grouped):
+            self._write_group(formatter, "More", more)
+
+    def _write_group(
+        self, formatter: click.HelpFormatter, title: str, names: Sequence[str]
+    ) -> None:
+        with formatter.section(title):
+            formatter.write_dl(
+                [(name, self.commands[name].get_short_help_str(70)) for name in names]
+            )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the verb's command; refuse a verb of another tool with a hint.
+
+        Raises:
+            UsageError: the verb is another tool's.
+        """
+        if args and args[0] in ELSEWHERE and args[0] not in self.commands:
+            raise click.UsageError(f"There is no command {args[0]!r}; {ELSEWHERE[args[0]]}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group("hposvc", cls=Verbs, context_settings={"max_content_width": 100})
+@click.version_option(package_name="hposvc", message="%(prog)s %(version)s")
+@share
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """Run hyperparameter sweeps on Ray, look at them, and steer them.
+
+    SPEC is a file, docs/CONTRACT.md says what is in it. ID is a sweep's id, the beginning of one,
+    or `last`. `hposvc VERB --help` lists the options of a verb.
+    """
+    context.ensure_object(Shared)
+
+
+def verb(function: Callable[..., int | None]) -> click.Command:
+    """Make the function a verb of `hposvc`, under its own name."""
+    return commands.command()(share(click.pass_obj(function)))
+
+
+def open_home(shared: Shared) -> "Sweeps":
+    """Open the home that the command line or the environment names."""
+    from hposvc.api import Sweeps
+
+    return Sweeps.open(shared.home)

@@ -1,0 +1,58 @@
+"""The verb that checks machines, and compares MLflow with the journal."""
+
+from dataclasses import asdict
+
+import click
+
+from hposvc.cli.app import open_home, verb
+from hposvc.cli.console import show
+from hposvc.cli.exit_codes import OUT_OF_REACH
+from hposvc.cli.options import Shared, ray_address
+
+
+@verb
+@click.argument("sweep", metavar="[ID]", required=False)
+@click.option("--deep", is_flag=True, help="Start Ray if none runs, and run a probe on every node.")
+@click.option("--fix", is_flag=True, help="Write data of sweep ID that MLflow lacks.")
+@ray_address
+def doctor(shared: Shared, sweep: str | None, deep: bool, fix: bool, address: str | None) -> int:
+    """Check this machine and its cluster.
+
+    With ID: compare what MLflow holds of that sweep with the journal.
+    """
+    if sweep is not None and deep:
+        raise click.UsageError("--deep is about machines; leave it out, or the ID")
+    if sweep is None and fix:
+        raise click.UsageError("--fix is about a sweep; give its ID")
+    if sweep is not None:
+        return _check_mlflow(shared, sweep, fix)
+    return _check_machine(shared, deep, address)
+
+
+def _check_machine(shared: Shared, deep: bool, address: str | None) -> int:
+    from hposvc.cli.views.doctor import checks
+    from hposvc.operations import doctor
+
+    results = list(doctor.examine(shared.home, deep, address))
+    if not shared.json([asdict(check) for check in results]):
+        show(checks(results))
+    return OUT_OF_REACH if any(check.state == "fail" for check in results) else 0
+
+
+def _check_mlflow(shared: Shared, sweep: str, fix: bool) -> int:
+    from hposvc.journal.home import find
+    from hposvc.tracking.recorder_process import quiet_mlflow
+
+    quiet_mlflow()
+    from hposvc.cli.views.mlflow_diff import differences, verdict
+    from hposvc.tracking.reconcile import Reconciler
+
+    sweeps = open_home(shared)
+    row = find(sweeps.journal, sweep)
+    reconciler = Reconciler(sweeps.home, sweeps.journal, row)
+    comparison = reconciler.mend() if fix else reconciler.compare()
+    if not shared.json({**asdict(comparison), "agrees": comparison.agrees}):
+        if comparison.differences:
+            show(differences(comparison))
+        show(verdict(comparison))
+    return 0 if comparison.agrees else OUT_OF_REACH

@@ -1,0 +1,81 @@
+"""Errors as exit codes and as one line on stderr (docs/CONTRACT.md#exit-codes)."""
+
+import os
+import time
+import traceback
+from pathlib import Path
+
+import click
+
+from hposvc.cli.console import note
+
+BUG, USAGE, NO_VALUE, NOT_FOUND, OUT_OF_REACH, INTERRUPTED = 1, 2, 3, 4, 5, 130
+
+# Classes by name, so that none has to be imported; subclasses have the code of their base.
+CODES = {
+    "click.exceptions.ClickException": USAGE,
+    "hposvc.errors.SpecError": USAGE,
+    "hposvc.journal.lease.Busy": USAGE,
+    "hposvc.journal.journal.Fenced": USAGE,
+    "hposvc.events.UnknownEvent": USAGE,
+    "hposvc.driver.proposals.SearcherFailed": USAGE,
+    "trainables.load.LoadError": USAGE,
+    "hposvc.journal.home.NotFound": NOT_FOUND,
+    "hposvc.journal.home.Unwritable": USAGE,
+    "hposvc.journal.database.StoreError": OUT_OF_REACH,
+    "hposvc.backends.backend.OutOfReach": OUT_OF_REACH,
+    "cluster.jobs.JobsError": OUT_OF_REACH,
+    "cluster.local.ClusterError": OUT_OF_REACH,
+    "cluster.dashboard.DashboardUnreachable": OUT_OF_REACH,
+    "hposvc.driver.loop.Interrupted": INTERRUPTED,
+    "click.exceptions.Abort": INTERRUPTED,
+    "builtins.KeyboardInterrupt": INTERRUPTED,
+}
+
+
+def report(error: BaseException, home: Path | None) -> int:
+    """Print the error on stderr, and return the exit code.
+
+    Args:
+        home: the folder of --home; a bug's traceback is written there.
+    """
+    code = exit_code(error)
+    if code == BUG:
+        note(_save_traceback(error, home))
+    elif code == INTERRUPTED:
+        note(str(error) or "interrupted")
+    elif isinstance(error, click.UsageError):
+        note(_usage_message(error))
+    elif isinstance(error, click.ClickException):
+        note(error.format_message())
+    else:
+        note(str(error))
+    return code
+
+
+def exit_code(error: BaseException) -> int:
+    """Return an error's exit code: that of its class or nearest base; else 1, a bug of hposvc."""
+    names = (f"{cls.__module__}.{cls.__qualname__}" for cls in type(error).__mro__)
+    return next((CODES[name] for name in names if name in CODES), BUG)
+
+
+def _usage_message(error: click.UsageError) -> str:
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return error.format_message()
+    command = error.ctx.command_path if error.ctx else "hposvc"
+    return f"{error.format_message()} (see: {command} --help)"
+
+
+def _save_traceback(error: BaseException, home: Path | None) -> str:
+    """Write the traceback to a file, and return the message that names the file."""
+    # Not by Home.of: that, or a module it imports, may be what is broken.
+    folder = Path(home or os.environ.get("HPOSVC_HOME") or "~/.hposvc").expanduser() / "errors"
+    file = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    text = "".join(traceback.format_exception(error))
+    message = f"hposvc broke, which is a bug: {type(error).__name__}: {error}"
+    try:
+        folder.mkdir(exist_ok=True)  # a home that was deleted stays so
+        file.write_text(text)
+    except OSError:
+        return f"{text}{message}"
+    return f"{message}; the traceback is in {file}"

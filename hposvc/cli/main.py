@@ -1,0 +1,42 @@
+"""The command line: each verb parses its arguments, calls the api and prints the result.
+
+A verb imports what it needs only when it runs. Data goes to stdout, all else to stderr. A verb
+returns its exit code; docs/CONTRACT.md#exit-codes explains the codes.
+"""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from hposvc.cli.app import commands
+from hposvc.cli.commands import (  # noqa: F401 - imported to register their verbs
+    audit,
+    cluster,
+    control,
+    cost,
+    doctor,
+    export,
+    gc,
+    inspect,
+    promote,
+    run,
+    submit,
+)
+from hposvc.cli.exit_codes import report
+from hposvc.cli.not_yet import LATER, later
+from hposvc.cli.options import Shared
+
+for name in LATER:
+    commands.add_command(later(name))
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command `hposvc`; trainables import from the current folder, as by `python -m`."""
+    sys.path.insert(0, str(Path.cwd()))
+    shared = Shared()
+    try:
+        code = commands.main(arguments, "hposvc", obj=shared, standalone_mode=False)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - reported, then exit
+        code = report(error, shared.home)
+    sys.exit(code)

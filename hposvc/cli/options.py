@@ -1,0 +1,83 @@
+"""Options and arguments shared by several verbs."""
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import click
+
+from hposvc.cli.console import emit
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+spec_file = click.argument("spec", type=click.Path(path_type=Path))  # `-`: standard input
+sweep_id = click.argument("sweep", metavar="ID")
+optional_trial = click.argument("trial", required=False)
+settings = click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Replace a value of the spec: --set trials.max=9.",
+)
+cluster_address = click.option(
+    "--address",
+    metavar="URL",
+    help="Ask the cluster at URL; by default the one it was submitted to.",
+)
+ray_address = click.option(
+    "--address",
+    envvar="RAY_ADDRESS",
+    metavar="HOST:PORT",
+    help="Use the Ray cluster at this address; by default a Ray of this machine.",
+)
+
+
+@dataclass
+class Shared:
+    """The options that every verb accepts."""
+
+    output: Literal["table", "json"] = "table"
+    home: Path | None = None  # None: HPOSVC_HOME, or the user's own
+
+    def json(self, data: object) -> bool:
+        """Print the data if JSON was asked for (NaN and infinity as null); return whether so."""
+        if self.output == "json":
+            emit(json.dumps(_finite(data), indent=2, allow_nan=False) + "\n")
+        return self.output == "json"
+
+
+def share(command: F) -> F:
+    """Add the shared options to a command; they may stand before or after the verb."""
+
+    def keep(context: click.Context, option: click.Parameter, value: object) -> None:
+        if value is not None and option.name is not None:
+            setattr(context.ensure_object(Shared), option.name, value)
+
+    output = click.option(
+        *("-o", "--output"),
+        type=click.Choice(["table", "json"]),
+        expose_value=False,
+        callback=keep,
+        help="Print a table for people, or JSON.",
+    )
+    home = click.option(
+        "--home",
+        type=click.Path(path_type=Path),
+        expose_value=False,
+        callback=keep,
+        help="Keep sweeps in this folder; by default HPOSVC_HOME or ~/.hposvc.",
+    )
+    return output(home(command))
+
+
+def _finite(data: object) -> object:
+    """Return the data with None in place of each number that JSON cannot hold."""
+    if isinstance(data, float):
+        return data if math.isfinite(data) else None
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    return [_finite(value) for value in data] if isinstance(data, list | tuple) else data

@@ -1,0 +1,120 @@
+"""Values as text for people: numbers, times, configurations, curves of eight characters."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from hposvc.spec import SweepSpec
+from hposvc.spec.types import read_seconds
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+from searchers.values import Value
+
+NONE = "–"
+BARS = "▁▂▃▄▅▆▇"  # a full block would run into the row above
+NOT_FINITE = "×"
+WIDTH = 8  # characters of a sparkline
+
+
+def number(value: float | None) -> str:
+    """Return a number with at most five significant digits; `–` for None."""
+    return NONE if value is None else f"{value:.5g}"
+
+
+def trial_values(trial: TrialState) -> str:
+    """Return a trial's values, as in `loss 0.31, latency_ms 12`; empty: the trial has none."""
+    pairs = zip(trial.objectives, trial.values, strict=False)
+    return ", ".join(f"{metric.name} {number(value)}" for metric, value in pairs)
+
+
+def at_step(trial: TrialState, spec: SweepSpec) -> str:
+    """Return a trial's progress, as in `3/9`; without a last step, as in `3`."""
+    return str(trial.step) if spec.last_step is None else f"{trial.step}/{spec.last_step}"
+
+
+def scalar(value: Value) -> str:
+    """Return a parameter's value as a short text."""
+    match value:
+        case None | bool():
+            return str(value).lower().replace("none", "null")
+        case float():
+            return f"{value:.3g}"
+    return str(value)
+
+
+def why_ended(state: SweepState) -> str:
+    """Return why a sweep ended or is paused, in words for people; empty: there is no reason."""
+    plateau = state.spec.stop.plateau
+    texts = {
+        "trials": f"all {len(state.trials)} trials are done",
+        "space": "every configuration has been tried",
+        "plateau": f"no better value in {plateau.trials} trials" if plateau else "plateau",
+        "drain": "no new trials, as a user asked",
+        "target": "the target is reached",
+        "budget": "the budget is used up",
+        "user": "a user asked for it",
+    }
+    return texts.get(state.reason, state.reason)
+
+
+def configuration(params: Mapping[str, Value], names: Iterable[str]) -> str:
+    """Return the values of the active parameters among `names`, as in `lr=0.0031 batch=64`."""
+    return " ".join(f"{name}={scalar(params[name])}" for name in names if name in params)
+
+
+def duration(seconds: float) -> str:
+    """Return a time span as text: `42s`, `3m 12s`, `2h 05m`, `3d 4h`."""
+    total_s = max(0, int(seconds))
+    minutes, hours, days = total_s // 60, total_s // 3600, total_s // 86400
+    if total_s < 60:
+        return f"{total_s}s"
+    if total_s < 3600:
+        return f"{minutes}m {total_s % 60:02}s"
+    if total_s < 86400:
+        return f"{hours}h {minutes % 60:02}m"
+    return f"{days}d {hours % 24}h"
+
+
+def micro_batch_share(times: int) -> str:
+    """Return the share of a micro-batch left after `times` halvings, as in `1/4`; empty: none."""
+    return f"1/{2**times}" if times else ""
+
+
+def parse_time(text: str, now: float) -> float:
+    """Parse a date (local time), or a time span before `now` such as `12h` or `7d`.
+
+    Returns:
+        seconds of the epoch.
+
+    Raises:
+        ValueError: the text is neither.
+    """
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return now - read_seconds(text)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Draw a curve, oldest value first: a higher bar is a larger value, × is no finite number."""
+    finite = [value for value in values if math.isfinite(value)]
+    if not finite:
+        return NOT_FINITE * len(values)
+    lowest, highest = min(finite), max(finite)
+    return "".join(_bar(value, lowest, highest) for value in values)
+
+
+def evenly_spaced(count: int, width: int = WIDTH) -> list[int]:
+    """Return at most `width` indices of `count` items, evenly spread, including first and last."""
+    if count <= width:
+        return list(range(count))
+    return [round(place * (count - 1) / (width - 1)) for place in range(width)]
+
+
+def _bar(value: float, lowest: float, highest: float) -> str:
+    if not math.isfinite(value):
+        return NOT_FINITE
+    # The span of two finite numbers may overflow; the span of their halves cannot.
+    span = highest / 2 - lowest / 2
+    height = (value / 2 - lowest / 2) / span if span else 0.5
+    return BARS[round(height * (len(BARS) - 1))]

@@ -1,0 +1,316 @@
+"""The controller: turns events into orders and decisions, without I/O, a clock or Ray.
+
+`apply` takes an event in, live or from the journal; the state changes nowhere else. `respond`
+returns the events that follow from one that just happened, `next` the work for a free slot.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hposvc.controller import elasticity, replication, stopping
+from hposvc.controller.stopping import decided
+from hposvc.errors import SpecError
+from hposvc.events import (
+    WIDER,
+    Attached,
+    Closed,
+    Ended,
+    Event,
+    Failed,
+    Finished,
+    Order,
+    Ordered,
+    Proposed,
+    Reported,
+    Requested,
+    RetryDue,
+    StorageExhausted,
+    Suspended,
+    Verdict,
+)
+from hposvc.schedulers.early_stopping import EarlyStopping
+from hposvc.schedulers.scheduler import (
+    Advance,
+    Decision,
+    NewTrial,
+    Policy,
+    Repeating,
+    Scheduler,
+    SearchDone,
+    Wait,
+)
+from hposvc.spec import SweepSpec
+from hposvc.spec.limits import accepted
+from hposvc.state.lifecycle import report_of
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+
+CHANGES = 1  # sets the generators of changes apart from those of proposals
+
+
+@dataclass
+class Controller:
+    """The decisions of one sweep."""
+
+    spec: SweepSpec  # as first recorded; `state.spec` has the present limits
+    policy: Policy
+    scheduler: Scheduler = field(init=False)
+    early_stopping: EarlyStopping | None = field(
+        init=False
+    )  # None: no trial is stopped for its own curve
+    state: SweepState = field(init=False)
+
+    def __post_init__(self) -> None:
+        spec = self.spec
+        self.scheduler = self.policy.scheduler(spec.plan)
+        self.early_stopping = None if spec.plateau is None else EarlyStopping(spec.plateau)
+        self.state = SweepState(spec)
+
+    def apply(self, event: Event) -> None:
+        """Apply an event to the state, and tell the scheduler the facts that follow from it."""
+        facts = self.state.apply(event)
+        for fact in facts:
+            self.scheduler.apply(fact)
+        if self.early_stopping is not None and isinstance(event, Reported) and facts:
+            self.early_stopping.apply(report_of(self.state.trials[event.trial], event.step))
+        if (
+            self.early_stopping is not None
+            and isinstance(event, Ordered)
+            and not event.order.repeat
+        ):
+            self._begin_anew(self.state.trials[event.order.trial], self.early_stopping)
+
+    def _begin_anew(self, trial: TrialState, early_stopping: EarlyStopping) -> None:
+        """Forget the curve of a trial that goes on with other weights or values."""
+        if len(trial.segments) > 1 and trial.step == trial.segments[-1].after:
+            early_stopping.restart(trial.id, trial.step)
+
+    @property
+    def revision(self) -> str:
+        """The scheduler's name, and the revision of its rules."""
+        return f"{self.spec.scheduler.name} {getattr(self.policy, 'revision', 1)}"
+
+    def accept(self, request: Requested) -> Requested:
+        """Return the event to journal for a request: with the resulting limits, or refused.
+
+        The request was checked when it was made; another one may have come before it.
+        """
+        if request.verb != "extend":
+            return request
+        state = self.state
+        try:
+            limits = accepted(state.spec, request.changes, len(state.trials))
+        except SpecError as error:
+            return replace(request, refused=f"{error}")
+        return replace(request, changes=limits)
+
+    def respond(self, event: Event) -> list[Event]:
+        """Return the events that follow at once from an applied event; apply them in turn."""
+        match event:
+            case Reported() if event.order in self.state.replicates.out:
+                return replication.answer(self.state, event)
+            case Reported():
+                return self._answer(event)
+            case Proposed() if len(self.state.trials) == self.state.spec.trials.max:
+                return [Closed(event.time, "trials")]
+            case Ended() | Failed():
+                return self._follow(event)
+            case StorageExhausted():
+                return stopping.suspend_all(self.state, event.time, "storage")
+            case Requested():
+                return self._steer(event)
+            case Attached():
+                return self._catch_up(event.time)
+        return []
+
+    def next(self) -> Order | NewTrial | Wait | SearchDone:
+        """Return the work for a free slot; the replicates follow when the search is over."""
+        move = self._seek()
+        return replication.step(self.state) if isinstance(move, SearchDone) else move
+
+    def _seek(self) -> Order | NewTrial | Wait | SearchDone:
+        """Return the search's work for a free slot; lost and failed orders come first."""
+        state = self.state
+        if self.halted or state.resting:
+            return Wait() if state.orders else SearchDone()
+        if state.waiting:
+            trial = state.trials[next(iter(state.waiting))]
+            order = trial.next_order(state.next_order, trial.until, trial.milestones)
+            return self._seeded(order)
+        move = self.scheduler.next()
+        if isinstance(move, Advance):
+            return self._seeded(self._advance(move))
+        if isinstance(move, SearchDone) and (state.orders or state.backing_off):
+            return Wait()
+        return move
+
+    def cut(self, time: float) -> list[Event]:
+        """Return the ends of paused trials that will never go on."""
+        if self.halted or self.state.resting:
+            return []
+        trials = self.state.trials
+        return [
+            decided(time, trials[cut.trial], "stop", cut.reason, cut.detail)
+            for cut in self.scheduler.trials_to_stop()
+        ]
+
+    @property
+    def width(self) -> int:
+        """How many orders can run at once from now on, if there are no new trials."""
+        width = 0 if self.halted else self.scheduler.max_concurrency()
+        state = self.state
+        needed = len(state.orders) + len(state.waiting) + len(state.backing_off)
+        return max(max(width, needed) + len(state.replicates.out), replication.width(state))
+
+    def widen(self, ranks: int, now: float) -> list[Event]:
+        """Return the ends of orders whose trials go on faster with this many ranks, free now."""
+        if self.halted or self.state.resting:
+            return []
+        return elasticity.widen(self.state, ranks, now)
+
+    @property
+    def halted(self) -> bool:
+        """Whether the sweep was ended early, so that nothing new starts."""
+        return self.state.halted
+
+    def expire(self, now: float) -> list[Event]:
+        """Return the events due now: kills of trials that ignored a stop, timeouts, an exhausted
+        budget, retries."""
+        due: list[Event] = [
+            RetryDue(now, name) for name, at in self.state.backing_off.items() if at <= now
+        ]
+        due += stopping.check_budget(self.state, now) + replication.expire(self.state, now)
+        return [*self._enforce(now), *stopping.check_timeouts(self.state, now), *due]
+
+    def _enforce(self, now: float) -> list[Event]:
+        grace_s = self.state.spec.failure.grace
+        return [
+            decided(now, trial, "kill", intent.reason if intent.kind == "stop" else "pause")
+            for trial in self.state.live()
+            if (intent := trial.intent) is not None and intent.reason != WIDER
+            if not intent.killed and now - intent.time > grace_s
+        ]
+
+    def finish(self, now: float) -> Finished | Suspended:
+        """Return the last event, once `next` has nothing left."""
+        state = self.state
+        return stopping.rest(state, now) if state.resting else stopping.finish(state, now)
+
+    def _advance(self, move: Advance) -> Order:
+        """Return the order that continues a paused trial, with new values if it is to change."""
+        state, change = self.state, move.change
+        trial = state.trials[move.trial]
+        order = trial.next_order(state.next_order, move.until, move.milestones)
+        if change is None:
+            return order
+        source = trial if change.donor is None else state.trials[change.donor]
+        rng = np.random.default_rng([self.state.spec.seed, state.next_order, CHANGES])
+        params = change.values(self.state.spec.space, source.params, rng)
+        if change.donor is None:  # a checkpoint amid a step belongs to the old values
+            start, step, parent = trial.boundary_point
+            return replace(order, params=params, start=start, first=step + 1, parent=parent)
+        start, parent = state.checkpoints.offer(source)
+        if start is None:  # its checkpoints were damaged: there is nothing to copy
+            return order
+        return replace(order, params=params, start=start, first=trial.step + 1, parent=parent)
+
+    def _seeded(self, order: Order) -> Order:
+        """Return the order with the random numbers that its trial is to repeat."""
+        if not isinstance(self.policy, Repeating):
+            return order
+        return replace(order, seed_of=self.policy.seeded_as(order.first))
+
+    def _answer(self, event: Reported) -> list[Event]:
+        trial = self.state.trials[event.trial]
+        if trial.order is None or trial.order.id != event.order or trial.intends("stop"):
+            return []
+        if trial.diverged:
+            what = stopping.not_finite(event.metrics, self.state.spec.objectives, event.step)
+            return [decided(event.time, trial, "stop", "diverged", what)]
+        reached = stopping.reach(self.state, trial, event.time)
+        if reached or trial.intends("suspend"):
+            return reached
+        return self._judge(trial, event.time)
+
+    def _follow(self, event: Ended | Failed) -> list[Event]:
+        """Return what follows from the end of an order, for the sweep and for the trial."""
+        trial = self.state.trials[event.trial]
+        if isinstance(event, Failed) and (full := stopping.fill(self.state, event)):
+            return full
+        if trial.id in self.state.waiting and not (self.halted or self.state.resting):
+            return self._judge(trial, event.time)
+        return stopping.check_failures(self.state, event.time)
+
+    def _judge(self, trial: TrialState, time: float) -> list[Event]:
+        """Return the decision that a trial at a milestone waits for, or its early stop."""
+        decision = None if trial.awaiting is None else self._pass(trial, trial.awaiting)
+        if decision is None or decision.verdict == "continue":
+            decision = self._rest(trial) or decision
+        if decision is None:
+            return []
+        return [decided(time, trial, decision.verdict, decision.reason, decision.detail)]
+
+    def _pass(self, trial: TrialState, milestone: int) -> Decision:
+        """Decide whether a trial passes a milestone."""
+        if self.scheduler.copies and trial.checkpoint_at(milestone) is None:
+            scheduler = self.state.spec.scheduler.name
+            detail = f"scheduler {scheduler} needs a checkpoint at each of its steps"
+            return Decision("stop", "no checkpoint", detail)
+        return self.scheduler.judge(report_of(trial, milestone))
+
+    def _rest(self, trial: TrialState) -> Decision | None:
+        """Return the early stop of a trial whose own curve no longer improves, if it is due."""
+        if (
+            self.early_stopping is None
+            or trial.step == 0
+            or trial.came_to(self.state.spec.last_step)
+        ):
+            return None
+        return self.early_stopping.judge(trial.id, trial.step)
+
+    def _steer(self, event: Requested) -> list[Event]:
+        """Return what a request means for running trials; it was applied to the state already."""
+        state, time = self.state, event.time
+        if event.trial is not None:
+            return self._steer_trial(event, state.trials.get(event.trial))
+        match event.verb:
+            case "stop" | "kill" if not state.finished:
+                return stopping.halt(state, time, "user", event.verb)
+            case "drain" if state.closed is None:
+                return [Closed(time, "drain")]
+            case "pause" if state.resting:
+                return stopping.suspend_all(state, time, "pause")
+            case "extend" | "retry" if not state.finished:
+                return self._catch_up(time)
+        return []
+
+    def _steer_trial(self, event: Requested, trial: TrialState | None) -> list[Event]:
+        if event.verb == "retry":
+            return []
+        verdict: Verdict = "kill" if event.verb == "kill" else "stop"
+        if trial is None:
+            return []
+        repeats = self.state.replicates.words(event.time, verdict, "user", trial.id)
+        if trial.over:
+            return [*repeats]
+        return [decided(event.time, trial, verdict, "user"), *repeats]
+
+    def _catch_up(self, time: float) -> list[Event]:
+        """Return the decisions that the previous driver had not made when it exited."""
+        state = self.state
+        if state.finished:
+            return []
+        events: list[Event] = []
+        if state.asked in ("stop", "kill") and not self.halted:
+            events += stopping.halt(state, time, "user")
+        if state.asked == "drain" and state.closed is None:
+            events.append(Closed(time, "drain"))
+        trials = state.trials.values()
+        met = filter(None, (stopping.reach(state, trial, time) for trial in trials))
+        events += next(met, [])
+        if len(state.trials) == state.spec.trials.max and state.closed is None:
+            events.append(Closed(time, "trials"))
+        for name in list(state.waiting):
+            events += self._judge(state.trials[name], time)
+        return events

@@ -1,0 +1,189 @@
+"""Stopping rules of a sweep: targets, budgets, a plateau, too many failures, requests.
+
+All are functions of the state alone, at constant cost.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import compress
+
+from hposvc.events import (
+    TIMEOUT,
+    WIDER,
+    Closed,
+    Decided,
+    End,
+    Event,
+    Failed,
+    Finished,
+    StorageExhausted,
+    Suspended,
+    Verdict,
+    error_line,
+)
+from hposvc.spec import Metric
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+
+DISK_FULL = "disk full"
+ALIKE = 3  # this many trials that fail alike before any trial has reported end a sweep
+BROKEN: tuple[End, ...] = ("user", "failures")  # ends after which there are no replicates
+
+
+def decided(
+    time: float, trial: TrialState, verdict: Verdict, reason: str, detail: str = ""
+) -> Decided:
+    """Return a decision on a trial, with its order and step as they are now."""
+    order = None if trial.order is None else trial.order.id
+    step = trial.step if trial.awaiting is None else trial.awaiting
+    return Decided(time, trial.id, order, step, verdict, reason, detail)
+
+
+def halt(state: SweepState, time: float, reason: End, verdict: Verdict = "stop") -> list[Event]:
+    """Return the end of the sweep and of all running orders."""
+    stops = [
+        replace(decided(time, trial, verdict, reason), whole=True)
+        for trial in state.live()
+        if not trial.intends("stop") or verdict == "kill"
+    ]
+    repeats = state.replicates.words(time, verdict, reason) if reason in BROKEN else ()
+    return [Closed(time, reason), *stops, *repeats]
+
+
+def suspend_all(state: SweepState, time: float, reason: str) -> list[Event]:
+    """Return the suspension of all running orders; they continue when the sweep does."""
+    running = (trial for trial in state.live() if not trial.intends("stop"))
+    parked = [decided(time, trial, "park", reason) for trial in running]
+    return [*parked, *state.replicates.words(time, "park", reason)]
+
+
+def fill(state: SweepState, event: Failed) -> list[Event]:
+    """Return the event of a full disk, if that is why the order failed."""
+    ended = state.halted and not state.replicates.begun
+    if event.cause != "storage" or state.full or ended:
+        return []
+    lines = event.message.strip().splitlines() or ["no room to write"]
+    return [StorageExhausted(event.time, lines[-1])]
+
+
+def reach(state: SweepState, trial: TrialState, time: float) -> list[Event]:
+    """Return the end of the sweep if a trial meets every target."""
+    objectives = state.spec.objectives
+    targets = [metric.target is not None for metric in objectives]
+    if state.halted or not any(targets) or not math.isfinite(trial.loss):
+        return []
+    with_target = compress(zip(objectives, trial.values, strict=True), targets)
+    reached = all(metric.reached(value) for metric, value in with_target)
+    return halt(state, time, "target") if reached else []
+
+
+def check_failures(state: SweepState, time: float) -> list[Event]:
+    """Return the end of a sweep with too many failures, or of proposals at a plateau."""
+    stop = state.spec.stop
+    alike = state.most_alike >= ALIKE and stop.max_failed is None
+    if (alike or state.lacks_metric) and not state.halted:
+        return halt(state, time, "failures")
+    if stop.max_failed is not None and not state.halted:
+        ended = sum(state.counts.get(phase, 0) for phase in ("COMPLETED", "STOPPED", "FAILED"))
+        failed = state.counts.get("FAILED", 0)
+        if ended >= stop.max_failed.after and failed >= stop.max_failed.share * ended:
+            return halt(state, time, "failures")
+    most = None if stop.plateau is None else stop.plateau.trials
+    early_stopping = most is not None and state.gains.since >= most and state.closed is None
+    return [Closed(time, "plateau")] if early_stopping else []
+
+
+def check_timeouts(state: SweepState, now: float) -> list[Event]:
+    """Return the kills of trials that have run longer than `failure.timeout`."""
+    most = state.spec.failure.timeout
+    if most is None:
+        return []
+    return [
+        decided(now, trial, "kill", TIMEOUT, overran(trial.ran_s(now), most))
+        for trial in state.live()
+        if trial.ran_s(now) > most
+        if not trial.diverged and (trial.intent is None or trial.intent.reason == WIDER)
+    ]
+
+
+def overran(ran_s: float, most: float) -> str:
+    """Return the message about an order that ran too long."""
+    return f"it had run for {ran_s:.1f} s, and failure.timeout is {most:g} s"
+
+
+def check_budget(state: SweepState, now: float) -> list[Event]:
+    """Return the end of a sweep that has used up its budget, the replicates' reserve aside."""
+    if state.halted or state.started is None or state.replicates.begun:
+        return []
+    kept = state.spec.budget.reserve or 0.0
+    over = any(spent >= limit * (1 - kept) for spent, limit in spending(state, now))
+    return halt(state, now, "budget") if over else []
+
+
+def spending(state: SweepState, now: float) -> Iterator[tuple[float, float]]:
+    """Yield what was spent and the limit, for each limit of the budget, in seconds or hours."""
+    budget, resources = state.spec.budget, state.spec.resources
+    now = max(now, state.now)
+    hours = state.rank_s_at(now) / 3600
+    if budget.wall is not None:
+        yield state.elapsed_s + now - state.now, budget.wall
+    if budget.gpu_hours is not None:
+        yield hours * resources.gpus_per_worker, budget.gpu_hours
+    if budget.cpu_hours is not None:
+        yield hours * resources.cpus_per_worker, budget.cpu_hours
+
+
+def rest(state: SweepState, now: float) -> Suspended:
+    """Return the last event of a driver that releases a sweep to be resumed."""
+    return Suspended(now) if state.asked == "pause" else Suspended(now, DISK_FULL)
+
+
+def finish(state: SweepState, now: float) -> Finished:
+    """Return the last event of a sweep that has nothing left to do."""
+    if state.asked is not None:
+        return Finished(now, "STOPPED", "user")
+    if state.closed == "failures":
+        return Finished(now, "FAILED", _first_failure(state))
+    if not state.front:
+        beyond = any(trial.values and not trial.kept for trial in state.trials.values())
+        reason = "no trial keeps the limits" if beyond else _no_value(state)
+        return Finished(now, "FAILED", reason)
+    return Finished(now, "COMPLETED", state.replicates.closed or state.closed or "")
+
+
+def _first_failure(state: SweepState) -> str:
+    """Describe how many trials failed, and the first failure."""
+    failed = [trial for trial in state.trials.values() if trial.state == "FAILED"]
+    of = f"{len(failed)} of {len(state.trials)} trials failed"
+    before = "" if state.reported else " before any reported"
+    return f"{of}{before}; the first was {_what(failed[0])}"
+
+
+def _no_value(state: SweepState) -> str:
+    """Describe why no trial has a value: how many diverged or failed, and the first of them."""
+    trials = list(state.trials.values())
+    diverged = [trial for trial in trials if trial.diverged and trial.state != "FAILED"]
+    failed = [trial for trial in trials if trial.state == "FAILED"]
+    parts = [
+        f"{len(those)} of {len(trials)} {what}, the first was {_what(those[0])}"
+        for what, those in (("diverged", diverged), ("failed", failed))
+        if those
+    ]
+    return "; ".join(["no trial has a value", *parts])
+
+
+def _what(trial: TrialState) -> str:
+    """Return the trial and why it is over."""
+    return f"{trial.id}: {error_line(trial.message) or trial.reason}"
+
+
+def not_finite(metrics: Mapping[str, float], objectives: Sequence[Metric], step: int) -> str:
+    """Return which metrics of a report are not finite: `loss is NaN at step 3`."""
+    values = [(metric.name, metrics.get(metric.name, math.nan)) for metric in objectives]
+    names = [
+        f"{name} is {'NaN' if math.isnan(value) else f'{value:+}'}"
+        for name, value in values
+        if not math.isfinite(value)
+    ]
+    return f"{', '.join(names)} at step {step}"

@@ -1,0 +1,293 @@
+"""The driver of a sweep: takes the lease, and opens the backend, recorder and main loop."""
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hposvc import spec as specs
+from hposvc.backends.backend import Backend, Setting
+from hposvc.controller.controller import Controller
+from hposvc.driver.disk_space import DiskSpace
+from hposvc.driver.limit_warnings import MissingLimitMetrics
+from hposvc.driver.loop import Interrupted, Listener, Runner, Watcher
+from hposvc.driver.proposals import BackgroundProposer, Proposer, SyncProposer
+from hposvc.driver.warm_start import leading, load_warm_start
+from hposvc.events import RENEWALS, Requested
+from hposvc.journal.database import retry_until_answered
+from hposvc.journal.home import Home, sign
+from hposvc.journal.journal import Due, Journal, SweepRow
+from hposvc.journal.lease import Lease
+from hposvc.spec import fingerprint, registry
+from hposvc.spec.engines import ENGINES, NO_SLOTS
+from hposvc.spec.paths import checkpoints_url
+from hposvc.state.sweep import SweepState
+from hposvc.tracking.recorder_process import Recorder
+from searchers.searcher import Observation
+from searchers.warm_start import warm_startable_methods, warm_started
+from trainables.storage import checkpoint
+
+log = logging.getLogger("hposvc")
+
+Result = TypeVar("Result")
+
+ENDS = ("stop", "kill", "pause")  # requests that need no slots
+NOWHERE = "nowhere"  # in place of an engine: no slots
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Drives a sweep to its end."""
+
+    home: Home
+    journal: Journal
+    sweep: SweepRow
+    address: str | None = None  # of a Ray cluster; None: Ray on this machine
+    watchers: Sequence[Watcher] = ()
+    # Secrets delivered with a Ray job, whose runtime environment Ray has prepared; None: the driver
+    # itself reads secrets from its environment and has Ray prepare the processes.
+    delivered: Mapping[str, str] | None = field(default=None, repr=False)
+
+    def drive(self) -> SweepState:
+        """Take the sweep over and run it to its end; a sweep that has ended is only reconciled.
+
+        Raises:
+            Busy: another driver has the sweep.
+            Interrupted: the driver was interrupted; the sweep can be resumed.
+            OutOfReach: the cluster can't be reached, or can never provide the resources.
+        """
+        spec = specs.restore(self.sweep.spec)
+        return self._with_lease(spec, spec.engine.type)
+
+    def end(self) -> SweepState:
+        """Carry out a request to end the sweep, in place of its lost driver."""
+        return replace(self, delivered={})._with_lease(specs.restore(self.sweep.spec), NOWHERE)
+
+    def _with_lease(self, spec: specs.SweepSpec, engine: str) -> SweepState:
+        lease = Lease(self.journal.store, self.sweep.id)
+        self._query(partial(lease.acquire, self._say))
+        try:
+            while True:
+                recorder = Recorder(self.home, self.sweep.id, spec, self.journal)
+                # The lease is kept until MLflow has everything, however slow MLflow is.
+                with lease.renewed_in_background(), recorder:
+                    state = self._drive(spec, engine, lease, recorder)
+                    if self._query(lambda: recorder.behind):  # noqa: B023 - it is called at once
+                        self._say("sending the remaining events to MLflow")
+                self._say("")
+                if self._query(
+                    partial(self.journal.release_lease, lease, partial(_when_due, state))
+                ):
+                    return state
+                engine = engine if state.finished else NOWHERE
+        finally:
+            lease.release()
+
+    def _drive(
+        self, spec: specs.SweepSpec, engine: str, lease: Lease, recorder: Recorder
+    ) -> SweepState:
+        controller, seq = self._query(lambda: rebuild(self.journal, self.sweep.id, spec))
+        state, spec = controller.state, controller.state.spec
+        folder = self.home.folder(self.sweep.id, spec.storage)
+        if state.finished and engine != NOWHERE:
+            # Its driver may have died before doing so.
+            _delete_unknown_checkpoints(folder, None, state)
+        if state.finished or (
+            engine == NOWHERE and not self._query(lambda: self._end_requested(state))
+        ):
+            return state
+        earlier = state.earlier
+        if earlier is None and engine != NOWHERE:
+            earlier = self._query(lambda: load_warm_start(self.journal, spec))
+        sign(folder, f"{self.journal.store}")
+        checkpoints_at = checkpoints_url(self.sweep.id, spec.storage)
+        setting = self._build_setting(spec, folder, state.now)
+        if engine != NOWHERE:
+            setting = replace(setting, code=fingerprint.fingerprint(spec))
+        with ExitStack() as stack:
+            path = NO_SLOTS if engine == NOWHERE else ENGINES[engine].backend
+            opened: Backend = registry.resolve(path)(setting)
+            backend = stack.enter_context(closing(opened))
+            self._query(lease.check)  # starting a cluster may have taken long
+            interrupted = stack.enter_context(interruptible())
+            has_slots = backend.slots() > 0 and not backend.virtual
+            runner = Runner(
+                sweep=self.sweep.id,
+                controller=controller,
+                backend=backend,
+                proposer=_build_proposer(spec, backend.virtual, earlier or ()),
+                journal=self.journal,
+                lease=lease,
+                watchers=[*self.watchers, *self._engine_watchers(engine, setting)],
+                interrupted=interrupted.is_set,
+                environment=recorder.environment,
+                earlier=earlier,
+                seq=seq,
+                disk_space=DiskSpace((folder, self.home.path)) if has_slots else None,
+                only_ends=engine == NOWHERE,
+                # Not before: until then an earlier, unseen driver may still write.
+                attached=lambda: (
+                    _delete_unknown_checkpoints(folder, checkpoints_at, state)
+                    if has_slots
+                    else None
+                ),
+            )
+            runner.run(f"{socket.gethostname()}:{os.getpid()}")
+        if has_slots:
+            _delete_unknown_checkpoints(folder, checkpoints_at, state)
+        return state
+
+    def _query(self, ask: Callable[[], Result]) -> Result:
+        """Query the journal, waiting patiently while it does not answer."""
+        return retry_until_answered(ask, self.sweep.id)
+
+    def _say(self, text: str) -> None:
+        for watcher in self.watchers:
+            if isinstance(watcher, Listener):
+                try:
+                    watcher.say(text)
+                except Exception as error:  # an observer must not end the sweep
+                    message = f"{self.sweep.id}: {type(watcher).__name__} broke; the sweep goes on"
+                    log.warning(message, exc_info=error)
+
+    def _end_requested(self, state: SweepState) -> bool:
+        """Whether an end or a pause was requested and is not carried out yet."""
+        asked = state.state != "PAUSED" and state.asked in ENDS
+        requests = self.journal.requests(self.sweep.id)
+        return asked or any(_when_due(state, request) == "now" for _, request in requests)
+
+    def _engine_watchers(self, engine: str, setting: Setting) -> list[Watcher]:
+        paths = () if engine == NOWHERE else ENGINES[engine].watchers
+        watchers = [registry.resolve(path)(self.sweep.id, setting.spec) for path in paths]
+        watchers.append(MissingLimitMetrics(self.sweep.id, setting.spec))
+        return watchers
+
+    def _build_setting(self, spec: specs.SweepSpec, folder: Path, clock: float) -> Setting:
+        setting = Setting(
+            self.sweep.id, spec, folder, self.home.path, self.address, clock, say=self._say
+        )
+        if self.delivered is not None:
+            return replace(setting, secrets=self.delivered)
+        environment = spec.environment
+        secrets = environment.reveal(os.environ)
+        return replace(setting, secrets=secrets, runtime_env=environment.runtime_env)
+
+
+def rebuild(journal: Journal, sweep: str, spec: specs.SweepSpec) -> tuple[Controller, int]:
+    """Rebuild a sweep's controller from the journal.
+
+    Args:
+        spec: the spec as first recorded.
+
+    Returns:
+        The controller, and the number of the last event.
+    """
+    controller = Controller(spec, registry.build(registry.SCHEDULERS, spec.scheduler))
+    seq = 0
+    for number, event in journal.read(sweep):
+        controller.apply(event)
+        seq = number
+    return controller, apply_renewals(journal, sweep, controller, seq)
+
+
+def apply_renewals(journal: Journal, sweep: str, controller: Controller, seq: int) -> int:
+    """Apply requests for longer or more trials before anything is built from the old limits.
+
+    Args:
+        seq: number of the last event in the journal, which the controller has applied.
+
+    Returns:
+        The number of the last event afterwards.
+    """
+    requests = journal.requests(sweep)
+    last_renewal = max(
+        (number for number, request in requests if request.verb in RENEWALS), default=0
+    )
+    # Requests about the whole sweep from before a renewal are void.
+    handled = {
+        number: request
+        for number, request in requests
+        if number <= last_renewal and (request.verb in RENEWALS or request.trial is None)
+    }
+    # Dated as the last event: no driver worked since, so the sweep's clock stood still.
+    now = controller.state.now
+    renewals = (request for request in handled.values() if request.verb in RENEWALS)
+    events = []
+    for request in renewals:
+        events.append(controller.accept(replace(request, time=now)))
+        controller.apply(events[-1])
+    return journal.append(sweep, seq, events, list(handled))
+
+
+def _when_due(state: SweepState, request: Requested) -> Due:
+    """Decide when to carry out a request that came too late for the driver's loop."""
+    if state.finished:
+        return "now" if request.verb in RENEWALS else "void"
+    if request.trial is not None or request.verb not in ENDS:
+        return "later"  # when the sweep is resumed
+    return "void" if request.verb == "pause" and state.state == "PAUSED" else "now"
+
+
+def _build_proposer(
+    spec: specs.SweepSpec, virtual: bool, earlier: Sequence[Observation]
+) -> Proposer:
+    searcher_alone = registry.build(registry.SEARCHERS, spec.search)
+    searcher, first = warm_started(searcher_alone, earlier), leading(spec, earlier)
+    if earlier and searcher is searcher_alone and not first:
+        log.warning(
+            "warm_start: search method %s learns nothing from earlier trials; "
+            "choose one of %s, or set top",
+            spec.search.name,
+            ", ".join(warm_startable_methods()),
+        )
+    return (
+        SyncProposer(spec, searcher, first)
+        if virtual
+        else BackgroundProposer(spec, searcher, first)
+    )
+
+
+def _delete_unknown_checkpoints(folder: Path, url: str | None, state: SweepState) -> None:
+    """Delete checkpoints that the journal does not have; the ranks that wrote them are gone."""
+    kept_paths = {saved.path for trial in state.trials.values() for saved in trial.checkpoints}
+    kept_paths |= {saved.path for saved in state.replicates.saved()}
+    try:
+        # Unfinished writes of killed ranks, in any case.
+        checkpoint.keep_only(folder / "checkpoints", kept_paths)
+        if url is not None:
+            checkpoint.keep_only(url, kept_paths)
+    except OSError as error:
+        log.warning("unneeded checkpoints could not be deleted: %s", error)
+    state.checkpoints.dropped.clear()
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """Turn SIGINT and SIGTERM into a flag on the main thread; Python handles a second SIGINT."""
+    flag = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+
+    def raise_flag(number: int, frame: Any) -> None:
+        flag.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    old_handlers = {
+        number: signal.signal(number, raise_flag) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield flag
+    finally:
+        for number, handler in old_handlers.items():
+            signal.signal(number, handler)
+
+
+__all__ = ["Driver", "Interrupted", "interruptible"]

@@ -1,0 +1,71 @@
+"""Warnings, each given once, about trials that do not behave as their spec expects.
+
+Either a metric with a limit is not reported, so that no trial can satisfy the limit; or a trainable
+returns before the last step of its trial, or would report more steps than a trial has.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from hposvc.events import Ended, Event, Reported
+from hposvc.spec import Fidelity, SweepSpec
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+from hposvc.state.trial_table import RETURNED_EARLY
+from searchers.names import nearest
+
+log = logging.getLogger("hposvc")
+
+
+class MissingLimitMetrics:
+    """Warns of unreported metrics and unexpected lengths of trials; a Watcher of the runner."""
+
+    def __init__(self, sweep: str, spec: SweepSpec) -> None:
+        self._sweep = sweep
+        self._awaited = dict.fromkeys(limit.metric for limit in spec.bounds)
+        self._lengths_to_warn = {"short", "long"}  # kinds of unexpected length not warned of yet
+
+    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+        """Check new reports and ends of trials; called after the events are durable."""
+        for event in events:
+            if isinstance(event, Reported) and self._awaited:
+                self._check_metrics(event)
+            elif isinstance(event, Ended) and event.trial in state.trials:
+                self._check_length(event, state.trials[event.trial], state.spec.fidelity)
+
+    def _check_length(self, event: Ended, trial: TrialState, fidelity: Fidelity | None) -> None:
+        """Warn if the trial ended before its last step, or would have continued beyond it."""
+        if fidelity is None:
+            return
+        if event.how == "beyond":
+            self._warn_of_length(
+                "long",
+                "%s: %s was ended at step %d, which is fidelity.max, and would have reported more; "
+                "raise fidelity.max, or leave fidelity out: each trial then runs to its own end",
+                trial,
+            )
+        elif trial.reason == RETURNED_EARLY:
+            self._warn_of_length(
+                "short",
+                "%s: %s ended by itself at step %d, before fidelity.max; it counts as completed, "
+                "and whatever compares trials at later steps leaves it out. Lower fidelity.max to "
+                "the steps that trials have, or report as many",
+                trial,
+            )
+
+    def _warn_of_length(self, what: str, message: str, trial: TrialState) -> None:
+        if what in self._lengths_to_warn:
+            self._lengths_to_warn.remove(what)
+            log.warning(message, self._sweep, trial.id, trial.step)
+
+    def _check_metrics(self, event: Reported) -> None:
+        for metric in [metric for metric in self._awaited if metric not in event.metrics]:
+            log.warning(
+                "%s: %s reported no %s, which a limit is on (%s); until it does it keeps no limit "
+                "on it, and can't be the best",
+                self._sweep,
+                event.trial,
+                metric,
+                nearest(metric, event.metrics),
+            )
+            del self._awaited[metric]

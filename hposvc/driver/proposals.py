@@ -1,0 +1,200 @@
+"""Proposals, computed ahead of need and off the control loop.
+
+The searcher is a pure function of the history, so it can work in a thread while trials run. A
+ready proposal that is older than the newest results is replaced by a new one, unless it is needed
+before; only proposals in use are journaled. Each proposal has its own random generator, derived
+from the sweep's seed and the number of trials before it, so a searcher that does not learn from
+results makes the same proposals whatever the timing.
+"""
+
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from threadpoolctl import threadpool_limits
+
+from hposvc.spec import SweepSpec
+from searchers.searcher import Observation, Proposal, Searcher, call_rng
+from searchers.space import Params
+
+CLOSE_S = 0.5  # seconds for a searcher still computing; after that its daemon thread is abandoned
+
+# Returns a copy of the newest history; called only when needed.
+History = Callable[[], Sequence[Observation]]
+
+
+class SearcherFailed(Exception):
+    """A user's own search method raised; the message says what was raised, and where."""
+
+
+class Exhausted(Exception):
+    """The space has no untried configuration left."""
+
+
+def propose(
+    spec: SweepSpec,
+    searcher: Searcher,
+    history: Sequence[Observation],
+    leading: Sequence[Params] = (),
+) -> Proposal | None:
+    """Return the next proposal; None: the space is used up.
+
+    The user's initial points come first, then the best configurations of warm-start sweeps, then
+    the searcher's proposals.
+    """
+    rng = call_rng(spec.seed, len(history))
+    if len(history) < len(spec.initial):
+        point = spec.space.complete(spec.initial[len(history)], rng)
+        return Proposal(point, {"source": "initial"})
+    if len(history) < len(spec.initial) + len(leading):
+        tried = {spec.space.key(seen.params) for seen in history}
+        for params in leading:
+            if spec.space.key(params) not in tried:
+                return Proposal(params, {"source": "warm_start"})
+    try:
+        return next(iter(searcher.suggest(spec.space, history, 1, rng)), None)
+    except Exception as error:
+        if type(searcher).__module__.startswith("searchers."):
+            raise  # a built-in searcher: this is a bug of hposvc
+        raise SearcherFailed(_describe_user_error(spec, error)) from error
+
+
+def _describe_user_error(spec: SweepSpec, error: Exception) -> str:
+    """Describe an error raised by a user's searcher, with its file and line."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    raised = f"{type(error).__name__}: {error}"
+    return (
+        f"search.method {spec.search.name} raised {raised} ({frame.filename}:{frame.lineno}); "
+        "nothing is lost: mend it, and `hposvc resume` goes on"
+    )
+
+
+class Proposer(Protocol):
+    """The runner's source of proposals."""
+
+    def look_ahead(self, history: History, wanted: int, results: int) -> None:
+        """Take the newest history; `results` grows with each new result of a trial."""
+
+    def take(self) -> Proposal | None:
+        """Return a ready proposal, or None; the next history must include the proposal.
+
+        Raises:
+            Exhausted: no proposal is left.
+        """
+
+    def close(self) -> None:
+        """Stop proposing."""
+
+
+@dataclass
+class SyncProposer:
+    """Makes proposals on demand on the caller's thread, for simulations, whose clock waits."""
+
+    spec: SweepSpec
+    searcher: Searcher
+    leading: Sequence[Params] = ()  # best of warm-start sweeps, tried first
+    history: History = tuple
+
+    def look_ahead(self, history: History, wanted: int, results: int) -> None:
+        self.history = history
+
+    def take(self) -> Proposal | None:
+        proposal = propose(self.spec, self.searcher, self.history(), self.leading)
+        if proposal is None:
+            raise Exhausted
+        return proposal
+
+    def close(self) -> None:
+        pass
+
+
+class BackgroundProposer:
+    """Makes proposals on a thread, ahead of the slots' need."""
+
+    def __init__(self, spec: SweepSpec, searcher: Searcher, leading: Sequence[Params] = ()) -> None:
+        self._spec, self._searcher, self._leading = spec, searcher, leading
+        self._learns = getattr(searcher, "uses_results", True)
+        self._changed = threading.Condition()
+        self._history: list[Observation] = []  # including proposals taken since
+        self._wanted = 0
+        self._results = 0  # number of results in the history
+        self._known_results = 0  # number of results that the ready proposals know
+        self._ready: list[Proposal] = []
+        self._exhausted = False
+        self._error: Exception | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="proposals", daemon=True)
+        self._thread.start()
+
+    def look_ahead(self, history: History, wanted: int, results: int) -> None:
+        with self._changed:
+            if self._learns or not self._history:
+                self._history = list(history())
+            self._results = results
+            self._wanted = min(wanted, 1) if self._learns else wanted
+            self._changed.notify()
+
+    def take(self) -> Proposal | None:
+        with self._changed:
+            if self._error is not None:
+                raise self._error
+            if self._ready:
+                proposal = self._ready.pop(0)
+                # The thread must not propose it again before the next history comes.
+                self._history.append(_pending(proposal))
+                return proposal
+            if self._exhausted:
+                raise Exhausted
+            return None
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        try:
+            # Spinning BLAS threads would take cores from the ranks on this machine.
+            with threadpool_limits(limits=1, user_api="blas"):
+                self._propose_until_closed()
+        except Exception as error:  # noqa: BLE001 - raised on the caller's thread
+            with self._changed:
+                self._error = error
+
+    def _propose_until_closed(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._closed or self._needs_more() or self._is_stale()
+                )
+                if self._closed:
+                    return
+                refresh, results = not self._needs_more(), self._results
+                ready = [] if refresh else self._ready
+                history = [*self._history, *map(_pending, ready)]
+            proposal = propose(self._spec, self._searcher, history, self._leading)
+            with self._changed:
+                self._store_proposal(proposal, refresh)
+                self._known_results = results
+
+    def _store_proposal(self, proposal: Proposal | None, anew: bool) -> None:
+        if proposal is None:
+            self._exhausted = True
+        elif not anew:
+            self._ready.append(proposal)
+        elif self._ready:  # otherwise it was taken meanwhile, and this proposal may duplicate it
+            self._ready = [proposal]
+
+    def _needs_more(self) -> bool:
+        return not self._exhausted and len(self._ready) < self._wanted
+
+    def _is_stale(self) -> bool:
+        needed = 0 < len(self._ready) <= self._wanted
+        return self._learns and needed and self._results > self._known_results
+
+
+def _pending(proposal: Proposal) -> Observation:
+    return Observation("ahead", proposal.params, proposal.note)

@@ -1,0 +1,193 @@
+"""Warm start: trials of earlier sweeps, translated to the search space of a new sweep.
+
+The earlier trials are read when the sweep gets its first driver, and are journaled as one event.
+So a resumed sweep learns from the same trials, whatever has become of the earlier sweeps since.
+
+A parameter that the new space does not have is dropped. A parameter that the earlier sweep lacked
+is filled in: with its constant in the new space, or with the middle of its range. A trial is left
+out if it has a value outside the new space, since its result would stand for another configuration,
+if it has none of the searched parameters, or if it has no result yet.
+
+Curves are cut at the new sweep's last step: no trial here can reach later results.
+"""
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from hposvc import spec as specs
+from hposvc.errors import fail
+from hposvc.events import Reported
+from hposvc.journal.home import find
+from hposvc.journal.journal import Journal, SweepRow
+from hposvc.schedulers.rung_ranking import ranked
+from hposvc.spec import Metric, SweepSpec, paths
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+from searchers.searcher import Observation
+from searchers.space import Params, Space
+
+log = logging.getLogger("hposvc")
+
+Reports = Mapping[int, Mapping[str, float]]  # a trial's metrics, by step
+
+
+def resolve(journal: Journal, spec: SweepSpec) -> SweepSpec:
+    """Return the spec with the full ids of its warm-start sweeps.
+
+    Raises:
+        NotFound: a sweep does not exist.
+        SpecError: a sweep has other metrics.
+    """
+    if spec.warm_start is None:
+        return spec
+    rows = [find(journal, name) for name in spec.warm_start.sweeps]
+    for row in rows:
+        _check_metrics(row.id, _restore_spec(row, spec), spec)
+    return replace(spec, warm_start=replace(spec.warm_start, sweeps=tuple(row.id for row in rows)))
+
+
+def load_warm_start(journal: Journal, spec: SweepSpec) -> tuple[Observation, ...] | None:
+    """Load the trials of a spec's warm-start sweeps, in the order of its list.
+
+    Returns:
+        The trials; None: the spec has no warm start.
+
+    Raises:
+        NotFound: a sweep does not exist any more.
+        SpecError: a sweep has other metrics.
+    """
+    if spec.warm_start is None:
+        return None
+    observations: list[Observation] = []
+    for row in [find(journal, name) for name in spec.warm_start.sweeps]:
+        trials = list(_translate_trials(journal, row, spec))
+        if not trials:
+            log.warning("warm_start: no trial of %s has a result that this space can hold", row.id)
+        observations += trials
+    return tuple(observations)
+
+
+def leading(spec: SweepSpec, earlier: Sequence[Observation]) -> list[Params]:
+    """Return the configurations of earlier trials to try first, best first."""
+    feasible = [seen for seen in earlier if all(excess <= 0 for excess in seen.excess)]
+    losses = {seen.id: seen.losses for seen in feasible if seen.losses}
+    losses |= {seen.id: (seen.loss,) for seen in feasible if seen.loss is not None}
+    order, _ = ranked(losses)
+    params = {seen.id: seen.params for seen in earlier}
+    distinct: dict[Hashable, Params] = {}
+    for name in order:
+        distinct.setdefault(spec.space.key(params[name]), params[name])
+    return list(distinct.values())[: spec.warm_start.top if spec.warm_start else 0]
+
+
+def _restore_spec(row: SweepRow, spec: SweepSpec) -> SweepSpec:
+    """Restore the spec of an earlier sweep; imports from `spec.folder` keep precedence."""
+    their_spec = specs.restore(row.spec)
+    paths.import_too(spec.folder)
+    return their_spec
+
+
+def _translate_trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Iterator[Observation]:
+    their_spec = _restore_spec(row, spec)
+    _check_metrics(row.id, their_spec, spec)
+    state = SweepState(their_spec)
+    _check_unit(row.id, their_spec, spec)
+    reports: dict[str, dict[int, Mapping[str, float]]] = defaultdict(dict)
+    for _, event in journal.read(row.id):
+        state.apply(event)
+        if isinstance(event, Reported) and state.trials[event.trial].metrics is event.metrics:
+            reports[event.trial][event.step] = event.metrics  # a valid report
+    for trial in state.trials.values():
+        seen = _translate(trial, reports[trial.id], spec)
+        if seen is not None:
+            yield replace(seen, id=f"{row.id}/{trial.id}")
+
+
+def _translate(trial: TrialState, reports: Reports, spec: SweepSpec) -> Observation | None:
+    """Translate an earlier trial to an observation of this sweep; None: not possible."""
+    seen = trial.observation()
+    last = math.inf if spec.last_step is None else spec.last_step
+    curves = {
+        name: [(step, value) for step, value in curve if step <= last]
+        for name, curve in trial.curves.items()
+    }
+    first = spec.objectives[0]
+    points = curves[first.name]
+    if seen.state == "pending" or (trial.curve and not points):
+        return None
+    step_of_value = _step_of_value(first, points) if points else 0
+    params = translate_params(
+        spec.space, trial.params_at(step_of_value) if points else trial.reported_params
+    )
+    if params is None:
+        return None
+    finite = all(math.isfinite(value) for curve in curves.values() for _, value in curve)
+    if trial.step > last and finite:  # a later failure does not matter here
+        seen = replace(seen, state="done", reason="")
+    has_result = bool(points) and seen.state == "done"
+    losses = (
+        tuple(metric.losses(curves[metric.name])[-1][1] for metric in spec.objectives)
+        if has_result
+        else ()
+    )
+    metrics = reports[step_of_value] if has_result else {}
+    limits_known = has_result and all(limit.metric in metrics for limit in spec.bounds)
+    return replace(
+        seen,
+        params=params,
+        note={},
+        loss=losses[0] if losses and not spec.several else None,
+        losses=losses if spec.several else (),
+        curve=first.losses(points),
+        excess=tuple(limit.excess(metrics) for limit in spec.bounds) if limits_known else (),
+    )
+
+
+def _step_of_value(metric: Metric, points: Sequence[tuple[int, float]]) -> int:
+    """Return the step at which the curve has the value that the metric selects."""
+    if metric.select != "best":
+        return points[-1][0]
+    return min(points, key=lambda point: (math.isnan(point[1]), metric.loss(point[1])))[0]
+
+
+def translate_params(space: Space, params: Params) -> Params | None:
+    """Translate a configuration of another space to this space.
+
+    Numbers take the type of their parameter in this space: 2.0 for an integer becomes 2.
+
+    Returns:
+        The configuration; None: a value is outside this space, or it has no searched parameter.
+    """
+    shared = {name: value for name, value in params.items() if name in space}
+    if any(space[name].problem(value) for name, value in shared.items()):
+        return None
+    full = space.build(
+        lambda name: (
+            space[name].cast(shared[name]) if name in shared else space[name].from_unit(0.5)
+        )
+    )
+    if not any(name in shared and name in full for name in space.searched):
+        return None
+    return full if space.allows(full) else None
+
+
+def _check_unit(sweep: str, theirs: SweepSpec, ours: SweepSpec) -> None:
+    if theirs.fidelity and ours.fidelity and theirs.fidelity.unit != ours.fidelity.unit:
+        log.warning(
+            "warm_start: fidelity.unit of %s is %s, and here it is %s; "
+            "its steps are taken for steps of this sweep",
+            sweep,
+            theirs.fidelity.unit,
+            ours.fidelity.unit,
+        )
+
+
+def _check_metrics(sweep: str, theirs: SweepSpec, ours: SweepSpec) -> None:
+    their_metrics = [metric.name for metric in theirs.objectives]
+    for metric in ours.objectives:
+        if metric.name not in their_metrics:
+            message = f"is {sweep}, which has no results of {metric.name}, the metric of this sweep"
+            raise fail(f"{message}; it optimised {', '.join(their_metrics)}", "warm_start", "from")

@@ -1,0 +1,301 @@
+"""Handles of recorded sweeps, for Python: from `hposvc.load(ID)` and `Sweep.submit`."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from hposvc import api
+from hposvc.backends.backend import OutOfReach
+from hposvc.cli.console import console
+from hposvc.cli.views import result
+from hposvc.cli.views.live import LiveView
+from hposvc.driver.loop import Interrupted
+from hposvc.errors import SpecError
+from hposvc.events import Event, Verb
+from hposvc.journal.home import NotFound
+from hposvc.journal.journal import SweepRow
+from hposvc.operations import delete, requests
+from hposvc.remote import client, submit
+from hposvc.result import Best, Result
+from hposvc.state.trial import OVER
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NOTHING: Mapping[str, object] = {}
+POLL_S = 0.5  # seconds between two reads of the journal of a sweep that another process drives
+P = ParamSpec("P")
+R = TypeVar("R")
+log = logging.getLogger("hposvc")
+
+
+def without_our_frames(function: Callable[P, R]) -> Callable[P, R]:
+    """Return the function with user errors' tracebacks cut to the caller's frame."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except (SpecError, NotFound, OutOfReach) as error:
+            raise error.with_traceback(None) from None
+
+    return call
+
+
+@without_our_frames
+def load(sweep: str, home: Path | str | None = None) -> "Handle":
+    """Return the handle of a sweep of this home: running, interrupted, ended, or on a cluster.
+
+    Args:
+        sweep: the sweep's id, the beginning of the id, or `last`.
+        home: folder of the sweeps; None: HPOSVC_HOME, or ~/.hposvc.
+
+    Raises:
+        NotFound: there is no such sweep, or several ids begin with `sweep`.
+    """
+    sweeps = api.Sweeps.open(None if home is None else Path(home))
+    remote = client.find(sweeps, sweep)
+    if remote is None:
+        return Handle(sweeps, api.load(sweeps, sweep).row.id)
+    submitted = {sent.sweep: sent for sent in submit.load_submitted(sweeps.home)}
+    return Handle(sweeps, remote.sweep, submitted[remote.sweep])
+
+
+@dataclass(frozen=True, repr=False)
+class Handle:
+    """A recorded sweep; every method reads its journal anew."""
+
+    sweeps: api.Sweeps
+    id: str
+    submitted: submit.Submitted | None = None  # None: the sweep was not submitted from this home
+
+    def __repr__(self) -> str:
+        return f"Handle({self.id!r})"
+
+    def _repr_html_(self) -> str:
+        return self.result()._repr_html_()
+
+    def result(self) -> Result:
+        """Return the sweep's result so far."""
+        return self._result(client.record(self.sweeps, self.id, self._address))
+
+    def status(self) -> dict[str, Any]:
+        """Return the sweep's status in a few figures, as `hposvc -o json status` prints them."""
+        return self.result().record.status()
+
+    def best(self) -> Best:
+        """Return the best trial so far.
+
+        Raises:
+            NoValue: no trial has reported a value yet.
+        """
+        return self.result().best
+
+    def trials(self) -> "pd.DataFrame":
+        """Return a table with one row per trial; see `Result.trials`."""
+        return self.result().trials
+
+    def curves(self) -> "pd.DataFrame":
+        """Return a table with one row per report; see `Result.curves`."""
+        return self.result().curves
+
+    def logs(self, trial: str | None = None, rank: int | None = None) -> list[dict[str, Any]]:
+        """Return the ranks' logs, as `hposvc logs -o json` prints them.
+
+        Args:
+            trial: None: all failed trials, or if none failed, the last trial.
+            rank: None: all ranks.
+        """
+        return client.logs(self.sweeps, self.id, trial, rank, self._address)
+
+    def stop(self, trial: str | None = None) -> None:
+        """Ask the sweep, or one trial, to stop; running trials stop at their next report."""
+        self._steer("stop", trial)
+
+    def kill(self, trial: str | None = None) -> None:
+        """Ask for the sweep, or one trial, to be killed at once."""
+        self._steer("kill", trial)
+
+    def pause(self) -> None:
+        """Ask running trials to release their slots; `resume` continues them."""
+        self._steer("pause")
+
+    @without_our_frames
+    def resume(self, progress: bool = True, accept_code: bool = False) -> Result:
+        """Continue the sweep in this process, and return when it has ended.
+
+        Args:
+            progress: show progress on stderr.
+            accept_code: continue although the trainable's source has changed.
+
+        Raises:
+            Busy: another driver is running the sweep.
+            SpecError: the trainable's source has changed.
+            OutOfReach: the sweep's journal is on a cluster; submit the sweep again to continue.
+        """
+        self._check_here("resume")
+        return drive(
+            self.sweeps,
+            self.id,
+            lambda watchers: api.resume(self.sweeps, self.id, watchers, None, accept_code),
+            progress,
+        )
+
+    @without_our_frames
+    def extend(
+        self,
+        trials: int | None = None,
+        set: Mapping[str, object] = NOTHING,
+        progress: bool = True,
+    ) -> Result:
+        """Raise the sweep's limits: more trials, longer trials, or a larger budget.
+
+        An ended sweep continues in this process, and the call returns when it has ended again.
+        If a driver is running the sweep, the driver takes the new limits, and the call returns
+        at once.
+
+        Args:
+            trials: how many trials to add to the limit.
+            set: new limits by their dotted keys, as `hposvc extend --set` takes them.
+            progress: show progress on stderr.
+
+        Raises:
+            SpecError: a key is no limit, or its value does not fit.
+        """
+        changes = dict(set) if trials is None else requests.more_trials(set, trials)
+        return self._renew("extend", None, changes, progress)
+
+    @without_our_frames
+    def retry(self, trial: str | None = None, progress: bool = True) -> Result:
+        """Retry a failed trial from its last checkpoint; without `trial`, all failed trials.
+
+        Where the trials run, and when the call returns: see `extend`.
+
+        Raises:
+            NotFound: there is no such trial, or it did not fail.
+        """
+        return self._renew("retry", trial, NOTHING, progress)
+
+    @without_our_frames
+    def wait(self, progress: bool = True) -> Result:
+        """Wait until the sweep has ended or is paused, and return its result.
+
+        Args:
+            progress: copy the output of a submitted sweep's driver to stderr.
+
+        Raises:
+            OutOfReach: the driver ended before the sweep did; call `resume`, or submit again.
+        """
+        if self.submitted is not None:
+            jobs = submit.dial(self.sweeps.home, self.submitted.address)
+            job = client.wait(jobs, self.id, _write if progress else _ignore)
+            if job.exit_code not in submit.OVER:
+                raise submit.job_error(job, jobs.log(job.id))
+            return self.result()
+        watched = api.watch(self.sweeps, self.id)
+        while (record := watched.record()).phase == "RUNNING" or _is_starting(record):
+            time.sleep(POLL_S)
+        if record.phase not in (*OVER, "PAUSED"):
+            raise OutOfReach(f"{self.id} is {record.phase}: no driver is at work; resume() goes on")
+        return self._result(record)
+
+    def _result(self, record: api.Record) -> Result:
+        return Result(self.id, record.phase, record, self._events)
+
+    def _steer(self, verb: Verb, trial: str | None = None) -> None:
+        client.steer(self.sweeps, self.id, verb, trial, address=self._address)
+
+    def _renew(
+        self, verb: Verb, trial: str | None, changes: Mapping[str, object], progress: bool
+    ) -> Result:
+        self._check_here(verb)
+        row = api.load(self.sweeps, self.id).row
+
+        def go_on() -> Result:
+            return drive(
+                self.sweeps,
+                self.id,
+                lambda watchers: api.drive(self.sweeps, row, watchers, None),
+                progress,
+            )
+
+        answer = requests.renew(self.sweeps, self.id, verb, trial, changes, go_on)
+        return answer if isinstance(answer, Result) else self.result()
+
+    def _check_here(self, verb: str) -> None:
+        if self._address is not None:
+            raise OutOfReach(
+                f"{self.id}: its journal is on {self._address}, and {verb} works where the journal "
+                "is; submit the spec again to go on there"
+            )
+
+    @property
+    def _address(self) -> str | None:
+        """The dashboard of the cluster that has the journal; None: the journal is here."""
+        if self.submitted is None or self.submitted.shared:
+            return None
+        return self.submitted.address
+
+    def _events(self) -> Iterator[Event]:
+        yield from client.history(self.sweeps, self.id, self._address)[1]
+
+
+def drive(
+    sweeps: api.Sweeps,
+    sweep: str,
+    run: Callable[[list[LiveView]], api.Record],
+    progress: bool,
+) -> Result:
+    """Run a recorded sweep to its end, and return its result.
+
+    Args:
+        run: function that drives the sweep with the given watchers.
+        progress: print the sweep's id, its progress and its summary on stderr.
+
+    Raises:
+        Interrupted: by Ctrl-C; the sweep can be resumed.
+    """
+    stderr = console(sys.stderr)
+    if progress:
+        stderr.print(f"{sweep}: look at it from elsewhere by hposvc.load({sweep!r})")
+    live_view = LiveView(sweep, stderr) if progress else nullcontext()
+    try:
+        with live_view as view:
+            record = run([] if view is None else [view])
+    except Interrupted as error:
+        message = f"{sweep}: go on with hposvc.load({sweep!r}).resume(), or `hposvc resume {sweep}`"
+        raise Interrupted(message) from error
+    if progress:
+        if record.failures():
+            stderr.print(result.failures(sweep, record.failures()))
+        stderr.print(*result.summary(record, sweeps.home), sep="\n")
+    if record.behind:
+        log.warning("%s", result.describe_backlog(record))
+    return Handle(sweeps, sweep).result()
+
+
+def drive_new(sweeps: api.Sweeps, row: SweepRow, address: str | None, progress: bool) -> Result:
+    """Run a sweep that was recorded just now; if it is refused, delete its record."""
+    with delete.delete_if_refused(sweeps, row):
+        return drive(
+            sweeps, row.id, lambda watchers: api.drive(sweeps, row, watchers, address), progress
+        )
+
+
+def _is_starting(record: api.Record) -> bool:
+    """Whether a driver has the sweep but has not begun it yet: starting Ray takes a while."""
+    return record.phase == "QUEUED" and record.driver == "alive"
+
+
+def _write(text: str) -> None:
+    sys.stderr.write(text)
+
+
+def _ignore(text: str) -> None:
+    """Discard the text."""

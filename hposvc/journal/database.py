@@ -1,0 +1,367 @@
+"""The database of the journal: one for all sweeps of a home, in SQLite or Postgres.
+
+SQLite runs with a write-ahead log and synchronous=FULL: a committed transaction survives a crash of
+the machine. Any number of processes may read while one writes.
+
+A driver calls the store through `retry_until_answered`, so a store that is away for a moment (a
+failover, a lock, a disk hiccup) delays the sweep but does not end it.
+"""
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+import psutil
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Float,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    event,
+    func,
+    inspect,
+    make_url,
+    select,
+    text,
+)
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+)
+
+from trainables.errors import DISK_FULL_TEXT
+
+BUSY_S = 30.0  # how long a writer waits for another writer
+POLL_S = 0.01
+PATIENCE_S = 60.0  # how long a driver retries while the store does not answer
+RETRY_S, LOG_EVERY_S = 0.5, 10.0  # seconds between retries, and between their log lines
+CONNECT_S = 5  # timeout for a server to accept a connection
+# So that a server that vanished without notice is detected within the patience (libpq's names).
+LIBPQ = {"connect_timeout": CONNECT_S, "keepalives_idle": 10, "tcp_user_timeout": 20_000}
+# Primary error codes of SQLite for conditions that may pass in a moment.
+TRANSIENT_CODES = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
+READ_ONLY = "25006"  # Postgres: the server is a standby, until the failover is complete
+SCHEMA_LOCK = 0x68706F  # an arbitrary number, the same in all our processes
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "smbfs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs"}
+    | {"fuse.sshfs", "fuse.glusterfs", "fuse.s3fs", "fuse.gcsfuse", "afs", "9p"}
+)
+
+_SCHEMA = MetaData()
+SWEEPS = Table(
+    "sweeps",
+    _SCHEMA,
+    Column("id", String(200), primary_key=True),
+    Column("name", String(200), nullable=False),
+    Column("project", String(200), nullable=False),
+    Column("created", Float(53), nullable=False),
+    Column("version", Integer, nullable=False),  # of the events
+    Column("spec", Text, nullable=False),  # frozen, JSON
+    Column("code", Text, nullable=False),  # identity of the trainable at the start, JSON
+    Column("listed", Text),  # the sweep's line of `ls`, JSON; null: not computed yet
+)
+EVENTS = Table(
+    "events",
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String(20), nullable=False),
+    Column("time", Float(53), nullable=False),
+    Column("body", Text, nullable=False),
+)
+REQUESTS = Table(
+    "requests",
+    _SCHEMA,
+    Column("id", Integer, primary_key=True),
+    Column("sweep", String(200), nullable=False, index=True),
+    Column("time", Float(53), nullable=False),
+    Column("verb", String(20), nullable=False),
+    Column("trial", String(40)),
+    Column("changes", Text),  # new values of limits, JSON; null: none
+    Column("by", String(250)),  # user@host
+)
+LEASES = Table(
+    "leases",
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("driver", String(40), nullable=False),
+    Column("host", String(250), nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("started", Float(53), nullable=False),  # start of the process, detects a reused pid
+    Column("renewed", Float(53), nullable=False),
+    Column("machine", String(120)),  # boot and process table; null: an earlier version's driver
+)
+RUNS = Table(
+    "runs",
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("trial", String(40), primary_key=True),  # "" is the parent
+    Column("run", String(64), nullable=False),
+)
+CURSORS = Table(
+    "cursors",
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("seq", BigInteger, nullable=False),  # MLflow has all events up to this number
+    Column("registered", Text),  # outcome of registering the best trial; null: none yet
+)
+
+
+log = logging.getLogger("hposvc")
+
+Answer = TypeVar("Answer")
+
+
+class StoreError(Exception):
+    """The store is out of reach, or is no database that can hold a journal."""
+
+
+class Unanswered(StoreError):
+    """The store does not answer now, but may answer if asked again in a moment."""
+
+
+def retry_until_answered(
+    ask: Callable[[], Answer], sweep: str, ended: Callable[[], bool] = lambda: False
+) -> Answer:
+    """Return the store's answer; while the store does not answer, ask again for `PATIENCE_S`.
+
+    Args:
+        ask: must be safe to repeat, even if an earlier call was carried out without an answer.
+        ended: whether a user has asked for an end meanwhile.
+
+    Raises:
+        Unanswered: the store did not answer for that long.
+    """
+    began, logged_s = time.monotonic(), -LOG_EVERY_S
+    until = time.strftime("%H:%M:%S", time.localtime(time.time() + PATIENCE_S))
+    while True:
+        try:
+            answer = ask()
+        except Unanswered as error:
+            waited_s = time.monotonic() - began
+            if waited_s >= PATIENCE_S or ended():
+                raise
+            if waited_s - logged_s >= LOG_EVERY_S:
+                logged_s = waited_s
+                message = "%s: the journal does not answer since %.0f s; retrying until %s: %s"
+                log.warning(message, sweep, waited_s, until, error)
+        else:
+            if logged_s >= 0:
+                waited_s = time.monotonic() - began
+                log.warning("%s: the journal answers again, after %.0f s", sweep, waited_s)
+            return answer
+        time.sleep(RETRY_S)
+
+
+class Store:
+    """An open database.
+
+    Args:
+        url: any SQLAlchemy URL; `sqlite:///path/hposvc.db` or `postgresql+psycopg://…`.
+
+    Raises:
+        StoreError: the database can't be opened; the message never contains a password.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._file: Path | None = None
+        self._engine = _engine(url)
+        with self.writing() as connection:
+            if connection.dialect.name == "postgresql":
+                # Two processes creating the tables at the same time would collide.
+                connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
+            _SCHEMA.create_all(connection)
+            _migrate(connection)
+        self._file = _file(url)
+
+    def __str__(self) -> str:
+        # The query options are left out, since they may contain a password too.
+        return make_url(self.url).set(query={}).render_as_string(hide_password=True)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._engine.dispose()
+
+    def vacuum(self) -> None:
+        """Return the space of deleted rows to the disk; Postgres does so by itself.
+
+        Other processes wait meanwhile, for some seconds per GiB.
+
+        Raises:
+            StoreError: other processes keep the database busy, or a copy of it does not fit.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return
+        with closing(self._engine.raw_connection()) as connection:
+            try:
+                connection.cursor().execute("VACUUM")
+                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            except sqlite3.Error as error:
+                raise StoreError(f"journal {self}: not made smaller: {error}") from error
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """Open a transaction for writing, durable when the block is left."""
+        # SQLite would go on writing to the deleted file.
+        if self._file is not None and not self._file.exists():
+            raise StoreError(
+                f"journal {self}: its file was deleted; what is written now would be lost"
+            )
+        with (
+            self._translated_errors(),
+            self._engine.execution_options(writing=True).begin() as connection,
+        ):
+            yield connection
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Open a connection for reading, with a consistent view of the database."""
+        with self._translated_errors(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        """Raise errors of the database as errors of the store that name the journal."""
+        try:
+            yield
+        except IntegrityError:
+            raise
+        except DBAPIError as error:
+            kind = Unanswered if _is_transient(error) else StoreError
+            raise kind(f"journal {self}: {error.orig}{_remedy(error)}") from error
+
+
+def _is_transient(error: DBAPIError) -> bool:
+    """Return whether the statement may succeed if repeated in a moment."""
+    if _remedy(error):
+        return False  # a full disk stays full
+    if isinstance(error.orig, sqlite3.Error):
+        return error.orig.sqlite_errorcode & 0xFF in TRANSIENT_CODES
+    lost = error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
+    return lost or getattr(error.orig, "sqlstate", None) == READ_ONLY
+
+
+def _remedy(error: DBAPIError) -> str:
+    """Return the remedy for a full disk; empty: the error has another cause."""
+    if "disk is full" not in f"{error.orig}" and not DISK_FULL_TEXT.search(f"{error.orig}"):
+        return ""
+    return "; what is written there is whole: free some (hposvc gc), then hposvc resume goes on"
+
+
+def _migrate(connection: Connection) -> None:
+    """Add the columns that tables of an earlier version lack; all of these may be null."""
+    for table in _SCHEMA.sorted_tables:
+        existing = {column["name"] for column in inspect(connection).get_columns(table.name)}
+        for column in table.columns:
+            if column.name not in existing:
+                name = connection.dialect.identifier_preparer.quote(column.name)
+                kind = column.type.compile(connection.dialect)
+                connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {name} {kind}"))
+
+
+def _file(url: str) -> Path | None:
+    """Return the absolute path of a database file; None: the database is on a server."""
+    parsed = make_url(url)
+    is_file = parsed.get_backend_name() == "sqlite"
+    return Path(f"{parsed.database}").absolute() if is_file else None
+
+
+def _engine(url: str) -> Engine:
+    try:
+        parsed = make_url(url)
+        if parsed.get_backend_name() != "sqlite":
+            ours = LIBPQ if parsed.get_driver_name().startswith("psycopg") else {}
+            options = {name: ours[name] for name in ours.keys() - parsed.query.keys()}
+            return create_engine(parsed, pool_pre_ping=True, connect_args=options)
+    except (ArgumentError, NoSuchModuleError, ModuleNotFoundError, ValueError) as error:
+        # `from None`, since the cause may quote the password.
+        raise StoreError(
+            "journal: HPOSVC_DB is not a database URL that this installation can open "
+            f"({type(error).__name__}); use sqlite:///FILE or postgresql+psycopg://… "
+            "(pip install 'hposvc[postgres]')"
+        ) from None
+    file = parsed.database or ""
+    if (
+        file.startswith("file:") or "uri" in parsed.query
+    ):  # may set locks and mode that we don't see
+        plain = unquote(file.removeprefix("file:")).replace("///", "/")
+        raise StoreError(
+            f"journal {parsed.set(query={})}: a URI of SQLite's own (file:...?uri=true) is not "
+            f"taken; write sqlite:///{plain}"
+        )
+    if file in ("", ":memory:"):
+        raise StoreError(f"journal {parsed}: it would vanish with this process; name a file")
+    path = Path(file).absolute()
+    _refuse_network(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Absolute: engine local changes the working directory, and connections are opened later too.
+    absolute = parsed.set(database=f"{path}")
+    engine = create_engine(absolute, connect_args={"timeout": BUSY_S})
+    event.listen(engine, "connect", _configure)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _configure(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # `_begin` sends BEGIN itself
+    _enable_wal(connection)
+    connection.execute("PRAGMA synchronous=FULL")
+
+
+def _enable_wal(connection: Any) -> None:
+    """Switch to a write-ahead log, retrying while another process opens the same new database.
+
+    SQLite's own timeout does not apply to a change of the journal mode.
+    """
+    deadline = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+        time.sleep(POLL_S)
+
+
+def _begin(connection: Connection) -> None:
+    # A writer takes the write lock at once: a writer reading first could be refused when it writes.
+    writing = connection.get_execution_options().get("writing", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
+
+
+def _refuse_network(path: Path) -> None:
+    """Refuse a database on a network file system, where SQLite's locks do not hold."""
+    mounts = {part.mountpoint: part.fstype for part in psutil.disk_partitions(all=True)}
+    for folder in (path, *path.parents):
+        if str(folder) in mounts:
+            if mounts[str(folder)] in NETWORK_FILE_SYSTEMS:
+                raise StoreError(
+                    f"journal {path}: {folder} is a network file system ({mounts[str(folder)]}), "
+                    "where SQLite can lose data; set HPOSVC_HOME to a local disk, "
+                    "or HPOSVC_DB to a Postgres URL"
+                )
+            return

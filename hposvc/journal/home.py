@@ -1,0 +1,242 @@
+"""The home of a user's sweeps: the journal, MLflow, and a folder for each sweep."""
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hposvc.errors import fail
+from hposvc.events import LAST
+from hposvc.journal.database import Store, StoreError
+from hposvc.journal.journal import Journal, SweepRow
+from trainables.errors import is_disk_full
+from trainables.storage import checkpoint, stores
+
+SIGNATURE = "journal.txt"  # in a sweep's folder
+RECORDER = "recorder.lock"  # in a sweep's folder
+MARK = re.compile(r"\.seen-[0-9a-f]{16}")  # of a probe whether all nodes see the folder
+LOG = re.compile(r"[0-9]+-[0-9]+\.log")  # ORDER-RANK
+# SLOT-RANK; and NCCL's record of collectives, to whose name NCCL appends the rank
+LOG_OF_SLOT = re.compile(r"slot-[0-9]+-[0-9]+(?:\.log|-nccl-[0-9]+)")
+PRIVATE = 0o700  # mode of a new home: specs, logs and checkpoints are nobody else's business
+SHOWN = 3  # names of files that are not ours, in a message
+
+
+class Unwritable(StoreError):
+    """The home is not a folder that can be written (exit code 2)."""
+
+
+class NotFound(Exception):
+    """There is no such sweep, or no such trial of it (exit code 4)."""
+
+
+@dataclass(frozen=True)
+class Home:
+    """A folder, and the databases that go with it."""
+
+    path: Path
+    # Both URLs may contain a password.
+    database: str = field(repr=False)  # SQLAlchemy URL of the journal
+    tracking_uri: str = field(repr=False)  # MLflow's, unless a spec names another
+
+    @classmethod
+    def of(cls, path: Path | None = None, environment: Mapping[str, str] = os.environ) -> "Home":
+        """Return the home at `path`, or at HPOSVC_HOME, or in the user's folder.
+
+        HPOSVC_DB, or the file that HPOSVC_DB_FILE names, moves the journal; MLFLOW_TRACKING_URI
+        moves MLflow.
+        """
+        chosen = path or environment.get("HPOSVC_HOME") or Path.home() / ".hposvc"
+        folder = Path(chosen).expanduser().absolute()
+        embedded = f"sqlite:///{folder / 'mlflow.db'}"
+        return cls(
+            folder,
+            _database(folder, environment),
+            environment.get("MLFLOW_TRACKING_URI") or embedded,
+        )
+
+    @property
+    def artifacts(self) -> Path:
+        """The folder in which the embedded MLflow keeps artifacts."""
+        return self.path / "mlartifacts"
+
+    def journal(self) -> Journal:
+        """Open the journal; create it and the home if missing, readable by the user alone.
+
+        Raises:
+            Unwritable: the home can't be written.
+            StoreError: the journal can't be opened.
+        """
+        try:
+            self.path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            if self.database == _embedded(self.path) and not os.access(self.path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            return Journal(Store(self.database))
+        except OSError as error:
+            remedy = "set HPOSVC_HOME to a folder that you can write"
+            raise Unwritable(f"home {self.path}: {error.strerror}; {remedy}") from error
+
+    def snapshot(self, sweep: str) -> Path:
+        """Return the file that caches what a long journal comes to."""
+        return self.path / "snapshots" / f"{sweep}.bin"
+
+    def folder(self, sweep: str, storage: str | None) -> Path:
+        """Return the folder of a sweep's logs, and of its checkpoints unless `storage` is a URL."""
+        if storage is None or stores.is_url(storage):
+            return self.path / "sweeps" / sweep
+        return Path(storage).expanduser().absolute() / sweep
+
+
+def find(journal: Journal, name: str) -> SweepRow:
+    """Return the sweep with this id, or the only one whose id begins so, or for `last` the newest.
+
+    Raises:
+        NotFound: no sweep matches, or several do.
+    """
+    if not name:  # every id begins with it: `hposvc rm "$UNSET"` must not delete the only sweep
+        raise NotFound("the sweep's id is empty; `hposvc ls` lists all sweeps")
+    exact = journal.find(name)
+    if exact is not None:
+        return exact
+    sweeps = journal.sweeps()
+    if name == LAST and sweeps:
+        return sweeps[0]
+    matches = [sweep for sweep in sweeps if sweep.id.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        some = ", ".join(sweep.id for sweep in matches[:5])
+        raise NotFound(f"{name}: {len(matches)} sweeps begin so ({some}); give more of the id")
+    newest = f"the newest is {sweeps[0].id}" if sweeps else "there is none yet"
+    raise NotFound(f"{name}: no such sweep; {newest}, `hposvc ls` lists them")
+
+
+def _database(folder: Path, environment: Mapping[str, str]) -> str:
+    if environment.get("HPOSVC_DB"):
+        return environment["HPOSVC_DB"]
+    if environment.get("HPOSVC_DB_FILE"):
+        file = Path(environment["HPOSVC_DB_FILE"])
+        try:
+            return file.read_text().strip()
+        except OSError as error:
+            raise StoreError(f"HPOSVC_DB_FILE: {file} can't be read: {error.strerror}") from error
+    return _embedded(folder)
+
+
+def _embedded(folder: Path) -> str:
+    return f"sqlite:///{folder / 'hposvc.db'}"
+
+
+@contextmanager
+def as_store_errors(*folders: Path) -> Iterator[None]:
+    """Report failures of files below these folders as errors of the store, not as bugs.
+
+    Raises:
+        StoreError: a file can't be read or written: a folder was deleted, a disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        file = f"{error.filename or ''}"
+        ours = any(Path(file).is_relative_to(folder) for folder in folders)
+        if not ours and not is_disk_full(error):
+            raise
+        raise StoreError(
+            f"{file or 'a file'}: {error.strerror}; nothing on record is lost: see that "
+            f"{' and '.join(map(str, folders))} can be written and have room, then resume the sweep"
+        ) from error
+
+
+def sign(folder: Path, journal: str) -> None:
+    """Sign a sweep's folder with its journal, so that no other journal takes it for garbage."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / SIGNATURE).exists():
+        (folder / SIGNATURE).write_text(journal)
+
+
+def signature(folder: Path) -> str | None:
+    """Return the journal that a sweep's folder belongs to; None: the folder is not signed."""
+    file = folder / SIGNATURE
+    return file.read_text() if file.exists() else None
+
+
+def claim(folder: Path, journal: str) -> None:
+    """Make a sweep's folder and sign it, unless it holds files that are not this journal's.
+
+    Raises:
+        SpecError: the folder holds other files, is a link, or can't be written.
+    """
+    remedy = "give another --id, or another storage"
+    try:
+        if folder.is_symlink():
+            raise fail(f"{folder} is a link; {remedy}", "storage")
+        folder.mkdir(parents=True, exist_ok=True)
+        if signature(folder) != journal and (
+            names := sorted(entry.name for entry in folder.iterdir())
+        ):
+            some = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+            message = f"{folder} is there already, with files that are not this journal's ({some})"
+            raise fail(f"{message}; they stay as they are: {remedy}", "storage")
+        sign(folder, journal)
+    except OSError as error:
+        message = f"{folder} can't be written: {error.strerror}"
+        raise fail(f"{message}; give a storage where you may write", "storage") from error
+
+
+def find_ours(folder: Path) -> Iterator[Path]:
+    """Yield the paths in a sweep's folder that hposvc wrote and may delete; links are left out."""
+    if folder.is_symlink():
+        return
+    for path in _entries(folder):
+        file = path.name in (SIGNATURE, RECORDER)
+        if (
+            file
+            if path.is_file()
+            else path.name == checkpoint.TUNE_FOLDER or MARK.fullmatch(path.name)
+        ):
+            yield path
+    yield from checkpoint.find_ours(folder / "checkpoints")
+    for entry in _entries(folder / "logs"):
+        if entry.name == "recorder.log":
+            yield entry
+        name = LOG_OF_SLOT if entry.name == "slots" else LOG
+        if entry.name == "slots" or checkpoint.TRIAL.fullmatch(entry.name):
+            yield from (path for path in _entries(entry) if name.fullmatch(path.name))
+
+
+def clear(folder: Path) -> bool:
+    """Delete what hposvc wrote into a sweep's folder, then the folder if it is empty.
+
+    Returns:
+        whether the folder is gone; False: it holds other files, or is a link.
+
+    Raises:
+        OSError: a file can't be deleted.
+    """
+    for path in [*find_ours(folder)]:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    parents = [folder / "checkpoints", folder / "logs"]
+    inner = [path for parent in parents for path in _entries(parent) if _is_own_folder(path.name)]
+    for made in [] if folder.is_symlink() else [*inner, *parents, folder]:
+        with suppress(OSError):  # it does not exist, is a link, or holds other files
+            made.rmdir()
+    return not folder.exists() and not folder.is_symlink()
+
+
+def _is_own_folder(name: str) -> bool:
+    """Return whether hposvc makes folders of this name under checkpoints/ or logs/."""
+    return name in ("slots", checkpoint.SCRATCH) or checkpoint.TRIAL.fullmatch(name) is not None
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return the entries of a folder but for links; none if the folder itself is a link."""
+    if folder.is_symlink() or not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if not path.is_symlink())

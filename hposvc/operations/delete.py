@@ -1,0 +1,126 @@
+"""Deletion of a sweep's records: files first, the journal last, so that nothing is orphaned."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.driver.loop import Interrupted
+from hposvc.journal.database import StoreError
+from hposvc.journal.home import SIGNATURE, clear, find, signature
+from hposvc.journal.journal import Fenced, SweepRow
+from hposvc.journal.lease import Busy, Lease
+from hposvc.spec import SweepSpec, registry
+from hposvc.spec.paths import store_url
+from trainables.storage import checkpoint, stores
+
+if TYPE_CHECKING:
+    from hposvc.tracking.mlflow_client import Tracker
+
+TRACKER = "hposvc.tracking.mlflow_client:tracker_of"
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A deleted sweep."""
+
+    sweep: str
+    left: str  # folders that stay because they hold other files too; empty: none
+
+
+def remove(sweeps: api.Sweeps, sweep: str) -> Removed:
+    """Delete a sweep's checkpoints, logs and journal; other files in its folder stay.
+
+    MLflow keeps the runs but not their owner: a new sweep with this id does not continue them.
+
+    Raises:
+        NotFound: there is no such sweep.
+        Busy: a driver is at work on it.
+        StoreError: a file can't be deleted, or MLflow does not answer; the journal is unchanged.
+    """
+    row = find(sweeps.journal, sweep)
+    lease = Lease(sweeps.journal.store, row.id)
+    lease.acquire()
+    try:
+        spec = specs.restore(row.spec)
+        try:
+            left = _delete(sweeps, row, spec)
+            _disown_runs(sweeps, row, spec)
+        except Exception as error:
+            message = f"{row.id} is not removed: {type(error).__name__}: {error}"
+            raise StoreError(f"{message}; fix that and run the command again") from error
+        sweeps.journal.remove(row.id)
+    finally:
+        lease.release()
+    return Removed(row.id, left)
+
+
+@contextmanager
+def delete_if_refused(sweeps: api.Sweeps, row: SweepRow) -> Iterator[None]:
+    """Delete a new sweep if its driver fails before the sweep has begun.
+
+    An interrupted sweep stays, and can be resumed.
+    """
+    try:
+        yield
+    except (Busy, Fenced, Interrupted):
+        raise
+    except Exception:
+        with suppress(Exception):  # the error in flight says what is wrong
+            if sweeps.journal.last(row.id) == 0:
+                _delete_unstarted(sweeps, row)
+        raise
+
+
+def _delete_unstarted(sweeps: api.Sweeps, row: SweepRow) -> None:
+    spec = specs.restore(row.spec)
+    lease = Lease(sweeps.journal.store, row.id)
+    lease.acquire()
+    try:
+        recorded = sweeps.journal.runs(row.id)
+        sweeps.journal.remove(row.id)
+        _delete(sweeps, row, spec)
+        tracker = _tracker(sweeps, row, spec) if recorded else None
+        if tracker is not None and tracker.find():
+            for run in (run for runs in tracker.runs().values() for run in runs):
+                tracker.delete(run.info.run_id)
+    finally:
+        lease.release()
+
+
+def _delete(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> str:
+    """Delete the files of hposvc; return the places that stay, as others' or with other files."""
+    owners = (None, f"{sweeps.journal.store}")
+    left = []
+    url = store_url(row.id, spec.storage)
+    if url is not None and stores.find_owner(url, SIGNATURE) not in owners:
+        left.append(url)
+    elif url is not None:
+        checkpoint.keep_only(f"{url}/checkpoints", set())
+        stores.disclaim(url, SIGNATURE)
+    sweeps.home.snapshot(row.id).unlink(missing_ok=True)
+    folder = sweeps.home.folder(row.id, spec.storage)
+    # Folders in the home itself are not checked: it may have been moved with its journal.
+    is_foreign = folder.parent != sweeps.home.path / "sweeps" and signature(folder) not in owners
+    if is_foreign or not clear(folder):
+        left.append(f"{folder}")
+    return ", ".join(left)
+
+
+def _disown_runs(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> None:
+    """Remove the sweep's tags from its MLflow runs, which stay."""
+    if not sweeps.journal.runs(row.id):
+        return
+    tracker = _tracker(sweeps, row, spec)
+    if tracker.find():
+        for runs in tracker.runs().values():
+            for run in runs:
+                tracker.disown(run)
+
+
+def _tracker(sweeps: api.Sweeps, row: SweepRow, spec: SweepSpec) -> "Tracker":
+    # By name: loading mlflow takes seconds, which a driver need not wait for.
+    tracker: Tracker = registry.resolve(TRACKER)(sweeps.home, row.id, spec)
+    return tracker

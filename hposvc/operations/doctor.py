@@ -1,0 +1,261 @@
+"""Checks whether this machine can run sweeps, with a remedy for each problem."""
+
+import os
+import platform
+import shutil
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.client import HTTPException
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+
+from packaging.requirements import Requirement
+from sqlalchemy import make_url
+
+from cluster import health
+from cluster.node_health import NodeHealth
+from hposvc.api import Sweeps
+from hposvc.journal.database import StoreError
+from hposvc.journal.home import PRIVATE, Home
+from hposvc.journal.lease import driver_state
+from hposvc.tracking.recorder_process import hide_passwords
+
+Level = Literal["ok", "warn", "fail"]
+
+PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
+OLDEST_PYTHON = (3, 11)
+GIB = 2**30
+MIN_DISK = 5 * GIB
+MIN_SHM = GIB // 2  # for Ray's objects, and batches that data loaders pass between processes
+TIMEOUT_S = 20.0
+COUNT_GPUS = "import torch; print(torch.cuda.device_count())"
+
+
+@dataclass(frozen=True)
+class Check:
+    """The result of a check."""
+
+    check: str
+    state: Level
+    found: str
+    remedy: str = ""
+
+
+def examine(
+    home: Path | None = None, deep: bool = False, address: str | None = None
+) -> Iterator[Check]:
+    """Yield the result of every check as it is made.
+
+    Args:
+        deep: start a local Ray if none runs, and probe every node of the cluster, which takes
+            some seconds.
+        address: of a Ray cluster; None: RAY_ADDRESS, or the local Ray.
+    """
+    yield _python()
+    yield _packages()
+    yield from _versions()
+    yield _shared_memory()
+    yield _gpus()
+    try:
+        place = Home.of(home)
+    except StoreError as error:
+        yield Check("home", "fail", str(error), "put the journal's URL there, or unset it")
+        return
+    yield from _home_checks(place)
+    yield _mlflow(place)
+    yield from _ray(place, deep, address or os.environ.get("RAY_ADDRESS"))
+
+
+def _python() -> Check:
+    running = platform.python_version()
+    if sys.version_info < OLDEST_PYTHON:
+        return Check("python", "fail", running, "install Python 3.11 or later")
+    return Check("python", "ok", running)
+
+
+def _packages() -> Check:
+    """Check that our packages are the ones imported: another `cluster` may come before ours."""
+    homes = {name: _import_folder(name) for name in PACKAGES}
+    if len(set(homes.values())) == 1:
+        return Check("packages", "ok", f"all four in {homes['hposvc']}")
+    places = ", ".join(f"{name} in {home}" for name, home in homes.items())
+    remedy = "uninstall or rename the package of the same name, or start from another folder"
+    return Check("packages", "fail", places, remedy)
+
+
+def _import_folder(name: str) -> str:
+    spec = find_spec(name)
+    return "no place" if spec is None or not spec.origin else str(Path(spec.origin).parents[1])
+
+
+def _versions() -> Iterator[Check]:
+    """Check the installed version of each requirement."""
+    try:
+        requirements = [Requirement(text) for text in requires("hposvc") or ()]
+    except PackageNotFoundError:
+        yield Check("hposvc", "warn", "runs from its source", "pip install -e .")
+        return
+    for requirement in requirements:
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            installed = version(requirement.name)
+        except PackageNotFoundError:
+            yield Check(requirement.name, "fail", "not installed", f"pip install '{requirement}'")
+            continue
+        if requirement.specifier.contains(installed, prereleases=True):
+            yield Check(requirement.name, "ok", installed)
+        else:
+            yield Check(requirement.name, "fail", installed, f"pip install '{requirement}'")
+
+
+def _shared_memory() -> Check:
+    folder = Path("/dev/shm")
+    if not folder.exists():
+        return Check("shared memory", "ok", "this system has no /dev/shm")
+    size = shutil.disk_usage(folder).total
+    size_text = f"{size / GIB:.1f} GiB"
+    if size < MIN_SHM:
+        return Check("shared memory", "warn", size_text, "in a container: --shm-size=2g")
+    return Check("shared memory", "ok", size_text)
+
+
+def _gpus() -> Check:
+    """Check that the NVIDIA driver and torch count the same number of GPUs."""
+    if shutil.which("nvidia-smi") is None:
+        return Check("gpus", "ok", "none (there is no nvidia-smi)")
+    listed = _output_of("nvidia-smi", "-L").splitlines()
+    names = [line for line in listed if line.startswith("GPU ")]
+    seen = _output_of(sys.executable, "-c", COUNT_GPUS).strip()
+    if seen == str(len(names)):
+        return Check("gpus", "ok", f"{seen}: {names[0].partition(' (')[0]}" if names else "none")
+    counts = f"nvidia-smi lists {len(names)}, torch sees {seen or 'none'}"
+    return Check(
+        "gpus", "warn", counts, "install a torch for this driver; see CUDA_VISIBLE_DEVICES"
+    )
+
+
+def _output_of(*command: str) -> str:
+    """Return the output of a command; empty if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _home_checks(home: Home) -> Iterator[Check]:
+    """Check the home's folder, its journal, and sweeps whose driver died."""
+    remedy = "set HPOSVC_HOME to a folder on a local disk that you can write to"
+    try:
+        home.path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=home.path):
+            free = shutil.disk_usage(home.path).free
+    except OSError as error:
+        yield Check("home", "fail", f"{home.path}: {error.strerror}", remedy)
+        return
+    summary = f"{home.path}, {free / GIB:.1f} GiB free"
+    if free < MIN_DISK:
+        yield Check("home", "warn", summary, "make room: checkpoints go there")
+    else:
+        yield Check("home", "ok", summary)
+    if home.path.stat().st_mode & stat.S_IROTH:
+        message = f"{home.path}: all users of this machine can read it"
+        yield Check("privacy", "warn", message, f"chmod 700 {home.path}, unless others are to")
+    try:
+        sweeps = Sweeps.open(home.path)
+    except StoreError as error:
+        remedy = "see HPOSVC_DB and HPOSVC_DB_FILE; without them the journal is a file of the home"
+        yield Check("journal", "fail", str(error), remedy)
+        return
+    yield Check("journal", "ok", str(sweeps.journal.store))
+    yield from _dead_drivers(sweeps)
+
+
+def _dead_drivers(sweeps: Sweeps) -> Iterator[Check]:
+    for row in sweeps.journal.sweeps():
+        if driver_state(sweeps.journal.store, row.id) == "dead":
+            remedy = f"hposvc resume {row.id}, or hposvc stop {row.id}"
+            yield Check("sweep", "warn", f"{row.id}: its driver died", remedy)
+
+
+def _mlflow(home: Home) -> Check:
+    scheme = urlsplit(home.tracking_uri).scheme
+    shown = hide_passwords(home.tracking_uri)
+    probe = {"http": _probe_server, "https": _probe_server, "sqlite": _probe_sqlite}.get(scheme)
+    if probe is None:
+        return Check("mlflow", "ok", f"{shown} (not looked into)")
+    try:
+        probe(home.tracking_uri)
+    except (OSError, HTTPException, sqlite3.Error, ValueError) as error:
+        remedy = "start the server, or unset MLFLOW_TRACKING_URI to use a file of the home"
+        return Check("mlflow", "fail", f"{shown}: {error}", remedy)
+    return Check("mlflow", "ok", shown)
+
+
+def _probe_server(uri: str) -> None:
+    """Check that a server answers; asking for a password (401, 403) is an answer."""
+    place = urlsplit(uri)._replace(netloc=urlsplit(uri).netloc.rpartition("@")[2]).geturl()
+    try:
+        with urllib.request.urlopen(f"{place.rstrip('/')}/health", timeout=TIMEOUT_S):
+            pass
+    except HTTPError as error:
+        if error.code not in (401, 403):
+            raise
+
+
+def _probe_sqlite(uri: str) -> None:
+    file = Path(make_url(uri).database or "")
+    if file.exists():
+        with sqlite3.connect(f"file:{file}?mode=ro", uri=True) as connection:
+            connection.execute("select count(*) from sqlite_master")
+
+
+def _ray(home: Home, deep: bool, given_address: str | None) -> Iterator[Check]:
+    folder = home.path / "ray"
+    address = given_address or health.running(folder)
+    if address is None and not deep:
+        yield Check("ray", "ok", "none runs; a sweep starts one (--deep tries it)")
+        return
+    remedy = (
+        "check its address and its token" if given_address else "see the log in HPOSVC_HOME/ray"
+    )
+    yield from examine_cluster(home, address, deep, remedy)
+
+
+def examine_cluster(home: Home, address: str | None, deep: bool, remedy: str) -> Iterator[Check]:
+    """Check that a cluster works, and each of its nodes.
+
+    Args:
+        address: of the cluster; None: start a local Ray.
+        deep: probe every node.
+        remedy: for a cluster that does not answer.
+    """
+    folder, target = home.path / "ray", address or "local"
+    answer = health.ask_nodes(target, folder, home.path) if deep else health.ask(target, folder)
+    name = address or "one of this machine's own"
+    if answer.works:
+        yield Check("ray", "ok", f"{name}: {answer.text}")
+    else:
+        yield Check("ray", "fail", f"{name}: {answer.text}", remedy)
+    for node in answer.nodes:
+        yield from _node_checks(node)
+
+
+def _node_checks(node: NodeHealth) -> Iterator[Check]:
+    """Yield a node's health, or its troubles."""
+    name = f"node {node.name}"
+    if not node.troubles:
+        yield Check(name, "ok", node.text)
+    for trouble in node.troubles:
+        yield Check(name, "fail" if trouble.fatal else "warn", trouble.text, trouble.remedy)

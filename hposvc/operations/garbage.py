@@ -1,0 +1,163 @@
+"""Garbage on disk: unneeded and incomplete checkpoints, folders, and functions kept by value.
+
+A sweep with a living driver is left alone. In other sweeps only files of orders in the journal are
+considered: a driver that starts meanwhile writes under later order numbers.
+"""
+
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hposvc import api
+from hposvc.journal.home import clear, find_ours, signature
+from hposvc.journal.lease import Busy, Lease
+from hposvc.spec.paths import checkpoints_url
+from hposvc.state.sweep import SweepState
+from trainables.load import PICKLE
+from trainables.storage import checkpoint, stores
+from trainables.storage.checkpoint import DRAFT, MANIFEST, NAME, SCRATCH, is_ours
+
+PICKLED = re.compile(r"[0-9a-f]{64}\.(?:pkl|[0-9]+)")  # SHA-256 of the content; or a draft
+UNRECORDED = "not on record"
+MIN_AGE_S = 3600.0  # a function is pickled before the sweep that names it is recorded
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """A file, folder or object to be deleted."""
+
+    what: str
+    path: str  # absolute, or a URL
+    size: int  # bytes
+    why: str
+
+
+def of_sweep(sweeps: api.Sweeps, sweep: str) -> list[Garbage]:
+    """Return the garbage of a sweep; none while a driver is at work on it.
+
+    Raises:
+        NotFound: there is no such sweep.
+        StoreFailed: the sweep's store can't be reached, or refuses.
+    """
+    record = api.load(sweeps, sweep)
+    lease = Lease(sweeps.journal.store, record.row.id)
+    try:
+        lease.acquire()  # a driver on another host that seems dead is watched for a while first
+    except Busy:
+        return []
+    lease.release()
+    state, storage = record.state, record.state.spec.storage
+    folder = sweeps.home.folder(record.row.id, storage) / "checkpoints"
+    garbage = list(_on_disk(folder, state))
+    url = checkpoints_url(record.row.id, storage)
+    return garbage if url is None else [*garbage, *_in_store(url, state)]
+
+
+def of_home(sweeps: api.Sweeps) -> list[Garbage]:
+    """Return folders and functions that no sweep of the journal refers to.
+
+    Nothing is garbage if the journal is empty or outside the home, and no folder that another
+    journal has signed: it may belong to a journal that was lost.
+    """
+    folders = _folders(
+        sweeps.home.path / "sweeps"
+    )  # read before the journal, which then includes new sweeps
+    pickles = _pickles(sweeps.home.path / "pickles")
+    rows = sweeps.journal.sweeps()
+    journal_in_home = sweeps.home.database == f"sqlite:///{sweeps.home.path / 'hposvc.db'}"
+    if not rows or not journal_in_home:
+        return []
+    ids = {row.id for row in rows}
+    named = {f"{row.spec.get('trainable')}" for row in rows}
+    return [
+        *(
+            Garbage("folder", f"{path}", _sizes(path), "the journal has no such sweep")
+            for path in folders
+            if path.name not in ids and signature(path) == f"{sweeps.journal.store}"
+        ),
+        *(
+            Garbage("pickle", f"{path}", _size(path), "no sweep's trainable")
+            for path in pickles
+            if f"{PICKLE}{path}" not in named
+        ),
+    ]
+
+
+def free(garbage: Garbage) -> None:
+    """Delete garbage; deleting it twice is fine.
+
+    Raises:
+        OSError: it can't be deleted.
+    """
+    if stores.is_url(garbage.path):
+        stores.delete(garbage.path, first=MANIFEST)
+        return
+    path = Path(garbage.path)
+    if garbage.what == "folder":
+        clear(path)
+    elif path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _on_disk(folder: Path, state: SweepState) -> Iterator[Garbage]:
+    kept_parts = _kept_checkpoints(state)
+    for path in sorted(checkpoint.find_ours(folder)):
+        parts = path.parts[-2:]
+        why = _garbage_reason(parts, state)
+        if why and parts not in kept_parts:
+            kind = "checkpoint" if why == UNRECORDED else "part"
+            yield Garbage(kind, f"{path}", _size(path), why)
+
+
+def _in_store(url: str, state: SweepState) -> Iterator[Garbage]:
+    kept_parts = _kept_checkpoints(state)
+    for name, size in sorted(stores.sizes(url, depth=2).items()):
+        parts = tuple(name.split("/"))
+        why = _garbage_reason(parts, state)
+        if why and parts not in kept_parts:
+            yield Garbage("checkpoint", f"{url}/{name}", size, why)
+
+
+def _kept_checkpoints(state: SweepState) -> set[tuple[str, ...]]:
+    """Return (trial, name) of each checkpoint that the state keeps, wherever its folder is now."""
+    trials = state.trials.values()
+    checkpoints = [saved for trial in trials for saved in trial.checkpoints]
+    return {Path(saved.path).parts[-2:] for saved in (*checkpoints, *state.replicates.saved())}
+
+
+def _garbage_reason(parts: tuple[str, ...], state: SweepState) -> str:
+    """Return why a path is garbage unless the state keeps it; empty: hposvc did not write it."""
+    if not is_ours(parts):
+        return ""
+    parent, name = parts
+    order = (DRAFT if parent == SCRATCH else NAME).fullmatch(name)
+    if order is None or int(order[1]) >= state.next_order:
+        return ""
+    if parent == SCRATCH:
+        return "half written"
+    return "half deleted" if name.startswith(".") else UNRECORDED
+
+
+def _folders(place: Path) -> list[Path]:
+    return sorted(path for path in place.glob("*") if path.is_dir() and not path.is_symlink())
+
+
+def _pickles(place: Path) -> list[Path]:
+    now = time.time()
+    named = (path for path in sorted(place.glob("*")) if PICKLED.fullmatch(path.name))
+    return [path for path in named if now - path.stat().st_mtime > MIN_AGE_S]
+
+
+def _sizes(folder: Path) -> int:
+    """Return the bytes that hposvc wrote into a sweep's folder."""
+    return sum(map(_size, find_ours(folder)))
+
+
+def _size(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.lstat().st_size for file in files if file.is_file())

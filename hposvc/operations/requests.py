@@ -1,0 +1,193 @@
+"""Requests to a sweep: pause, stop, extend, retry, fork.
+
+A living driver carries out a request, on whatever machine it runs. Without a driver a stop or pause
+is carried out at once, in this process; requests that need slots wait for `resume`.
+"""
+
+import getpass
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.driver.driver import ENDS, Driver
+from hposvc.errors import fail
+from hposvc.events import RENEWALS, DriverState, Verb
+from hposvc.journal.home import NotFound
+from hposvc.journal.journal import SweepRow
+from hposvc.journal.lease import Busy, Holder, holder
+from hposvc.spec.limits import LIMITS, accepted, trials_increment
+from hposvc.state.lifecycle import SweepPhase
+from hposvc.state.trial import OVER, TrialPhase
+
+POLL_S = 0.05
+HEEDED_S = 1.0  # a driver looks for requests five times a second; later while it starts or ends
+NOTHING: Mapping[str, object] = {}
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class RequestReceipt:
+    """The answer to a request: the state of the sweep, and the driver that takes it."""
+
+    sweep: str
+    state: SweepPhase
+    driver: DriverState
+    place: str  # host:pid of the driver at work; empty: there is none
+    trial_state: TrialPhase | None = None  # of a trial that is over, so that nothing was requested
+
+
+def steer(
+    sweeps: api.Sweeps,
+    sweep: str,
+    verb: Verb,
+    trial: str | None = None,
+    changes: Mapping[str, object] = NOTHING,
+) -> RequestReceipt:
+    """Request a verb of hposvc.events of a sweep, or of one of its trials.
+
+    Raises:
+        NotFound: there is no such sweep or trial.
+        SpecError: a changed key is not a limit, or a value does not fit.
+    """
+    record = api.load(sweeps, sweep)
+    row, state = record.row, record.state
+    if trial is not None:
+        api.check_trial(record, trial)
+    if verb == "extend":
+        _check_changes(record, changes)
+    if verb == "retry":
+        _check_failed(record, trial)
+    driver = holder(sweeps.journal.store, row.id)
+    answer = RequestReceipt(row.id, state.state, driver.state, _driver_place(driver))
+    if verb not in RENEWALS:
+        paused = verb == "pause" and state.state == "PAUSED" and driver.state != "alive"
+        if state.finished or (paused and trial is None):
+            return answer
+        repeats = (
+            state.spec.finalists is not None
+        )  # an ended trial may be trained again as a finalist
+        if trial is not None and state.trials[trial].over and not repeats:
+            return replace(answer, trial_state=state.trials[trial].state)
+    number = sweeps.journal.request(row.id, verb, trial, changes, _asker())
+    driver = _await_driver(sweeps, row.id, number)
+    if driver.state == "alive":
+        return replace(answer, driver="alive", place=_driver_place(driver))
+    # No driver is at work: the state changes only if this process changes it.
+    if trial is None and verb in ENDS:
+        try:
+            state = Driver(sweeps.home, sweeps.journal, row).end()
+        except Busy:  # another driver has just resumed the sweep, and sees the request
+            driver = holder(sweeps.journal.store, row.id)
+            return replace(answer, driver="alive", place=_driver_place(driver))
+    else:
+        state = api.load(sweeps, row.id).state
+    return RequestReceipt(row.id, state.state, driver.state, "")
+
+
+def renew(
+    sweeps: api.Sweeps,
+    sweep: str,
+    verb: Verb,
+    trial: str | None,
+    changes: Mapping[str, object],
+    go_on: Callable[[], Found],
+) -> Found | RequestReceipt:
+    """Request more of a sweep, and continue it if it has ended.
+
+    Returns:
+        The result of `go_on`; or the receipt, if the sweep has not ended or a driver has it.
+
+    Args:
+        go_on: drives the ended sweep.
+    """
+    answer = steer(sweeps, sweep, verb, trial, changes)
+    over = answer.state in OVER
+    while over:
+        try:
+            return go_on()
+        except Busy:  # another process has the lease: it takes the request, or releases the lease
+            watched = api.watch(sweeps, answer.sweep)
+            answer = _update_receipt(watched, answer)
+            while answer.state in OVER and answer.driver == "alive":
+                answer = _update_receipt(watched, answer)
+            over = answer.driver != "alive"
+    return answer
+
+
+def _update_receipt(watched: api.Watched, answer: RequestReceipt) -> RequestReceipt:
+    """Return the receipt with the states a moment later."""
+    time.sleep(POLL_S)
+    driver = holder(watched.sweeps.journal.store, answer.sweep)
+    state = watched.look().state
+    return replace(answer, state=state, driver=driver.state, place=_driver_place(driver))
+
+
+def _await_driver(sweeps: api.Sweeps, sweep: str, request: int) -> Holder:
+    """Return the driver that has taken a request, or will; dead or none: no driver is at work."""
+    deadline = time.monotonic() + HEEDED_S
+    while True:
+        driver = holder(sweeps.journal.store, sweep)
+        taken = request not in [number for number, _ in sweeps.journal.requests(sweep)]
+        # Brief holders of a lease, such as `gc`, take no requests.
+        if taken or driver.state != "alive" or time.monotonic() > deadline:
+            return driver
+        time.sleep(POLL_S)
+
+
+def _check_failed(record: api.Record, trial: str | None) -> None:
+    """Check that there is a failed trial to retry."""
+    row, state = record.row, record.state
+    if trial is None and not (record.failures() or state.replicates.failed()):
+        raise NotFound(f"{row.id} has no failed trial; `hposvc trials {row.id}` lists them all")
+    if trial is not None and not (trial in record.failures() or state.replicates.failed(trial)):
+        phase = state.trials[trial].state
+        raise NotFound(f"{trial} of {row.id} is {phase}; only trials that failed are tried again")
+
+
+def more_trials(changes: Mapping[str, object], trials: int) -> dict[str, object]:
+    """Return the changes, with `trials` more than the sweep has or was to have."""
+    if trials < 1:
+        raise fail(f"is {trials}; give 1 or more", "--trials")
+    if "trials.max" in changes:
+        raise fail("is given, and so is --set trials.max; leave one of them out", "--trials")
+    return {**changes, "trials.max": trials_increment(trials)}
+
+
+def fork(
+    sweeps: api.Sweeps, sweep: str, set: Mapping[str, object], name: str | None = None
+) -> SweepRow:
+    """Create a sweep from the spec of another, to learn from its trials; nothing runs yet.
+
+    Raises:
+        NotFound: there is no such sweep.
+        SpecError: the changed spec is not valid, or has other metrics than the first sweep.
+    """
+    record = api.load(sweeps, sweep)
+    data = {**specs.dump(record.state.spec), "warm_start": {"from": [record.row.id]}}
+    return api.create(sweeps, api.validate(data, set), name)
+
+
+def _check_changes(record: api.Record, changes: Mapping[str, object]) -> None:
+    if not changes:
+        message = f"is missing; give --trials N, or --set of one of {', '.join(LIMITS)}"
+        raise fail(message, "what to extend", at_key=True)
+    accepted(record.state.spec, changes, len(record.state.trials))
+    if "fidelity.max" in changes and record.driver == "alive":
+        sweep = record.row.id
+        message = f"its ranks have the old one; `hposvc pause {sweep}`, extend it, and resume it"
+        raise fail(f"can't be moved while a driver is at work: {message}", "fidelity.max")
+
+
+def _driver_place(driver: Holder) -> str:
+    return driver.place if driver.state == "alive" else ""
+
+
+def _asker() -> str:
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # no such user: a container with a bare number
+        return socket.gethostname()

@@ -1,0 +1,126 @@
+"""Selection of a sweep's trials to list: by condition, by order, or the best."""
+
+import csv
+import io
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from hposvc.errors import fail
+from hposvc.spec import SweepSpec
+from searchers.names import nearest
+
+Row = Mapping[str, Any]  # a row of `trials -o json`
+OWN_COLUMNS = ("trial", "state", "reason", "step", "duration_s", "attempts")
+COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "<=": operator.le,
+    ">=": operator.ge,
+    "!=": operator.ne,
+    "=": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+CONDITION = re.compile(r"(?P<name>.+?)(?P<sign><=|>=|!=|=|<|>)(?P<value>.*)")
+
+
+def choose(
+    rows: Sequence[Row],
+    spec: SweepSpec,
+    where: Iterable[str] = (),
+    sort: str | None = None,
+    top: int | None = None,
+) -> list[Row]:
+    """Return the first `top` of the rows that meet every condition, sorted.
+
+    Args:
+        where: conditions: `state=FAILED`, `lr>0.01`, `val/accuracy>=0.9`.
+        sort: a column, smallest first; `-name`: largest first. Rows without a value come last.
+        top: number of rows; without `sort`, the best by the first metric. None: all.
+
+    Raises:
+        SpecError: a condition is malformed, or a column does not exist.
+    """
+    chosen = list(rows)
+    for condition in where:
+        chosen = _filter(chosen, spec, condition)
+    if sort is None and top is not None:
+        sign = "-" if spec.objectives[0].goal == "maximize" else ""
+        sort = f"{sign}{spec.objectives[0].name}"
+    if sort is not None:
+        chosen = _sorted(chosen, spec, sort)
+    return chosen if top is None else chosen[:top]
+
+
+def table(rows: Sequence[Row], spec: SweepSpec) -> str:
+    """Return the rows as CSV, with a column for each parameter and each optimised metric."""
+    metrics = [metric.name for metric in spec.objectives]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    prefixed = [
+        *(f"metrics.{name}" for name in metrics),
+        *(f"params.{name}" for name in spec.space),
+    ]
+    writer.writerow([*OWN_COLUMNS, *prefixed])
+    for row in rows:
+        cells = [row[name] for name in OWN_COLUMNS]
+        values = [_column(row, spec, name) for name in metrics]
+        writer.writerow([*cells, *values, *(row["params"].get(name) for name in spec.space)])
+    return text.getvalue()
+
+
+def _filter(rows: Sequence[Row], spec: SweepSpec, condition: str) -> list[Row]:
+    parsed = CONDITION.fullmatch(condition)
+    if parsed is None:
+        raise fail(f"is {condition!r}; write state=FAILED or lr>0.01", "--where")
+    name, wanted_text = parsed["name"].strip(), parsed["value"].strip()
+    _check(spec, name, "--where")
+    holds = COMPARISONS[parsed["sign"]]
+    return [row for row in rows if _holds(holds, _column(row, spec, name), wanted_text)]
+
+
+def _holds(holds: Callable[[Any, Any], bool], value: object, wanted_text: str) -> bool:
+    """Return whether a condition holds, comparing numbers as numbers and anything else as text.
+
+    A condition never holds for a row without a value.
+    """
+    if value is None:
+        return False
+    number = _number(wanted_text)
+    if isinstance(value, int | float) and not isinstance(value, bool) and number is not None:
+        return holds(value, number)
+    return holds(str(value).lower(), wanted_text.lower())
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _sorted(rows: Sequence[Row], spec: SweepSpec, sort: str) -> list[Row]:
+    name = sort.removeprefix("-")
+    _check(spec, name, "--sort")
+    with_value = [row for row in rows if _column(row, spec, name) is not None]
+    kinds = {isinstance(_column(row, spec, name), int | float) for row in with_value}
+    key = (lambda value: value) if kinds == {True} else str
+    with_value.sort(key=lambda row: key(_column(row, spec, name)), reverse=sort.startswith("-"))
+    return [*with_value, *(row for row in rows if _column(row, spec, name) is None)]
+
+
+def _check(spec: SweepSpec, name: str, option: str) -> None:
+    columns = [*OWN_COLUMNS, *(metric.name for metric in spec.objectives), *spec.space]
+    if name not in columns:
+        raise fail(f"there is no column {name!r}; {nearest(name, columns)}", option)
+
+
+def _column(row: Row, spec: SweepSpec, name: str) -> Any:
+    """Return a row's own column, or its value of a metric or parameter; None: it has no value."""
+    if name in OWN_COLUMNS:
+        return row[name]
+    metrics = [metric.name for metric in spec.objectives]
+    if name not in metrics:
+        return row["params"].get(name)
+    value = row["value"]
+    return value[metrics.index(name)] if isinstance(value, list) else value

@@ -1,0 +1,378 @@
+"""Zip archives sent to a cluster with a sweep: hposvc's own packages, and the user's folder.
+
+The user's folder is `environment.working_dir`; else the spec's folder, if the trainable's source
+or a file named by the command lies in it; else none, since the cluster must have the trainable
+anyhow. Of that folder, git lists the files to send, and nested repositories list their own: files
+that a .gitignore or `environment.excludes` names are left out. Homes, storages and databases stay
+here, and so do files that look like secrets, unless `environment.includes` names them. A link that
+leads out of the folder is refused. The same files always make the same archive, byte for byte.
+"""
+
+import fnmatch
+import hashlib
+import importlib.util
+import io
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from cluster.jobs import MOST_BYTES
+from hposvc.errors import SpecError, fail
+from hposvc.spec import SweepSpec, fingerprint
+from trainables import load
+
+PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
+NEVER = frozenset({".git", ".venv", "venv", "__pycache__"})
+# Before compression; refuses a folder that is too large without reading all of it.
+MAX_READ_BYTES = 512 * 2**20
+PICKLES = ".hposvc-pickles"  # folder in the archive for functions that can't be imported by name
+LISTED = 5  # files that an error names at most
+SECRETS = (  # names of files that hold passwords, tokens or private keys
+    *(".env", ".env.*", ".netrc", ".pypirc", ".pgpass", ".git-credentials", "credentials.json"),
+    *("id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", "*.pem", "*.key", "*.p12", "*.pfx"),
+)
+
+
+@dataclass(frozen=True)
+class SourceArchive:
+    """A sweep's spec and files, ready to be sent to a cluster."""
+
+    spec: SweepSpec  # with references that hold inside the archive
+    archive: bytes  # the user's folder, zipped
+    paths: tuple[str, ...]  # folders of the archive to import from
+    elsewhere: tuple[str, ...] = ()  # checksums of files named by the command but not sent
+    left_out: tuple[str, ...] = ()  # files left out because they look like secrets
+
+    @property
+    def code(self) -> str:
+        """A checksum of all files that the sweep uses."""
+        return hashlib.sha256(repr(self.elsewhere).encode() + self.archive).hexdigest()
+
+    def digest(self, spec: dict[str, object]) -> str:
+        """Return a checksum of the frozen spec and all files that the sweep uses."""
+        return hashlib.sha256(f"{spec!r} {self.code}".encode()).hexdigest()
+
+
+def pack(
+    spec: SweepSpec, folder: Path, paths: Sequence[str], private: Sequence[Path] = ()
+) -> SourceArchive:
+    """Collect the files that a sweep needs on a cluster.
+
+    Args:
+        folder: the folder to which the spec's paths are relative.
+        paths: this process's import paths; those inside the folder become import paths there.
+        private: files and folders that are never sent, like the files of the spec's secrets.
+
+    Raises:
+        SpecError: the folder is too large, or a file that the spec names does not lie in it.
+    """
+    top, works_in = _folder_to_send(spec, folder), Path(spec.works_in or folder)
+    spec, files = _relocate_pickle(spec)
+    if top is None:
+        spec, elsewhere = _relocate_command(spec, works_in, None, ())
+        return SourceArchive(_without_folders(spec), _zip(files), (), elsewhere)
+    private_paths = {(folder / path).resolve() for path in (*private, *spec.environment.files)}
+    candidates = _candidate_files(top, spec.environment.excludes)
+    left_out = [name for name in candidates if _is_secret(name, spec.environment.includes)]
+    names = _without_private(
+        top, [name for name in candidates if name not in {*left_out}], private_paths
+    )
+    _check_links(top, names)
+    spec, elsewhere = _relocate_command(
+        _relocate_trainable(spec, folder, top, names), works_in, top, names
+    )
+    relative_paths = (_relative_to(Path(path or folder), top) for path in paths)
+    roots = dict.fromkeys(root for root in relative_paths if root is not None)
+    archive = _archive(top, [*files, *names.items()])
+    return SourceArchive(_without_folders(spec), archive, tuple(roots), elsewhere, tuple(left_out))
+
+
+def _without_folders(spec: SweepSpec) -> SweepSpec:
+    """Return the spec without this machine's folders: trials work in the folder that was sent."""
+    return replace(spec, folder=None, environment=replace(spec.environment, working_dir=None))
+
+
+def pack_own_packages() -> bytes:
+    """Zip hposvc's own packages, so that the cluster runs this very version."""
+    files = []
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        assert spec.origin is not None
+        top = Path(spec.origin).parent
+        package_files = (path for path in top.rglob("*") if path.is_file())
+        files += [
+            (f"{package}/{path.relative_to(top).as_posix()}", path)
+            for path in package_files
+            if NEVER.isdisjoint(path.parts[len(top.parts) :])
+        ]
+    return _zip(files)
+
+
+def _folder_to_send(spec: SweepSpec, folder: Path) -> Path | None:
+    """Return the folder to send; None: no folder is sent."""
+    working_dir = spec.environment.working_dir
+    if working_dir is not None:
+        top = (folder / Path(working_dir).expanduser()).resolve()
+        if not top.is_dir():
+            raise fail(f"there is no folder {top}", "environment", "working_dir")
+        return top
+    top = folder.resolve()
+    inside = (_relative_to(file, top) for file in _source_files(spec, folder))
+    return top if any(name is not None for name in inside) else None
+
+
+def _source_files(spec: SweepSpec, folder: Path) -> list[Path]:
+    """Return the source files that trials run; empty: the trainable is pickled or hposvc's own."""
+    if spec.command is not None:
+        return _mentioned(spec.command, folder)
+    reference = spec.trainable or spec.engine.curve
+    if reference is None or reference.startswith(load.PICKLE):
+        return []
+    module = reference.rpartition(":")[0]
+    if module.endswith(".py"):
+        return [folder / Path(module).expanduser()]
+    module_spec = importlib.util.find_spec(module)
+    is_ours = module.partition(".")[0] in PACKAGES
+    return (
+        []
+        if is_ours or module_spec is None or module_spec.origin is None
+        else [Path(module_spec.origin)]
+    )
+
+
+def _mentioned(command: Sequence[str], folder: Path) -> list[Path]:
+    return [*fingerprint.files_in_command(command, folder).values()]
+
+
+def _relocate_command(
+    spec: SweepSpec, folder: Path, top: Path | None, names: Collection[str]
+) -> tuple[SweepSpec, tuple[str, ...]]:
+    """Replace the file names in the spec's command by their names in the archive.
+
+    Returns:
+        the spec, and the checksums of files outside the archive, which the nodes must have at the
+        same absolute paths.
+    """
+    items, elsewhere = list(spec.command or ()), []
+    for position, item in enumerate(items):
+        file = fingerprint.files_among([item], folder).get(item)
+        if file is None or (position == 0 and "/" not in item):  # a program found on PATH
+            continue
+        name = None if top is None else _relative_to(file, top)
+        if name in names:
+            items[position] = f"./{name}" if position == 0 else f"{name}"
+        elif Path(item).is_absolute():
+            elsewhere.append(fingerprint.checksum(file))
+        else:
+            raise _not_sent(item, top or folder.resolve(), name, "command")
+    return (replace(spec, command=tuple(items)) if items else spec), tuple(elsewhere)
+
+
+def _not_sent(place: str, top: Path, name: str | None, key: str) -> SpecError:
+    """Return the error for a file that trials need but that is not sent."""
+    if name is None:
+        message = f"{place} does not lie in {top}, the folder that travels; move it there"
+        return fail(f"{message}, or set environment.working_dir", key)
+    message = (
+        "stays here: it is in the home or the storage, .gitignore or excludes name it, or its name "
+        "looks like a secret's and includes does not name it"
+    )
+    return fail(f"{place} {message}", key)
+
+
+def _relative_to(path: Path, top: Path) -> str | None:
+    """Return the path relative to `top`; None: it is outside `top`."""
+    path = path.resolve()
+    return path.relative_to(top).as_posix() if path.is_relative_to(top) else None
+
+
+def _relocate_trainable(
+    spec: SweepSpec, folder: Path, top: Path, names: Collection[str]
+) -> SweepSpec:
+    """Replace the file of the spec's trainable, or of its curve, by its name in the archive."""
+    file, _, name = (spec.trainable or spec.engine.curve or "").rpartition(":")
+    if not file.endswith(".py"):
+        return spec
+    inside = _relative_to(folder / Path(file).expanduser(), top)
+    if inside not in names:
+        raise _not_sent(file, top, inside, "trainable" if spec.trainable else "engine.curve")
+    moved = f"{inside}:{name}"
+    if spec.trainable is None:
+        return replace(spec, engine=replace(spec.engine, curve=moved))
+    return replace(spec, trainable=moved)
+
+
+def _relocate_pickle(spec: SweepSpec) -> tuple[SweepSpec, list[tuple[str, Path]]]:
+    """Replace a pickled trainable's reference by its name in the archive; return the file too."""
+    if spec.trainable is None or not spec.trainable.startswith(load.PICKLE):
+        return spec, []
+    file = Path(spec.trainable.removeprefix(load.PICKLE))
+    inside = f"{PICKLES}/{file.name}"
+    return replace(spec, trainable=f"{load.PICKLE}{inside}"), [(inside, file)]
+
+
+def _candidate_files(top: Path, excludes: Sequence[str]) -> list[str]:
+    """Return the relative paths of a folder's files that git lists and `excludes` does not."""
+    names = _list_unignored(top)
+    return sorted(
+        name
+        for name in names
+        if NEVER.isdisjoint(PurePosixPath(name).parts)
+        and not _matches(name, excludes)
+        and ((top / name).is_file() or _is_linked_folder(top / name))
+    )
+
+
+def _is_linked_folder(path: Path) -> bool:
+    return path.is_symlink() and path.is_dir()
+
+
+def _is_secret(name: str, includes: Sequence[str]) -> bool:
+    """Whether a file looks like a secret, and the spec's `includes` does not name it."""
+    file = PurePosixPath(name).name
+    return any(fnmatch.fnmatchcase(file, secret) for secret in SECRETS) and not _matches(
+        name, includes
+    )
+
+
+def _check_links(top: Path, names: Mapping[str, Path]) -> None:
+    """Check that no link leads out of the folder or to a folder: its files would be missing.
+
+    Raises:
+        SpecError: some links do.
+    """
+    linked = [name for name, path in names.items() if _is_linked_folder(path)]
+    linked += [name for name, path in names.items() if _relative_to(path, top) is None]
+    if not linked:
+        return
+    unique = dict.fromkeys(linked)
+    links = ", ".join(f"{name} -> {names[name].resolve()}" for name in [*unique][:LISTED])
+    message = f"links that lead out of {top} or to folders don't travel: {links}"
+    remedy = "put the files there, or leave the links out by .gitignore or environment.excludes"
+    raise fail(f"{message}; {remedy}", "environment", "working_dir")
+
+
+def _without_private(top: Path, names: Sequence[str], stay: Collection[Path]) -> dict[str, Path]:
+    """Return the files to send, by name, without those in private files and folders (`stay`)."""
+    if top in stay:
+        message = f"{top} is the home or the storage too, and these stay here; put them elsewhere"
+        raise fail(message, "environment", "working_dir")
+    # A home or storage that contains `top` does not make the files in `top` private.
+    private_paths = {path for path in stay if not top.is_relative_to(path)}
+    return {
+        name: top / name
+        for name in names
+        if private_paths.isdisjoint((path := (top / name).resolve(), *path.parents))
+    }
+
+
+def _list_unignored(top: Path) -> list[str]:
+    """Return the files that no .gitignore names, including those of nested repositories."""
+    names = []
+    for name in _git_files(top):
+        inner = top / name  # git lists a nested repository as one name, without its files
+        nested = inner.is_dir() and not inner.is_symlink() and (inner / ".git").exists()
+        nested_names = _list_unignored(inner) if nested else []
+        names += [f"{name.rstrip('/')}/{file}" for file in nested_names] if nested else [name]
+    return names
+
+
+def _git_files(top: Path) -> list[str]:
+    """List a folder with git's ignore rules, even if the folder is no repository.
+
+    Raises:
+        SpecError: git fails, or it is missing and the folder has a .gitignore.
+    """
+    if shutil.which("git") is None:
+        if next(top.rglob(".gitignore"), None) is not None:
+            message = f"{top} has a .gitignore, and there is no git here to read it; install git"
+            raise fail(message, "environment", "working_dir")
+        return [path.relative_to(top).as_posix() for path in top.rglob("*")]
+    listing = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    result = subprocess.run(["git", "-C", top, *listing], capture_output=True)
+    if result.returncode:  # no repository: use an empty one, with this folder as its work tree
+        with tempfile.TemporaryDirectory() as empty:
+            subprocess.run(["git", "init", "-q", "--bare", empty], check=True)
+            repository = ("--git-dir", empty, "--work-tree", top)
+            result = subprocess.run(["git", *repository, *listing], capture_output=True, cwd=top)
+    if result.returncode:
+        text = result.stderr.decode(errors="replace").strip()
+        raise fail(f"git can't list {top}: {text}", "environment", "working_dir")
+    return [os.fsdecode(name) for name in result.stdout.split(b"\0") if name]
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a pattern matches the file or a folder above it, by name or by path."""
+    path = PurePosixPath(name)
+    parts = [path, *path.parents][:-1]
+    return any(
+        fnmatch.fnmatchcase(str(part), pattern.strip("/"))
+        or fnmatch.fnmatchcase(part.name, pattern.strip("/"))
+        for pattern in patterns
+        for part in parts
+    )
+
+
+def _archive(top: Path, files: Sequence[tuple[str, Path]]) -> bytes:
+    for name, path in files:
+        _check_file(name, path)
+    if sum(path.stat().st_size for _, path in files) > MAX_READ_BYTES:
+        raise _too_large(top, files, f"more than {MAX_READ_BYTES // 2**20} MiB")
+    archive = _zip(files)
+    if len(archive) >= MOST_BYTES:
+        problem = (
+            f"{len(archive) / 2**20:.0f} MiB compressed, and Ray takes {MOST_BYTES // 2**20} MiB"
+        )
+        raise _too_large(top, files, problem)
+    return archive
+
+
+def _check_file(name: str, path: Path) -> None:
+    """Check that a file can be sent.
+
+    Raises:
+        SpecError: this user may not read the file, or its name is not UTF-8.
+    """
+    remedy = "leave it out by .gitignore or environment.excludes"
+    if not os.access(path, os.R_OK):
+        raise fail(f"{path} can't be read; {remedy}", "environment", "working_dir")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        message = f"the name {os.fsencode(name)!r} is not UTF-8; rename the file, or {remedy}"
+        raise fail(message, "environment", "working_dir") from error
+
+
+def _too_large(top: Path, files: Sequence[tuple[str, Path]], problem: str) -> SpecError:
+    """Return the error for a folder that is too large, with its largest files."""
+    sizes = sorted(((path.stat().st_size, name) for name, path in files), reverse=True)
+    largest = ", ".join(f"{name} ({size / 2**20:.1f} MiB)" for size, name in sizes[:LISTED])
+    message = f"{top} is {problem}; leave files out by .gitignore or environment.excludes"
+    return fail(f"{message}; the largest are {largest}", "environment", "working_dir")
+
+
+def _zip(files: Sequence[tuple[str, Path]]) -> bytes:
+    """Zip the files into an archive that depends only on names, contents and modes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content, mode in _entries(files):
+            entry = zipfile.ZipInfo(name)  # with the constant date 1980
+            entry.compress_type, entry.external_attr = zipfile.ZIP_DEFLATED, mode << 16
+            archive.writestr(entry, content)
+    return buffer.getvalue()
+
+
+def _entries(files: Sequence[tuple[str, Path]]) -> Iterator[tuple[str, bytes, int]]:
+    for name, path in sorted(files):
+        executable = path.stat().st_mode & stat.S_IXUSR
+        yield name, path.read_bytes(), 0o755 if executable else 0o644
+
+
+EMPTY_ARCHIVE = _zip([])  # the archive of a job that needs no files of the user's

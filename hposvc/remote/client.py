@@ -1,0 +1,303 @@
+"""Read and steer a sweep wherever its journal is: here, or on the head of a cluster.
+
+If the journal can't be reached from here, a small job on the head reads it and prints the answer
+as a line of its log. The answer holds all events of the journal, so every view shows a remote
+sweep as it shows a local one.
+"""
+
+import base64
+import json
+import secrets
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cluster.jobs import Job, Jobs, JobsError, with_retries
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.backends.backend import OutOfReach
+from hposvc.events import LAST, Event, Verb, from_json, to_json
+from hposvc.journal.home import Home, NotFound
+from hposvc.journal.journal import SweepRow
+from hposvc.operations import requests
+from hposvc.remote.archive import EMPTY_ARCHIVE
+from hposvc.remote.job_payload import JobPayload, locate
+from hposvc.remote.submit import (
+    POLL_S,
+    Submitted,
+    command,
+    dial,
+    job_error,
+    latest_job,
+    load_submitted,
+    runtime_env,
+)
+from hposvc.state.sweep import SweepState
+
+ASKS = "hposvc.asks"  # metadata key of a job that answers a question: its sweep
+ANSWER = "hposvc: answer "  # beginning of the log line that holds the answer
+ANSWER_S = 180.0  # longest wait for an answer
+LOG_RATE = 2**20  # characters per second read at most while following a job's log
+FOLLOW_S = 0.5  # seconds between two reads of the ranks' logs
+NO_CHANGES: Mapping[str, object] = {}
+
+
+@dataclass(frozen=True)
+class RemoteSweep:
+    """A sweep whose journal, or whose files, are on a cluster."""
+
+    sweep: str
+    jobs: Jobs
+    home: str | None = None  # None: the head's default home
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def record(self) -> api.Record:
+        """Read the sweep from its journal."""
+        return _from_data(self._ask("record"))
+
+    def history(self) -> tuple[SweepRow, list[Event]]:
+        """Return the sweep's row, and all its events."""
+        data = self._ask("record")
+        return SweepRow(**data["row"]), [from_json(*event) for event in data["events"]]
+
+    def logs(self, trial: str | None, rank: int | None) -> list[dict[str, Any]]:
+        """Return the ranks' logs; see `logs` of this module."""
+        return list(self._ask("logs", trial=trial, rank=rank))
+
+    def steer(
+        self, verb: Verb, trial: str | None, changes: Mapping[str, object]
+    ) -> requests.RequestReceipt:
+        """Send a request for the sweep, or for one trial, and return its receipt."""
+        receipt = self._ask("steer", verb=verb, trial=trial, changes=dict(changes))
+        return requests.RequestReceipt(**receipt)
+
+    def _ask(self, question: str, **arguments: object) -> Any:
+        payload = JobPayload(
+            self.sweep, self.home, self.variables, question=question, arguments=arguments
+        )
+        job = f"{self.sweep}~ask-{secrets.token_hex(4)}"
+        run = command("answer", self.jobs.send(payload.pack()), question, self.sweep)
+        self.jobs.submit(job, run, runtime_env(self.jobs, EMPTY_ARCHIVE, ()), {ASKS: self.sweep})
+        try:
+            ended_job = _wait_for_answer(self.jobs, job)
+            log = with_retries(partial(self.jobs.log, job))
+        finally:
+            with suppress(JobsError):  # then the job merely stays on the dashboard's list
+                _forget_job(self.jobs, job)
+        lines = [line for line in log.splitlines() if line.startswith(ANSWER)]
+        if not lines:
+            raise job_error(ended_job, log)
+        return json.loads(zlib.decompress(base64.b64decode(lines[-1].removeprefix(ANSWER))))
+
+
+def remote_sweeps(sweeps: api.Sweeps) -> list[Submitted]:
+    """Return the sweeps submitted from here whose journal is on their cluster, newest first."""
+    return [submitted for submitted in load_submitted(sweeps.home) if not submitted.shared]
+
+
+def find(sweeps: api.Sweeps, name: str, address: str | None = None) -> RemoteSweep | None:
+    """Find a remote sweep by its id, the beginning of its id, or `last`; None: it is local.
+
+    Args:
+        address: the cluster that has the sweep; None: the one it was submitted to from this home.
+
+    Raises:
+        NotFound: several ids begin with `name`.
+    """
+    if address is not None:
+        return RemoteSweep(name, dial(sweeps.home, address))
+    elsewhere = {submitted.sweep: submitted for submitted in remote_sweeps(sweeps)}
+    if not elsewhere or not name:  # the home says what is wrong with an empty name
+        return None
+    local_sweeps = {row.id: row.created for row in sweeps.journal.sweeps()}
+    if name == LAST:
+        newest = next(iter(elsewhere.values()))
+        local_is_newer = any(created > newest.time for created in local_sweeps.values())
+        return None if local_is_newer else _connect(sweeps.home, newest)
+    if name in elsewhere and name not in local_sweeps:
+        return _connect(sweeps.home, elsewhere[name])
+    matches = {
+        identifier for identifier in {*local_sweeps, *elsewhere} if identifier.startswith(name)
+    }
+    if name not in local_sweeps and len(matches) > 1 and matches & elsewhere.keys():
+        examples = ", ".join(sorted(matches)[:5])
+        raise NotFound(f"{name}: {len(matches)} sweeps begin so ({examples}); give more of the id")
+    unique = matches & elsewhere.keys() if name not in local_sweeps else set()
+    return _connect(sweeps.home, elsewhere[unique.pop()]) if unique else None
+
+
+def record(sweeps: api.Sweeps, name: str, address: str | None = None) -> api.Record:
+    """Read a sweep from its journal, local or remote."""
+    remote = find(sweeps, name, address)
+    return api.load(sweeps, name) if remote is None else remote.record()
+
+
+def history(
+    sweeps: api.Sweeps, name: str, address: str | None = None
+) -> tuple[SweepRow, list[Event]]:
+    """Return a sweep's row, and all its events, local or remote."""
+    remote = find(sweeps, name, address)
+    if remote is not None:
+        return remote.history()
+    row = api.load(sweeps, name).row
+    return row, [event for _, event in sweeps.journal.read(row.id)]
+
+
+def logs(
+    sweeps: api.Sweeps, name: str, trial: str | None, rank: int | None, address: str | None = None
+) -> list[dict[str, Any]]:
+    """Return the ranks' logs as {trial, order, rank, path, text}, read here or on the cluster."""
+    remote = find(sweeps, name, address)
+    if remote is not None:
+        return remote.logs(trial, rank)
+    texts = read_logs(api.logs(sweeps, name, trial, rank))
+    if texts:
+        return texts
+    row = api.load(sweeps, name).row
+    sent = next(
+        (submitted for submitted in load_submitted(sweeps.home) if submitted.sweep == row.id), None
+    )
+    if sent is None:
+        return []
+    variables = locate(sweeps.home, specs.restore(row.spec)).variables
+    return RemoteSweep(row.id, dial(sweeps.home, sent.address), sent.home, variables).logs(
+        trial, rank
+    )
+
+
+def follow(sweeps: api.Sweeps, name: str, trial: str | None, rank: int | None) -> Iterator[str]:
+    """Yield the new text of a trial's logs as the ranks write it, until the trial has ended."""
+    read: dict[Path, int] = {}
+    shown: Path | None = None
+    watched = api.watch(sweeps, name)
+    while True:
+        record = watched.record()
+        over = record.driver != "alive" or record.state.finished
+        if trial is not None:
+            api.check_trial(record, trial)
+            over = over or record.state.trials[trial].over
+        for log in api.find_logs(sweeps, record, trial, rank):
+            with log.path.open(errors="replace") as file:
+                file.seek(read.get(log.path, 0))
+                text = file.read()
+                read[log.path] = file.tell()
+            if text and log.path != shown:
+                yield f"==> {log.trial}, order {log.order}, rank {log.rank} <==\n"
+                shown = log.path
+            if text:
+                yield text
+        if over:
+            return
+        time.sleep(FOLLOW_S)
+
+
+def steer(
+    sweeps: api.Sweeps,
+    name: str,
+    verb: Verb,
+    trial: str | None = None,
+    changes: Mapping[str, object] = NO_CHANGES,
+    address: str | None = None,
+) -> requests.RequestReceipt:
+    """Send a request for a sweep, or for one trial, and return its receipt."""
+    remote = find(sweeps, name, address)
+    if remote is not None:
+        return remote.steer(verb, trial, changes)
+    return requests.steer(sweeps, name, verb, trial, changes)
+
+
+def wait(jobs: Jobs, sweep: str, show: Callable[[str], None]) -> Job:
+    """Show the log of a sweep's job until the job has ended, and return the job.
+
+    Raises:
+        OutOfReach: the cluster does not have the job.
+        JobsError: the cluster's dashboard is gone.
+    """
+    shown, shown_job = 0, ""
+    while True:
+        job = with_retries(partial(latest_job, jobs, sweep))
+        if job is None:
+            raise OutOfReach(f"{jobs.url} has no job for {sweep}")
+        log = with_retries(partial(jobs.log, job.id))
+        if job.id != shown_job:
+            shown, shown_job = 0, job.id
+        if len(log) > shown:
+            show(log[shown:])
+            shown = len(log)
+        if job.ended:
+            return job
+        time.sleep(max(POLL_S, len(log) / LOG_RATE))  # the dashboard returns only complete logs
+
+
+def read_logs(logs: list[api.Log]) -> list[dict[str, Any]]:
+    """Return the logs with their texts, as JSON has them."""
+    return [
+        {**asdict(log), "path": str(log.path), "text": log.path.read_text(errors="replace")}
+        for log in logs
+    ]
+
+
+def answer(payload: JobPayload) -> str:
+    """Return the line that answers a payload's question; called on the cluster's head."""
+    sweeps = api.Sweeps.open(None if payload.home is None else Path(payload.home))
+    arguments: Mapping[str, Any] = payload.arguments
+    result: object
+    match payload.question:
+        case "record":
+            result = _to_data(sweeps, api.load(sweeps, payload.sweep))
+        case "logs":
+            result = read_logs(api.logs(sweeps, payload.sweep, **arguments))
+        case _:
+            result = asdict(requests.steer(sweeps, payload.sweep, **arguments))
+    text = json.dumps(result).encode()
+    return f"{ANSWER}{base64.b64encode(zlib.compress(text)).decode()}\n"
+
+
+def _to_data(sweeps: api.Sweeps, record: api.Record) -> dict[str, object]:
+    events = sweeps.journal.read(record.row.id)
+    return {
+        "row": asdict(record.row),
+        "events": [(event.kind, event.time, to_json(event)) for _, event in events],
+        "runs": dict(record.runs),
+        "driver": record.driver,
+        "behind": record.behind,
+        "registered": record.registered,
+    }
+
+
+def _from_data(data: Mapping[str, Any]) -> api.Record:
+    row = SweepRow(**data["row"])
+    state = SweepState(specs.restore(row.spec))
+    for kind, time_s, body in data["events"]:
+        state.apply(from_json(kind, time_s, body))
+    registered = data.get("registered", "")
+    return api.Record(row, state, data["runs"], data["driver"], data["behind"], registered)
+
+
+def _connect(home: Home, submitted: Submitted) -> RemoteSweep:
+    return RemoteSweep(submitted.sweep, dial(home, submitted.address), submitted.home)
+
+
+def _wait_for_answer(jobs: Jobs, job: str) -> Job:
+    deadline = time.monotonic() + ANSWER_S
+    while True:
+        current = with_retries(partial(jobs.find, job))
+        if current is None:
+            raise OutOfReach(f"{job}: the cluster has lost the job")
+        if current.ended:
+            return current
+        if time.monotonic() > deadline:
+            raise OutOfReach(f"{jobs.url}: no answer from a job within {ANSWER_S:g} s")
+        time.sleep(POLL_S)
+
+
+def _forget_job(jobs: Jobs, job: str) -> None:
+    """Take an ended question's job off the dashboard's list."""
+    current = jobs.find(job)
+    if current is not None and current.ended:
+        jobs.forget(job)

@@ -1,0 +1,189 @@
+"""The code that runs on the cluster, in the job of a submitted sweep.
+
+A job starts from its payload, and drives the sweep as `run` and `resume` do. Whatever the cluster
+can't reach is detected before anything is recorded.
+"""
+
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cluster.launch import Unreachable, connect
+from cluster.secret_transfer import PayloadGone, take
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.backends.backend import OutOfReach, Setting
+from hposvc.backends.shared_storage import check_shared
+from hposvc.driver.driver import Driver
+from hposvc.driver.loop import Watcher
+from hposvc.errors import SpecError, fail
+from hposvc.journal.home import Home, as_store_errors
+from hposvc.journal.journal import SweepRow
+from hposvc.operations import delete
+from hposvc.remote.job_payload import JobPayload, SharedFolderProbe
+from hposvc.spec import SweepSpec, fingerprint
+from hposvc.tracking.recorder_process import hide_passwords, is_recorded, tracking_uri
+from trainables.runtime.output import redirect_output
+from trainables.runtime.redaction import redact
+
+DIAL_S = 10.0  # longest wait for a connection to the tracker
+PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306}
+EPHEMERAL = "or submit with --ephemeral, which keeps journal and tracker on the head"
+REMEDIES = {
+    "journal": "set HPOSVC_DB to a postgresql:// URL that both sides reach",
+    "tracker": "set MLFLOW_TRACKING_URI to a server that both sides reach",
+}
+
+
+@dataclass(frozen=True)
+class PreparedSweep:
+    """A sweep that is ready to be driven here."""
+
+    sweeps: api.Sweeps
+    row: SweepRow
+    payload: JobPayload
+
+    def drive(self, watchers: Sequence[Watcher]) -> api.Record:
+        """Drive the sweep to its end, and return it."""
+        home, journal, address = self.sweeps.home, self.sweeps.journal, _address()
+        driver = Driver(home, journal, self.row, address, watchers, self.payload.secrets)
+        folder = home.folder(self.row.id, self.row.spec.get("storage"))
+        with delete.delete_if_refused(self.sweeps, self.row), as_store_errors(home.path, folder):
+            driver.drive()
+        return api.load(self.sweeps, self.row.id)
+
+
+def unpack(name: str) -> JobPayload:
+    """Take this job's payload, and give this process the sender's variables and import paths.
+
+    Raises:
+        OutOfReach: the payload is gone.
+    """
+    try:
+        payload = JobPayload.unpack(take(name))
+    except PayloadGone as error:
+        raise OutOfReach(str(error)) from error
+    os.environ.update(payload.variables)
+    sys.path[:0] = [str(Path(path).absolute()) for path in payload.paths]
+    return payload
+
+
+def prepare(payload: JobPayload) -> PreparedSweep:
+    """Check that this machine reaches all it needs, and record the sweep if it is new.
+
+    Raises:
+        OutOfReach: the journal, tracker or storage can't be reached; the message has the remedy.
+        SpecError: the trainable can't be imported here, its source has changed, or the journal has
+            a sweep of this id with another spec.
+    """
+    for proof in payload.proofs:
+        _check_proof(proof)
+    sweeps = api.Sweeps.open(None if payload.home is None else Path(payload.home))
+    row = sweeps.journal.find(payload.sweep)
+    spec = specs.restore(payload.spec if row is None else row.spec)
+    # The check below imports the trainable, which may need its ranks' variables at import.
+    os.environ.update({**spec.environment.env, **payload.secrets})
+    if payload.proofs or payload.variables:
+        _check_tracker(sweeps.home, spec)
+    if spec.engine.traits.on_nodes:
+        _check_storage(sweeps.home, payload.sweep, spec)
+    if row is None:
+        with redacted_output(payload.secrets.values()):
+            checked = api.validate(specs.dump(spec), {})
+        row = api.create(sweeps, checked, payload.sweep)
+    elif specs.dump(spec) != specs.dump(_with_recorded_sweeps(specs.restore(payload.spec), spec)):
+        message = f"there is a sweep {row.id} with another spec in the journal"
+        raise fail(f"{message}; give another --id, or ask for a new one by --new", "--id")
+    elif not api.load(sweeps, row.id).state.finished:
+        fingerprint.check_unchanged(row.id, row.spec, row.code)
+    return PreparedSweep(sweeps, row, payload)
+
+
+@contextmanager
+def redacted_output(secrets: Collection[str]) -> Iterator[None]:
+    """Redact secrets in the output of the user's code and in the messages of its SpecErrors."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "output"
+        try:
+            with redirect_output(file):
+                yield
+        except SpecError as error:
+            redacted = (
+                replace(problem, message=redact(problem.message, secrets))
+                for problem in error.problems
+            )
+            raise SpecError(redacted) from None
+        finally:
+            sys.stderr.write(redact(file.read_text(errors="replace"), secrets))
+
+
+def _with_recorded_sweeps(asked: SweepSpec, recorded_spec: SweepSpec) -> SweepSpec:
+    """Return the spec asked for, with the warm-start sweeps of the recorded spec.
+
+    A name like `last`, resolved when the sweep was recorded, means another sweep by now.
+    """
+    if asked.warm_start is None or recorded_spec.warm_start is None:
+        return asked
+    return replace(
+        asked, warm_start=replace(asked.warm_start, sweeps=recorded_spec.warm_start.sweeps)
+    )
+
+
+def _check_proof(proof: SharedFolderProbe) -> None:
+    file = Path(proof.file)
+    try:
+        if file.read_text() == proof.word:
+            proof.delete()  # here, since the submitting process may be gone
+            return
+    except OSError:
+        pass  # missing or unreadable: the folder is not shared
+    raise OutOfReach(
+        f"{proof.what}: it is in {file.parent} of the submitting machine, and {_here()} has no "
+        f"such folder; {REMEDIES[proof.what]}, {EPHEMERAL}"
+    )
+
+
+def _check_tracker(home: Home, spec: SweepSpec) -> None:
+    uri = tracking_uri(home, spec)
+    parts = urlsplit(uri)
+    if not is_recorded(spec) or not parts.hostname:
+        return
+    port = parts.port or PORTS.get(parts.scheme.partition("+")[0])
+    try:
+        if port is not None:
+            socket.create_connection((parts.hostname, port), DIAL_S).close()
+    except OSError as error:
+        raise OutOfReach(
+            f"tracker {hide_passwords(uri)}: {_here()} can't reach it ({error}); "
+            f"{REMEDIES['tracker']}, {EPHEMERAL}"
+        ) from error
+
+
+def _check_storage(home: Home, sweep: str, spec: SweepSpec) -> None:
+    """Check that all nodes share the sweep's storage.
+
+    This runs before the sweep is recorded, so a refused sweep leaves no trace in the journal.
+    """
+    folder = home.folder(sweep, spec.storage)
+    try:
+        connection = connect(home.path / "ray", _address())
+    except Unreachable as error:
+        raise OutOfReach(str(error)) from error
+    try:
+        check_shared(Setting(sweep, spec, folder, home.path, _address()))
+    finally:
+        connection.close()
+
+
+def _here() -> str:
+    return f"the cluster's head ({socket.gethostname()})"
+
+
+def _address() -> str:
+    return os.environ["RAY_ADDRESS"]  # Ray sets it for every job

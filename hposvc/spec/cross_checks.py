@@ -1,0 +1,324 @@
+"""Checks across the sections of a spec; each one yields every problem that it finds."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, replace
+from itertools import islice
+from typing import Literal
+
+import numpy as np
+
+from hposvc.errors import Problem, SpecError, called_now, no_such
+from hposvc.schedulers.early_stopping import Plateau
+from hposvc.schedulers.scheduler import Demanding, Plan
+from hposvc.spec.parsing.coercion import fill
+from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, trait
+from hposvc.spec.sections import (
+    Checkpoints,
+    Engine,
+    Failure,
+    Fidelity,
+    Resources,
+    Trials,
+)
+from hposvc.spec.stopping import Budget, Finalists, Stop
+from searchers.domains import Choice, Constant, Domain
+from searchers.methods import METHODS, load, takes_several
+from searchers.options import check
+from searchers.space import Space
+from searchers.syntax import read_domain
+from searchers.values import Params, SpaceError
+from trainables.combinations import nan_refusals, refusals
+from trainables.load import ITS_OWN, TRAINING, training_of
+from trainables.storage.checkpoint import Period
+from trainables.training import Training
+from trainables.worker import Nan
+
+SAMPLES = 200  # samples of a space, to see which training options occur together
+# Problems reported for initial points, or searched options: a point can take 1/3 s to check.
+MAX_PROBLEMS = 5
+
+
+def default_strategy(workers: int) -> Literal["single", "ddp"]:
+    """Return the strategy of a trial that names none."""
+    return "ddp" if workers > 1 else "single"
+
+
+def space_problems(space: Callable[[], Space], initial: Sequence[Params]) -> Iterator[Problem]:
+    """Check that conditions and constraints make sense, and initial points lie in the space."""
+    try:
+        built = space()
+    except SpaceError as error:
+        yield Problem(error.path, error.message)
+        return
+    yield from islice(_point_problems(built, initial), MAX_PROBLEMS)
+
+
+def _point_problems(space: Space, initial: Sequence[Params]) -> Iterator[Problem]:
+    for index, point in enumerate(initial):
+        try:
+            space.complete(point, np.random.default_rng(0))
+        except SpaceError as error:
+            if error.path and error.path[0] in point:
+                yield Problem(("initial", index, *error.path), error.message)
+            else:
+                yield Problem(("initial", index), str(error))
+
+
+def trial_count_problems(
+    trials: Trials, budget: Budget, fidelity: Fidelity | None, scheduler: PlugIn
+) -> Iterator[Problem]:
+    """Check that the sweep ends, and that a scheduler that stops trials knows their length."""
+    if trials.max is None and not budget.limited:
+        message = "is missing; say how many trials, or give budget.wall"
+        yield Problem(("trials", "max"), message, at_key=True)
+    if fidelity is None and scheduler.name != "fifo":
+        message = f"is missing; scheduler {scheduler.name} must know how long a trial is"
+        yield Problem(("fidelity",), f"{message}; give fidelity: {{max: N}}", at_key=True)
+
+
+def ending_problems(
+    stop: Stop, budget: Budget, finalists: Finalists | None, metrics: int
+) -> Iterator[Problem]:
+    """Check that rules about the best trial have a single metric, and a reserve has finalists."""
+    for path, section in ((("stop", "plateau"), stop.plateau), (("finalists",), finalists)):
+        if section is not None and metrics > 1:
+            message = f"asks which trial is the best, and with {metrics} metrics there is a front"
+            yield Problem(path, f"{message}; remove it", at_key=True)
+    if budget.reserve is not None and finalists is None:
+        message = "is kept for finalists, and there are none; give finalists: {top, seeds}"
+        yield Problem(("budget", "reserve"), message, at_key=True)
+
+
+def scheduler_problems(
+    scheduler: PlugIn, space: Callable[[], Space], fidelity: Fidelity | None, plan: Plan
+) -> Iterator[Problem]:
+    """Check that a scheduler with requirements suits this sweep."""
+    try:
+        policy, built = build(SCHEDULERS, scheduler), space()
+    except (SpecError, SpaceError):
+        return  # reported elsewhere
+    if fidelity is not None and isinstance(policy, Demanding):
+        yield from policy.problems(built, plan)
+
+
+def search_problems(search: PlugIn, scheduler: PlugIn, metrics: int) -> Iterator[Problem]:
+    """Check that BOHB has a model, and a method that learns from one metric a single metric."""
+    if metrics > 1 and not _takes_several(search):
+        able = ", ".join(name for name in METHODS if takes_several(load(name)))
+        message = f"is {search.name}, which learns from one metric, and there are {metrics}"
+        yield Problem(("search", "method"), f"{message}; choose one of {able}")
+    if trait(SCHEDULERS, scheduler, "needs_model") and not _uses_results(search):
+        message = f"is {search.name}, but scheduler bohb is Hyperband with a model"
+        remedy = "choose gp, tpe or auto, or scheduler hyperband"
+        yield Problem(("search", "method"), f"{message}; {remedy}")
+
+
+def search_option_problems(search: PlugIn, space: Callable[[], Space]) -> Iterator[Problem]:
+    """Check that search options with requirements suit this space."""
+    try:
+        searcher, built = build(SEARCHERS, search), space()
+    except (SpecError, SpaceError):
+        return  # reported elsewhere
+    try:
+        check(searcher, built)
+    except SpaceError as error:
+        yield Problem(("search", *error.path), error.message)
+    except ValueError as error:
+        yield Problem(("search",), str(error))
+
+
+def _uses_results(search: PlugIn) -> bool:
+    try:
+        return bool(getattr(load(search.name), "uses_results", True))
+    except ValueError:
+        return True  # reported elsewhere
+
+
+def _takes_several(search: PlugIn) -> bool:
+    try:
+        return takes_several(type(build(SEARCHERS, search)))
+    except SpecError:
+        return True  # reported elsewhere
+
+
+def plateau_problems(
+    plateau: Callable[[], Plateau | None], checkpoints: Checkpoints
+) -> Iterator[Problem]:
+    """Check that a trial stopped for its own curve keeps its best checkpoint."""
+    try:
+        has_plateau = plateau() is not None
+    except SpecError as error:
+        yield from (problem.under("scheduler") for problem in error.problems)
+        return
+    if has_plateau and checkpoints.keep_best < 1:
+        message = "is 0, but a trial that scheduler.plateau stops was best before; set it to 1"
+        yield Problem(("checkpoints", "keep_best"), message)
+
+
+def engine_problems(
+    engine: Engine, runs: str | Sequence[str] | None, resources: Resources
+) -> Iterator[Problem]:
+    """Check that the engine has a trainable or a command to run, and can run it."""
+    if engine.traits.simulated and runs is not None:
+        message = "is given, but engine simulate calls engine.curve instead; remove one of them"
+        yield Problem(("trainable" if isinstance(runs, str) else "command",), message, at_key=True)
+    if not engine.traits.simulated and runs is None:
+        message = "is missing; give module:Name, path/to/file.py:Name, or a command"
+        yield Problem(("trainable",), message, at_key=True)
+    if not engine.traits.several_ranks and resources.ranks > 1:
+        message = f"is {resources.ranks}, but engine {engine.type} is one process; set it to 1"
+        yield Problem(("resources", "workers"), message)
+
+
+def elastic_worker_problems(
+    resources: Resources, engine: Engine, command: Sequence[str] | None
+) -> Iterator[Problem]:
+    """Check that the engine can add workers to a running trial, and the trial keeps its batch."""
+    if resources.max_workers == resources.ranks:
+        return
+    number = f"give one number, such as {resources.ranks}"
+    if not engine.traits.elastic:
+        message = f"is a span, but engine {engine.type} cannot change a trial's workers; {number}"
+        yield Problem(("resources", "workers"), message)
+    if command is not None:
+        message = f"is a span, but a command's batch would change with its workers; {number}"
+        yield Problem(("resources", "workers"), message)
+
+
+def resolve_trials_per_process(training: Training, trials: Trials) -> Training:
+    """Return the options with `trials_per_process: true` replaced by its number in this sweep."""
+    parallel = None if trials.parallel == "auto" else trials.parallel
+    return replace(training, trials_per_process=training.trials_at_once(parallel, trials.max))
+
+
+def batching_problems(engine: Engine, training: Training) -> Iterator[Problem]:
+    """Check that the engine can train as many trials in a process as `trials_per_process` asks."""
+    if not engine.traits.batched and training.trials_per_process > 1:
+        message = (
+            f"is {training.trials_per_process}, but engine {engine.type} gives a process one trial"
+        )
+        yield Problem(
+            ("training", "trials_per_process"), f"{message} at a time; leave out one of the two"
+        )
+
+
+def checkpoint_problems(
+    checkpoints: Checkpoints, command: Sequence[str] | None
+) -> Iterator[Problem]:
+    """Check that the interval of checkpoints can be measured."""
+    interval = checkpoints.interval
+    if command is not None and isinstance(interval, Period) and interval.updates is not None:
+        message = f"is {checkpoints.every}, but nobody counts the updates of a command"
+        remedy = "give a time like 10m, or a whole number in units of fidelity"
+        yield Problem(("checkpoints", "every"), f"{message}; {remedy}")
+
+
+def failure_problems(
+    failure: Failure, command: Sequence[str] | None, engine: Engine
+) -> Iterator[Problem]:
+    """Check that the answer to updates that are not finite can be carried out."""
+    if failure.nan == "stop":
+        return
+    if command is not None:
+        yield Problem(("failure", "nan"), f"is {failure.nan}, but a command {ITS_OWN}")
+    elif engine.traits.simulated:
+        message = f"is {failure.nan}, but a simulation makes no updates; write nan: stop"
+        yield Problem(("failure", "nan"), message)
+
+
+def straggler_problems(failure: Failure, engine: Engine) -> Iterator[Problem]:
+    """Check that an engine that is to leave slow nodes looks for them."""
+    if not engine.traits.finds_slow_nodes and failure.straggler == "drain":
+        message = f"is drain, but engine {engine.type} does not look for slow nodes"
+        yield Problem(("failure", "straggler"), f"{message}; leave out one of the two")
+
+
+def training_problems(
+    training: Training, parameters: Mapping[str, object], workers: int, nan: Nan
+) -> Iterator[Problem]:
+    """Check that training options fit the workers, and searched ones exist and are not fixed."""
+    base = Training(strategy=default_strategy(workers))
+    options = [option.name for option in fields(Training)]
+    if not any(name.startswith(TRAINING) for name in parameters):
+        yield from _refusals(training, workers, nan)
+    for name, declared in parameters.items():
+        option = name.removeprefix(TRAINING)
+        if option == name:
+            continue
+        if option in Training.EARLIER_NAMES:
+            message = called_now(f"{TRAINING}{Training.EARLIER_NAMES[option]}")
+            yield Problem(("parameters", name), message, at_key=True)
+        elif option not in options:
+            message = no_such("training option", option, options)
+            yield Problem(("parameters", name), message, at_key=True)
+        elif getattr(training, option) != getattr(base, option):
+            message = f"is set in training.{option} too; remove one of them"
+            yield Problem(("parameters", name), message, at_key=True)
+        elif option == "trials_per_process":
+            message = "applies to slots, not to a trial; set it under training"
+            yield Problem(("parameters", name), message, at_key=True)
+        else:
+            yield from _option_problems(name, option, declared)
+
+
+def _refusals(training: Training, workers: int, nan: Nan) -> Iterator[Problem]:
+    for option, reason in refusals(training, workers):
+        yield Problem(("training", option), reason)
+    for reason in nan_refusals(training, workers, nan):
+        yield Problem(("failure", "nan"), reason)
+
+
+def _option_problems(name: str, option: str, declared: object) -> Iterator[Problem]:
+    for value in _extreme_values(read_domain(declared)):
+        try:
+            fill(Training, {option: value})
+        except SpecError as error:
+            yield Problem(("parameters", name), error.problems[0].message)
+            return
+
+
+def searched_training_problems(
+    training: Training, space: Callable[[], Space], workers: int, nan: Nan
+) -> Iterator[Problem]:
+    """Check that searched training options go together in every combination that can be drawn."""
+    try:
+        built = space()
+    except SpaceError:
+        return  # reported elsewhere
+    searched = [name for name in built if name.startswith(TRAINING)]
+    problems: dict[Problem, None] = {}
+    for params in islice(_sample_forever(built), SAMPLES):
+        try:
+            drawn = training_of(
+                training, {name: params[name] for name in searched if name in params}
+            )
+        except ValueError:
+            return  # reported elsewhere
+        for problem in _refusals(drawn, workers, nan):
+            name = f"{TRAINING}{problem.path[1]}"
+            path = ("parameters", name) if name in params else problem.path
+            others = [f"{option} {params[option]}" for option in searched if option in params]
+            beside = ", ".join(option for option in others if not option.startswith(f"{name} "))
+            message = problem.message + (f" (with {beside})" if beside else "")
+            problems[Problem(path, message)] = None
+    yield from islice(problems, MAX_PROBLEMS)
+
+
+def _sample_forever(space: Space) -> Iterator[Params]:
+    rng = np.random.default_rng(0)
+    while True:
+        try:
+            yield space.sample(rng)
+        except SpaceError:
+            return  # the constraints leave next to nothing; reported elsewhere
+
+
+def _extreme_values(domain: Domain) -> tuple[object, ...]:
+    """Return all values of a choice, or the ends of a range."""
+    match domain:
+        case Constant():
+            return (domain.value,)
+        case Choice():
+            return domain.values
+        case _:
+            return (domain.low, domain.high)

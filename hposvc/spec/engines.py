@@ -1,0 +1,45 @@
+"""The engines that carry orders out, and what each of them can do.
+
+A new engine takes a backend in a room of its own, and a line here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+METRICS = "hposvc.backends.ray.prometheus:Metrics"
+NO_SLOTS = "hposvc.backends.null:NullBackend"  # ends or pauses a sweep without a slot
+
+
+@dataclass(frozen=True)
+class EngineType:
+    """An engine's backend, and what the checks of a spec need to know of it."""
+
+    backend: str  # "module:Class"
+    watchers: tuple[str, ...] = ()  # further watchers of a sweep, as "module:Class"
+    simulated: bool = False  # it calls a curve in place of a trainable, on a clock of its own
+    on_nodes: bool = False  # ranks may run on other machines, which must reach the storage
+    several_ranks: bool = True  # a trial may have several workers
+    elastic: bool = True  # a trial's workers can be changed while it runs
+    batched: bool = True  # a process can train several trials at once
+    finds_slow_nodes: bool = True
+
+
+ENGINES: Mapping[str, EngineType] = {
+    "ray": EngineType("hposvc.backends.ray.pool:RayPool", (METRICS,), on_nodes=True),
+    "tune": EngineType(
+        "hposvc.backends.tune.backend:RayTune",
+        (METRICS,),
+        on_nodes=True,
+        elastic=False,
+        batched=False,
+        finds_slow_nodes=False,
+    ),
+    "local": EngineType(
+        "hposvc.backends.local:Local",
+        several_ranks=False,
+        elastic=False,
+        batched=False,
+        finds_slow_nodes=False,
+    ),
+    "simulate": EngineType("hposvc.backends.simulate:Simulation", simulated=True),
+}

@@ -1,0 +1,94 @@
+"""The limits of a sweep that can be changed while it runs, or after its end."""
+
+import re
+from collections.abc import Mapping
+
+from hposvc import spec as specs
+from hposvc.errors import Problem, SpecError, no_such
+from hposvc.spec import SweepSpec
+from hposvc.spec.registry import SCHEDULERS, trait
+
+# Dotted keys. The rest of a spec is what makes results comparable: `fork` changes that.
+LIMITS = (
+    "trials.max",
+    "trials.parallel",
+    "fidelity.max",
+    "budget.wall",
+    "budget.gpu_hours",
+    "budget.cpu_hours",
+    "metric.target",
+    "stop.plateau",
+    "stop.max_failed",
+    "checkpoints.quota",
+)
+INCREMENT = re.compile(r"\+[0-9]+")  # a value of trials.max: add so many
+
+
+def trials_increment(count: int) -> str:
+    """Return the change that adds `count` to `trials.max`, whatever it is when applied."""
+    return f"+{count}"
+
+
+def accepted(spec: SweepSpec, changes: Mapping[str, object], trials: int = 0) -> dict[str, object]:
+    """Return the changes of limits as they are to be journaled, once they have been checked.
+
+    Args:
+        changes: by dotted key; null removes a limit.
+        trials: the number of trials so far; an increment adds to it if there is no `trials.max`.
+
+    Raises:
+        SpecError: a key is not a limit, or a value does not fit.
+    """
+    problems = [*map(_unknown_limit, [key for key in changes if key not in LIMITS])]
+    if not problems and "fidelity.max" in changes:
+        problems = _length_problems(spec, changes["fidelity.max"])
+    if problems:
+        raise SpecError(problems)
+    counted = {key: _counted(key, value, spec, trials) for key, value in changes.items()}
+    if problems := specs.thaw(_with_changes(specs.dump(spec), counted)).problems():
+        raise SpecError(dict.fromkeys(problems))
+    return counted
+
+
+def changed(spec: SweepSpec, changes: Mapping[str, object], trials: int = 0) -> SweepSpec:
+    """Return the spec with changes that were accepted, by whatever rules held at that time.
+
+    Args:
+        trials: see `accepted`; earlier versions journaled increments.
+    """
+    counted = {key: _counted(key, value, spec, trials) for key, value in changes.items()}
+    return specs.thaw(_with_changes(specs.dump(spec), counted))
+
+
+def _counted(key: str, value: object, spec: SweepSpec, trials: int) -> object:
+    if key == "trials.max" and isinstance(value, str) and INCREMENT.fullmatch(value):
+        return (trials if spec.trials.max is None else spec.trials.max) + int(value)
+    return value
+
+
+def _with_changes(data: dict[str, object], changes: Mapping[str, object]) -> dict[str, object]:
+    for key, value in changes.items():
+        section, _, name = key.partition(".")
+        before = data.get(section)
+        data[section] = {**(before if isinstance(before, dict) else {}), name: value}
+    return data
+
+
+def _unknown_limit(key: str) -> Problem:
+    message = no_such("limit", key, LIMITS)
+    return Problem((key,), f"{message}; `hposvc fork` changes the rest of a spec", at_key=True)
+
+
+def _length_problems(spec: SweepSpec, last: object) -> list[Problem]:
+    """Check that trials become longer, and only under a scheduler that allows it."""
+    path = ("fidelity", "max")
+    if spec.fidelity is None or spec.last_step is None:
+        message = "can't be given to a sweep that began without fidelity: its trials run until"
+        remedy = "their trainable returns; `hposvc fork` begins a sweep with other settings"
+        return [Problem(path, f"{message} {remedy}")]
+    if isinstance(last, int) and last < spec.last_step:
+        return [Problem(path, f"is {last}, and trials are {spec.last_step} long; give no less")]
+    if last != spec.last_step and trait(SCHEDULERS, spec.scheduler, "fixed_length"):
+        message = f"can't grow under scheduler {spec.scheduler.name}"
+        return [Problem(path, f"{message}; `hposvc fork` begins anew with what was learned")]
+    return []

@@ -1,0 +1,167 @@
+"""The keys `metric`, `metrics` and `limits`: objectives of a sweep, and bounds on results."""
+
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Annotated, Literal
+
+from pydantic import PlainValidator
+
+from hposvc.errors import SHOWN, Problem, SpecError, no_such, shown
+from hposvc.spec.sections import Metric
+
+MAX_METRICS = 4  # metrics; with 4, 28 of 100 trials are on the front by chance alone
+NUMBER_PATTERN = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+LIMIT_PATTERN = re.compile(rf"\s*(\S(?:.*\S)?)\s*(<=|>=)\s*({NUMBER_PATTERN})\s*", re.ASCII)
+
+# A bound before the name, as in `1 <= loss <= 3`, whose name is `1 <= loss` by LIMIT_PATTERN.
+BOUND_BEFORE_PATTERN = re.compile(rf"({NUMBER_PATTERN})\s*([<>])=?\s*(.+)", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A bound on a trial's last value of a metric; a trial that breaks it does not count."""
+
+    metric: str
+    sense: Literal["<=", ">="]
+    bound: float
+
+    def excess(self, metrics: Mapping[str, float]) -> float:
+        """Return how far the limit is exceeded, in the metric's unit; 0 or less: it is kept.
+
+        Infinite if the metric is not reported, or is NaN.
+        """
+        value = metrics.get(self.metric, math.nan)
+        if math.isnan(value):
+            return math.inf
+        return value - self.bound if self.sense == "<=" else self.bound - value
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.sense} {self.bound:g}"
+
+
+def read_limit(text: str) -> Limit:
+    """Return the limit in a text like `latency_ms <= 20`.
+
+    Raises:
+        ValueError: the text is not a limit.
+    """
+    match = LIMIT_PATTERN.fullmatch(text)
+    if match is None or not math.isfinite(float(match[3])):
+        message = "write NAME <= NUMBER or NAME >= NUMBER, like 'latency_ms <= 20'"
+        raise ValueError(f"is {shown(text)}; {message}")
+    return Limit(match[1], match[2], float(match[3]))  # type: ignore[arg-type] # the pattern has <= and >= only
+
+
+def check_limits(value: object) -> tuple[str, ...]:
+    """Return the texts of limits, if none is there twice and all can hold together."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"is {shown(value)}; give a list, like ['latency_ms <= 20']")
+    earlier: dict[tuple[str, str], Limit] = {}
+    problems = []
+    for index, text in enumerate(value):
+        try:
+            limit = read_limit(text if isinstance(text, str) else "")
+        except ValueError:
+            message = "write NAME <= NUMBER or NAME >= NUMBER, like 'latency_ms <= 20'"
+            problems.append(Problem((index,), f"is {shown(text)}; {message}"))
+            continue
+        problem = _clash_with_earlier(limit, earlier)
+        if problem:
+            problems.append(Problem((index,), problem))
+        earlier.setdefault((limit.metric, limit.sense), limit)
+    if problems:
+        raise SpecError(problems)
+    return tuple(value)
+
+
+def _clash_with_earlier(limit: Limit, earlier: Mapping[tuple[str, str], Limit]) -> str | None:
+    """Return how a limit clashes with the earlier ones, as text; None: it does not."""
+    same = earlier.get((limit.metric, limit.sense))
+    if same is not None:
+        return f"is a second limit beside '{same}'; keep the stricter one"
+    opposite = earlier.get((limit.metric, ">=" if limit.sense == "<=" else "<="))
+    if opposite is None:
+        return None
+    low, high = sorted((limit, opposite), key=lambda side: side.sense, reverse=True)
+    if low.bound > high.bound:
+        return f"can never hold beside '{opposite}'; one of the two bounds is wrong"
+    return None
+
+
+Limits = Annotated[tuple[str, ...], PlainValidator(check_limits)]
+
+
+def limit_problems(limits: Sequence[Limit], reported: Collection[str]) -> Iterator[Problem]:
+    """Check that each limit has one bound, and is on a reported metric.
+
+    Args:
+        reported: names of reported metrics; empty: not known before trials report.
+    """
+    unknown = 0
+    for index, limit in enumerate(limits):
+        if bounds := _several_bounds(limit):
+            yield Problem(("limits", index), bounds)
+        elif reported and limit.metric not in reported:
+            unknown += 1
+            # Looking for the nearest name is slow, and problems beyond SHOWN are not displayed.
+            why = (
+                no_such("metric", limit.metric, reported) if unknown <= SHOWN else "no such metric"
+            )
+            yield Problem(("limits", index), f"is on {shown(limit.metric)}: {why}")
+
+
+def _several_bounds(limit: Limit) -> str | None:
+    """Return that a limit has several bounds, and what to write, as text; None: it has one."""
+    before = BOUND_BEFORE_PATTERN.fullmatch(limit.metric)
+    if before is not None:
+        bound, sense, name = before.groups()
+        first = f"{name} {'>=' if sense == '<' else '<='} {bound}"
+        second = Limit(name, limit.sense, limit.bound)
+        mend = f"write two limits: '{first}' and '{second}'"
+        return f"is {shown(str(limit))}, which has two bounds; {mend}"
+    if "<=" in limit.metric or ">=" in limit.metric:
+        return f"is {shown(str(limit))}, which has several bounds; write a limit for each"
+    return None
+
+
+def metric_problems(
+    metric: Metric | None, metrics: Sequence[Metric], scheduler: Mapping[str, object]
+) -> Iterator[Problem]:
+    """Check that there is one metric, or several that make a front.
+
+    Args:
+        scheduler: the scheduler's options.
+    """
+    if metric is not None:
+        if metrics:
+            message = "is given, and metric too; remove one of them"
+            yield Problem(("metrics",), message, at_key=True)
+        return
+    if not metrics:
+        remedy = "give a mapping of name, goal, select, target"
+        message = f"is missing; {remedy}, or a list of such as metrics"
+        yield Problem(("metric",), message, at_key=True)
+        return
+    if len(metrics) == 1:
+        yield Problem(("metrics",), "has one; write it as metric, or give 2 to 4")
+    if len(metrics) > MAX_METRICS:
+        yield Problem(("metrics",), f"has {len(metrics):,}; give 2 to {MAX_METRICS}")
+        return
+    if scheduler.get("plateau"):
+        message = f"watches one metric, and there are {len(metrics)}; remove it"
+        yield Problem(("scheduler", "plateau"), message, at_key=True)
+    yield from _single_metric_problems(metrics)
+
+
+def _single_metric_problems(metrics: Sequence[Metric]) -> Iterator[Problem]:
+    for index, metric in enumerate(metrics):
+        before = [other.name for other in islice(metrics, index)]
+        if metric.name in before:
+            message = f"is {shown(metric.name)}, as in metrics[{before.index(metric.name)}]"
+            yield Problem(("metrics", index, "name"), f"{message}; give each metric once")
+        if metric.select == "best":
+            message = "is best, which is another step for each of several metrics"
+            yield Problem(("metrics", index, "select"), f"{message}; choose last or mean_5")

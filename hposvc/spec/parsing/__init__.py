@@ -1,0 +1,1 @@
+"""Parsing of spec documents into plain data, with the place of every key for error messages."""

@@ -1,0 +1,268 @@
+"""A reader of YAML 1.2 text into plain data, with the place of every key and value.
+
+The text is not trusted: depth and the number of values (aliases counted at each use) are bounded
+while reading; tags, merges and anything else beyond plain data are refused. ruamel.yaml splits the
+text into events; scalars are read here, by the core schema of YAML 1.2 (section 10.3.2): `1e-5` is
+a number; `on`, `12:30` and `1_000` are words.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ruamel.yaml import YAML, events
+from ruamel.yaml.error import MarkedYAMLError
+
+from hposvc.errors import Path, SpecError, fail, shorten, shown
+
+MAX_DEPTH = 64
+MAX_VALUES = 100_000
+MAX_DIGITS = 400  # in a number; the largest float has 309
+LARGEST_FLOAT = sys.float_info.max
+
+NULL = re.compile(r"~|null|Null|NULL|")
+TRUE = re.compile(r"true|True|TRUE")
+FALSE = re.compile(r"false|False|FALSE")
+NUMBERS: tuple[tuple[re.Pattern[str], Callable[[str], float]], ...] = (
+    (re.compile(r"[-+]?[0-9]+"), int),
+    (re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+"), lambda text: int(text, 0)),
+    (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
+)
+NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+NOT_TEXT = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+BEYOND_UNICODE = re.compile(r"\\U(?!000|0010)[0-9a-fA-F]{8}")  # ruamel.yaml 0.19 trips over it
+
+# Part of ruamel.yaml's message about a syntax error -> advice to the author.
+HINTS = {
+    "'\\t' that cannot start": "a tab; indent with spaces",
+    "that cannot start any token": "a value cannot begin with this character; quote the text",
+    "mapping values are not allowed": "a ': ' where none can be; put a space after the colon "
+    "in the line above, quote a text that holds ': ', or align the keys of one mapping",
+    "could not find expected ':'": "no ': ' after a key, here or in the line above; "
+    "write key: value",
+    "expected <block end>": "this does not fit the lines above; align the keys of one mapping "
+    "and the dashes of one list, and match every bracket",
+    "expected ',' or": "a comma, a closing bracket, or the space after a colon is missing, "
+    "here or just above",
+    "unexpected end of stream": "a quote was opened and is never closed",
+    "expected the node content": "a value is missing, or brackets do not match",
+    "expected alphabetic or numeric": "quote a text that begins with * or &",
+    "<document start>": "the document is over and more text follows; match every bracket",
+    "chomping": "quote a text that begins with | or >",
+    "escape": "a backslash in a double-quoted text; use 'single quotes'",
+    "tag": "a tag (!name); a spec is plain data, so quote a text that begins with !",
+}
+
+
+class Mark(NamedTuple):
+    """A place in a text; line and column count from 1."""
+
+    line: int
+    column: int
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar of the document, quoted or plain, not yet read."""
+
+    mark: Mark
+    text: str
+    plain: bool
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list, not yet read."""
+
+    mark: Mark
+    nodes: "list[Node]"
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A mapping, not yet read."""
+
+    mark: Mark
+    nodes: "list[tuple[Node, Node]]"
+
+
+Node = Scalar | Items | Pairs
+
+
+class Reader:
+    """A reader of one text; `keys` and `values` hold the places of each path's key and value."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name  # of the document, for errors
+        self.keys: dict[Path, Mark] = {}
+        self.values: dict[Path, Mark] = {}
+        self._anchors: dict[str, Node] = {}
+        self._count = 0
+
+    def read(self, text: str) -> object:
+        """Return the plain data in the text.
+
+        Raises:
+            SpecError: the text is not YAML, or holds more than a spec may.
+        """
+        odd = NOT_TEXT.search(text)
+        if odd:
+            message = f"holds the character U+{ord(odd[0]):04X}; a spec is text"
+            raise self._fail(message, mark_of(text, odd.start()))
+        beyond = BEYOND_UNICODE.search(text)
+        if beyond:
+            raise self._fail(f"not YAML: {HINTS['escape']}", mark_of(text, beyond.start()))
+        try:
+            node = self._document(YAML(typ="safe", pure=True).parse(text))
+        except MarkedYAMLError as error:
+            raise self._syntax_error(error) from error
+        self._count = 0
+        return None if node is None else self._data(node, ())
+
+    def _document(self, stream: Iterator[events.Event]) -> Node | None:
+        root: Node | None = None
+        for event in stream:
+            if isinstance(event, events.DocumentStartEvent):
+                if root is not None:
+                    raise self._fail("a second document begins; one file is one spec", at(event))
+                if event.version and tuple(event.version) != (1, 2):
+                    raise self._fail("a spec is YAML 1.2; remove this line", at(event))
+                root = self._node(next(stream), stream, 0)
+        return root
+
+    def _node(self, event: events.Event, stream: Iterator[events.Event], depth: int) -> Node:
+        mark = at(event)
+        self._bound(depth, mark)
+        if isinstance(event, events.AliasEvent):
+            if event.anchor not in self._anchors:
+                raise self._fail(f"*{event.anchor} has no &{event.anchor} above it", mark)
+            return self._anchors[event.anchor]
+        assert isinstance(event, events.ScalarEvent | events.CollectionStartEvent)
+        if event.tag is not None:
+            tag = str(event.tag).replace("tag:yaml.org,2002:", "!!")
+            message = f"a tag ({shorten(tag)}); a spec is plain data without tags"
+            raise self._fail(message, mark)
+        node: Node
+        if isinstance(event, events.ScalarEvent):
+            node = Scalar(mark, event.value, plain=not event.style)
+        elif isinstance(event, events.SequenceStartEvent):
+            node = Items(mark, self._items(stream, events.SequenceEndEvent, depth))
+        else:
+            items = self._items(stream, events.MappingEndEvent, depth)
+            node = Pairs(mark, list(zip(items[::2], items[1::2], strict=True)))
+        if event.anchor:
+            self._anchors[event.anchor] = node
+        return node
+
+    def _items(
+        self, stream: Iterator[events.Event], end: type[events.Event], depth: int
+    ) -> list[Node]:
+        items: list[Node] = []
+        while not isinstance(event := next(stream), end):
+            items.append(self._node(event, stream, depth + 1))
+        return items
+
+    def _data(self, node: Node, path: Path) -> object:
+        """Return the node's data; the node of an alias is read, and counted, at each use."""
+        self._bound(len(path), node.mark)
+        self.values[path] = node.mark
+        if isinstance(node, Scalar):
+            return self._scalar(node, path)
+        if isinstance(node, Items):
+            return [self._data(item, (*path, index)) for index, item in enumerate(node.nodes)]
+        data: dict[str, object] = {}
+        for key_node, value in node.nodes:
+            key = self._key(key_node, path)
+            if key in data:
+                first = self.keys[(*path, key)].line
+                message = f"this key is in line {first} already; remove one of the two"
+                raise self._fail(message, key_node.mark, *path, key)
+            self.keys[(*path, key)] = key_node.mark
+            data[key] = self._data(value, (*path, key))
+        return data
+
+    def _key(self, node: Node, path: Path) -> str:
+        if not isinstance(node, Scalar):
+            raise self._fail("a key is a list or a mapping; write a word", node.mark, *path)
+        key = self._scalar(node, path)
+        if key == "<<":
+            message = "<< (merge) is not part of YAML 1.2; write the keys out"
+            raise self._fail(message, node.mark, *path)
+        if not isinstance(key, str):
+            message = f"the key {shown(key)} is no text; write '{shorten(node.text)}' in quotes"
+            raise self._fail(message, node.mark, *path)
+        return key
+
+    def _scalar(self, scalar: Scalar, path: Path) -> object:
+        text, mark = scalar.text, scalar.mark
+        if NOT_TEXT.search(text):
+            raise self._fail("holds a control character; a spec is text", mark, *path)
+        if not scalar.plain:
+            return text
+        try:
+            return core_value(text)
+        except ValueError as error:
+            raise self._fail(str(error), mark, *path) from error
+
+    def _bound(self, depth: int, mark: Mark) -> None:
+        self._count += 1
+        if depth > MAX_DEPTH:
+            raise self._fail(f"nests deeper than {MAX_DEPTH} levels", mark)
+        if self._count > MAX_VALUES:
+            message = f"holds more than {MAX_VALUES:,} values (aliases count at each use)"
+            raise self._fail(message, mark)
+
+    def _syntax_error(self, error: MarkedYAMLError) -> SpecError:
+        problem = f"{error.problem}, {error.context}"
+        hint = next((HINTS[piece] for piece in HINTS if piece in problem), problem)
+        mark = error.problem_mark or error.context_mark
+        if "unexpected end of stream" in problem and error.context_mark:
+            mark = error.context_mark  # where the quote was opened
+        return self._fail(f"not YAML: {hint}", Mark(mark.line + 1, mark.column + 1))
+
+    def _fail(self, message: str, mark: Mark, *path: str | int) -> SpecError:
+        return fail(message, *path, place=f"{self.name}:{mark.line}:{mark.column}")
+
+
+def mark_of(text: str, offset: int) -> Mark:
+    """Return the place of the character at `offset`."""
+    return Mark(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
+
+
+def at(event: events.Event) -> Mark:
+    """Return the place of an event."""
+    return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+
+
+def core_value(text: str) -> object:
+    """Return the value of a plain scalar by the core schema.
+
+    Raises:
+        ValueError: a number is not finite, or has more than MAX_DIGITS characters.
+    """
+    if NULL.fullmatch(text):
+        return None
+    if TRUE.fullmatch(text) or FALSE.fullmatch(text):
+        return text[0] in "tT"
+    for pattern, read in NUMBERS:
+        if pattern.fullmatch(text):
+            if len(text) > MAX_DIGITS:
+                message = f"is a number of {len(text)} characters; give {MAX_DIGITS} at most"
+                raise ValueError(message)
+            return check_size(read(text))
+    if NOT_FINITE.fullmatch(text):
+        raise ValueError(f"is {text}; give a finite number")
+    return text
+
+
+def check_size(number: float) -> float:
+    """Return the number, if it is finite and within the range of a float.
+
+    Raises:
+        ValueError: it is not.
+    """
+    if not -LARGEST_FLOAT <= number <= LARGEST_FLOAT:
+        raise ValueError(f"is {shown(number)}; give a finite number, 1.8e308 at most")
+    return number

@@ -1,0 +1,289 @@
+"""Plug-ins: from a name in a spec to an object.
+
+A plug-in is a frozen dataclass whose fields are its options. Its name is a key of a table below, or
+`module:Class`; a new built-in plug-in takes one file, and one line here.
+"""
+
+import dataclasses
+import difflib
+import importlib
+import re
+import shutil
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+from hposvc.errors import SHOWN, Problem, SpecError, fail, no_such, shorten, shown
+from hposvc.schedulers.scheduler import Policy
+from hposvc.spec.parsing.coercion import fill
+from searchers.methods import METHODS
+from searchers.names import our_name
+from searchers.searcher import Searcher
+from searchers.space import Space
+from trainables import load
+from trainables.programs.arguments import names
+from trainables.programs.command import PYTHONS, search_paths
+
+T = TypeVar("T")
+
+REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+@dataclass(frozen=True)
+class PluginType(Generic[T]):
+    """A type of plug-in: searchers, or schedulers."""
+
+    noun: str
+    key: str  # the key of the spec's mapping that holds the name
+    role: str  # the method that every such plug-in has
+    classes: Mapping[str, str]  # name -> "module:Class"
+    sibling_keys: tuple[str, ...] = ()  # other keys of the mapping: see `sibling_option`
+
+
+SEARCHERS: PluginType[Searcher] = PluginType("search method", "method", "suggest", METHODS)
+SCHEDULERS: PluginType[Policy] = PluginType(
+    "scheduler",
+    "type",
+    "scheduler",
+    {
+        "fifo": "hposvc.schedulers.fifo:Fifo",
+        "asha": "hposvc.schedulers.asha:Asha",
+        "median": "hposvc.schedulers.median:Median",
+        "hyperband": "hposvc.schedulers.hyperband:Hyperband",
+        "bohb": "hposvc.schedulers.hyperband:Bohb",
+        "pbt": "hposvc.schedulers.pbt:Pbt",
+        "pb2": "hposvc.schedulers.pb2:Pb2",
+        "replay": "hposvc.schedulers.replay:Replay",
+    },
+    sibling_keys=("plateau",),
+)
+
+
+@dataclass(frozen=True)
+class PlugIn:
+    """A plug-in as named by a spec, with the options that are given.
+
+    `options` includes the keys that go beside any plug-in of the type; `build` leaves them out.
+    """
+
+    name: str
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+def build(kind: PluginType[T], plug_in: PlugIn) -> T:
+    """Return the plug-in with its options.
+
+    Raises:
+        SpecError: there is no such plug-in, or options do not fit; paths start at the spec's
+            mapping (`("type",)`, `("eta",)`).
+    """
+    if plug_in.name not in kind.classes and ":" not in plug_in.name:
+        raise fail(f"{plug_in.name}: {no_such(kind.noun, plug_in.name, kind.classes)}", kind.key)
+    try:
+        cls = resolve(kind.classes.get(plug_in.name, plug_in.name))
+    except ValueError as error:
+        raise fail(str(error), kind.key) from error
+    if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
+        raise fail(f"{plug_in.name} is not a dataclass; its options must be fields", kind.key)
+    if not callable(getattr(cls, kind.role, None)):
+        raise fail(f"{plug_in.name} is no {kind.noun}: it has no {kind.role}()", kind.key)
+    return cast(T, fill(cls, _own_options(kind, cls, plug_in)))
+
+
+def trait(kind: PluginType[T], plug_in: PlugIn, name: str) -> bool:
+    """Return a trait of a plug-in: a class attribute, or a property that depends on its options.
+
+    False if the plug-in has none, cannot be imported, or is not what the spec says.
+    """
+    try:
+        value = getattr(resolve(kind.classes.get(plug_in.name, plug_in.name)), name, False)
+        return bool(getattr(build(kind, plug_in), name) if isinstance(value, property) else value)
+    except ValueError:
+        return False
+
+
+def _own_options(kind: PluginType[T], cls: type, plug_in: PlugIn) -> dict[str, object]:
+    """Return the plug-in's own options; refuse misspelled names of the keys beside them."""
+    fields = {field.name for field in dataclasses.fields(cls)}
+    options = {key: value for key, value in plug_in.options.items() if key not in kind.sibling_keys}
+    for key in [key for key in options if key not in fields][:SHOWN]:
+        if difflib.get_close_matches(key, kind.sibling_keys):
+            raise fail(no_such("key", key, kind.sibling_keys), key, at_key=True)
+    return options
+
+
+def sibling_option(plug_in: PlugIn, key: str, cls: type[T]) -> T | None:
+    """Return the value of `key`, which stands beside the plug-in's options; None: it is not given.
+
+    Raises:
+        SpecError: the value does not fit; paths start at the spec's mapping.
+    """
+    data = plug_in.options.get(key)
+    if data is None:
+        return None
+    if not isinstance(data, Mapping):
+        names = ", ".join(field.name for field in dataclasses.fields(cast(Any, cls)))
+        raise fail(f"is {shown(data)}; give a mapping of {names}", key)
+    try:
+        return fill(cls, data)
+    except SpecError as error:
+        raise SpecError(problem.under(key) for problem in error.problems) from error
+
+
+def read(kind: PluginType[T], data: object) -> PlugIn:
+    """Return the plug-in named by a spec's mapping, `{type: asha, eta: 3}`, before it is looked up.
+
+    Raises:
+        SpecError: `data` is not a mapping, or has no name.
+    """
+    if not isinstance(data, Mapping) or not isinstance(data.get(kind.key), str):
+        choice = f"choose {', '.join(kind.classes)} or module:Class"
+        other_keys = (
+            [str(key) for key in data if key != kind.key] if isinstance(data, Mapping) else []
+        )
+        for key in other_keys:
+            if "." in (ours := our_name(key)):
+                raise fail(f"no such key; here that is {ours}", key, at_key=True)
+        beside = f" beside {', '.join(other_keys)}" if other_keys else ""
+        raise fail(f"is missing{beside}; {choice}", kind.key, at_key=True)
+    options = {key: value for key, value in data.items() if key != kind.key}
+    return PlugIn(data[kind.key], options)
+
+
+def resolve(reference: str) -> Any:
+    """Import and return the object that `module:Name` names.
+
+    Raises:
+        ValueError: a part does not exist, or the module's import failed; the message says which.
+    """
+    if not REFERENCE.fullmatch(reference):
+        raise ValueError(f"'{shorten(reference)}' is no name of a plug-in; write module:Name")
+    module_name, _, name = reference.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except (Exception, SystemExit) as error:
+        raise ValueError(_import_failure(module_name, error)) from error
+    if not hasattr(module, name):
+        public = [attribute for attribute in vars(module) if not attribute.startswith("_")]
+        raise ValueError(f"{module_name} has {no_such('name', name, public)}")
+    return getattr(module, name)
+
+
+def resolve_function(reference: str) -> Any:
+    """Import and return the object that `module:name` or `path/to/file.py:name` names.
+
+    Raises:
+        ValueError: a part does not exist, or its code failed; the message says which.
+    """
+    if not reference.rpartition(":")[0].endswith(".py"):
+        return resolve(reference)
+    try:
+        return load.resolve(reference)
+    except load.LoadError as error:
+        raise ValueError(str(error).removeprefix("trainable ")) from error
+    except (Exception, SystemExit) as error:
+        text = f"{reference} fails when it is loaded: {type(error).__name__}: {error}"
+        raise ValueError(text) from error
+
+
+def check_trainable(reference: str, space: Space) -> None:
+    """Import the trainable, and compare its fields with the parameters.
+
+    Raises:
+        SpecError: the trainable cannot be imported, is not a dataclass with `train` or a function,
+            lacks a field for a parameter, or has a required field that no parameter sets; paths
+            start at the top of the spec.
+    """
+    try:
+        trainable = load.resolve(reference)
+        if not isinstance(trainable, type):
+            load.bind(trainable, {})
+            return
+    except load.LoadError as error:
+        raise fail(str(error).removeprefix("trainable "), "trainable") from error
+    except (Exception, SystemExit) as error:
+        raise fail(_import_failure(reference, error), "trainable") from error
+    if load.is_tune_class(trainable):
+        return
+    if not dataclasses.is_dataclass(trainable) or not callable(getattr(trainable, "train", None)):
+        message = "must be a frozen dataclass with train(self, worker), or a function"
+        raise fail(f"{reference} {message}", "trainable")
+    problems = [*_unknown_parameters(trainable, space), *_unset_fields(trainable, space)]
+    if problems:
+        raise SpecError(problems)
+
+
+def check_updates(reference: str, nan: str) -> None:
+    """Check that a trainable, which can be imported, can carry out `failure.nan`.
+
+    Raises:
+        SpecError: it can't; the path starts at the top of the spec.
+    """
+    if nan != "stop" and not load.follows_failure_nan(load.resolve(reference)):
+        raise fail(f"is {nan}, but {reference} {load.ITS_OWN}", "failure", "nan")
+
+
+def check_length(reference: str) -> None:
+    """Check that a trainable, which can be imported, knows by itself when a trial is over.
+
+    Raises:
+        SpecError: the trainable is a Task, which trains for as many epochs as it is given; the path
+            starts at the top of the spec.
+    """
+    if load.is_task(load.resolve(reference)):
+        message = f"is missing; {reference} is a Task, and trains as many epochs as it is told"
+        raise fail(f"{message}: give fidelity: {{max: N}}", "fidelity", at_key=True)
+
+
+def check_command(command: Sequence[str], folder: Path) -> None:
+    """Check that the program exists, and for a Python interpreter the script too.
+
+    Args:
+        folder: the working directory of the command.
+
+    Raises:
+        SpecError: the program or script does not exist; paths start at the top of the spec.
+    """
+    first, script = command[0], command[1] if len(command) > 1 else ""
+    if names(first):
+        return  # the program depends on a trial's parameters
+    program = f"{(folder / first).absolute()}" if "/" in first else first
+    if first not in PYTHONS and shutil.which(program, path=search_paths({})["PATH"]) is None:
+        raise fail(f"there is no program {program} on the PATH; give its path", "command", 0)
+    if first in PYTHONS and script.endswith(".py") and not (folder / script).is_file():
+        raise fail(f"there is no file {(folder / script).absolute()}", "command", 1)
+
+
+def _unknown_parameters(trainable: type, space: Space) -> Iterator[Problem]:
+    fields = [field.name for field in dataclasses.fields(trainable) if field.init]
+    for name in space:
+        if name not in fields and not name.startswith(load.TRAINING):
+            message = f"{trainable.__name__} has {no_such('field', name, fields)}"
+            yield Problem(("parameters", name), message, at_key=True)
+
+
+def _unset_fields(trainable: type, space: Space) -> Iterator[Problem]:
+    for declared in dataclasses.fields(trainable):
+        required = (
+            declared.default is MISSING and declared.default_factory is MISSING and declared.init
+        )
+        if required and declared.name not in space:
+            message = (
+                f"field {declared.name} of {trainable.__name__} has no default; add a parameter"
+            )
+            yield Problem(("parameters",), message)
+        elif required and space[declared.name].when:
+            message = f"the field needs a default in {trainable.__name__} for when it is inactive"
+            yield Problem(("parameters", declared.name), message)
+
+
+def _import_failure(place: str, error: BaseException) -> str:
+    """Return why the import of `place` failed, and the line of its code."""
+    module = place.partition(":")[0]
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+        return f"there is no module {error.name}; {load.searched()}"
+    text = f"{module} fails when it is imported: {type(error).__name__}: {error}"
+    code = [at for at in traceback.extract_tb(error.__traceback__) if "<frozen" not in at.filename]
+    return f"{text} ({code[-1].filename}, line {code[-1].lineno})" if code[1:] else text

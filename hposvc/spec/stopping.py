@@ -1,0 +1,90 @@
+"""Rules that end a sweep before its last trial, and the finalists trained again at its end."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from hposvc.errors import fail, shown
+from hposvc.spec.types import CLOSED, Positive, Seconds
+
+
+def read_share(value: object) -> float:
+    """Return a share in (0, 1], from a number or a text like `10%`."""
+    share = value
+    if isinstance(value, str) and value.endswith("%"):
+        try:
+            share = float(value.removesuffix("%")) / 100
+        except ValueError:
+            share = None
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise ValueError(f"is {shown(value)}; give a share like 10% or 0.1, above 0 and up to all")
+    return float(share)
+
+
+Share = Annotated[float, BeforeValidator(read_share)]
+Hours = Annotated[float, Field(gt=0)]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The limits on what a sweep may use; at a limit, running trials stop and no new ones start."""
+
+    wall: Annotated[Seconds, Field(gt=0)] | None = None  # None: no limit
+    gpu_hours: Hours | None = None  # GPUs times hours that orders hold them; None: no limit
+    cpu_hours: Hours | None = None  # CPU cores times hours; None: no limit
+    reserve: Share | None = None  # share of each limit kept for the finalists; None: nothing
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        if self.reserve is not None and not self.limited:
+            message = "is kept of a budget; give wall, gpu_hours or cpu_hours too"
+            raise fail(message, "reserve", at_key=True)
+        if self.reserve == 1:
+            raise fail("is all of the budget; leave some for the search", "reserve")
+
+    @property
+    def wall_s(self) -> float | None:
+        """The limit on the drivers' time, in seconds; None: no limit."""
+        return self.wall
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is any limit."""
+        return any(limit is not None for limit in (self.wall, self.gpu_hours, self.cpu_hours))
+
+
+@dataclass(frozen=True)
+class PlateauRule:
+    """A plateau: no new trials once so many have ended since the best improved by over `delta`."""
+
+    trials: Positive
+    delta: Annotated[float, Field(ge=0)] = 0.0  # in the metric's unit
+    __pydantic_config__ = CLOSED
+
+
+@dataclass(frozen=True)
+class MaxFailed:
+    """A limit on failed trials: the sweep stops as broken at this share of the ended trials."""
+
+    share: Share = 0.5
+    after: Positive = 5  # trials that must have ended before the share counts
+    __pydantic_config__ = CLOSED
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The rules that end a sweep without progress."""
+
+    plateau: PlateauRule | None = None  # None: never
+    max_failed: MaxFailed | None = None  # None: never
+    __pydantic_config__ = CLOSED
+
+
+@dataclass(frozen=True)
+class Finalists:
+    """The best trials to train again, from nothing and to the end, with several seeds each."""
+
+    top: Positive = 3  # trials
+    seeds: Annotated[int, Field(ge=2)] = 5  # trainings of each
+    __pydantic_config__ = CLOSED

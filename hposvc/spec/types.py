@@ -1,0 +1,187 @@
+"""The types of values of a spec's keys, each with the message for a value that does not fit."""
+
+import math
+import re
+from contextlib import suppress
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator
+
+from hposvc.errors import Problem, SpecError, shown
+from hposvc.events import LAST
+from hposvc.spec.registry import REFERENCE
+from searchers.syntax import check_count, read_domain
+from searchers.values import SpaceError, Value
+from trainables.load import PICKLE
+from trainables.storage.checkpoint import Every, Period
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)
+FILE_REFERENCE = re.compile(r"[^:]+\.py:[^\W\d]\w*")
+DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)", re.ASCII)
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+UPDATES = re.compile(r"([1-9][0-9]*) ?steps?", re.ASCII)
+SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(B|[KMGT]iB|[kMGT]B)", re.ASCII)
+BYTES = {"B": 1}
+BYTES |= {f"{letter}iB": 1024 ** (place + 1) for place, letter in enumerate("KMGT")}
+BYTES |= {f"{letter}B": 1000 ** (place + 1) for place, letter in enumerate("kMGT")}
+MAX_BYTES = 2**60
+# Ray's own grammar of label selectors: a, !a, in(a, b), !in(a, b).
+LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+LABEL_NAME = re.compile(rf"(?:[a-z0-9.-]+/)?{LABEL}", re.ASCII)
+SELECTOR = re.compile(rf"!?(?:{LABEL}|in\({LABEL}(?:, ?{LABEL})*\))", re.ASCII)
+VERSION = 1  # of the spec's format
+CLOSED = ConfigDict(extra="forbid", allow_inf_nan=False)  # for every section
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def read_seconds(value: object) -> float:
+    """Return seconds, from a number or a text like `90s`, `2h` or `1h30m`."""
+    seconds = math.nan
+    if _is_whole(value) or isinstance(value, float):
+        seconds = float(value)  # type: ignore[arg-type]
+    elif isinstance(value, str) and re.fullmatch(f"({DURATION.pattern})+", value, re.ASCII):
+        parts = DURATION.findall(value)
+        seconds = sum(float(number) * SECONDS[unit] for number, unit in parts)
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"is {shown(value)}; give a duration like 90s, 30m, 2h, 1h30m or 3d")
+    return seconds
+
+
+def read_bytes(value: object) -> int:
+    """Return bytes, from a number or a text like `4GiB`."""
+    size: float = 0
+    if isinstance(value, str) and (match := SIZE.fullmatch(value)):
+        size = float(match[1]) * BYTES[match[2]]
+    elif _is_whole(value):
+        size = value  # type: ignore[assignment]
+    if not 1 <= size <= MAX_BYTES:
+        raise ValueError(f"is {shown(value)}; give a size like 512MiB or 4GiB")
+    return int(size)
+
+
+def read_interval(value: object) -> Every:
+    """Return the interval of checkpoints, from units of fidelity, `500 steps` or a duration.
+
+    Steps are updates of the optimizer.
+    """
+    if _is_whole(value) and value >= 1:  # type: ignore[operator]
+        return value  # type: ignore[return-value]
+    if isinstance(value, str) and (match := UPDATES.fullmatch(value)):
+        return Period(updates=int(match[1]))
+    with suppress(ValueError):
+        if isinstance(value, str) and (seconds := read_seconds(value)) > 0:
+            return Period(seconds=seconds)
+    message = "give a whole number in units of fidelity, or a period like 500 steps or 10m"
+    raise ValueError(f"is {shown(value)}; {message}")
+
+
+def read_every(value: object) -> object:
+    """Return an interval of checkpoints as it is written, once checked."""
+    read_interval(value)
+    return value
+
+
+def read_parallel(value: object) -> object:
+    """Return the number of trials at once, or `auto`."""
+    if value == "auto" or (_is_whole(value) and value >= 1):  # type: ignore[operator]
+        return value
+    raise ValueError(f"is {shown(value)}; give 1 or more, or auto for as many as fit")
+
+
+def read_retries(value: object) -> object:
+    """Return the number of failures that are retried, or `unlimited`."""
+    if value == "unlimited" or (_is_whole(value) and value >= 0):  # type: ignore[operator]
+        return value
+    raise ValueError(f"is {shown(value)}; give 0 or more, or unlimited")
+
+
+def check_version(version: int) -> int:
+    """Return the version of the spec's format, once checked."""
+    if version != VERSION:
+        raise ValueError(f"is {version}; this hposvc reads version {VERSION}")
+    return version
+
+
+def check_name(text: str) -> str:
+    """Return a name that can be part of an id and of a path."""
+    if not NAME.fullmatch(text):
+        raise ValueError(f"is {shown(text)}; use letters, digits, '.', '_' and '-', 80 at most")
+    return text
+
+
+def check_id(text: str) -> str:
+    """Return a text that can be a sweep's id: a name with no other meaning to a command."""
+    if text == LAST:
+        raise ValueError(f"is {shown(text)}, which means the newest sweep; choose another id")
+    return check_name(text)
+
+
+def check_reference(text: str) -> str:
+    """Return a well-formed name of a trainable; whether it exists shows at its import."""
+    if not (text.startswith(PICKLE) or REFERENCE.fullmatch(text) or FILE_REFERENCE.fullmatch(text)):
+        raise ValueError(f"is {shown(text)}; write module:Name or path/to/file.py:Name")
+    return text
+
+
+def check_parameters(declared: dict[str, object]) -> dict[str, object]:
+    """Return the parameters, each read alone, so that all mistakes are reported at once."""
+    try:
+        check_count(declared)
+    except SpaceError as error:
+        raise SpecError([Problem((), error.message)]) from error
+    problems = []
+    for name, domain in declared.items():
+        try:
+            read_domain(domain)
+        except SpaceError as error:
+            problems.append(Problem((name, *error.path), error.message))
+    if problems:
+        raise SpecError(problems)
+    return declared
+
+
+def read_labels(value: object) -> dict[str, str]:
+    """Return the labels required of nodes, as Ray's selectors; a list allows any of its values."""
+    if not isinstance(value, dict):
+        raise ValueError(f"is {shown(value)}; give a mapping of label: value, or label: [values]")
+    selectors: dict[str, str] = {}
+    problems = []
+    for name, selector in value.items():
+        text = f"in({', '.join(map(str, selector))})" if isinstance(selector, list) else selector
+        if not isinstance(name, str) or not LABEL_NAME.fullmatch(name):
+            message = "is no name of a label; use letters, digits, '.', '_', '-' and one '/'"
+            problems.append(Problem((str(name),), message, at_key=True))
+        elif not isinstance(text, str) or not SELECTOR.fullmatch(text):
+            message = f"is {shown(selector)}; give text, a list of texts, or a text after '!'"
+            problems.append(Problem((name,), message))
+        else:
+            selectors[name] = text
+    if problems:
+        raise SpecError(problems)
+    return selectors
+
+
+def read_scalar(value: object) -> object:
+    """Return a value that is neither a list nor a mapping."""
+    if isinstance(value, dict | list):
+        raise ValueError(f"is {shown(value)}; give one value: a number, text, true or false")
+    return value
+
+
+Word = Annotated[str, Field(min_length=1)]
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, BeforeValidator(read_seconds)]
+Bytes = Annotated[int, BeforeValidator(read_bytes)]
+Interval = Annotated[int | str, PlainValidator(read_every)]
+Parallel = Annotated[int | Literal["auto"], PlainValidator(read_parallel)]
+Retries = Annotated[int | Literal["unlimited"], PlainValidator(read_retries)]
+Version = Annotated[int, AfterValidator(check_version)]
+Name = Annotated[str, AfterValidator(check_name)]
+Reference = Annotated[str, AfterValidator(check_reference)]
+Parameters = Annotated[dict[str, object], AfterValidator(check_parameters)]
+Labels = Annotated[dict[str, str], PlainValidator(read_labels)]
+Scalar = Annotated[Value, PlainValidator(read_scalar)]

@@ -1,0 +1,33 @@
+"""Checks of a spec that import the user's code."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hposvc.errors import fail
+from hposvc.spec import registry
+
+if TYPE_CHECKING:
+    from hposvc.spec import SweepSpec
+
+
+def import_and_check(spec: "SweepSpec") -> "SweepSpec":
+    """Return the spec, once its trainable, command or curve has been found and fits.
+
+    Raises:
+        SpecError: the code cannot be imported, or does not fit; paths start at the top of the spec.
+    """
+    if spec.trainable is not None:
+        registry.check_trainable(spec.trainable, spec.space)
+        registry.check_updates(spec.trainable, spec.failure.nan)
+        if spec.fidelity is None:
+            registry.check_length(spec.trainable)
+    if spec.command is not None:
+        registry.check_command(spec.command, Path(spec.works_in or ""))
+    if spec.engine.curve is not None:
+        try:
+            curve = registry.resolve_function(spec.engine.curve)
+        except ValueError as error:
+            raise fail(str(error), "engine", "curve") from error
+        if not callable(curve):
+            raise fail(f"{spec.engine.curve} is no function", "engine", "curve")
+    return spec

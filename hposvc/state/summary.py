@@ -1,0 +1,204 @@
+"""Plain data about a sweep for people and programs; docs/CONTRACT.md describes it."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hposvc.errors import SpecError
+from hposvc.events import DriverState, error_line
+from hposvc.schedulers.scheduler import rungs
+from hposvc.spec import Metric, SweepSpec
+from hposvc.spec.registry import SCHEDULERS, build
+from hposvc.state.estimates import of_best
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialPhase, TrialState
+from searchers import pareto
+
+INTERRUPTED = "INTERRUPTED"  # never recorded: derived from the lease at each look
+PHASES: tuple[TrialPhase, ...] = ("RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED")
+
+
+def status(
+    sweep: str, state: SweepState, runs: Mapping[str, str], driver: DriverState
+) -> dict[str, Any]:
+    """Return a sweep's status in a few figures."""
+    counts = {phase.lower(): count for phase, count in counted(state, driver).items()}
+    return {
+        "sweep": sweep,
+        "state": phase(state, driver),
+        "reason": state.reason,
+        "trials": {"total": len(state.trials), **counts},
+        "best": best(sweep, state, runs),
+        "elapsed_s": round(state.worked_s, 3),
+        "queued_s": round(state.queued_s, 3),
+        "gpu_hours": state.gpu_hours,
+        "proposals": {"waited": state.waits, "waited_s": round(state.waited_s, 3)},
+        "driver": driver,
+    }
+
+
+def phase(state: SweepState, driver: DriverState) -> str:
+    """Return the sweep's state for people: INTERRUPTED if it is RUNNING without a driver."""
+    return _seen(state.state, driver)
+
+
+def counted(state: SweepState, driver: DriverState) -> dict[str, int]:
+    """Return the number of trials in each state that people see."""
+    counts: dict[str, int] = {phase: state.counts.get(phase, 0) for phase in PHASES}
+    running = counts["RUNNING"]
+    alive = driver == "alive"
+    return {**counts, "RUNNING": running * alive, INTERRUPTED: running * (not alive)}
+
+
+def _seen(recorded: str, driver: DriverState) -> str:
+    return INTERRUPTED if recorded == "RUNNING" and driver != "alive" else recorded
+
+
+def best(
+    sweep: str, state: SweepState, runs: Mapping[str, str]
+) -> dict[str, Any] | list[dict[str, Any]] | None:
+    """Return the best trial, or None if no trial has a value; with several metrics, the front."""
+    best_trials = front(sweep, state, runs)
+    return best_trials if state.spec.several else next(iter(best_trials), None)
+
+
+def front(sweep: str, state: SweepState, runs: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the unbeaten trials: one for one metric; for several, sorted by the first one."""
+    trials = sorted((state.trials[name] for name in state.front), key=lambda trial: trial.losses)
+    rows = [_best(sweep, state.spec, trial, runs.get(trial.id)) for trial in trials]
+    estimate = of_best(state)  # if there is one, the front is the best finalist alone
+    return rows if estimate is None else [{**row, "estimate": estimate.data()} for row in rows]
+
+
+def bests(state: SweepState) -> list[float]:
+    """Return the best value of each metric, in its own sign; empty: no trial has values."""
+    trials = [state.trials[name] for name in state.front]
+    losses = zip(*(trial.losses for trial in trials), strict=True)
+    return [
+        metric.loss(min(column))
+        for metric, column in zip(state.spec.objectives, losses, strict=bool(trials))
+    ]
+
+
+def hypervolume(state: SweepState, reference: Sequence[float] | None = None) -> float:
+    """Return the volume between the front and a reference point, in the metrics' units.
+
+    Args:
+        reference: a value of each metric, as users report it. None: the worst values of the
+            completed trials; the volume is 0 if there are none.
+    """
+    metrics = state.spec.objectives
+    if reference is None:
+        done = [trial.values for trial in state.trials.values() if trial.state == "COMPLETED"]
+        reference = worst(metrics, [values for values in done if values])
+    if reference is None:
+        return 0.0
+    corner = [metric.loss(value) for metric, value in zip(metrics, reference, strict=True)]
+    return pareto.hypervolume([state.trials[name].losses for name in state.front], corner)
+
+
+def worst(
+    metrics: Sequence[Metric], results: Sequence[Sequence[float]]
+) -> tuple[float, ...] | None:
+    """Return the worst value of each metric; None: there are no results."""
+    columns = zip(metrics, zip(*results, strict=True), strict=bool(results))
+    return tuple(max(column, key=metric.loss) for metric, column in columns) or None
+
+
+def named(spec: SweepSpec, values: Sequence[float]) -> float | list[float] | None:
+    """Return values as JSON: one, or a list in the order of the metrics; null: none."""
+    if spec.several:
+        return list(values) or None
+    return next(iter(values), None)
+
+
+def _best(sweep: str, spec: SweepSpec, trial: TrialState, run: str | None) -> dict[str, Any]:
+    selected = trial.selected
+    assert selected is not None  # the best trials have values
+    step, metrics = selected
+    saved = trial.checkpoint_at(step)
+    return {
+        "sweep": sweep,
+        "trial": trial.id,
+        "params": dict(trial.reported_params),
+        "value": named(spec, trial.values),
+        "metrics": _finite(metrics),
+        "step": step,
+        "trained_to_end": trial.completed(spec.last_step),
+        # A simulated checkpoint has a name and no files.
+        "checkpoint": saved.path if saved is not None and saved.size else None,
+        "mlflow_run_id": run,
+    }
+
+
+def eta_of(spec: SweepSpec) -> int | None:
+    """Return how much longer each rung is than the one before; None: there are no rungs.
+
+    None as well if the scheduler's code is missing, as may be for a sweep on a cluster.
+    """
+    try:
+        eta = getattr(build(SCHEDULERS, spec.scheduler), "eta", None)
+    except SpecError:
+        return None
+    return eta if isinstance(eta, int) and eta > 1 else None
+
+
+def untrained(sweep: str, state: SweepState) -> str:
+    """Say that the best trial of an ended sweep stands at a rung, and how it goes on.
+
+    Empty where the best trial was not left waiting to be promoted.
+    """
+    spec = state.spec
+    best = None if state.best is None else state.trials[state.best]
+    if best is None or best.ended_from != "PAUSED" or spec.fidelity is None or spec.finalists:
+        return ""
+    eta = eta_of(spec) or 2
+    needed = eta ** (len(rungs(spec.fidelity.min, spec.fidelity.max, eta)) - 1)
+    more = max(eta, needed - len(state.trials))
+    unit = spec.fidelity.unit
+    return (
+        f"the best trial, {best.id}, was trained to {unit} {best.step} of {spec.fidelity.max}: too "
+        f"few trials reached {unit} {best.step} for one to be promoted. More trials make it go on: "
+        f"hposvc extend {sweep} --trials {more}; finalists: {{top: 1, seeds: 1}} in a spec always "
+        "trains the best to the end"
+    )
+
+
+def trials(
+    state: SweepState, runs: Mapping[str, str], driver: DriverState = "alive"
+) -> list[dict[str, Any]]:
+    """Return all trials, in the order proposed."""
+    return [
+        {**_trial(state, trial, runs.get(trial.id)), "state": _seen(trial.state, driver)}
+        for trial in state.trials.values()
+    ]
+
+
+def failures(state: SweepState) -> Sequence[TrialState]:
+    """Return the failed trials."""
+    return [trial for trial in state.trials.values() if trial.state == "FAILED"]
+
+
+def _trial(state: SweepState, trial: TrialState, run: str | None) -> dict[str, Any]:
+    gpus = state.spec.resources.gpus_per_worker
+    return {
+        "trial": trial.id,
+        "state": trial.state,
+        "reason": trial.reason,
+        "detail": error_line(trial.message),
+        "params": dict(trial.reported_params),
+        "value": named(state.spec, trial.values),
+        "kept": trial.kept if trial.excess else None,
+        "metrics": _finite(trial.metrics),
+        "step": trial.step,
+        "attempts": trial.attempts,
+        "shrink": trial.shrink,
+        "duration_s": round(trial.seconds_at(state.now), 3),
+        "gpu_hours": trial.rank_s_at(state.now) * gpus / 3600,
+        "mlflow_run_id": run,
+        "parent": trial.parent,
+    }
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}

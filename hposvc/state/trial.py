@@ -1,0 +1,379 @@
+"""The state of one trial: a fold of its events."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from hposvc.events import Order, Verdict
+from hposvc.spec import Limit, Metric
+from hposvc.spec.sections import SelectedValue
+from searchers.searcher import Observation
+from searchers.space import Params
+from trainables.dataset import DataSet
+from trainables.storage.checkpoint import Saved
+
+TrialPhase = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"]
+OVER: frozenset[TrialPhase] = frozenset({"COMPLETED", "STOPPED", "FAILED"})
+# The phases that may follow each phase. A trial that is over runs again if its sweep is extended,
+# or if somebody has it tried again.
+TRANSITIONS: Mapping[TrialPhase, frozenset[TrialPhase]] = {
+    "PENDING": frozenset({"RUNNING", "PAUSED", "STOPPED", "FAILED"}),
+    "RUNNING": frozenset({"PENDING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"}),
+    "PAUSED": frozenset({"RUNNING", "STOPPED"}),
+    "COMPLETED": frozenset({"RUNNING"}),
+    "STOPPED": frozenset({"PENDING", "PAUSED"}),
+    "FAILED": frozenset({"PENDING", "PAUSED", "COMPLETED"}),
+}
+
+
+@dataclass(frozen=True)
+class Intent:
+    """The instruction for a trial's present order, with its reason.
+
+    `yield`: end the order at its last reported step; the scheduler says whether the trial goes on.
+    `suspend`: give the slot back; the trial goes on with another order.
+    `stop`: end the trial. This intent stays when the trial is over.
+    """
+
+    kind: Literal["yield", "suspend", "stop"]
+    verdict: Verdict
+    reason: str
+    time: float  # when it was told
+    killed: bool = False  # it did not end its order in time, and is not waited for
+    ended_from: TrialPhase | None = None  # its phase when its sweep ended it; None: its own end
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive steps of a trial with the same values, starting from one checkpoint.
+
+    A trial that copies another one (an exploit of PBT) or changes its values begins a new segment.
+    """
+
+    params: Params
+    after: int  # the last step before the segment, on the trial's own clock
+    parent: str | None = None  # the trial that owns `start`; None: this trial
+    start: Saved | None = None  # None: from scratch
+
+
+def trial_name(number: int) -> str:
+    """Return the name of a sweep's n-th trial, from 1."""
+    return f"t{number:04d}"
+
+
+@dataclass
+class TrialState:
+    """A trial. Values are as reported; losses are signed so that lower is better."""
+
+    id: str
+    objectives: tuple[Metric, ...]  # one, or several
+    params: Params  # the present values
+    note: Mapping[str, Any]
+    until: int | None  # last step of its present or next order; None: where its trainable returns
+    milestones: tuple[int, ...]
+    number: int  # in the order proposed
+    limits: tuple[Limit, ...] = ()
+    state: TrialPhase = "PENDING"
+    reason: str = ""
+    order: Order | None = None  # the order that a slot has
+    ordered_at: float = 0.0
+    curves: dict[str, list[tuple[int, float]]] = field(init=False)  # by metric, as reported
+    chosen: dict[str, SelectedValue] = field(init=False)  # the selected values so far, by metric
+    steps: dict[int, float] = field(default_factory=dict)  # the first metric's curve, by step
+    metrics: Mapping[str, float] = field(default_factory=dict)  # the last report's
+    best: tuple[int, float, Mapping[str, float]] | None = None  # step, first loss, metrics
+    diverged: bool = False
+    returned: bool = False  # its trainable returned, which is the end of a trial without fidelity
+    awaiting: int | None = None  # the milestone that it reached and that is undecided
+    decided: int = 0  # the last decided milestone
+    intent: Intent | None = None  # None: its order goes on to its end
+    data: tuple[DataSet, ...] = ()  # its samples, if its trainable declared them
+    checkpoints: list[Saved] = field(default_factory=list)
+    segments: list[Segment] = field(default_factory=list)  # one, unless it copies or changes
+    attempts: int = 0  # orders so far
+    failures: dict[str, int] = field(default_factory=dict)  # by cause
+    message: str = ""  # of its last failure or stop
+    seconds: float = 0.0  # of orders
+    excused_s: float = 0.0  # of these seconds, before somebody had it tried again
+    rank_s: float = 0.0  # rank-seconds of orders
+
+    def __post_init__(self) -> None:
+        self.curves = {metric.name: [] for metric in self.objectives}
+        self.chosen = {metric.name: SelectedValue(metric) for metric in self.objectives}
+
+    @property
+    def metric(self) -> Metric:
+        """The metric, or the first of several."""
+        return self.objectives[0]
+
+    @property
+    def curve(self) -> list[tuple[int, float]]:
+        """(step, value) of the first metric, as reported."""
+        return self.curves[self.metric.name]
+
+    @property
+    def step(self) -> int:
+        """The last step reported; 0 before the first."""
+        return self.curve[-1][0] if self.curve else 0
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended; only an extension or a retry makes it run again."""
+        return self.state in OVER
+
+    def intends(self, kind: Literal["yield", "suspend", "stop"]) -> bool:
+        """Return whether the trial was told this last."""
+        return self.intent is not None and self.intent.kind == kind
+
+    @property
+    def ended_from(self) -> TrialPhase | None:
+        """Return the trial's phase when the end of its sweep ended it, or None."""
+        return None if self.intent is None else self.intent.ended_from
+
+    @property
+    def done(self) -> bool:
+        """Whether it has done all steps of its order."""
+        return self.came_to(self.until)
+
+    def came_to(self, last: int | None) -> bool:
+        """Return whether it reached this step; None: whether its trainable returned.
+
+        An earlier version gave trials of a sweep without `fidelity` one step.
+        """
+        last = self.until if last is None else last
+        return self.returned if last is None else self.step >= last
+
+    def completed(self, last: int | None) -> bool:
+        """Return whether it completed with this last step."""
+        return self.state == "COMPLETED" and self.came_to(last)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The selected value (last, best, mean_K) of each metric.
+
+        Empty before a report, or when it diverged.
+        """
+        if self.diverged or self.best is None:
+            return ()
+        values = (selected.value for selected in self.chosen.values())
+        return tuple(value for value in values if value is not None)
+
+    @property
+    def value(self) -> float | None:
+        """The selected value of a single metric; None: there is none, or several metrics."""
+        return next(iter(self.values), None) if len(self.objectives) == 1 else None
+
+    @property
+    def excess(self) -> tuple[float, ...]:
+        """The excess over each limit of the metrics of its value; empty before a report."""
+        if not self.limits or not self.curve:
+            return ()
+        metrics = self.metrics if self.selected is None else self.selected[1]
+        return tuple(limit.excess(metrics) for limit in self.limits)
+
+    @property
+    def kept(self) -> bool:
+        """Whether it is within all limits, as far as it has reported."""
+        return all(excess <= 0 for excess in self.excess)
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """The losses of its values.
+
+        Infinite if it can't be the best trial: without values, failed, or beyond a limit.
+        """
+        values = self.values
+        if not values or self.state == "FAILED" or not self.kept:
+            return (math.inf,) * len(self.objectives)
+        return self._signed(values)
+
+    @property
+    def loss(self) -> float:
+        """The first of the losses."""
+        return self.losses[0]
+
+    @property
+    def last_losses(self) -> tuple[float, ...]:
+        """The losses of the last report; all infinite once it diverged."""
+        if self.diverged:
+            return (math.inf,) * len(self.objectives)
+        return self._signed(tuple(curve[-1][1] for curve in self.curves.values()))
+
+    def _signed(self, values: tuple[float, ...]) -> tuple[float, ...]:
+        pairs = zip(self.objectives, values, strict=True)
+        return tuple(metric.loss(value) for metric, value in pairs)
+
+    @property
+    def selected(self) -> tuple[int, Mapping[str, float]] | None:
+        """The step of its value, and the metrics of that step; None: there is no value."""
+        if self.diverged or self.best is None:
+            return None
+        if self.metric.select == "best":
+            return self.best[0], self.best[2]
+        return self.step, self.metrics
+
+    def report(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Apply a report, and return whether it counts.
+
+        It does not if the trial had reported this step before, or ignores a pause.
+        """
+        beyond = self.until is not None and step > self.until
+        if step <= self.step or (self.intent is not None and beyond):
+            return False
+        for name, curve in self.curves.items():
+            value = metrics.get(name, math.nan)
+            curve.append((step, value))
+            self.chosen[name].add(step, value)
+        value = self.curve[-1][1]
+        loss = self.metric.loss(value)
+        self.steps[step] = value
+        self.metrics = metrics
+        if not all(math.isfinite(curve[-1][1]) for curve in self.curves.values()):
+            self.diverged = True
+        elif self.best is None or loss < self.best[1]:
+            self.best = (step, loss, metrics)
+        reached = bisect_right(self.milestones, step)
+        if reached and self.milestones[reached - 1] > self.decided:
+            self.awaiting = self.milestones[reached - 1]
+        return True
+
+    def ran_s(self, time: float) -> float:
+        """Return the seconds that it ran up to a time, since somebody last had it tried again."""
+        return self.seconds_at(time) - self.excused_s
+
+    def seconds_at(self, time: float) -> float:
+        """Return the seconds that its orders held slots up to a time."""
+        present = 0.0 if self.order is None else max(0.0, time - self.ordered_at)
+        return self.seconds + present
+
+    def describe(self, data: tuple[DataSet, ...]) -> None:
+        """Record the samples that its trainable declared; the first declaration stands."""
+        self.data = self.data or data
+
+    def begin(self, order: Order, time: float) -> None:
+        """Apply an order that was given to a slot."""
+        after = order.first - 1
+        last = self.segments[-1] if self.segments else None
+        copies = order.parent is not None
+        if last is None or order.params != last.params:
+            new = True
+        else:
+            new = copies and (order.start, after) != (last.start, last.after)
+        if new:
+            start = order.start if copies else None
+            self.segments.append(Segment(order.params, after, order.parent, start))
+        self.order, self.ordered_at = order, time
+        self.intent = None
+        self.params, self.until = order.params, order.until
+        self.milestones = tuple(sorted({*self.milestones, *order.milestones}))
+        self.attempts += 1
+
+    def rank_s_at(self, time: float) -> float:
+        """Return the rank-seconds up to a time, its present order included."""
+        if self.order is None:
+            return self.rank_s
+        return self.rank_s + max(0.0, time - self.ordered_at) * self.order.workers
+
+    def params_at(self, step: int) -> Params:
+        """Return the values with which it trained a step."""
+        before = (segment for segment in reversed(self.segments) if segment.after < step)
+        return next((segment.params for segment in before), self.params)
+
+    @property
+    def reported_params(self) -> Params:
+        """The parameters that led to its value; the present ones while it has none."""
+        return self.params if self.selected is None else self.params_at(self.selected[0])
+
+    @property
+    def shrink(self) -> int:
+        """How often its micro-batches were halved because one did not fit into memory."""
+        return self.failures.get("oversize", 0)
+
+    @property
+    def lost_lineage(self) -> bool:
+        """Whether it could only repeat steps with values that it got later."""
+        return len(self.segments) > 1 and self.resume_point[1] < self.segments[-1].after
+
+    @property
+    def parent(self) -> str | None:
+        """The trial that it last copied; None: it copied none."""
+        segments = reversed(self.segments)
+        return next((segment.parent for segment in segments if segment.parent), None)
+
+    def usable(self) -> list[Saved]:
+        """Return its checkpoints at step boundaries, oldest first, whose steps were reported."""
+        at_boundary = (
+            saved for saved in self.checkpoints if saved.step in self.steps and not saved.within
+        )
+        return sorted(at_boundary, key=lambda saved: saved.step)  # a late one may come out of order
+
+    @property
+    def mid_step_checkpoint(self) -> Saved | None:
+        """Its last checkpoint, if it lies amid a step; only the trial itself continues from it."""
+        within = (saved for saved in self.checkpoints if saved.within)
+        last = max(within, key=lambda saved: saved.position, default=None)
+        if last is None or self.over or last.step < self.boundary_point[1]:
+            return None
+        return last if last.step in self.steps or last.step == 0 else None
+
+    @property
+    def resume_point(self) -> tuple[Saved | None, int, str | None]:
+        """The checkpoint to continue from, its step, and its owner (None: this trial)."""
+        return (
+            self.boundary_point
+            if self.mid_step_checkpoint is None
+            else (self.mid_step_checkpoint, self.mid_step_checkpoint.step, None)
+        )
+
+    @property
+    def boundary_point(self) -> tuple[Saved | None, int, str | None]:
+        """The resume point at a step boundary; only such checkpoints may be copied by others.
+
+        After a copy it is the parent's, until the trial has a checkpoint of its own again.
+        """
+        usable = self.usable()
+        life = self.segments[-1] if self.segments else None
+        own = usable[-1].step if usable else 0
+        if life is not None and life.start is not None and own <= life.after:
+            return life.start, life.after, life.parent
+        return (usable[-1], usable[-1].step, None) if usable else (None, 0, None)
+
+    @property
+    def borrowed_checkpoint(self) -> Saved | None:
+        """The checkpoint of another trial that it may still need; None: it needs none."""
+        start = None if self.order is None or self.order.parent is None else self.order.start
+        saved, _, parent = self.resume_point
+        return start or (saved if parent is not None and not self.over else None)
+
+    def checkpoint_at(self, step: int | None) -> Saved | None:
+        """Return the checkpoint of a step; None: it is not kept."""
+        return next((saved for saved in self.usable() if saved.step == step), None)
+
+    def next_order(self, number: int, until: int | None, milestones: tuple[int, ...]) -> Order:
+        """Return the order that continues it from its newest checkpoint."""
+        start, step, parent = self.resume_point
+        undecided = tuple(step for step in milestones if step > self.decided)
+        order = Order(number, self.id, self.params, start, step + 1, until, undecided, parent)
+        return replace(order, shrink=self.shrink)
+
+    def observation(self) -> Observation:
+        """Return the trial as a searcher may see it."""
+        settled = self.over or self.state == "PAUSED"
+        failed = self.diverged or self.state == "FAILED"
+        values = () if failed else self.values
+        losses = self._signed(values) if values else ()
+        several = len(self.objectives) > 1
+        return Observation(
+            id=self.id,
+            params=self.reported_params,
+            note=self.note,
+            loss=losses[0] if losses and not several else None,
+            losses=losses if several else (),
+            excess=() if failed else self.excess,
+            curve=tuple(self.chosen[self.metric.name].losses),
+            state=("failed" if failed else "done") if settled else "pending",
+            reason="diverged" if self.diverged else self.reason,
+            cost=self.seconds or None,
+        )

@@ -1,0 +1,43 @@
+"""The timing of the recorder: when to read the journal, and when to send to MLflow."""
+
+import math
+import time
+
+POLL_S = 0.2
+IDLE_S = 1.0  # the longest pause between two reads of the journal
+# Seconds for which points of a running trial are collected: each MLflow call takes some 10 ms of
+# CPU, however few points it sends, and a trial that reports ten times a second needs that CPU.
+GATHER_S = 5.0
+BACKOFF_S = 10.0  # the longest pause between two attempts to reach the tracker
+
+
+class Pacing:
+    """Decides how long to pause, whether to send what was read, and when to give up."""
+
+    def __init__(self, give_up_s: float) -> None:
+        self.pause_s = 0.0
+        self._give_up_s = give_up_s
+        self._failing_since: float | None = None  # monotonic seconds of the first failure in a row
+        self._sent_at = -math.inf  # monotonic seconds of the last successful send
+
+    def should_send(self, pressing: bool) -> bool:
+        """Set the next pause, and return whether to send now; `pressing` entries never wait."""
+        self.pause_s = POLL_S if pressing else min(IDLE_S, self.pause_s + POLL_S)
+        return pressing or time.monotonic() - self._sent_at >= GATHER_S
+
+    def record_sent(self) -> None:
+        self._failing_since = None
+        self._sent_at = time.monotonic()
+
+    def record_failure(self) -> None:
+        first_failure = self._failing_since is None
+        self._failing_since = time.monotonic() if first_failure else self._failing_since
+        self.pause_s = 1.0 if first_failure else min(BACKOFF_S, 2 * self.pause_s)
+        self._sent_at = -math.inf  # a failed send does not wait for more points
+
+    @property
+    def gave_up(self) -> bool:
+        return (
+            self._failing_since is not None
+            and time.monotonic() - self._failing_since >= self._give_up_s
+        )

@@ -1,0 +1,73 @@
+"""The provenance of a sweep: commit, user and installed packages."""
+
+import getpass
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.compat import StringIO
+
+FILES = ("spec.yaml", "environment.txt")  # of a sweep's own run
+
+
+def tags(folder: Path) -> dict[str, str]:
+    """Return MLflow's own tags for the user, the program, and the commit of a working folder.
+
+    The tag `hposvc.dirty` says whether committed files have been changed. Untracked files do not
+    count, since results lie there too.
+    """
+    run_tags = {
+        "mlflow.user": _user(),
+        "mlflow.source.name": "hposvc",
+        "mlflow.source.type": "LOCAL",
+    }
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return run_tags
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    dirty = {} if changed is None else {"hposvc.dirty": "true" if changed else "false"}
+    return run_tags | {"mlflow.source.git.commit": commit} | dirty
+
+
+def files(spec: Mapping[str, Any]) -> dict[str, str]:
+    """Return the spec as a file for `hposvc run`, and the versions of all installed packages."""
+    text = StringIO()
+    yaml = YAML(typ="safe", pure=True)
+    yaml.default_flow_style = False
+    yaml.dump(dict(spec), text)
+    return dict(zip(FILES, (text.getvalue(), _packages()), strict=True))
+
+
+def _packages() -> str:
+    versions = {
+        f"{package.metadata['Name']}=={package.version}" for package in metadata.distributions()
+    }
+    version = sys.version.split()[0]
+    return "\n".join([f"# Python {version}", *sorted(versions, key=str.lower)]) + "\n"
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """Run git in the folder, and return its output; None outside a repository or without git."""
+    try:
+        done = subprocess.run(
+            # Without locks, other git processes are not disturbed.
+            ["git", "--no-optional-locks", *arguments],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container whose user id has no name
+        return "unknown"

@@ -1,0 +1,294 @@
+"""Audits, which explain trials: each line states a fact of the journal."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_sweeps import CALLS, Flaky, Lab, at_desk, make_several, make_spec
+
+from hposvc.analysis.audit import of_sweep, of_trial
+from hposvc.backends.simulate import Simulation
+from hposvc.events import Attached, Decided, Failed, Ordered, Proposed, Reported, Requested
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
+
+PBT = {"type": "pbt", "interval": 1, "quantile": 0.5, "mutate": {"lr": {}}}
+TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+
+
+def audit(desk, trial):
+    return of_trial(desk.controller.spec, desk.log, trial)
+
+
+def only(lines, what):
+    (line,) = [line for line in lines if line.what == what]
+    return line
+
+
+def test_a_model_s_proposal_is_told_with_what_the_model_thought(lab):
+    spec = make_spec(search="gp", trials={"max": 14, "parallel": 2})
+    lab.run(spec)
+    notes = {event.trial: event.note for event in lab.events() if isinstance(event, Proposed)}
+    modelled = next(name for name, note in notes.items() if note["source"] == "model")
+    line = only(of_trial(spec, lab.events(), modelled), "proposed")
+    note = notes[modelled]
+    assert line.detail["note"] == note
+    assert f"mean {note['mean']:.5g}, deviation {note['deviation']:.5g}" in line.why
+    assert f"acquisition {note['acquisition']:.5g}" in line.why
+    assert line.why.startswith(f"search gp, model {note['model']}: {note['reason']}")
+    first = only(of_trial(spec, lab.events(), "t0001"), "proposed")
+    assert first.why == "search gp, quasi-random design: the first trials"
+
+
+@pytest.mark.parametrize(
+    ("note", "why"),
+    [
+        ({"source": "initial"}, "one of the spec's initial points"),
+        ({"source": "warm_start"}, "led in a sweep that this one learns from"),
+        ({}, "search random"),
+        ({"source": "cmaes", "generation": 3}, "search random, cmaes; generation 3"),
+        (
+            {"source": "fallback", "reason": "the model failed", "design": 7},
+            "search random, quasi-random design, as a fallback: the model failed",
+        ),
+    ],
+)
+def test_each_source_of_a_proposal_has_its_words(note, why):
+    events = [Proposed(1.0, "t0001", {"lr": 0.1}, note, 9)]
+    assert only(of_trial(make_spec(), events, "t0001"), "proposed").why == why
+
+
+def test_a_model_s_mean_has_the_metric_s_own_sign():
+    spec = make_spec(metric={"name": "loss", "goal": "maximize"})
+    note = {"source": "model", "model": "power", "mean": -0.9, "deviation": 0.1}
+    events = [Proposed(1.0, "t0001", {"lr": 0.1}, note, 9)]
+    why = only(of_trial(spec, events, "t0001"), "proposed").why
+    assert why == "search random, model power; mean 0.9, deviation 0.1"
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+def test_a_stop_names_the_rung_and_who_was_better_there(goal):
+    """Values have the metric's own sign, and only trials that had reached the rung are named."""
+    sign = 1 if goal == "minimize" else -1
+    desk = at_desk(scheduler="asha", metric={"name": "loss", "goal": goal})
+    orders = [desk.start() for _ in range(4)]
+    for order, loss in zip(orders[:3], (0.1, 0.2, 0.3), strict=True):
+        desk.report(order, 1, sign * loss)
+    desk.report(orders[3], 1, sign * 0.05)
+    line = only(audit(desk, "t0003"), "stopped")
+    assert line.detail["compared"] == {
+        **{"step": 1, "value": sign * 0.3, "of": 3, "better": 2},
+        "rivals": [
+            {"trial": f"t000{place}", "step": 1, "value": sign * place / 10} for place in (1, 2, 3)
+        ],
+    }
+    assert line.detail["reason"] == "rung"
+    last = sign * 0.3
+    assert line.why.endswith(f"so far: t0001 {sign * 0.1}, t0002 {sign * 0.2}, [t0003 {last}]")
+    assert line.why.startswith("rung; rank 3 of 3 at step 1, top 1 continue")
+    assert only(audit(desk, "t0004"), "continued").detail["compared"]["better"] == 0
+
+
+def test_of_many_rivals_the_best_and_the_neighbours_are_named():
+    desk = at_desk(scheduler="asha", trials={"max": 20, "parallel": 20})
+    for place in range(12):
+        desk.report(desk.start(), 1, place / 10)
+    compared = only(audit(desk, "t0012"), "stopped").detail["compared"]
+    assert (compared["of"], compared["better"]) == (12, 11)
+    named = [rival["trial"] for rival in compared["rivals"]]
+    assert named == ["t0001", "t0002", "t0003", "t0011", "t0012"]
+
+
+def test_a_promotion_tells_where_the_trial_stood_when_it_was_promoted(lab):
+    spec = make_spec(scheduler={"type": "asha", "mode": "promote"})
+    state = lab.run(spec)
+    lines = of_trial(spec, lab.events(), state.best)
+    promoted = [line for line in lines if line.what == "ordered"][1:]
+    assert [line.step for line in promoted] == [1, 3]
+    for line in promoted:
+        compared = line.detail["compared"]
+        assert compared["better"] < compared["of"] // 3  # eta
+        assert "it goes on; rank " in line.why
+    left = next(name for name, trial in state.trials.items() if trial.reason == "rung")
+    ended = only(of_trial(spec, lab.events(), left), "ended")
+    assert ended.why.startswith("STOPPED; rung; loss ")
+    rung = state.trials[left].step
+    assert ended.detail["compared"]["of"] == sum(
+        rung in trial.steps for trial in state.trials.values()
+    )
+
+
+def test_hyperband_s_cut_has_the_bracket_s_words(lab):
+    spec = make_spec(scheduler="hyperband")
+    state = lab.run(spec)
+    cuts = [event for event in lab.events() if isinstance(event, Decided) and event.order is None]
+    assert cuts
+    for cut in cuts:
+        line = only(of_trial(spec, lab.events(), cut.trial), "stopped")
+        assert cut.detail in line.why
+        assert line.detail["compared"]["value"] == state.trials[cut.trial].steps[cut.step]
+
+
+def test_an_exploit_names_donor_its_value_and_what_changed(lab):
+    spec = make_spec(scheduler=PBT, trials={"max": 4, "parallel": 2})
+    state = lab.run(spec)
+    copies = [
+        event.order
+        for event in lab.events()
+        if isinstance(event, Ordered) and event.order.parent is not None
+    ]
+    assert copies
+    for order in copies:
+        lines = of_trial(spec, lab.events(), order.trial)
+        line = next(
+            line for line in lines if line.what == "exploited" and line.detail["order"] == order.id
+        )
+        detail, donor = line.detail, state.trials[order.parent]
+        assert detail["donor"] == donor.id
+        assert detail["donor_value"] == donor.steps[order.start.step]
+        assert detail["changed"]["lr"][1] == order.params["lr"]
+        assert f"from {donor.id}'s checkpoint of step {order.start.step}" in line.why
+        before = lines[lines.index(line) - 1]
+        assert before.step == order.first - 1
+        named = [entry.detail["by"] for entry in of_trial(spec, lab.events(), donor.id)
+                 if entry.what == "copied"]  # fmt: skip
+        assert order.trial in named
+
+
+def test_members_of_a_population_are_compared_at_their_own_clocks():
+    desk = at_desk(scheduler=PBT, trials={"max": 2, "parallel": 2})
+    first, second = desk.start(lr=0.01), desk.start(lr=0.02)
+    for step in (1, 2, 3):
+        desk.report(first, step, 0.4 - step / 10)
+    desk.report(second, 1, 0.5)
+    line = only(audit(desk, "t0002"), "paused")
+    assert line.detail["compared"]["rivals"] == [
+        {"trial": "t0001", "step": 3, "value": pytest.approx(0.1)},
+        {"trial": "t0002", "step": 1, "value": 0.5},
+    ]
+
+
+def test_a_failure_tells_its_cause_and_how_many_tries_are_left():
+    desk = at_desk(failure={"user_retries": 1})
+    first = desk.start()
+    desk.report(first, 1, 0.5)
+    desk.happen(Failed(2.0, first.id, "t0001", "user", "Traceback\nValueError: bad lr\n"))
+    again = desk.start()
+    desk.fail(again, "user")
+    lines = audit(desk, "t0001")
+    retried, lost = [line for line in lines if line.what == "failed"]
+    assert retried.why == "user: ValueError: bad lr; it is tried again (1 of 1 for user)"
+    assert (retried.detail["again"], retried.detail["count"], retried.detail["allowed"]) == (
+        True,
+        1,
+        1,
+    )
+    assert not lost.detail["again"]
+    assert "it is given up" in lost.why
+    orders = [line for line in lines if line.what == "ordered"]
+    assert orders[1].why == "steps 2 to 9 from its checkpoint of step 1: tried again after user"
+    assert lines[-1].why == "FAILED; user; loss 0.5"
+
+
+def test_a_lost_driver_and_what_people_asked_for_are_told():
+    desk = at_desk()
+    order = desk.start()
+    desk.happen(Attached(1.0, "there:7"))
+    desk.start()
+    desk.happen(Requested(2.0, "kill", order.trial, by="me@desk"))
+    lines = audit(desk, order.trial)
+    assert "there:7 took the sweep over" in only(lines, "lost").why
+    ordered = [line for line in lines if line.what == "ordered"]
+    assert ordered[1].why.endswith("the driver before was lost")
+    assert only(lines, "asked").why == "me@desk: kill t0001"
+    assert only(lines, "killed").detail["compared"] is None
+
+
+def test_checkpoints_come_and_go(lab):
+    spec = make_spec(trials={"max": 1})
+    state = lab.run(spec)
+    lines = of_trial(spec, lab.events(), "t0001")
+    saved = [line.detail["path"] for line in lines if line.what == "saved"]
+    removed = [line.detail["path"] for line in lines if line.what == "removed"]
+    left = [checkpoint.path for checkpoint in state.trials["t0001"].checkpoints]
+    assert len(saved) == 9
+    assert [path for path in saved if path not in removed] == left
+
+
+def test_a_finalist_s_repeats_are_told_and_are_no_rivals(lab):
+    spec = make_spec(trials={"max": 2, "parallel": 1}, finalists={"top": 1, "seeds": 2})
+    state = lab.run(spec)
+    lines = of_trial(spec, lab.events(), state.best)
+    repeats = [line for line in lines if line.what == "repeated"]
+    assert [line.detail["repeat"] for line in repeats if "value" in line.detail] == [1, 2]
+    assert repeats[0].why.startswith("repeat 1 as a finalist: steps 1 to 9 from nothing")
+    assert only(lines, "ordered").detail["first"] == 1
+    assert len([line for line in lines if line.what == "saved"]) == 9
+
+
+def test_a_trial_that_was_never_proposed_has_no_lines(lab):
+    lab.run(make_spec())
+    assert of_trial(make_spec(), lab.events(), "t0099") == []
+
+
+SCHEDULERS = [
+    *("fifo", "asha", "median", "hyperband"),
+    {"type": "asha", "mode": "promote"},
+    PBT,
+]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    scheduler=st.sampled_from(SCHEDULERS),
+    seed=st.integers(0, 99),
+    share=st.floats(0, 1),
+    backend=st.sampled_from([Simulation, Flaky]),
+    several=st.booleans(),
+)
+def test_any_beginning_of_a_journal_can_be_audited(
+    tmp_path_factory, scheduler, seed, share, backend, several
+):
+    """Each trial's lines are in order of time, end with the trial's state, and are plain data."""
+    CALLS.clear()
+    folder = tmp_path_factory.mktemp("lab")
+    lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+    trials = {"max": 6, "parallel": 3}
+    if several and scheduler != PBT:
+        spec = make_several(scheduler=scheduler, seed=seed, trials=trials)
+    else:
+        failure = {"user_retries": 1}
+        sections = {"engine": TROUBLED, "seed": seed, "trials": trials, "failure": failure}
+        spec = make_spec(scheduler=scheduler, **sections)
+    state = lab.run(spec, backend=backend)
+    events = lab.events()
+    some = events[: round(share * len(events))]
+    proposed = {event.trial for event in some if isinstance(event, Proposed)}
+    for trial in state.trials:
+        lines = of_trial(spec, some, trial)
+        assert bool(lines) == (trial in proposed)
+        assert [line.time for line in lines] == sorted(line.time for line in lines)
+        json.dumps([line.data() for line in lines], allow_nan=False)
+        all_lines = of_trial(spec, events, trial)
+        assert all_lines[: len(lines)] == lines
+        ends = [line.detail["state"] for line in all_lines if line.what == "ended"]
+        assert ends[-1:] == [state.trials[trial].state]
+    of_sweep(spec, some)
+
+
+def test_reports_that_do_not_count_are_no_rivals():
+    desk = at_desk(scheduler="asha")
+    lost, kept = desk.start(), desk.start()
+    desk.happen(Attached(1.0, "there:7"))
+    desk.happen(Reported(1.0, lost.id, lost.trial, 1, {"loss": 0.1}))
+    desk.start()
+    again = desk.start()
+    assert again.trial == kept.trial
+    desk.report(again, 1, 0.2)
+    assert only(audit(desk, again.trial), "continued").detail["compared"]["of"] == 1

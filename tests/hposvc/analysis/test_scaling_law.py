@@ -1,0 +1,113 @@
+"""Scaling laws from a sweep's trials. If they fail, people train models of the wrong size."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hposvc.analysis.scaling_law import Law, Point, TooFew, check, fit, frontier
+
+# Hoffmann et al. (2022), appendix D.3.
+CHINCHILLA = Law(floor=1.69, a=406.4, alpha=0.34, b=410.7, beta=0.28)
+NOISE = 0.003  # of log losses
+SIZES, AMOUNTS = np.geomspace(4e7, 1.6e10, 6), np.geomspace(1e9, 4e11, 5)
+
+
+def seen(law: Law, seed: int) -> list[Point]:
+    rng = np.random.default_rng(seed)
+    return [
+        Point(weights, samples, law.loss(weights, samples) * np.exp(rng.normal(0, NOISE)))
+        for weights in SIZES
+        for samples in AMOUNTS
+    ]
+
+
+@settings(max_examples=5, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_known_coefficients_are_near_their_intervals(seed):
+    fitted = fit(seen(CHINCHILLA, seed), seed, resamples=40)
+    for name in ("floor", "alpha", "beta"):
+        low, high = fitted.intervals[name]
+        span = high - low  # a 95% interval misses now and then, never by its own width
+        assert low - span <= getattr(CHINCHILLA, name) <= high + span, name
+    assert fitted.law.alpha == pytest.approx(CHINCHILLA.alpha, abs=0.05)
+
+
+def test_intervals_hold_the_truth_nearly_always():
+    held = []
+    for seed in range(8):
+        fitted = fit(seen(CHINCHILLA, seed), seed, resamples=40)
+        for name in ("floor", "a", "alpha", "b", "beta"):
+            low, high = fitted.intervals[name]
+            held.append(low <= getattr(CHINCHILLA, name) <= high)
+        best, _ = CHINCHILLA.optimum(5.76e23)
+        (low, high), _ = fitted.interval(5.76e23)
+        held.append(low <= best <= high)
+    assert np.mean(held) > 0.8
+
+
+def test_without_noise_the_coefficients_come_back():
+    exact = [
+        Point(weights, samples, CHINCHILLA.loss(weights, samples))
+        for weights in SIZES
+        for samples in AMOUNTS
+    ]
+    law = fit(exact, resamples=2).law
+    for name, value in vars(CHINCHILLA).items():
+        assert getattr(law, name) == pytest.approx(value, rel=1e-3), name
+
+
+@pytest.mark.parametrize("kept", ["weights", "samples"])
+def test_a_size_that_does_not_vary_is_left_out(kept):
+    law = Law(2.0, 100.0, 0.4, 0.0, 0.0)
+    sizes = np.geomspace(1e3, 1e6, 6)
+    other = {"weights": "samples", "samples": "weights"}[kept]
+    given_points = [Point(**{kept: size, other: 7.0}, loss=law.loss(size, 1.0)) for size in sizes]
+    fitted = fit(given_points, resamples=2).law
+    exponent = fitted.alpha if kept == "weights" else fitted.beta
+    assert exponent == pytest.approx(0.4, rel=1e-3)
+    assert (fitted.beta if kept == "weights" else fitted.alpha) == 0.0
+    with pytest.raises(ValueError, match="vary both"):
+        fitted.optimum(1e20)
+
+
+def test_the_optimum_spends_the_budget_and_no_neighbour_is_better():
+    weights, samples = CHINCHILLA.optimum(1e21)
+    assert 6 * weights * samples == pytest.approx(1e21)
+    for factor in (0.9, 1.1):
+        beside = CHINCHILLA.loss(weights * factor, samples / factor)
+        assert beside > CHINCHILLA.loss(weights, samples)
+
+
+def test_the_frontier_has_the_best_finite_loss_of_equal_sizes():
+    many = [Point(1, 1, 2.0), Point(1, 1, 1.5), Point(2, 1, float("nan")), Point(3, 1, -1.0)]
+    assert frontier(many) == [Point(1, 1, 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("given_points", "reason"),
+    [
+        ([], "0 points"),
+        ([Point(1, 1, 1.0), Point(2, 1, 0.9)], "needs 3 different values"),
+        ([Point(size, 1, 1 / size) for size in (1, 2, 3)], "needs 4 or more"),
+        ([Point(size, size, 1 / size) for size in (1, 2, 3, 4, 5)], "needs 6 or more"),
+    ],
+)
+def test_too_few_points_are_refused_with_the_reason(given_points, reason):
+    with pytest.raises(TooFew, match=reason):
+        check(given_points)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 2, 3))])
+def test_noise_widens_intervals_and_breaks_nothing(seed):
+    rng = np.random.default_rng(seed)
+    noisy = [
+        Point(n, d, (1.7 + 400 / n**0.34 + 410 / d**0.28) * rng.normal(1, 0.05))
+        for n in (1e8, 1e9, 1e10)
+        for d in (1e9, 1e10, 1e11)
+    ]
+    fitted = fit(noisy)
+    weights, samples = fitted.law.optimum(1e21)
+    (low, high), (few, many) = fitted.interval(1e21)
+    assert 0 < low <= weights <= high
+    assert 0 < few <= samples <= many

@@ -1,0 +1,56 @@
+"""Selection of nodes by labels and resources."""
+
+import pytest
+
+from hposvc.backends.backend import OutOfReach
+from hposvc.backends.ray.placement import label_selectors, labelled_resources, suitable_nodes
+from hposvc.errors import SpecError
+from hposvc.spec import Resources
+from hposvc.spec.parsing.coercion import fill
+
+NODES = [
+    {"Resources": {"CPU": 1.0}, "Labels": {"ray.io/node-id": "x"}},
+    {"Resources": {"CPU": 2.0}, "Labels": {"zone": "a"}},
+    {"Resources": {"CPU": 3.0}, "Labels": {"zone": "b", "disk": "fast"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("labels", "cpus"),
+    [
+        ({}, [1, 2, 3]),
+        ({"zone": "a"}, [2]),
+        ({"zone": ["a", "b"]}, [2, 3]),
+        ({"zone": "in(b, c)", "disk": "fast"}, [3]),
+        ({"zone": "!a"}, [1, 3]),
+        ({"zone": "!in(a, b)"}, [1]),
+    ],
+)
+def test_labels_select_nodes_as_ray_does(labels, cpus):
+    resources = fill(Resources, {"labels": labels, "workers": 2})
+    assert [node["CPU"] for node in labelled_resources(resources, NODES)] == cpus
+    assert len(label_selectors(resources)) == (2 if labels else 0)
+    from ray._private.label_utils import validate_label_selector
+
+    assert all(validate_label_selector(selector) is None for selector in label_selectors(resources))
+
+
+def test_labels_that_no_node_carries_are_told_with_those_that_are_there():
+    resources = fill(Resources, {"labels": {"zone": "c"}})
+    with pytest.raises(OutOfReach, match=r"no node has zone: c; .* disk: fast, zone: a, zone: b"):
+        labelled_resources(resources, NODES)
+
+
+@pytest.mark.parametrize(
+    "labels", [{"zone": 3}, {"a b": "x"}, {"zone": []}, {"zone": "-a"}, "zone"]
+)
+def test_labels_that_ray_would_refuse_are_refused_by_the_spec(labels):
+    with pytest.raises(SpecError, match="labels"):
+        fill(Resources, {"labels": labels})
+
+
+def test_a_node_counts_if_it_carries_the_labels_and_has_room_for_a_rank():
+    resources = fill(Resources, {"cpus_per_worker": 2, "labels": {"ray.io/node-id": "!x"}})
+    assert suitable_nodes(resources, NODES) == NODES[1:]
+    assert suitable_nodes(fill(Resources, {"cpus_per_worker": 3, "workers": 9}), NODES) == NODES[2:]
+    assert suitable_nodes(fill(Resources, {"gpus_per_worker": 1}), NODES) == []

@@ -1,0 +1,481 @@
+"""Orders on real Ray actors and real process groups. If these fail, no sweep can be trusted."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+from engines import await_none, in_slots
+
+from cluster import inspection, launch
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.analysis import audit
+from hposvc.backends.backend import OutOfReach, Setting
+from hposvc.backends.ray.pool import RayPool
+from hposvc.errors import SpecError
+from hposvc.events import Checkpointed, Failed, Ordered, Reported
+from hposvc.operations import requests
+
+pytestmark = pytest.mark.ray
+
+
+def spec(function: str, **sections):
+    """Return a spec of one trial with three steps on one rank, changed by `sections`."""
+    return specs.load(
+        {
+            "trainable": f"toys:{function}",
+            "metric": {"name": "loss", "goal": "minimize"},
+            "fidelity": {"max": 3},
+            "parameters": {"lr": {"min": 1e-4, "max": 1e-1, "log": True}},
+            "search": "random",
+            "trials": {"max": 1, "parallel": 1},
+            "resources": {"workers": 1, "cpus_per_worker": 0.5},
+            **sections,
+        }
+    )
+
+
+def run(sweeps, given):
+    row = api.create(sweeps, given)
+    api.drive(sweeps, row)
+    return row.id, api.status(sweeps, row.id)
+
+
+def events(sweeps, sweep, kind):
+    return [event for _, event in sweeps.journal.read(sweep) if isinstance(event, kind)]
+
+
+def assert_no_ranks(sweeps):
+    await_none(lambda: in_slots(sweeps.home.path))
+
+
+def test_two_ddp_ranks_train_and_leave_nothing_behind(sweeps, home):
+    two = {"workers": 2, "cpus_per_worker": 0.5}
+    sweep, status = run(
+        sweeps, spec("ddp", resources=two, trials={"max": 4, "parallel": 2}, scheduler="asha")
+    )
+    assert status["state"] == "COMPLETED"
+    trials = api.trials(sweeps, sweep)
+    assert len(trials) == 4
+    assert all(trial["metrics"]["ranks"] == 2 for trial in trials)
+    connection = launch.connect(home / "ray")
+    assert ray.available_resources()["CPU"] == ray.cluster_resources()["CPU"]
+    assert inspection.stored_results() == {}, (
+        "a lone node is never looked at: no other could take its place"
+    )
+    connection.close()
+    assert_no_ranks(sweeps)
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [pytest.param(0, marks=pytest.mark.full), pytest.param(1, marks=pytest.mark.long)],
+)
+def test_a_killed_rank_costs_a_retry_from_the_last_checkpoint(sweeps, tmp_path, victim):
+    """Peers: a DDP rank that dies takes the trial with it."""
+    two = {"workers": 2, "cpus_per_worker": 0.5}
+    lost = {"mark": str(tmp_path / "mark"), "victim": victim}
+    sweep, status = run(sweeps, spec("dies_once", resources=two, parameters=lost))
+    assert status["state"] == "COMPLETED"
+    failures = events(sweeps, sweep, Failed)
+    assert [failure.cause for failure in failures] == ["infra"]
+    (trial,) = api.trials(sweeps, sweep)
+    assert trial["attempts"] == 2
+    assert trial["metrics"]["first"] == 2, "the second attempt starts behind the checkpoint"
+    assert trial["step"] == 3
+
+
+@pytest.mark.long
+def test_a_rank_that_is_told_to_end_costs_neither_a_step_nor_a_retry(sweeps, tmp_path):
+    """Peers: SIGTERM counts as the user's error, or the node's last steps are lost."""
+    two = {"workers": 2, "cpus_per_worker": 0.5}
+    victim = {"mark": str(tmp_path / "mark"), "victim": 1}
+    failure = {"infra_retries": 0, "user_retries": 0}
+    sweep_spec = spec(
+        "is_told_once", resources=two, parameters=victim, failure=failure, fidelity={"max": 30}
+    )
+    sweep, status = run(sweeps, sweep_spec)
+    assert status["state"] == "COMPLETED"
+    [failed] = events(sweeps, sweep, Failed)
+    assert failed.cause == "preempt"
+    assert re.search(r"rank 1 was told to end \(SIGTERM\)|rank 0 was told to leave", failed.message)
+    before, after = (event.order for event in events(sweeps, sweep, Ordered))
+    reported = [(event.order, event.step) for event in events(sweeps, sweep, Reported)]
+    last = max(step for order, step in reported if order == before.id)
+    assert 2 <= last < 30
+    assert after.start.step == last, "the last step's checkpoint was taken"
+    assert [step for _, step in reported] == list(range(1, 31))
+    assert_no_ranks(sweeps)
+
+
+@pytest.mark.long
+def test_a_slow_rank_is_told_and_goes_on_where_there_is_no_other_node(sweeps, caplog):
+    """If the only node were drained, the sweep would wait for ever."""
+    two = {"workers": 2, "cpus_per_worker": 0.5}
+    sweep_spec = spec(
+        "",
+        trainable="lopsided:Lopsided",
+        metric={"name": "val/loss", "goal": "minimize"},
+        resources=two,
+        failure={"straggler": "drain"},
+        fidelity={"max": 8},
+        parameters={"lr": 0.1},
+    )
+    sweep, status = run(sweeps, sweep_spec)
+    assert status["state"] == "COMPLETED"
+    assert events(sweeps, sweep, Failed) == []
+    [message] = [
+        record.getMessage() for record in caplog.records if "as slow as" in record.getMessage()
+    ]
+    assert "rank 1 on node" in message
+    assert "the other nodes have no room for a slot" in message
+
+
+@pytest.mark.long
+def test_a_killed_rank_costs_only_what_came_after_the_last_checkpoint_within_a_step(
+    sweeps, tmp_path
+):
+    sweep_spec = {"mark": str(tmp_path / "mark")}
+    sweep, status = run(
+        sweeps, spec("dies_within", parameters=sweep_spec, checkpoints={"every": "4 steps"})
+    )
+    assert status["state"] == "COMPLETED"
+    [failure] = events(sweeps, sweep, Failed)
+    assert failure.cause == "infra"
+    assert "died" in failure.message
+    start = events(sweeps, sweep, Ordered)[-1].order.start
+    assert start.position == (1, 6)
+    (trial,) = api.trials(sweeps, sweep)
+    metrics = trial["metrics"]
+    assert (trial["attempts"], metrics["began"], metrics["done"]) == (2, 16, 30)
+    folder = sweeps.home.folder(sweep, None) / "checkpoints" / trial["trial"]
+    assert [path.name for path in folder.iterdir()] == ["2-3"], "none within a step is left"
+
+
+@pytest.mark.long
+def test_the_error_shown_is_the_one_of_the_rank_that_raised(sweeps):
+    two = {"workers": 2, "cpus_per_worker": 0.5}
+    sweep, status = run(
+        sweeps,
+        spec(
+            "one_rank_raises",
+            resources=two,
+            parameters={"bad": {"values": [True, False]}},
+            search="grid",
+            trials={"max": 2, "parallel": 1},
+        ),
+    )
+    assert status["trials"]["failed"] == 1
+    assert status["trials"]["completed"] == 1
+    (failure,) = events(sweeps, sweep, Failed)
+    assert failure.cause == "user"
+    assert "the batch of rank 1 is empty" in failure.message
+
+
+def test_a_slot_stays_warm_from_trial_to_trial(sweeps):
+    sweep, _ = run(sweeps, spec("steady", trials={"max": 4, "parallel": 1}))
+    assert len({trial["metrics"]["pid"] for trial in api.trials(sweeps, sweep)}) == 1
+
+
+def test_a_rank_is_told_how_programs_that_it_runs_end(sweeps):
+    """With Ray's own handling of stray processes, each seemed to have ended with 0."""
+    sweep, _ = run(sweeps, spec("asks_a_program", fidelity={"max": 1}))
+    [trial] = api.trials(sweeps, sweep)
+    assert (trial["metrics"]["code"], trial["metrics"]["other"]) == (1, 3)
+
+
+def test_what_a_rank_abandons_ends_with_it_also_where_it_is_killed(sweeps, tmp_path):
+    """Peers: such a process keeps its GPU memory, and the next trial there runs out of it."""
+    mark = tmp_path / "mark"
+    sweep_spec = spec("abandons_and_dies", fidelity={"max": 1}, parameters={"mark": str(mark)})
+    _, status = run(sweeps, sweep_spec)
+    assert status["state"] == "COMPLETED"
+    daemon = int(mark.read_text())
+    await_none(lambda: psutil.pid_exists(daemon))
+
+
+def test_what_an_order_leaves_behind_recycles_the_slot(sweeps):
+    """Peers: state of one trial leaks into the next; measured with torch's default dtype."""
+    sweep, _ = run(sweeps, spec("leaks", fidelity={"max": 1}, trials={"max": 2, "parallel": 1}))
+    reported = [trial["metrics"] for trial in api.trials(sweeps, sweep)]
+    assert [metrics["loss"] for metrics in reported] == [0.0, 0.0]
+    assert reported[0]["pid"] != reported[1]["pid"]
+
+
+def test_ranks_that_differ_in_step_are_named(sweeps):
+    two = {"workers": 2, "cpus_per_worker": 0.5}
+    sweep, status = run(sweeps, spec("out_of_step", resources=two))
+    assert status["trials"]["failed"] == 1
+    assert "rank 1 reports step 2, rank 0 step 1" in events(sweeps, sweep, Failed)[0].message
+
+
+def test_a_trainable_that_never_reports_is_told_how(sweeps):
+    sweep, status = run(sweeps, spec("silent"))
+    assert status["state"] == "FAILED"
+    assert "call worker.report" in events(sweeps, sweep, Failed)[0].message
+
+
+def test_output_of_an_order_is_in_its_log(sweeps):
+    sweep, _ = run(sweeps, spec("one_rank_raises", parameters={"bad": True}))
+    (log,) = api.logs(sweeps, sweep, "t0001")
+    assert "Default process group has not been initialized" in log.path.read_text()
+
+
+def test_rank_0_is_told_its_mlflow_run_once_the_tracker_answers(sweeps):
+    """So the user's own mlflow.log_* calls go to the trial's run."""
+    sweep_spec = spec("hears_its_run", fidelity={"max": 20}, trials={"max": 8, "parallel": 1})
+    sweep, _ = run(sweeps, sweep_spec)
+    last = api.trials(sweeps, sweep)[-1]
+    saved = [event.saved for event in events(sweeps, sweep, Checkpointed) if event.trial == "t0008"]
+    assert last["mlflow_run_id"] is not None
+    assert Path(saved[-1].path, "run").read_text() == last["mlflow_run_id"]
+
+
+class AtReport:
+    """A watcher that acts once, on another thread, when a trial reports a step."""
+
+    def __init__(self, action, step=2):
+        self.action, self.step, self.thread = action, step, None
+
+    def turn(self, state, events):
+        for event in events:
+            if event.kind == "reported" and event.step == self.step and self.thread is None:
+                self.thread = threading.Thread(target=self.action, args=(event,))
+                self.thread.start()
+
+
+def steered(sweeps, given, action):
+    row = api.create(sweeps, given)
+    watcher = AtReport(lambda event: action(row.id, event))
+    api.drive(sweeps, row, [watcher])
+    watcher.thread.join()
+    return row.id, api.status(sweeps, row.id)
+
+
+def test_stop_ends_a_sweep_at_the_next_report(sweeps):
+    sweep_spec = spec("slow", fidelity={"max": 600}, trials={"max": 9, "parallel": 1})
+    sweep, status = steered(
+        sweeps, sweep_spec, lambda sweep, _: requests.steer(sweeps, sweep, "stop")
+    )
+    assert status["state"] == "STOPPED"
+    (trial,) = api.trials(sweeps, sweep)
+    assert (trial["state"], trial["reason"]) == ("STOPPED", "user")
+    assert api.best(sweeps, sweep)["checkpoint"] is not None
+
+
+def test_kill_ends_one_trial_and_the_sweep_goes_on(sweeps):
+    sweep_spec = spec("slow", fidelity={"max": 30}, trials={"max": 2, "parallel": 1})
+
+    def kill(sweep, event):
+        os.kill(int(event.metrics["pid"]), signal.SIGSTOP)  # never reports again
+        requests.steer(sweeps, sweep, "kill", "t0001")
+
+    sweep, status = steered(sweeps, sweep_spec, kill)
+    assert [trial["state"] for trial in api.trials(sweeps, sweep)] == ["STOPPED", "COMPLETED"]
+    assert status["state"] == "COMPLETED"
+    assert_no_ranks(sweeps)
+
+
+@pytest.mark.long
+def test_a_killed_rank_between_orders_does_not_poison_the_next(sweeps):
+    """A warm slot that died while idle is replaced before it gets an order."""
+    row = api.create(sweeps, spec("steady", trials={"max": 3, "parallel": 1}))
+
+    class Killer:
+        done = False
+
+        def turn(self, state, events):
+            for event in events:
+                if event.kind == "ended" and not self.done:
+                    self.done = True
+                    os.kill(int(state.trials[event.trial].metrics["pid"]), signal.SIGKILL)
+
+    api.drive(sweeps, row, [Killer()])
+    trials = api.trials(sweeps, row.id)
+    assert [trial["state"] for trial in trials] == ["COMPLETED"] * 3
+    assert len({trial["metrics"]["pid"] for trial in trials}) == 2
+
+
+def test_what_no_node_can_give_is_said_at_once(sweeps):
+    with pytest.raises(OutOfReach, match=r"a trial needs 3 x \{CPU: 64\}"):
+        run(sweeps, spec("steady", resources={"workers": 3, "cpus_per_worker": 64}))
+
+
+def test_a_cluster_is_joined_by_its_address_and_left_running(sweeps, home):
+    connection = launch.connect(home / "ray")
+    address = connection.address
+    connection.close()
+    row = api.create(sweeps, spec("steady"))
+    api.drive(sweeps, row, address=address)
+    assert api.status(sweeps, row.id)["state"] == "COMPLETED"
+    assert launch.is_locked(home / "ray" / launch.KEEPER)
+
+
+def test_an_address_where_nothing_answers_is_said(sweeps):
+    row = api.create(sweeps, spec("steady"))
+    with pytest.raises(OutOfReach, match=r"no Ray cluster answers at 127\.0\.0\.1:1"):
+        api.drive(sweeps, row, address="127.0.0.1:1")
+
+
+def test_a_pool_whose_ranks_do_not_go_in_time_can_be_closed_twice(sweeps, home, monkeypatch):
+    """The second close comes after leaving Ray, whose error would hide the driver's own."""
+    monkeypatch.setattr("hposvc.backends.ray.pool.GONE_S", 0.0)
+    pool = RayPool(Setting("twice", spec("steady"), home, home))
+    deadline = time.monotonic() + 60
+    while not any(slot.ranks.present for slot in pool._slots):
+        assert time.monotonic() < deadline
+        pool.capacity()
+        pool.events(0.1)
+    pool.close()
+    assert pool._slots
+    assert not ray.is_initialized()
+    pool.close()
+    assert_no_ranks(sweeps)
+
+
+class Messages:
+    """A listener that records the driver's messages about waiting."""
+
+    def __init__(self):
+        self.said = []
+
+    def turn(self, state, events):
+        pass
+
+    def say(self, text):
+        self.said.append(text)
+
+
+@pytest.mark.long
+def test_a_second_sweep_waits_for_resources(sweeps, home):
+    """Peers: two sweeps collide."""
+    all_cpus = {"workers": 1, "cpus_per_worker": psutil.cpu_count()}
+    # Ten seconds: the other process begins five seconds later, on a busy machine eight.
+    sweep_spec = spec("slow", fidelity={"max": 100}, resources=all_cpus)
+    first, second = api.create(sweeps, sweep_spec), api.create(sweeps, sweep_spec)
+    other = api.Sweeps.open(home)
+    command = [sys.executable, "-m", "hposvc", "--home", str(home), "resume", second.id]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    listener = Messages()
+    api.drive(sweeps, first, [listener])
+    stderr = process.communicate(timeout=120)[1]
+    assert process.returncode == 0
+    assert listener.said[0] == "joining Ray on this machine"
+    # The second sweep said what it waited for, and which sweep held it.
+    cpus = psutil.cpu_count()
+    waiting = [f"waiting for {cpus} CPU held by sweep {holder.id}" for holder in (first, second)]
+    assert waiting[0] in stderr or waiting[1] in listener.said
+    spans = []
+    for sweep in (first, second):
+        ordered = [e for _, e in other.journal.read(sweep.id) if e.kind in ("ordered", "ended")]
+        spans.append((ordered[0].time, ordered[-1].time))
+    spans.sort()
+    assert spans[0][1] <= spans[1][0], "the two never trained at the same time"
+
+
+@pytest.mark.long
+def test_a_trial_that_runs_too_long_is_ended_and_fails_for_it(sweeps):
+    """A trial that never reports is killed too, and the next trial gets the slot."""
+    sweep_spec = spec(
+        "endless",
+        parameters={"bad": {"values": [True, False]}},
+        search="grid",
+        trials={"max": 2, "parallel": 1},
+        failure={"timeout": "4s", "infra_retries": 9, "user_retries": 9},
+    )
+    sweep, status = run(sweeps, sweep_spec)
+    assert status["state"] == "COMPLETED"
+    late, other = sorted(api.trials(sweeps, sweep), key=lambda trial: trial["state"], reverse=True)
+    assert (late["state"], late["reason"], late["attempts"]) == ("FAILED", "timeout", 1)
+    assert (other["state"], other["attempts"]) == ("COMPLETED", 1)
+    assert events(sweeps, sweep, Failed) == []
+    happened = [event for _, event in sweeps.journal.read(sweep)]
+    *_, killed, ended = audit.of_trial(sweep_spec, happened, late["trial"])
+    assert (killed.what, ended.what) == ("killed", "ended")
+    assert re.match(r"timeout; it had run for [\d.]+ s, and failure\.timeout is 4 s", killed.why)
+    assert ended.why == "FAILED; timeout; loss none"
+    assert_no_ranks(sweeps)
+
+
+@pytest.mark.long
+def test_a_trial_that_does_not_heed_a_stop_is_killed_after_the_grace(sweeps):
+    """The trial no longer reports, so nothing else would ever end it."""
+    sweep_spec = spec("slow", fidelity={"max": 600}, failure={"grace": "1s"})
+
+    def freeze(sweep, event):
+        os.kill(int(event.metrics["pid"]), signal.SIGSTOP)
+        requests.steer(sweeps, sweep, "stop")
+
+    sweep, status = steered(sweeps, sweep_spec, freeze)
+    assert status["state"] == "STOPPED"
+    assert api.trials(sweeps, sweep)[0]["reason"] == "user"
+    assert_no_ranks(sweeps)
+
+
+EDITED = """
+import os
+from pathlib import Path
+
+import hposvc
+
+ONE = 1
+
+
+def edit():
+    text = Path(__file__).read_text()
+    Path(__file__).write_text(text.replace("ONE = 1", "ONE = 2"))
+
+
+def train(config):
+    if ONE == 1:
+        edit()
+        os._exit(1)  # the rank that comes in its place would train with the new code
+    hposvc.report({"loss": ONE})
+
+
+if __name__ == "__main__":
+    edit()
+    hposvc.report({"loss": ONE})
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "runs"),
+    [
+        ("ray", "trainable"),
+        ("ray", "command"),
+        pytest.param("tune", "trainable", marks=pytest.mark.full),
+    ],
+)
+def test_code_that_changes_while_a_sweep_runs_ends_its_driver(sweeps, tmp_path, engine, runs):
+    """Otherwise the sweep would mix results of both versions of the code."""
+    file = tmp_path / "mine.py"
+    file.write_text(EDITED)
+    sweep_spec = {
+        "folder": tmp_path,
+        "engine": engine,
+        "metric": {"name": "loss", "goal": "minimize"},
+        "parameters": {"lr": {"values": [0.1, 0.2]}},
+        "search": "grid",
+        "trials": {"max": 2, "parallel": 1},
+        "resources": {"cpus_per_worker": 0.5},
+    }
+    program = {"trainable": "mine.py:train", "command": ["python", "mine.py", "${args}"]}[runs]
+    row = api.create(sweeps, specs.check({**sweep_spec, runs: program}))
+    with pytest.raises(SpecError, match=r"mine\.py changed while the sweep ran"):
+        api.drive(sweeps, row)
+    assert all(event.metrics["loss"] == 1 for event in events(sweeps, row.id, Reported))
+    assert_no_ranks(sweeps)
+    with pytest.raises(SpecError, match="changed since"):
+        api.resume(sweeps, row.id)
+    record = api.resume(sweeps, row.id, accept_code=True)
+    assert [trial["state"] for trial in record.trials()] == ["COMPLETED"] * 2

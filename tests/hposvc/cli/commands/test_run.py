@@ -1,0 +1,95 @@
+import re
+
+import pytest
+
+BEST = {"sweep", "trial", "params", "value", "metrics", "step", "checkpoint", "mlflow_run_id"}
+TRIAL = {"trial", "state", "reason", "params", "value", "metrics", "step", "attempts"}
+STATUS = {"sweep", "state", "trials", "best", "elapsed_s", "gpu_hours", "driver"}
+LISTED = {"sweep", "name", "project", "state", "created", "trials", "best_value", "front", "why"}
+
+
+def curve(name):
+    return {"engine": {"type": "simulate", "curve": f"curves:{name}"}}
+
+
+def test_run_prints_the_status_and_others_print_what_the_contract_says(hposvc, spec):
+    ran = hposvc("run", spec(), "--id", "valley-1", "-o", "json")
+    assert ran.code == 0
+    assert "valley-1" in ran.err
+    assert ran.data.keys() >= STATUS
+    none = dict.fromkeys(("running", "interrupted", "paused", "stopped", "failed"), 0)
+    assert ran.data["trials"] == {**none, "total": 6, "completed": 6}
+    assert (ran.data["state"], ran.data["driver"]) == ("COMPLETED", "none")
+    best = hposvc("best", "valley-1", "-o", "json").data
+    assert best.keys() == BEST | {"trained_to_end"}
+    assert best["params"] == {"x": 3, "width": 64}
+    assert best["value"] == best["metrics"]["loss"] == pytest.approx(1 / 3)
+    assert best["step"] == 3
+    assert ran.data["best"] == best
+    assert hposvc("status", "last", "-o", "json").data == ran.data
+    trials = hposvc("trials", "valley", "-o", "json").data
+    assert len(trials) == 6
+    more = {"shrink", "gpu_hours", "mlflow_run_id", "parent", "kept", "duration_s", "detail"}
+    assert all(trial.keys() == TRIAL | more for trial in trials)
+    [listed] = hposvc("ls", "-o", "json").data
+    assert listed.keys() == LISTED
+    assert (listed["trials"], listed["best_value"]) == (6, best["value"])
+
+
+def test_a_sweep_without_a_value_exits_3(hposvc, spec):
+    ran = hposvc("run", spec(**curve("broken")), "-o", "json")
+    assert ran.code == 3
+    assert (ran.data["state"], ran.data["best"]) == ("FAILED", None)
+    assert "3 of 3 trials failed before any reported; the first was t0001: ValueError" in ran.err
+    assert hposvc("best", "last", "-o", "json").data is None
+    assert hposvc("resume", "last").code == 0
+
+
+def test_validate_prints_types_and_plan(hposvc, spec):
+    out = hposvc("validate", spec(), "--set", "scheduler=asha", "--set", "fidelity.max=9").out
+    assert re.search(r"x +choice +1, 2, 3, 4, 5, 6 +ordered", out)
+    assert re.search(r"scheduler +asha, rungs at 1, 3, 9", out)
+    data = hposvc("validate", spec(), "-o", "json").data
+    assert data["spec"]["name"] == "valley"
+    assert data["parameters"]["x"]["type"] == "choice"
+
+
+def test_a_bad_spec_says_where(hposvc, spec):
+    answer = hposvc("run", spec(), "--set", "trials.mx=3", "-o", "json")
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "--set trials.mx: no such key; did you mean 'max'?\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("scheduler.grace_period=1", "scheduler.grace_period: no such key; here that is fidelity."),
+        ("scheduler.eta=3", "scheduler.type: is missing beside eta; choose fifo, asha"),
+        ("metric.goal=min", "is 'min'; choose minimize or maximize (did you mean 'minimize'?)"),
+        ("num_samples=5", "no such key; here that is trials.max"),
+        ("search.method=bayes", "no such search method; did you mean 'gp'?"),
+    ],
+)
+def test_a_setting_in_the_words_of_another_tool_is_answered_with_ours(hposvc, spec, setting, said):
+    answer = hposvc("validate", spec(), "--set", setting)
+    assert answer.code == 2
+    assert said in answer.err
+
+
+def test_an_id_is_used_once_and_stays_in_its_folder(hposvc, spec):
+    assert hposvc("run", spec(), "--id", "mine").code == 0
+    again = hposvc("run", spec(), "--id", "mine")
+    assert again.code == 2
+    assert "hposvc resume mine" in again.err
+    assert hposvc("run", spec(), "--id", "../mine").code == 2
+
+
+def test_a_sweep_whose_cluster_is_not_there_leaves_nothing(hposvc, spec, tmp_path):
+    changes = {"engine": "ray", "trainable": "trainables.zoo.digits:DigitsCNN"}
+    changes |= {"parameters": {"lr": {"min": 0.1, "max": 1.0}}}
+    answer = hposvc("run", spec(**changes), "--id", "mine", "--address", "127.0.0.1:1")
+    assert answer.code == 5, answer.err
+    assert "no Ray cluster answers at 127.0.0.1:1" in answer.err
+    assert hposvc("ls", "-o", "json").data == []
+    assert list((tmp_path / "home" / "sweeps").iterdir()) == []
+    assert hposvc("run", spec(), "--id", "mine").code == 0

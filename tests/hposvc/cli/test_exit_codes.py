@@ -1,0 +1,36 @@
+import builtins
+from importlib import import_module
+
+import pytest
+
+from hposvc.cli.exit_codes import CODES, exit_code, report
+from hposvc.errors import SpecError, fail
+
+
+@pytest.mark.parametrize("place", CODES)
+def test_every_error_in_the_table_is_there(place):
+    module, _, name = place.rpartition(".")
+    assert issubclass(getattr(import_module(module), name), BaseException)
+
+
+def test_what_is_not_in_the_table_is_a_bug():
+    assert exit_code(KeyError("x")) == 1
+    assert exit_code(builtins.KeyboardInterrupt()) == 130
+
+
+def test_an_error_counts_as_what_it_derives_from():
+    class Odd(SpecError):
+        pass
+
+    assert exit_code(Odd([])) == 2
+
+
+def test_a_home_that_cannot_be_written_to_does_not_hide_the_bug(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert report(KeyError("lost"), tmp_path / "file") == 1
+    assert "KeyError: 'lost'" in capsys.readouterr().err
+
+
+def test_a_spec_error_is_told_as_it_is(capsys):
+    assert report(fail("is 3", "trials", "max"), None) == 2
+    assert capsys.readouterr().err == "trials.max: is 3\n"

@@ -1,0 +1,28 @@
+"""docs/metrics.md: its specs run as they stand there."""
+
+import re
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+from simulated_sweeps import make_spec
+
+from hposvc import api
+
+PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
+BLOCKS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+MANY = {"max": 210, "parallel": 8}  # beyond what MLflow is told of simulations unasked
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_spec_of_the_page_runs_to_its_end(block, tmp_path):
+    sweeps = api.Sweeps.open(tmp_path)
+    for earlier in re.findall(r"digits-\w+", block):
+        api.drive(sweeps, api.create(sweeps, make_spec(trials=MANY), earlier))
+    written = YAML(typ="safe", pure=True).load(block)
+    metric = {} if "metrics" not in written else {"metric": None}
+    curve = {"engine": {"type": "simulate", "curve": "simulated_sweeps:served"}}
+    spec = make_spec(**{"trials": MANY, **metric, **curve, **written})
+    state = api.drive(sweeps, api.create(sweeps, spec)).state
+    assert state.state == "COMPLETED"
+    assert state.front

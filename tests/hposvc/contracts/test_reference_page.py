@@ -1,0 +1,242 @@
+"""docs/CONTRACT.md, the reference, has what the code accepts and prints, and nothing else."""
+
+import inspect
+import re
+from dataclasses import fields
+from typing import get_args
+
+import click
+import pytest
+from reference_page import PAGE, TEXT, braced, codes, rows, section, verb_documents
+from ruamel.yaml import YAML
+
+import hposvc
+from hposvc.analysis.memory import StrategyForecast
+from hposvc.analysis.scaling_law import Law
+from hposvc.analysis.worker_scaling import Speed
+from hposvc.cli import exit_codes
+from hposvc.cli.main import commands
+from hposvc.cli.not_yet import LATER
+from hposvc.cli.views.cost import optimum
+from hposvc.operations.doctor import Check
+from hposvc.operations.garbage import Garbage
+from hposvc.operations.requests import RequestReceipt
+from hposvc.spec import dump, thaw
+from hposvc.spec.parsing.unsupported import PLANNED
+from hposvc.spec.registry import SCHEDULERS, resolve
+from hposvc.state import summary
+from hposvc.state.lifecycle import SweepPhase
+from hposvc.state.trial import TrialPhase
+from hposvc.tracking.diff import Difference
+from hposvc.tracking.promotion import Promotion
+from hposvc.tracking.reconcile import Comparison
+from searchers.methods import METHODS, load
+from searchers.optimizer import Optimizer, create
+from trainables.memory_estimation.forecast import Forecast, Variant
+from trainables.training import Training
+from trainables.worker import Worker
+
+# Every section that is left out of a spec by default, with its required keys.
+FULL = {
+    "parameters": {"lr": {"min": 1e-5, "max": 0.1}},
+    "metric": {"name": "loss", "goal": "minimize"},
+    "collect": {"stdout": "(?P<loss>.*)"},
+    "fidelity": {"max": 9},
+    "warm_start": {"from": "another"},
+    "scheduler": {"type": "fifo", "plateau": {"patience": 5}},
+    "stop": {"plateau": {"trials": 30}, "max_failed": {}},
+    "finalists": {},
+    "register": {"model": "digits"},
+}
+# Mappings with names of users' own, and the options of training, which have a table of their own.
+LEAVES = {"parameters", "training", "tags", "resources.custom", "resources.labels"}
+LEAVES |= {"environment.env", "environment.secrets"}
+KEYS = {codes(row[0])[0]: row for row in rows("key", "type", "default", text=section("The spec"))}
+WITH_DEFAULT = [key for key, row in KEYS.items() if row[2].startswith("`") and key != "folder"]
+
+
+def names_of(cls):
+    return {field.name for field in fields(cls)}
+
+
+def flat(data, path=""):
+    """Yield the dotted keys of a frozen spec."""
+    for key, value in data.items():
+        dotted = f"{path}{key}"
+        if isinstance(value, dict) and dotted not in LEAVES:
+            yield from flat(value, f"{dotted}.")
+        else:
+            yield dotted
+
+
+def test_the_page_has_every_key_and_no_other():
+    accepted = {*flat(dump(thaw(FULL)))} | {"scheduler.plateau.delta"}
+    assert KEYS.keys() == accepted
+
+
+@pytest.mark.parametrize("key", WITH_DEFAULT)
+def test_a_default_of_the_page_is_that_of_the_code(key):
+    default = codes(KEYS[key][2])[0]
+    if default in KEYS:  # that of another key
+        return
+    data = dump(thaw(FULL))
+    *sections, name = key.split(".")
+    target = data
+    for each in sections:
+        target = target[each]
+    target[name] = YAML(typ="safe").load(default)
+    if key == "scheduler.plateau.delta":
+        assert thaw(data).plateau == thaw(FULL).plateau
+    else:
+        assert thaw(data) == thaw(FULL)
+
+
+def test_a_required_key_of_the_page_is_required():
+    required = {key for key, row in KEYS.items() if row[2] == "required"}
+    for key in required - {"parameters"}:
+        data = dump(thaw(FULL))
+        *sections, name = key.split(".")
+        target = data
+        for each in sections:
+            target = target[each]
+        del target[name]
+        with pytest.raises(ValueError, match=rf"(?s){name}.*is missing"):
+            assert thaw(data).plateau is None
+
+
+def test_the_page_has_every_search_method_and_scheduler_with_all_options():
+    methods = {name: load(name) for name in METHODS}
+    schedulers = {name: resolve(path) for name, path in SCHEDULERS.classes.items()}
+    for heading, classes in (("search method", methods), ("scheduler", schedulers)):
+        listed = {}
+        for names, options, *_ in rows(heading, "options (defaults)"):
+            listed |= dict.fromkeys(codes(names), options)
+        assert listed.keys() == classes.keys()
+        for name, cls in classes.items():
+            for option in fields(cls):
+                assert f"`{option.name}`" in listed[name], (name, option.name)
+                if isinstance(option.default, int | float | str):
+                    default = str(option.default).lower()
+                    assert f"`{option.name}` ({default}" in listed[name].replace("(`", "("), name
+
+
+def test_the_page_has_every_option_of_training():
+    listed = [name for _, cell in rows("about", "options") for name in codes(cell)]
+    assert sorted(listed) == sorted(field.name for field in fields(Training))
+
+
+def test_the_page_has_no_planned_key():
+    for feature in PLANNED:
+        if feature.values is None:
+            assert not re.search(rf"`{feature.key}\b", TEXT)
+        else:
+            assert not any(map(feature.values, codes(KEYS[feature.key][1]))), feature.key
+
+
+VERBS = {tuple(codes(row[0])[0].split()): row for row in rows("verb", "options", "does")}
+
+
+def on_the_page():
+    """Yield the words of each verb on the page, with its command and its row."""
+    for words, row in VERBS.items():
+        command = commands.commands[words[0]]
+        if isinstance(command, click.Group):
+            command = command.commands[words[1]]
+        yield words, command, row
+
+
+def test_the_page_has_every_verb_and_no_planned_one():
+    visible = {name for name, command in commands.commands.items() if not command.hidden}
+    assert {words[0] for words in VERBS} == visible
+    assert {words[1] for words in VERBS if words[0] == "cluster"} == {
+        *commands.commands["cluster"].commands
+    }
+    assert not visible & {*LATER}
+
+
+def test_the_page_has_every_argument_and_option_of_a_verb():
+    shared = {option for row in rows("option", "meaning") for option in codes(row[0])}
+    shared = {option.split()[0] for option in shared}
+    assert shared == {"-o", "--output", "--home"}
+    for words, command, row in on_the_page():
+        arguments = [each for each in command.params if isinstance(each, click.Argument)]
+        options = [each for each in command.params if isinstance(each, click.Option)]
+        of_the_page = {option.split()[0] for option in codes(row[1])}
+        assert of_the_page | shared == {name for each in options for name in each.opts} | shared
+        given = [word for word in words[1 + (words[0] == "cluster") :] if word != "--schedule"]
+        assert [word.startswith("[") for word in given] == [not each.required for each in arguments]
+
+
+def test_the_page_has_every_exit_code():
+    codes_of_the_page = {int(code) for code, *_ in rows("code", "means")}
+    assert codes_of_the_page == {0, exit_codes.BUG, *exit_codes.CODES.values(), exit_codes.NO_VALUE}
+
+
+def test_the_page_has_the_fields_of_json_documents_that_classes_write():
+    """tests/hposvc/cli/test_main.py runs verbs that need neither a cluster nor MLflow."""
+    cells = verb_documents()
+    classes = {"gc": Garbage, "doctor": Check, "promote": Promotion, "doctor ID": Comparison}
+    added = {"gc": {"freed"}, "doctor ID": {"agrees"}}
+    for verb, cls in classes.items():
+        assert names_of(cls) | added.get(verb, set()) == braced(cells[verb]), verb
+    assert names_of(Difference) == braced(cells["doctor ID"], 1)
+    assert Speed(1, 8, 8).plain().keys() == braced(cells["scaling"])
+    refused = StrategyForecast(Variant("ddp", Training(strategy="ddp"), 2), None).plain(None)
+    assert names_of(Forecast) | refused.keys() == braced(cells["memory"], 1)
+    assert names_of(Law) == braced(cells["laws"], 1)
+    assert optimum(1.0, ((1, 1), ((1, 1), (1, 1)))).keys() == braced(cells["laws"], 2)
+    assert names_of(RequestReceipt) | {"verb", "trial"} == braced(cells["stop"])
+
+
+def test_the_page_has_every_state():
+    listed = {codes(row[0])[0] for row in rows("state", "of a sweep", "of a trial")}
+    assert listed == {*get_args(SweepPhase), *get_args(TrialPhase), summary.INTERRUPTED}
+
+
+def test_the_names_of_the_page_exist_in_python():
+    classes = {"Sweep": hposvc.Sweep, "Result": hposvc.Result, "Handle": hposvc.Handle}
+    classes["worker"] = Worker
+    for heading, cls in classes.items():
+        listed = [name for row in rows(f"`{heading}`") for name in codes(row[0])]
+        assert listed
+        for signature in listed:
+            name, _, arguments = signature.rstrip(")").partition("(")
+            if name in ("Sweep", "hposvc.load"):
+                continue
+            member = getattr(cls, name, None)
+            assert member is not None or name in names_of(cls), (heading, name)
+            if arguments:
+                assert {*arguments.split(", ")} <= {*inspect.signature(member).parameters}, name
+    assert all(f"{name}`" in TEXT or f"{name}(" in TEXT for name in hposvc.__all__)
+    best = next(row[1] for row in rows("`Result`") if row[0] == "`best`")
+    assert {*codes(best)} == names_of(hposvc.Best)
+
+
+def test_the_names_of_the_page_exist_in_searchers():
+    for names, _ in rows("call", "meaning"):
+        for signature in codes(names):
+            name, _, arguments = signature.rstrip(")").partition("(")
+            function = create if name == "create" else getattr(Optimizer, name)
+            if arguments:
+                parameters = {*inspect.signature(function).parameters}
+                assert {*arguments.replace("**", "").split(", ")} <= parameters, name
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
+def test_a_python_block_of_the_page_compiles_and_those_without_a_sweep_run(block):
+    code = compile(block, "CONTRACT.md", "exec")
+    if "Sweep.load" not in block:
+        exec(code, {"__name__": "page"})
+
+
+def test_links_of_the_page_lead_somewhere():
+    for path, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", TEXT):
+        file = PAGE.parent / path if path else PAGE
+        assert file.is_file(), path
+        assert not anchor or anchor in anchors(file), f"{path}#{anchor}"
+
+
+def anchors(file):
+    """Return the anchors that GitHub gives to the headings of a page."""
+    titles = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

@@ -1,0 +1,251 @@
+"""Decisions: milestones, targets, budgets, and what people ask for."""
+
+import math
+
+import pytest
+from simulated_sweeps import at_desk
+
+from hposvc.events import Attached, Closed, Decided, Order, Reported, Requested
+from hposvc.schedulers.scheduler import NewTrial, SearchDone, Wait
+
+STOP, PROMOTE = {"type": "asha"}, {"type": "asha", "mode": "promote"}
+
+
+def decisions(events):
+    return [(e.trial, e.verdict, e.reason) for e in events if isinstance(e, Decided)]
+
+
+def test_a_report_at_no_milestone_is_not_answered():
+    desk = at_desk(scheduler=STOP)
+    order = desk.start()
+    assert order.milestones == (1, 3)
+    assert len(desk.report(order, 1, 0.5)) == 1
+    assert desk.report(order, 2, 0.5) == []
+
+
+def test_a_report_that_steps_over_a_milestone_is_judged_there():
+    desk = at_desk(scheduler=STOP)
+    [decided] = desk.report(desk.start(), 2, 0.5)
+    assert (decided.step, decided.verdict) == (1, "continue")
+    [decided] = desk.report(desk.start(), 2, 0.6)
+    assert (decided.step, decided.verdict) == (1, "stop")
+    assert (decided.reason, decided.detail) == ("rung", "rank 2 of 2 at step 1, top 1 continue")
+
+
+@pytest.mark.parametrize("scheduler", [STOP, PROMOTE, {"type": "fifo"}])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_ends_its_trial(scheduler, value):
+    desk = at_desk(scheduler=scheduler)
+    order = desk.start()
+    assert decisions(desk.report(order, 1, value)) == [(order.trial, "stop", "diverged")]
+    desk.end(order)
+    trial = desk.state.trials[order.trial]
+    assert (trial.state, trial.reason, trial.value) == ("STOPPED", "diverged", None)
+    assert desk.start().trial != order.trial
+
+
+def test_a_trial_that_was_told_to_stop_is_told_once():
+    desk = at_desk()
+    order = desk.start()
+    assert decisions(desk.report(order, 1, math.nan))
+    assert desk.report(order, 2, math.nan) == []
+
+
+def test_retries_come_before_new_trials_in_the_order_of_their_loss():
+    desk = at_desk(failure={"user_retries": 1})
+    first, second = desk.start(), desk.start()
+    desk.fail(second, "user")
+    desk.fail(first, "user")
+    assert [desk.start().trial for _ in range(3)] == [second.trial, first.trial, "t0003"]
+
+
+def test_the_last_proposal_closes_the_sweep():
+    desk = at_desk(trials={"max": 2})
+    desk.start()
+    assert desk.state.closed is None
+    last = desk.start()
+    assert desk.state.closed == "trials"
+    assert desk.controller.next() == Wait()
+    assert last.trial == "t0002"
+
+
+@pytest.mark.parametrize(("goal", "value"), [("minimize", 0.2), ("maximize", 0.8)])
+def test_the_target_stops_everything_and_says_so(goal, value):
+    metric = {"name": "loss", "goal": goal, "target": value}
+    desk = at_desk(metric=metric, scheduler=STOP)
+    one, other = desk.start(), desk.start()
+    follows = desk.report(one, 1, value)
+    assert follows[0] == Closed(0.0, "target")
+    assert decisions(follows) == [(one.trial, "stop", "target"), (other.trial, "stop", "target")]
+    assert desk.controller.next() == Wait()
+    desk.end(one)
+    assert desk.report(other, 1, value) == []
+    desk.end(other)
+    assert desk.controller.next() == SearchDone()
+    end = desk.controller.finish(1.0)
+    assert (end.state, end.reason) == ("COMPLETED", "target")
+    assert {trial.reason for trial in desk.state.trials.values()} == {"target"}
+
+
+def test_a_trial_that_fails_after_the_target_gets_no_retry():
+    metric = {"name": "loss", "goal": "minimize", "target": 0.2}
+    desk = at_desk(metric=metric, failure={"user_retries": 9})
+    lost, winner = desk.start(), desk.start()
+    desk.fail(lost, "infra")
+    desk.report(winner, 1, 0.1)
+    desk.fail(winner, "user")  # it was told to stop: that it broke off does not matter
+    assert desk.controller.next() == SearchDone()
+    desk.happen(desk.controller.finish(1.0))
+    states = [(trial.state, trial.reason) for trial in desk.state.trials.values()]
+    assert states == [("STOPPED", "target")] * 2
+
+
+def test_a_diverged_value_does_not_reach_a_target():
+    desk = at_desk(metric={"name": "loss", "goal": "minimize", "target": 0.2})
+    assert decisions(desk.report(desk.start(), 1, -math.inf)) == [("t0001", "stop", "diverged")]
+    assert desk.state.closed is None
+
+
+def test_a_stop_of_the_sweep_stops_what_runs_and_starts_nothing():
+    desk = at_desk(failure={"user_retries": 1})
+    lost, running = desk.start(), desk.start()
+    desk.fail(lost, "user")
+    follows = desk.happen(Requested(0.0, "stop"))
+    assert follows[0] == Closed(0.0, "user")
+    assert decisions(follows) == [(running.trial, "stop", "user")]
+    assert desk.controller.next() == Wait()  # though a trial waits for its retry
+    desk.report(running, 1, 0.5)
+    desk.end(running)
+    assert desk.controller.next() == SearchDone()
+    desk.happen(desk.controller.finish(1.0))
+    assert (desk.state.state, desk.state.reason) == ("STOPPED", "user")
+    assert {trial.reason for trial in desk.state.trials.values()} == {"user"}
+
+
+def test_a_kill_of_the_sweep_reaches_trials_that_were_told_to_stop():
+    desk = at_desk()
+    order = desk.start()
+    desk.happen(Requested(0.0, "stop"))
+    assert decisions(desk.happen(Requested(1.0, "kill"))) == [(order.trial, "kill", "user")]
+
+
+def test_a_stop_of_one_trial_leaves_the_others_alone():
+    desk = at_desk()
+    one, other = desk.start(), desk.start()
+    assert decisions(desk.happen(Requested(0.0, "kill", one.trial))) == [
+        (one.trial, "kill", "user")
+    ]
+    desk.end(one)
+    assert desk.state.trials[one.trial].state == "STOPPED"
+    assert desk.state.trials[other.trial].intent is None
+    assert isinstance(desk.controller.next(), NewTrial)
+
+
+def test_a_trial_that_waits_for_a_retry_can_be_stopped():
+    desk = at_desk(failure={"user_retries": 1})
+    order = desk.start()
+    desk.fail(order, "user")
+    desk.happen(Requested(0.0, "stop", order.trial))
+    assert desk.state.trials[order.trial].state == "STOPPED"
+    assert isinstance(desk.controller.next(), NewTrial)
+
+
+def test_a_paused_trial_can_be_stopped_and_is_not_promoted():
+    desk = at_desk(scheduler=PROMOTE)
+    orders = [desk.start() for _ in range(3)]
+    for order, loss in zip(orders, [0.1, 0.2, 0.3], strict=True):
+        desk.report(order, 1, loss)
+    for order in orders:
+        desk.end(order)
+    desk.happen(Requested(0.0, "stop", "t0001"))
+    assert desk.state.trials["t0001"].state == "STOPPED"
+    assert desk.start().trial == "t0004"
+
+
+@pytest.mark.parametrize("trial", ["t0001", "t9999"])
+def test_a_request_for_a_trial_that_is_over_or_unknown_does_nothing(trial):
+    desk = at_desk()
+    order = desk.start()
+    desk.report(order, 9, 0.5)
+    desk.end(order)
+    assert desk.happen(Requested(0.0, "kill", trial)) == []
+    assert desk.state.trials["t0001"].state == "COMPLETED"
+
+
+def test_an_advance_starts_from_the_rung_s_checkpoint():
+    desk = at_desk(scheduler=PROMOTE)
+    orders = [desk.start() for _ in range(3)]
+    assert {order.until for order in orders} == {1}
+    for order, loss in zip(orders, [0.3, 0.1, 0.2], strict=True):
+        desk.report(order, 1, loss)
+        desk.end(order)
+    order = desk.start()
+    assert (order.trial, order.first, order.until) == ("t0002", 2, 3)
+    assert order.start.step == 1
+
+
+def test_the_wall_budget_counts_the_time_of_drivers():
+    desk = at_desk(budget={"wall": 100})
+    assert desk.controller.expire(1e9) == []  # nobody has begun
+    desk.happen(Attached(0.0, "here:1"))
+    order = desk.start()
+    assert desk.controller.expire(99.0) == []
+    desk.time = 60.0
+    desk.report(order, 1, 0.5)
+    desk.happen(Attached(5000.0, "here:2"))
+    assert desk.controller.expire(5039.0) == []
+    order = desk.start()
+    follows = desk.controller.expire(5040.0)
+    assert follows[0] == Closed(5040.0, "budget")
+    assert decisions(follows) == [(order.trial, "stop", "budget")]
+    for event in follows:
+        desk.happen(event)
+    assert desk.controller.expire(5041.0) == []
+
+
+def test_a_stop_that_is_not_heeded_is_enforced_once_after_the_grace():
+    desk = at_desk(budget={"wall": 100}, failure={"grace": 60})
+    desk.happen(Attached(0.0, "here:1"))
+    order = desk.start()
+    for event in desk.controller.expire(100.0):
+        desk.happen(event)
+    assert desk.controller.expire(159.0) == []
+    follows = desk.controller.expire(161.0)
+    assert decisions(follows) == [(order.trial, "kill", "budget")]
+    for event in follows:
+        desk.happen(event)
+    assert desk.controller.expire(500.0) == []
+
+
+def test_what_an_earlier_driver_had_not_decided_is_decided_at_the_start():
+    """It died between a report at a milestone and the decision."""
+    desk = at_desk(scheduler=STOP)
+    good, poor = desk.start(), desk.start()
+    desk.report(good, 1, 0.1)
+    desk.controller.apply(Reported(0.0, poor.id, poor.trial, 1, {"loss": 0.9}))
+    follows = desk.happen(Attached(1.0, "here:2"))
+    assert decisions(follows) == [(poor.trial, "stop", "rung")]
+    assert desk.state.trials[poor.trial].state == "STOPPED"
+    order = desk.start()
+    assert (order.trial, order.first, order.milestones) == (good.trial, 2, (3,))
+
+
+def test_a_target_that_an_earlier_driver_reached_ends_the_sweep_at_the_start():
+    desk = at_desk(metric={"name": "loss", "goal": "minimize", "target": 0.2})
+    order = desk.start()
+    desk.controller.apply(Reported(0.0, order.id, order.trial, 1, {"loss": 0.1}))
+    follows = desk.happen(Attached(1.0, "here:2"))
+    assert Closed(1.0, "target") in follows
+    assert desk.controller.next() == SearchDone()
+
+
+def test_a_sweep_without_any_value_failed():
+    desk = at_desk()
+    end = desk.controller.finish(0.0)
+    assert (end.state, end.reason) == ("FAILED", "no trial has a value")
+
+
+def test_an_order_says_what_to_run():
+    desk = at_desk()
+    order = desk.start(lr=0.01)
+    assert order == Order(1, "t0001", {"lr": 0.01}, None, 1, 9, ())

@@ -1,0 +1,130 @@
+"""Trials that get the workers which others have left. If these fail, GPUs stand idle or are taken
+twice."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invariants import check
+from simulated_sweeps import Lab, make_controller, make_spec
+
+from hposvc.analysis import audit
+from hposvc.controller.elasticity import WORTH_S
+from hposvc.events import WIDER, Decided, Ended, Failed, Ordered
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
+
+SLOTS = 8
+SCHEDULERS = ("fifo", "asha", {"type": "asha", "mode": "promote"}, "hyperband", "median")
+
+
+def spec(workers, curve="slow", trials=10, steps=27, **sections):
+    return make_spec(
+        fidelity={"max": steps},
+        trials={"max": trials, "parallel": SLOTS},
+        resources={"workers": workers},
+        engine={"type": "simulate", "curve": f"simulated_sweeps:{curve}"},
+        **sections,
+    )
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+
+
+@pytest.fixture(scope="module")
+def labs(tmp_path_factory):
+    """As many labs as a property needs."""
+
+    def make():
+        folder = tmp_path_factory.mktemp("lab")
+        return Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+
+    return make
+
+
+def most_ranks_out(events):
+    """The most ranks that orders held at once."""
+    out, most = {}, 0
+    for event in events:
+        if isinstance(event, Ordered):
+            out[event.order.id] = event.order.workers
+        elif isinstance(event, Ended | Failed):
+            del out[event.order]
+        most = max(most, sum(out.values()))
+    return most
+
+
+@given(
+    scheduler=st.sampled_from(SCHEDULERS),
+    most=st.sampled_from([2, 4, 8]),
+    trials=st.integers(1, 24),
+    seed=st.integers(0, 2**16),
+)
+@settings(max_examples=12, deadline=None)
+def test_no_rank_is_taken_twice_and_no_report_is_lost(labs, scheduler, most, trials, seed):
+    """Whatever the scheduler: what holds of every sweep, with orders that are cut short."""
+    lab = labs()
+    wide = spec({"min": 1, "max": most}, trials=trials, scheduler=scheduler, seed=seed)
+    lab.run(wide)
+    events = lab.events()
+    check(wide, events)
+    assert most_ranks_out(events) <= SLOTS
+    widths = {event.order.workers for event in events if isinstance(event, Ordered)}
+    assert widths <= {1, 2, 4, 8}
+    assert max(widths) <= most
+
+
+@pytest.mark.parametrize("scheduler", ["fifo", "asha", "hyperband"])
+def test_a_sweep_whose_survivors_grow_ends_sooner_with_the_same_work(lab, scheduler):
+    """Else freed GPUs stand idle while the last trials train."""
+    longer = {"trials": 30, "steps": 81, "scheduler": scheduler}
+    alone = lab.run(spec(1, **longer), "alone")
+    wide = lab.run(spec({"min": 1, "max": 8}, **longer), "wide")
+    assert wide.elapsed_s < 0.9 * alone.elapsed_s
+    assert wide.best == alone.best
+    steps = [sum(trial.step for trial in state.trials.values()) for state in (alone, wide)]
+    if steps[0] == steps[1]:  # the order in which trials come to a rung may be another
+        assert wide.rank_s == pytest.approx(alone.rank_s)
+
+
+def test_a_trial_that_is_nearly_done_is_left_alone(lab):
+    """A new process group costs more than it brings."""
+    state = lab.run(spec({"min": 1, "max": 8}, "smooth"))  # a second a step
+    parked = [event for event in lab.events() if isinstance(event, Decided)]
+    assert not [event for event in parked if event.verdict == "park"]
+    assert WORTH_S > 27
+    assert state.state == "COMPLETED"
+
+
+def test_a_trial_that_would_do_much_again_is_left_alone(lab):
+    """Hours of work are not given up to save minutes."""
+    wide = spec({"min": 1, "max": 8}, trials=4, checkpoints={"every": 26})
+    state = lab.run(wide)
+    assert not [event for event in lab.events() if isinstance(event, Decided)]
+    assert all(trial.attempts == 1 for trial in state.trials.values())
+
+
+def test_a_long_step_is_waited_for_and_not_killed(lab):
+    """Nobody is in a hurry to grow."""
+    wide = spec({"min": 1, "max": 8}, trials=4, failure={"grace": 5})
+    lab.run(wide)
+    verdicts = {event.verdict for event in lab.events() if isinstance(event, Decided)}
+    assert verdicts == {"park"}
+
+
+def test_why_a_trial_changed_its_workers_is_told(lab):
+    """Every decision can be explained, this one too."""
+    wide = spec({"min": 1, "max": 8}, trials=4)
+    lab.run(wide)
+    events = lab.events()
+    grown = next(e.trial for e in events if isinstance(e, Decided) and e.reason == WIDER)
+    told = [line.why for line in audit.of_trial(wide, events, grown)]
+    assert any("from 1 workers to" in why for why in told)
+    assert any("there was room for more workers" in why for why in told)
+
+
+def test_nobody_grows_while_new_trials_may_come():
+    """Their room is taken by the next trial."""
+    controller = make_controller(spec({"min": 1, "max": 8}))
+    assert controller.widen(8, 1e6) == []

@@ -1,0 +1,134 @@
+"""A driver on this machine: environment, secrets, leases and leftovers of earlier drivers."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hposvc import api
+from hposvc.errors import SpecError
+from hposvc.events import Attached
+from hposvc.journal.journal import Fenced, Journal
+from hposvc.journal.lease import Busy, Lease
+from hposvc.operations import requests
+
+SECRET = "hunter-22-never-seen"
+TRAIN = """
+import os
+
+def train(params, worker):
+    if params["bad"]:
+        raise ValueError("no access with " + os.environ["PASSWORD"])
+    worker.report(1, {"loss": float(os.environ["PASSWORD"] == os.environ["MODE"][:-1])})
+"""
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "train.py").write_text(TRAIN)
+    (tmp_path / "password").write_text(SECRET)
+    monkeypatch.delenv("PASSWORD", raising=False)
+    return api.validate(
+        {
+            "trainable": f"{tmp_path / 'train.py'}:train",
+            "metric": {"name": "loss", "goal": "minimize"},
+            "parameters": {"bad": {"values": [True, False]}},
+            "trials": {"max": 2},
+            "search": "grid",
+            "engine": "local",
+            "environment": {
+                "env": {"MODE": f"{SECRET}!"},
+                "secrets": [{"PASSWORD": f"file:{tmp_path / 'password'}"}],
+            },
+        },
+        {},
+    )
+
+
+def test_trials_see_variables_and_secrets_and_the_journal_sees_no_secret(spec, home):
+    sweeps = api.Sweeps(home, home.journal())
+    record = api.drive(sweeps, api.create(sweeps, spec, "one"))
+    failed, completed = record.trials()
+    assert (failed["state"], completed["state"], completed["value"]) == ("FAILED", "COMPLETED", 1.0)
+    assert "no access with [secret]" in record.failures()["t0001"]
+    assert not {"PASSWORD", "MODE"} & os.environ.keys()
+
+
+def test_what_a_driver_died_over_in_the_end_is_deleted_when_the_sweep_is_resumed(spec, home):
+    """The driver's last event was journaled, but half a checkpoint is left on the disk."""
+    sweeps = api.Sweeps(home, home.journal())
+    api.drive(sweeps, api.create(sweeps, spec, "one"))
+    events = sweeps.journal.last("one")
+    folder = home.folder("one", None) / "checkpoints" / "t0001"
+    for name in (".removed-1-1", "1-2"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "weights").write_text("half of it")
+    assert api.resume(sweeps, "one").state.finished
+    assert sweeps.journal.last("one") == events
+    assert list(folder.iterdir()) == []
+
+
+def test_a_sweep_is_ended_without_its_secrets(spec, home, tmp_path):
+    sweeps = api.Sweeps(home, home.journal())
+    api.create(sweeps, spec, "one")
+    (tmp_path / "password").unlink()
+    assert requests.steer(sweeps, "one", "stop").state == "STOPPED"
+
+
+def test_a_secret_that_is_missing_ends_the_run_before_a_trial(spec, home, tmp_path):
+    (tmp_path / "password").unlink()
+    sweeps = api.Sweeps(home, home.journal())
+    row = api.create(sweeps, spec, "one")
+    with pytest.raises(SpecError, match=r"environment.secrets: PASSWORD: .* can't be read"):
+        api.drive(sweeps, row)
+    assert api.trials(sweeps, "one") == []
+
+
+def test_a_driver_that_lost_its_lease_as_its_cluster_started_leaves_nothing_of_it(
+    spec, home, monkeypatch
+):
+    def lost(lease):
+        raise Busy("another driver has it")
+
+    monkeypatch.setattr(Lease, "check", lost)
+    sweeps = api.Sweeps(home, home.journal())
+    row = api.create(sweeps, spec, "one")
+    with pytest.raises(Busy):
+        api.drive(sweeps, row)
+    assert "MODE" not in os.environ, "an engine's, until it is closed"
+    assert sweeps.journal.last("one") == 0
+
+
+def test_nothing_is_deleted_before_an_earlier_driver_is_fenced(spec, home, monkeypatch):
+    """The earlier driver may be alive, unseen, and about to journal a checkpoint."""
+    sweeps = api.Sweeps(home, home.journal())
+    row = api.create(sweeps, spec, "one")
+    their_checkpoint = home.folder("one", None) / "checkpoints" / "t0001" / "1-1"
+    their_checkpoint.mkdir(parents=True)
+    append = Journal.append
+
+    def overtaken(journal, sweep, after, events, taken=()):
+        append(journal, sweep, after, [Attached(0.0, "there:2")])
+        return append(journal, sweep, after, events, taken)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "append", overtaken)
+        with pytest.raises(Fenced):
+            api.drive(sweeps, row)
+    assert their_checkpoint.exists()
+    assert api.resume(sweeps, "one").state.finished
+    assert not their_checkpoint.exists()
+
+
+def test_a_listener_that_breaks_ends_no_sweep(spec, home, caplog):
+    class Broken:
+        def turn(self, state, events):
+            """Nothing is shown."""
+
+        def say(self, text):
+            raise BrokenPipeError("nobody reads")
+
+    sweeps = api.Sweeps(home, home.journal())
+    record = api.drive(sweeps, api.create(sweeps, spec, "one"), [Broken()])
+    assert record.state.state == "COMPLETED"
+    assert "one: Broken broke; the sweep goes on" in caplog.text

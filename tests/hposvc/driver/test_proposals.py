@@ -1,0 +1,182 @@
+"""Proposals: never repeated, refreshed when results come in, and off the main loop."""
+
+import threading
+import time
+
+import pytest
+from simulated_sweeps import make_spec
+
+from hposvc.driver.proposals import (
+    BackgroundProposer,
+    Exhausted,
+    SearcherFailed,
+    SyncProposer,
+    propose,
+)
+from hposvc.spec import registry
+from searchers.random_search import Random
+from searchers.searcher import Observation, Proposal
+
+GRID = {"a": {"values": list(range(6))}, "b": {"values": ["x", "y", "z"]}}
+
+
+def await_proposal(proposer, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        proposal = proposer.take()
+        if proposal is not None:
+            return proposal
+        threading.Event().wait(0.001)
+    raise TimeoutError("no proposal came")
+
+
+def pending(proposals):
+    return [
+        Observation(f"t{n}", proposal.params, proposal.note) for n, proposal in enumerate(proposals)
+    ]
+
+
+def collect(proposer, count, results=0):
+    """Take `count` proposals as a driver does: each is in the history of the next."""
+    taken = []
+    for _ in range(count):
+        proposer.look_ahead(lambda: pending(taken), count - len(taken), results)
+        taken.append(await_proposal(proposer))
+    proposer.look_ahead(lambda: pending(taken), 0, results)
+    return taken
+
+
+@pytest.fixture
+def ahead():
+    """Return a function that makes proposers, which are closed at the end."""
+    proposers = []
+
+    def make(spec, searcher):
+        proposers.append(BackgroundProposer(spec, searcher))
+        return proposers[-1]
+
+    yield make
+    for proposer in proposers:
+        proposer.close()
+
+
+def search(spec):
+    return registry.build(registry.SEARCHERS, spec.search)
+
+
+@pytest.mark.parametrize("method", ["random", "sobol", "grid", "gp"])
+def test_no_proposal_comes_twice_and_the_end_is_told(ahead, method):
+    spec = make_spec(parameters=GRID, search=method, trials={"max": 30})
+    proposer = ahead(spec, search(spec))
+    taken = collect(proposer, 18)
+    assert len({tuple(proposal.params.items()) for proposal in taken}) == 18
+    proposer.look_ahead(lambda: pending(taken), 12, 0)
+    with pytest.raises(Exhausted):
+        await_proposal(proposer)
+
+
+@pytest.mark.parametrize("method", ["random", "sobol", "grid"])
+def test_what_does_not_learn_proposes_the_same_whatever_the_timing(ahead, method):
+    spec = make_spec(parameters=GRID, search=method, seed=7)
+    inline = collect(SyncProposer(spec, search(spec)), 12)
+    assert collect(ahead(spec, search(spec)), 12) == inline
+    proposer = ahead(spec, search(spec))
+    proposer.look_ahead(list, 12, 0)
+    assert [await_proposal(proposer) for _ in range(12)] == inline
+
+
+def test_initial_points_come_first_and_are_completed():
+    spec = make_spec(parameters=GRID, initial=[{"a": 5}, {"b": "z"}], search="random")
+    proposer = SyncProposer(spec, search(spec))
+    taken = collect(proposer, 3)
+    assert [taken[0].params["a"], taken[1].params["b"]] == [5, "z"]
+    assert [proposal.note.get("source") for proposal in taken] == ["initial", "initial", None]
+
+
+def test_a_proposal_is_a_function_of_the_history():
+    spec = make_spec(search="random", seed=3)
+    history = pending([Proposal({"lr": 0.01})] * 4)
+    assert propose(spec, Random(), history) == propose(spec, Random(), history)
+    assert propose(spec, Random(), history) != propose(spec, Random(), history[1:])
+
+
+class Watching(Random):
+    """A searcher that learns, and records the histories that it was given."""
+
+    uses_results = True
+
+    def __init__(self):
+        self.seen, self.may_go = [], threading.Event()
+        self.may_go.set()
+        self.asked = threading.Semaphore(0)
+
+    def suggest(self, space, history, n, rng):
+        self.seen.append([observation.params["lr"] for observation in history])
+        self.asked.release()
+        self.may_go.wait(20)
+        return [Proposal({"lr": 1e-3 + len(self.seen)})]
+
+
+def test_a_ready_proposal_is_made_anew_when_results_come_in(ahead):
+    searcher = Watching()
+    proposer = ahead(make_spec(), searcher)
+    proposer.look_ahead(list, 1, 0)
+    assert searcher.asked.acquire(timeout=20)
+    proposer.look_ahead(list, 1, 1)
+    assert searcher.asked.acquire(timeout=20)
+    while (proposal := proposer.take()) is None or proposal.params["lr"] < 2:
+        pass  # the older proposal may come first, if the newer is not ready yet
+    assert len(searcher.seen) == 2
+
+
+def test_a_learner_is_not_asked_again_while_nothing_has_changed(ahead):
+    searcher = Watching()
+    proposer = ahead(make_spec(), searcher)
+    for _ in range(5):
+        proposer.look_ahead(list, 8, 3)
+    assert searcher.asked.acquire(timeout=20)
+    assert not searcher.asked.acquire(timeout=0.1)
+
+
+def test_one_that_is_made_anew_while_the_older_is_taken_is_dropped(ahead):
+    """The new proposal does not know the taken one, and could duplicate it."""
+    searcher = Watching()
+    proposer = ahead(make_spec(), searcher)
+    proposer.look_ahead(list, 1, 0)
+    assert searcher.asked.acquire(timeout=20)
+    while not proposer._ready:
+        pass
+    searcher.may_go.clear()
+    proposer.look_ahead(list, 1, 1)
+    assert searcher.asked.acquire(timeout=20)  # the newer proposal is being computed
+    first = proposer.take()
+    searcher.may_go.set()
+    second = await_proposal(proposer)
+    assert searcher.seen == [[], [], [first.params["lr"]]]
+    assert second.params["lr"] > 3
+
+
+def test_an_error_of_the_searcher_is_raised_where_a_proposal_is_wanted(ahead):
+    class Broken(Random):
+        def suggest(self, space, history, n, rng):
+            raise ZeroDivisionError("the model is singular")
+
+    proposer = ahead(make_spec(), Broken())
+    proposer.look_ahead(list, 1, 0)
+    message = (
+        r"raised ZeroDivisionError: the model is singular \(.*test_proposals\.py:\d+\).*resume"
+    )
+    with pytest.raises(SearcherFailed, match=message):
+        await_proposal(proposer)
+
+
+def test_it_closes_promptly_though_the_searcher_thinks():
+    searcher = Watching()
+    searcher.may_go.clear()
+    proposer = BackgroundProposer(make_spec(), searcher)
+    proposer.look_ahead(list, 1, 0)
+    assert searcher.asked.acquire(timeout=20)
+    before = time.monotonic()
+    proposer.close()
+    assert time.monotonic() - before < 3
+    searcher.may_go.set()

@@ -1,0 +1,206 @@
+"""The journal's database: opened by many at once, refused in places where it would not last."""
+
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections import namedtuple
+
+import psutil
+import pytest
+from sqlalchemy import insert, select
+
+from hposvc.journal.database import CURSORS, Store, StoreError
+
+SECRET = "hunter2"
+OPEN = """
+import sys
+from hposvc.journal.database import Store
+print("ready", flush=True)
+for url in sys.stdin:
+    Store(url.strip()).close()
+    print("open", flush=True)
+"""
+
+
+def all_open(urls):
+    """Have six processes open each of these at the same moment, and return their error output."""
+    children = [
+        subprocess.Popen(
+            [sys.executable, "-c", OPEN],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(6)
+    ]
+    for url in ["", *urls]:  # "": wait until all are ready
+        for child in children if url else []:
+            child.stdin.write(f"{url}\n")
+            child.stdin.flush()
+        for child in children:
+            child.stdout.readline()
+    return [child.communicate(timeout=60)[1] for child in children]
+
+
+def test_many_may_open_a_new_store_at_once(database):
+    assert all_open([database]) == [""] * 6
+
+
+def test_many_may_open_a_new_file_at_once_time_after_time(tmp_path):
+    """SQLite does not wait for a change of the journal mode: without retries 2 of 160 failed."""
+    assert all_open([f"sqlite:///{tmp_path}/{number}.db" for number in range(60)]) == [""] * 6
+
+
+def test_a_writer_takes_its_place_before_it_reads(database):
+    """The second of two transactions that read and then write sees what the first wrote."""
+    store = Store(database)
+    with store.writing() as connection:
+        connection.execute(insert(CURSORS).values(sweep="s", seq=0))
+
+    def count():
+        mine = Store(database)
+        for _ in range(20):
+            with mine.writing() as connection:
+                row = connection.execute(select(CURSORS.c.seq).with_for_update()).scalar_one()
+                connection.execute(CURSORS.update().values(seq=row + 1))
+        mine.close()
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with store.reading() as connection:
+        assert connection.execute(select(CURSORS.c.seq)).scalar_one() == 80
+    store.close()
+
+
+def test_an_error_in_a_transaction_takes_all_of_it_back(database):
+    store = Store(database)
+
+    def fail() -> None:
+        with store.writing() as connection:
+            connection.execute(insert(CURSORS).values(sweep="s", seq=1))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with store.reading() as connection:
+        assert connection.execute(select(CURSORS)).all() == []
+    store.close()
+
+
+def test_sqlite_waits_for_the_disk_and_lets_others_read(tmp_path):
+    store = Store(f"sqlite:///{tmp_path / 'journal.db'}")
+    with store.reading() as connection:
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql+psycopg://me:{SECRET}@localhost:1/db",
+        f"postgresql+psycopg://localhost:1/db?user=me&password={SECRET}",
+        f"postgresql+psycopg://me:{SECRET}@localhost:{SECRET}/db",
+        f"postgresql+psycopg://me:a/{SECRET}@localhost/db",
+        f"oracle://me:{SECRET}@localhost/db",
+        f"nonsense {SECRET}",
+        f"//me:{SECRET}@localhost/db",
+    ],
+)
+def test_a_store_out_of_reach_is_named_without_its_password(url):
+    with pytest.raises(StoreError, match=r"^journal") as raised:
+        Store(url)
+    error = raised.value
+    assert SECRET not in str(error)
+    while error is not None:
+        assert SECRET not in str(error)
+        error = error.__cause__
+
+
+def test_a_password_is_not_part_of_a_store_s_name(postgres):
+    store = Store(f"postgresql+psycopg://tester:{SECRET}@/postgres?host={postgres}")
+    assert SECRET not in str(store)
+    assert "tester" in str(store)
+    store.close()
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+def test_a_journal_in_memory_is_refused(url):
+    with pytest.raises(StoreError, match="vanish with this process; name a file"):
+        Store(url)
+
+
+@pytest.mark.parametrize("form", ["file:{}?uri=true", "file:{}?mode=ro&uri=true", "{}?uri=true"])
+def test_a_uri_of_sqlite_is_refused_with_the_form_that_is_right(tmp_path, monkeypatch, form):
+    """With a URI we could not tell whether its file is on a network, or was deleted."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "x y.db"
+    with pytest.raises(StoreError, match="not taken") as caught:
+        Store("sqlite:///" + form.format(path))
+    assert not [*tmp_path.iterdir()]
+    Store(str(caught.value).partition("write ")[2]).close()
+    assert [file.name for file in tmp_path.glob("*.db")] == ["x y.db"]
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "cifs", "lustre", "fuse.sshfs"])
+def test_sqlite_on_a_network_file_system_is_refused_with_the_remedy(tmp_path, monkeypatch, kind):
+    mount = namedtuple("mount", ["mountpoint", "fstype"])
+    mounts = [mount("/", "ext4"), mount(str(tmp_path), kind)]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
+    with pytest.raises(StoreError, match=rf"network file system \({kind}\).*HPOSVC_DB"):
+        Store(f"sqlite:///{tmp_path / 'deep' / 'journal.db'}")
+    assert not (tmp_path / "deep").exists()
+
+
+def test_a_local_disk_below_a_network_mount_is_taken(tmp_path, monkeypatch):
+    mount = namedtuple("mount", ["mountpoint", "fstype"])
+    mounts = [mount("/", "nfs"), mount(str(tmp_path), "ext4")]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda all: mounts)
+    Store(f"sqlite:///{tmp_path / 'journal.db'}").close()
+
+
+def test_a_file_that_is_no_database_is_said_to_be_one(tmp_path):
+    file = tmp_path / "journal.db"
+    file.write_text("something else entirely, and long enough to be looked at " * 20)
+    with pytest.raises(StoreError, match=r"journal.db: file is not a database"):
+        Store(f"sqlite:///{file}")
+
+
+def test_a_full_disk_is_told_as_what_it_is(tmp_path):
+    """A full disk is simulated by SQLite's own limit on pages."""
+    store = Store(f"sqlite:///{tmp_path / 'journal.db'}")
+
+    def fill() -> None:
+        with store.writing() as connection:
+            connection.exec_driver_sql("PRAGMA max_page_count=1")
+            for number in range(2000):
+                values = {"sweep": f"s{number}" * 20, "seq": number}
+                connection.execute(insert(CURSORS).values(values))
+
+    with pytest.raises(StoreError, match="full"):
+        fill()
+    assert sqlite3.connect(tmp_path / "journal.db").execute("PRAGMA integrity_check").fetchone()
+
+
+def test_a_journal_whose_file_was_deleted_takes_nothing_more(tmp_path):
+    """SQLite goes on writing to the deleted file, and all of it is lost at the end."""
+    store = Store(f"sqlite:///{tmp_path / 'hposvc.db'}")
+    (tmp_path / "hposvc.db").unlink()
+    with pytest.raises(StoreError, match="its file was deleted"), store.writing():
+        pass
+    store.close()
+
+
+def test_a_relative_journal_is_found_from_another_folder(tmp_path, monkeypatch):
+    """Engine local changes the working directory to the spec's folder."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    store = Store("sqlite:///hposvc.db")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with store.writing() as connection:
+        assert connection.execute(select(CURSORS)).all() == []
+    store.close()

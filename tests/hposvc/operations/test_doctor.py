@@ -1,0 +1,127 @@
+import os
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from hposvc.journal.database import Store
+from hposvc.journal.home import Home
+from hposvc.journal.lease import Lease
+from hposvc.operations import doctor
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    for name in ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def checks(home, *names):
+    by_name = {check.check: check for check in doctor.examine(home)}
+    return [by_name[name] for name in names] if names else by_name
+
+
+def test_a_new_home_has_nothing_that_fails(tmp_path):
+    by_name = checks(tmp_path / "home")
+    failed = [check for check in by_name.values() if check.state == "fail"]
+    assert not failed
+    assert {"python", "packages", "shared memory", "home", "journal", "mlflow", "ray"} <= set(
+        by_name
+    )
+
+
+def test_every_failure_has_a_remedy(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@127.0.0.1:1/")
+    home, mlflow = checks(tmp_path / "file" / "home", "home", "mlflow")
+    assert (home.state, mlflow.state) == ("fail", "fail")
+    assert "HPOSVC_HOME" in home.remedy
+    assert "MLFLOW_TRACKING_URI" in mlflow.remedy
+    assert "secret" not in mlflow.found
+
+
+def test_a_database_that_does_not_answer_is_named_without_its_password(tmp_path, monkeypatch):
+    monkeypatch.setenv("HPOSVC_DB", "postgresql+psycopg://me:secret@127.0.0.1:1/none")
+    [journal] = checks(tmp_path, "journal")
+    assert journal.state == "fail"
+    assert "secret" not in journal.found
+    monkeypatch.delenv("HPOSVC_DB")
+    monkeypatch.setenv("HPOSVC_DB_FILE", str(tmp_path / "missing"))
+    [home] = checks(tmp_path, "home")
+    assert home.state == "fail"
+
+
+@pytest.mark.parametrize(("code", "state"), [(200, "ok"), (401, "ok"), (503, "fail")])
+def test_a_tracker_that_answers_is_well(tmp_path, monkeypatch, code, state):
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(code if self.path == "/health" else 404)
+            self.end_headers()
+
+        def log_message(self, *arguments):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Server) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        place = f"http://me:secret@127.0.0.1:{server.server_port}/"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", place)
+        [mlflow] = checks(tmp_path, "mlflow")
+        server.shutdown()
+    assert mlflow.state == state
+    assert "secret" not in mlflow.found
+
+
+def test_a_file_that_is_not_a_database_is_reported(tmp_path):
+    (tmp_path / "mlflow.db").write_text("not a database, but quite long a text")
+    [mlflow] = checks(tmp_path, "mlflow")
+    assert mlflow.state == "fail"
+
+
+def test_a_sweep_whose_driver_died_is_reported(tmp_path, simulated):
+    row, journal = simulated("valley-1")
+    code = (
+        "import sys\n"
+        "from hposvc.journal.database import Store\n"
+        "from hposvc.journal.lease import Lease\n"
+        "Lease(Store(sys.argv[1]), 'valley-1').acquire()"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code, journal.store.url]
+    subprocess.run(command, check=True, env=environment)
+    [sweep] = checks(tmp_path, "sweep")
+    assert (sweep.state, sweep.found) == ("warn", "valley-1: its driver died")
+    assert f"hposvc resume {row.id}" in sweep.remedy
+
+
+def test_a_sweep_with_a_living_driver_is_not_reported(tmp_path):
+    Lease(Store(Home.of(tmp_path, {}).database), "valley-1").acquire()
+    assert "sweep" not in checks(tmp_path)
+
+
+def test_a_package_of_the_same_name_is_found_out(tmp_path):
+    (tmp_path / "cluster").mkdir()
+    (tmp_path / "cluster" / "__init__.py").touch()
+    code = (
+        "import sys; from hposvc.operations import doctor\n"
+        f"del sys.modules['cluster']; sys.path.insert(0, {str(tmp_path)!r})\n"
+        "print(next(check for check in doctor.examine() if check.check == 'packages'))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HPOSVC_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert "state='fail'" in ran.stdout, ran.stderr
+    assert f"cluster in {tmp_path}" in ran.stdout
+
+
+def test_a_home_that_everybody_can_read_is_reported(tmp_path):
+    tmp_path.chmod(0o755)
+    [privacy] = checks(tmp_path, "privacy")
+    assert privacy.state == "warn"
+    assert f"chmod 700 {tmp_path}" in privacy.remedy
+    tmp_path.chmod(0o700)
+    assert "privacy" not in checks(tmp_path)

@@ -1,0 +1,280 @@
+"""A request is carried out once, in any state of the sweep and beside any other request."""
+
+import random
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+from hposvc import api
+from hposvc.driver.driver import Driver
+from hposvc.errors import SpecError
+from hposvc.events import Attached, Finished, Requested, Suspended
+from hposvc.journal.home import NotFound
+from hposvc.journal.lease import Busy, Lease, holder
+from hposvc.operations import requests as steering
+from hposvc.operations.requests import more_trials, steer
+
+SPEC = {
+    "name": "valley",
+    "engine": {"type": "simulate", "curve": "curves:valley"},
+    "metric": {"name": "loss", "goal": "minimize"},
+    "fidelity": {"max": 3},
+    "parameters": {"x": {"min": 0.0, "max": 6.0}},
+    "search": "random",
+    "trials": {"max": 4, "parallel": 2},
+    "budget": {"wall": "1h"},
+    "tracking": {},
+}
+DEADLINE_S = 20.0
+VERBS = ("pause", "stop", "drain", "kill", "extend", "retry", "stop t", "kill t", "retry t")
+STATES = ("QUEUED", "INTERRUPTED", "PAUSING", "STOPPING", "PAUSED", "COMPLETED", "STOPPED")
+
+
+@pytest.fixture
+def sweeps(tmp_path, monkeypatch):
+    monkeypatch.setattr("hposvc.tracking.recorder_process.MOST_SIMULATED", 0)
+    monkeypatch.setattr(steering, "HEEDED_S", 0.1)
+    for name in ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    return api.Sweeps.open(tmp_path)
+
+
+def begun(sweeps, name="s", **changes):
+    return api.create(sweeps, api.validate({**SPEC, **changes}, {}), name)
+
+
+def events(sweeps, name="s"):
+    return [event for _, event in sweeps.journal.read(name)]
+
+
+def requests(sweeps, name="s"):
+    return [request for _, request in sweeps.journal.requests(name)]
+
+
+def within(action, *arguments):
+    """Return the result of an action, or the error that it raises; fail after the deadline."""
+    outcomes = []
+
+    def act():
+        try:
+            outcomes.append(action(*arguments))
+        except (NotFound, SpecError, Busy) as error:
+            outcomes.append(error)
+
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    thread.join(DEADLINE_S)
+    assert outcomes, f"{arguments} did not return"
+    return outcomes[0]
+
+
+def bring(sweeps, state, name="s"):
+    """Create a sweep in this state, without a driver."""
+    row = begun(sweeps, name)
+    if state == "QUEUED":
+        return
+    if sweeps.journal.find("model") is None:
+        api.drive(sweeps, begun(sweeps, "model"))
+    history = events(sweeps, "model")
+    first_half = history[: len(history) // 2]
+    now = first_half[-1].time
+    later = {
+        "INTERRUPTED": [],
+        "PAUSING": [Requested(now, "pause")],
+        "STOPPING": [Requested(now, "stop")],
+        "PAUSED": [Requested(now, "pause"), Suspended(now)],
+        "COMPLETED": history[len(first_half) :],
+        "STOPPED": [Requested(now, "stop"), Finished(now, "STOPPED", "user")],
+    }
+    sweeps.journal.append(row.id, 0, [*first_half, *later[state]])
+
+
+def ask(sweeps, asked, name="s"):
+    verb, _, trial = asked.partition(" ")
+    changes = more_trials({}, 1) if verb == "extend" else {}
+    return within(steer, sweeps, name, verb, "t0001" if trial else None, changes)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_verb_returns_and_is_heeded_once(sweeps, state):
+    for asked in VERBS:
+        bring(sweeps, state, asked.replace(" ", "-"))
+        heed(sweeps, state, asked, asked.replace(" ", "-"))
+
+
+def heed(sweeps, state, asked, name):
+    verb, _, trial = asked.partition(" ")
+    for _ in range(2):  # as if by two people
+        answer = ask(sweeps, asked, name)
+        assert holder(sweeps.journal.store, name).state == "none"
+        if isinstance(answer, NotFound):
+            assert verb == "retry" or state == "QUEUED"
+            assert requests(sweeps, name) == []
+            continue
+        if verb in ("stop", "kill", "pause") and not trial:
+            # A sweep that has ended, or is stopping, is not paused.
+            ends = verb != "pause" or state in ("STOPPING", "STOPPED")
+            wanted = "STOPPED" if ends else "PAUSED"
+            assert answer.state == ("COMPLETED" if state == "COMPLETED" else wanted)
+            assert requests(sweeps, name) == []
+    record = within(api.resume, sweeps, name)
+    assert record.state.finished
+    assert requests(sweeps, name) == []
+    if verb == "extend":
+        assert len(record.state.trials) == 6
+
+
+@pytest.mark.parametrize("verb", ["pause", "stop", "kill"])
+def test_a_request_for_the_present_state_writes_nothing(sweeps, verb):
+    bring(sweeps, "INTERRUPTED")
+    first = ask(sweeps, verb)
+    before = events(sweeps)
+    again = ask(sweeps, verb)
+    assert again.state == first.state == ("PAUSED" if verb == "pause" else "STOPPED")
+    assert (again.driver, again.place) == ("none", "")
+    assert events(sweeps) == before
+    assert requests(sweeps) == []
+
+
+def test_a_trial_that_is_over_is_not_stopped_again(sweeps):
+    bring(sweeps, "INTERRUPTED")
+    record = api.load(sweeps, "s")
+    over = next(trial for trial in record.state.trials.values() if trial.over)
+    answer = within(steer, sweeps, "s", "stop", over.id)
+    assert answer.trial_state == over.state
+    assert requests(sweeps) == []
+
+
+def test_a_running_trial_is_not_tried_again(sweeps):
+    bring(sweeps, "INTERRUPTED")
+    record = api.load(sweeps, "s")
+    running = next(trial for trial in record.state.trials.values() if not trial.over)
+    refused = within(steer, sweeps, "s", "retry", running.id)
+    assert isinstance(refused, NotFound)
+    assert f"{running.id} of s is {running.state}; only trials that failed" in str(refused)
+    assert requests(sweeps) == []
+
+
+def test_extensions_by_two_people_add_up(sweeps):
+    api.drive(sweeps, begun(sweeps))
+    for _ in range(2):
+        steer(sweeps, "s", "extend", None, more_trials({}, 1))
+    assert len(api.resume(sweeps, "s").state.trials) == 6
+    asked = [event for event in events(sweeps) if isinstance(event, Requested)]
+    assert [event.changes for event in asked] == [{"trials.max": 5}, {"trials.max": 6}]
+
+
+def test_trials_are_added_to_the_present_number_without_a_limit(sweeps):
+    row = begun(sweeps, trials={"parallel": 2}, budget={"wall": 20})
+    had = len(api.drive(sweeps, row).state.trials)
+    steer(sweeps, "s", "extend", None, {"trials.max": "+2", "budget.wall": None})
+    assert len(api.resume(sweeps, "s").state.trials) == had + 2
+
+
+def test_a_journal_with_absolute_limits_keeps_its_meaning(sweeps):
+    api.drive(sweeps, begun(sweeps))
+    sweeps.journal.append(
+        "s", sweeps.journal.last("s"), [Requested(0.0, "extend", None, {"trials.max": 5})] * 2
+    )
+    assert len(api.resume(sweeps, "s").state.trials) == 5
+
+
+def test_trials_are_given_in_one_way(sweeps):
+    with pytest.raises(SpecError, match="leave one of them out"):
+        more_trials({"trials.max": 9}, 1)
+
+
+class AtTheEnd:
+    """A watcher that makes a request with the sweep's last event, while its driver still runs."""
+
+    def __init__(self, sweeps, verb, changes):
+        self.sweeps, self.verb, self.changes = sweeps, verb, changes
+        self.answer = None
+
+    def turn(self, state, written):
+        over = any(isinstance(event, Finished | Suspended) for event in written)
+        if over and self.answer is None:
+            self.answer = within(steer, self.sweeps, "s", self.verb, None, self.changes)
+
+
+def test_an_extension_at_a_driver_s_last_moment_is_taken_by_it(sweeps):
+    late = AtTheEnd(sweeps, "extend", more_trials({}, 2))
+    record = api.drive(sweeps, begun(sweeps), [late])
+    assert late.answer.driver == "alive"
+    assert (record.state.state, len(record.state.trials)) == ("COMPLETED", 6)
+    assert requests(sweeps) == []
+
+
+@pytest.mark.parametrize("verb", ["stop", "pause"])
+def test_an_end_requested_too_late_is_forgotten(sweeps, verb):
+    late = AtTheEnd(sweeps, verb, {})
+    assert api.drive(sweeps, begun(sweeps), [late]).state.state == "COMPLETED"
+    assert requests(sweeps) == []
+
+
+@pytest.mark.parametrize(("verb", "then"), [("stop", "STOPPED"), ("pause", "PAUSED")])
+def test_a_driver_that_suspends_a_sweep_takes_a_last_request(sweeps, verb, then):
+    bring(sweeps, "PAUSED")
+    sweeps.journal.request("s", "pause")
+    late = AtTheEnd(sweeps, verb, {})
+    record = api.resume(sweeps, "s", [late])
+    assert late.answer.driver == "alive"
+    assert record.state.state == then
+    assert requests(sweeps) == []
+
+
+def test_the_driver_that_is_named_is_the_one_at_work(sweeps):
+    bring(sweeps, "INTERRUPTED")
+    [before] = [event.driver for event in events(sweeps) if isinstance(event, Attached)]
+    lease = Lease(sweeps.journal.store, "s")
+    lease.acquire()
+    with sweeps.journal.store.writing() as connection:
+        connection.exec_driver_sql("UPDATE leases SET host = 'elsewhere', pid = 7")
+    answer = steer(sweeps, "s", "stop")
+    assert (answer.driver, answer.place) == ("alive", "elsewhere:7")
+    assert before != answer.place
+
+
+def test_ending_a_sweep_without_a_driver_takes_no_extension(sweeps):
+    """Ending a sweep takes no slots, so an extension would wait for ever."""
+    bring(sweeps, "INTERRUPTED")
+    sweeps.journal.request("s", "stop")
+
+    class Extend:
+        asked = False
+
+        def turn(self, state, written):
+            if not self.asked:
+                self.asked = True
+                sweeps.journal.request("s", "extend", None, {"trials.max": "+1"})
+
+    row = sweeps.journal.find("s")
+    within(Driver(sweeps.home, sweeps.journal, row, watchers=[Extend()]).end)
+    assert api.load(sweeps, "s").state.spec.trials.max == 5
+    assert len(within(api.resume, sweeps, "s").state.trials) == 5
+    assert requests(sweeps) == []
+
+
+def test_a_request_that_races_the_end_is_taken_or_leaves_nothing(sweeps):
+    """Repeatedly drive a sweep to its end while another thread requests one more trial."""
+    seed = random.Random(0)
+    for number in range(15):
+        row = begun(sweeps, f"race-{number}", trials={"max": 2, "parallel": 2})
+        driver = threading.Thread(target=api.drive, args=(sweeps, row))
+        started = time.monotonic()
+        driver.start()
+        if number == 0:
+            driver.join(DEADLINE_S)
+            lasts_s = time.monotonic() - started
+        time.sleep(seed.uniform(0, 1.2 * lasts_s))
+        steer(sweeps, row.id, "extend", None, more_trials({}, 1))
+        driver.join(DEADLINE_S)
+        assert not driver.is_alive()
+        taken = requests(sweeps, row.id) == []
+        state = api.load(sweeps, row.id).state
+        # Taken and trained; or requested after the driver's end, when `extend` itself continues.
+        assert (len(state.trials) == 3 and state.finished) if taken else state.finished
+        with suppress(Busy):
+            assert len(api.resume(sweeps, row.id).state.trials) == 3

@@ -1,0 +1,57 @@
+"""The payload of a job: places of journal and tracker, and no password in any repr."""
+
+import os
+from pathlib import Path
+
+from hposvc import spec as specs
+from hposvc.journal.home import Home
+from hposvc.remote.job_payload import JobPayload, SharedFolderProbe, databases, locate
+
+SPEC = specs.load(
+    {
+        "trainable": "somewhere:train",
+        "metric": {"name": "loss", "goal": "minimize"},
+        "parameters": {"lr": {"min": 0.1, "max": 1.0}},
+        "trials": {"max": 2},
+    }
+)
+PASSWORD = "hunter22"
+SERVERS = {
+    "HPOSVC_DB": f"postgresql+psycopg://me:{PASSWORD}@db/x",
+    "MLFLOW_TRACKING_URI": f"https://me:{PASSWORD}@mlflow",
+    "MLFLOW_TRACKING_TOKEN": PASSWORD,
+}
+
+
+def test_what_is_in_the_home_must_be_proved(tmp_path: Path):
+    where = locate(Home.of(tmp_path, {}), SPEC, {})
+    assert where.home == str(tmp_path)
+    assert where.folders == {"journal": tmp_path, "tracker": tmp_path}
+    proofs = where.write_probes()
+    assert [Path(proof.file).read_text() for proof in proofs] == [probe.word for probe in proofs]
+    proofs[0].delete()
+    proofs[0].delete()
+    os.utime(proofs[1].file, (1, 1))  # as old as the probe of a job that never started
+    for proof in where.write_probes():
+        proof.delete()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_is_its_files_and_one_on_a_server_has_none(tmp_path: Path):
+    names = {file.name for file in databases(Home.of(tmp_path, {}), SPEC)}
+    assert {"hposvc.db", "hposvc.db-wal", "hposvc.db-shm", "mlflow.db"} <= names
+    assert databases(Home.of(tmp_path, SERVERS), SPEC) == []
+
+
+def test_servers_are_told_and_need_no_proof(tmp_path: Path):
+    where = locate(Home.of(tmp_path, SERVERS), SPEC, SERVERS)
+    assert (where.home, where.folders) == (None, {})
+    assert where.variables == SERVERS
+
+
+def test_a_payload_comes_out_as_it_was_packed():
+    proofs = (SharedFolderProbe("journal", "/x", "word"),)
+    payload = JobPayload("s-1", "/home", {"A": "b"}, {"name": "s"}, (".",), proofs, {"S": PASSWORD})
+    assert JobPayload.unpack(payload.pack()) == payload
+    assert PASSWORD not in repr(payload)
+    assert PASSWORD not in repr(locate(Home.of(Path("/x"), SERVERS), SPEC, SERVERS))

@@ -1,0 +1,180 @@
+"""Moves of single parameters, and of configurations, which must stay in their space."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hposvc.schedulers import pbt_mutation
+from hposvc.schedulers.pbt_mutation import Among, Scaled, Within, explore, read_move
+from searchers.domains import Choice, Constant, Float, Int
+from searchers.space import Space
+from searchers.values import SpaceError, identity
+
+LR = Float(1e-5, 0.1, log=True)
+WIDTH = Int(8, 64, step=8)
+KIND = Choice(("sgd", "adamw", "lars"))
+BATCH = Choice((32, 64, 128, 256), ordered=True)
+
+SPACE = Space.from_dict(
+    {
+        "lr": {"min": 1e-5, "max": 0.1, "log": True},
+        "decay": {"min": 0.0, "max": 0.5},
+        "width": {"min": 8, "max": 64, "step": 8},
+        "batch": {"values": [32, 64, 128, 256], "ordered": True},
+        "kind": {"values": ["sgd", "adamw", "lars"]},
+        "momentum": {"min": 0.8, "max": 0.99, "when": {"kind": ["sgd", "lars"]}},
+        "nesterov": {"values": [True, False], "when": {"kind": "sgd"}},
+        "seeds": 3,
+    },
+    ["lr * batch <= 12", "decay + momentum <= 1.4"],
+)
+DECLARED = {
+    "lr": [{}, {"min": 1e-4}, {"min": 1e-4, "max": 1e-2, "log": False}, [1e-3, 1e-2, 1e-4], 1.5],
+    "decay": [{}, {"max": 0.25}, [0.0, 0.1], 0.5],
+    "width": [{}, {"min": 16, "max": 48}, [64, 8], 2, 1.1],
+    "batch": [{}, [256, 32]],
+    "kind": [{}, ["lars", "sgd"]],
+    "momentum": [{}, {"min": 0.9}, [0.8, 0.85, 0.95], 1.05],
+    "nesterov": [{}],
+}
+SOME = st.fixed_dictionaries({}, optional={k: st.sampled_from(v) for k, v in DECLARED.items()})
+
+
+def moves_of(mutate):
+    return {name: read_move(SPACE[name], declared) for name, declared in mutate.items()}
+
+
+@settings(max_examples=300, deadline=None)
+@given(mutate=SOME, seed=st.integers(0, 2**32), resample=st.sampled_from([0.0, 0.25, 1.0]))
+def test_a_line_of_copies_never_leaves_the_space_and_changes_what_may_change_alone(
+    mutate, seed, resample
+):
+    rng = np.random.default_rng(seed)
+    params = SPACE.sample(rng)
+    for _ in range(10):
+        moved = explore(SPACE, params, moves_of(mutate), resample, rng)
+        SPACE.validate(moved)
+        fixed = [name for name in moved if name in params and name not in mutate]
+        assert {name: moved[name] for name in fixed} == {name: params[name] for name in fixed}
+        for name in mutate.keys() & moved.keys() & params.keys():
+            if resample == 1.0 and isinstance(mutate[name], list) and moved != params:
+                assert moved[name] in mutate[name]
+        params = moved
+
+
+def explored(move, value, count=200):
+    """Return the values to which a move changes a value."""
+    rng = np.random.default_rng(0)
+    return {move.moved(value, rng) for _ in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("domain", "declared", "value", "expected"),
+    [
+        (LR, {}, 1e-3, {8e-4, 1.2e-3}),
+        (LR, {"max": 1e-3}, 1e-3, {8e-4, 1e-3}),
+        (LR, {"max": 1e-3}, 5e-2, {1e-3}),  # the first population was drawn from all of it
+        (LR, 2, 1e-3, {5e-4, 2e-3}),
+        (LR, 0.5, 1e-3, {5e-4, 2e-3}),
+        (LR, 2, 0.08, {0.04, 0.1}),
+        (Float(0.0, 0.5), 1.5, 0.0, {0.0, 0.0005}),
+        (WIDTH, {}, 32, {24, 40}),
+        (WIDTH, {"min": 16, "max": 32}, 16, {16, 24}),
+        (WIDTH, 1.1, 32, {24, 40}),
+        (WIDTH, 2, 16, {8, 32}),
+        (LR, [1e-2, 1e-3, 1e-4], 1e-3, {1e-2, 1e-4}),
+        (LR, [1e-2, 1e-3, 1e-4], 3e-3, {1e-2, 1e-3}),
+        (LR, [1e-2, 1e-3], 0.1, {1e-2}),
+        (BATCH, {}, 64, {32, 128}),
+        (BATCH, [256, 32], 32, {32, 256}),
+        (BATCH, [256, 32], 64, {32, 256}),
+        (KIND, {}, "sgd", {"sgd"}),
+        (KIND, ["adamw", "lars"], "sgd", {"adamw", "lars"}),
+    ],
+)
+def test_a_move_goes_a_step_from_where_it_is(domain, declared, value, expected):
+    assert explored(read_move(domain, declared), value) == expected
+
+
+@pytest.mark.parametrize(
+    ("domain", "declared", "low", "high"),
+    [(LR, {"min": 1e-3, "max": 1e-2}, 1e-3, 1e-2), (LR, 2, 1e-5, 0.1), (WIDTH, [8, 64], 8, 64)],
+)
+def test_what_is_drawn_afresh_comes_from_the_range_or_the_list(domain, declared, low, high):
+    rng = np.random.default_rng(0)
+    drawn = [read_move(domain, declared).fresh(rng) for _ in range(300)]
+    assert low <= min(drawn) < 2 * low
+    assert high / 2 < max(drawn) <= high
+    assert all(domain.problem(value) is None for value in drawn)
+
+
+def test_a_part_of_a_range_keeps_its_scale_and_its_step():
+    assert read_move(WIDTH, {"min": 16}) == Within(replace(WIDTH, low=16))
+    assert read_move(LR, {"max": 0.01}) == Within(Float(1e-5, 0.01, log=True))
+    assert read_move(LR, 3) == Scaled(3.0, LR)
+    assert read_move(BATCH, [256, 64]) == Among((64, 256), BATCH)
+
+
+def test_a_parameter_that_becomes_active_is_drawn_where_it_may_move():
+    space = Space.from_dict(
+        {
+            "kind": {"values": ["a", "b"]},
+            "momentum": {"min": 0.0, "max": 1.0, "when": {"kind": "b"}},
+        }
+    )
+    moves = {
+        "kind": read_move(space["kind"], {}),
+        "momentum": read_move(space["momentum"], {"min": 0.9}),
+    }
+    rng = np.random.default_rng(0)
+    seen = [explore(space, {"kind": "a"}, moves, 1.0, rng) for _ in range(50)]
+    assert {"kind": "a"} in seen
+    assert all(params["momentum"] >= 0.9 for params in seen if params["kind"] == "b")
+
+
+def test_what_no_move_allows_is_kept():
+    space = Space.from_dict({"a": {"min": 0.0, "max": 1.0}}, ["a == 0.5 or a > 0.999"])
+    rng = np.random.default_rng(0)
+    assert explore(space, {"a": 0.5}, {"a": read_move(space["a"], {})}, 0.0, rng) == {"a": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("domain", "declared", "where", "message"),
+    [
+        (Constant(3), {}, (), "is a constant of 3; give it a range in parameters"),
+        (LR, {"min": 1e-9}, ("min",), "is 1e-09, outside 1e-05 to 0.1"),
+        (LR, {"min": 0.01, "max": 0.001}, (), "min is 0.01, max is 0.001; swap them"),
+        (LR, {"mix": 0.01}, ("mix",), "is no key of a range here; did you mean 'min'?"),
+        (LR, {"max": "high"}, ("max",), "is 'high'; give a number"),
+        (LR, {"log": 1}, ("log",), "is 1; write true or false"),
+        (WIDTH, {"min": 12}, ("min",), "is 12, off the step of 8; the nearest is"),
+        (WIDTH, [8, 17], (1,), "is 17, off the step of 8"),
+        (KIND, ["sgd", "adam"], (1,), "is 'adam'; choose from 'sgd', 'adamw', 'lars'"),
+        (KIND, ["sgd"], (), "has 1 values; give 2 or more"),
+        (BATCH, [32, 32], (1,), "32 is there twice"),
+        (KIND, {"min": 1}, (), "is a range, but it is a choice; list some of its values"),
+        (KIND, 1.2, (), "is a factor, but it is a choice"),
+        (LR, -1, (), "is -1; give a positive factor"),
+        (LR, 1, (), "is 1; give a positive factor that is not 1"),
+        (LR, "x1.2", (), "is 'x1.2'; give a range"),
+        (LR, True, (), "is True; give a range"),
+    ],
+)
+def test_what_does_not_fit_the_parameter_is_refused(domain, declared, where, message):
+    with pytest.raises(SpaceError) as caught:
+        read_move(domain, declared)
+    assert caught.value.path == where
+    assert caught.value.message.startswith(message)
+
+
+def test_a_list_is_read_in_a_time_that_grows_as_the_list_does(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        pbt_mutation, "identity", lambda value: asked.append(value) or identity(value)
+    )
+    values = [1e-3 + number * 1e-6 for number in range(500)]
+    assert read_move(LR, values).values == tuple(values)
+    assert len(asked) <= 2 * len(values)

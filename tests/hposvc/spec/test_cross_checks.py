@@ -1,0 +1,21 @@
+"""Sections of a spec that do not go together."""
+
+import pytest
+from simulated_sweeps import make_spec
+
+from hposvc.schedulers.hyperband import Bohb, Hyperband
+from hposvc.schedulers.scheduler import Plan
+from hposvc.spec import SpecError
+from searchers.methods import METHODS, load
+
+
+def test_bohb_without_a_model_is_refused():
+    model_free = [name for name in METHODS if not load(name).uses_results]
+    assert {"random", "sobol", "grid"} <= {*model_free}
+    for method in model_free:
+        with pytest.raises(SpecError, match=f"{method}, but scheduler bohb is .* choose gp, tpe"):
+            make_spec(scheduler="bohb", search=method)
+    assert make_spec(scheduler="bohb", search="auto").scheduler.name == "bohb"
+    assert (
+        Bohb(eta=4).scheduler(Plan(1, 16)).shapes == Hyperband(eta=4).scheduler(Plan(1, 16)).shapes
+    )

@@ -1,0 +1,326 @@
+"""Relative paths of a spec begin in the folder of its file, from wherever it is used."""
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from hposvc.cli.main import main
+from hposvc.spec import SpecError, check, dump, load, restore
+from hposvc.spec import paths as places
+
+TRAIN = """
+from pathlib import Path
+
+import hposvc
+import beside_it
+
+
+def train(config):
+    hposvc.report({"loss": float(Path("offset.txt").read_text()) + config["x"] * beside_it.ONE})
+
+
+def space(trial):
+    trial.suggest_float("x", 0.0, 1.0)
+
+
+def curve(params, step):
+    return {"loss": params["x"]}, 1.0
+"""
+SCRIPT = """
+import sys
+from pathlib import Path
+
+print("loss=" + Path("offset.txt").read_text(), flush=True)
+"""
+TRAINABLE = "trainable: train.py:train\n"
+COMMAND = "command: [python, script.py, '${args}']\ncollect: {stdout: 'loss=(?P<loss>.+)'}\n"
+SPEC = """
+name: placed
+metric: {name: loss, goal: minimize}
+parameters: {x: {values: [0.0, 1.0]}}
+fidelity: {max: 1}
+search: grid
+engine: local
+trials: {max: 2, parallel: 1}
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Return a folder with a spec and its files, with another working directory."""
+    folder = tmp_path / "project"
+    (folder / "deep").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    (folder / "beside_it.py").write_text("ONE = 1\n")
+    (folder / "script.py").write_text(SCRIPT)
+    (folder / "offset.txt").write_text("2.0")
+    (folder / "token").write_text("hush")
+    (folder / "sweep.yaml").write_text(TRAINABLE + SPEC)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
+    for name in ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI"):
+        monkeypatch.delenv(name, raising=False)
+    return folder
+
+
+@pytest.fixture
+def hposvc(project, capfd):
+    def run(*arguments):
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as exited:
+            main([*map(str, arguments)])
+        out, err = capfd.readouterr()
+        return exited.value.code or 0, out, err
+
+    return run
+
+
+def test_every_path_of_a_spec_is_absolute_once_it_is_read(project):
+    spec = load(
+        project / "deep" / ".." / "sweep.yaml",
+        {
+            "storage": "out",
+            "tracking.uri": "sqlite:///runs.db",
+            "environment.secrets": [{"DB": "file:token"}, "HF_TOKEN"],
+            "environment.working_dir": "deep",
+        },
+    )
+    assert spec.folder == f"{project}"
+    assert spec.trainable == f"{project}/train.py:train"
+    assert spec.storage == f"{project}/out"
+    assert spec.tracking.uri == f"sqlite:///{project}/runs.db"
+    assert spec.environment.secrets == {"DB": f"file:{project}/token", "HF_TOKEN": "HF_TOKEN"}
+    assert spec.works_in == f"{project}/deep"
+    assert load(dump(spec)) == restore(dump(spec)) == spec
+
+
+@pytest.mark.parametrize("uri", ["http://x:5000", "sqlite://", "sqlite:////a/b.db"])
+def test_values_that_are_not_relative_paths_stay_as_they_are(project, uri):
+    spec = load(
+        project / "sweep.yaml",
+        {"storage": "s3://bucket/out", "tracking.uri": uri, "trainable": "my.module:Name"},
+    )
+    assert (spec.storage, spec.tracking.uri) == ("s3://bucket/out", uri)
+    assert spec.trainable == "my.module:Name"
+    assert load(project / "sweep.yaml", {"storage": "~/out"}).storage == "~/out"
+
+
+def test_a_space_and_a_curve_are_found_beside_the_spec(project):
+    (project / "simulated.yaml").write_text(
+        "metric: {name: loss, goal: minimize}\nparameters: {space: train.py:space}\n"
+        "engine: {type: simulate, curve: train.py:curve}\ntrials: {max: 2}\n"
+    )
+    spec = check(project / "simulated.yaml")
+    assert [*spec.parameters] == ["x"]
+    assert spec.engine.curve == f"{project}/train.py:curve"
+    (project / "simulated.yaml").write_text(
+        "metric: {name: loss, goal: minimize}\nparameters: {x: {min: 0.0, max: 1.0}}\n"
+        "engine: {type: simulate, curve: beside_it:ONE}\ntrials: {max: 2}\n"
+    )
+    with pytest.raises(SpecError, match="beside_it:ONE is no function"):  # so it was imported
+        check(project / "simulated.yaml")
+
+
+def test_folder_names_another_place_for_all_of_them(project):
+    (project / "deep" / "sweep.yaml").write_text("folder: ..\n" + TRAINABLE + SPEC)
+    spec = check(project / "deep" / "sweep.yaml")
+    assert (spec.folder, spec.trainable) == (f"{project}", f"{project}/train.py:train")
+
+
+def test_a_folder_that_is_left_empty_is_that_of_the_file(project):
+    (project / "sweep.yaml").write_text("folder:\n" + TRAINABLE + SPEC)
+    assert load(project / "sweep.yaml").folder == f"{project}"
+    (project / "sweep.yaml").write_text("folder: [a]\n" + TRAINABLE + SPEC)
+    with pytest.raises(SpecError, match=r"sweep\.yaml:1:\d+: folder: "):
+        load(project / "sweep.yaml")
+
+
+def test_files_of_a_command_are_found_though_it_works_elsewhere(project):
+    (project / "sweep.yaml").write_text(COMMAND + SPEC)
+    assert check(project / "sweep.yaml").command[:2] == ("python", "script.py")
+    moved = check(project / "sweep.yaml", {"environment.working_dir": "deep"})
+    assert moved.command[:2] == ("python", f"{project}/script.py")
+    with pytest.raises(SpecError, match=rf"command\[1\]: there is no file {project}/deep/no\.py"):
+        check(
+            project / "sweep.yaml",
+            {"command": ["python", "no.py", "${args}"], "environment.working_dir": "deep"},
+        )
+
+
+def test_a_missing_module_is_reported_with_the_searched_folder(project):
+    with pytest.raises(SpecError, match=rf"no_such_thing.*looked in {project},"):
+        check(project / "sweep.yaml", {"trainable": "no_such_thing:train"})
+
+
+def test_a_dict_begins_in_the_present_folder(project, monkeypatch):
+    monkeypatch.chdir(project)
+    data = {
+        "trainable": "train.py:train",
+        "metric": {"name": "loss", "goal": "minimize"},
+        "parameters": {"x": 1.0},
+        "trials": {"max": 1},
+    }
+    assert check(data).trainable == f"{project}/train.py:train"
+    monkeypatch.chdir(project.parent)
+    assert check({**data, "folder": Path("project")}).folder == f"{project}"
+
+
+def test_a_spec_of_an_earlier_version_begins_in_the_present_folder(project, monkeypatch):
+    frozen = dump(load(project / "sweep.yaml"))
+    del frozen["folder"]
+    old = restore({**frozen, "trainable": "train.py:train"})
+    assert (old.folder, old.works_in, old.trainable) == (None, None, "train.py:train")
+
+
+@pytest.mark.parametrize("runs", [TRAINABLE, COMMAND])
+def test_a_sweep_runs_and_goes_on_from_any_folder(project, hposvc, monkeypatch, runs):
+    (project / "sweep.yaml").write_text(runs + SPEC)
+    relative = os.path.relpath(project / "sweep.yaml")
+    assert hposvc("run", relative, "--id", "a", "--set", "trials.max=1")[0] == 0
+    here = Path.cwd()
+    monkeypatch.chdir("/")
+    code, _, err = hposvc("extend", "a", "--trials", "1")
+    assert code == 0, err
+    assert Path.cwd() == Path("/") != here
+    code, out, err = hposvc("trials", "a", "-o", "json")
+    assert [trial["state"] for trial in json.loads(out)] == ["COMPLETED"] * 2, err
+    code, _, err = hposvc("fork", "a", "--set", "trials.max=1", "--id", "b")
+    assert code == 0, err
+    code, out, _ = hposvc("best", "b", "-o", "json")
+    assert json.loads(out)["value"] >= 2.0  # the trial read offset.txt, beside the spec
+
+
+SIMULATED = """
+from pathlib import Path
+
+
+def curve(params, step):
+    from beside_it import ONE
+
+    if params["width"] == 5 and Path(__file__).with_name("broken").exists():
+        raise ZeroDivisionError
+    return {"loss": ONE + 30 / params["width"] ** 0.5, "tokens": 1e6 * step}, 1.0
+"""
+SIMULATION = """
+name: simulated
+metric: {name: loss, goal: minimize}
+parameters: {width: {min: 5, max: 260}}
+search: grid
+engine: {type: simulate, curve: simulated.py:curve}
+trials: {max: 201}  # so many simulated trials are not sent to MLflow, which takes seconds
+failure: {user_retries: 0}
+"""
+
+
+@pytest.fixture
+def at_top(project, hposvc, monkeypatch):
+    """Return a function that runs a verb in `/`, with no module of the spec's folder loaded."""
+    path_before = sys.path[:]
+
+    def run(*arguments):
+        monkeypatch.chdir("/")
+        monkeypatch.setattr(places, "_spec_folders", set())
+        sys.path[:] = path_before
+        for name, module in [*sys.modules.items()]:
+            if f"{getattr(module, '__file__', '')}".startswith(f"{project}"):
+                del sys.modules[name]
+        return hposvc(*arguments)
+
+    return run
+
+
+def test_commands_on_a_recorded_sweep_work_from_any_folder(project, at_top):
+    (project / "simulated.py").write_text(SIMULATED)
+    (project / "simulated.yaml").write_text(SIMULATION)
+    (project / "broken").touch()
+    code, _, err = at_top("run", project / "simulated.yaml", "--id", "a")
+    assert code == 0, err
+    (project / "broken").unlink()
+    code, out, err = at_top("retry", "a", "-o", "json")
+    assert code == 0, err
+    assert json.loads(out)["trials"]["completed"] == 201
+    code, out, err = at_top("audit", "a", "t0001", "-o", "json")
+    assert code == 0, err
+    assert "ended" in [line["what"] for line in json.loads(out)]
+    code, out, err = at_top("laws", "a", "--weights", "width", "--data", "tokens", "-o", "json")
+    assert code == 0, err
+    assert json.loads(out)["law"]["alpha"] == pytest.approx(0.5, rel=0.01)
+    code, out, err = at_top("repro", "a", "t0002", "-o", "json")
+    assert code == 0, err
+    assert json.loads(out)["verdict"] == "equal"
+
+
+NET = """
+from beside_it import ONE
+from trainables.zoo.digits import DigitsCNN
+
+
+class Net(DigitsCNN):
+    CHANNELS = ONE
+"""
+
+
+def test_memory_and_scaling_work_from_any_folder(project, at_top):
+    (project / "net.py").write_text(NET)
+    spec = (TRAINABLE + SPEC).replace("train.py:train", "net:Net").replace("loss,", "val/loss,")
+    spec = spec.replace("x: {values: [0.0, 1.0]}", "lr: 0.01, width: {values: [4, 8]}, batch: 512")
+    (project / "net.yaml").write_text(spec)
+    code, out, err = at_top("memory", project / "net.yaml", "-o", "json")
+    assert code == 0, err
+    assert json.loads(out)["configuration"]["batch"] == 512
+    code, out, err = at_top(
+        *("scaling", project / "net.yaml", "--workers", "1", "--updates", "2", "-o", "json")
+    )
+    assert code == 0, err
+    assert json.loads(out)[0]["samples_per_s"] > 0
+
+
+def test_a_spec_comes_from_standard_input(project, hposvc, monkeypatch):
+    class Stdin:
+        def __init__(self, text):
+            self.buffer = io.BytesIO(text.encode())
+
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "stdin", Stdin(TRAINABLE + SPEC))
+    code, _, err = hposvc("run", "-", "--id", "piped", "--debug")
+    assert code == 0, err
+    monkeypatch.setattr(sys, "stdin", Stdin(TRAINABLE + SPEC + "serch: grid\n"))
+    code, _, err = hposvc("validate", "-")
+    assert code == 2
+    assert "<stdin>:10:1: serch: no such key; did you mean 'search'?" in err
+
+
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", ["script", *sys.path])
+    monkeypatch.setattr(places, "_spec_folders", set())
+    made = [tmp_path / name for name in ("first", "second")]
+    for folder in made:
+        folder.mkdir()
+    return list(map(str, made))
+
+
+def test_modules_of_another_spec_s_folder_come_last(folders):
+    """Two sweeps may each have a module `train`, and one process reads both."""
+    first, second = folders
+    places.import_first(first)
+    places.import_too(second)
+    assert (sys.path[:2], sys.path[-1]) == ([second, "script"], first)
+    places.import_too(first)
+    assert (sys.path[:2], sys.path[-1]) == ([first, "script"], second)
+    places.import_too(None)
+    assert (sys.path[0], sys.path[-2:]) == ("script", [first, second])
+
+
+def test_a_folder_that_was_on_the_path_already_keeps_its_place(folders):
+    first, second = folders
+    sys.path.insert(1, first)
+    places.import_too(second)
+    places.import_too(first)
+    assert (sys.path[:2], sys.path[-1]) == (["script", first], second)

@@ -1,0 +1,322 @@
+"""Checkpoints that are lent to other trials: there while they are needed, gone at the end."""
+
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invariants import check
+from librarian import CURVE, POPULATION, Librarian, Rotten, population_at_desk
+from simulated_sweeps import CALLS, Lab, at_desk, make_several, make_spec
+
+from hposvc.backends.simulate import Simulation
+from hposvc.events import Checkpointed, Failed, Finished, Reported, Requested
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
+from hposvc.state.checkpoints import prize
+from trainables.storage.checkpoint import Saved
+
+
+class Weighty(Simulation):
+    """Checkpoints have sizes, and orders break off now and then."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._rng = Random(self.setting.spec.seed)
+
+    def events(self, timeout_s):
+        if self._runs and self._rng.random() < 0.05:
+            run = self._runs.pop(self._rng.choice(list(self._runs)))
+            return [Failed(self.now(), run.order.id, run.order.trial, "infra", "lost")]
+        return [self._weighed(event) for event in super().events(timeout_s)]
+
+    def _weighed(self, event):
+        if not isinstance(event, Checkpointed):
+            return event
+        return replace(event, saved=replace(event.saved, size=self._rng.randint(1, 10)))
+
+
+def counts(state, event):
+    """Whether it is a report that stands: then the shelf is put in order."""
+    return isinstance(event, Reported) and state.trials[event.trial].curve[-1:] == [
+        (event.step, event.metrics["loss"])
+    ]
+
+
+def check_quota(state):
+    """All is within the quota, or what is left is needed."""
+    checkpoints, trials = state.checkpoints, state.trials.values()
+    kept = {saved.path: saved for trial in trials for saved in trial.checkpoints}
+    assert checkpoints.size == sum(saved.size for saved in kept.values())
+    needed = {saved.path for _, saved in checkpoints.lent.values()}
+    for trial in trials:
+        if not trial.over:
+            start = None if trial.order is None else trial.order.start
+            needed |= {
+                one.path for one in (start, trial.resume_point[0], trial.boundary_point[0]) if one
+            }
+            needed |= {one.path for one in trial.checkpoints if one.step not in trial.steps}
+    for name in state.front:
+        best = prize(state.trials[name])
+        needed |= set() if best is None else {best.path}
+    assert checkpoints.size <= checkpoints.quota or kept.keys() <= needed
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    quota=st.integers(1, 80),
+    scheduler=st.sampled_from(
+        [{"type": "fifo"}, {"type": "asha"}, {"type": "asha", "mode": "promote"}, POPULATION]
+    ),
+    keep=st.tuples(st.integers(1, 2), st.integers(0, 2)),
+    curve=st.sampled_from(["troubled", "tradeoff"]),
+)
+def test_a_quota_takes_what_nobody_needs_and_nothing_else(
+    tmp_path_factory, seed, quota, scheduler, keep, curve
+):
+    """Taken from a trial that goes on, the quota would cost its steps; from the best, the model."""
+    if curve == "tradeoff" and scheduler is POPULATION:
+        return  # it ranks by one metric
+    CALLS.clear()
+    folder = tmp_path_factory.mktemp("sweep")
+    lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+    make = make_several if curve == "tradeoff" else make_spec
+    sections = {} if curve == "tradeoff" else {"engine": CURVE}
+    spec = make(
+        seed=seed,
+        scheduler=scheduler,
+        checkpoints={"keep_last": keep[0], "keep_best": keep[1], "quota": quota},
+        failure={"user_retries": 1, "infra_retries": 9},
+        **sections,
+    )
+    lab.run(spec, backend=Weighty)
+    librarian = Librarian(spec)
+    for event in lab.events():
+        librarian.read(event)
+        if isinstance(event, Finished) or counts(librarian.state, event):
+            check_quota(librarian.state)
+    librarian.close()
+    check(spec, lab.events())
+    lab.journal.store.close()
+
+
+def test_the_worst_of_those_that_are_over_goes_first_and_the_best_stays():
+    desk = at_desk(trials={"max": 4, "parallel": 4}, checkpoints={"quota": 25}, fidelity={"max": 1})
+    orders = [desk.start(lr) for lr in (0.1, 0.2, 0.3, 0.4)]
+    for order, loss in zip(orders, (0.3, 0.1, 0.4, 0.2), strict=True):
+        saved = Saved(1, f"{order.trial}/{order.id}-1", "", 10)
+        desk.happen(Checkpointed(desk.time, order.id, order.trial, saved))
+        desk.report(order, 1, loss, save=False)
+        desk.end(order)
+    kept = [one.id for one in desk.state.trials.values() if one.checkpoints]
+    assert kept == ["t0002", "t0004"]
+    assert [saved.path for saved in desk.state.checkpoints.dropped] == [
+        "t0001/1-1",
+        "t0003/3-1",
+    ]
+    assert (desk.state.checkpoints.size, desk.state.checkpoints.over) == (20, False)
+
+
+def test_a_finalist_s_best_stays_until_it_is_told_which_of_them_wins():
+    """Its second training may make it the best, and then its first is what people get."""
+    desk = at_desk(
+        trials={"max": 4, "parallel": 4},
+        checkpoints={"quota": 10},
+        fidelity={"max": 1},
+        finalists={"top": 2, "seeds": 2},
+    )
+    orders = [desk.start(lr) for lr in (0.1, 0.2, 0.3, 0.4)]
+    for order, loss in zip(orders, (0.3, 0.1, 0.4, 0.2), strict=True):
+        saved = Saved(1, f"{order.trial}/{order.id}-1", "", 10)
+        desk.happen(Checkpointed(desk.time, order.id, order.trial, saved))
+        desk.report(order, 1, loss, save=False)
+        desk.end(order)
+    kept = [one.id for one in desk.state.trials.values() if one.checkpoints]
+    assert kept == ["t0002", "t0004"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    members=st.integers(2, 12),
+    slots=st.integers(1, 64),
+    last=st.integers(3, 12),
+    interval=st.integers(1, 2),
+    keep=st.tuples(st.integers(1, 2), st.integers(0, 1)),
+    every=st.integers(1, 3),
+    backend=st.sampled_from([Simulation, Rotten]),
+)
+def test_what_is_lent_is_never_dropped_while_needed_and_all_is_let_go_at_the_end(
+    tmp_path_factory, seed, members, slots, last, interval, keep, every, backend
+):
+    CALLS.clear()
+    folder = tmp_path_factory.mktemp("sweep")
+    lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+    spec = make_spec(
+        seed=seed,
+        fidelity={"max": last},
+        scheduler={**POPULATION, "interval": interval},
+        trials={"max": members, "parallel": slots},
+        checkpoints={"every": every, "keep_last": keep[0], "keep_best": keep[1]},
+        failure={"user_retries": 1, "infra_retries": 3},
+        engine={"type": "simulate", "curve": "simulated_sweeps:troubled"},
+    )
+    lab.run(spec, backend=backend)
+    librarian = Librarian(spec)
+    for event in lab.events():
+        librarian.read(event)
+    librarian.close()
+    check(spec, lab.events())
+    lab.journal.store.close()
+
+
+def break_off(desk, order, damaged=False):
+    desk.happen(Failed(desk.time, order.id, order.trial, "infra", "lost", damaged))
+
+
+def test_a_copy_that_ends_before_it_reports_lets_go():
+    desk = population_at_desk()
+    order = desk.start()
+    assert (order.trial, order.parent, order.first) == ("t0005", "t0001", 3)
+    desk.happen(Requested(0.0, "kill", "t0005"))
+    desk.end(order)
+    assert desk.state.checkpoints.lent == {}
+
+
+def test_a_retry_of_a_copy_starts_from_the_same_weights_with_the_same_values():
+    desk = population_at_desk()
+    order = desk.start()
+    donor = desk.state.trials["t0001"]
+    desk.report(donor.order, 3, 0.1)  # its newest is another by now
+    break_off(desk, order)
+    retry = desk.start()
+    assert (retry.start, retry.parent, retry.params) == (order.start, "t0001", order.params)
+    assert (retry.first, len(desk.state.trials["t0005"].segments)) == (3, 2)
+
+
+def test_a_copy_whose_checkpoint_is_damaged_takes_the_donor_s_next_one():
+    desk = population_at_desk()
+    order = desk.start()
+    desk.report(desk.state.trials["t0001"].order, 3, 0.1)
+    break_off(desk, order, damaged=True)
+    retry = desk.start()
+    assert (retry.start.path, retry.parent, retry.first) == ("t0001/1-3", "t0001", 3)
+    assert retry.params == order.params
+
+
+def test_a_copy_of_which_nothing_is_left_goes_on_from_its_own():
+    desk = population_at_desk()
+    order = desk.start()
+    break_off(desk, order, damaged=True)
+    retry = desk.start()
+    assert (retry.start.path, retry.parent, retry.first) == ("t0005/5-2", None, 3)
+    assert desk.state.trials["t0005"].parent is None
+    desk.report(retry, 3, 0.5)
+    assert desk.state.checkpoints.lent == {}
+
+
+def test_a_donor_without_a_checkpoint_is_not_copied():
+    desk = population_at_desk()
+    desk.state.trials["t0001"].checkpoints.clear()
+    order = desk.start()
+    assert (order.trial, order.parent, order.start.path) == ("t0005", None, "t0005/5-2")
+    assert order.params == {"lr": 0.05}
+
+
+def weighed(desk, order, step, size, loss=0.5):
+    """A report with a checkpoint of so many bytes."""
+    saved = Saved(step, f"{order.trial}/{order.id}-{step}", "", size)
+    desk.happen(Checkpointed(desk.time, order.id, order.trial, saved))
+    desk.report(order, step, loss, save=False)
+    return saved
+
+
+def test_what_repeats_of_finalists_keep_counts_for_the_quota_and_for_the_room():
+    desk = at_desk(
+        trials={"max": 2, "parallel": 2},
+        finalists={"top": 1, "seeds": 2},
+        checkpoints={"quota": 25},
+        fidelity={"max": 3},
+    )
+    checkpoints = desk.state.checkpoints
+    orders = [desk.start(0.1), desk.start(0.2)]
+    for order, loss in zip(orders, (0.1, 0.2), strict=True):
+        weighed(desk, order, 3, 10, loss)
+        desk.end(order)
+    assert (checkpoints.size, checkpoints.largest, checkpoints.over) == (
+        20,
+        10,
+        False,
+    )
+    repeat = desk.start()
+    weighed(desk, repeat, 1, 14)
+    assert (checkpoints.size, checkpoints.largest) == (24, 14), (
+        "the other trial's checkpoint made room"
+    )
+    assert [one.id for one in desk.state.trials.values() if one.checkpoints] == ["t0001"]
+    weighed(desk, repeat, 2, 16)
+    assert (checkpoints.size, checkpoints.largest, checkpoints.over) == (
+        26,
+        16,
+        True,
+    )
+    desk.end(repeat)
+    desk.happen(Finished(0.0, "STOPPED", "user"))
+
+
+def test_a_repeat_s_checkpoints_leave_no_weight_behind():
+    desk = at_desk(
+        trials={"max": 1},
+        finalists={"top": 1, "seeds": 2},
+        fidelity={"max": 3},
+        failure={"infra_retries": 3},
+    )
+    checkpoints = desk.state.checkpoints
+    search = desk.start()
+    weighed(desk, search, 3, 10)
+    desk.end(search)
+    repeat = desk.start()
+    weighed(desk, repeat, 1, 7)
+    break_off(desk, repeat)
+    again = desk.start()
+    assert (again.start.size, checkpoints.size) == (7, 17)
+    break_off(desk, again, damaged=True)
+    assert checkpoints.size == 10
+    anew = desk.start()
+    for step in (1, 2, 3):
+        weighed(desk, anew, step, 7)
+    desk.end(anew)
+    assert checkpoints.size == 10
+
+
+class Counting(dict):
+    """Trials that count how often one of them is looked up or passed by."""
+
+    looks = 0
+
+    def __getitem__(self, name):
+        self.looks += 1
+        return super().__getitem__(name)
+
+    def values(self):
+        self.looks += len(self)
+        return super().values()
+
+
+def test_a_quota_that_can_not_be_met_costs_no_look_at_all_trials_a_report():
+    """Hundreds that wait, each with the checkpoint that it goes on from."""
+    several = 200
+    desk = at_desk(
+        trials={"max": several + 1, "parallel": several + 1},
+        checkpoints={"quota": 1, "keep_best": 0},
+    )
+    orders = [desk.start(0.1) for _ in range(several + 1)]
+    for order in orders:
+        weighed(desk, order, 1, 10)
+    checkpoints = desk.state.checkpoints
+    checkpoints.trials = counting = Counting(desk.state.trials)
+    for step in (2, 3, 4):
+        weighed(desk, orders[0], step, 10)
+    assert counting.looks < several
+    assert (checkpoints.over, checkpoints.size) == (True, 10 * (several + 1))

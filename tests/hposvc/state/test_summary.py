@@ -1,0 +1,70 @@
+"""Summaries of a sweep. If these fail, people and programs read other figures than are recorded."""
+
+import json
+import math
+
+import pytest
+from simulated_sweeps import Desk, at_desk, make_controller, make_several, make_spec
+
+from hposvc.events import Attached
+from hposvc.spec import Metric
+from hposvc.state import summary
+
+
+def test_a_sweep_without_a_driver_is_interrupted_and_so_are_its_trials():
+    desk = at_desk()
+    desk.happen(Attached(0.0, "here:1"))
+    desk.start()
+    status = summary.status("s", desk.state, {}, "alive")
+    assert (status["state"], status["trials"]["running"]) == ("RUNNING", 1)
+    status = summary.status("s", desk.state, {}, "none")
+    assert (status["state"], status["trials"]["running"]) == ("INTERRUPTED", 0)
+    assert status["trials"]["interrupted"] == status["trials"]["total"] == 1
+
+
+def test_the_best_trial_has_the_metrics_and_the_checkpoint_of_its_step():
+    desk = at_desk()
+    assert summary.best("s", desk.state, {}) is None
+    order = desk.start()
+    desk.report(order, 1, 0.5)
+    other = desk.start()
+    desk.report(other, 1, 0.7)
+    best = summary.best("s", desk.state, {order.trial: "run-1"})
+    assert (best["trial"], best["value"], best["metrics"]) == (order.trial, 0.5, {"loss": 0.5})
+    assert (best["step"], best["mlflow_run_id"], best["trained_to_end"]) == (1, "run-1", False)
+    assert best["checkpoint"] is None, "a simulated checkpoint has no files"
+    assert summary.bests(desk.state) == [0.5]
+
+
+def test_all_trials_are_json_though_a_value_is_not_finite():
+    desk = at_desk()
+    desk.report(desk.start(), 1, math.nan)
+    [trial] = summary.trials(desk.state, {})
+    assert json.loads(json.dumps(trial, allow_nan=False))["metrics"] == {"loss": None}
+
+
+def test_several_metrics_have_a_front_in_their_own_signs():
+    desk = Desk(make_controller(make_several()))
+    assert summary.best("s", desk.state, {}) == []
+    assert summary.named(make_several(), (1.0, 2.0)) == [1.0, 2.0]
+    assert summary.named(make_spec(), (1.0,)) == 1.0
+    assert summary.named(make_spec(), ()) is None
+
+
+def test_the_worst_value_of_each_metric_follows_its_goal():
+    metrics = [Metric("loss", "minimize"), Metric("speed", "maximize")]
+    assert summary.worst(metrics, [(1.0, 5.0), (3.0, 9.0)]) == (3.0, 5.0)
+    assert summary.worst(metrics, []) is None
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "eta"),
+    [
+        ({"type": "asha", "eta": 3}, 3),
+        ({"type": "hyperband", "eta": 4}, 4),
+        ({"type": "fifo"}, None),
+    ],
+)
+def test_rungs_grow_by_the_scheduler_s_factor(scheduler, eta):
+    spec = make_spec(scheduler=scheduler, fidelity={"max": 81})
+    assert summary.eta_of(spec) == eta

@@ -1,0 +1,323 @@
+"""A sweep's state is a fold of its journal: the same from a file as it was in the driver."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_sweeps import CALLS, Flaky, Lab, at_desk, fold, make_controller, make_spec
+
+from hposvc.backends.backend import Setting
+from hposvc.controller.controller import Controller
+from hposvc.driver.loop import Runner
+from hposvc.driver.proposals import SyncProposer
+from hposvc.events import Attached, Checkpointed, Closed, Decided, Finished, Requested
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
+from hposvc.journal.lease import Lease
+from searchers.random_search import Random
+from trainables.storage.checkpoint import Saved
+
+TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
+
+
+def canonical(controller):
+    """All that is known, in a form in which NaN equals itself."""
+    state = controller.state
+    hidden = {"spec", "checkpoints", "_facts", "_observed", "_changed"}
+    known = {name: value for name, value in vars(state).items() if name not in hidden}
+    known["lent"] = state.checkpoints.lent
+    known["history"] = state.history()
+    known["next"] = controller.next()
+    known["scheduler"] = controller.scheduler
+    known["early_stopping"] = controller.early_stopping
+    return repr(known)
+
+
+class Remembering(Controller):
+    def __post_init__(self):
+        super().__post_init__()
+        self.seen = []
+
+    def apply(self, event):
+        super().apply(event)
+        self.seen.append(canonical(self))
+
+
+SCHEDULERS = {
+    "fifo": {"type": "fifo"},
+    "stop": {"type": "asha", "mode": "stop"},
+    "promote": {"type": "asha", "mode": "promote"},
+    "median": {"type": "median", "min_trials": 2},
+    "plateau": {"type": "asha", "plateau": {"patience": 2, "delta": 0.2}},
+    "hyperband": {"type": "hyperband"},
+    "pbt": {"type": "pbt", "interval": 2, "mutate": {"lr": {}}},
+    "pb2": {"type": "pb2", "interval": 2, "mutate": {"lr": {}}},
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_replay_gives_the_driver_s_state_after_every_event(tmp_path, name):
+    CALLS.clear()
+    scheduler = SCHEDULERS[name]
+    spec = make_spec(
+        engine=TROUBLED,
+        scheduler=scheduler,
+        failure={"infra_retries": 50, "user_retries": 1},
+        trials={"max": 16, "parallel": 4},
+    )
+    journal = Journal(Store(f"sqlite:///{tmp_path / 'x.db'}"))
+    live = Remembering(spec, make_controller(spec).policy)
+    setting = Setting("s", spec, tmp_path, tmp_path)
+    proposer = SyncProposer(spec, Random())
+    Runner("s", live, Flaky(setting), proposer, journal, Lease(journal.store, "s")).run("here:1")
+    replayed = make_controller(spec)
+    events = [event for _, event in journal.read("s")]
+    assert len(events) == len(live.seen) > 100
+    for event, seen in zip(events, live.seen, strict=True):
+        replayed.apply(event)
+        assert canonical(replayed) == seen
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.floats(-5, 5) | st.just(math.nan)), max_size=30),
+    st.sampled_from(["last", "best", "mean_2"]),
+    st.booleans(),
+)
+def test_the_best_trial_is_that_of_a_full_scan(reports, select, fails):
+    desk = at_desk(
+        metric={"name": "loss", "goal": "minimize", "select": select}, fidelity={"max": 100}
+    )
+    orders = [desk.start() for _ in range(4)]
+    for slot, loss in reports:
+        order = orders[slot]
+        trial = desk.state.trials[order.trial]
+        desk.report(order, trial.step + 1, loss)
+        if fails and loss > 4 and trial.order is not None:
+            desk.fail(order, "user")
+        best = min(desk.state.trials.values(), key=lambda each: each.loss)
+        assert desk.state.best == (best.id if best.loss < math.inf else None)
+
+
+def test_a_trial_that_fails_is_no_longer_the_best():
+    desk = at_desk()
+    good, poor = desk.start(), desk.start()
+    desk.report(good, 1, 0.1)
+    desk.report(poor, 1, 0.7)
+    desk.fail(good, "user")
+    assert desk.state.best == poor.trial
+    desk.fail(poor, "user")
+    assert desk.state.best is None
+
+
+def test_retries_are_counted_by_cause():
+    desk = at_desk(failure={"infra_retries": 2, "user_retries": 1})
+    order = desk.start()
+    for cause in ["preempt"] * 5 + ["infra"] * 2 + ["user"]:
+        desk.fail(order, cause)
+        order = desk.start()
+        assert order.trial == "t0001"
+    trial = desk.state.trials["t0001"]
+    assert trial.failures == {"preempt": 5, "infra": 2, "user": 1}
+    desk.fail(order, "infra")
+    assert (trial.state, trial.reason, trial.message) == ("FAILED", "infra", "infra it was")
+    assert trial.order is None
+
+
+def test_what_ran_out_of_memory_is_not_tried_again():
+    desk = at_desk(failure={"infra_retries": 9, "user_retries": 9})
+    desk.fail(desk.start(), "oom")
+    trial = desk.state.trials["t0001"]
+    assert (trial.state, trial.reason) == ("FAILED", "oom")
+
+
+def test_preemption_does_not_use_up_the_retries():
+    """ray#41285."""
+    desk = at_desk(failure={"infra_retries": 0})
+    order = desk.start()
+    for _ in range(100):
+        desk.fail(order, "preempt")
+        order = desk.start()
+    desk.report(order, 9, 0.5)
+    desk.end(order)
+    assert desk.state.trials["t0001"].state == "COMPLETED"
+
+
+def test_preemptions_are_limited_where_the_spec_says_so():
+    desk = at_desk(failure={"preempt_retries": 1})
+    desk.fail(desk.start(), "preempt")
+    desk.fail(desk.start(), "preempt")
+    assert desk.state.trials["t0001"].reason == "preempt"
+
+
+def test_ranks_lost_after_the_last_report_lose_nothing():
+    """A retry would have no step to run."""
+    desk = at_desk()
+    order = desk.start()
+    for step in range(1, 10):
+        desk.report(order, step, 1 / step)
+    desk.fail(order, "infra")
+    trial = desk.state.trials[order.trial]
+    assert (trial.state, trial.value) == ("COMPLETED", 1 / 9)
+    assert trial.failures == {}
+
+
+def test_ranks_lost_at_a_rung_after_its_report_leave_the_trial_paused():
+    desk = at_desk(scheduler={"type": "asha", "mode": "promote"})
+    order = desk.start()
+    desk.report(order, 1, 0.5)
+    desk.fail(order, "preempt")
+    assert desk.state.trials[order.trial].state == "PAUSED"
+
+
+def test_a_trainable_that_raises_after_its_last_report_failed():
+    desk = at_desk(failure={"user_retries": 5})
+    order = desk.start()
+    desk.report(order, 9, 0.5)
+    desk.fail(order, "user")
+    trial = desk.state.trials[order.trial]
+    assert (trial.state, trial.reason) == ("FAILED", "user")
+
+
+def test_a_zombie_s_reports_and_checkpoints_do_not_count():
+    desk = at_desk(checkpoints={"keep_last": 9})
+    lost = desk.start()
+    desk.report(lost, 1, 0.5)
+    desk.happen(Attached(5.0, "here:2"))
+    order = desk.start()
+    assert (order.trial, order.first) == (lost.trial, 2)
+    trial = desk.state.trials[order.trial]
+    desk.report(order, 2, 0.4)
+    assert desk.report(lost, 3, 0.01) == []
+    assert desk.end(lost) == []
+    assert desk.fail(lost, "user") == []
+    assert trial.curve == [(1, 0.5), (2, 0.4)]
+    assert trial.order is not None
+    assert trial.order.id == order.id
+    assert [saved.path for saved in desk.state.checkpoints.dropped] == ["t0001/1-3"]
+    assert [saved.step for saved in trial.usable()] == [1, 2]
+
+
+def test_a_repeat_counts_neither_in_the_curve_nor_in_a_rung():
+    desk = at_desk(scheduler={"type": "asha", "eta": 3}, failure={"user_retries": 1})
+    order = desk.start()
+    [decided] = desk.report(order, 1, 0.5, save=False)
+    assert (decided.verdict, decided.step) == ("continue", 1)
+    desk.fail(order, "user")
+    retry = desk.start()
+    assert (retry.first, retry.milestones) == (1, (3,))
+    assert desk.report(retry, 1, 0.1) == []
+    assert desk.state.trials[order.trial].curve == [(1, 0.5)]
+    # The rung has one loss, 0.5: a second trial of 0.6 is rank 2 of 2, of whom 1 goes on.
+    other = desk.start()
+    assert "rank 2 of 2" in desk.report(other, 1, 0.6)[0].detail
+
+
+def test_a_trial_that_returns_early_is_completed_with_what_it_reported():
+    desk = at_desk()
+    order = desk.start()
+    desk.report(order, 4, 0.5)
+    desk.end(order)
+    trial = desk.state.trials[order.trial]
+    assert (trial.state, trial.reason, trial.value) == ("COMPLETED", "returned early", 0.5)
+
+
+def test_superseded_checkpoints_are_dropped_and_told():
+    desk = at_desk(checkpoints={"keep_last": 1, "keep_best": 1})
+    order = desk.start()
+    for step, loss in enumerate([0.1, 0.5, 0.4], 1):
+        desk.report(order, step, loss)
+    assert [saved.path for saved in desk.state.checkpoints.dropped] == ["t0001/1-2"]
+    assert [saved.step for saved in desk.state.trials[order.trial].usable()] == [1, 3]
+
+
+def test_time_counts_while_a_driver_is_at_work():
+    spec = make_spec(resources={"gpus_per_worker": 2})
+    desk = at_desk(resources={"gpus_per_worker": 2})
+    desk.happen(Attached(1000.0, "here:1"))
+    desk.time = 1010.0
+    order = desk.start()
+    desk.time = 1030.0
+    desk.report(order, 1, 0.5)
+    assert (desk.state.started, desk.state.elapsed_s) == (1000.0, 30.0)
+    assert (desk.state.queued_s, desk.state.worked_s) == (10.0, 20.0)  # its first slot was late
+    assert desk.state.gpu_hours == pytest.approx(20 * 2 / 3600)
+    desk.happen(Attached(9000.0, "here:2"))  # nobody was there for two hours
+    assert desk.state.elapsed_s == 30.0
+    assert desk.state.trials[order.trial].seconds == 20.0
+    assert fold(spec, desk.log).gpu_hours == desk.state.gpu_hours
+
+
+def test_a_clock_that_is_set_back_does_not_take_time_away():
+    desk = at_desk()
+    desk.happen(Attached(1000.0, "here:1"))
+    desk.time = 1010.0
+    order = desk.start()
+    desk.time = 1005.0
+    desk.report(order, 1, 0.5)
+    desk.time = 1012.0
+    desk.report(order, 2, 0.5)
+    assert desk.state.elapsed_s == 12.0
+
+
+def test_closing_for_good_comes_on_top_of_the_last_proposal():
+    desk = at_desk()
+    desk.happen(Closed(0.0, "trials"))
+    desk.happen(Closed(0.0, "target"))
+    desk.happen(Closed(0.0, "user"))
+    assert desk.state.closed == "target"
+
+
+def test_the_end_leaves_no_trial_behind():
+    desk = at_desk(scheduler={"type": "asha", "mode": "promote"})
+    order = desk.start()
+    desk.report(order, 1, 0.5)
+    desk.end(order)
+    desk.happen(Finished(0.0, "COMPLETED", "trials"))
+    trial = desk.state.trials[order.trial]
+    assert (trial.state, trial.reason) == ("STOPPED", "rung")
+    assert desk.state.counts["PAUSED"] == 0
+
+
+def test_a_history_shows_each_trial_as_it_stands(tmp_path):
+    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    spec = make_spec(engine=TROUBLED, scheduler={"type": "asha"})
+    state = lab.run(spec)
+    history = state.history()
+    assert [seen.id for seen in history] == list(state.trials)
+    assert history == [trial.observation() for trial in state.trials.values()]
+    assert "pending" not in {seen.state for seen in history}
+    assert len(state.history()) == len(history)
+
+
+def test_a_request_for_a_trial_says_nothing_of_the_sweep():
+    desk = at_desk()
+    order = desk.start()
+    desk.happen(Requested(0.0, "stop", order.trial))
+    assert desk.state.asked is None
+
+
+def test_a_checkpoint_told_twice_by_two_orders_is_two():
+    desk = at_desk(checkpoints={"keep_last": 5}, failure={"user_retries": 1})
+    order = desk.start()
+    saved = Saved(1, "t0001/1-1", "", 0)
+    desk.happen(Checkpointed(0.0, order.id, order.trial, saved))
+    desk.fail(order, "user")  # the step was never reported: the checkpoint does not count
+    retry = desk.start()
+    assert (retry.first, retry.start) == (1, None)
+    desk.happen(Checkpointed(0.0, retry.id, retry.trial, replace(saved, path="t0001/2-1")))
+    desk.report(retry, 1, 0.5, save=False)
+    desk.fail(retry, "infra")
+    assert desk.start().start.path == "t0001/2-1"
+
+
+def test_a_decision_for_a_trial_without_an_order_ends_it():
+    desk = at_desk(scheduler={"type": "asha", "mode": "promote"})
+    order = desk.start()
+    desk.report(order, 1, 0.5)
+    desk.end(order)
+    desk.happen(Decided(0.0, order.trial, None, 1, "stop", "user"))
+    trial = desk.state.trials[order.trial]
+    assert (trial.state, trial.reason) == ("STOPPED", "user")

@@ -1,0 +1,113 @@
+"""Values that change within a run: points and tags, beside params that never change."""
+
+import os
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_sweeps import Lab, fold, make_spec
+
+from hposvc import spec as specs
+from hposvc.events import Event
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal, SweepRow
+from hposvc.tracking.mlflow_client import Tracker
+from hposvc.tracking.outbox import Outbox, follow
+from hposvc.tracking.projection import Entry, Projection
+
+PBT = {"type": "pbt", "interval": 2, "quantile": 0.4, "mutate": {"lr": 2, "wide": {}}}
+PARAMETERS = {"lr": {"min": 1e-5, "max": 1e-1, "log": True}, "wide": {"values": [True, None]}}
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory) -> tuple[SweepRow, list[Event]]:
+    """Return the events of a population in which some trials copied others, some twice."""
+    folder = tmp_path_factory.mktemp("sweep")
+    spec = make_spec(scheduler=PBT, trials={"max": 8, "parallel": 3}, parameters=PARAMETERS)
+    lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
+    lab.run(spec)
+    return SweepRow("s-1", "s", "p", 1000.0, specs.dump(spec), {}), lab.events()
+
+
+def entries_of(row: SweepRow, events: Sequence[Event], cuts: set[int]) -> dict[str, Entry]:
+    """Return everything sent to each run, taken from the projection in portions."""
+    projection, entries = Projection(row, specs.load(row.spec)), {}
+    for index, event in enumerate(events):
+        projection.apply(event)
+        if index in cuts or index == len(events) - 1:
+            for name, entry in projection.take_entries().items():
+                before = entries.get(name, Entry())
+                points = [*before.points, *entry.points]
+                params, tags = {**before.params, **entry.params}, {**before.tags, **entry.tags}
+                entries[name] = Entry(params, tags, points)
+    return entries
+
+
+def test_each_life_begins_with_a_point_at_its_first_step(copied):
+    row, events = copied
+    state, entries = fold(specs.load(row.spec), events), entries_of(row, events, set())
+    lives = {trial.id: trial.segments for trial in state.trials.values()}
+    assert {len(segments) for segments in lives.values()} >= {1, 2}
+    for name, segments in lives.items():
+        points = [
+            (point.step, point.value) for point in entries[name].points if "hp/" in point.name
+        ]
+        expected = [(life.after + 1, life.params["lr"]) for life in segments]
+        assert points == (expected if len(segments) > 1 else [])
+
+
+def test_params_are_those_of_the_beginning_and_tags_those_of_the_end(copied):
+    row, events = copied
+    state, entries = fold(specs.load(row.spec), events), entries_of(row, events, set())
+    for trial in state.trials.values():
+        entry, first = entries[trial.id], trial.segments[0].params
+        assert entry.params == {name: str(value) for name, value in first.items()}
+        tags = {name: text for name, text in entry.tags.items() if name.startswith("hp/")}
+        now = {f"hp/{name}": str(value) for name, value in trial.params.items()}
+        assert tags == (now if len(trial.segments) > 1 else {})
+        assert entry.tags.get("hposvc.parent_trial") == trial.parent
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_told_in_any_portions_it_comes_to_the_same(copied, data):
+    row, events = copied
+    cuts = data.draw(st.sets(st.integers(0, len(events) - 1)))
+    assert entries_of(row, events, cuts) == entries_of(row, events, set())
+
+
+def test_values_of_a_fixed_schedule_are_points_though_they_are_constants(tmp_path):
+    spec = make_spec(
+        scheduler={"type": "replay", "schedule": [{"after": 4, "values": {"lr": 0.02}}]},
+        trials={"max": 1},
+        parameters={"lr": 0.01, "depth": 3},
+    )
+    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+    lab.run(spec)
+    row = SweepRow("s-1", "s", "p", 1000.0, specs.dump(spec), {})
+    entry = entries_of(row, lab.events(), set())["t0001"]
+    points = [point[:2] + point[3:] for point in entry.points if "hp/" in point.name]
+    assert points == [("hp/lr", 0.01, 1), ("hp/lr", 0.02, 5)]
+    assert (entry.params["lr"], entry.tags["hp/lr"]) == ("0.01", "0.02")
+    assert "hp/depth" not in entry.tags
+
+
+def test_a_population_told_again_and_again_has_every_point_once(simulated, home, tracked):
+    row, journal = simulated(scheduler=PBT)
+    reading, writing = os.pipe()
+    os.close(writing)
+    points_by_run = []
+    for cursor in (0, 0, journal.last(row.id) // 2):
+        journal.advance(row.id, journal.cursor(row.id), cursor)
+        tracker = Tracker(home, home.tracking_uri, row.project, row.id)
+        assert follow(Outbox(row, specs.load(row.spec), journal, tracker), reading)
+        points_by_run.append(
+            {name: tracked.points(run) for name, run in tracked.runs(row.id).items()}
+        )
+    os.close(reading)
+    assert points_by_run[0] == points_by_run[1] == points_by_run[2]
+    names = {name for points in points_by_run[0].values() for name, *_ in points}
+    assert "hp/lr" in names
+    children = [run.data.tags for name, run in tracked.runs(row.id).items() if name]
+    assert any(tags.get("hposvc.parent_trial", "") in points_by_run[0] for tags in children)

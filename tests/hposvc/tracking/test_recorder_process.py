@@ -1,0 +1,329 @@
+"""The recorder process: with a driver, without one, and while the tracker is out of reach."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+from mlflow import MlflowClient
+
+from hposvc import spec as specs
+from hposvc.events import Attached, Closed, Finished, Order, Ordered, Proposed, Reported
+from hposvc.journal.home import Home
+from hposvc.journal.journal import Journal, SweepRow
+from hposvc.tracking.recorder_process import MOST_SIMULATED, Recorder, hide_passwords, is_recorded
+
+PATIENCE_S = 60.0
+
+
+def until(holds: Callable[[], object]) -> None:
+    """Wait until `holds` returns true, which another process brings about."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def recorder_of(home: Home, row: SweepRow, journal: Journal) -> Recorder:
+    return Recorder(home, row.id, specs.load(row.spec), journal)
+
+
+def recorders(home: Home, sweep: str) -> list[psutil.Process]:
+    """Return the processes that hold the sweep's recorder lock open."""
+    lock = str(home.folder(sweep, None) / "recorder.lock")
+    holders = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if any(file.path == lock for file in process.open_files()):
+                holders.append(process)
+    return holders
+
+
+def begin(home: Home, identifier: str, count: int, **changes: object) -> tuple[SweepRow, Journal]:
+    """Create a sweep on Ray in which `count` trials have reported two steps of three."""
+    spec = specs.load(
+        {
+            "project": "begun",
+            "trainable": "trainables.zoo.digits:DigitsCNN",
+            "metric": {"name": "loss", "goal": "minimize"},
+            "fidelity": {"max": 3},
+            "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
+            "trials": {"max": 40, "parallel": 2},
+            **changes,
+        }
+    )
+    now = time.time()
+    row = SweepRow(identifier, spec.name, spec.project, now, specs.dump(spec), {})
+    journal = home.journal()
+    assert journal.create(row)
+    journal.append(row.id, 0, [Attached(now, "here:1")])
+    for number in range(1, count + 1):
+        trial, params = f"t{number:04d}", {"lr": number / 1000}
+        order = Order(number, trial, params, None, 1, 3)
+        journal.append(
+            row.id,
+            journal.last(row.id),
+            [
+                Proposed(now, trial, params, {}, 3),
+                Ordered(now, order),
+                Reported(now + 1, number, trial, 1, {"loss": 1 / number}),
+                Reported(now + 2, number, trial, 2, {"loss": 0.5 / number}),
+            ],
+        )
+    return row, journal
+
+
+def end(row: SweepRow, journal: Journal) -> None:
+    now = row.created + 9
+    ending = [Closed(now, "user"), Finished(now, "STOPPED", "user")]
+    journal.append(row.id, journal.last(row.id), ending)
+
+
+def assert_complete(tracked, row: SweepRow, count: int) -> None:
+    """Check that each trial of `begin` has a single run with two points, and none is RUNNING."""
+    runs = tracked.runs(row.id)
+    assert len(runs) == count + 1
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    for number in range(1, count + 1):
+        run = runs[f"t{number:04d}"]
+        assert run.data.params == {"lr": str(number / 1000)}
+        assert tracked.points(run) == [
+            (name, step, round(1000 * (row.created + step)), repr(1 / step / number))
+            for name in ("loss", "objective")
+            for step in (1, 2)
+        ]
+
+
+def test_a_simulated_sweep_is_told_when_the_block_is_left(simulated, home: Home, tracked):
+    row, journal = simulated()
+    with recorder_of(home, row, journal) as recorder:
+        pass
+    assert recorder.behind == 0
+    runs = tracked.runs(row.id)
+    assert len(runs) == 13
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+    log = home.folder(row.id, None) / "logs" / "recorder.log"
+    assert log.read_text() == ""
+
+
+def test_a_sweep_that_the_rules_of_today_refuse_is_told_all_the_same(home: Home, tracked):
+    row, journal = begin(home, "new", 2)
+    failure = {**row.spec["failure"], "straggler": "drain"}
+    older = replace(
+        row, id="old", spec={**row.spec, "engine": {"type": "local"}, "failure": failure}
+    )
+    with pytest.raises(specs.SpecError, match="straggler"):
+        specs.load(older.spec)
+    journal.create(older)
+    journal.append("old", 0, [event for _, event in journal.read("new")])
+    end(older, journal)
+    with Recorder(home, "old", specs.restore(older.spec), journal) as recorder:
+        pass
+    assert recorder.behind == 0
+    assert_complete(tracked, older, 2)
+
+
+def test_it_is_never_there_twice_after_kills_at_random_moments(simulated, home: Home, tracked):
+    row, journal = simulated()
+    chance = random.Random(3)
+    for _ in range(4):
+        recorded_runs = len(journal.runs(row.id))
+        recorder = recorder_of(home, row, journal).__enter__()
+        more = chance.randint(1, 3)
+        until(
+            lambda recorded_runs=recorded_runs, more=more: (
+                len(journal.runs(row.id)) >= recorded_runs + more
+            )
+        )
+        os.kill(process_of(recorder), signal.SIGKILL)
+    with recorder_of(home, row, journal) as recorder:
+        pass
+    assert recorder.behind == 0
+    expected = {
+        (event.trial, event.step, repr(event.metrics["loss"]))
+        for _, event in journal.read(row.id)
+        if isinstance(event, Reported)
+    }
+    runs = tracked.runs(row.id)
+    points = [
+        (name, step, value)
+        for name, run in runs.items()
+        for metric, step, _, value in tracked.points(run)
+        if metric == "loss"
+    ]
+    assert len(points) == len(expected)
+    assert set(points) == expected
+    assert {run.info.status for run in runs.values()} == {"FINISHED"}
+
+
+def process_of(recorder: Recorder) -> int:
+    assert recorder._process is not None
+    return recorder._process.pid
+
+
+def test_one_that_was_killed_in_mid_sweep_is_replaced_at_the_end(home: Home, tracked):
+    row, journal = begin(home, "killed-1", 2)
+    with recorder_of(home, row, journal) as recorder:
+        until(lambda: journal.cursor(row.id))
+        os.kill(process_of(recorder), signal.SIGKILL)
+        end(row, journal)
+    assert recorder.behind == 0
+    assert_complete(tracked, row, 2)
+
+
+def test_a_trial_is_told_its_run(home: Home, tracked):
+    row, journal = begin(home, "told-1", 1)
+    with recorder_of(home, row, journal) as recorder:
+        until(lambda: recorder.environment("t0002"))
+        variables = recorder.environment("t0002")
+        run = tracked.runs(row.id)["t0002"]
+        assert variables == {
+            "MLFLOW_RUN_ID": run.info.run_id,
+            "MLFLOW_EXPERIMENT_ID": run.info.experiment_id,
+            "MLFLOW_TRACKING_URI": home.tracking_uri,
+        }
+        assert recorder.environment("t0041") == {}
+        end(row, journal)
+    assert sorted(tracked.runs(row.id)) == ["", "t0001"]
+
+
+def test_run_ids_are_kept_when_a_sweep_is_resumed(home: Home, tracked):
+    row, journal = begin(home, "kept-1", 2)
+    recorder = recorder_of(home, row, journal).__enter__()
+    until(lambda: journal.cursor(row.id))
+    recorder.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    before = {name: run.info.run_id for name, run in tracked.runs(row.id).items()}
+    assert sorted(before) == ["", "t0001", "t0002"]
+    with recorder_of(home, row, journal):
+        end(row, journal)
+    assert {name: run.info.run_id for name, run in tracked.runs(row.id).items()} == before
+    assert_complete(tracked, row, 2)
+
+
+DRIVER = """
+import os, signal, sys
+from pathlib import Path
+from hposvc import spec as specs
+from hposvc.journal.home import Home
+from hposvc.tracking.recorder_process import Recorder
+home = Home.of(Path(sys.argv[1]), {})
+journal = home.journal()
+row = journal.find(sys.argv[2])
+with Recorder(home, row.id, specs.load(row.spec), journal):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_when_its_driver_is_killed_it_tells_the_rest_and_ends(home: Home, tracked):
+    row, journal = begin(home, "orphan-1", 3)
+    subprocess.run([sys.executable, "-c", DRIVER, str(home.path), row.id], check=False)
+    until(lambda: journal.cursor(row.id) == journal.last(row.id))
+    until(lambda: not recorders(home, row.id))
+    assert sorted(tracked.runs(row.id)) == ["", "t0001", "t0002", "t0003"]
+
+
+def test_two_that_make_the_database_at_once_do_not_fail(tmp_path: Path):
+    home = Home.of(tmp_path, {})
+    rows = [begin(home, f"both-{number}", 1) for number in (1, 2)]
+    for row, journal in rows:
+        end(row, journal)
+    both = [recorder_of(home, row, journal).__enter__() for row, journal in rows]
+    for recorder in both:
+        recorder.__exit__(None, None, None)
+    assert [recorder.behind for recorder in both] == [0, 0]
+    logs = [home.folder(row.id, None) / "logs" / "recorder.log" for row, _ in rows]
+    assert [log.read_text() for log in logs] == ["", ""]
+
+
+@contextmanager
+def server(folder: Path, port: int) -> Iterator[str]:
+    """Run a tracking server on this port; its database outlives it."""
+    command = [
+        *(sys.executable, "-m", "mlflow", "server", "--workers=1"),
+        *("--host=127.0.0.1", f"--port={port}"),
+        *(f"--backend-store-uri=sqlite:///{folder}/mlflow.db", f"--artifacts-destination={folder}"),
+    ]
+    # Its job runner starts nine more processes.
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with (folder / "server.log").open("a") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, start_new_session=True, env=environment
+        )
+    uri = f"http://127.0.0.1:{port}"
+    try:
+        until(lambda: answers(uri))
+        yield uri
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def answers(uri: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{uri}/health", timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as asking:
+        asking.bind(("127.0.0.1", 0))
+        return int(asking.getsockname()[1])
+
+
+def test_a_server_that_goes_and_comes_back_gets_everything(home: Home, tracked):
+    port = free_port()
+    uri = f"http://127.0.0.1:{port}"
+    row, journal = begin(home, "outage-1", 3, tracking={"uri": uri})
+    with ExitStack() as stack:
+        with server(home.path, port):
+            recorder = recorder_of(home, row, journal).__enter__()
+            until(lambda: journal.cursor(row.id))
+        seq = journal.cursor(row.id)
+        end(row, journal)
+        log = home.folder(row.id, None) / "logs" / "recorder.log"
+        until(lambda: "Connection refused" in log.read_text())
+        assert journal.cursor(row.id) == seq
+        stack.enter_context(server(home.path, port))
+        recorder.__exit__(None, None, None)
+        assert recorder.behind == 0
+        assert_complete(replace(tracked, client=MlflowClient(uri)), row, 3)
+
+
+def test_a_large_simulation_is_not_recorded_unless_tracking_is_given():
+    simulated = {
+        "engine": {"type": "simulate", "curve": "some:curve"},
+        "metric": {"name": "loss", "goal": "minimize"},
+        "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
+    }
+    at_limit, above_limit = {"max": MOST_SIMULATED}, {"max": MOST_SIMULATED + 1}
+    assert is_recorded(specs.load({**simulated, "trials": at_limit}))
+    assert not is_recorded(specs.load({**simulated, "trials": above_limit}))
+    assert not is_recorded(specs.load({**simulated, "budget": {"wall": "1h"}}))
+    tracking = {"tracking": {"experiment": "large"}}
+    assert is_recorded(specs.load({**simulated, "trials": above_limit, **tracking}))
+
+
+def test_one_that_is_not_recorded_says_so_and_starts_nothing(simulated, home: Home, caplog):
+    row, journal = simulated(trials={"max": MOST_SIMULATED + 1, "parallel": 8})
+    with recorder_of(home, row, journal) as recorder:
+        assert recorder.environment("t0001") == {}
+    assert recorder.behind == 0
+    assert [record.message.split(":")[0] for record in caplog.records] == [row.id]
+    assert not home.folder(row.id, None).exists()
+
+
+def test_a_password_is_not_shown():
+    shown = hide_passwords("no answer from https://me:secret@mlflow.example/api")
+    assert shown == "no answer from https://***@mlflow.example/api"

@@ -1,0 +1,43 @@
+import json
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+from simulated_sweeps import make_several, make_spec
+
+from hposvc.tracking.projection import OBJECTIVE
+from hposvc.tracking.runs_page import LOCAL, MOST_COLUMNS, address, view
+
+
+@pytest.mark.parametrize(
+    ("uri", "server"),
+    [
+        ("https://mlflow.example.org/", "https://mlflow.example.org"),
+        ("sqlite:////home/me/mlflow.db", LOCAL),
+    ],
+)
+def test_the_address_opens_the_view_of_the_sweep(uri, server):
+    parts = urlparse(address(uri, "7", "a sweep&1").replace("#/", ""))
+    assert f"{parts.scheme}://{parts.netloc}" == server
+    assert parts.path == "/experiments/7/runs"
+    assert parse_qs(parts.query)["viewStateShareKey"] == ["a sweep&1"]
+
+
+def test_a_view_shows_the_objective_before_parameters_and_sorts_by_it():
+    shown = json.loads(view("valley-1", make_spec(), finished=False))
+    assert shown["searchFilter"] == "tags.`hposvc.sweep` = 'valley-1'"
+    assert shown["selectedColumns"][0] == f"metrics.`{OBJECTIVE}`"
+    assert "params.`lr`" in shown["selectedColumns"]
+    assert (shown["orderByKey"], shown["orderByAsc"]) == ("tags.`hposvc.best`", False)
+    ended = json.loads(view("valley-1", make_spec(), finished=True))
+    assert (ended["orderByKey"], ended["orderByAsc"]) == ("tags.`hposvc.rank`", True)
+
+
+def test_several_metrics_have_a_column_each():
+    columns = json.loads(view("s", make_several(), finished=True))["selectedColumns"]
+    assert columns[:2] == ["metrics.`loss`", "metrics.`speed`"]
+
+
+def test_only_so_many_parameters_have_a_column():
+    many = {f"p{k}": {"min": 0.0, "max": 1.0} for k in range(30)}
+    columns = json.loads(view("s", make_spec(parameters=many), finished=True))["columnOrder"]
+    assert sum(column.startswith("params.") for column in columns) == MOST_COLUMNS

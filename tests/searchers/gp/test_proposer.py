@@ -1,0 +1,240 @@
+"""Proposers: failures and their probability, fits kept or renewed, pending trials, categories."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from searchers.gp.encoding import Encoding, units
+from searchers.gp.feasibility import labels_of_failures
+from searchers.gp.fits import MODELS, best_and_random
+from searchers.gp.maximise import FixedFeatures
+from searchers.gp.proposer import ADDITIVE_MAX_ROWS, FEASIBILITY_POWER, Proposer, failures_of
+from searchers.gp.training_data import Evidence
+from searchers.searcher import Observation
+from searchers.space import Choice, Float, Space
+
+SPACE = Space(
+    {
+        "x": Float(0.0, 1.0),
+        "kind": Choice(("a", "b")),
+        "mode": Choice(("p", "q", "r"), when={"kind": ("b",)}),
+    }
+)
+
+
+def params(x, kind="a", mode="p"):
+    return {"x": x, "kind": kind} | ({"mode": mode} if kind == "b" else {})
+
+
+def proposer_of(points, losses, failed=(), pending=(), model=MODELS[0], space=SPACE):
+    flat_RC = np.empty((len(points), 0))
+    loss_R = np.array(losses, dtype=float)
+    here_R = np.zeros(len(points), dtype=np.bool_)
+    evidence = Evidence(points, np.arange(len(points)), loss_R, flat_RC, here_R, failed, pending)
+    return Proposer.of(space, model, evidence)
+
+
+def columns(*configurations):
+    encoding = Encoding.of(SPACE)
+    return encoding.columns_of(encoding.snap(units(SPACE, configurations)))
+
+
+def noted(outcome, fitted):
+    """Return a history whose notes hold the fit."""
+    note = {"model": MODELS[0].name, "fits": {outcome: fitted.note()}}
+    return [Observation("0", params(0.5), note)]
+
+
+def test_a_fit_is_kept_until_one_is_due():
+    rng = np.random.default_rng(0)
+    proposer = proposer_of([params(x) for x in rng.random(12)], rng.normal(size=12))
+    first = proposer.fitted([], 12, rng)
+    assert proposer.fitted(noted("loss", first), 12, rng) == first
+    renewed = proposer.fitted(noted("loss", first), 13, rng)
+    assert (renewed.trials, first.trials) == (13, 12)
+
+
+@pytest.mark.parametrize("how", ["pending", "failed"])
+def test_the_model_expects_less_to_learn_near_a_trial_without_a_result(how):
+    """Otherwise a batch proposes one place many times, or a failing place again and again."""
+    points, losses = [params(x) for x in (0.0, 0.1, 0.8, 0.9)], [1.0, 0.8, 0.1, 0.9]
+    alone, joined = (
+        proposer_of(points, losses),
+        proposer_of(points, losses, **{how: [params(0.45)]}),
+    )
+    fitted = alone.fitted([], 4, np.random.default_rng(1))
+    mean, deviation = alone.predicted(alone.posterior(fitted), params(0.45))
+    same_mean, less = joined.predicted(joined.posterior(fitted), params(0.45))
+    assert same_mean == pytest.approx(mean)
+    assert less < 0.7 * deviation
+
+
+def test_there_is_no_chance_to_learn_while_none_has_failed():
+    proposer = proposer_of(
+        [params(x) for x in (0.1, 0.2, 0.3)], [1.0, 2.0, 3.0], pending=[params(0.9)]
+    )
+    assert proposer.success_probability([], 3, np.random.default_rng(0)) is None
+
+
+def test_a_fit_on_a_part_of_the_rows_has_the_failures_first():
+    """Otherwise the fit would hardly see ten failures among five hundred trials."""
+    x_ND = columns(*(params(x) for x in np.linspace(0.0, 1.0, 400)))
+    labels = labels_of_failures(np.arange(400) < 9)
+    failures = failures_of(MODELS[0], Encoding.of(SPACE), x_ND, labels)
+    chosen = best_and_random(failures.first_N, 50, np.random.default_rng(0))
+    assert (failures.rows.take(chosen).loss_N > labels.threshold).sum() == 9
+
+
+def test_the_chance_of_success_is_low_among_failures_and_its_fit_is_kept():
+    x_N = np.linspace(0.02, 0.98, 16)
+    good = [params(x) for x in x_N if x < 0.5]
+    proposer = proposer_of(good, np.ones(len(good)), failed=[params(x) for x in x_N if x > 0.5])
+    term, fitted = proposer.success_probability([], 16, np.random.default_rng(0))
+    power_M = term(columns(params(0.1), params(0.4), params(0.6), params(0.9)))
+    chance_M = np.exp(power_M / FEASIBILITY_POWER)
+    assert (chance_M[:2] > 0.8).all()
+    assert (chance_M[2:] < 0.2).all()
+    assert fitted.trials == 16
+    again = proposer.success_probability(noted("failure", fitted), 16, np.random.default_rng(1))
+    assert again[1] == fitted
+    np.testing.assert_allclose(again[0](columns(params(0.6))), power_M[2])
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_predictions_are_in_the_units_of_the_loss(model):
+    x_N = np.linspace(0.0, 1.0, 15)
+    losses = 1e4 + 300.0 * (x_N - 0.4) ** 2
+    proposer = proposer_of([params(x) for x in x_N], losses, model=model)
+    posterior = proposer.posterior(proposer.fitted([], 15, np.random.default_rng(2)))
+    mean, deviation = proposer.predicted(posterior, params(0.66))
+    assert mean == pytest.approx(1e4 + 300.0 * 0.26**2, abs=4.0)
+    assert 0.0 < deviation < 30.0
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_earlier_trials_tell_the_shape_and_those_of_here_the_level(model):
+    """Otherwise a sweep takes over the level of another, or learns nothing from it."""
+
+    def loss(x):
+        return np.cos(6.0 * x)
+
+    earlier = [
+        Observation(f"e{i}", params(x), loss=loss(x) + 5.0, state="done")
+        for i, x in enumerate(np.linspace(0.0, 1.0, 15))
+    ]
+    here = [
+        Observation(str(i), params(x), loss=loss(x), state="done")
+        for i, x in enumerate((0.1, 0.35, 0.9))
+    ]
+    asked_M = np.linspace(0.05, 0.95, 10)
+    informed, alone = (
+        predicted(Proposer.of(SPACE, model, Evidence.of(here, trials)), asked_M)
+        for trials in (earlier, [])
+    )
+    assert np.corrcoef(informed, loss(asked_M))[0, 1] > 0.8
+    error, error_alone = (np.mean((mean_M - loss(asked_M)) ** 2) for mean_M in (informed, alone))
+    assert error < 0.5 * error_alone
+
+
+def predicted(proposer, asked_M):
+    posterior = proposer.posterior(proposer.fitted([], 3, np.random.default_rng(3)))
+    return np.array([proposer.predicted(posterior, params(x))[0] for x in asked_M])
+
+
+def test_own_effects_are_left_out_beyond_the_rows_that_pay_for_them():
+    """They take a matrix for each parameter: 10 times the time at 300 rows of 20 parameters."""
+    points = [params(x) for x in np.linspace(0.0, 1.0, ADDITIVE_MAX_ROWS + 1)]
+    assert proposer_of(points[:-1], np.ones(ADDITIVE_MAX_ROWS)).rows.kernel.share > 0.0
+    assert proposer_of(points, np.ones(ADDITIVE_MAX_ROWS + 1)).rows.kernel.share == 0.0
+
+
+def test_the_least_visited_category_is_counted_against_its_equals():
+    points = [params(0.1), params(0.2), params(0.3), params(0.4, "b", "p"), params(0.5, "b", "q")]
+    focus = proposer_of(points, range(5)).least_visited()
+    assert SPACE.searched[focus.parameter] == "mode"
+    assert focus.unit == SPACE["mode"].to_unit("r")
+    both = [*points, params(0.6, "b", "r"), params(0.7, "b", "r")]
+    focus = proposer_of(both, range(7)).least_visited()
+    assert (SPACE.searched[focus.parameter], focus.unit) == ("mode", SPACE["mode"].to_unit("p"))
+
+
+def test_visits_that_failed_or_still_run_count():
+    """Otherwise the least-visited category is proposed again while its trials run or fail."""
+    points = [params(0.1), params(0.2), params(0.3, "b", "p"), params(0.4, "b", "q")]
+    rest = {"failed": [params(0.5, "b", "r")], "pending": [params(0.6, "b", "r")]}
+    focus = proposer_of(points, range(4), **rest).least_visited()
+    assert focus.unit == SPACE["mode"].to_unit("p")
+
+
+def test_a_category_that_was_never_active_is_not_the_least_visited():
+    focus = proposer_of([params(0.1), params(0.2), params(0.3)], [1.0, 2.0, 3.0]).least_visited()
+    assert SPACE.searched[focus.parameter] == "kind"
+
+
+def test_a_space_without_categories_has_no_least_visited_one():
+    numbers = Space({"x": Float(0.0, 1.0)})
+    proposer = proposer_of([{"x": 0.1}, {"x": 0.3}], [1.0, 2.0], space=numbers)
+    assert proposer.least_visited() is None
+
+
+def behind(lowest):
+    """Return trials: a has the best losses, b three that are far behind, the middle `lowest`."""
+    good = [params(x) for x in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)]
+    bad = [params(x, "b", "p") for x in (0.1, 0.5, 0.9)]
+    return proposer_of([*good, *bad], [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 12.0, lowest, 11.0])
+
+
+def within(proposer, category):
+    return proposer.within_category(
+        FixedFeatures(SPACE.searched.index("kind"), SPACE["kind"].to_unit(category))
+    )
+
+
+def test_a_category_that_is_behind_is_told_apart_by_its_own_losses():
+    """In the warp of all losses the category is flat, so nothing leads the search to its best."""
+    proposer = behind(lowest=10.0)
+    contrast = [
+        np.ptp(view.output_R[-3:]) / np.ptp(view.output_R)
+        for view in (proposer, within(proposer, "b"))
+    ]
+    assert contrast[1] > 3.0 * contrast[0]
+
+
+def test_within_a_category_its_own_best_is_improved_on():
+    """Against the best of all, a category that is behind would only get random proposals."""
+    proposer = within(behind(lowest=10.0), "b")
+    process = proposer.posterior(proposer.fitted([], 9, np.random.default_rng(1)))
+    candidates = proposer.search(process, [], np.random.default_rng(2))
+    best = SPACE.decode(candidates.points.unit_NP[0])
+    assert best["kind"] == "b"
+    assert abs(best["x"] - 0.5) < 0.3
+    of_all = replace(proposer, rivals=None).search(process, [], np.random.default_rng(2))
+    assert candidates.value_N[0] > of_all.value_N[0] + 1.0
+
+
+def test_within_a_category_the_fit_is_of_its_results_however_many_there_are():
+    """A fit has a hundred rows; the best of all are nearly constant in the warp of one category."""
+    rng = np.random.default_rng(3)
+    x_N = rng.random(140)
+    points = [params(x, "b", "p") if place % 12 == 0 else params(x) for place, x in enumerate(x_N)]
+    losses = [10.0 + np.sin(9.0 * p["x"]) if p["kind"] == "b" else p["x"] ** 2 for p in points]
+    proposer = within(proposer_of(points, losses), "b")
+    process = proposer.posterior(proposer.fitted([], 140, np.random.default_rng(4)))
+    found_N = process.mean(columns(*[params(x, "b", "p") for x in (0.17, 0.52, 0.87)]))
+    assert found_N[1] < min(found_N[0], found_N[2])
+
+
+def test_each_category_has_fits_of_its_own():
+    """From 40 results on a fit is kept, and a fit of another category belongs to another warp."""
+    proposer = behind(lowest=10.0)
+    names = {proposer.outcome, within(proposer, "b").outcome, within(proposer, "a").outcome}
+    assert names == {"loss", "loss where kind is 'b'", "loss where kind is 'a'"}
+
+
+def test_a_category_with_two_results_is_left_at_the_best_of_all():
+    """Two losses give no scale: the search would take their noise for a slope."""
+    proposer = proposer_of([params(0.1), params(0.5), params(0.2, "b", "p")], [1.0, 2.0, 3.0])
+    narrowed = within(proposer, "b")
+    assert narrowed.focus is not None
+    assert (narrowed.model, narrowed.rivals) == (proposer.model, None)

@@ -1,0 +1,29 @@
+"""Hints for wrong names: a wrong hint costs more than none."""
+
+import pytest
+
+from searchers.names import nearest
+
+
+@pytest.mark.parametrize(
+    ("wrong", "known", "hint"),
+    [
+        ("bayes", ["cmaes", "gp", "tpe"], "did you mean 'gp'?"),
+        ("Bayesian", ["cmaes", "gp", "tpe"], "did you mean 'gp'?"),
+        ("gaussian_process", ["gp", "grid"], "did you mean 'gp'?"),
+        ("optuna", ["gp", "tpe"], "did you mean 'tpe'?"),
+        ("ASHAScheduler", ["asha", "fifo"], "did you mean 'asha'?"),
+        ("asha_scheduler", ["asha", "fifo"], "did you mean 'asha'?"),
+        ("num_samples", ["max", "parallel"], "did you mean 'max'?"),
+        ("num_samples", ["metric", "name"], "here that is trials.max"),
+        ("max_concurrent", ["metric", "name"], "here that is trials.parallel"),
+        ("grace_period", ["type", "eta"], "here that is fidelity.min"),
+        ("distribution", ["log", "max", "min"], "did you mean 'log'?"),
+        ("objective", ["metric", "name"], "did you mean 'metric'?"),
+        ("direction", ["goal", "name"], "did you mean 'goal'?"),
+        ("minimise", ["maximize", "minimize"], "did you mean 'minimize'?"),
+        ("learning_rate", ["lr", "batch"], "known: batch, lr"),
+    ],
+)
+def test_a_word_of_another_tool_is_answered_with_ours(wrong, known, hint):
+    assert nearest(wrong, known) == hint

@@ -1,0 +1,52 @@
+"""docs/CONTRACT.md as tables, for the tests that hold the page against the code."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+PAGE = Path(__file__).parents[2] / "docs" / "CONTRACT.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    """Return the text below a heading, up to the next heading of the same or a higher level."""
+    match = re.search(rf"^(#+) {re.escape(title)}$", TEXT, re.MULTILINE)
+    assert match is not None, f"the page has no section {title}"
+    below = TEXT[match.end() :]
+    following = re.search(rf"^#{{1,{len(match[1])}}} ", below, re.MULTILINE)
+    return below[: following.start()] if following else below
+
+
+def rows(*headings: str, text: str = TEXT) -> Iterator[list[str]]:
+    """Yield the cells of each row of all tables whose header begins with these headings."""
+    is_below = False
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            is_below = False
+            continue
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if is_below and set(cells[0]) != {"-", " "} and set(cells[0]) != {"-"}:
+            yield cells
+        if cells[: len(headings)] == list(headings):
+            is_below = True
+
+
+def codes(cell: str) -> list[str]:
+    """Return the texts in backticks."""
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def braced(cell: str, nth: int = 0) -> set[str]:
+    """Return the keys of the nth text of a cell like `{"sweep","state"}`."""
+    found = [text for text in codes(cell) if text.startswith("{")]
+    return set(re.findall(r'"(\w+)"', found[nth]))
+
+
+def json_keys(title: str) -> set[str]:
+    """Return the keys of a JSON document, from the table of its section."""
+    return {key for cell, _ in rows("key", "value", text=section(title)) for key in codes(cell)}
+
+
+def verb_documents() -> dict[str, str]:
+    """Return what each verb prints as JSON, as the page describes it."""
+    return {verb: cell for names, cell in rows("verb", "prints") for verb in codes(names)}

@@ -1,0 +1,95 @@
+"""Finals for tests: curves with noise from seeds only, and invariants of the journal."""
+
+import io
+from collections import Counter
+from random import Random
+
+from invariants import check
+from rich.console import Console
+from simulated_sweeps import Flaky, fold
+
+from hposvc.backends.simulate import Simulation
+from hposvc.controller.replication import seed_name
+from hposvc.events import (
+    Ordered,
+    Reported,
+)
+
+FINALISTS = {"top": 3, "seeds": 4}
+
+
+LAST = 9  # step of every trial here
+
+
+class Seeded(Simulation):
+    """A simulation whose values have noise that depends only on an order's seed."""
+
+    def _plan(self, run):
+        self._order = run.order
+        super()._plan(run)
+
+    def _call(self, params, step):
+        metrics, seconds = super()._call(params, step)
+        seed = self._order.seed_of or self._order.trial
+        return {"loss": metrics["loss"] + Random(f"{seed} {step}").gauss(0, 0.1)}, seconds
+
+
+class Lossy(Flaky, Seeded):
+    """A simulation with seeded noise, on a cluster that loses ranks."""
+
+
+def of_repeats(events):
+    """Return the ids of the orders that train a repeat."""
+    return {e.order.id for e in events if isinstance(e, Ordered) and e.order.repeat}
+
+
+def check_finals(spec, events):
+    """Check the invariants of the search and the finals, and return the final state."""
+    of_finals = of_repeats(events)
+    search = [
+        event
+        for event in events
+        if (event.order.id if isinstance(event, Ordered) else getattr(event, "order", 0))
+        not in of_finals
+    ]
+    check(spec, search)
+    state = fold(spec, events)
+    assert not state.replicates.out
+    assert list(state.trials.values()) == list(fold(spec, search).trials.values())
+    attempts = Counter()
+    for order in (e.order for e in events if isinstance(e, Ordered) and e.order.repeat):
+        trial = state.trials[order.trial]
+        assert (order.params, order.seed_of) == (
+            trial.reported_params,
+            seed_name(trial, order.repeat),
+        )
+        assert order.until == spec.last_step
+        assert order.first == (1 if order.start is None else order.start.step + 1)
+        attempts[order.trial, order.repeat] += 1
+    for repeats in state.replicates.repeats.values():
+        for repeat in repeats:
+            assert [step for step, _ in repeat.curve] == list(range(1, repeat.step + 1))
+            assert repeat.checkpoints == [] or repeat.state == "PENDING"
+    return state
+
+
+def results(state):
+    return {name: state.replicates.values(name) for name in state.replicates.repeats}
+
+
+def half_way(lab, spec):
+    """Run a sweep, and start sweep `s` with its events up to the middle of its finals."""
+    lab.run(spec, "whole", Seeded)
+    events = lab.events("whole")
+    positions = [
+        n for n, e in enumerate(events) if isinstance(e, Reported) and e.order in of_repeats(events)
+    ]
+    half = events[: positions[len(positions) // 2]]
+    lab.journal.append("s", 0, half)
+    return half
+
+
+def text_of(drawn):
+    console = Console(file=io.StringIO(), width=120, markup=False, highlight=False)
+    console.print(drawn)
+    return console.file.getvalue()

@@ -1,0 +1,191 @@
+"""Small tasks shared by tests of the training runtime, and functions that return their reports.
+
+Axes: N samples, B samples of a batch, T tokens of a sample, H heads, F features.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+from trainables import Saved, Training, Worker
+from trainables.data import Batch, Data, Tensors
+from trainables.task import Task
+from trainables.worker import LocalLink
+
+
+@dataclass(frozen=True)
+class Deep(Task):
+    """A sequence of layers on tokens; samples have 1 to 5 tokens, batches 5, 5, 5, 5, 3 samples."""
+
+    lr: float = 0.02
+    batch: int = 5
+    dropout: float = 0.0
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(3, 8),
+            nn.Tanh(),
+            nn.Dropout(self.dropout),
+            nn.Linear(8, 8),
+            nn.LayerNorm(8),
+            nn.Linear(8, 12),
+            nn.GELU(),
+            nn.Linear(12, 1),
+        )
+
+    def load_data(self) -> Data:
+        generator = torch.Generator().manual_seed(1)
+        x_NTF = torch.randn(30, 5, 3, generator=generator, dtype=torch.float64)
+        y_NT = x_NTF.sum(dim=2)
+        counts_NT = torch.arange(5) <= (torch.arange(30) * 7 % 5)[:, None]
+        columns = (x_NTF, y_NT, counts_NT)
+        return Data(Tensors(*(c[:23] for c in columns)), Tensors(*(c[23:] for c in columns)))
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        x_BTF, y_BT, counts_BT = batch
+        return (model(x_BTF).squeeze(2) - y_BT)[counts_BT].square()
+
+    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=self.lr, momentum=0.9)
+
+
+@dataclass(frozen=True)
+class Normed(Deep):
+    """Deep with batch norm, whose running statistics are evaluated."""
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 8), nn.BatchNorm1d(5), nn.Linear(8, 1)
+        )
+
+
+@dataclass(frozen=True)
+class Forgetful(Deep):
+    """Deep with an optimizer of three state tensors per weight, and random numbers."""
+
+    lr: float = 0.01
+    dropout: float = 0.2
+
+    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(model.parameters(), lr=self.lr)
+
+
+class Attention(nn.Module):
+    """Self-attention over two heads, with a residual connection."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.query, self.key, self.value = (nn.Linear(width, width) for _ in range(3))
+        self.output = nn.Linear(width, width)
+
+    def forward(self, x_BTF: Tensor) -> Tensor:
+        normed = self.norm(x_BTF)
+        heads = [
+            layer(normed).unflatten(2, (-1, 4)).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        ]
+        found_BHTF = scaled_dot_product_attention(*heads)
+        return x_BTF + self.output(found_BHTF.transpose(1, 2).flatten(2))
+
+
+class Attending(nn.Module):
+    """A model of position embeddings, attention of two kinds, and a head: no nn.Sequential."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lift = nn.Linear(3, 8)
+        self.position = nn.Parameter(torch.randn(5, 8) / 10)
+        self.attention = Attention(8)
+        self.mixing = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x_BTF: Tensor) -> Tensor:
+        x_BTF = self.attention(self.lift(x_BTF) + self.position)
+        return self.head(x_BTF + self.mixing(x_BTF, x_BTF, x_BTF, need_weights=False)[0])
+
+
+@dataclass(frozen=True)
+class Attentive(Deep):
+    """Deep's data, learned by attention."""
+
+    def build_model(self) -> nn.Module:
+        return Attending()
+
+    def plan_tensor(self, model: nn.Module) -> Mapping[str, Any]:
+        names = ("query", "key", "value")
+        plan = {f"attention.{name}": "colwise" for name in names}
+        return plan | {"attention.output": "rowwise"}
+
+
+def learned(task: Task, training: Training, until: int = 3) -> list[dict[str, float]]:
+    """Return the reports of a single rank, under the options that are not about ranks."""
+    worker = Worker.alone(until=until, training=alone(training))
+    task.train(worker)
+    return curve(worker)
+
+
+def alone(training: Training) -> Training:
+    """Return the options without those about ranks."""
+    about_ranks = (
+        "tensor_parallel",
+        "pipeline_schedule",
+        "reshard_after_forward",
+        "cpu_offload",
+        "zero_stage",
+    )
+    about_ranks += ("sync_every",)
+    defaults = {name: getattr(Training(), name) for name in about_ranks}
+    return replace(training, strategy="single", **defaults)
+
+
+def curves(
+    rank: int, task: Task, trainings: Sequence[Training], ranks: int, until: int = 3
+) -> list[list[dict[str, float]]]:
+    """Return the reports of one of several ranks, under each of the options."""
+    reports = []
+    for training in trainings:
+        alone = Worker.alone(until=until, training=training)
+        worker = replace(alone, rank=rank, world_size=ranks)
+        task.train(worker)
+        reports.append(curve(worker))
+    return reports
+
+
+def runs_of(
+    rank: int, runs: Sequence[tuple[Task, Training]], ranks: int
+) -> list[list[dict[str, float]]]:
+    """Return the reports of one of several ranks, of each task under its options."""
+    return [curves(rank, task, [training], ranks)[0] for task, training in runs]
+
+
+def resumed(
+    rank: int, task: Task, trainings: Sequence[Training], ranks: int, folder: Path
+) -> list[list[list[dict[str, float]]]]:
+    """Return the reports of one of several ranks: four steps in one order, and in two orders."""
+    results = []
+    for number, training in enumerate(trainings):
+        lone_worker = Worker.alone(until=2, folder=folder / f"{number}", training=training)
+        worker = replace(lone_worker, rank=rank, world_size=ranks, total=4)
+        uninterrupted = replace(worker, until=4, trial="whole", link=LocalLink())
+        task.train(uninterrupted)
+        task.train(worker)
+        box = [vars(worker.reports[-1].checkpoint) if rank == 0 else None]
+        torch.distributed.broadcast_object_list(box, src=0)
+        start = Saved(**box[0])
+        task.train(replace(worker, order=2, first=3, until=4, start=start))
+        results.append([curve(uninterrupted), curve(worker)])
+    return results
+
+
+def curve(worker: Worker) -> list[dict[str, float]]:
+    """Return the metrics of each reported step, except those of speed."""
+    return [
+        {name: value for name, value in report.metrics.items() if not name.startswith("perf/")}
+        for report in worker.reports
+    ]

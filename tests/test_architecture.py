@@ -1,0 +1,141 @@
+"""docs/architecture.md and its picture against the code, so that newcomers can trust both."""
+
+import ast
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from hposvc import Sweep
+from hposvc.api import Sweeps
+from hposvc.state.trial import TRANSITIONS
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+sys.path.insert(0, str(DOCS))
+from rooms import (  # noqa: E402 - it lies beside the page
+    APART,
+    PICTURE,
+    ROOMS,
+    draw,
+    imported,
+    modules,
+    room_imports,
+    room_of,
+)
+
+SVG = "{http://www.w3.org/2000/svg}"
+PAGES = {name: (ROOT / name).read_text() for name in ("docs/architecture.md", "CONTRIBUTING.md")}
+PAGE = PAGES["docs/architecture.md"]
+FOLDERS = "hposvc|searchers|trainables|cluster|examples|benchmarks|tests|docs"
+PATH = re.compile(rf"(?<![\w./-])((?:{FOLDERS})/[\w./-]*)(?::(\w+))?")
+EFFECTS = {
+    *("asyncio", "datetime", "io", "logging", "multiprocessing", "os", "pathlib", "random"),
+    *("shutil", "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time"),
+}
+CURVE = """
+def valley(params, step):
+    return {"loss": (params["x"] - 3) ** 2 + 1 / step}, 1.0
+"""
+
+
+def marks(tag: str, kind: str) -> list[ElementTree.Element]:
+    """Return the picture's elements of a class."""
+    drawn = ElementTree.parse(PICTURE).iter(f"{SVG}{tag}")
+    return [element for element in drawn if element.get("class") == kind]
+
+
+def pairs(elements: list[ElementTree.Element]) -> list[tuple[str, str]]:
+    return sorted((element.get("data-from"), element.get("data-to")) for element in elements)
+
+
+def test_every_room_is_in_the_picture_and_nothing_else():
+    assert [box.get("data-room") for box in marks("rect", "room")] == list(ROOMS)
+
+
+def test_every_import_is_drawn_and_nothing_else():
+    assert pairs(marks("circle", "import")) == sorted(room_imports())
+
+
+def test_every_import_that_is_forbidden_though_it_points_down_is_crossed_out():
+    forbidden = {(here, there) for here, others in APART.items() for there in others}
+    assert pairs(marks("path", "apart")) == sorted(forbidden - room_imports())
+
+
+def test_a_dot_is_in_the_row_of_the_importing_room_and_above_the_imported_one():
+    boxes = {box.get("data-room"): box for box in marks("rect", "room")}
+    for dot in marks("circle", "import"):
+        x, y = float(dot.get("cx")), float(dot.get("cy"))
+        here, there = boxes[dot.get("data-from")], boxes[dot.get("data-to")]
+        assert y == float(here.get("y")) + float(here.get("height")) / 2
+        assert 0 < x - float(there.get("x")) < float(there.get("width"))
+        assert y < float(there.get("y")), "an import points down"
+
+
+def test_the_picture_is_as_the_command_draws_it():
+    assert PICTURE.read_text() == draw(), "python docs/rooms.py"
+
+
+def test_rooms_that_decide_have_no_clock_no_files_and_no_processes():
+    wrong = [
+        f"{path} imports {name}"
+        for path, tree in modules()
+        for name, _ in imported(tree)
+        if room_of(path) in ("controller", "schedulers") and name.partition(".")[0] in EFFECTS
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@cache
+def definitions(path: Path) -> set[str]:
+    """Return the names of classes, functions and variables that a module defines."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_file_and_every_name_in_it_that_a_page_mentions_exists(name):
+    links = re.findall(r"\]\((?!http)([^)#]+)", PAGES[name])
+    assert not [link for link in links if not (ROOT / name).parent.joinpath(link).exists()]
+    mentions = PATH.findall(PAGES[name])
+    assert len(mentions) >= 4
+    for path, defined in mentions:
+        file = ROOT / path.rstrip(".")
+        assert file.exists(), path
+        assert not defined or defined in definitions(file), f"{path}:{defined}"
+
+
+def test_the_life_of_a_trial_has_the_transitions_of_the_code():
+    rows = re.findall(r"^\| `([A-Z]+)` \| .*? \| (.*) \|$", PAGE, re.MULTILINE)
+    assert {phase: set(re.findall(r"`([A-Z]+)`", after)) for phase, after in rows} == TRANSITIONS
+
+
+def test_the_program_reads_a_sweep(tmp_path, monkeypatch, capsys):
+    (tmp_path / "curves_of_architecture.py").write_text(CURVE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("HPOSVC_DB", raising=False)
+    monkeypatch.delenv("HPOSVC_DB_FILE", raising=False)
+    result = Sweep(
+        engine={"type": "simulate", "curve": "curves_of_architecture:valley"},
+        metric={"name": "loss", "goal": "minimize"},
+        fidelity={"max": 3},
+        parameters={"x": {"values": [1, 2, 3]}},
+        search="grid",
+        budget={"wall": "1h"},  # a simulation without trials.max is not sent to MLflow
+    ).run(progress=False)
+    (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    exec(compile(program, "docs/architecture.md", "exec"), {})
+    *events, end, first = capsys.readouterr().out.splitlines()
+    journal = Sweeps.open().journal
+    assert len(events) == journal.last(journal.sweeps()[0].id)
+    assert end == f"COMPLETED 3 {result.best.trial}"
+    assert first.startswith("COMPLETED [(1, ")

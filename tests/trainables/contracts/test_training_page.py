@@ -1,0 +1,146 @@
+"""docs/training.md against the code. If it fails, people set options that do something else."""
+
+import math
+import re
+import subprocess
+import sys
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+from tasks import Deep
+from tolerances import CLOSE
+
+from hposvc import spec as specs
+from trainables import Training, Worker
+from trainables.monitoring.attention import FUSED
+from trainables.monitoring.attention import metrics as metrics_of_attention
+from trainables.monitoring.memory import Memory
+from trainables.monitoring.nvml import REASONS
+from trainables.monitoring.stragglers import slowest
+from trainables.optim.schedules import RISE, factor
+from trainables.training import WORDS
+
+ROOT = Path(__file__).parents[3]
+DOCS = ROOT / "docs"
+PAGE = (DOCS / "training.md").read_text()
+BLOCKS = {
+    language: re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    for language in ("python", "yaml")
+}
+
+sys.path.insert(0, str(DOCS))
+from techniques import BEGIN, END, written  # noqa: E402 - it lies beside the page
+
+
+def rows_of(*headings: str) -> list[list[str]]:
+    """Return the rows of every table with these first headings."""
+    rows, inside = [], False
+    for line in PAGE.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            inside = False
+        elif cells[: len(headings)] == list(headings):
+            inside = True
+        elif inside and not line.startswith("| ---"):
+            rows.append(cells)
+    return rows
+
+
+OPTIONS = {cells[0].strip("`"): cells for cells in rows_of("option")}
+NAMED = [name for cells in rows_of("metric") for name in re.findall(r"`([^`]+)`", cells[0])]
+
+
+@pytest.fixture
+def task_of_the_page(tmp_path, monkeypatch):
+    """Write the page's task as a user would: to a file beside the spec."""
+    (tmp_path / "digits_task.py").write_text(BLOCKS["python"][0])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("digits_task", None)
+
+
+def test_the_blocks_run_one_after_the_other(task_of_the_page, capsys):
+    variables = {}
+    for block in BLOCKS["python"][1:]:
+        exec(compile(block, "docs/training.md", "exec"), variables)
+    printed = capsys.readouterr().out
+    assert printed.startswith("1 ")
+    losses_PP = variables["losses_PP"]
+    assert losses_PP[2, 2] == pytest.approx(variables["worker"].reports[-1].metrics["val/loss"])
+    assert variables["noise"].scale is None or variables["noise"].scale > 0
+
+
+def test_its_sweep_is_valid(task_of_the_page):
+    (task_of_the_page / "sweep.yaml").write_text(BLOCKS["yaml"][0])
+    command = [sys.executable, "-m", "hposvc", "validate", "sweep.yaml"]
+    environment = {"PYTHONPATH": str(ROOT), "HPOSVC_HOME": str(task_of_the_page / "home")}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("block", BLOCKS["yaml"][1:])
+def test_what_it_says_beside_training_is_valid(block):
+    base = YAML(typ="safe").load(BLOCKS["yaml"][0])
+    specs.load({**base, **YAML(typ="safe").load(block)})
+
+
+def test_every_option_is_there_once_with_its_default_and_its_words():
+    assert OPTIONS.keys() == {field.name for field in fields(Training)}
+    assert len(rows_of("option")) == len(OPTIONS)
+    for field in fields(Training):
+        _, default, text, source = OPTIONS[field.name]
+        value = YAML(typ="safe").load(default.strip("`"))
+        assert (tuple(value) if value == [] else value) == field.default, field.name
+        assert source
+        missing = [word for word in WORDS.get(field.name, ()) if f"`{word}`" not in text]
+        assert not missing, field.name
+
+
+def test_it_says_how_close_strategies_are():
+    rows = dict(rows_of("precision", "largest difference"))
+    assert rows.keys() == {f"`{name}`" for name in CLOSE}
+    for name, bound in CLOSE.items():
+        text = rows[f"`{name}`"]
+        assert float(text.split(",")[0]) == bound, name
+
+
+@pytest.mark.parametrize("warmup", [0.0, 0.1, 0.9])
+def test_its_formulae_are_the_schedules(warmup):
+    (rise, cycle) = re.findall(r"`(1(?:/25| - 24/25)[^`]*)`", PAGE)
+    falls = {cells[0].strip("`"): cells[1].strip("`") for cells in rows_of("schedule")}
+    assert set(falls) == set(WORDS["schedule"]) - {"task", "plateau"}
+    for name, fall in falls.items():
+        w = RISE if name == "one_cycle" and not warmup else warmup
+        for p in (0.0, 0.05, 0.2, 0.5, 0.85, 0.95):
+            formula = fall if p >= w else cycle if name == "one_cycle" else rise
+            variables = {
+                "p": p,
+                "w": w,
+                "d": (p - w) / (1 - w),
+                **vars(math),
+                "max": max,
+                "min": min,
+            }
+            assert eval(formula, variables) == pytest.approx(factor(name, p, warmup)), name
+
+
+def test_every_metric_of_a_report_is_there():
+    every = Training(precision="16-mixed", clip=1.0, log_layers_every=1, ema=0.9, accumulate=2)
+    worker = replace(Worker.alone(until=2, training=every), nan="skip")
+    Deep().train(worker)
+    attention = metrics_of_attention(dict.fromkeys((*FUSED, "math"), 1))
+    reported = {*worker.reports[-1].metrics, *Memory(1, 1, 1).metrics, *slowest([1.0, 2.0]).metrics}
+    generic = {re.sub(r"^(grad_norm|update_ratio)/.*", r"\1/LAYER", name) for name in reported}
+    generic |= attention.keys()
+    assert generic - {"val/loss"} <= set(NAMED)
+    of_gpus = {name for name in NAMED if name.startswith("gpu/") or name == "perf/mfu"}
+    assert set(NAMED) - of_gpus - generic == {"val/NAME"}
+    assert all(f"`{word}`" in PAGE for word in REASONS.values())
+
+
+def test_the_table_of_what_works_with_what_is_the_codes():
+    assert written(PAGE) == PAGE, "PYTHONPATH=. python docs/techniques.py --write"
+    assert len(PAGE.split(BEGIN)[1].split(END)[0].splitlines()) > 20

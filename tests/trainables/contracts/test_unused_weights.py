@@ -1,0 +1,107 @@
+"""Weights without gradient in some updates, or always. If these fail, DDP stops, or ranks drift.
+
+Axes: B samples of a batch, T tokens of a sample, F features.
+"""
+
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from tasks import Deep, learned, runs_of
+from torch import Tensor, nn
+
+from trainables import Training
+from trainables.data import Batch, Data, Tensors
+
+EXACT = Training("ddp", "64-true")
+LEARNED = ("train/loss", "val/loss")
+
+
+def losses(reports: list[dict[str, float]]) -> list[float]:
+    return [report[name] for report in reports for name in LEARNED]
+
+
+class Experts(nn.Module):
+    """A router: samples whose first number is above the bound go another way; one way is unused."""
+
+    def __init__(self, bound: float) -> None:
+        super().__init__()
+        self.bound = bound
+        self.lift, self.head = nn.Linear(3, 8), nn.Linear(8, 1)
+        self.usual, self.rare, self.never = (nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x_BTF: Tensor) -> Tensor:
+        rare_B = x_BTF[:, 0, 0] > self.bound
+        lifted = self.lift(x_BTF).tanh()
+        output = torch.zeros_like(lifted)
+        for chosen_B, way in ((rare_B, self.rare), (~rare_B, self.usual)):
+            if chosen_B.any():
+                output[chosen_B] = way(lifted[chosen_B])
+        return self.head(output)
+
+
+@dataclass(frozen=True)
+class Routed(Deep):
+    """A task with experts; weights with a gradient, even 0, shrink."""
+
+    lr: float = 0.05
+    bound: float = 1.0
+    plain: bool = False  # whether a gradient of 0 changes nothing
+
+    def build_model(self) -> nn.Module:
+        return Experts(self.bound)
+
+    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        rest = {} if self.plain else {"momentum": 0.9, "weight_decay": 0.1}
+        return torch.optim.SGD(model.parameters(), lr=self.lr, **rest)
+
+
+@dataclass(frozen=True)
+class Looked(Deep):
+    """A task with a number for each word, from a table with sparse gradients."""
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(nn.Embedding(10, 4, sparse=True), nn.Linear(4, 1))
+
+    def load_data(self) -> Data:
+        word_N = torch.arange(23) % 10
+        columns = Tensors(word_N, word_N.double()[:, None] / 10)
+        return Data(columns, columns)
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        return (model(batch[0]) - batch[1]).square()
+
+    def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        return torch.optim.SGD(model.parameters(), lr=self.lr)
+
+
+def test_weights_that_only_some_ranks_and_updates_use_learn_what_they_learn_alone(on_two_ranks):
+    runs = [
+        (Routed(), EXACT),
+        (Routed(), replace(EXACT, accumulate=2)),
+        (Routed(), replace(EXACT, strategy="zero1")),
+        (Routed(bound=99.0), replace(EXACT, static_graph=True)),
+        (Looked(), replace(EXACT, accumulate=2)),
+    ]
+    results, _ = on_two_ranks(runs_of, runs, 2)
+    for reports, (task, _) in zip(results, runs, strict=True):
+        expected = losses(learned(task, Training(precision="64-true")))
+        assert losses(reports) == pytest.approx(expected, abs=1e-12)
+
+
+def test_weights_that_are_first_left_out_later_get_the_mean_of_those_ranks_that_use_them(
+    on_two_ranks,
+):
+    # Ranks do not look for such weights in the first updates where batch norms exchange.
+    late = replace(EXACT, sync_batchnorm=True)
+    runs = [
+        (Routed(plain=True), late),
+        (Routed(plain=True), replace(late, accumulate=2)),
+        (Routed(plain=True), replace(late, accumulate=3)),
+        (Routed(plain=True), Training("ddp", gradient_compression="fp16")),
+    ]
+    results, _ = on_two_ranks(runs_of, runs, 2)
+    expected = losses(learned(Routed(plain=True), Training(precision="64-true")))
+    for reports in results[:3]:
+        assert losses(reports) == pytest.approx(expected, abs=1e-12)
+    assert losses(results[3]) == pytest.approx(expected, rel=1e-2)

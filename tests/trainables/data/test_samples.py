@@ -1,0 +1,47 @@
+"""Samples picked one by one. If these fail, a sample's noise depends on its batch."""
+
+import random
+
+import pytest
+import torch
+
+from trainables.data.samples import Samples
+
+
+def noisy(position):
+    return torch.rand(2, dtype=torch.float64), position
+
+
+def test_a_sample_s_random_numbers_depend_on_the_seed_and_its_position_alone():
+    samples = Samples(noisy, None)
+    together, _ = samples[5, [0, 1, 2]]
+    alone, [position] = samples[5, [2]]
+    assert torch.equal(together[2], alone[0])
+    assert position == 2
+    assert not torch.equal(samples[6, [2]][0], alone)
+    assert len(torch.unique(together)) == together.numel()
+
+
+def test_batches_made_here_leave_the_generators_as_they_were():
+    torch.manual_seed(1)
+    expected = torch.rand(1)
+    torch.manual_seed(1)
+    random.seed(1)
+    Samples(noisy, None).load_here(torch.tensor([3, 4]), 5)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_floating_point_columns_have_the_chosen_format_and_others_keep_theirs():
+    values, positions = Samples(noisy, torch.float32)[5, [0, 1]]
+    assert (values.dtype, positions.dtype) == (torch.float32, torch.int64)
+
+
+@pytest.mark.parametrize("sample", ["text", None, {"x": 1}, (1.0, b"bytes")])
+def test_what_is_no_number_is_refused_with_its_position(sample):
+    with pytest.raises(TypeError, match="the sample at 4 holds"):
+        Samples(lambda position: sample, None)[0, [4]]
+
+
+def test_samples_of_different_shapes_do_not_go_together():
+    with pytest.raises(ValueError, match="at 1 to 2 of a batch do not go together"):
+        Samples(lambda position: torch.zeros(position), None)[0, [1, 2]]

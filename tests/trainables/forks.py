@@ -1,6 +1,0 @@
-"""Processes of tests that are forked where torch and our loop are imported, which takes seconds."""
-
-import multiprocessing
-
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["trainables.fitting.fit", "trainables.parallel.ddp"])

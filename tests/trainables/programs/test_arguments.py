@@ -1,0 +1,101 @@
+"""Arguments of a program. If these fail, a script trains with other values than the sweep records.
+
+Null: the argument is left out, which is argparse's own None. True and False are Python's words.
+"""
+
+import argparse
+import json
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainables.programs.arguments import names, render
+
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+VALUES = (
+    st.floats(allow_nan=False, allow_infinity=False)
+    | st.integers(-(2**70), 2**70)
+    | st.booleans()
+    | st.none()
+    | TEXTS
+)
+READ = {"True": True, "False": False}
+
+
+@given(st.dictionaries(st.sampled_from(["lr", "n", "optimizer.name", "größe", "a_b"]), VALUES))
+def test_argparse_gets_back_exactly_the_values(params):
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    for name, value in params.items():
+        kind = READ.__getitem__ if isinstance(value, bool) else type(value)
+        parser.add_argument(f"--{name}", type=str if value is None else kind, dest=name)
+    assert vars(parser.parse_args(render(["${args}"], params, {}))) == params
+
+
+@given(st.dictionaries(st.sampled_from(["lr", "n", "name"]), VALUES))
+def test_json_gives_back_exactly_the_values(params):
+    (argument,) = render(["${args_json}"], params, {})
+    assert json.loads(argument) == params
+    assert render(["--config=${args_json}"], params, {}) == [f"--config={argument}"]
+
+
+@given(st.dictionaries(st.sampled_from(["lr", "n", "name"]), VALUES))
+def test_a_shell_reads_the_same_arguments(params):
+    (line,) = render(["python t.py ${args}"], params, {})
+    assert shlex.split(line) == ["python", "t.py", *render(["${args}"], params, {})]
+
+
+@pytest.mark.parametrize(
+    ("item", "arguments"),
+    [
+        ("${args}", ["--lr=1e-05", "--depth=-3", "--name=two words", "--flip=True", "--ema=False"]),
+        (
+            "${args_no_hyphens}",
+            ["lr=1e-05", "depth=-3", "name=two words", "flip=True", "ema=False"],
+        ),
+        ("${args_no_boolean_flags}", ["--lr=1e-05", "--depth=-3", "--name=two words", "--flip"]),
+        ("--rate=${lr}", ["--rate=1e-05"]),
+        ("${lr},${depth}", ["1e-05,-3"]),
+        ("--out=${HPOSVC_CHECKPOINT_DIR}/x", ["--out=/c/x"]),
+        ("--clip=${clip}", []),  # null
+        ("--momentum=${momentum}", []),  # inactive
+        ("--resume=${HPOSVC_RESTORE_DIR}", []),  # from scratch
+        ("$${lr} $5 ${", ["${lr} $5 ${"]),
+        ("plain", ["plain"]),
+    ],
+)
+def test_an_item_becomes(item, arguments):
+    params = {
+        "lr": 1e-5,
+        "depth": -3,
+        "name": "two words",
+        "flip": True,
+        "ema": False,
+        "clip": None,
+    }
+    variables = {"HPOSVC_CHECKPOINT_DIR": "/c", "HOME": "/root"}
+    assert render([item], params, variables) == arguments
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_flags_are_those_that_argparse_scripts_have(bias):
+    params = {"batch_size": 32, "hidden-layers": 2, "use_bias": bias, "clip": None}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--hidden-layers", type=int)
+    parser.add_argument("--use-bias", action="store_true")
+    options = parser.parse_args(render(["${args_hyphens}"], params, {}))
+    assert vars(options) == {"batch_size": 32, "hidden_layers": 2, "use_bias": bias}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--hidden-layers", type=int)
+    parser.add_argument("--use-bias", action=argparse.BooleanOptionalAction, default=None)
+    options = parser.parse_args(render(["${args_hyphens_no}"], params, {}))
+    assert vars(options) == {"batch_size": 32, "hidden_layers": 2, "use_bias": bias}
+    assert render(["${args}"], {"hidden-layers": 2}, {}) == ["--hidden-layers=2"]
+    assert render(["-h${hidden-layers}"], params, {}) == ["-h2"]
+
+
+def test_what_an_item_names_is_known_before_it_runs():
+    assert names("a ${lr} b ${HPOSVC_TRIAL} $${x}") == ["lr", "HPOSVC_TRIAL"]

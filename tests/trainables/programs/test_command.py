@@ -1,0 +1,272 @@
+"""Programs in place of a trainable. If these fail, people's scripts train the wrong thing.
+
+Real processes in a world of one; what several ranks do together is in test_ranks.py, what a
+program prints in ../contracts/test_command_output.py, what it leaves behind in test_running.py.
+"""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from trainables.programs.command import Command
+from trainables.runtime.assignment import Assignment, SlotConfig, carry_out
+from trainables.training import Training
+from trainables.worker import LocalLink
+
+
+def found(reports, name="loss"):
+    return [(report.step, report.metrics[name]) for report in reports]
+
+
+STEPS = """
+    import os, hposvc
+    before = hposvc.get_checkpoint()
+    count = int((before / "count").read_text()) if before else 0
+    assert str(before) == os.environ.get("HPOSVC_RESTORE_DIR", "None")
+    for step in range(int(os.environ["HPOSVC_FIRST"]), int(os.environ["HPOSVC_UNTIL"]) + 1):
+        count += 1
+        os.makedirs("ckpt", exist_ok=True)
+        open("ckpt/count", "w").write(str(count))
+        hposvc.report({"loss": 1 / count, "count": count}, step, checkpoint="ckpt")
+"""
+
+
+def test_a_script_reports_each_step_and_goes_on_from_its_checkpoint(attempt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    outcome, first = attempt(STEPS, until=2, total=4, milestones=(2,))
+    assert (outcome.kind, outcome.leaks) == ("ended", ())
+    outcome, second = attempt(STEPS, first=3, until=4, total=4, start=first[-1].checkpoint)
+    assert outcome.kind == "ended"
+    assert found([*first, *second], "count") == [(1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
+
+
+def test_a_report_without_a_step_counts_on_from_the_first_of_the_order(attempt):
+    script = "import hposvc\nfor _ in range(3): hposvc.report({'loss': 1})"
+    _, reports = attempt(script, first=4, until=6)
+    assert [report.step for report in reports] == [4, 5, 6]
+
+
+def test_a_stop_ends_the_report_and_nothing_after_it_runs(attempt, tmp_path):
+    script = f"""
+        import hposvc
+        try:
+            for step in range(1, 10):
+                hposvc.report({{"loss": 1.0}}, step)
+        except Exception:
+            open({str(tmp_path / "swallowed")!r}, "w")
+        finally:
+            open({str(tmp_path / "tidied")!r}, "w")
+    """
+    outcome, reports = attempt(script, until=9, link=LocalLink(stop_at=3))
+    assert outcome.kind == "ended"
+    assert [report.step for report in reports] == [1, 2, 3]
+    assert (tmp_path / "tidied").exists()
+    assert not (tmp_path / "swallowed").exists()
+
+
+def test_a_milestone_holds_the_script_in_its_report_until_the_decision(attempt, tmp_path):
+    """If the script trained on during the decision, the work would be wasted."""
+    mark = tmp_path / "went-on"
+
+    class Slow(LocalLink):
+        def exchange(self, step, metrics, checkpoint):
+            time.sleep(0.3)
+            self.early = mark.exists()
+            return super().exchange(step, metrics, checkpoint)
+
+    script = f"import hposvc; hposvc.report({{'loss': 1}}); open({str(mark)!r}, 'w')"
+    link = Slow()
+    attempt(script, until=2, milestones=(1,), link=link)
+    assert not link.early
+    assert mark.exists()
+
+
+def test_a_script_that_does_not_know_where_the_rung_ends_is_ended_there(attempt):
+    script = "import hposvc\nfor step in range(1, 28): hposvc.report({'loss': 1}, step)"
+    outcome, reports = attempt(script, until=3, total=27)
+    assert outcome.kind == "ended"
+    assert [report.step for report in reports] == [1, 2, 3]
+
+
+def test_a_report_that_breaks_the_rules_raises_in_the_script(attempt):
+    script = "import hposvc; hposvc.report({'lss': 1.0})"
+    outcome, reports = attempt(script)
+    assert outcome.kind == "user"
+    assert "the sweep's metric 'loss' is missing; the nearest reported is 'lss'" in outcome.message
+    assert not reports
+
+
+TORCHRUNS = """
+    import os, hposvc
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+    hposvc.report({"loss": sum(name in os.environ for name in names)})
+"""
+
+
+def test_a_lone_process_is_not_told_that_it_is_distributed_unless_it_asks(attempt, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "8")  # of whatever started hposvc
+    _, reports = attempt(TORCHRUNS)
+    assert found(reports, "loss") == [(1, 0.0)]
+    _, reports = attempt(TORCHRUNS, "${args}", "--world=${WORLD_SIZE}")
+    assert found(reports, "loss") == [(1, 5.0)]
+    assert os.environ["WORLD_SIZE"] == "8"
+
+
+def test_accelerate_takes_a_lone_process_for_one(attempt):
+    """Told torchrun's variables, it would wrap the model in DDP, as Hugging Face's Trainer does."""
+    pytest.importorskip("accelerate")
+    script = """
+        import hposvc
+        from accelerate import PartialState
+        hposvc.report({"loss": float(PartialState().distributed_type == "NO")})
+    """
+    _, reports = attempt(script)
+    assert found(reports, "loss") == [(1, 1.0)]
+
+
+TRAINER = """
+    import argparse, torch
+    from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+    flags = argparse.ArgumentParser()
+    flags.add_argument("--lr", type=float)
+    words = torch.randint(3, 20, (32, 6), generator=torch.Generator().manual_seed(0))
+    data = [{"input_ids": each, "labels": each[0] % 2} for each in words]
+    config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+                        intermediate_size=16, max_position_embeddings=8)
+    arguments = TrainingArguments("out", learning_rate=flags.parse_args().lr, num_train_epochs=2,
+                                  per_device_train_batch_size=8, eval_strategy="epoch",
+                                  save_strategy="epoch", use_cpu=True)
+    trainer = Trainer(BertForSequenceClassification(config), arguments, train_dataset=data,
+                      eval_dataset=data)
+    trainer.train()
+    assert trainer.model_wrapped is trainer.model
+"""
+
+
+def test_hugging_face_s_trainer_trains_unmodified_on_one_worker(attempt, tmp_path, monkeypatch):
+    """Its model has random weights: nothing is downloaded."""
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "8")  # of whatever started hposvc
+    outcome, reports = attempt(TRAINER, collect=r"'eval_loss': '?(?P<loss>[0-9.]+)", until=2)
+    assert (outcome.kind, outcome.message, outcome.leaks) == ("ended", "", ())
+    assert [report.step for report in reports] == [1, 2]
+    assert all(0 < report.metrics["loss"] < 2 for report in reports)
+
+
+def test_metrics_of_numpy_and_torch_are_numbers(attempt):
+    script = """
+        import numpy, torch, hposvc
+        hposvc.report({"loss": torch.tensor(0.5), "n": numpy.int64(3), "bad": numpy.float32("nan")})
+    """
+    _, reports = attempt(script)
+    assert reports[0].metrics["n"] == 3.0
+    assert reports[0].metrics["loss"] == 0.5
+
+
+def test_a_script_alone_runs_without_a_sweep(tmp_path):
+    code = "import hposvc; print(hposvc.get_checkpoint()); hposvc.report({'loss': 0.5}, 3)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout == "None\n"
+    assert ended.stderr == "step 3: {'loss': 0.5}\n"
+
+
+def test_importing_hposvc_in_a_script_loads_nothing_heavy():
+    code = (
+        "import sys, hposvc; hposvc.report;"
+        "heavy = {'torch', 'ray', 'numpy', 'pydantic', 'mlflow', 'psutil'};"
+        "sys.exit(', '.join(heavy & sys.modules.keys()) or 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# A program's end
+
+
+def test_a_failure_carries_the_last_lines_of_the_output(attempt):
+    script = "import sys; print('epoch 1'); sys.exit('no data in /data')"
+    outcome, _ = attempt(script)
+    assert outcome.kind == "user"
+    assert "exited with 1" in outcome.message
+    assert "epoch 1" in outcome.message
+    assert "no data in /data" in outcome.message
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("SIGKILL", "collateral"), ("SIGTERM", "collateral"), ("SIGSEGV", "user")]
+)
+def test_an_end_from_outside_is_not_the_user_s_fault(attempt, name, kind):
+    outcome, _ = attempt(f"import os, signal; os.kill(os.getpid(), signal.{name})")
+    assert outcome.kind == kind
+    assert f"ended by {name}" in outcome.message
+
+
+def test_an_abort_after_the_last_step_loses_nothing(attempt):
+    """gloo can abort a Python that leaves; before the last step an abort is one."""
+    script = "import os, hposvc; hposvc.report({'loss': 1}); os.abort()"
+    assert attempt(script, until=1)[0].kind == "ended"
+    outcome, _ = attempt(script, until=2)
+    assert outcome.kind == "user"
+    assert "ended by SIGABRT" in outcome.message
+
+
+def test_a_script_that_never_reports_is_told_how(attempt):
+    outcome, _ = attempt("print('done')")
+    assert outcome.kind == "user"
+    assert "ended without metrics: no report came; call hposvc.report" in outcome.message
+
+
+def test_a_program_that_is_not_there_is_named(tmp_path):
+    command = Command(("no-such-program", "${args}"), "rank", None, 1.0)
+    config = SlotConfig("", Training(), ("loss",), 1, 1, 0, tmp_path, command=command)
+    task = Assignment(1, "t0001", {"lr": 0.1}, None, 1, 1, ())
+    outcome = carry_out(config, task, 0, LocalLink())
+    assert outcome.kind == "user"
+    assert "no-such-program can't be started" in outcome.message
+
+
+# A program that starts the ranks of its node itself
+
+RANKS = """
+    import os, sys
+    from subprocess import PIPE, Popen
+    def rank(number, code):
+        program = [sys.executable, "-c", "import hposvc, sys; " + code]
+        return Popen(program, env={**os.environ, "RANK": number}, stdin=PIPE, stdout=PIPE)
+    report = "hposvc.report({'loss': 1}); "
+    when_told = "sys.stdin.read(); "
+"""
+
+
+def test_a_rank_that_reports_more_often_than_rank_0_is_told(attempt):
+    """Rank 0's process has gone; the node's program would wait for the other one for ever."""
+    script = f"""{RANKS}
+    zero, one = rank("0", report), rank("1", when_told + report * 2)
+    zero.communicate()
+    one.communicate()
+    sys.exit(one.returncode)
+    """
+    outcome, reports = attempt(script, until=3, launch="node")
+    assert found(reports) == [(1, 1.0)]
+    assert outcome.kind == "user"
+    assert "rank 1 reports once more, but rank 0 has ended without it" in outcome.message
+
+
+def test_a_program_may_start_its_ranks_anew_for_each_epoch(attempt):
+    """Rank 0 of the first epoch has gone when rank 1 of the second reports."""
+    script = f"""{RANKS}
+    for epoch in range(3):
+        zero, one = rank("0", when_told + report), rank("1", "print(flush=True); " + report)
+        one.stdout.readline()
+        zero.communicate()
+        one.communicate()
+        assert zero.returncode == one.returncode == 0
+    """
+    outcome, reports = attempt(script, until=3, launch="node")
+    assert outcome.kind == "ended", outcome.message
+    assert found(reports) == [(1, 1.0), (2, 1.0), (3, 1.0)]

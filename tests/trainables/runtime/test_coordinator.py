@@ -1,0 +1,356 @@
+"""A coordinator and its ranks over real sockets. If these fail, orders are lost or never end."""
+
+import queue
+import select
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from trainables import listener
+from trainables.runtime.assignment import Assignment, Outcome
+from trainables.runtime.coordinator import Coordinator, Switchboard
+from trainables.runtime.wire import (
+    Beat,
+    Call,
+    CheckpointNotice,
+    CheckpointSaved,
+    Done,
+    Finished,
+    Hello,
+    Leave,
+    PreemptionNotice,
+    PreemptionStarted,
+    Ready,
+    Report,
+    Reported,
+    connect,
+)
+from trainables.storage.checkpoint import Saved
+
+WAIT_S = 20
+
+
+@pytest.fixture
+def switchboard():
+    board = Switchboard("127.0.0.1")
+    yield board
+    board.close()
+
+
+class Slot:
+    """A coordinator, its messages, and the test's ends of its ranks' connections."""
+
+    def __init__(self, switchboard, world_size, stall_s=600.0):
+        self.said = queue.Queue()
+        self.leader = Coordinator(world_size, self.said.put, stall_s)
+        switchboard.connect("s/slot-1", self.leader)
+        self.call = switchboard.call("s/slot-1")
+        self.world_size = world_size
+
+    @contextmanager
+    def ranks(self):
+        connections = [connect(self.call) for _ in range(self.world_size)]
+        for rank, connection in enumerate(connections):
+            connection.send(Hello("s/slot-1", rank, ("127.0.0.1", 7) if rank == 0 else None))
+        assert self.next() == Ready()
+        assert [connection.recv() for connection in connections] == [
+            ("127.0.0.1", 7)
+        ] * self.world_size
+        yield connections
+        for connection in connections:
+            connection.close()
+
+    def next(self):
+        return self.said.get(timeout=WAIT_S)
+
+
+def order(number=1, until=9, milestones=()):
+    return Assignment(number, "t0001", {"lr": 0.1}, None, 1, until, milestones)
+
+
+def report(step, answered=True):
+    return Report(step, {"loss": 1.0}, None, answered)
+
+
+def test_an_order_reaches_every_rank_and_ends_when_all_are_done(switchboard):
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order(until=1))
+        assert first.recv() == second.recv() == order(until=1)
+        first.send(report(1, answered=False))
+        assert slot.next() == Reported(1, "t0001", 1, {"loss": 1.0}, None)
+        first.send(Done(Outcome(1, "ended")))
+        second.send(Done(Outcome(1, "ended", leaks=("a thread runs on",))))
+        assert slot.next() == Finished(1, "t0001", None, True, ("a thread runs on",))
+
+
+def test_only_a_milestone_waits_for_a_decision(switchboard):
+    slot = Slot(switchboard, 1)
+    with slot.ranks() as (rank,):
+        slot.leader.carry_out(order(milestones=(3,)))
+        rank.recv()
+        rank.send(report(1))
+        assert rank.recv() is True
+        rank.send(report(4))  # steps over the milestone
+        slot.next(), slot.next()
+        assert not rank.poll(0.1)
+        slot.leader.decide(1, "continue")
+        assert rank.recv() is True
+
+
+def test_a_stop_is_heard_at_the_next_report_even_at_a_milestone(switchboard):
+    slot = Slot(switchboard, 1)
+    with slot.ranks() as (rank,):
+        slot.leader.carry_out(order(milestones=(3,)))
+        slot.leader.decide(1, "stop")
+        rank.recv()
+        rank.send(report(3))
+        assert rank.recv() is False
+
+
+def test_a_decision_on_another_order_changes_nothing(switchboard):
+    slot = Slot(switchboard, 1)
+    with slot.ranks() as (rank,):
+        slot.leader.carry_out(order(number=2))
+        slot.leader.decide(1, "stop")
+        rank.recv()
+        rank.send(report(1))
+        assert rank.recv() is True
+
+
+def test_the_failure_told_is_the_one_that_no_other_caused(switchboard):
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order())
+        first.send(Done(Outcome(1, "collateral", "gloo: connection closed")))
+        second.send(Done(Outcome(1, "user", "ValueError: bad batch")))
+        assert slot.next().failure == Outcome(1, "user", "ValueError: bad batch")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("oversize", "collateral"), ("oversize", "user"), ("diverged", "user"), ("oom", "oversize")],
+)
+def test_of_several_failures_the_one_told_does_not_depend_on_who_was_first(switchboard, one, other):
+    """A rank whose peer ends without a report blames itself; where one can't shrink, none can."""
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as connections:
+        for number, (first, second) in enumerate([connections, connections[::-1]], 1):
+            slot.leader.carry_out(order(number))
+            first.send(Done(Outcome(number, other)))
+            second.send(Done(Outcome(number, one)))
+            assert slot.next().failure.kind == one
+
+
+def test_a_rank_that_waits_at_a_milestone_is_let_go_when_another_fails(switchboard):
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order(milestones=(1,)))
+        first.recv()
+        first.send(report(1))
+        second.send(Done(Outcome(1, "user", "ValueError: bad batch")))
+        assert first.recv() is False
+        first.send(Done(Outcome(1, "ended")))
+        slot.next()
+        assert slot.next().clean
+
+
+SAVED = Saved(0, "t0001/1-0.9", "", 0, within=9)
+
+
+def test_a_checkpoint_without_a_report_is_told_at_once_and_before_the_end(switchboard):
+    slot = Slot(switchboard, 1)
+    with slot.ranks() as (rank,):
+        slot.leader.carry_out(order(number=2))
+        rank.send(CheckpointNotice(1, SAVED))  # from a thread of an order that is over
+        rank.send(CheckpointNotice(2, SAVED))
+        rank.send(Done(Outcome(2, "ended")))
+        assert slot.next() == CheckpointSaved(2, "t0001", SAVED)
+        assert slot.next() == Finished(2, "t0001", None, True, ())
+
+
+def test_an_order_without_a_sign_of_life_is_over(switchboard):
+    slot = Slot(switchboard, 2, stall_s=1.0)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order(milestones=(1,)))
+        first.send(report(1))
+        slot.next()
+        with pytest.raises(queue.Empty):  # it waits for a decision
+            slot.said.get(timeout=2.0)
+        slot.leader.decide(1, "continue")
+        for _ in range(4):
+            second.send(Beat(1))
+            with pytest.raises(queue.Empty):
+                slot.said.get(timeout=0.5)
+        second.send(Done(Outcome(1, "ended")))
+        end = slot.next()
+        assert (end.failure.kind, end.clean) == ("stalled", False)
+        assert end.failure.message == (
+            "no sign of life from rank 0 for 1 s (failure.stall); "
+            "the stacks of all threads end logs/t0001/1-0.log"
+        )
+
+
+def test_an_idle_slot_is_not_missed(switchboard):
+    slot = Slot(switchboard, 1, stall_s=0.1)
+    with slot.ranks(), pytest.raises(queue.Empty):
+        slot.said.get(timeout=1.0)
+
+
+def test_thirty_two_ranks_that_call_at_once_are_all_heard(switchboard):
+    """A queue of one caller let ranks wait for ever."""
+    slot = Slot(switchboard, 32)
+    connections = []
+
+    def call(rank):
+        connection = connect(slot.call)
+        connection.send(Hello("s/slot-1", rank, ("127.0.0.1", 7) if rank == 0 else None))
+        connections.append(connection)
+
+    threads = [threading.Thread(target=call, args=(rank,)) for rank in range(32)]
+    for thread in threads:
+        thread.start()
+    assert slot.next() == Ready()
+    for thread in threads:
+        thread.join(WAIT_S)
+    for connection in connections:
+        connection.close()
+
+
+def test_strangers_keep_nobody_waiting_and_are_not_heard(switchboard):
+    slot = Slot(switchboard, 1)
+    with socket.create_connection(slot.call.address), slot.ranks():
+        pass  # the silent one called first
+    wrong = slot.call._replace(key=b"guessed")
+    with pytest.raises(Exception, match="digest"):
+        connect(wrong)
+
+
+def test_silent_callers_are_dismissed_and_only_so_many_are_let_in(switchboard, monkeypatch):
+    """Each connection holds a thread and a file of the driver."""
+    monkeypatch.setattr(listener, "MOST_STRANGERS", 4)
+    monkeypatch.setattr(listener, "GREETING_S", 0.5)
+    slot = Slot(switchboard, 1)
+    silent = [socket.create_connection(slot.call.address) for _ in range(12)]
+    with slot.ranks():  # called last, and comes in all the same
+        for connection in silent:
+            connection.settimeout(WAIT_S)
+            while connection.recv(4096):  # the challenge, then the end
+                pass
+            connection.close()
+
+
+def test_a_rank_that_has_shown_its_key_may_take_its_time(switchboard, monkeypatch):
+    """A rank imports torch before its hello; on a busy machine that took more than ten seconds."""
+    monkeypatch.setattr(listener, "GREETING_S", 0.2)
+    monkeypatch.setattr(listener, "POLL_S", 0.1)
+    slot = Slot(switchboard, 1)
+    with (
+        connect(slot.call) as slow,
+        socket.create_connection(slot.call.address) as silent,
+    ):
+        silent.settimeout(WAIT_S)
+        while silent.recv(4096):  # dismissed, though it called later
+            pass
+        slow.send(Hello("s/slot-1", 0, ("127.0.0.1", 7)))
+        assert slow.recv() == ("127.0.0.1", 7)
+
+
+def test_a_process_that_can_start_no_thread_for_a_caller_answers_the_next(switchboard, monkeypatch):
+    slot = Slot(switchboard, 1)
+    refused = threading.Event()
+    start = threading.Thread.start
+
+    def fail(thread):
+        refused.set()
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with socket.create_connection(slot.call.address):
+        assert refused.wait(WAIT_S)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with slot.ranks():
+        pass
+
+
+FEW_FILES = """
+import resource, threading
+from trainables.runtime.coordinator import Coordinator, Switchboard
+resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))
+board, ready = Switchboard("127.0.0.1"), threading.Event()
+board.connect("s/slot-1", Coordinator(1, lambda _: ready.set(), 60))
+call = board.call("s/slot-1")
+print(call.address[1], call.key.hex(), flush=True)
+ready.wait()
+"""
+
+
+def test_more_callers_than_a_process_may_have_files_do_not_end_the_answering():
+    command = [sys.executable, "-c", FEW_FILES]
+    root = Path(__file__).parents[3]
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as driver:
+        try:
+            port, key = driver.stdout.readline().split()
+            crowd = [socket.create_connection(("127.0.0.1", int(port))) for _ in range(100)]
+            assert select.select(crowd[:1], [], [], WAIT_S)[0]  # the first was answered
+            for connection in crowd:
+                connection.close()
+            with connect(
+                Call(("127.0.0.1", int(port)), bytes.fromhex(key), "s/slot-1")
+            ) as connection:
+                connection.send(Hello("s/slot-1", 0, ("127.0.0.1", 7)))
+                assert connection.recv() == ("127.0.0.1", 7)
+            assert driver.wait(WAIT_S) == 0
+        finally:
+            driver.kill()
+
+
+def test_a_rank_that_was_told_to_end_ends_the_order_at_its_next_report(switchboard):
+    slot = Slot(switchboard, 2)
+    with slot.ranks() as (first, second):
+        slot.leader.carry_out(order())
+        first.recv()
+        second.send(PreemptionNotice(1))
+        why = "rank 1 was told to end (SIGTERM)"
+        assert slot.next() == PreemptionStarted(1, why)
+        first.send(report(1))
+        assert first.recv() == Leave(why)
+
+
+@pytest.mark.parametrize("fate", ["collateral", "preempt", "user"])
+def test_after_a_notice_only_the_network_s_errors_are_taken_for_its_doing(switchboard, fate):
+    slot = Slot(switchboard, 1)
+    with slot.ranks() as (rank,):
+        slot.leader.carry_out(order())
+        slot.leader.leave("node-1 is taken away")
+        assert slot.next() == PreemptionStarted(1, "node-1 is taken away")
+        rank.send(Done(Outcome(1, fate, "said")))
+        message = "node-1 is taken away" if fate == "collateral" else "said"
+        kind = "user" if fate == "user" else "preempt"
+        assert slot.next().failure == Outcome(1, kind, message)
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_an_order_that_is_to_end_anyhow_is_not_taken_from_its_place(switchboard, stopped):
+    """Its last milestone is decided as usual, and a stop still stops it."""
+    slot = Slot(switchboard, 1)
+    with slot.ranks() as (rank,):
+        slot.leader.carry_out(order(until=3, milestones=(3,)))
+        rank.recv()
+        slot.leader.leave("node-1 is taken away")
+        slot.next()
+        if stopped:
+            slot.leader.decide(1, "stop")
+            rank.send(report(2))
+            assert rank.recv() is False
+        else:
+            rank.send(report(3))
+            slot.next()
+            assert not rank.poll(0.1)
+            slot.leader.decide(1, "continue")
+            assert rank.recv() is True

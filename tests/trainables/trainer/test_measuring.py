@@ -1,0 +1,207 @@
+"""If these fail, costs of a model are missing or wrong in reports, or measuring changes training.
+
+Axes: B samples of a batch.
+"""
+
+import math
+import random
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tasks import Deep, Normed, curves
+from torch import Tensor, nn
+
+from trainables import Saved, Training, Worker, costs
+from trainables.data import Batch
+from trainables.task import Task
+from trainables.vmapped.batch import Batch as Trials
+
+PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
+SHARED = [Training("fsdp"), Training("tensor"), Training("pipeline", accumulate=2)]
+LOSSES = ("train/loss", "val/loss")
+
+
+@dataclass(frozen=True)
+class Plain(Normed):
+    """A task with batch norm and random numbers."""
+
+    def build_model(self) -> nn.Module:
+        return nn.Sequential(*super().build_model(), nn.Dropout(0.3))
+
+
+@dataclass(frozen=True)
+class Measured(Plain):
+    """A task that draws numbers and calls the model while it measures."""
+
+    def measure(self, model: nn.Module, sample: Batch) -> Mapping[str, float]:
+        random.random()
+        torch.rand(3)
+        model(sample[0])
+        return {"parameters": costs.parameters(model), "flops": costs.flops(model, sample[0])}
+
+
+@dataclass(frozen=True)
+class Split(Deep):
+    """A task for every strategy, measuring the model and the sample that it is given."""
+
+    def measure(self, model: nn.Module, sample: Batch) -> Mapping[str, float]:
+        weights = list(model.parameters())
+        return {
+            "parameters": sum(weight.numel() for weight in weights),
+            "plain": float(all(type(weight) is nn.Parameter for weight in weights)),
+            "training": float(model.training or torch.is_grad_enabled()),
+            "samples": len(sample[0]),
+            "flops": costs.flops(model, sample[0]),
+        }
+
+
+@dataclass(frozen=True)
+class Even(Split):
+    """A task with equally many losses whatever the samples, as trials in one process need."""
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        x_BTF, y_BT, _ = batch
+        return (model(x_BTF).squeeze(2) - y_BT).square()
+
+
+@dataclass(frozen=True)
+class Told(Deep):
+    """A task that measures the values of the test."""
+
+    name: str = "parameters"
+    value: Any = 1.0
+
+    def measure(self, model: nn.Module, sample: Batch) -> Mapping[str, float]:
+        return {self.name: self.value}
+
+    def summarize(self, metrics: Mapping[str, float]) -> Mapping[str, float]:
+        return {"perplexity": math.exp(metrics["val/loss"])}
+
+
+def trained(task: Task, until: int = 2, **training: Any) -> Worker:
+    worker = Worker.alone(until=until, training=Training(**training))
+    task.train(worker)
+    return worker
+
+
+def test_measuring_changes_no_bit_of_training():
+    measured, plain = (
+        [[report.metrics[name] for name in LOSSES] for report in trained(task).reports]
+        for task in (Measured(), Plain())
+    )
+    assert measured == plain
+
+
+def test_every_report_holds_what_was_measured_under_its_own_name():
+    size = costs.parameters(Measured().build_model())
+    for report in trained(Measured(), until=3).reports:
+        assert report.metrics["parameters"] == size
+        assert report.metrics["flops"] == 5 * 2 * (3 * 8 + 8 * 8 + 8)
+
+
+@pytest.mark.parametrize("precision", ["64-true", "bf16-mixed", "16-mixed"])
+def test_every_precision_is_measured(precision):
+    assert trained(Measured(), precision=precision).reports[-1].metrics["flops"] > 0
+
+
+def test_operations_of_a_compiled_model_are_counted():
+    worker = trained(Split(), until=1, compile="aot_eager")
+    assert worker.reports[-1].metrics["flops"] == trained(Split(), 1).reports[-1].metrics["flops"]
+
+
+def resumed(folder: Path, task: Task) -> Worker:
+    first = replace(Worker.alone(until=1, folder=folder), total=2)
+    task.train(first)
+    start = first.reports[0].checkpoint
+    assert isinstance(start, Saved)
+    second = replace(Worker.alone(until=2, folder=folder), first=2, order=2, start=start)
+    task.train(second)
+    return second
+
+
+def test_a_resumed_trial_is_measured_too(tmp_path):
+    assert resumed(tmp_path, Split()).reports[-1].metrics["samples"] == 2
+
+
+def test_trials_of_one_process_are_each_measured():
+    workers = [replace(Worker.alone(until=1, seed=seed), order=seed) for seed in (1, 2)]
+    with Trials(2) as trials:
+        for worker in workers:
+            trials.add(Even(), worker)
+        errors = [error for _, error in trials.epoch()]
+    assert errors == [None, None]
+    alone = trained(Even(), until=1).reports[0].metrics
+    for worker in workers:
+        for name in ("parameters", "flops", "samples", "training"):
+            assert worker.reports[0].metrics[name] == alone[name]
+
+
+def test_ranks_that_share_a_model_report_what_the_whole_one_costs(
+    on_two_ranks: Callable[..., list[Any]],
+):
+    trainings = [Training("ddp"), *SHARED]
+    rank_0, rank_1 = on_two_ranks(curves, Split(), trainings, 2, 1)
+    alone = trained(Split(), until=1).reports[0].metrics
+    for (report,) in rank_0:
+        for name in ("parameters", "plain", "training", "samples", "flops"):
+            assert report[name] == alone[name]
+    assert rank_1 == [[{}]] * len(trainings)
+
+
+def test_two_ranks_learn_the_same_bits_measured_or_not(on_two_ranks: Callable[..., list[Any]]):
+    results = [
+        [[report[name] for name in LOSSES] for report in curve]
+        for task in (Measured(), Plain())
+        for curve in on_two_ranks(curves, task, [Training("ddp"), Training("fsdp")], 2)[0]
+    ]
+    assert results[:2] == results[2:]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("val/size", 1, r"Told.measure: 'val/size': val/ is what the runtime .* name it 'size'"),
+        ("perf/memory/peak", 1, "'perf/memory/peak': perf/ .* name it 'peak'"),
+        ("size", math.nan, "Told.measure: 'size' is nan; give a finite number"),
+        ("size", -math.inf, "Told.measure: 'size' is -inf; give a finite number"),
+        ("size", "3 MB", r"Told.measure: metric 'size' is '3 MB' \(str\); give a real number"),
+        ("size", torch.ones(2), "Told.measure: metric 'size' holds several numbers; give one"),
+        ("size%", 1, "Told.measure: metric name 'size%' may hold letters"),
+    ],
+)
+def test_what_cannot_be_reported_is_refused_before_training(name, value, said):
+    worker = Worker.alone()
+    with pytest.raises(ValueError, match=said):
+        Told(name=name, value=value).train(worker)
+    assert worker.reports == []
+
+
+def refused(rank: int) -> str:
+    with pytest.raises(ValueError, match=r"Told\.measure") as caught:
+        curves(rank, Told(value=math.nan), [Training("ddp")], 2)
+    return str(caught.value)
+
+
+def test_what_rank_0_cannot_measure_is_raised_on_all_ranks(on_two_ranks: Callable[..., list[Any]]):
+    """The others would wait for it in their first update, until that times out."""
+    assert on_two_ranks(refused) == ["Told.measure: 'parameters' is nan; give a finite number"] * 2
+
+
+def test_a_name_that_summarize_has_too_is_refused():
+    with pytest.raises(ValueError, match=r"Told.measure: 'perplexity' is reported by summarize"):
+        trained(Told(name="perplexity"))
+
+
+def test_the_task_of_the_page_measures(monkeypatch):
+    (block,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(block, "docs/metrics.md", "exec"), names)
+    metrics = trained(names["Frugal"](width=4), until=1).reports[0].metrics
+    model = names["Frugal"](width=4).build_model()
+    assert metrics["parameters"] == costs.parameters(model)
+    assert metrics["flops"] > metrics["latency_ms"] > 0

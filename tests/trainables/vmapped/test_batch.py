@@ -1,0 +1,259 @@
+"""If these fail, a trial that trains beside others has other results than it would have alone.
+
+Axes: B samples of a batch.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import pytest
+import torch
+from small import (
+    EXACT,
+    Drawing,
+    Images,
+    Small,
+    again,
+    continued,
+    curve,
+    finish,
+    gap,
+    together,
+    worker,
+)
+from torch import Tensor, nn
+
+from trainables import Training
+from trainables.data import Batch as Samples
+from trainables.storage.checkpoint import Period
+from trainables.vmapped.batch import Batch
+from trainables.worker import LocalLink, ReportError
+
+TIGHT = 1e-12  # of losses about 1, in float64
+
+
+@pytest.mark.parametrize("kind", ["adam", "adamw", "sgd", "nesterov"])
+def test_each_trial_comes_to_what_it_comes_to_alone(kind):
+    tasks = [
+        Small(lr=0.01 * (k + 1), kind=kind, decay=0.1 * k, momentum=0.9 - 0.2 * k) for k in range(3)
+    ]
+    trainings = [
+        replace(EXACT, clip=0.5, schedule="cosine", warmup=0.2),
+        replace(EXACT, clip=None, schedule="plateau"),
+        replace(EXACT, clip=2.0, schedule="linear"),
+    ]
+    trials = [worker(until=5, seed=k, training=trainings[k]) for k in range(3)]
+    alone = [again(trial) for trial in trials]
+    together(tasks, trials)
+    for task, trial in zip(tasks, alone, strict=True):
+        task.train(trial)
+    assert gap(trials, alone) < TIGHT
+    assert curve(trials[0]) != curve(trials[1])
+
+
+def test_dropout_and_label_smoothing_may_differ_and_draw_as_alone():
+    tasks = [Small(dropout=0.2 * k, smoothing=0.1 * k) for k in range(3)]
+    trials = [worker(until=4, seed=k) for k in range(3)]
+    alone = [again(trial) for trial in trials]
+    together(tasks, trials)
+    for task, trial in zip(tasks, alone, strict=True):
+        task.train(trial)
+    assert gap(trials, alone) < TIGHT
+
+
+def test_convolutions_and_batch_norm_come_to_what_they_come_to_alone():
+    tasks = [Images(lr=0.01 * (k + 1), dropout=0.1 * k) for k in range(3)]
+    trials = [worker(until=3, seed=k) for k in range(3)]
+    alone = [again(trial) for trial in trials]
+    together(tasks, trials)
+    for task, trial in zip(tasks, alone, strict=True):
+        task.train(trial)
+    assert gap(trials, alone) < TIGHT
+
+
+def test_options_for_the_optimizer_may_differ():
+    options = {"optimizer": "adamw", "schedule": "wsd", "lr_scaling": "sqrt"}
+    trainings = [
+        replace(EXACT, **options, weight_decay=0.2 * k, lr_base_batch=4 + k) for k in range(2)
+    ]
+    trials = [worker(until=3, seed=k, training=trainings[k]) for k in range(2)]
+    alone = [again(trial) for trial in trials]
+    together([Small(), Small()], trials)
+    for trial in alone:
+        Small().train(trial)
+    assert gap(trials, alone) < TIGHT
+
+
+def test_places_of_trials_that_were_stopped_are_taken_by_others():
+    tasks = [Small(lr=0.01 * (k + 1), dropout=0.3) for k in range(5)]
+    stops = [2, 5, 1, 3, 5]
+    trials = [worker(until=5, seed=k, link=LocalLink(stops[k])) for k in range(5)]
+    alone = [replace(again(trial), link=LocalLink(stops[k])) for k, trial in enumerate(trials)]
+    waiting = list(zip(tasks, trials, strict=True))
+    most = 0
+    with Batch(2) as batch:
+        while waiting or batch.workers:
+            while waiting and len(batch.workers) < 2:
+                batch.add(*waiting.pop(0))
+            most = max(most, len(batch.workers))
+            for left in batch.epoch():
+                assert left.error is None
+    assert most == 2
+    for task, trial in zip(tasks, alone, strict=True):
+        _stopped(task, trial)
+    assert [len(trial.reports) for trial in trials] == stops
+    assert gap(trials, alone) < TIGHT
+
+
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_a_checkpoint_goes_on_alone_and_one_of_a_trial_alone_goes_on_in_a_batch(kind):
+    tasks = [Images(lr=0.01 * (k + 1), kind=kind, dropout=0.2) for k in range(2)]
+    trials = [worker(until=4, seed=k) for k in range(2)]
+    uninterrupted = [again(trial) for trial in trials]
+    together(tasks, uninterrupted)
+    saved = [trial.reports[1].checkpoint for trial in uninterrupted]
+    ahead = [continued(trial, start, 4) for trial, start in zip(trials, saved, strict=True)]
+    for task, trial in zip(tasks, ahead, strict=True):
+        task.train(trial)
+    assert [curve(trial) for trial in ahead] != [[], []]
+    assert max(_gap(own, their) for own, their in zip(ahead, uninterrupted, strict=True)) < TIGHT
+    half = [replace(again(trial), until=2) for trial in trials]
+    for task, trial in zip(tasks, half, strict=True):
+        task.train(trial)
+    rest = [
+        continued(trial, own.reports[1].checkpoint, 4)
+        for trial, own in zip(trials, half, strict=True)
+    ]
+    together(tasks, rest)
+    assert max(_gap(own, their) for own, their in zip(rest, uninterrupted, strict=True)) < TIGHT
+
+
+def test_a_checkpoint_amid_a_step_goes_on_in_a_batch():
+    trial = worker(until=3, seed=1, every=Period(updates=2))
+    uninterrupted = again(trial)
+    Small(dropout=0.2).train(uninterrupted)
+    [amid] = [saved for saved in uninterrupted.link.kept if saved.step == 1]
+    assert amid.within > 0
+    rest = [continued(trial, amid, 3), worker(until=3, seed=2)]
+    together([Small(dropout=0.2), Small(dropout=0.4)], rest)
+    assert _gap(rest[0], uninterrupted) < TIGHT
+
+
+def test_a_period_of_updates_is_kept_to_at_the_ends_of_steps():
+    trial = worker(until=5, seed=1, every=Period(updates=6))
+    together([Small(), Small()], [trial, worker(until=5, seed=2)])
+    assert [saved.step for saved in trial.link.kept] == [2, 4]
+
+
+def test_a_trial_that_diverges_leaves_the_others_bit_by_bit_as_they_are():
+    def ran(lr: float) -> list[list[dict[str, float]]]:
+        trials = [worker(until=3, seed=k) for k in range(3)]
+        tasks = [Small(kind="sgd"), Small(kind="sgd", lr=lr), Small(kind="sgd")]
+        together(tasks, trials)
+        return [curve(trial) for trial in trials]
+
+    calm, wild = ran(0.01), ran(1e200)
+    assert math.isnan(wild[1][-1]["train/loss"])
+    assert wild[0] == calm[0]
+    assert wild[2] == calm[2]
+
+
+def test_a_report_that_is_refused_ends_its_own_trial_only():
+    trials = [worker(until=2, seed=1, metrics=("val/recall",)), worker(until=2, seed=2)]
+    alone = again(trials[1])
+    with Batch(2) as batch:
+        for trial in trials:
+            batch.add(Small(), trial)
+        [left] = batch.epoch()
+        assert left.worker is trials[0]
+        assert isinstance(left.error, ReportError)
+        finish(batch)
+    Small().train(alone)
+    assert gap(trials[1:], [alone]) < TIGHT
+
+
+def test_what_draws_otherwise_than_by_a_dropout_module_draws_anew_for_each_trial():
+    trials = [worker(until=2, seed=7) for _ in range(20)]
+    together([Drawing() for _ in trials], trials)
+    means = torch.tensor([curve(trial)[-1]["train/loss"] for trial in trials])
+    assert len(set(means.tolist())) > 10
+    # 1,200 draws a trial of 0 or 4/3: their mean is 1 and has a deviation of 0.0167.
+    assert abs(means.mean() - 1) < 4 * 0.0167 / math.sqrt(20)
+    assert 0.008 < means.std() < 0.03
+
+
+def test_the_process_keeps_its_random_numbers_and_settings():
+    before = torch.get_rng_state()
+    together([Small()], [worker(until=1, seed=1, training=replace(EXACT, deterministic=True))])
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_half_of_the_bits_give_about_the_same_losses():
+    training = Training(precision="bf16-mixed")
+    trials = [worker(until=3, seed=k, training=training) for k in range(2)]
+    alone = [again(trial) for trial in trials]
+    together([Small(), Small()], trials)
+    for trial in alone:
+        Small().train(trial)
+    assert gap(trials, alone) < 0.02
+
+
+def test_a_mean_loss_of_each_token_counts_elements_as_alone():
+    trials = [worker(until=2, seed=k) for k in range(2)]
+    alone = [again(trial) for trial in trials]
+    together([_Tokens(), _Tokens()], trials)
+    for trial in alone:
+        _Tokens().train(trial)
+    assert gap(trials, alone) < TIGHT
+
+
+@dataclass(frozen=True)
+class _Tokens(Small):
+    """A task with several losses per sample."""
+
+    def compute_losses(self, model: nn.Module, batch: Samples) -> Tensor:
+        return (model(batch[0]) - 1).square()
+
+
+def _stopped(task: Small, trial) -> None:
+    try:
+        task.train(trial)
+    except BaseException as stop:
+        if type(stop).__name__ != "StopTrial":
+            raise
+
+
+def _gap(tail, whole) -> float:
+    """Return the gap of a resumed trial's reports to those of an uninterrupted trial."""
+    reports = whole.reports[-len(tail.reports) :]
+    return gap([tail], [replace(whole, link=LocalLink(reports=reports))])
+
+
+@dataclass(frozen=True)
+class Derived(Small):
+    """A task whose cached property of a field is computed before the model is built."""
+
+    smoothing: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        assert self.twice == 2 * self.smoothing
+
+    @cached_property
+    def twice(self) -> float:
+        return 2 * self.smoothing
+
+    def compute_losses(self, model: nn.Module, batch: Samples) -> Tensor:
+        return super().compute_losses(model, batch) * self.twice
+
+
+def test_what_a_task_derives_from_its_fields_is_its_own():
+    tasks = [Derived(smoothing=0.1 * (k + 1)) for k in range(3)]
+    trials = [worker(until=2, seed=5) for _ in range(3)]
+    alone = [again(trial) for trial in trials]
+    together(tasks, trials)
+    for task, trial in zip(tasks, alone, strict=True):
+        task.train(trial)
+    assert gap(trials, alone) < TIGHT

@@ -1,0 +1,157 @@
+"""A coordinator of several orders, over real sockets. If these fail, orders are mixed up."""
+
+import queue
+from contextlib import contextmanager
+
+import pytest
+
+from trainables.runtime.assignment import Assignment, Outcome
+from trainables.runtime.coordinator import Switchboard
+from trainables.runtime.wire import (
+    Beat,
+    CheckpointNotice,
+    CheckpointSaved,
+    Done,
+    Finished,
+    Hello,
+    Leave,
+    PreemptionNotice,
+    PreemptionStarted,
+    Ready,
+    Report,
+    Reported,
+    connect,
+)
+from trainables.storage.checkpoint import Saved
+from trainables.vmapped.coordinator import BatchCoordinator
+from trainables.vmapped.wire import ALL_ORDERS, Answer, OrderReport
+
+WAIT_S = 20
+
+
+@pytest.fixture
+def switchboard():
+    board = Switchboard("127.0.0.1")
+    yield board
+    board.close()
+
+
+class Slot:
+    """A coordinator, its messages, and the test's end of its rank's connection."""
+
+    def __init__(self, switchboard, stall_s=600.0):
+        self.said = queue.Queue()
+        self.leader = BatchCoordinator(self.said.put, stall_s)
+        switchboard.connect("s/slot-1", self.leader)
+        self.call = switchboard.call("s/slot-1")
+
+    @contextmanager
+    def rank(self):
+        with connect(self.call) as line:
+            line.send(Hello("s/slot-1", 0, ("127.0.0.1", 7)))
+            assert self.next() == Ready()
+            assert line.recv() == ("127.0.0.1", 7)
+            yield line
+
+    def next(self):
+        return self.said.get(timeout=WAIT_S)
+
+
+def order(number, until=9, milestones=()):
+    return Assignment(number, f"t{number}", {"lr": 0.1}, None, 1, until, milestones)
+
+
+def report(number, step, answered=True):
+    return OrderReport(number, Report(step, {"loss": float(number)}, None, answered))
+
+
+def test_several_orders_are_out_at_once_and_each_hears_its_own_answers(switchboard):
+    slot = Slot(switchboard)
+    with slot.rank() as rank:
+        for number in (1, 2):
+            slot.leader.carry_out(order(number, milestones=(2,)))
+            assert rank.recv() == order(number, milestones=(2,))
+        rank.send(report(2, 1))
+        assert slot.next() == Reported(2, "t2", 1, {"loss": 2.0}, None)
+        assert rank.recv() == Answer(2, True)
+        for number in (1, 2):
+            rank.send(report(number, 2))
+            assert slot.next() == Reported(number, f"t{number}", 2, {"loss": float(number)}, None)
+        assert not rank.poll(0.1)  # both wait for a decision
+        slot.leader.decide(2, "stop")
+        assert rank.recv() == Answer(2, False)
+        slot.leader.decide(1, "continue")
+        assert rank.recv() == Answer(1, True)
+
+
+def test_an_order_ends_while_another_goes_on_and_a_third_comes(switchboard):
+    slot = Slot(switchboard)
+    with slot.rank() as rank:
+        slot.leader.carry_out(order(1))
+        slot.leader.carry_out(order(2))
+        rank.send(Done(Outcome(1, "diverged", "too far", ("a thread",))))
+        failure = Outcome(1, "diverged", "too far", ("a thread",))
+        assert slot.next() == Finished(1, "t1", failure, True, ("a thread",))
+        slot.leader.carry_out(order(3))
+        assert [rank.recv().order for _ in range(3)] == [1, 2, 3]
+        rank.send(report(1, 4))  # of an order that is over
+        saved = Saved(3, "/there", "0", 1)
+        rank.send(CheckpointNotice(2, saved))
+        assert slot.next() == CheckpointSaved(2, "t2", saved)
+        rank.send(report(3, 9, answered=False))
+        assert slot.next() == Reported(3, "t3", 9, {"loss": 3.0}, None)
+        rank.send(Done(Outcome(3, "ended")))
+        assert slot.next() == Finished(3, "t3", None, True, ())
+
+
+def test_a_stop_is_told_at_once(switchboard):
+    slot = Slot(switchboard)
+    with slot.rank() as rank:
+        slot.leader.carry_out(order(1))
+        rank.recv()
+        slot.leader.decide(1, "stop")
+        assert rank.recv() == Answer(1, False)
+        slot.leader.decide(7, "stop")  # an order that it never had
+
+
+def test_a_process_that_shows_nothing_stalls_with_all_its_orders(switchboard):
+    slot = Slot(switchboard, stall_s=1.0)
+    with slot.rank() as rank:
+        slot.leader.carry_out(order(1))
+        slot.leader.carry_out(order(2))
+        rank.send(Beat(ALL_ORDERS))
+        ends = [slot.next(), slot.next()]
+        assert [(end.order, end.clean) for end in ends] == [(1, False), (2, False)]
+        assert {end.failure.kind for end in ends} == {"stalled"}
+        assert "the process of 2 trials for 1 s" in ends[0].failure.message
+
+
+@pytest.mark.parametrize("told", ["by its machine", "by whoever leads"])
+def test_no_order_waits_for_a_decision_where_the_rank_is_to_end(switchboard, told):
+    """Notice is short, and a rung may wait for others: the trial gets the decision elsewhere."""
+    slot = Slot(switchboard)
+    with slot.rank() as rank:
+        for number in (1, 2):
+            slot.leader.carry_out(order(number, milestones=(1,)))
+            rank.recv()
+        rank.send(report(1, 1))
+        assert isinstance(slot.next(), Reported)
+        if told == "by its machine":
+            rank.send(PreemptionNotice(ALL_ORDERS))
+            assert slot.next() == PreemptionStarted(
+                ALL_ORDERS, "the rank was told to end (SIGTERM)"
+            )
+        else:
+            slot.leader.leave("Ray drains node a")
+            assert slot.next() == PreemptionStarted(ALL_ORDERS, "Ray drains node a")
+        if told != "by its machine":
+            assert rank.recv() == Leave("Ray drains node a")  # first: no epoch begins meanwhile
+        assert rank.recv() == Answer(1, True)
+        rank.send(report(2, 1))  # it came to its milestone meanwhile
+        assert isinstance(slot.next(), Reported)
+        assert rank.recv() == Answer(2, True)
+        slot.leader.leave("once more")
+        rank.send(Done(Outcome(1, "preempt", "")))
+        assert slot.next().failure.kind == "preempt"
+        rank.send(Done(Outcome(2, "collateral", "the store is out of reach")))
+        assert slot.next().failure.kind == "preempt"  # whatever it was, its place was taken

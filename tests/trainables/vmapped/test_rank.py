@@ -1,0 +1,231 @@
+"""A coordinator and a real process that trains several trials at once, without Ray.
+
+If these fail, trials of a sweep with training.trials_per_process get others' results, or take
+others along.
+"""
+
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small import EXACT, Small
+
+from trainables import Worker
+from trainables.runtime.assignment import Assignment, SlotConfig
+from trainables.runtime.coordinator import Switchboard
+from trainables.runtime.wire import (
+    CheckpointSaved,
+    DataDeclared,
+    Finished,
+    PreemptionStarted,
+    Ready,
+    Reported,
+)
+from trainables.storage.checkpoint import verify
+from trainables.training import Training
+from trainables.vmapped.coordinator import BatchCoordinator
+
+ROOT = Path(__file__).parents[3]
+WAIT_S = 120
+LONG = 3000  # epochs: nobody waits for the last
+RANK = """
+import os, pickle, sys
+from trainables.runtime.ranks import Rank
+place, call = pickle.load(open(sys.argv[1], "rb"))
+Rank(0, place).serve(call)
+os._exit(0)
+"""
+
+
+class Slot:
+    """The process of a slot, and the messages of its coordinator."""
+
+    def __init__(self, leader, said, place, rank):
+        self.leader, self.said, self.place, self.number = leader, said, place, 0
+        self.rank = rank
+        self.kept, self.leaving = {}, []  # the last checkpoint that came without a report
+
+    def start(self, params, start=None, until=3, milestones=()):
+        self.number += 1
+        first = 1 if start is None else start.step + 1
+        trial = f"t{self.number:04}"
+        task = Assignment(self.number, trial, params, start, first, until, milestones)
+        self.leader.carry_out(task)
+        return self.number
+
+    def finish(self, *orders, stops=()):
+        """Return the reports and the end of each of these orders."""
+        reports, ends = {order: [] for order in orders}, {}
+        while ends.keys() != set(orders):
+            message = self.said.get(timeout=WAIT_S)
+            if isinstance(message, Finished):
+                ends[message.order] = message
+            elif isinstance(message, Reported):
+                reports[message.order].append(message)
+                if (message.order, message.step) in stops:
+                    self.leader.decide(message.order, "stop")
+            elif isinstance(message, CheckpointSaved):
+                self.kept[message.order] = message.saved
+            elif isinstance(message, PreemptionStarted):
+                self.leaving.append(message.why)
+            else:
+                assert isinstance(message, DataDeclared)
+        return [(reports[order], ends[order]) for order in orders]
+
+
+@contextmanager
+def started(folder, **changes):
+    """A slot of four trials at once."""
+    place = SlotConfig(
+        trainable=f"{ROOT / 'tests' / 'support' / 'small.py'}:Small",
+        training=Training(precision="64-true", trials_per_process=4),
+        metrics=("val/loss",),
+        total=3,
+        every=1,
+        seed=5,
+        folder=folder / "sweep",
+    )
+    place = replace(place, **changes)
+    board, messages = Switchboard("127.0.0.1"), queue.Queue()
+    board.connect("s", leader := BatchCoordinator(messages.put, place.stall_s))
+    (folder / "rank").write_bytes(pickle.dumps((place, board.call("s"))))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", RANK, str(folder / "rank")]
+    rank = subprocess.Popen(command, cwd=ROOT, env=environment)
+    try:
+        assert messages.get(timeout=WAIT_S) == Ready()
+        yield Slot(leader, messages, place, rank)
+    finally:
+        rank.kill()
+        rank.wait()
+        board.close()
+
+
+@pytest.fixture(scope="module")
+def slot(tmp_path_factory):
+    """A slot for many tests."""
+    with started(tmp_path_factory.mktemp("slot")) as slot:
+        yield slot
+
+
+def alone(slot, order, params):
+    """Return the validation losses of the same trial in a process of its own."""
+    worker = Worker.alone(until=3, seed=slot.place.seed * 1_000_003 + order, training=EXACT)
+    Small(**params).train(worker)
+    return [report.metrics["val/loss"] for report in worker.reports]
+
+
+def losses(reports):
+    return [report.metrics["val/loss"] for report in reports]
+
+
+def test_more_orders_than_train_at_once_come_to_what_they_come_to_alone(slot):
+    chosen = [{"lr": 0.01 * k, "dropout": 0.1 * k} for k in range(1, 7)]
+    orders = [slot.start(params) for params in chosen]
+    results = slot.finish(*orders)
+    for (reports, end), order, params in zip(results, orders, chosen, strict=True):
+        assert end.failure is None
+        assert end.clean
+        assert not end.leaks
+        assert losses(reports) == pytest.approx(alone(slot, order, params), rel=1e-12)
+        assert reports[-1].saved is not None
+
+
+def test_a_trial_is_stopped_at_its_milestone_and_goes_on_in_another_order(slot):
+    first = slot.start({"lr": 0.02}, milestones=(1,))
+    other = slot.start({"lr": 0.03}, until=3)
+    (stopped, end), (other_reports, _) = slot.finish(first, other, stops=[(first, 1)])
+    assert [report.step for report in stopped] == [1]
+    assert end.failure is None
+    assert [report.step for report in other_reports] == [1, 2, 3]
+    again = slot.start({"lr": 0.02}, start=stopped[0].saved)
+    [(rest, end)] = slot.finish(again)
+    assert end.failure is None
+    assert [report.step for report in rest] == [2, 3]
+
+
+def test_what_cannot_train_with_the_others_is_told_and_the_others_go_on(slot):
+    orders = [slot.start({"lr": 0.01}), slot.start({"width": 9}), slot.start({"lr": "fast"})]
+    (good, well), (_, shape), (_, broken) = slot.finish(*orders)
+    assert well.failure is None
+    assert len(good) == 3
+    assert shape.failure.kind == broken.failure.kind == "user"
+    assert "fields that differ are width" in shape.failure.message
+    assert "TypeError" in broken.failure.message or "ValueError" in broken.failure.message
+    [(later, end)] = slot.finish(slot.start({"width": 9}))  # alone it may
+    assert end.failure is None
+    assert len(later) == 3
+
+
+def test_an_interrupt_that_the_user_s_code_raises_ends_its_trial_alone(slot):
+    """The error would end the process, and with it the other trials."""
+    (_, ended), (good, well) = slot.finish(slot.start({"kind": "^C"}), slot.start({"lr": 0.01}))
+    assert (ended.failure.kind, ended.clean) == ("user", True)
+    assert "KeyboardInterrupt" in ended.failure.message
+    assert (well.failure, len(good)) == (None, 3)
+
+
+def test_a_checkpoint_that_was_changed_is_told_as_that(slot):
+    [(reports, _)] = slot.finish(slot.start({"lr": 0.01}))
+    saved = reports[0].saved
+    (Path(saved.path) / "training.pt").write_bytes(b"torn")
+    good, bad = slot.start({"lr": 0.01}), slot.start({"lr": 0.01}, start=saved)
+    (_, well), (_, end) = slot.finish(good, bad)
+    assert well.failure is None
+    assert end.failure.kind == "damaged"
+
+
+@pytest.mark.parametrize("told", ["SIGTERM", "leave"])
+def test_trials_whose_process_is_to_end_keep_the_epoch_that_they_are_at(tmp_path, told):
+    """Peers: a spot node takes all trials of a process back to their last checkpoints."""
+    params = [{"lr": 0.01 * k} for k in (1, 2, 3)]
+    with started(tmp_path, every=LONG, total=LONG) as slot:
+        orders = [slot.start(values, until=LONG) for values in params]
+        last = {}
+        while last.keys() != set(orders):
+            message = slot.said.get(timeout=WAIT_S)
+            if isinstance(message, Reported):
+                last[message.order] = message.step
+        if told == "SIGTERM":
+            slot.rank.send_signal(signal.SIGTERM)
+        else:
+            slot.leader.leave("Ray drains the node")
+        results = slot.finish(*orders)
+        why = "Ray drains the node" if told == "leave" else "the rank was told to end (SIGTERM)"
+        assert slot.leaving == [why]
+        for (reports, end), order in zip(results, orders, strict=True):
+            assert (end.failure.kind, end.failure.message, end.clean) == ("preempt", why, True)
+            last |= {report.order: report.step for report in reports}
+            assert slot.kept[order].step == last[order] < LONG
+            verify(slot.kept[order])
+        assert results[-1][1].leaks == ("it was told to end (SIGTERM)",)
+    (tmp_path / "next").mkdir()
+    steps = slot.kept[1].step + 3
+    with started(tmp_path / "next", every=LONG, total=LONG) as other:
+        order = other.start(params[0], start=slot.kept[1], until=steps)
+        [(reports, end)] = other.finish(order)
+    assert end.failure is None
+    worker = Worker.alone(until=LONG, seed=5 * 1_000_003 + 1, training=EXACT)
+    worker.until = steps
+    Small(**params[0]).train(worker)
+    uninterrupted = [report.metrics["val/loss"] for report in worker.reports]
+    assert losses(reports) == pytest.approx(uninterrupted[-3:], rel=1e-12)
+
+
+def test_an_order_that_comes_while_the_process_is_to_end_is_given_back(tmp_path):
+    """The order arrives too late: it has nothing to save, and must not begin to train."""
+    with started(tmp_path, every=LONG, total=LONG) as slot:
+        first = slot.start({"lr": 0.01}, until=LONG)
+        slot.said.get(timeout=WAIT_S)
+        slot.leader.leave("Ray drains the node")
+        late = slot.start({"lr": 0.02}, until=LONG)
+        [_, (reports, end)] = slot.finish(first, late)
+    assert (reports, end.failure.kind) == ([], "preempt")
+    assert late not in slot.kept

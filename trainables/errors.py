@@ -1,0 +1,86 @@
+"""Exceptions raised by the user's code: their text, and whether memory or a disk ran out.
+
+The text is safe to be sent, stored and printed: an exception's `__str__` may raise, and its text
+may have any length or hold characters that UTF-8 can't encode, such as the lone surrogates in a
+file name of undecodable bytes.
+"""
+
+import errno
+import pickle
+import re
+import traceback
+
+LONGEST = 20_000  # characters of a message; the traceback of an ordinary error has some 2,000
+DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
+# Messages of the system, and of torch: its archive writer raises an error that names the position
+# in its source and not the reason (2.13: for a path, the message has nothing else).
+DISK_FULL_TEXT = re.compile(
+    r"No space left on device|[Dd]isk quota exceeded|\[Errno (28|122)\]"
+    r"|PytorchStreamWriter failed writing|inline_container\.cc:\d+\][ .]*unexpected pos"
+)
+# Messages of CUDA and XLA, of Python and numpy, of torch's CPU allocator, of cuBLAS, of C++.
+OUT_OF_MEMORY = re.compile(
+    r"(?i:out of memory)|MemoryError\b|(?i:can(no|')t allocate memory)|ALLOC_FAILED|bad_alloc"
+)
+
+
+def text_of(error: BaseException) -> str:
+    """Return the exception's own text."""
+    try:
+        return str(error)
+    except BaseException as failure:  # noqa: BLE001 - `__str__` is the user's code too
+        return f"(no text: its __str__ raised {type(failure).__name__})"
+
+
+def traceback_of(error: BaseException) -> str:
+    """Return the exception with its stack, its causes included, as Python prints it."""
+    try:
+        return encodable("".join(traceback.format_exception(error)))
+    except Exception:  # noqa: BLE001 - attributes of an exception may be the user's code as well
+        return encodable(f"{type(error).__name__}: {text_of(error)}\n")
+
+
+def picklable(error: Exception) -> Exception:
+    """Return the exception, or a RuntimeError with its type and text if it cannot be pickled."""
+    try:
+        if type(pickle.loads(pickle.dumps(error))) is type(error):
+            return error
+    except Exception:  # noqa: BLE001 - pickling an exception may run any code
+        pass
+    return RuntimeError(shortened(f"{type(error).__name__}: {text_of(error)}"))
+
+
+def encodable(text: str) -> str:
+    """Return the text with an escape in place of each character that UTF-8 can't encode."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def shortened(text: str) -> str:
+    """Return the text in encodable form, cut to its head and tail if longer than LONGEST."""
+    text = encodable(text)
+    if len(text) <= LONGEST:
+        return text
+    half = LONGEST // 2
+    left_out = f"\n... {len(text) - 2 * half} characters left out ...\n"
+    return f"{text[:half]}{left_out}{text[-half:]}"
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Return whether an error, or one that led to it, says that a disk or a quota was full."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
+            return True
+        if DISK_FULL_TEXT.search(text_of(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Return whether an error, or one that it was raised from, says that memory ran out."""
+    if error is None:
+        return False
+    text = f"{type(error).__name__}: {text_of(error)}"
+    return bool(OUT_OF_MEMORY.search(text)) or out_of_memory(error.__cause__)

@@ -1,0 +1,1 @@
+"""Estimates of the memory that training will need, made before any of it is allocated."""

@@ -1,0 +1,166 @@
+"""Tracking of the memory that tensors would hold, while operations run on tensors without data.
+
+A fake tensor has a shape, a dtype and a device, and its storage a size, but no bytes. Lifetimes
+are those of real tensors: Python and autograd hold and drop the same references.
+"""
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+Kind = Literal["parameters", "gradients", "optimizer", "buffers", "samples", "gathered", "others"]
+Moment = Literal["forward", "backward", "optimizer"]
+ALIGNED = 512  # bytes: torch's GPU allocator rounds sizes up to multiples of it
+
+
+class CannotForecast(ValueError):
+    """A task cannot be run on tensors without data; the message says what to do."""
+
+
+@dataclass
+class Entry:
+    """A live storage."""
+
+    kind: Kind
+    size: int
+    reference: "weakref.ref[torch.UntypedStorage]"
+
+
+class MemoryTracker(TorchDispatchMode):
+    """Live bytes by kind; `peak` is the largest total so far, `fullest` the phase it was in.
+
+    Args:
+        mode: the fake mode whose tensors count.
+    """
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        super().__init__()
+        self._mode = mode
+        self.moment: Moment = "forward"
+        self.total = self.peak = 0
+        self.fullest: Moment = "forward"
+        self._entries: dict[int, Entry] = {}
+
+    def enter(self, tensors: Iterable[Tensor], kind: Kind) -> int:
+        """Count tensors under a kind from now on, and return the bytes of their storages."""
+        sizes = {}
+        for tensor in tensors:
+            storage = _local_shard(tensor).untyped_storage()
+            self._track(storage)
+            entry = self._entries[id(storage)]
+            entry.kind = kind
+            sizes[id(storage)] = entry.size
+        return sum(sizes.values())
+
+    def held(self, kind: Kind) -> int:
+        """Return the live bytes of a kind."""
+        return sum(entry.size for entry in self._entries.values() if entry.kind == kind)
+
+    def forget_peak(self) -> None:
+        """Start a new peak at the current total."""
+        self.peak, self.fullest = self.total, self.moment
+
+    @contextmanager
+    def tracking(self) -> Iterator["MemoryTracker"]:
+        """Track all operations within the block."""
+        resize = torch.UntypedStorage.resize_
+
+        def resized(storage: Any, size: int) -> Any:
+            result = resize(storage, size)
+            self._update_size(storage)
+            return result
+
+        # fully_shard frees memory this way, without an operation that could be dispatched.
+        torch.UntypedStorage.resize_ = resized  # type: ignore[assignment, method-assign]
+        try:
+            with self:
+                yield self
+        finally:
+            torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., object],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> object:
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return self._read_scalar(args[0])
+        # Only the result of a DTensor's operation is tracked: to find its shape, DTensor computes
+        # with fakes of the unsharded tensors, which take no memory.
+        result = func(*_expand_masks(func, args), **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            local = leaf._local_tensor if isinstance(leaf, DTensor) else leaf
+            if isinstance(local, FakeTensor) and local.fake_mode is self._mode:
+                self._track(local.untyped_storage())
+        return result
+
+    def _read_scalar(self, value: Tensor) -> float:
+        if self.moment == "optimizer":
+            return 1.0  # for example a step count
+        raise CannotForecast(
+            "the task looks at a number that the model has computed (.item(), bool(), a branch on "
+            "a tensor), which a forecast does not have; leave that to the tensors, or measure"
+        )
+
+    def _track(self, storage: torch.UntypedStorage) -> None:
+        if id(storage) in self._entries:
+            self._update_size(storage)
+            return
+        key = id(storage)
+        gone = weakref.ref(storage, partial(self._forget_storage, key))
+        self._entries[key] = Entry("others", 0, gone)
+        self._update_size(storage)
+
+    def _update_size(self, storage: torch.UntypedStorage) -> None:
+        entry = self._entries.get(id(storage))
+        if entry is None:
+            return
+        size = -(-storage.nbytes() // ALIGNED) * ALIGNED
+        self.total += size - entry.size
+        entry.size = size
+        if self.total > self.peak:
+            self.peak, self.fullest = self.total, self.moment
+
+    def _forget_storage(self, key: int, _: object) -> None:
+        entry = self._entries.pop(key, None)
+        self.total -= 0 if entry is None else entry.size
+
+
+def _local_shard(tensor: Tensor) -> Tensor:
+    """Return this rank's shard."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _expand_masks(func: Callable[..., object], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Replace masks, whose values are unknown, by indices that keep every element."""
+    if func not in (torch.ops.aten.index.Tensor, torch.ops.aten.index_put_.default):
+        return args
+    if not any(_is_mask(argument) for argument in args[1]):
+        return args
+    indices = [
+        index
+        for argument in args[1]
+        for index in (_all_positions(argument) if _is_mask(argument) else [argument])
+    ]
+    return (args[0], indices, *args[2:])
+
+
+def _is_mask(index: object) -> bool:
+    return isinstance(index, Tensor) and index.dtype == torch.bool
+
+
+def _all_positions(mask: Tensor) -> list[Tensor]:
+    """Return, for each dimension of a mask, as many positions as the mask has elements."""
+    return [mask.new_zeros(mask.numel(), dtype=torch.long) for _ in range(mask.ndim)]

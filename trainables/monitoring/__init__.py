@@ -1,0 +1,1 @@
+"""Measurements of a trial while it trains: time, memory, gradients, the GPU."""

@@ -1,0 +1,96 @@
+"""The arguments of a program, rendered from the items of a command.
+
+An item is text with placeholders, `${NAME}`: a parameter, or a variable of the environment that
+this trial's process will have. `$${` is a literal `${`. An item naming something that this trial
+does not have (an inactive parameter, a null parameter, a checkpoint to start from) is left out.
+Some names stand for all parameters, one item for each or one item of JSON for all: see the table
+PARAMETER_LISTS.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from trainables.worker import Params
+
+Value = float | int | str | bool | None
+
+PLACEHOLDER = re.compile(r"\$?\$\{([^{}]*)\}")
+TORCHRUNS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+VARIABLES = (  # names allowed beside the parameters; rendezvous.py and command.py set them
+    *TORCHRUNS,
+    *("NNODES", "NODE_RANK", "NPROC_PER_NODE"),
+    *("HPOSVC_CHECKPOINT_DIR", "HPOSVC_RESTORE_DIR"),
+    *("HPOSVC_FIRST", "HPOSVC_UNTIL", "HPOSVC_TOTAL", "HPOSVC_SEED", "HPOSVC_TRIAL"),
+)
+
+
+def _one_item_each(write: Callable[[str, Value], str | None]) -> Callable[[Params], list[str]]:
+    def items(params: Params) -> list[str]:
+        written = [write(name, value) for name, value in params.items() if value is not None]
+        return [item for item in written if item is not None]
+
+    return items
+
+
+def _bare_flag(name: str, value: Value) -> str | None:
+    if isinstance(value, bool):
+        return f"--{name}" if value else None
+    return f"--{name}={value}"
+
+
+def _hyphenated(name: str, value: Value) -> str | None:
+    return _bare_flag(name.replace("_", "-"), value)
+
+
+def _hyphenated_or_no(name: str, value: Value) -> str | None:
+    return _hyphenated(f"no-{name}" if value is False else name, True if value is False else value)
+
+
+PARAMETER_LISTS: Mapping[str, Callable[[Params], list[str]]] = {
+    "args": _one_item_each(lambda name, value: f"--{name}={value}"),
+    "args_no_hyphens": _one_item_each(lambda name, value: f"{name}={value}"),
+    "args_no_boolean_flags": _one_item_each(_bare_flag),
+    "args_hyphens": _one_item_each(_hyphenated),
+    "args_hyphens_no": _one_item_each(_hyphenated_or_no),
+    "args_json": lambda params: [json.dumps(dict(params))],
+}
+
+
+def names(item: str) -> list[str]:
+    """Return the names in an item's placeholders."""
+    return [match[1] for match in PLACEHOLDER.finditer(item) if not match[0].startswith("$$")]
+
+
+def render(items: Sequence[str], params: Params, variables: Mapping[str, str]) -> list[str]:
+    """Return the program and its arguments.
+
+    Args:
+        params: the active parameters.
+        variables: those of VARIABLES that this process has.
+    """
+    texts = {name: f"{value}" for name, value in params.items() if value is not None}
+    texts |= {name: value for name, value in variables.items() if name in VARIABLES}
+    return [argument for item in items for argument in _fill(item, params, texts)]
+
+
+def _fill(item: str, params: Params, texts_by_name: Mapping[str, str]) -> Iterator[str]:
+    placeholders = names(item)
+    lists = [name for name in placeholders if name in PARAMETER_LISTS]
+    if lists and item == f"${{{lists[0]}}}":
+        yield from PARAMETER_LISTS[lists[0]](params)
+        return
+    texts = {
+        **texts_by_name,
+        **{name: _join_items(PARAMETER_LISTS[name](params)) for name in lists},
+    }
+    if all(name in texts for name in placeholders):
+        yield PLACEHOLDER.sub(
+            lambda match: match[0][1:] if match[0][1] == "$" else texts[match[1]], item
+        )
+
+
+def _join_items(items: Sequence[str]) -> str:
+    """Join items for a shell to read, as in `sh -c "python train.py ${args}"`; leave JSON as is."""
+    return items[0] if len(items) == 1 and items[0].startswith("{") else shlex.join(items)

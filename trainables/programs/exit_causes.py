@@ -1,0 +1,98 @@
+"""Causes for the end of a command's program: its own fault, or that of memory, disk or peers."""
+
+import re
+import signal
+from typing import ClassVar, Literal
+
+from trainables.errors import DISK_FULL_TEXT, OUT_OF_MEMORY, text_of
+
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+FROM_PEERS = re.compile(
+    r"gloo/|Dist(Backend|Network)Error|NCCL error|nccl\w*Error|Connection (reset|closed) by peer"
+)
+
+# Parts of the message of torch.OutOfMemoryError on a GPU (2.13).
+SIZE = r" (\d+(?:\.\d+)?) (bytes|KiB|MiB|GiB)"
+UNITS = ("bytes", "KiB", "MiB", "GiB")
+WANTED, TOTAL = "Tried to allocate", "has a total capacity of"
+FREE, HELD = "of which", "memory, this process has"
+USABLE = 0.9  # part of a GPU share for torch; see USABLE_SHARE of environment.py
+TRACEBACK = "Traceback (most recent call last)"
+LAST_LINES = 5  # of a program that ends without a traceback
+
+
+class CommandFailed(Exception):
+    """The program failed; the message holds the last lines of its output."""
+
+    kind: ClassVar[Literal["user", "oom", "storage"]] = "user"
+    sweep_wide = False  # every trial would fail alike: reports lack the sweep's metric
+
+
+class CommandOutOfMemory(CommandFailed):
+    """The program failed because the memory of a GPU or of the machine ran out."""
+
+    kind = "oom"
+
+
+class CommandDiskFull(CommandFailed):
+    """The program failed because a disk was full."""
+
+    kind = "storage"
+
+
+class CommandLost(Exception):
+    """The program was ended from outside, or because another rank had gone."""
+
+
+def failure(code: int | None, tail: str, among_peers: bool) -> CommandFailed | CommandLost:
+    """Return the error for a program's exit code.
+
+    Args:
+        code: not 0; -N if signal N ended it; None if unknown.
+        tail: the last lines of its output.
+        among_peers: whether programs of other ranks may have been the cause.
+    """
+    last = f"; its last lines:\n{tail}" if tail else ", and had printed nothing"
+    if code is None:
+        return CommandLost(f"the command's guard was killed{last}")
+    name = signal.Signals(-code).name if -code in list(signal.Signals) else f"signal {-code}"
+    text = f"exited with {code}" if code > 0 else f"was ended by {name}"
+    text = f"the command {text}{last}"
+    if -code in FROM_OUTSIDE:
+        return CommandLost(text)
+    if OUT_OF_MEMORY.search(_last_error(tail)):
+        return CommandOutOfMemory(text)
+    if DISK_FULL_TEXT.search(_last_error(tail)):
+        return CommandDiskFull(text)
+    peers_fault = code > 0 and among_peers and FROM_PEERS.search(tail)
+    return CommandLost(text) if peers_fault else CommandFailed(text)
+
+
+def taken_by_others(error: BaseException | None, share: float) -> bool:
+    """Return whether other processes filled a GPU while this process stayed within its share.
+
+    Args:
+        error: torch's message has the GPU's total and free memory, and the memory that this
+            process holds and asked for.
+        share: this process's share of the GPU's memory.
+    """
+    if error is None:
+        return False
+    text = text_of(error)
+    matches = [re.search(pattern + SIZE, text) for pattern in (WANTED, TOTAL, FREE, HELD)]
+    sizes = [_bytes(match) for match in matches if match is not None]
+    if len(sizes) < len(matches):
+        return taken_by_others(error.__cause__, share)
+    requested, total, free, held = sizes
+    # If enough memory was free, this process ran into the limit that it set itself.
+    return free < requested and requested + held <= share * total * USABLE
+
+
+def _bytes(match: re.Match[str]) -> float:
+    return float(match[1]) * float(1024 ** UNITS.index(match[2]))
+
+
+def _last_error(tail: str) -> str:
+    """Return the last error in the output: the program may have survived earlier ones."""
+    _, separator, last = tail.rpartition(TRACEBACK)
+    return last if separator else "\n".join(tail.splitlines()[-LAST_LINES:])

@@ -1,0 +1,320 @@
+"""The run of a command's program, from its start to its end.
+
+Threads put events into a queue: metrics on the output, reports over the socket, the program's end.
+The order's thread takes the events from the queue, reports to the sweep, and makes sure that the
+program ends.
+"""
+
+import queue
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from trainables.errors import is_disk_full
+from trainables.programs.exit_causes import CommandDiskFull, CommandFailed, CommandLost, failure
+from trainables.programs.output_metrics import Collector, NoNumber
+from trainables.programs.process import CannotStart, Ended, Process
+from trainables.programs.report_socket import ProcessLeft, ProcessReport
+from trainables.programs.snapshots import CannotCopy, Snapshots
+from trainables.stopping import Preempted, StopTrial
+from trainables.worker import MissingMetric, ReportError, Worker
+
+LEAVE_S = 2.0  # for a program to exit by itself after it was told to stop or did its last step
+MARGIN = 0.9  # part of the grace period to use, so that the slot is not killed for its program
+POLL_S = 0.05  # between checks of the other ranks
+NOTICE_S = 1.0  # between checks whether this process is to end soon, if nothing else happens
+
+
+class Peers(Protocol):
+    """The other ranks of an order, as seen by this one; with a world of one there are none."""
+
+    def verdicts(self) -> list[tuple[int, bool]]:
+        """Return the steps that rank 0 has reported since the last call, and whether to go on."""
+        ...
+
+    def over(self) -> bool:
+        """Return whether rank 0 has ended, so that no more verdicts follow."""
+        ...
+
+    def lose(self) -> None:
+        """Tell the others that this rank's program failed."""
+        ...
+
+    def lost(self) -> bool:
+        """Return whether another rank's program failed."""
+        ...
+
+
+@dataclass(frozen=True)
+class _OutputMetrics:
+    """Metrics found on standard output."""
+
+    step: int
+    metrics: Mapping[str, float]
+    checkpoint: Path | None
+
+
+_Event = _OutputMetrics | ProcessReport | ProcessLeft | Ended | NoNumber | OSError
+
+
+@dataclass
+class Run:
+    """A run of the program of a command."""
+
+    collect: str | None  # a pattern on standard output; None: hposvc.report
+    grace_s: float
+    worker: Worker
+    peers: Peers | None
+    limited: tuple[str, ...] = ()  # metrics with a limit, for `collect` to wait for
+    events: "queue.SimpleQueue[_Event]" = field(default_factory=queue.SimpleQueue)
+    stopped: bool = False
+    deadlines: list[tuple[float, Literal["terminate", "kill"]]] = field(default_factory=list)
+    verdicts: list[tuple[int, bool]] = field(default_factory=list)  # of rank 0, in order
+    waiting: list[tuple[int, ProcessReport]] = field(default_factory=list)  # other ranks, by number
+    counts: dict[int, int] = field(default_factory=dict)  # reports of the other ranks
+    processes_left: Counter[int] = field(
+        default_factory=Counter
+    )  # processes of rank 0, by their parent
+    error: Exception | None = None
+    missing: bool = False  # a report lacked the sweep's metric
+    lost: bool = False
+    preemption: Preempted | None = None  # set if the order is preempted
+
+    def go(
+        self, program: Sequence[str], environment: Mapping[str, str], checkpoint_dir: Path
+    ) -> None:
+        """Start the program, and handle its events until it has ended."""
+        try:
+            process = Process(program, environment)
+        except CannotStart as error:
+            raise CommandFailed(f"command: {program[0]} can't be started: {error}") from error
+        try:
+            process.listen(_Reader(self, process, checkpoint_dir).feed, self.events.put)
+            code = self._serve(process, checkpoint_dir)
+        finally:
+            process.close()
+        self._conclude(code, process.tail())
+
+    def _serve(self, process: Process, checkpoint_dir: Path) -> int | None:
+        snapshots = Snapshots(checkpoint_dir, self.worker)
+        while True:
+            self._check_peers()
+            self._check_notice()
+            self._keep_deadlines(process)
+            with suppress(queue.Empty):
+                match self.events.get(timeout=self._seconds_to_wait()):
+                    case Ended(code):
+                        return code
+                    case NoNumber() | OSError() as error:
+                        self._fail(error)
+                    case _OutputMetrics(step, metrics, checkpoint):
+                        if not self._report(step, metrics, checkpoint):
+                            self._stop(0)
+                    case ProcessReport() as report:
+                        self._handle_report(report, snapshots)
+                    case ProcessLeft(0, parent):
+                        self.processes_left[parent] += 1
+                        self._answer_others()
+
+    def _handle_report(self, report: ProcessReport, snapshots: Snapshots) -> None:
+        if report.rank != 0 or self.worker.rank != 0:
+            number = self.counts[report.rank] = self.counts.get(report.rank, 0) + 1
+            self.waiting.append((number, report))
+            self._answer_others()
+            return
+        if self.collect is not None:
+            report.refuse(
+                "report: the spec has `collect`, which finds the metrics; use one of them"
+            )
+            return
+        step = self.worker.next_step if report.step is None else report.step
+        try:
+            folder = Path(report.checkpoint) if report.checkpoint else snapshots.take(step)
+            go_on = self._report(step, report.metrics, folder)
+        except (ReportError, CannotCopy) as error:
+            self.missing = self.missing or isinstance(error, MissingMetric)
+            report.refuse(f"{error}")
+            return
+        report.answer(go_on)
+        if not go_on:
+            self._stop(LEAVE_S)
+
+    def _report(self, step: int, metrics: Mapping[str, float], checkpoint: Path | None) -> bool:
+        """Report a step of rank 0, and return whether to go on."""
+        worker = self.worker
+        if worker.is_over and not self.stopped:
+            worker.beyond = worker.until == worker.total
+        if self.stopped or worker.is_over:
+            return False
+        go_on = True
+        try:
+            worker.report(step, metrics, checkpoint)
+        except StopTrial as end:
+            go_on = False
+            self.preemption = end if isinstance(end, Preempted) else None
+        except ReportError as error:
+            if self.collect is None:
+                raise
+            self._fail(error)
+            return False
+        self.verdicts.append((step, go_on))
+        self._answer_others()
+        # At the end of a rung the program must be stopped; after its last step it exits by itself.
+        return go_on and not worker.pauses_at(step)
+
+    def _answer_others(self) -> None:
+        """Answer the reports of other ranks by rank 0's answer to the report of the same number."""
+        unanswered = []
+        for number, report in self.waiting:
+            if self.stopped or self._reported_last_step() or number <= len(self.verdicts):
+                self._answer_as_rank_0(number, report)
+            elif self._rank_0_has_left(report):
+                text = "once more" if report.step is None else f"step {report.step}"
+                report.refuse(
+                    f"report: rank {report.rank} reports {text}, but rank 0 has ended without it; "
+                    "every rank must report the same steps"
+                )
+            else:
+                unanswered.append((number, report))
+        self.waiting = unanswered
+
+    def _rank_0_has_left(self, report: ProcessReport) -> bool:
+        """Return whether no report of rank 0 can follow that belongs to this one.
+
+        On one node, the process of rank 0 started by the same parent belongs to this one. A program
+        may start its ranks anew, as for each epoch: then the next processes of the same parent
+        belong together, or those of another parent.
+        """
+        if self.peers is not None and self.peers.over():
+            return True
+        return self.processes_left[report.parent] >= report.turn
+
+    def _answer_as_rank_0(self, number: int, report: ProcessReport) -> None:
+        step, go_on = self.verdicts[number - 1] if number <= len(self.verdicts) else (0, False)
+        if go_on and report.step not in (None, step):
+            report.refuse(
+                f"report: rank {report.rank} reports step {report.step}, rank 0 step {step}"
+            )
+        else:
+            report.answer(go_on and not self.worker.pauses_at(step))
+
+    def _check_peers(self) -> None:
+        if self.peers is None:
+            return
+        for verdict in self.peers.verdicts():
+            self.verdicts.append(verdict)
+            step, go_on = verdict
+            if not go_on or self.worker.pauses_at(step):
+                self._stop(LEAVE_S if self.counts else 0)
+        if not self.lost and not self.stopped and self.peers.lost():
+            self.lost = True
+            self._stop(0)
+        self._answer_others()
+
+    def _check_notice(self) -> None:
+        if self.worker.notice.given and not (self.stopped or self._reported_last_step()):
+            self.preemption = Preempted("its rank was told to end, and so was the command")
+            if self.peers is not None:
+                self.peers.lose()
+            self._stop(0)
+
+    def _stop(self, wait_s: float) -> None:
+        """Stop the program: SIGTERM after a wait, then SIGKILL."""
+        if not self.stopped:
+            self.stopped = True
+            now, grace_s = time.monotonic(), MARGIN * self.grace_s
+            self.deadlines = [
+                (now + min(wait_s, grace_s / 2), "terminate"),
+                (now + grace_s, "kill"),
+            ]
+            self._answer_others()
+
+    def _fail(self, error: Exception) -> None:
+        self.error = self.error or error
+        self._stop(0)
+
+    def _keep_deadlines(self, process: Process) -> None:
+        while self.deadlines and time.monotonic() >= self.deadlines[0][0]:
+            _, verb = self.deadlines.pop(0)
+            if verb == "terminate":
+                process.terminate()
+            else:
+                process.kill()
+
+    def _seconds_to_wait(self) -> float:
+        now = time.monotonic()
+        looks = NOTICE_S if self.peers is None else POLL_S
+        return min([looks, *(max(0.0, at - now) for at, _ in self.deadlines)])
+
+    def _conclude(self, code: int | None, tail: str) -> None:
+        self._check_peers()  # a stop of rank 0 may have reached the program before this process
+        if self.error is not None:
+            kind = CommandDiskFull if is_disk_full(self.error) else CommandFailed
+            raise kind(f"{self.error}\n{tail}")
+        if self.preemption is not None:
+            raise self.preemption
+        if self.lost:
+            raise CommandLost("ended, because the program of another rank had failed")
+        if self.stopped or (code == -signal.SIGABRT and self._reported_last_step()):
+            return  # gloo's threads can abort a Python process as it exits, after all work is done
+        if code != 0:
+            error = failure(code, tail, among_peers=self.peers is not None)
+            if isinstance(error, CommandFailed):
+                error.sweep_wide = self.missing
+            raise error
+        worker = self.worker
+        # A trial resumed after its last report may have nothing left to do.
+        expects_report = worker.until is not None or worker.first == 1
+        if worker.rank == 0 and worker.reported is None and expects_report:
+            where = "collect.stdout matched nothing" if self.collect else "no report came"
+            raise CommandFailed(
+                f"the command ended without metrics: {where}; call hposvc.report(metrics) in it, "
+                f"or give collect: {{stdout: PATTERN}}\n{tail}"
+            )
+
+    def _reported_last_step(self) -> bool:
+        return bool(self.verdicts) and self.verdicts[-1][0] == self.worker.until
+
+
+@dataclass
+class _Reader:
+    """Find metrics in the output, and copy each step's checkpoint before the next step writes."""
+
+    run: Run
+    process: Process
+    checkpoint_dir: Path
+
+    def __post_init__(self) -> None:
+        pattern, worker = self.run.collect, self.run.worker
+        self.snapshots = Snapshots(self.checkpoint_dir, worker)
+        self.next_step = worker.first
+        self.collector: Collector | None = None
+        if pattern is not None and worker.rank == 0:
+            self.collector = Collector(
+                re.compile(pattern), worker.metrics, self._found, self.run.limited
+            )
+
+    def feed(self, chunk: bytes) -> None:
+        """Take a piece of standard output."""
+        if self.collector is not None:
+            try:
+                self.collector.feed(chunk)
+            except (NoNumber, OSError) as error:  # keep reading, or the program would stall
+                self.collector = None
+                self.run.events.put(error)
+
+    def _found(self, printed_step: int | None, metrics: dict[str, float]) -> None:
+        step = self.next_step if printed_step is None else printed_step
+        self.next_step = step + 1
+        # The program must not write the next checkpoint while this one is copied.
+        checkpoint = None
+        if self.collector is not None and self.snapshots.due(step):
+            with self.process.paused():
+                checkpoint = self.snapshots.take(step, self.collector.seen_ns)
+        self.run.events.put(_OutputMetrics(step, metrics, checkpoint))

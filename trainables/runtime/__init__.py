@@ -1,0 +1,1 @@
+"""The processes that carry out orders: a coordinator, its ranks, and their messages."""

@@ -1,0 +1,381 @@
+"""Carry out one order on one rank: build the trainable, run it, restore the process.
+
+The ranks of a slot use this module, and so does, with a world of one, whatever runs trials in its
+own process. It does not import torch unless there is a process group to join.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from trainables import load
+from trainables.errors import (
+    encodable,
+    is_disk_full,
+    out_of_memory,
+    shortened,
+    text_of,
+    traceback_of,
+)
+from trainables.programs.command import Command
+from trainables.programs.exit_causes import CommandFailed, CommandLost, taken_by_others
+from trainables.programs.rendezvous import RankEnv, single_rank
+from trainables.programs.running import Peers
+from trainables.runtime import process_state
+from trainables.runtime.output import redirect_output
+from trainables.runtime.redaction import redact
+from trainables.stopping import SIGTERM_TEXT, How, Notice, Preempted, StopTrial
+from trainables.storage.checkpoint import CheckpointDamaged, Every, Saved
+from trainables.storage.stores import StoreFailed
+from trainables.training import Training
+from trainables.worker import (
+    Diverged,
+    Link,
+    MissingMetric,
+    Nan,
+    Params,
+    ReportError,
+    TooLarge,
+    Worker,
+)
+
+# If ranks fail in several ways, the kind that comes first here is the order's outcome.
+# damaged: the checkpoint to start from is damaged; storage: the disk is full; oversize: half of a
+# micro-batch may fit into memory; preempt: the order's resources were taken away; stalled: no rank
+# gave a sign of life; collateral: a peer's or the network's fault
+OutcomeKind = Literal[
+    "ended",
+    "damaged",
+    "storage",
+    "oom",
+    "diverged",
+    "oversize",
+    "preempt",
+    "user",
+    "stalled",
+    "collateral",
+]
+KINDS: tuple[OutcomeKind, ...] = get_args(OutcomeKind)
+# Variables that Ray sets for each rank: its own settings, the GPUs, the number of threads.
+SET_BY_RAY = (
+    "RAY_",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_",
+    "HIP_",
+    "ROCR_",
+    "ASCEND_",
+    "OMP_NUM_THREADS",
+)
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """The driver's environment and working folder, for the processes that work for it.
+
+    Ray gives its processes the environment of the process that started Ray, which may belong to
+    another user.
+    """
+
+    environment: Mapping[str, str] = field(repr=False)  # may hold secrets
+    folder: str
+
+    @classmethod
+    def here(cls) -> "Inherited":
+        """Return this process's environment, without the variables that Ray sets for each rank."""
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(SET_BY_RAY)
+        }
+        return cls(environment, os.getcwd())  # noqa: PTH109 - as the system has it
+
+    def take_over(self) -> None:
+        """Replace this process's environment and working folder by the driver's."""
+        for name in [name for name in os.environ if not name.startswith(SET_BY_RAY)]:
+            if name not in self.environment:
+                del os.environ[name]
+        os.environ.update(self.environment)
+        with suppress(OSError):  # the folder has been deleted since
+            os.chdir(self.folder)
+
+
+@dataclass(frozen=True)
+class SlotConfig:
+    """The settings of a slot's ranks, which stay the same from order to order."""
+
+    trainable: str  # a reference, see load.py; empty if there is a command
+    training: Training
+    metrics: tuple[str, ...]  # of the sweep
+    total: int | None  # the last step of a full trial; None: it ends when the trainable returns
+    every: Every  # steps between checkpoints, or a period
+    seed: int  # of the sweep
+    folder: Path  # of the sweep: checkpoints/ and logs/ are in it
+    world_size: int = 1
+    gpu: bool = False
+    gpu_share: float = 1.0  # of one GPU's memory; below 1, other processes use the rest
+    storage: str | None = None  # URL of the checkpoints; None: they are in the folder
+    stall_s: float = 600.0  # seconds without a sign of life after which an order counts as hanging
+    path: tuple[str, ...] = ()  # folders that the driver imports from
+    inherited: Inherited | None = None  # from the driver; None: keep the node's environment
+    works_in: str | None = None  # the working folder, if the node has it; None: leave it as it is
+    code: Mapping[str, str] = field(default_factory=dict)  # checksums, see load.Sources
+    command: Command | None = None  # a program in place of the trainable
+    nan: Nan = "stop"  # as failure.nan says
+    variables: Mapping[str, str] = field(default_factory=dict)  # of every rank's environment
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # likewise, but secret
+
+    @property
+    def distributed(self) -> bool:
+        """Whether to use torch's process groups, even with a single rank."""
+        return self.world_size > 1 or self.training.strategy != "single"
+
+    def enter(self) -> None:
+        """Change into `works_in`, unless this node has no such folder."""
+        if self.works_in is not None and Path(self.works_in).is_dir():
+            os.chdir(self.works_in)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """An order as it is sent to the ranks."""
+
+    order: int
+    trial: str
+    params: Params
+    start: Saved | None
+    first: int
+    until: int | None  # None: until the trainable returns
+    milestones: tuple[int, ...]
+    environment: dict[str, str] = field(default_factory=dict)  # rank 0 only
+    seed_of: str | None = None  # the trial whose random numbers to draw; None: this trial
+    shrink: int = 0  # how many times the trial's micro-batches were halved
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an order went on one rank."""
+
+    order: int
+    kind: OutcomeKind
+    message: str = ""
+    leaks: tuple[str, ...] = ()  # changes that the order left behind in the process
+    how: How = ""
+    sweep_wide: bool = False  # every trial would fail alike: reports lack the sweep's metric
+
+
+@dataclass(frozen=True)
+class RankContext:
+    """The means by which a rank works with the other ranks during an order."""
+
+    rank_env: RankEnv
+    group: AbstractContextManager[None] = field(default_factory=nullcontext)  # the process group
+    peers: Peers | None = None  # None: there are no others
+    notice: Notice = field(default_factory=Notice)  # given when the process is to end soon
+    keeps_group: Callable[[], bool] = bool  # whether to keep the process group for the next order
+
+
+def carry_out(
+    config: SlotConfig,
+    assignment: Assignment,
+    rank: int,
+    link: Link,
+    context: RankContext | None = None,
+) -> Outcome:
+    """Run the trainable for this order, within a process group if there is one.
+
+    Errors of the trainable's code become part of the outcome.
+
+    Args:
+        context: None if this is the only rank.
+    """
+    if context is None:
+        with single_rank() as rank_env:
+            return carry_out(config, assignment, rank, link, RankContext(rank_env))
+    kind: OutcomeKind
+    how: How = ""
+    metric_missing = False  # the sweep's metric is missing in a report
+    before = process_state.baseline(config.gpu_share, context.keeps_group())
+    _set_torchrun_variables(config, context.rank_env)
+    if rank == 0:
+        os.environ.update(assignment.environment)
+    try:
+        with context.group:
+            kind, message, how = _train(config, assignment, rank, link, context)
+    except CheckpointDamaged as error:
+        # "damaged" makes the controller forget the checkpoint that the order started from, so the
+        # kind is used for that checkpoint alone.
+        started = assignment.start is not None and error.file.startswith(
+            f"{assignment.start.path}/"
+        )
+        kind, message = "damaged" if started else "collateral", f"{error}"
+    except CommandLost as error:  # its output is in the log
+        kind, message = "collateral", f"{error}"
+    except CommandFailed as error:
+        kind, message, metric_missing = error.kind, f"{error}", error.sweep_wide
+    except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
+        traceback_text = log_error(error)
+        kind, metric_missing = (
+            outcome_kind(error, config.gpu_share),
+            isinstance(error, MissingMetric),
+        )
+        message = text_of(error) if kind == "diverged" else traceback_text
+    leaks = process_state.restore(before)
+    after = process_state.baseline(config.gpu_share, context.keeps_group())
+    leaks += process_state.difference(before, after)
+    leaks += [f"it {SIGTERM_TEXT}"] * context.notice.given
+    outcome = make_outcome(config, assignment, kind, message, leaks)
+    return replace(outcome, how=how, sweep_wide=metric_missing)
+
+
+def make_outcome(
+    config: SlotConfig,
+    assignment: Assignment,
+    kind: OutcomeKind,
+    message: str,
+    leaks: Sequence[str] = (),
+) -> Outcome:
+    """Return the outcome of an order, its message redacted, shortened and encodable."""
+    # Redact first: a text shortened before could end in a part of a secret.
+    text = shortened(redact(message, config.secrets.values()))
+    return Outcome(assignment.order, kind, text, tuple(encodable(leak) for leak in leaks))
+
+
+def log_error(error: BaseException) -> str:
+    """Print an error of the user's code into the order's log, and return the printed text."""
+    text = traceback_of(error)
+    with suppress(OSError, ValueError):  # the disk is full, or the user's code closed the log
+        print(text, end="", file=sys.stderr, flush=True)  # noqa: T201 - the log is where it goes
+    return text
+
+
+def _set_torchrun_variables(config: SlotConfig, rank_env: RankEnv) -> None:
+    """Set torchrun's variables if there are several ranks, or a strategy for them is asked for.
+
+    Otherwise remove them: accelerate, for one, takes a process with WORLD_SIZE=1 for a distributed
+    one.
+    """
+    if config.distributed:
+        os.environ.update(rank_env.variables)
+        return
+    for name in rank_env.variables:
+        os.environ.pop(name, None)
+
+
+def _train(
+    config: SlotConfig, assignment: Assignment, rank: int, link: Link, context: RankContext
+) -> tuple[Literal["ended", "preempt"], str, How]:
+    worker = make_worker(config, assignment, rank, link)
+    worker.notice = context.notice
+    try:
+        if config.command is not None:
+            config.command.train(worker, assignment.params, context.rank_env, context.peers)
+            return "ended", "", _how_ended(worker)
+        trainable = load.resolve(config.trainable)
+        if config.nan != "stop" and not load.follows_failure_nan(trainable):
+            message = f"failure.nan is {config.nan}, but {config.trainable} {load.ITS_OWN}"
+            raise load.LoadError(message)
+        load.bind(trainable, assignment.params)(worker)
+    except Preempted as preemption:
+        return "preempt", preemption.reason, ""
+    except StopTrial:
+        pass
+    finally:
+        worker.close()
+    # A trial resumed after its last report may have nothing left to do.
+    if worker.reported is None and (worker.until is not None or worker.first == 1):
+        raise ReportError(
+            "train returned without a report; call worker.report(step, {...}), "
+            "or hposvc.report({...}) where there is no worker"
+        )
+    return "ended", "", _how_ended(worker)
+
+
+def _how_ended(worker: Worker) -> How:
+    if worker.beyond:
+        return "beyond"
+    return "" if worker.told_to_stop else "returned"
+
+
+def make_worker(config: SlotConfig, assignment: Assignment, rank: int, link: Link) -> Worker:
+    """Return the Worker that a rank's trainable gets for an order."""
+    number = int("".join(filter(str.isdigit, assignment.seed_of or assignment.trial)) or 0)
+    return Worker(
+        rank=rank,
+        world_size=config.world_size,
+        first=assignment.first,
+        until=assignment.until,
+        total=config.total,
+        seed=config.seed * 1_000_003 + number,
+        training=load.training_of(config.training, assignment.params),
+        params=assignment.params,
+        trial=assignment.trial,
+        order=assignment.order,
+        metrics=config.metrics,
+        start=assignment.start,
+        checkpoints=config.folder / "checkpoints",
+        every=config.every,
+        milestones=assignment.milestones,
+        link=link,
+        gpu=config.gpu,
+        nan=config.nan,
+        shrink=assignment.shrink,
+        storage=config.storage,
+    )
+
+
+def outcome_kind(error: BaseException, gpu_share: float = 1.0) -> OutcomeKind:
+    """Classify an error of the user's code: its own fault, memory, a full disk, another rank.
+
+    Args:
+        gpu_share: the rank's share of a GPU's memory.
+    """
+    if isinstance(error, Diverged):
+        return "diverged"
+    if isinstance(error, TooLarge):  # check before its cause, which is an out-of-memory error
+        return "oversize"
+    if out_of_memory(error):
+        # Memory taken by other processes says nothing about the configuration.
+        return "collateral" if taken_by_others(error, gpu_share) else "oom"
+    if is_disk_full(error):
+        return "storage"
+    if isinstance(error, StoreFailed):
+        return "collateral"
+    return "collateral" if _is_peer_lost(error) else "user"
+
+
+def _is_peer_lost(error: BaseException) -> bool:
+    """Return whether an error only says that another rank is gone."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    text = text_of(error)
+    return "DistError" in names or "PeerLost" in names or "gloo" in text or "NCCL" in text
+
+
+def log_file(folder: Path, trial: str, order: int, rank: int) -> Path:
+    """Return the file that takes a rank's output during an order."""
+    return folder / "logs" / trial / f"{order}-{rank}.log"
+
+
+def import_trainable(config: SlotConfig, file: Path) -> None:
+    """Import the trainable before the slot's first order, with its output going to a file.
+
+    Raises:
+        LoadError: in place of an error that contains a secret, cannot be sent, or would end the
+            process silently. All other errors pass unchanged.
+    """
+    secrets = config.secrets.values()
+    try:
+        with redirect_output(file, secrets):
+            load.resolve(config.trainable)
+    except BaseException as error:
+        # Ray stores and shows the full traceback, with its causes.
+        text = "".join(traceback.format_exception(error))
+        if isinstance(error, Exception) and shortened(redact(text, secrets)) == text:
+            raise
+        message = shortened(redact(f"{type(error).__name__}: {text_of(error)}", secrets))
+        raise load.LoadError(f"{config.trainable} fails when it is loaded: {message}") from None
+    finally:
+        if file.exists() and file.stat().st_size == 0:
+            file.unlink()

@@ -1,0 +1,88 @@
+"""Redirection of a rank's output into a file of its current order."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TextIO
+
+from trainables.errors import is_disk_full
+from trainables.runtime import redaction
+
+DRAIN_S = 2.0  # for the last output to pass the filter
+
+
+@contextmanager
+def redirect_output(file: Path, secrets: Collection[str] = ()) -> Iterator[int]:
+    """Send this process's standard output and error, its children's included, to a file.
+
+    If the disk is full, the output is lost; the code run in the context reports the full disk.
+
+    Args:
+        secrets: texts that a process between this one and the file replaces.
+
+    Yields:
+        the file's descriptor; that of standard error is a pipe if there are secrets.
+    """
+    originals = os.dup(1), os.dup(2)
+    with _open(file) as stream, _without_secrets(stream, secrets) as target:
+        _flush()
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        try:
+            yield stream.fileno()
+        finally:
+            _flush()
+            for number, original in enumerate(originals, 1):
+                os.dup2(original, number)
+                os.close(original)
+
+
+@contextmanager
+def _without_secrets(stream: TextIO, secrets: Collection[str]) -> Iterator[int]:
+    """Yield a file descriptor to write to, through which no secret gets into the stream."""
+    long_secrets = [secret for secret in secrets if redaction.is_blotted(secret)]
+    if not long_secrets:
+        yield stream.fileno()
+        return
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", redaction.__file__],
+        stdin=subprocess.PIPE,
+        stdout=stream,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C must not end the filter
+    )
+    assert process.stdin is not None
+    with process.stdin as pipe:
+        pipe.write(json.dumps(long_secrets).encode() + b"\n")
+        pipe.flush()
+        yield pipe.fileno()
+    with suppress(subprocess.TimeoutExpired):  # a child of the order may still hold the pipe
+        process.wait(DRAIN_S)
+
+
+def _open(file: Path) -> TextIO:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return appending(file)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        return Path(os.devnull).open("a")
+
+
+def appending(file: Path) -> TextIO:
+    """Open a log for appending; a new file is readable by this user alone."""
+    return open(file, "a", opener=lambda path, flags: os.open(path, flags, 0o600))
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            # Neither a full disk nor a stream closed by the user's code may end the process before
+            # it has reported the order's outcome.
+            with suppress(OSError, ValueError):
+                stream.flush()

@@ -1,0 +1,203 @@
+"""Train a Task for one order, with the model, optimizer and strategy that its options ask for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from trainables import combinations
+from trainables.checkpoints.saver import Saver
+from trainables.data import Data
+from trainables.errors import out_of_memory
+from trainables.monitoring.clock import Clock
+from trainables.monitoring.layers import Layers
+from trainables.monitoring.train_monitor import TrainMonitor
+from trainables.optim.averaging import Ema
+from trainables.optim.building import OptimizerOptions, build
+from trainables.optim.schedules import Plateau, scale_lr
+from trainables.parallel.strategies import Strategy, choose
+from trainables.randomness import derive, preserved, seed_all
+from trainables.trainer import settings, single_sample_batchnorm
+from trainables.trainer.activation_checkpointing import checkpoint_blocks
+from trainables.trainer.forward_backward import ForwardBackward
+from trainables.trainer.loop import Trainer
+from trainables.trainer.measuring import measure_costs
+from trainables.trainer.optimizer_step import OptimizerStep
+from trainables.training import Training
+from trainables.training_state import precision as formats
+from trainables.training_state.divergence import LossSpikeDetector
+from trainables.training_state.loop_state import LoopState, TrainingState
+from trainables.training_state.out_of_memory import MicroBatching
+from trainables.worker import Worker
+
+if TYPE_CHECKING:
+    from trainables.task import Task
+
+
+def fit(task: "Task", worker: Worker) -> None:
+    """Train the steps of an order; StopTrial passes through."""
+    with preserved(), prepare(task, worker) as trainer:
+        trainer.run()
+
+
+@contextmanager
+def prepare(task: "Task", worker: Worker) -> Iterator[Trainer]:
+    """Build the model and optimizer of an order, or restore them from the order's checkpoint.
+
+    Raises:
+        ValueError: training options exclude each other, or do not suit the task.
+    """
+    training = worker.training
+    combinations.check(training, worker.world_size, worker.nan)
+    with settings.applied(training, worker.device), _compiler_reset(training):
+        strategy = choose(worker, task.plan_tensor)
+        seed_all(derive(worker.seed, "model"))
+        data = _check_not_empty(task.load_data())
+        if worker.rank == 0 and worker.start is None:
+            worker.uses(*data.describe(type(task).__name__))
+        state = build_state(task, strategy)
+        saver = Saver(strategy)
+        rates = tuple(group["lr"] for group in state.optimizer.param_groups)
+        saver.restore(state)
+        if training.compile == "none":
+            worker.beat()  # from here on only heartbeats count: a hanging collective looks busy
+        monitor = TrainMonitor(worker)
+        passes = build_passes(task, strategy, state, data, monitor.clock)
+        update = OptimizerStep(
+            strategy=strategy,
+            passes=passes,
+            state=state,
+            micro_batching=MicroBatching(training.accumulate * 2**worker.shrink),
+            layers=Layers(state.model) if training.log_layers_every else None,
+        )
+        try:
+            single_sample_batchnorm.check(passes, strategy, update.micro_batching.count)
+            costs = measure_costs(passes, strategy)
+            yield Trainer(
+                task, worker, strategy, passes, update, state, saver, monitor, rates, costs
+            )
+        finally:
+            strategy.close()
+
+
+def build_state(task: "Task", strategy: Strategy) -> TrainingState:
+    """Build everything that updates change, as it is at the beginning of a trial."""
+    worker, training = strategy.worker, strategy.worker.training
+    model = strategy.shard(build_model(task, training, strategy.init_device))
+    optimizer = strategy.setup_optimizer(build_optimizer(task, model, training))
+    _freeze_untrained(model, optimizer)
+    return TrainingState(
+        model=model,
+        optimizer=optimizer,
+        scaler=formats.scaler(training.precision, worker.device, strategy.sync_found_inf),
+        average=None if training.ema is None else Ema(model, training.ema),
+        plateau=Plateau() if training.schedule == "plateau" else None,
+        spike_detector=None if worker.nan == "stop" else LossSpikeDetector(worker.nan),
+        loop_state=LoopState.fresh(worker.device),
+    )
+
+
+def build_passes(
+    task: "Task", strategy: Strategy, state: TrainingState, data: Data, clock: Clock
+) -> ForwardBackward:
+    """Build the forward and backward passes of a model that has its weights."""
+    device, stored = strategy.worker.device, formats.stored(strategy.worker.training.precision)
+    return ForwardBackward(
+        task=task,
+        model=strategy.wrap(state.model),
+        unwrapped_model=state.model,
+        data=_move_data(data, device, stored),
+        autocast=strategy.autocast,
+        scaler=state.scaler,
+        clock=clock,
+    )
+
+
+class DataTooLarge(ValueError):
+    """Raised if the samples do not fit beside the model, whatever the size of a batch."""
+
+
+def _move_data(data: Data, device: torch.device, stored: torch.dtype) -> Data:
+    """Move the samples to the rank's device.
+
+    Raises:
+        DataTooLarge: in place of an out-of-memory error, which would be blamed on the
+            configuration, and the searcher would learn that all configurations fail.
+    """
+    try:
+        return Data(data.train.to(device, stored), data.validation.to(device, stored))
+    except Exception as error:
+        if not out_of_memory(error):
+            raise
+        raise DataTooLarge(
+            f"load_data: the samples ({len(data.train)} to learn from, {len(data.validation)} to "
+            f"judge by) do not fit on {device} beside the model; give MapDataset(...) or "
+            "Tokens(...) in place of Tensors(...), which keep them off it and load batches ahead"
+        ) from None
+
+
+def build_model(task: "Task", training: Training, device: torch.device) -> nn.Module:
+    """Build the task's model, with its modules changed as the options want."""
+    stored = formats.stored(training.precision)
+    model = task.build_model().to(device, stored)
+    formats.keep_in_float32(model, training.float32_modules, stored)
+    if training.activation_checkpointing:
+        checkpoint_blocks(model, training.activation_checkpointing, training.compile != "none")
+    if training.compile != "none":
+        _compile(model, training.compile)
+    return model
+
+
+def _compile(model: nn.Module, backend: str) -> None:
+    """Compile a model's forward pass, with all modules that it calls."""
+    forward = model.forward
+
+    def whole(*args: Any, **named: Any) -> Any:  # the frames of torch's own modules are skipped
+        return forward(*args, **named)
+
+    model.forward = torch.compile(whole, backend=backend)
+
+
+@contextmanager
+def _compiler_reset(training: Training) -> Iterator[None]:
+    """Reset torch's compiler on exit: after several models of other shapes it stops compiling."""
+    try:
+        yield
+    finally:
+        if training.compile != "none":
+            torch._dynamo.reset()
+
+
+def _freeze_untrained(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Freeze weights without optimizer: their gradients would add up and be clipped."""
+    trained = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
+    for parameter in model.parameters():
+        if id(parameter) not in trained:
+            parameter.requires_grad_(False)
+
+
+def _check_not_empty(data: Data) -> Data:
+    for name in ("train", "validation"):
+        if not len(getattr(data, name)):
+            raise ValueError(f"load_data: there are no samples in {name}; give one or more")
+    return data
+
+
+def build_optimizer(task: "Task", model: nn.Module, training: Training) -> torch.optim.Optimizer:
+    """Build the task's own optimizer, or the one that the options name; scale learning rates."""
+    scale = scale_lr(training.lr_scaling, task.batch, training.lr_base_batch)
+    if training.optimizer == "task":
+        optimizer = task.build_optimizer(model)
+        for group in optimizer.param_groups:
+            group["lr"] *= scale
+        return optimizer
+    options = OptimizerOptions(
+        name=training.optimizer,
+        lr=task.lr * scale,
+        weight_decay=training.weight_decay,
+        momentum=training.momentum,
+        layer_decay=training.layer_decay,
+    )
+    return build(model, options)

@@ -1,0 +1,77 @@
+"""Forward and backward passes over micro-batches, of which every strategy is made.
+
+Axes: B samples of a micro-batch.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from trainables.data import Data
+from trainables.monitoring.clock import Clock
+from trainables.parallel.batchnorm import absent
+from trainables.training_state.precision import Scaler
+from trainables.training_state.tallies import empty, tally_of
+
+if TYPE_CHECKING:
+    from trainables.task import Task
+
+
+@dataclass(frozen=True)
+class ForwardBackward:
+    """The passes of a task's losses and metrics through this rank's model."""
+
+    task: "Task"
+    model: nn.Module  # as the strategy wrapped it
+    unwrapped_model: nn.Module  # as the strategy sharded it
+    data: Data
+    autocast: Callable[[], AbstractContextManager[None]]
+    scaler: Scaler
+    clock: Clock
+
+    def backward(self, at_B: Tensor, scale: float, carrier: Tensor | None = None) -> Tensor:
+        """Add the gradient of the losses' sum, times `scale`; return the tally of losses.
+
+        Without samples this is a pass of one sample that does not count, since other ranks may
+        exchange values in their pass.
+
+        Args:
+            carrier: a leaf that gets the tally as its gradient.
+        """
+        if len(at_B):
+            return self._backward_sample(at_B, scale, True, carrier)
+        with absent(self.unwrapped_model):
+            return self._backward_sample(at_B.new_zeros(1), 0.0, False, carrier)
+
+    def _backward_sample(
+        self, at_B: Tensor, scale: float, counts: bool, carrier: Tensor | None
+    ) -> Tensor:
+        with self.clock.phase("data"):
+            batch = self.data.train.batch(at_B)
+        with self.clock.phase("forward"), self.autocast():
+            losses = self.task.compute_losses(self.model, batch)
+        tally = tally_of(losses.detach()) if counts else empty(losses.device)
+        with self.clock.phase("backward"):
+            loss = self.scaler.scale(losses)
+            self.clock.split(loss)
+            # This is the gradient of the losses' sum times `scale`, without computing the sum.
+            roots, gradients = [loss], [torch.full_like(loss, scale)]
+            if carrier is not None:
+                roots.append(carrier)
+                gradients.append(tally.to(carrier.dtype))
+            torch.autograd.backward(roots, gradients)
+        return tally
+
+    def evaluate(self, at_B: Tensor) -> dict[str, Tensor]:
+        """Return the tally of each metric; without samples, tallies of 0 under the same names."""
+        if not len(at_B):
+            names = self.evaluate(at_B.new_zeros(1))
+            return {name: torch.zeros_like(tally) for name, tally in names.items()}
+        batch = self.data.validation.batch(at_B)
+        with torch.no_grad(), self.autocast():
+            values = self.task.evaluate(self.unwrapped_model, batch)
+        return {name: tally_of(value) for name, value in values.items()}

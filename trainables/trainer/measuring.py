@@ -1,0 +1,114 @@
+"""Measurements that a task makes of its model besides losses: once an order, before training.
+
+Rank 0 measures; the other ranks wait for it, and raise its error if it fails.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from trainables.data import Batch
+from trainables.metrics import checked
+from trainables.parallel.gathering import gather_results
+from trainables.parallel.strategies import Strategy
+from trainables.randomness import derive, preserved, seed_all
+from trainables.trainer.forward_backward import ForwardBackward
+from trainables.training_state import precision as formats
+
+if TYPE_CHECKING:
+    from trainables.task import Task
+
+SAMPLES = 2  # enough to show what grows with samples; more might not fit if batches are split
+WHOLE = ("ddp", "zero1", "local_sgd")  # strategies in which each rank has the complete model
+RUNTIME = ("train/", "val/", "perf/", "gpu/", "grad_norm/", "update_ratio/")  # reserved prefixes
+
+
+def measure_costs(passes: ForwardBackward, strategy: Strategy) -> dict[str, float]:
+    """Return the task's checked measurements; nothing on other ranks than 0, or if it makes none.
+
+    Raises:
+        ValueError: a name or a value that cannot be reported.
+    """
+    if not _has_measure(passes.task):
+        return {}
+    worker = strategy.worker
+
+    def measure() -> dict[str, float]:
+        return _run_measure(passes, strategy) if worker.rank == 0 else {}
+
+    return measure() if worker.world_size == 1 else gather_results(measure)[worker.rank]
+
+
+def _run_measure(passes: ForwardBackward, strategy: Strategy) -> dict[str, float]:
+    task, worker = passes.task, strategy.worker
+    # Operations of a compiled model cannot be counted, and compiling twice is not worth it.
+    compiled = worker.training.compile != "none"
+    eager = torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+    with eager, preserved(), torch.no_grad():
+        seed_all(derive(worker.seed, "model"))
+        model, sample = _complete_model(passes, strategy)
+        with _eval_mode(model), formats.autocast(worker.training.precision, sample[0].device):
+            values = task.measure(model, sample)
+    return _checked(task, values)
+
+
+def add_costs(
+    metrics: Mapping[str, float], costs: Mapping[str, float], task: "Task"
+) -> dict[str, float]:
+    """Return a report's metrics together with the measurements.
+
+    Raises:
+        ValueError: a name is among both.
+    """
+    for name in costs.keys() & metrics.keys():
+        raise _fault(task, f"{name!r} is reported by summarize as well; choose another name")
+    return {**metrics, **costs}
+
+
+def _has_measure(task: "Task") -> bool:
+    """Return whether a subclass of Task overrides `measure`."""
+    return sum("measure" in vars(kind) for kind in type(task).__mro__) > 1
+
+
+def _complete_model(passes: ForwardBackward, strategy: Strategy) -> tuple[nn.Module, Batch]:
+    """Return the trained model and samples; if ranks share the model, a new one on the CPU."""
+    validation, training = passes.data.validation, strategy.worker.training
+    at_B = torch.arange(min(SAMPLES, len(validation)), device=validation.home)
+    sample = validation.batch(at_B)
+    if strategy.worker.world_size == 1 or training.strategy in WHOLE:
+        return passes.unwrapped_model, sample
+    model = passes.task.build_model().to("cpu", formats.stored(training.precision))
+    return model, tuple(column.cpu() for column in sample)
+
+
+@contextmanager
+def _eval_mode(model: nn.Module) -> Iterator[None]:
+    """Put the model into eval mode in this context; restore each module's own mode on exit."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _checked(task: "Task", found: object) -> dict[str, float]:
+    values = checked(found, (), lambda message: _fault(task, message))
+    for name, value in values.items():
+        if name.startswith(RUNTIME):
+            prefix, short_name = name.partition("/")[0], name.rpartition("/")[2]
+            raise _fault(
+                task, f"{name!r}: {prefix}/ is what the runtime reports; name it {short_name!r}"
+            )
+        if not math.isfinite(value):
+            raise _fault(task, f"{name!r} is {value}; give a finite number")
+    return values
+
+
+def _fault(task: "Task", message: str) -> ValueError:
+    return ValueError(f"{type(task).__name__}.measure: {message}")

@@ -1,0 +1,118 @@
+"""Number formats of training, by Lightning's names.
+
+With `-true` weights are stored in the format, with `-mixed` passes are computed in it.
+
+Source of mixed precision and loss scaling: Micikevicius et al., Mixed Precision Training (2018).
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from trainables.training import Precision
+from trainables.worker import Diverged
+
+STORED = {
+    "64-true": torch.float64,
+    "bf16-true": torch.bfloat16,
+    "16-true": torch.float16,
+}
+FIRST_SCALE = 2.0**16  # torch's
+LEAST_SCALE = 1.0  # below 1, float16 would hold unscaled gradients better
+
+
+def stored(precision: Precision) -> torch.dtype:
+    """Return the format of weights, optimizer state and floating-point samples."""
+    return STORED.get(precision, torch.float32)
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:
+    """Return the context for forward passes."""
+    if not precision.endswith("-mixed"):
+        return nullcontext()
+    compute_dtype = torch.float16 if precision == "16-mixed" else torch.bfloat16
+    return torch.autocast(device.type, dtype=compute_dtype)
+
+
+class Scaler(torch.amp.GradScaler):
+    """A gradient scaler with which all ranks skip updates, and lower their scale, together.
+
+    Args:
+        worst: returns the largest of each value over the ranks that must agree.
+    """
+
+    def __init__(
+        self, device: torch.device, enabled: bool, worst: Callable[[Tensor], Tensor]
+    ) -> None:
+        super().__init__(device.type, init_scale=FIRST_SCALE, enabled=enabled)
+        self._worst = worst
+
+    def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
+        """Divide the gradients by the scale, and tell all ranks if any gradient is infinite."""
+        super().unscale_(optimizer)
+        if self.is_enabled():
+            for found_inf in self._found_inf_per_device(optimizer).values():
+                found_inf.copy_(self._worst(found_inf.clone()))
+
+    def check(self) -> None:
+        """Stop a training whose gradients overflow at any scale.
+
+        Raises:
+            Diverged: the scale has fallen too far.
+        """
+        if self.is_enabled() and self.get_scale() < LEAST_SCALE:
+            raise Diverged("gradients overflow float16, or are not finite, at any loss scale")
+
+
+def scaler(precision: Precision, device: torch.device, worst: Callable[[Tensor], Tensor]) -> Scaler:
+    """Return a scaler that keeps small float16 gradients from vanishing; it is off for others."""
+    return Scaler(device, precision == "16-mixed", worst)
+
+
+def keep_in_float32(model: nn.Module, patterns: Sequence[str], stored: torch.dtype) -> None:
+    """Let the modules with these names store and compute in float32, unlike the others.
+
+    Args:
+        patterns: patterns of full module names, with * and ?, such as `head` or `*.norm`.
+        stored: the format of the other modules, to which outputs are cast back.
+
+    Raises:
+        ValueError: a pattern fits no module.
+    """
+    names = [name for name, _ in model.named_modules() if name]
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            near = get_close_matches(pattern, names, n=3, cutoff=0.0)
+            raise ValueError(
+                f"training.float32_modules: {pattern!r} fits no module of the model; "
+                f"there are {', '.join(near) or 'none'}"
+            )
+    for name, module in model.named_modules():
+        if any(fnmatchcase(name, pattern) for pattern in patterns):
+            module.float()
+            module.forward = _in_float32(module.forward, stored)
+
+
+def _in_float32(forward: Callable[..., Any], stored: torch.dtype) -> Callable[..., Any]:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        leaves = tree_leaves((args, kwargs))
+        device = next((leaf.device.type for leaf in leaves if isinstance(leaf, Tensor)), "cpu")
+        with torch.autocast(device, enabled=False):
+            inputs, named = tree_map(_to(torch.float32), (args, kwargs))
+            return tree_map(_to(stored), forward(*inputs, **named))
+
+    return wrapped
+
+
+def _to(dtype: torch.dtype) -> Callable[[object], object]:
+    def cast(value: object) -> object:
+        floating = isinstance(value, Tensor) and value.is_floating_point()
+        return value.to(dtype) if floating else value  # type: ignore[attr-defined]
+
+    return cast

@@ -1,0 +1,284 @@
+"""A rank that carries out several orders at once by training their trials in a Batch."""
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from trainables import load
+from trainables.dataset import DataSet
+from trainables.errors import encodable, out_of_memory, text_of
+from trainables.runtime import process_state
+from trainables.runtime.assignment import (
+    Assignment,
+    Outcome,
+    OutcomeKind,
+    SlotConfig,
+    log_error,
+    make_outcome,
+    make_worker,
+    outcome_kind,
+)
+from trainables.runtime.heartbeat import Heartbeat, LivenessSignals
+from trainables.runtime.output import redirect_output
+from trainables.runtime.preemption import SigtermHandler
+from trainables.runtime.wire import (
+    CheckpointNotice,
+    CoordinatorConnection,
+    DataNotice,
+    Done,
+    Leave,
+    PreemptionNotice,
+    Report,
+)
+from trainables.stopping import SIGTERM_TEXT, Notice, Preempted
+from trainables.storage.checkpoint import CheckpointDamaged, Saved
+from trainables.task import Task
+from trainables.vmapped.batch import Batch, FinishedTrial
+from trainables.vmapped.refusals import Unbatchable
+from trainables.vmapped.wire import ALL_ORDERS, Answer, OrderReport
+
+
+class OrderInbox:
+    """Receive the coordinator's messages: orders, answers to reports, the end of all orders."""
+
+    def __init__(
+        self, coordinator: CoordinatorConnection, signals: LivenessSignals, notice: Notice
+    ) -> None:
+        self.coordinator, self.signals, self.notice = coordinator, signals, notice
+        self.why = f"the rank {SIGTERM_TEXT}"  # the reason if notice is given
+        self._assignments: queue.Queue[Assignment | None] = (
+            queue.Queue()
+        )  # None: no coordinator any more
+        self._answers: dict[int, queue.Queue[bool]] = {}
+        self._awaiting: set[int] = set()  # orders at milestones
+        threading.Thread(target=self._receive_messages, name="desk", daemon=True).start()
+
+    def wait(self) -> Assignment:
+        """Wait for the next order.
+
+        Raises:
+            EOFError: the coordinator is gone.
+        """
+        assignment = self._assignments.get()
+        if assignment is None:
+            self._assignments.put(None)
+            raise EOFError
+        return assignment
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no order has arrived."""
+        return self._assignments.empty()
+
+    def report(self, order_report: OrderReport) -> bool:
+        """Send a report, from any thread, and return whether its order goes on."""
+        order, awaited = order_report.order, order_report.report.answered
+        if awaited:
+            self._awaiting.add(order)
+        self.signals.given, self.signals.waits = True, bool(self._awaiting)
+        self.coordinator.send(order_report)
+        try:
+            return self._answers[order].get(block=awaited)
+        except queue.Empty:
+            return True
+        finally:
+            self._awaiting.discard(order)
+            self.signals.waits = bool(self._awaiting)
+
+    def forget(self, order: int) -> None:
+        """Drop the answers of an order that is over."""
+        self._answers.pop(order, None)
+
+    def _receive_messages(self) -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                message = self.coordinator.receive()
+                if isinstance(message, Leave):
+                    self.why = message.why
+                    self.notice.give()
+                elif not isinstance(message, Answer):
+                    self._answers[message.order] = queue.Queue()
+                    self._assignments.put(message)
+                elif message.order in self._answers:
+                    self._answers[message.order].put(message.go_on)
+        for answers in list(self._answers.values()):
+            answers.put(False)
+        self._assignments.put(None)
+
+
+@dataclass
+class _Link:
+    """The link of an order's worker to the coordinator."""
+
+    inbox: OrderInbox
+    assignment: Assignment
+
+    def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
+        # Only a milestone waits for the controller; an earlier stop takes effect at any report.
+        awaited = step in self.assignment.milestones
+        report = Report(step, metrics, checkpoint, awaited)
+        return self.inbox.report(OrderReport(self.assignment.order, report))
+
+    def keep(self, saved: Saved) -> None:
+        self.inbox.signals.given = True
+        self.inbox.coordinator.send(CheckpointNotice(self.assignment.order, saved))
+
+    def uses(self, data: tuple[DataSet, ...]) -> None:
+        self.inbox.coordinator.send(DataNotice(self.assignment.order, data))
+
+    def beat(self) -> None:
+        self.inbox.signals.beat()
+
+    def once(self, name: str, work: Callable[[], Path]) -> Path:
+        return work()
+
+
+@dataclass
+class _Server:
+    """Carry out orders until none is left."""
+
+    config: SlotConfig
+    inbox: OrderInbox
+    most: int
+    running: dict[int, Assignment] = field(default_factory=dict)
+    # The last outcome is sent only when the leaks of all orders are known.
+    last: Outcome | None = None
+
+    def serve(self, assignment: Assignment) -> None:
+        """Carry out this order, and all that arrive while an order is running."""
+        share = self.config.gpu_share
+        before = process_state.baseline(share)
+        with Batch(self.most) as batch:
+            self._add(batch, assignment)
+            while batch.workers:
+                while self._has_room(batch) and not self.inbox.is_empty:
+                    self._add(batch, self.inbox.wait())
+                left = [] if self.inbox.notice.given else self._epoch(batch)
+                if self.inbox.notice.given:
+                    left += batch.leave(self.inbox.why)
+                for worker, failure in left:
+                    worker.close()
+                    self._end(self.running[worker.order], failure)
+        leaks = [
+            *process_state.restore(before),
+            *process_state.difference(before, process_state.baseline(share)),
+        ]
+        leaks += [f"it {SIGTERM_TEXT}"] * self.inbox.notice.given
+        assert self.last is not None
+        self._send_outcome(replace(self.last, leaks=tuple(map(encodable, leaks))))
+
+    def _add(self, batch: Batch, assignment: Assignment) -> None:
+        self.running[assignment.order] = assignment
+        worker = make_worker(self.config, assignment, 0, _Link(self.inbox, assignment))
+        failure = None
+        try:
+            if batch.add(_task(self.config, assignment), worker):
+                return
+        except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
+            failure = error
+        worker.close()
+        self._end(assignment, failure)
+
+    def _has_room(self, batch: Batch) -> bool:
+        return len(batch.workers) < batch.most and not self.inbox.notice.given
+
+    def _epoch(self, batch: Batch) -> list[FinishedTrial]:
+        try:
+            return batch.epoch()
+        except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
+            return self._end_all(batch, error)
+
+    def _end_all(self, batch: Batch, error: BaseException) -> list[FinishedTrial]:
+        """End all trials with an error; if memory ran out, train fewer at once from now on."""
+        workers = batch.workers
+        if out_of_memory(error) and len(workers) > 1:
+            self.most = batch.most = len(workers) // 2
+            text = f"{len(workers)} trials at once did not fit into memory; from now on {self.most}"
+            error = _TooManyTrials(f"{text}: {text_of(error)}")
+        batch.clear()
+        return [FinishedTrial(worker, error) for worker in workers]
+
+    def _end(self, assignment: Assignment, error: BaseException | None) -> None:
+        del self.running[assignment.order]
+        self.inbox.forget(assignment.order)
+        kind = _kind(assignment, error, self.config.gpu_share)
+        self.last = make_outcome(self.config, assignment, kind, _message(kind, error))
+        if self.running:
+            self._send_outcome(self.last)
+
+    def _send_outcome(self, outcome: Outcome) -> None:
+        self.inbox.coordinator.send(Done(outcome))
+
+
+class _TooManyTrials(Exception):
+    """Memory ran out for several trials at once; each of them alone may fit."""
+
+
+def serve(
+    config: SlotConfig, coordinator: CoordinatorConnection, heartbeat: Heartbeat, log: Path
+) -> None:
+    """Carry out the coordinator's orders, several at once, until it is gone.
+
+    Args:
+        log: the file for the output of all trials.
+
+    Raises:
+        EOFError, OSError: the coordinator is gone.
+    """
+    signals = LivenessSignals()
+    sigterm = SigtermHandler(lambda order: coordinator.send(PreemptionNotice(order)))
+    inbox = OrderInbox(coordinator, signals, sigterm.notice)
+    most = config.training.trials_per_process
+    while True:
+        assignment = inbox.wait()
+        with (
+            sigterm.during(ALL_ORDERS),
+            redirect_output(log, config.secrets.values()) as file,
+            heartbeat.during(ALL_ORDERS, signals, file),
+        ):
+            server = _Server(config, inbox, most)
+            server.serve(assignment)
+            most = server.most
+
+
+def _task(config: SlotConfig, assignment: Assignment) -> Task:
+    """Return the Task of an order.
+
+    Raises:
+        Unbatchable: the trainable is no Task.
+    """
+    bound = load.bind(load.resolve(config.trainable), assignment.params)
+    task = getattr(bound, "__self__", None)
+    if not isinstance(task, Task):
+        raise Unbatchable(
+            f"training.trials_per_process is {config.training.trials_per_process}, but "
+            f"{config.trainable} is no Task; "
+            "leave it out, or give a Task"
+        )
+    return task
+
+
+def _kind(assignment: Assignment, error: BaseException | None, share: float) -> OutcomeKind:
+    if error is None:
+        return "ended"
+    if isinstance(error, Preempted):
+        return "preempt"
+    if isinstance(error, CheckpointDamaged):
+        started = assignment.start is not None and error.file.startswith(
+            f"{assignment.start.path}/"
+        )
+        return "damaged" if started else "collateral"
+    return "collateral" if isinstance(error, _TooManyTrials) else outcome_kind(error, share)
+
+
+def _message(kind: OutcomeKind, error: BaseException | None) -> str:
+    """Return the message for an error, with a traceback if it comes from the user's code."""
+    if error is None:
+        return ""
+    if isinstance(error, Preempted):
+        return error.reason
+    traceback_text = log_error(error)
+    return text_of(error) if kind in ("diverged", "damaged", "collateral") else traceback_text

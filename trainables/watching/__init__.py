@@ -1,1 +1,0 @@
-"""What a trial shows of itself while it trains: time, memory, gradients, the GPU."""
