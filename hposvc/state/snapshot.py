@@ -9,7 +9,6 @@ import logging
 import os
 import pickle
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from pathlib import Path
 from hposvc.state.sweep import SweepState
 
 WORTH = 5_000  # events; to fold so many takes about a quarter of a second
-ROOMS = ("events.py", "schedulers", "spec", "state")  # what a state is made of
+PACKAGES = ("hposvc", "searchers", "trainables")  # whose classes a state is made of
 
 log = logging.getLogger("hposvc")
 
@@ -72,11 +71,7 @@ def _head(identity: str, body: bytes) -> str:
 @cache
 def _build() -> str:
     """Return what changes with every change of the code that a state depends on."""
-    package = Path(__file__).parents[1]
-    files = sorted(file for room in ROOMS for file in _sources(package / room))
-    stats = [(file.name, (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
-    return f"{stats}"
-
-
-def _sources(place: Path) -> Iterable[Path]:
-    return place.rglob("*.py") if place.is_dir() else [place]
+    root = Path(__file__).parents[2]
+    files = sorted(file for package in PACKAGES for file in (root / package).rglob("*.py"))
+    stats = [(file.relative_to(root), file.stat()) for file in files]
+    return f"{[(f'{file}', stat.st_size, stat.st_mtime_ns) for file, stat in stats]}"

@@ -190,7 +190,7 @@ def test_each_transition_has_a_story(monkeypatch, before: TrialPhase, after: Tri
     assert desk.state.trials["t0001"].state == after
 
 
-def test_a_transition_that_is_not_in_the_table_is_a_fault():
+def test_the_guard_of_these_tests_refuses_what_is_not_in_the_table():
     desk = running_completed()
     with pytest.raises(AssertionError):
         desk.state._move(desk.state.trials["t0001"], "PAUSED")
