@@ -21,9 +21,8 @@ PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
 # one of an earlier layer or of its own. A new folder or module of hposvc needs a line here.
 LAYERS: tuple[dict[str, str], ...] = (
     {"__main__": "python -m hposvc", "sweep": "define and run a sweep in Python"},
-    {"handle": "an existing sweep in Python"},
-    {"cli": "the command's verbs and views"},
-    {"remote": "the same verbs on a cluster"},
+    {"handle": "an existing sweep in Python", "cli": "the command's verbs"},
+    {"views": "what people see: tables, the live table", "remote": "the same verbs on a cluster"},
     {
         "operations": "requests, delete, gc, doctor",
         "analysis": "audit, reproduction, costs",

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hposvc import api
 from hposvc.backends.backend import OutOfReach
-from hposvc.cli.console import console
-from hposvc.cli.views import result
-from hposvc.cli.views.live import LiveView
 from hposvc.driver.loop import Interrupted
 from hposvc.errors import SpecError
 from hposvc.events import Event, Verb
@@ -24,6 +21,9 @@ from hposvc.operations import delete, requests
 from hposvc.remote import client, submit
 from hposvc.result import Best, Result
 from hposvc.state.trial import OVER
+from hposvc.views import result
+from hposvc.views.console import console
+from hposvc.views.live import LiveView
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,7 +16,7 @@ DOORS = {
     "optuna": ("searchers/optuna_samplers",),
     "cmaes": ("searchers/evolution",),
     "scipy": ("searchers/", "hposvc/analysis/scaling_law", "hposvc/state/estimates"),
-    "matplotlib": ("hposvc/cli/views/charts",),
+    "matplotlib": ("hposvc/views/charts",),
     "torch": ("trainables/",),
     "deepspeed": ("trainables/parallel/deepspeed",),
     "ray.tune": (

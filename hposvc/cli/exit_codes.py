@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from hposvc.cli.console import note
+from hposvc.views.console import note
 
 BUG, USAGE, NO_VALUE, NOT_FOUND, OUT_OF_REACH, INTERRUPTED = 1, 2, 3, 4, 5, 130
 

@@ -5,9 +5,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hposvc.cli.console import console
-from hposvc.cli.views.live import LiveView
 from hposvc.driver.loop import Interrupted
+from hposvc.views.console import console
+from hposvc.views.live import LiveView
 
 
 @contextmanager

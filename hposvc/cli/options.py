@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from hposvc.cli.console import emit
+from hposvc.views.console import emit
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from hposvc.cli.app import open_home, verb
-from hposvc.cli.console import note, show
 from hposvc.cli.exit_codes import NO_VALUE, OUT_OF_REACH
 from hposvc.cli.options import Shared, cluster_address, optional_trial, ray_address, sweep_id
+from hposvc.views.console import note, show
 
 if TYPE_CHECKING:
     from hposvc.analysis.reproduction import Original
@@ -28,9 +28,9 @@ def audit(shared: Shared, sweep: str, trial: str | None, address: str | None) ->
     """
     from hposvc import spec as specs
     from hposvc.analysis.audit import of_sweep, of_trial
-    from hposvc.cli.views.audit import timeline
     from hposvc.journal.home import NotFound
     from hposvc.remote import client
+    from hposvc.views.audit import timeline
 
     row, events = client.history(open_home(shared), sweep, address)
     spec = specs.restore(row.spec)
@@ -71,8 +71,8 @@ def repro(shared: Shared, sweep: str, trial: str, accept_code: bool, address: st
 def answer(shared: Shared, before: "Original", record: "Record") -> int:
     """Print the comparison of a trial with its second training, and return the exit code."""
     from hposvc.analysis import reproduction
-    from hposvc.cli.views import result
-    from hposvc.cli.views.audit import compared
+    from hposvc.views import result
+    from hposvc.views.audit import compared
 
     comparison = reproduction.compare(before, record.state)
     if not shared.json(asdict(comparison)):

@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from hposvc.cli.app import commands
-from hposvc.cli.console import note, show
 from hposvc.cli.exit_codes import OUT_OF_REACH
 from hposvc.cli.options import Shared, share
+from hposvc.views.console import note, show
 
 REMEDY = "see the nodes' logs: `hposvc cluster down`, then `up`, begins anew"
 
@@ -46,7 +46,7 @@ def up(shared: Shared, nodes: int, cpus: float | None, gpus: int, head_cpus: flo
     divided among them.
     """
     from cluster import local
-    from hposvc.cli.views.cluster import describe_started
+    from hposvc.views.cluster import describe_started
 
     shape = local.Shape(nodes, cpus or local.share_of_cores(nodes), gpus, head_cpus)
     note(f"starting a head and {nodes} worker node{'s' * (nodes > 1)}")
@@ -69,9 +69,9 @@ def status(shared: Shared, address: str | None, deep: bool) -> int:
     from cluster import local, quarantine
     from cluster.dashboard import Dashboard
     from cluster.jobs import find_token
-    from hposvc.cli.views.cluster import describe_checks, describe_held, describe_overview
     from hposvc.journal.home import Home
     from hposvc.operations.doctor import examine_cluster
+    from hposvc.views.cluster import describe_checks, describe_held, describe_overview
 
     if address is not None:
         if deep:

@@ -9,7 +9,6 @@ import click
 
 from hposvc.cli.app import open_home, verb
 from hposvc.cli.commands.run import drive
-from hposvc.cli.console import note, show
 from hposvc.cli.options import (
     Shared,
     cluster_address,
@@ -18,6 +17,7 @@ from hposvc.cli.options import (
     settings,
     sweep_id,
 )
+from hposvc.views.console import note, show
 
 if TYPE_CHECKING:
     from hposvc.api import Record
@@ -140,8 +140,8 @@ def rm(shared: Shared, sweep: str, yes: bool) -> None:
 
 def steer(shared: Shared, verb: "Verb", sweep: str, trial: str | None, address: str | None) -> None:
     """Record the request, and print who will carry it out."""
-    from hposvc.cli.views import result
     from hposvc.remote import client
+    from hposvc.views import result
 
     receipt = client.steer(open_home(shared), sweep, verb, trial, address=address)
     if not shared.json({"verb": verb, "trial": trial, **asdict(receipt)}):
@@ -157,8 +157,8 @@ def renew(
     address: str | None,
 ) -> int:
     """Record the request; if the sweep has ended, continue it here. Return the exit code."""
-    from hposvc.cli.views import result
     from hposvc.operations import requests
+    from hposvc.views import result
 
     sweeps, row = open_home(shared), record.row
     receipt = requests.renew(

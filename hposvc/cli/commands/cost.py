@@ -6,9 +6,9 @@ from pathlib import Path
 import click
 
 from hposvc.cli.app import open_home, verb
-from hposvc.cli.console import note, show
 from hposvc.cli.exit_codes import NO_VALUE
 from hposvc.cli.options import Shared, cluster_address, ray_address, settings, spec_file, sweep_id
+from hposvc.views.console import note, show
 
 PICTURES = (".png", ".svg", ".pdf")
 plot = click.option(
@@ -47,8 +47,8 @@ def memory(
     """
     from hposvc import api
     from hposvc.analysis import memory
-    from hposvc.cli.views import cost
     from hposvc.spec.parsing import overrides
+    from hposvc.views import cost
     from trainables.memory_estimation.forecast import CannotForecast
     from trainables.memory_estimation.gpus import memory_of
     from trainables.memory_estimation.measuring import MeasurementFailed
@@ -100,9 +100,9 @@ def scaling(
     """Measure the training speed on several numbers of workers."""
     from hposvc import api
     from hposvc.analysis import worker_scaling
-    from hposvc.cli.views import cost
     from hposvc.journal.home import Home
     from hposvc.spec.parsing import overrides
+    from hposvc.views import cost
 
     check_picture(plot)
     plan = worker_scaling.Plan(numbers(workers), updates, weak)
@@ -113,7 +113,7 @@ def scaling(
         measured.append(speed)
     speeds = worker_scaling.with_efficiency(measured)
     if plot is not None:
-        from hposvc.cli.views import charts
+        from hposvc.views import charts
 
         charts.scaling(speeds, plot)
     if not shared.json([speed.plain() for speed in speeds]):
@@ -153,8 +153,8 @@ def laws(
     the number of loss values (tokens, for a language model) that it was trained on.
     """
     from hposvc.analysis import memory, model_size, scaling_law
-    from hposvc.cli.views import cost
     from hposvc.remote import client
+    from hposvc.views import cost
 
     check_picture(plot)
     record = client.record(open_home(shared), sweep, address)
@@ -167,7 +167,7 @@ def laws(
     except ValueError as error:
         raise click.ClickException(f"{record.row.id}: {error}") from error
     if plot is not None:
-        from hposvc.cli.views import charts
+        from hposvc.views import charts
 
         charts.law(fit, budget, plot)
     report = {

@@ -5,9 +5,9 @@ from dataclasses import asdict
 import click
 
 from hposvc.cli.app import open_home, verb
-from hposvc.cli.console import show
 from hposvc.cli.exit_codes import OUT_OF_REACH
 from hposvc.cli.options import Shared, ray_address
+from hposvc.views.console import show
 
 
 @verb
@@ -30,8 +30,8 @@ def doctor(shared: Shared, sweep: str | None, deep: bool, fix: bool, address: st
 
 
 def _check_machine(shared: Shared, deep: bool, address: str | None) -> int:
-    from hposvc.cli.views.doctor import checks
     from hposvc.operations import doctor
+    from hposvc.views.doctor import checks
 
     results = list(doctor.examine(shared.home, deep, address))
     if not shared.json([asdict(check) for check in results]):
@@ -44,8 +44,8 @@ def _check_mlflow(shared: Shared, sweep: str, fix: bool) -> int:
     from hposvc.tracking.recorder_process import quiet_mlflow
 
     quiet_mlflow()
-    from hposvc.cli.views.mlflow_diff import differences, verdict
     from hposvc.tracking.reconcile import Reconciler
+    from hposvc.views.mlflow_diff import differences, verdict
 
     sweeps = open_home(shared)
     row = find(sweeps.journal, sweep)

@@ -3,8 +3,8 @@
 import click
 
 from hposvc.cli.app import open_home, verb
-from hposvc.cli.console import emit
 from hposvc.cli.options import Shared, cluster_address, sweep_id
+from hposvc.views.console import emit
 
 
 @verb
@@ -14,9 +14,9 @@ from hposvc.cli.options import Shared, cluster_address, sweep_id
 def export(shared: Shared, sweep: str, schedule: bool, address: str | None) -> None:
     """Write the best trial's schedule as a spec for `run`."""
     from hposvc.analysis import lineage
-    from hposvc.cli.views.schedule import text
     from hposvc.journal.home import NotFound
     from hposvc.remote import client
+    from hposvc.views.schedule import text
 
     if not schedule:
         message = "a sweep's export is not there yet; hposvc export ID --schedule is"

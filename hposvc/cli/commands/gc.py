@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from hposvc.cli.app import open_home, verb
-from hposvc.cli.console import note, show
 from hposvc.cli.exit_codes import OUT_OF_REACH
 from hposvc.cli.options import Shared
+from hposvc.views.console import note, show
 
 if TYPE_CHECKING:
     from hposvc.api import Sweeps
@@ -26,12 +26,12 @@ def gc(shared: Shared, sweep: str | None, dry_run: bool, compact: bool) -> int:
     These are orphaned and incomplete checkpoints, and folders of no sweep. With ID: of that sweep
     alone. Sweeps that are running are left as they are.
     """
-    from hposvc.cli.views.gc import garbage_table
     from hposvc.errors import SpecError
     from hposvc.events import UnknownEvent
     from hposvc.journal.database import StoreError
     from hposvc.journal.home import find
     from hposvc.operations import garbage
+    from hposvc.views.gc import garbage_table
 
     sweeps = open_home(shared)
     if sweep is None:

@@ -6,8 +6,8 @@ import time
 import click
 
 from hposvc.cli.app import open_home, verb
-from hposvc.cli.console import emit, note, show
 from hposvc.cli.options import Shared, cluster_address, optional_trial, sweep_id
+from hposvc.views.console import emit, note, show
 
 
 @verb
@@ -19,8 +19,8 @@ from hposvc.cli.options import Shared, cluster_address, optional_trial, sweep_id
 def ls(shared: Shared, project: str | None, tag: str | None, since: str | None) -> None:
     """List sweeps, newest first."""
     from hposvc import api
-    from hposvc.cli.views import formatting, tables
     from hposvc.remote import client, submit
+    from hposvc.views import formatting, tables
 
     try:
         created_after = None if since is None else formatting.parse_time(since, time.time())
@@ -44,8 +44,8 @@ def ls(shared: Shared, project: str | None, tag: str | None, since: str | None) 
 @cluster_address
 def status(shared: Shared, sweep: str, address: str | None) -> None:
     """Show a sweep's progress, best trial and running trials."""
-    from hposvc.cli.views import dashboard, result
     from hposvc.remote import client
+    from hposvc.views import dashboard, result
 
     sweeps = open_home(shared)
     record = client.record(sweeps, sweep, address)
@@ -77,9 +77,9 @@ def trials(
     address: str | None,
 ) -> None:
     """List the trials of a sweep."""
-    from hposvc.cli.views import tables
     from hposvc.operations import selection
     from hposvc.remote import client
+    from hposvc.views import tables
 
     record = client.record(open_home(shared), sweep, address)
     spec = record.state.spec
@@ -98,9 +98,9 @@ def trials(
 @cluster_address
 def best(shared: Shared, sweep: str, address: str | None) -> None:
     """Show the best trial and its checkpoint; of several metrics the Pareto front."""
-    from hposvc.cli.views import result
     from hposvc.remote import client
     from hposvc.state import summary
+    from hposvc.views import result
 
     sweeps = open_home(shared)
     record = client.record(sweeps, sweep, address)
@@ -134,8 +134,8 @@ def logs(
 
     Without TRIAL: the logs of all failed trials, or if none failed, of the last trial.
     """
-    from hposvc.cli.views import result
     from hposvc.remote import client
+    from hposvc.views import result
 
     if follow and (address is not None or shared.output == "json"):
         raise click.UsageError("--follow reads files of this machine, and prints text")

@@ -5,8 +5,8 @@ from dataclasses import asdict
 import click
 
 from hposvc.cli.app import open_home, verb
-from hposvc.cli.console import emit
 from hposvc.cli.options import Shared, sweep_id
+from hposvc.views.console import emit
 
 
 @verb

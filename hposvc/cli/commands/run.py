@@ -10,9 +10,9 @@ import click
 
 from hposvc.cli.app import open_home, verb
 from hposvc.cli.commands.audit import answer
-from hposvc.cli.console import console, note, show
 from hposvc.cli.exit_codes import NO_VALUE, OUT_OF_REACH
 from hposvc.cli.options import Shared, ray_address, settings, spec_file, sweep_id
+from hposvc.views.console import console, note, show
 
 if TYPE_CHECKING:
     from hposvc.api import Record, Sweeps
@@ -34,8 +34,8 @@ def validate(shared: Shared, spec: Path, sets: tuple[str, ...]) -> None:
     """Check a spec without running it."""
     from hposvc import api
     from hposvc import spec as specs
-    from hposvc.cli.views import tables
     from hposvc.spec.parsing import overrides
+    from hposvc.views import tables
 
     checked = api.validate(spec, overrides.parse(sets))
     types = {
@@ -121,7 +121,7 @@ def drive(
 
 def conclude(shared: Shared, sweeps: "Sweeps", record: "Record") -> int:
     """Print a sweep's failures and result, and return the exit code."""
-    from hposvc.cli.views import disk_full, result
+    from hposvc.views import disk_full, result
 
     if record.failures():
         console(sys.stderr).print(result.failures(record.row.id, record.failures()))

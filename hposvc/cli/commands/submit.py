@@ -10,8 +10,8 @@ import click
 
 from hposvc.cli.app import commands, open_home, verb
 from hposvc.cli.commands.run import conclude
-from hposvc.cli.console import console, emit, note, show
 from hposvc.cli.options import Shared, settings, share, spec_file
+from hposvc.views.console import console, emit, note, show
 
 if TYPE_CHECKING:
     from hposvc.api import Sweeps
@@ -141,8 +141,8 @@ class BeginAnnouncer:
 @click.pass_obj
 def drive(shared: Shared, sweep: str, payload: str) -> int:
     """Run the sweep of a job's payload to its end; only jobs call this."""
-    from hposvc.cli.views.live import LiveView
     from hposvc.remote import job_entrypoint, submit
+    from hposvc.views.live import LiveView
 
     prepared = job_entrypoint.prepare(job_entrypoint.unpack(payload))
     announcer = BeginAnnouncer(submit.BEGUN)

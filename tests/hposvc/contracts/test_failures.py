@@ -16,7 +16,6 @@ from invariants import check
 from simulated_sweeps import Lab, at_desk, fold, make_spec, smooth
 
 from hposvc import Sweep, api
-from hposvc.cli.views import tables
 from hposvc.events import Attached, Failed, Ordered, Requested, from_json, to_json
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal, SweepRow
@@ -24,6 +23,7 @@ from hposvc.schedulers.scheduler import SearchDone
 from hposvc.spec.sections import MOST_HALVINGS
 from hposvc.state import summary
 from hposvc.tracking.projection import Projection
+from hposvc.views import tables
 from trainables.worker import Diverged, TooLarge
 
 SCHEDULERS = {

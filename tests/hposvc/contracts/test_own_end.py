@@ -12,7 +12,6 @@ from simulated_sweeps import Desk, fold, make_controller
 
 from hposvc import Sweep, api
 from hposvc import spec as specs
-from hposvc.cli.views.dashboard import Panels
 from hposvc.errors import SpecError
 from hposvc.events import (
     Attached,
@@ -26,6 +25,7 @@ from hposvc.events import (
     to_json,
 )
 from hposvc.state import summary
+from hposvc.views.dashboard import Panels
 
 TEN_STEPS = """
 import hposvc

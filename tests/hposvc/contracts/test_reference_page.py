@@ -17,7 +17,6 @@ from hposvc.analysis.worker_scaling import Speed
 from hposvc.cli import exit_codes
 from hposvc.cli.main import commands
 from hposvc.cli.not_yet import LATER
-from hposvc.cli.views.cost import optimum
 from hposvc.operations.doctor import Check
 from hposvc.operations.garbage import Garbage
 from hposvc.operations.requests import RequestReceipt
@@ -30,6 +29,7 @@ from hposvc.state.trial import TrialPhase
 from hposvc.tracking.diff import Difference
 from hposvc.tracking.promotion import Promotion
 from hposvc.tracking.reconcile import Comparison
+from hposvc.views.cost import optimum
 from searchers.methods import METHODS, load
 from searchers.optimizer import Optimizer, create
 from trainables.memory_estimation.forecast import Forecast, Variant

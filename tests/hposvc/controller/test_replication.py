@@ -6,7 +6,6 @@ import pytest
 from repeated import FINALISTS, LAST, Seeded, check_finals, half_way, of_repeats, results, text_of
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
-from hposvc.cli.views import replicates as view
 from hposvc.events import (
     Attached,
     Decided,
@@ -20,6 +19,7 @@ from hposvc.schedulers.scheduler import SearchDone, Wait
 from hposvc.spec.stopping import MaxFailed
 from hposvc.state import summary
 from hposvc.state.replicate import GIVEN_UP
+from hposvc.views import replicates as view
 
 
 @pytest.fixture

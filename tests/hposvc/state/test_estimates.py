@@ -11,13 +11,13 @@ from simulated_sweeps import CALLS, Lab, fold, make_spec
 
 from hposvc import spec as specs
 from hposvc.cli.options import Shared
-from hposvc.cli.views import replicates as view
-from hposvc.cli.views.dashboard import Panels
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.state import summary
 from hposvc.state.estimates import Estimate, chance, estimates
 from hposvc.tracking.projection import PARENT, Projection
+from hposvc.views import replicates as view
+from hposvc.views.dashboard import Panels
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from repeated import FINALISTS, LAST, Lossy, Seeded, check_finals, results, text
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
 from hposvc.backends.backend import Setting, to_assignment
-from hposvc.cli.views import replicates as view
 from hposvc.events import (
     Attached,
     Order,
@@ -23,6 +22,7 @@ from hposvc.journal.journal import Journal
 from hposvc.schedulers.scheduler import Wait
 from hposvc.state import summary
 from hposvc.state.estimates import estimates
+from hposvc.views import replicates as view
 from trainables.runtime.assignment import make_worker
 
 

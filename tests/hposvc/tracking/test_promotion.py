@@ -17,7 +17,6 @@ from simulated_sweeps import at_desk
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.cli.main import main
-from hposvc.cli.views.result import summary
 from hposvc.events import (
     Attached,
     Checkpointed,
@@ -38,6 +37,7 @@ from hposvc.tracking.mlflow_client import tracker_of
 from hposvc.tracking.outbox import Outbox, follow, register_best
 from hposvc.tracking.promotion import Promotion, Unfit, candidate, promote
 from hposvc.tracking.recorder_process import QUIET
+from hposvc.views.result import summary
 from trainables.storage.checkpoint import Saved, store
 
 NOW = 1e9

@@ -1,0 +1,89 @@
+"""Views of a cluster: tables, and shell lines to copy."""
+
+import os
+import shlex
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cluster.local import Local
+from hposvc.operations.doctor import Check
+from hposvc.views.doctor import checks
+from hposvc.views.formatting import NONE, duration
+from hposvc.views.tables import make_table
+
+COLOURS = {"ALIVE": "green", "DEAD": "red"}
+GIB = 2**30
+
+
+def describe_started(cluster: Local) -> Iterator[RenderableType]:
+    """Describe a started cluster: the address of its dashboard, and how to use it."""
+    yield Text(f"dashboard  {cluster.dashboard}  (it asks for the token: cat {cluster.token})")
+    yield Text("\nFor drivers and Ray's own commands:", "bright_black")
+    yield Text("\n".join(exports(cluster)))
+    yield Text("\nA sweep as a job of it:", "bright_black")
+    yield Text(f"hposvc submit SPEC --address {cluster.dashboard}")
+
+
+def exports(cluster: Local) -> list[str]:
+    """Return the shell lines that set the environment for this cluster."""
+    variables = cluster.environment().items()
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables]
+    # Ray prefers this variable to the token's path, and it holds another cluster's token.
+    return ["unset RAY_AUTH_TOKEN", *lines] if "RAY_AUTH_TOKEN" in os.environ else lines
+
+
+def describe_overview(overview: Mapping[str, Any]) -> Iterator[RenderableType]:
+    """Describe a cluster's dashboard, nodes and jobs."""
+    yield Text(f"dashboard  {overview['dashboard']}")
+    yield _nodes(overview["nodes"])
+    if overview["jobs"]:
+        yield _jobs(overview["jobs"])
+    else:
+        yield Text("no job runs", "bright_black")
+
+
+def describe_held(nodes: Mapping[str, str]) -> Iterator[RenderableType]:
+    """Describe the held nodes, on which nothing new starts; nothing if there are none."""
+    if nodes:
+        table = make_table("held", "because")
+        for name, reason in nodes.items():
+            table.add_row(Text(name, "yellow"), reason)
+        yield table
+
+
+def describe_checks(results: Sequence[Check]) -> Iterator[RenderableType]:
+    """Describe the nodes' own checks, if they were made."""
+    if results:
+        yield checks(results)
+
+
+def _nodes(nodes: list[Mapping[str, Any]]) -> Table:
+    table = make_table("node", "state", "address", "CPU", "GPU", "memory")
+    for node in nodes:
+        memory = node["resources"].get("memory")
+        table.add_row(
+            node["name"],
+            Text(node["state"], COLOURS.get(node["state"], "")),
+            node["host"],
+            _share(node, "CPU"),
+            _share(node, "GPU"),
+            NONE if memory is None else f"{memory / GIB:.1f} GiB",
+        )
+    return table
+
+
+def _share(node: Mapping[str, Any], name: str) -> str:
+    total = node["resources"].get(name)
+    return NONE if total is None else f"{node['used'].get(name, 0.0):g} of {total:g}"
+
+
+def _jobs(jobs: list[Mapping[str, Any]]) -> Table:
+    table = make_table("job", "status", "since")
+    for job in jobs:
+        table.add_row(job["job"], job["status"], duration(time.time() - job["since"]))
+    return table

@@ -1,0 +1,379 @@
+"""The dashboard of a sweep: progress, the best so far, running trials. `live` redraws it.
+
+Drawing takes the same time for ten trials as for ten thousand: it reads only the running trials
+and the last ended ones, and eight points of a curve.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from hposvc.events import DriverState
+from hposvc.schedulers.scheduler import rungs
+from hposvc.spec import SweepSpec
+from hposvc.spec.registry import SCHEDULERS, trait
+from hposvc.state.summary import INTERRUPTED, counted, eta_of, phase, untrained
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import OVER, TrialPhase, TrialState
+from hposvc.views.disk_full import disk_notes
+from hposvc.views.formatting import (
+    WIDTH,
+    at_step,
+    duration,
+    evenly_spaced,
+    number,
+    scalar,
+    sparkline,
+    why_ended,
+)
+from searchers.domains import Constant
+
+TRIALS: dict[TrialPhase, str] = {
+    "RUNNING": "cyan",
+    "PENDING": "bright_black",
+    "PAUSED": "blue",
+    "COMPLETED": "green",
+    "STOPPED": "bright_black",  # the usual end of a weak trial, no alarm
+    "FAILED": "red",
+}
+COLOURS: dict[str, str] = {str(phase): colour for phase, colour in TRIALS.items()}
+COLOURS |= {"QUEUED": "bright_black", "UNREADABLE": "bold red", INTERRUPTED: "yellow"}
+BAR = 32  # characters of a progress bar
+FRONT = 6  # trials of the front that are shown
+ENDED = 3  # ended trials that are shown, the last ones
+LONG_WAIT_S = 2.0  # shortest wait for the first slot that is mentioned
+
+
+@dataclass(frozen=True)
+class Panels:
+    """The panel of one sweep."""
+
+    sweep: str
+    rows: int = 12  # most running trials shown
+    expand: bool = True  # widen to the terminal's width
+
+    def draw(
+        self, state: SweepState, elapsed_s: float, driver: DriverState = "alive"
+    ) -> RenderableType:
+        """Draw the sweep in its present state.
+
+        Args:
+            elapsed_s: how long drivers worked on the sweep, including their wait for slots.
+        """
+        parts = [_head(state, elapsed_s), _front(state) if state.spec.several else _best(state)]
+        running = list(state.live())
+        now = state.now + elapsed_s - state.elapsed_s
+        if running:
+            parts += [Text(), _running_table(state, running[: self.rows], now)]
+        if len(running) > self.rows:
+            parts.append(Text(f"… and {len(running) - self.rows} more", style="bright_black"))
+        if _last_ended(state):
+            parts += [Text(), _ended_table(state)]
+        return Panel(
+            Group(*parts, Text(), _counts(state, driver)),
+            title=Text(self.sweep, style="bold"),
+            title_align="left",
+            subtitle=_phase(state, elapsed_s, driver),
+            subtitle_align="right",
+            box=box.ROUNDED,
+            border_style="bright_black",
+            padding=(1, 2),
+            expand=self.expand,
+        )
+
+
+def status_view(
+    sweep: str, state: SweepState, driver: DriverState, terminal: bool
+) -> RenderableType:
+    """Draw the view of `status`: the panel, then notes on the driver and the disk."""
+    seconds = elapsed_s(state, time.time()) if driver == "alive" else state.elapsed_s
+    panel = Panels(sweep, expand=terminal).draw(state, seconds, driver)
+    lines = [*filter(None, [untrained(sweep, state)]), *disk_notes(sweep, state)]
+    if state.state == "RUNNING" and driver != "alive":
+        lines.append(f"not running (interrupted); go on with: hposvc resume {sweep}")
+    elif state.state == "QUEUED" and driver != "alive":
+        lines.append(f"not running yet; start it with: hposvc resume {sweep}")
+    return Group(panel, *(Text(line, style="yellow") for line in lines)) if lines else panel
+
+
+def elapsed_s(state: SweepState, now: float) -> float:
+    """Return how many seconds drivers worked on a sweep, up to now if one is running.
+
+    Args:
+        now: seconds of the epoch; ignored for a simulation, which has its own clock.
+    """
+    if state.state != "RUNNING" or state.spec.engine.traits.simulated:
+        return state.elapsed_s
+    return state.elapsed_s + max(0.0, now - state.now)
+
+
+def searched(state: SweepState) -> list[str]:
+    """Return the parameters that are no constants."""
+    space = state.spec.space
+    return [name for name in space if not isinstance(space[name], Constant)]
+
+
+def one_line(sweep: str, state: SweepState) -> Text:
+    """Describe an ended sweep: its id and state, then the counts of its trials."""
+    return Text.assemble(
+        (sweep, "bold"), " ", _phase(state, state.elapsed_s), "\n", _counts(state), "\n"
+    )
+
+
+def _phase(state: SweepState, elapsed_s: float, driver: DriverState = "alive") -> Text:
+    """Describe state and time, as in `RUNNING · 2m 05s · about 4m 10s left`.
+
+    The time leaves out the wait for the first slot, which is named apart if it was long.
+    """
+    shown, why = phase(state, driver), why_ended(state)
+    queued_s = state.queued_s + (elapsed_s - state.elapsed_s) * state.queued
+    parts = [
+        f" · {duration(elapsed_s - queued_s)}",
+        f" (and {duration(queued_s)} waiting for its first slot)"
+        if queued_s >= LONG_WAIT_S
+        else "",
+    ]
+    left_s = None if shown != "RUNNING" else remaining_s(state, elapsed_s - queued_s)
+    parts.append("" if left_s is None else f" · about {duration(left_s)} left")
+    text = (f"{shown}: {why}" if why else shown, f"bold {COLOURS[shown]}")
+    return Text.assemble(text, *parts)
+
+
+def remaining_s(state: SweepState, worked_s: float) -> float | None:
+    """Estimate how many seconds a sweep still takes; None: there is no honest estimate.
+
+    The estimate assumes the pace of the ended trials. So it needs some of them, and a scheduler
+    under which trials end one after another rather than all in the last rung.
+    """
+    limit, scheduler = state.spec.trials.max, state.spec.scheduler
+    done = sum(state.counts.get(phase, 0) for phase in OVER)
+    steady = trait(SCHEDULERS, scheduler, "ends_steadily")
+    if limit is None or not steady or done < max(3, len(state.orders)) or state.replicates.total:
+        return None
+    left_s = (limit - done) * worked_s / done
+    wall_s = state.spec.budget.wall_s
+    # The wall-clock budget includes the wait for the first slot.
+    return left_s if wall_s is None else min(left_s, max(0.0, wall_s - worked_s - state.queued_s))
+
+
+def _head(state: SweepState, elapsed_s: float) -> RenderableType:
+    """Draw the progress bars of trials, wall-clock budget and finals, and the rungs' counts."""
+    grid = Table.grid(padding=(0, 2))
+    spec = state.spec
+    done = sum(state.counts.get(phase, 0) for phase in OVER)
+    if spec.trials.max is not None:
+        text = f"{done} of {spec.trials.max} trials"
+        grid.add_row("trials", _bar(done, spec.trials.max, state), text)
+    if spec.budget.wall_s is not None:
+        text = f"{duration(elapsed_s)} of {duration(spec.budget.wall_s)}"
+        grid.add_row("budget", _bar(elapsed_s, spec.budget.wall_s, state), text)
+    finals = state.replicates
+    if finals.total:
+        text = f"{finals.done} of {finals.total} trainings"
+        grid.add_row("finals", _bar(finals.done, finals.total, state), text)
+    rung_counts = _rungs(state)
+    return Group(grid, rung_counts) if rung_counts else grid
+
+
+def rung_steps(spec: SweepSpec) -> tuple[int, ...]:
+    """Return the steps at which the scheduler decides; empty: it has no rungs."""
+    eta = eta_of(spec)
+    if eta is None or spec.last_step is None:
+        return ()
+    return rungs(spec.first_step, spec.last_step, eta)
+
+
+def _rungs(state: SweepState) -> Text:
+    """Describe how many trials reached each rung, as in `rungs  9 at 1 · 3 at 3`.
+
+    Empty if the scheduler has no rungs.
+    """
+    steps = rung_steps(state.spec)
+    if len(steps) < 2:
+        return Text()
+    counts = [
+        sum(count for height, count in state.heights.items() if height >= step) for step in steps
+    ]
+    text = " · ".join(f"{count} at {step}" for count, step in zip(counts, steps, strict=True))
+    return Text.assemble(("rungs   ", ""), (f"{text} {_unit(state)}", "bright_black"))
+
+
+def _bar(completed: float, total: float, state: SweepState) -> ProgressBar:
+    colour = COLOURS[state.state]
+    shown = min(completed, total)
+    return ProgressBar(total, shown, BAR, complete_style=colour, finished_style=colour)
+
+
+def _best(state: SweepState) -> RenderableType:
+    grid = Table.grid(padding=(0, 2))
+    if state.best is None:
+        grid.add_row("best  ", _reason_for_no_best(state))
+        return grid
+    trial = state.trials[state.best]
+    step = trial.step if trial.selected is None else trial.selected[0]
+    place = f"  {trial.id} at {_unit(state)} {step}"
+    line = Text.assemble(
+        f"{trial.metric.name} ", (number(trial.value), "bold green"), (place, "bright_black")
+    )
+    grid.add_row("best  ", line)
+    grid.add_row("", _configuration(trial, searched(state)))
+    return grid
+
+
+def _front(state: SweepState) -> RenderableType:
+    """Draw the Pareto front; of a large front, trials evenly spread over it."""
+    grid = Table.grid(padding=(0, 2))
+    trials = sorted((state.trials[name] for name in state.front), key=lambda trial: trial.losses)
+    names = [metric.name for metric in state.spec.objectives]
+    if not trials:
+        grid.add_row("front ", _reason_for_no_best(state))
+        return grid
+    grid.add_row("front ", *(Text(name, style="bright_black") for name in names))
+    for trial in [trials[place] for place in evenly_spaced(len(trials), FRONT)]:
+        values = [Text(number(value), style="bold green") for value in trial.values]
+        line = _configuration(trial, searched(state))
+        grid.add_row("", *values, Text(trial.id, style="bright_black"), line)
+    if len(trials) > FRONT:
+        grid.add_row("", Text(f"of {len(trials)}", style="bright_black"))
+    return grid
+
+
+def _reason_for_no_best(state: SweepState) -> Text:
+    """Say why there is no best trial yet."""
+    metrics = " and ".join(metric.name for metric in state.spec.objectives)
+    beyond_limits = bool(state.spec.limits) and any(trial.values for trial in state.trials.values())
+    text = "no trial keeps the limits yet" if beyond_limits else f"no {metrics} yet"
+    return Text(text, style="bright_black")
+
+
+def _running_table(state: SweepState, trials: Sequence[TrialState], now: float) -> RenderableType:
+    table = Table(box=None, header_style="bright_black", padding=(0, 3, 0, 0), pad_edge=False)
+    table.add_column("trial", no_wrap=True)
+    table.add_column(_unit(state), justify="right", no_wrap=True)
+    for metric in state.spec.objectives:
+        table.add_column(metric.name, justify="right", no_wrap=True)
+    table.add_column("trend", no_wrap=True, width=WIDTH)
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("configuration", ratio=1)  # the only column that may shrink
+    names, front = varying(state, trials), set(state.front)
+    for trial in trials:
+        table.add_row(*_cells(state, trial, names, trial.id in front, now))
+    return table
+
+
+def _last_ended(state: SweepState) -> list[TrialState]:
+    """Return the trials that ended last, newest first, without those that were continued."""
+    names = dict.fromkeys(reversed(state.ended))
+    return [state.trials[name] for name in names if state.trials[name].over]
+
+
+def _ended_table(state: SweepState) -> RenderableType:
+    """Draw the table of the trials that ended last, newest first."""
+    table = Table(box=None, header_style="bright_black", padding=(0, 3, 0, 0), pad_edge=False)
+    for name in ("ended last", _unit(state), *(metric.name for metric in state.spec.objectives)):
+        table.add_column(name, no_wrap=True, justify="left" if name == "ended last" else "right")
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("why", no_wrap=True, overflow="ellipsis")
+    for trial in _last_ended(state)[:ENDED]:
+        missing = [None] * (len(trial.objectives) - len(trial.values))
+        values = (number(value) for value in [*trial.values, *missing])
+        why = trial.state.lower() + (f" ({trial.reason})" if trial.reason else "")
+        table.add_row(
+            Text(trial.id),
+            str(trial.step),
+            *values,
+            duration(trial.seconds),
+            Text(why, style=COLOURS[trial.state]),
+        )
+    return table
+
+
+def _cells(
+    state: SweepState, trial: TrialState, names: Sequence[str], is_best: bool, now: float
+) -> Iterator[RenderableType]:
+    yield Text.assemble(
+        (trial.id, "bold green" if is_best else "bold"),
+        (f" ×{trial.attempts}" if trial.attempts > 1 else "", "yellow"),
+        (f" ← {trial.parent}" if trial.parent else "", "bright_black"),  # the trial it copied
+    )
+    yield Text(at_step(trial, state.spec))
+    for curve in trial.curves.values():
+        value = curve[-1][1] if curve else None
+        yield Text(number(value), style="green" if is_best else "")
+    yield Text(trend(trial), style="green" if is_best else "cyan")
+    yield Text(duration(trial.seconds_at(now)))
+    yield _configuration(trial, names)
+
+
+def varying(state: SweepState, trials: Sequence[TrialState]) -> list[str]:
+    """Return the searched parameters, sorted by how many values these trials have, most first."""
+    names = searched(state)
+    kinds = {name: len({repr(trial.params.get(name)) for trial in trials}) for name in names}
+    return sorted(names, key=lambda name: -kinds[name])
+
+
+def _configuration(trial: TrialState, names: Sequence[str]) -> "Configuration":
+    return Configuration(
+        [(name, scalar(trial.params[name])) for name in names if name in trial.params]
+    )
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A line of as many parameters as fit its width; none is cut in the middle."""
+
+    pairs: Sequence[tuple[str, str]]
+    equals: str = " "  # between name and value
+    gap: str = "  "  # between two parameters
+    cut: list[bool] = field(default_factory=list)  # gets an item if some parameters did not fit
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(min(1, len(self.pairs)), self._line(len(self.pairs)).cell_len)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        fitting = range(len(self.pairs), 0, -1)
+        lines = (self._line(count) for count in fitting)
+        line = next(
+            (candidate for candidate in lines if candidate.cell_len <= options.max_width), Text("…")
+        )
+        if line.plain.endswith("…"):
+            self.cut.append(True)
+        line.no_wrap = True
+        yield line
+
+    def _line(self, count: int) -> Text:
+        """Return the line of the first `count` parameters, ended by … if there are more."""
+        line = Text()
+        for name, value in self.pairs[:count]:
+            line.append(f"{name}{self.equals}", "bright_black").append(f"{value}{self.gap}")
+        line.rstrip()
+        return line if count == len(self.pairs) else line.append(f"{self.gap}…", "bright_black")
+
+
+def trend(trial: TrialState) -> str:
+    """Return the trial's curve of the first metric as a sparkline; falling values fall."""
+    return sparkline([trial.curve[place][1] for place in evenly_spaced(len(trial.curve))])
+
+
+def _counts(state: SweepState, driver: DriverState = "alive") -> Text:
+    """Describe how many trials are in each state."""
+    counts = {**counted(state, driver), "PENDING": state.counts.get("PENDING", 0)}
+    order = ("RUNNING", INTERRUPTED, "PENDING", "PAUSED", "COMPLETED", "STOPPED", "FAILED")
+    parts = [
+        Text(f"{counts[name]} {name.lower()}", style=COLOURS[name])
+        for name in order
+        if counts[name]
+    ]
+    return Text(" · ", style="bright_black").join(parts or [Text("no trials yet")])
+
+
+def _unit(state: SweepState) -> str:
+    return state.spec.fidelity.unit if state.spec.fidelity else "step"

@@ -1,0 +1,200 @@
+"""The live view of a running sweep: a redrawn panel on a terminal, plain lines elsewhere.
+
+Both are watchers of the driver's loop and write to stderr. If a view fails, it prints one line and
+stays silent from then on; the sweep continues.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.text import Text
+
+from hposvc.events import Event, Finished, error_line
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+from hposvc.views.dashboard import Panels, elapsed_s
+from hposvc.views.formatting import (
+    at_step,
+    duration,
+    micro_batch_share,
+    trial_values,
+    why_ended,
+)
+
+REDRAWS = 4  # per second
+FRAME = 14  # lines of the panel besides the running trials
+
+
+class LiveView:
+    """A context manager and watcher that shows a sweep on a console inside the block."""
+
+    def __init__(self, sweep: str, console: Console) -> None:
+        self.console = console
+        self._shown: LivePanel | PlainLines = (
+            LivePanel(sweep, console) if console.is_terminal else PlainLines(console)
+        )
+        self._broken = False
+
+    def __enter__(self) -> "LiveView":
+        self._shown.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._shown.close()
+
+    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+        """Show the events' effect; never raise."""
+        if self._broken:
+            return
+        try:
+            self._shown.turn(state, events)
+        except Exception as error:  # noqa: BLE001 - a view must not end the sweep
+            self._broken = True
+            self._shown.close()
+            self.console.print(f"the live view broke ({error!r}); the sweep goes on")
+
+    def say(self, text: str) -> None:
+        """Show what the driver waits for or prepares; an empty text clears it."""
+        if not self._broken:
+            self._shown.say(text)
+
+
+class LivePanel:
+    """The sweep's panel, redrawn in place."""
+
+    def __init__(self, sweep: str, console: Console) -> None:
+        self._panels = Panels(sweep, max(3, console.height - FRAME))
+        self._drawn = 0.0
+        self._sweep = sweep
+        self._panel: RenderableType | None = None
+        self._waiting: Waiting | None = Waiting(f"{sweep}: starting")
+        self._live = Live(self._compose(), console=console, refresh_per_second=REDRAWS)
+
+    def open(self) -> None:
+        """Take the terminal."""
+        self._live.start(refresh=True)
+
+    def close(self) -> None:
+        """Give the terminal back, with the last picture left on it."""
+        self._live.stop()
+
+    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+        """Redraw the panel, at most REDRAWS times per second."""
+        now = time.monotonic()
+        if now - self._drawn < 1 / REDRAWS and not state.finished:
+            return
+        self._drawn = now
+        self._panel = self._panels.draw(state, elapsed_s(state, time.time()))
+        self._live.update(self._compose())
+
+    def say(self, text: str) -> None:
+        """Show the text below the panel, or in its place before there is one."""
+        self._waiting = Waiting(f"{self._sweep}: {text}") if text else None
+        self._live.update(self._compose(), refresh=True)
+
+    def _compose(self) -> RenderableType:
+        parts = (self._panel, self._waiting)
+        return Group(*(part for part in parts if part is not None))
+
+
+class Waiting:
+    """A spinner with the reason for a wait, and its seconds, which count between events too."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._since = text, time.monotonic()
+        self._spinner = Spinner("dots", style="bright_black")
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        waited_s = time.monotonic() - self._since
+        text = f"{self._text} ({duration(waited_s)})" if waited_s >= 1 else self._text
+        self._spinner.update(text=Text(text, style="bright_black"))
+        yield self._spinner
+
+
+class PlainLines:
+    """The view without a terminal: a line for each ended trial and for each new best."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._over: set[str] = set()
+        self._best = ("", math.inf, "")  # the best trial as last printed: id, loss, values as text
+        self._waiting = ""  # the last text printed by `say`
+        self._front: set[str] = set()  # the front as last printed, with several metrics
+
+    def say(self, text: str) -> None:
+        """Print the text, unless it was the last one."""
+        if text and text != self._waiting:
+            self._say(text)
+        self._waiting = text or self._waiting
+
+    def open(self) -> None:
+        """Do nothing: there is no terminal to take."""
+
+    def close(self) -> None:
+        """Do nothing: there is no terminal to give back."""
+
+    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+        """Print lines for ended trials, a new best, and the sweep's end."""
+        touched = dict.fromkeys(event.trial for event in events if hasattr(event, "trial"))
+        for name in touched:
+            trial = state.trials.get(name or "")
+            if trial is not None and trial.over and trial.id not in self._over:
+                self._over.add(trial.id)
+                self._say(_describe_end(state, trial))
+        if state.spec.several:
+            self._print_front(state)
+        elif state.best is not None:
+            self._print_best(state, state.trials[state.best])
+        for event in events:
+            if isinstance(event, Finished):
+                why = why_ended(state)
+                self._say(f"{event.state}{f': {why}' if why else ''}")
+
+    def _print_best(self, state: SweepState, best: TrialState) -> None:
+        """Print a new best trial, with the reason if its value is no better than the last best."""
+        name, loss, value = self._best
+        if best.id == name:
+            return
+        why = ""
+        if state.replicates.champion is not None:
+            why = " (the best finalist)"
+        elif best.loss > loss:
+            previous = state.trials[name]
+            now = f"{trial_values(previous)} now" if previous.values else "no value any more"
+            why = f" ({name}, told with {value}, has {now})"
+        self._best = (best.id, best.loss, trial_values(best))
+        self._say(f"{best.id} is the best so far, {trial_values(best)}{why}")
+
+    def _print_front(self, state: SweepState) -> None:
+        """Print ended trials that joined the front; running ones join and leave it too often."""
+        front = {name for name in state.front if state.trials[name].over}
+        for name in [name for name in state.front if name in front - self._front]:
+            size = f"{len(front)} trial{'s' * (len(front) > 1)}"
+            self._say(f"{name} joins the Pareto front ({size}), {trial_values(state.trials[name])}")
+        self._front = front
+
+    def _say(self, line: str) -> None:
+        self._console.print(f"{time.strftime('%H:%M:%S')} {line}", soft_wrap=True)
+
+
+def _describe_end(state: SweepState, trial: TrialState) -> str:
+    progress = at_step(trial, state.spec)
+    progress = (
+        f"{progress} {state.spec.fidelity.unit}" if state.spec.fidelity else f"step {progress}"
+    )
+    ending = f"{trial.id} {trial.state} at {progress}"
+    value = f", {trial_values(trial)}" if trial.values else ""
+    if trial.shrink:
+        value += f", micro-batches of {micro_batch_share(trial.shrink)}"
+    why = ": ".join(filter(None, (trial.reason, error_line(trial.message))))
+    return f"{ending}{value}{f' ({why})' if why else ''}"

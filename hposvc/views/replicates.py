@@ -1,0 +1,56 @@
+"""The table of the finalists, for people."""
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from hposvc.state.estimates import CONFIDENCE, Estimate, chance, estimates, reasons
+from hposvc.state.sweep import SweepState
+from hposvc.views.formatting import NONE, number
+from hposvc.views.tables import make_table
+
+LEVEL = 1 - CONFIDENCE
+
+
+def result(state: SweepState) -> RenderableType | None:
+    """Return the table of finalists, best first, with a conclusion; None: there is no result."""
+    finalists = estimates(state)
+    if not finalists:
+        return None
+    metric = state.spec.objectives[0].name
+    table = make_table("finalist", f"mean {metric}", "runs", "values")
+    some_missing = any(finalist.missing for finalist in finalists)
+    if some_missing:
+        table.add_column("missing")
+    for rank, finalist in enumerate(finalists):
+        style = "bold green" if rank == 0 else ""
+        table.add_row(
+            Text(finalist.trial, style),
+            Text(interval(finalist), style),
+            str(len(finalist.values)),
+            " ".join(map(number, finalist.values)),
+            *([reasons(finalist) or NONE] if some_missing else []),
+        )
+    return Group(table, Text(sentence(finalists)))
+
+
+def interval(estimate: Estimate) -> str:
+    """Return the mean and half its confidence interval, as in `0.912 ± 0.004`."""
+    return number(estimate.mean) + ("" if estimate.half is None else f" ± {estimate.half:.2g}")
+
+
+def sentence(finalists: list[Estimate]) -> str:
+    """Say whether the best finalist is significantly better than the second."""
+    best = finalists[0]
+    if best.half is None:
+        return f"{best.trial} has one value: nothing can be said of how sure it is"
+    share = f"{CONFIDENCE:.0%}"
+    if len(finalists) == 1:
+        return f"{best.trial} is the only finalist; ± is the {share} confidence interval"
+    p, other = chance(best, finalists[1]), finalists[1].trial
+    if p is None:
+        return f"{best.trial} has the best mean; {other} has one value to compare it with"
+    if p < LEVEL:
+        conclusion = f"{best.trial} is better than {other} (Welch's test: p = {p:.2g})"
+    else:
+        conclusion = f"{best.trial} and {other} can't be told apart (Welch's test: p = {p:.2g})"
+    return f"{conclusion}; ± is the {share} confidence interval of the mean"

@@ -1,0 +1,174 @@
+"""The result of a sweep, for people: the best configuration, where files are, what failed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from hposvc.api import Record
+from hposvc.events import RENEWALS, Verb, error_line
+from hposvc.journal.home import Home
+from hposvc.operations.requests import RequestReceipt
+from hposvc.spec import SweepSpec
+from hposvc.state.summary import untrained
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import OVER
+from hposvc.tracking.projection import EXPERIMENT
+from hposvc.tracking.recorder_process import hide_passwords, tracking_uri
+from hposvc.tracking.runs_page import address
+from hposvc.views import replicates
+from hposvc.views.dashboard import one_line
+from hposvc.views.formatting import NONE, duration, number, scalar
+from hposvc.views.tables import front
+
+SHOWN = 5  # failed trials listed at most
+LATER: Mapping[Verb, str] = {
+    "stop": "ends",
+    "kill": "ends",
+    "pause": "pauses",
+    "drain": "begins no new trials",
+    "extend": "has its new limits",
+    "retry": "tries again",
+}
+WHEN: Mapping[Verb, str] = {
+    **LATER,
+    "stop": "ends when its trials next report; none is begun",
+    "kill": "ends at once",
+    "pause": "pauses when its trials next report; hposvc resume goes on",
+    "drain": "begins no new trials; those that run go on to their ends",
+}
+# Waiting for proposals is mentioned from so many seconds on, and this share of the sweep's time.
+LONG_S, LONG_SHARE = 5.0, 0.05
+
+
+def summary(record: Record, home: Home) -> list[RenderableType]:
+    """Describe how a sweep ended, its best trial, and how to open MLflow."""
+    best_trials, spec = record.front(), record.state.spec
+    parts: list[RenderableType] = [one_line(record.row.id, record.state)]
+    if best_trials:
+        parts.append(best(best_trials, spec))
+    if warning := untrained(record.row.id, record.state):
+        parts.append(Text(warning, style="yellow"))
+    finalists = replicates.result(record.state)
+    if finalists is not None:
+        parts.append(finalists)
+    if describe_waits(record.state):
+        parts.append(Text(describe_waits(record.state), style="yellow"))
+    if spec.register is not None and record.state.finished:
+        parts.append(_copyable_line("registry", record.registered or unregistered(record)))
+    parts.extend(mlflow(record, home))
+    return parts
+
+
+def best(trials: Sequence[Mapping[str, Any]], spec: SweepSpec) -> RenderableType:
+    """Describe the best trial, or with several metrics the front, and their checkpoints."""
+    if not spec.several:
+        return _best_trial(trials[0], spec)
+    checkpoints = [
+        _copyable_line(trial["trial"], trial["checkpoint"])
+        for trial in trials
+        if trial["checkpoint"]
+    ]
+    return Group(front(trials, spec), *checkpoints)
+
+
+def unregistered(record: Record) -> str:
+    """Return the message for a sweep whose model version is not known to be registered."""
+    register = record.state.spec.register
+    assert register is not None
+    promote = f"hposvc promote {record.row.id} --model {register.model} --alias {register.alias}"
+    return f"{register.model} was not told; logs/recorder.log says why, and {promote} does it"
+
+
+def describe_waits(state: SweepState) -> str:
+    """Say how long slots were idle for lack of a proposal; empty: not long enough to mention."""
+    if state.waited_s < max(LONG_S, LONG_SHARE * state.elapsed_s):
+        return ""
+    return (
+        f"{state.waits} of {len(state.trials)} trials waited for a proposal, "
+        f"{duration(state.waited_s)} in all; a quicker search method would save that"
+    )
+
+
+def _best_trial(trial: Mapping[str, Any], spec: SweepSpec) -> RenderableType:
+    """Describe one trial: its value, a line per parameter, and its checkpoint."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bright_black", min_width=10)  # aligns with _copyable_line's names
+    unit = spec.fidelity.unit if spec.fidelity else "step"
+    value = Text.assemble(
+        (number(trial["value"]), "bold green"), f" at {unit} {trial['step']}, {trial['trial']}"
+    )
+    grid.add_row(spec.objectives[0].name, value)
+    for name, chosen in trial["params"].items():
+        grid.add_row(name, Text(scalar(chosen)))
+    return Group(grid, _copyable_line("checkpoint", trial["checkpoint"] or NONE))
+
+
+def mlflow(record: Record, home: Home) -> list[RenderableType]:
+    """Return how to open the sweep in MLflow; empty if MLflow has nothing of the sweep yet."""
+    if EXPERIMENT not in record.runs:
+        return []
+    uri = hide_passwords(tracking_uri(home, record.state.spec))
+    link = _copyable_line("MLflow", address(uri, record.runs[EXPERIMENT], record.row.id))
+    if uri.startswith(("http://", "https://")):
+        return [link]
+    return [link, _copyable_line("", f"after mlflow ui --backend-store-uri {uri}")]
+
+
+def _copyable_line(name: str, text: str) -> Text:
+    """Return a line for copying: wider than the screen rather than broken into two."""
+    line = Text.assemble((f"{name:<12}", "bright_black"), text)
+    line.no_wrap, line.overflow = True, "ignore"
+    return line
+
+
+def describe_backlog(record: Record) -> str:
+    """Say what to do if MLflow lacks events; empty: it has all of them."""
+    if not record.behind:
+        return ""
+    sweep = record.row.id
+    return f"MLflow was not told of {record.behind} events; when it answers: hposvc resume {sweep}"
+
+
+def failures(sweep: str, messages: Mapping[str, str]) -> RenderableType:
+    """Describe the failed trials, each with its error and the command that shows its log.
+
+    Args:
+        messages: the error message of each failed trial, by trial id.
+    """
+    lines = list(_failure_lines(sweep, messages))
+    return Group(Text(f"{len(messages)} failed", style="red"), *lines)
+
+
+def logs(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Return the ranks' logs as one text; several logs are headed by their names."""
+    head = "==> {trial}, order {order}, rank {rank}: {path} <==\n" if len(entries) > 1 else ""
+    placeholder = "(nothing was printed)\n" if len(entries) > 1 else ""
+    return "".join(head.format(**log) + (log["text"] or placeholder) for log in entries)
+
+
+def describe_receipt(answer: RequestReceipt, verb: Verb, trial: str | None) -> str:
+    """Say what will come of a request, and which process carries it out."""
+    host, _, pid = answer.place.rpartition(":")
+    target, resume = trial or answer.sweep, f"hposvc resume {answer.sweep}"
+    if answer.trial_state is not None:
+        return f"{trial} of {answer.sweep} has ended: {answer.trial_state}"
+    if answer.state in OVER and verb not in RENEWALS:
+        return f"{answer.sweep} has ended: {answer.state}"
+    if answer.driver == "alive":
+        return f"asked the driver (process {pid} on {host}): {target} {WHEN[verb]}"
+    if answer.state == "PAUSED" and verb == "pause":
+        return f"{answer.sweep} is paused; go on with: {resume}"
+    return f"{answer.sweep} is not running; {target} {LATER[verb]} when you resume it: {resume}"
+
+
+def _failure_lines(sweep: str, messages: Mapping[str, str]) -> Iterator[Text]:
+    for trial, message in list(messages.items())[:SHOWN]:
+        reason = error_line(message)
+        yield Text.assemble(
+            (f"{trial}  ", "bold"), reason, (f"  → hposvc logs {sweep} {trial}", "bright_black")
+        )
+    if len(messages) > SHOWN:
+        yield Text(f"… and {len(messages) - SHOWN} more; hposvc trials {sweep}")

@@ -1,0 +1,203 @@
+"""Tables for people: those of `ls`, `trials` and `validate`."""
+
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from hposvc.spec import Metric, SweepSpec
+from hposvc.views.dashboard import COLOURS, Configuration, rung_steps
+from hposvc.views.formatting import (
+    NONE,
+    configuration,
+    duration,
+    micro_batch_share,
+    number,
+    scalar,
+)
+from searchers.domains import Choice, Constant, Domain
+from searchers.values import Value
+
+
+def sweeps(listed: Iterable[Mapping[str, Any]]) -> Table:
+    """Return the table of `ls`, one row per sweep."""
+    table = make_table("sweep", "state", "trials", "best", "project", "age")
+    for sweep in listed:
+        table.add_row(
+            sweep["sweep"],
+            phase(sweep["state"]),
+            NONE if sweep["trials"] is None else str(sweep["trials"]),
+            number(sweep["best_value"]) if sweep["front"] is None else f"front of {sweep['front']}",
+            sweep["project"],
+            duration(time.time() - sweep["created"]),
+        )
+    return table
+
+
+def trials(
+    listed: Sequence[Mapping[str, Any]],
+    spec: SweepSpec,
+    front: Collection[str],
+    cut: list[bool] | None = None,
+) -> Table:
+    """Return the table of `trials`, one row per trial, with the best ones highlighted.
+
+    Args:
+        cut: gets an item when the table is drawn and some parameters do not fit.
+    """
+    unit = spec.fidelity.unit if spec.fidelity else "step"
+    copies = ["copied"] if any(trial["parent"] for trial in listed) else []
+    smaller = ["micro-batch"] if any(trial["shrink"] for trial in listed) else []
+    again = ["attempts"] if any(trial["attempts"] > 1 for trial in listed) else []
+    columns = ("trial", *copies, "state", unit, *(metric.name for metric in spec.objectives))
+    reasons = ["reason"] if any(_reason(trial) for trial in listed) else []
+    table = make_table(*columns, "time", *again, *smaller, *reasons, "configuration")
+    for column in table.columns[:-1]:
+        column.no_wrap = True  # only the configuration leaves out what does not fit
+    names = [name for name in spec.space if not isinstance(spec.space[name], Constant)]
+    for trial in listed:
+        style = "bold green" if trial["trial"] in front else ""
+        params = trial["params"]
+        pairs = [(name, scalar(params[name])) for name in names if name in params]
+        table.add_row(
+            Text(trial["trial"], style),
+            *(trial["parent"] or NONE for _ in copies),
+            phase(trial["state"]),
+            str(trial["step"]),
+            *(Text(text, style) for text in values(trial["value"], spec)),
+            duration(trial["duration_s"]),
+            *(str(trial["attempts"]) for _ in again),
+            *(micro_batch_share(trial["shrink"]) or NONE for _ in smaller),
+            *(_reason(trial) or NONE for _ in reasons),
+            Configuration(pairs, "=", " ", [] if cut is None else cut),
+        )
+    return table
+
+
+def _reason(trial: Mapping[str, Any]) -> str:
+    beyond_limit = "beyond a limit" if trial["kept"] is False else ""
+    detail = trial["detail"] if trial["reason"] == "diverged" else ""
+    reason = ": ".join(filter(None, (trial["reason"], detail)))
+    return ", ".join(filter(None, (reason, beyond_limit)))
+
+
+def values(value: float | Sequence[float] | None, spec: SweepSpec) -> list[str]:
+    """Return the texts of a trial's values, one per metric, from the value that JSON has."""
+    if value is None:
+        return [NONE] * len(spec.objectives)
+    return [number(item) for item in (value if isinstance(value, Sequence) else [value])]
+
+
+def front(trials: Sequence[Mapping[str, Any]], spec: SweepSpec) -> Table:
+    """Return the table of the Pareto front, sorted by the first metric."""
+    unit = spec.fidelity.unit if spec.fidelity else "step"
+    names = [metric.name for metric in spec.objectives]
+    table = make_table(*names, "trial", unit, "configuration")
+    searched = [name for name in spec.space if not isinstance(spec.space[name], Constant)]
+    for trial in trials:
+        table.add_row(
+            *(Text(text, "bold green") for text in values(trial["value"], spec)),
+            trial["trial"],
+            str(trial["step"]),
+            configuration(trial["params"], searched),
+        )
+    return table
+
+
+def parameters(spec: SweepSpec) -> Table:
+    """Return the table of the parameters with their resolved types."""
+    table = make_table("parameter", "type", "values", "scale", "when")
+    for name, domain in spec.space.items():
+        kind, values, scale = _domain(domain)
+        table.add_row(name, kind, values, scale, _condition(domain))
+    return table
+
+
+def plan(spec: SweepSpec) -> Table:
+    """Return the table that describes a run of the spec."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bright_black")
+    for name, text in _plan(spec).items():
+        grid.add_row(name, text)
+    return grid
+
+
+def phase(name: str) -> Text:
+    """Return a state in its colour."""
+    return Text(name, COLOURS.get(name, ""))
+
+
+def make_table(*names: str) -> Table:
+    """Return an empty table with these columns."""
+    table = Table(box=box.SIMPLE_HEAD, header_style="bright_black", pad_edge=False)
+    for name in names:
+        table.add_column(name)
+    return table
+
+
+def _domain(domain: Domain) -> tuple[str, str, str]:
+    match domain:
+        case Constant():
+            return "constant", scalar(domain.value), NONE
+        case Choice():
+            scale = "ordered" if domain.ordered else "unordered"
+            return "choice", _list_values(domain.values), scale
+    step = "" if domain.step in (None, 1) else f" by {domain.step:g}"
+    kind = type(domain).__name__.lower()
+    scale = "log" if domain.log else "linear"
+    return kind, f"{scalar(domain.low)} to {scalar(domain.high)}{step}", scale
+
+
+def _list_values(values: Sequence[Value], limit: int = 12) -> str:
+    shown = ", ".join(scalar(value) for value in values[:limit])
+    return shown if len(values) <= limit else f"{shown}, … ({len(values)})"
+
+
+def _condition(domain: Domain) -> str:
+    parts = [
+        f"{name} is {' or '.join(map(scalar, allowed))}" for name, allowed in domain.when.items()
+    ]
+    return " and ".join(parts) or NONE
+
+
+def _plan(spec: SweepSpec) -> dict[str, str]:
+    resources, parallel = spec.resources, spec.trials.parallel
+    unit = spec.fidelity.unit if spec.fidelity else "step"
+    length = "to its own end" if spec.last_step is None else f"up to {spec.last_step} {unit}"
+    workers = " to ".join(map(str, dict.fromkeys((resources.ranks, resources.max_workers))))
+    wall_s = spec.budget.wall_s
+    worker = f"{resources.cpus_per_worker:g} CPU, {resources.gpus_per_worker:g} GPU"
+    trials = "as many as the budget allows" if spec.trials.max is None else str(spec.trials.max)
+    limits = {"limits": ", ".join(spec.limits)} if spec.limits else {}
+    return {
+        "metrics" if spec.several else "metric": "; ".join(map(_metric, spec.objectives)),
+        **limits,
+        "trials": f"{trials}; at once: {'as many as fit' if parallel == 'auto' else parallel}",
+        "a trial": f"{length}; workers: {workers}, each with {worker}",
+        "search": _plug_in(spec.search.name, spec.search.options),
+        "scheduler": _plug_in(spec.scheduler.name, spec.scheduler.options) + _rungs(spec),
+        "engine": spec.engine.type,
+        "training": f"{spec.training.strategy}, {spec.training.precision}",
+        "budget": "no limit" if wall_s is None else f"{duration(wall_s)} of wall-clock time",
+        "runs": spec.runnable,
+    }
+
+
+def _metric(metric: Metric) -> str:
+    target = "" if metric.target is None else f", until {number(metric.target)}"
+    selection = "" if metric.select == "last" else f" ({metric.select})"
+    return f"{metric.goal} {metric.name}{selection}{target}"
+
+
+def _plug_in(name: str, options: Mapping[str, object]) -> str:
+    texts = ", ".join(f"{key}: {value}" for key, value in options.items())
+    return f"{name} ({texts})" if texts else name
+
+
+def _rungs(spec: SweepSpec) -> str:
+    """Describe the steps at which a scheduler with rungs decides; empty: it has no rungs."""
+    steps = rung_steps(spec)
+    return f", rungs at {', '.join(map(str, steps))}" if steps else ""

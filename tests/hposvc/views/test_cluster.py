@@ -1,0 +1,42 @@
+"""Views of a cluster. If these fail, people copy a line that reaches another cluster."""
+
+from repeated import text_of
+from rich.console import Group
+
+from hposvc.operations.doctor import Check
+from hposvc.views.cluster import describe_checks, describe_held, describe_overview, exports
+
+NODE = {
+    "name": "n1",
+    "state": "ALIVE",
+    "host": "10.0.0.7",
+    "resources": {"CPU": 8.0, "memory": 2.0 * 2**30},
+    "used": {"CPU": 3.0},
+}
+
+
+class Started:
+    def environment(self):
+        return {"RAY_ADDRESS": "10.0.0.7:6379", "RAY_AUTH_TOKEN_PATH": "/my home/token"}
+
+
+def test_lines_to_copy_are_quoted_and_free_of_another_cluster_s_token(monkeypatch):
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    lines = exports(Started())
+    assert "export RAY_AUTH_TOKEN_PATH='/my home/token'" in lines
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
+    assert exports(Started()) == ["unset RAY_AUTH_TOKEN", *lines]
+
+
+def test_nodes_show_what_is_used_of_what_there_is():
+    overview = {"dashboard": "http://10.0.0.7:8265", "nodes": [NODE], "jobs": []}
+    text = text_of(Group(*describe_overview(overview)))
+    assert "3 of 8" in text
+    assert "2.0 GiB" in text
+    assert "no job runs" in text
+
+
+def test_held_nodes_and_checks_are_shown_where_there_are_any():
+    assert list(describe_held({})) == list(describe_checks([])) == []
+    assert "clock" in text_of(Group(*describe_held({"n1": "its clock is off"})))
+    assert "n1" in text_of(Group(*describe_checks([Check("n1", "ok", "fit")])))

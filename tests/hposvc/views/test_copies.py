@@ -1,0 +1,34 @@
+"""Trials that copied others, in the table and in the live view."""
+
+import io
+
+from rich.console import Console
+
+from hposvc.events import Order, Ordered
+from hposvc.state import summary
+from hposvc.views.dashboard import Panels
+from hposvc.views.tables import trials
+from trainables.storage.checkpoint import Saved
+
+
+def text_of(part):
+    console = Console(file=io.StringIO(), width=200, markup=False, highlight=False)
+    console.print(part)
+    return console.file.getvalue()
+
+
+def test_a_copy_names_the_trial_that_it_copied(story):
+    story.begin("t0001", 1)
+    story.begin("t0002", 2)
+    assert "copied" not in text_of(trials(summary.trials(story.state, {}), story.state.spec, ()))
+    story.report("t0002", 2, 3, 0.5)
+    story.fail("t0002", 2, "gone", "infra")
+    params, start = {"lr": 0.002, "batch": 64}, Saved(4, "t0001/1-4", "", 0)
+    copy = Order(3, "t0002", params, start, 4, 27, parent="t0001")
+    story.happen(Ordered(story.tick(), copy))
+    listed = summary.trials(story.state, {})
+    assert [trial["parent"] for trial in listed] == [None, "t0001"]
+    table = text_of(trials(listed, story.state.spec, ())).splitlines()
+    assert table[1].split()[:3] == ["trial", "copied", "state"]
+    assert [line.split()[1] for line in table if " t0" in line] == ["–", "t0001"]
+    assert "t0002 ×2 ← t0001" in text_of(Panels("digits-1").draw(story.state, 1.0))

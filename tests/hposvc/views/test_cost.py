@@ -1,0 +1,43 @@
+"""Tables of training's cost. If these fail, people compare numbers in the wrong unit."""
+
+import pytest
+from repeated import text_of
+
+from hposvc.analysis.worker_scaling import Speed
+from hposvc.views import cost
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0"), (999, "999 B"), (1000, "1 kB"), (1_234_567, "1.23 MB"), (8e10, "80 GB")],
+)
+def test_a_size_has_a_unit_and_three_digits(count, text):
+    assert cost.size(count) == text
+
+
+def test_a_share_is_a_percentage_or_a_dash():
+    assert cost.share(0.1234) == "12.3%"
+    assert cost.share(None) == cost.NONE
+
+
+def test_a_long_refusal_is_cut():
+    assert cost.shorten("x" * cost.LONGEST) == "x" * cost.LONGEST
+    assert cost.shorten("x" * 900) == "x" * cost.LONGEST + "…"
+
+
+def test_a_failed_number_of_workers_is_told_below_the_table():
+    speeds = [Speed(1, 64, 64, samples_per_s=120.0, efficiency=1.0), Speed(2, 64, 32, failure="no")]
+    table, *failures = cost.scaling(speeds)
+    assert "100.0%" in text_of(table)
+    assert failures == ["2 workers: no"]
+
+
+def test_the_best_use_of_a_budget_is_plain_data():
+    data = cost.optimum(1e20, ((1e9, 2e10), ((5e8, 2e9), (1e10, 4e10))))
+    assert data == {
+        "flops": 1e20,
+        "weights": 1e9,
+        "samples": 2e10,
+        "weights_interval": (5e8, 2e9),
+        "samples_interval": (1e10, 4e10),
+    }

@@ -1,0 +1,90 @@
+import math
+from datetime import datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hposvc.views.formatting import (
+    BARS,
+    NOT_FINITE,
+    configuration,
+    duration,
+    evenly_spaced,
+    number,
+    parse_time,
+    scalar,
+    sparkline,
+)
+
+LOSSES = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=8)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (0.98612345, "0.98612"),
+        (3.0, "3"),
+        (1234567.0, "1.2346e+06"),
+        (-1e-9, "-1e-09"),
+    ],
+)
+def test_a_number_has_five_digits(value, text):
+    assert number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "null"), (True, "true"), (64, "64"), (3.14159e-4, "0.000314"), ("adamw", "adamw")],
+)
+def test_a_parameter_is_short(value, text):
+    assert scalar(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1, "0s"), (59.9, "59s"), (60, "1m 00s"), (3725, "1h 02m"), (90000, "1d 1h")],
+)
+def test_a_duration_has_two_units(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_a_configuration_leaves_out_what_is_inactive():
+    assert configuration({"lr": 0.1, "batch": 64}, ["lr", "momentum", "batch"]) == "lr=0.1 batch=64"
+
+
+def test_a_falling_loss_falls():
+    assert sparkline([7, 6, 5, 4, 3, 2, 1]) == BARS[::-1]
+
+
+def test_a_flat_curve_is_a_flat_line():
+    assert len(set(sparkline([0.5] * 5))) == 1
+
+
+def test_what_is_no_number_is_marked():
+    assert sparkline([1.0, math.nan, 0.0]) == f"{BARS[-1]}{NOT_FINITE}{BARS[0]}"
+
+
+@given(LOSSES)
+@settings(max_examples=100, deadline=None)
+def test_a_sparkline_has_a_character_a_point(losses):
+    drawn = sparkline(losses)
+    assert len(drawn) == len(losses)
+    assert set(drawn) <= {*BARS, NOT_FINITE}
+
+
+@given(st.integers(1, 10_000))
+@settings(max_examples=100, deadline=None)
+def test_thinning_keeps_the_ends_and_the_order(count):
+    places = evenly_spaced(count)
+    assert len(places) <= 8
+    assert (places[0], places[-1]) == (0, count - 1)
+    assert places == sorted(set(places))
+
+
+def test_a_moment_is_a_date_or_a_time_ago():
+    assert parse_time("2h", now=10_000.0) == 2_800.0
+    assert parse_time("2025-11-01", now=0.0) == datetime(2025, 11, 1).timestamp()
+    with pytest.raises(ValueError, match="90s, 30m, 2h"):
+        parse_time("yesterday", now=0.0)

@@ -1,0 +1,141 @@
+import io
+import math
+
+from rich.console import Console
+
+from hposvc.events import Order, Ordered
+from hposvc.views.live import LiveView
+
+
+def plain():
+    return Console(file=io.StringIO(), width=200, markup=False, highlight=False)
+
+
+def terminal():
+    return Console(file=io.StringIO(), width=100, height=40, force_terminal=True, markup=False)
+
+
+def said(console):
+    """Return the printed lines, without the time of day."""
+    return [line[9:] for line in console.file.getvalue().splitlines()]
+
+
+def test_a_pipe_gets_a_line_a_trial_and_a_line_a_best(story):
+    console = plain()
+    with LiveView("digits-1", console) as view:
+        view.turn(story.state, story.begin("t0001", 1))
+        for step, value in [(1, 0.5), (2, 0.6), (3, 0.7)]:
+            view.turn(story.state, story.report("t0001", 1, step, value))
+        view.turn(story.state, story.stop("t0001", 1, 3, "rung: rank 4 of 5"))
+        view.turn(story.state, story.begin("t0002", 2))
+        view.turn(story.state, story.fail("t0002", 2, "Traceback\nValueError: no luck"))
+        view.turn(story.state, story.finish())
+    assert said(console) == [
+        "t0001 is the best so far, val/accuracy 0.5",
+        "t0001 STOPPED at 3/27 epoch, val/accuracy 0.7 (rung: rank 4 of 5)",
+        "t0002 FAILED at 0/27 epoch (user: ValueError: no luck)",
+        "COMPLETED: all 2 trials are done",
+    ]
+
+
+def test_a_trial_that_ran_out_of_memory_says_how_small_it_was_and_one_that_diverged_why(story):
+    console = plain()
+    with LiveView("digits-1", console) as view:
+        story.begin("t0001", 1)
+        story.begin("t0002", 2)
+        story.fail("t0001", 1, "Traceback\nTooLarge: 8 samples", "oversize")
+        story.happen(Ordered(story.tick(), Order(3, "t0001", {"lr": 0.1}, None, 1, 27)))
+        view.turn(story.state, story.fail("t0001", 3, "OutOfMemoryError: CUDA", "oom"))
+        view.turn(story.state, story.fail("t0002", 2, "loss nan", "diverged"))
+    assert said(console) == [
+        "t0001 FAILED at 0/27 epoch, micro-batches of 1/2 (oom: OutOfMemoryError: CUDA)",
+        "t0002 STOPPED at 0/27 epoch (diverged: loss nan)",
+    ]
+
+
+def test_the_best_so_far_is_what_best_says_at_that_moment(story):
+    """The new best value may be worse than the last one: the former best trial became worse."""
+    console = plain()
+    bests = []
+    with LiveView("digits-1", console) as view:
+        view.turn(story.state, [*story.begin("t0001", 1), *story.begin("t0002", 2)])
+        reports = [("t0001", 1, 1, 0.9), ("t0002", 2, 1, 0.6), ("t0001", 1, 2, 0.5)]
+        reports += [("t0002", 2, 2, math.nan), ("t0001", 1, 3, 0.7)]
+        for report in reports:
+            view.turn(story.state, story.report(*report))
+            bests.append((story.state.best, story.state.trials[story.state.best].value))
+    assert bests == [("t0001", 0.9), ("t0001", 0.9), ("t0002", 0.6), ("t0001", 0.5), ("t0001", 0.7)]
+    assert said(console) == [
+        "t0001 is the best so far, val/accuracy 0.9",
+        "t0002 is the best so far, val/accuracy 0.6 (t0001, told with val/accuracy 0.9, "
+        "has val/accuracy 0.5 now)",
+        "t0001 is the best so far, val/accuracy 0.5 (t0002, told with val/accuracy 0.6, "
+        "has no value any more)",
+    ]
+
+
+def test_a_trial_is_told_once(story):
+    console = plain()
+    with LiveView("digits-1", console) as view:
+        story.begin("t0001", 1)
+        ending = story.stop("t0001", 1, 0, "user")
+        view.turn(story.state, ending)
+        view.turn(story.state, ending)
+    assert len(said(console)) == 1
+
+
+def test_a_terminal_gets_the_table_and_its_cursor_back(story):
+    console = terminal()
+    with LiveView("digits-1", console) as view:
+        view.turn(story.state, story.begin("t0001", 1))
+        view.turn(story.state, story.report("t0001", 1, 1, 0.5))
+        view.turn(story.state, story.finish())
+    text = console.file.getvalue()
+    assert "digits-1: starting" in text
+    assert "COMPLETED: all 1 trials are done" in text
+    hidden, shown = "\x1b[?25l", "\x1b[?25h"
+    assert text.rindex(shown) > text.rindex(hidden)
+
+
+def test_the_cursor_comes_back_when_the_sweep_breaks_off():
+    console = terminal()
+    try:
+        with LiveView("digits-1", console):
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        assert console.file.getvalue().endswith("\x1b[?25h")
+
+
+def test_a_view_that_breaks_does_not_end_the_sweep(story):
+    console = plain()
+    story.begin("t0001", 1)
+    ending = story.stop("t0001", 1, 0, "user")
+    del story.state.spec
+    with LiveView("digits-1", console) as view:
+        view.turn(story.state, ending)
+        view.turn(story.state, ending)
+    assert console.file.getvalue().count("the live view broke") == 1
+
+
+def test_what_is_waited_for_is_a_line_once():
+    console = plain()
+    with LiveView("digits-1", console) as view:
+        view.say("starting Ray on this machine")
+        view.say("")
+        view.say("waiting for 1 CPU held by sweep slow")
+        view.say("waiting for 1 CPU held by sweep slow")
+    assert said(console) == [
+        "starting Ray on this machine",
+        "waiting for 1 CPU held by sweep slow",
+    ]
+
+
+def test_the_table_shows_what_is_waited_for_below_the_panel(story):
+    console = terminal()
+    with LiveView("digits-1", console) as view:
+        view.say("starting Ray on this machine")
+        assert "digits-1: starting Ray on this machine" in console.file.getvalue()
+        view.say("")
+        view.turn(story.state, story.begin("t0001", 1))
+        view.say("waiting for 1 CPU held by sweep slow")
+    assert "digits-1: waiting for 1 CPU held by sweep slow" in console.file.getvalue()

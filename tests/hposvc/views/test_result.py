@@ -1,0 +1,110 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from hposvc.api import Record
+from hposvc.journal.home import Home
+from hposvc.journal.journal import SweepRow
+from hposvc.operations.requests import RequestReceipt
+from hposvc.tracking.projection import EXPERIMENT
+from hposvc.views.result import best, describe_receipt, describe_waits, failures, logs, mlflow
+
+
+def text_of(part):
+    console = Console(file=io.StringIO(), width=200, markup=False, highlight=False)
+    console.print(part)
+    return console.file.getvalue()
+
+
+def test_failures_are_told_by_their_last_line_and_not_all_of_them():
+    messages = {f"t{number:04}": f"Traceback\nValueError: {number}" for number in range(8)}
+    text = text_of(failures("mine", messages))
+    assert "8 failed" in text
+    assert "t0004  ValueError: 4  → hposvc logs mine t0004" in text
+    assert "t0005" not in text
+    assert "… and 3 more; hposvc trials mine" in text
+
+
+ROW = SweepRow("mine-1", "mine", "demo", 0.0, {}, {})
+PAGE = "/#/experiments/7/runs?viewStateShareKey=mine-1&workflowType=machine_learning"
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("sqlite:////home/mlflow.db", ["http://127.0.0.1:5000", "mlflow ui --backend-store-uri "]),
+        ("http://me:secret@server:5000", ["http://***@server:5000"]),
+    ],
+)
+def test_mlflow_is_opened_at_the_sweep_without_a_word_of_the_password(tmp_path, story, uri, said):
+    record = Record(ROW, story.state, {EXPERIMENT: "7"}, "none", 0)
+    text = "".join(text_of(part) for part in mlflow(record, Home(tmp_path, "", uri)))
+    assert said[0] + PAGE in text
+    assert all(words in text for words in said)
+    assert "secret" not in text
+
+
+def test_mlflow_is_not_named_before_it_has_anything(tmp_path, story):
+    record = Record(ROW, story.state, {}, "none", 0)
+    assert mlflow(record, Home(tmp_path, "", "sqlite:///m.db")) == []
+
+
+def test_one_log_is_printed_bare():
+    log = {"trial": "t1", "order": 1, "rank": 0, "path": "/x", "text": "{hello}"}
+    assert logs([log]) == "{hello}"
+    assert logs([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "trial", "said"),
+    [
+        (
+            RequestReceipt("mine", "RUNNING", "alive", "host:7"),
+            None,
+            "(process 7 on host): mine ends",
+        ),
+        (
+            RequestReceipt("mine", "RUNNING", "alive", "a:b:7"),
+            "t0003",
+            "(process 7 on a:b): t0003 ends",
+        ),
+        (RequestReceipt("mine", "STOPPED", "dead", "host:7"), None, "mine has ended: STOPPED"),
+        (RequestReceipt("mine", "RUNNING", "dead", "host:7"), "t0003", "hposvc resume mine"),
+    ],
+)
+def test_who_carries_a_request_out_is_said(answer, trial, said):
+    assert said in describe_receipt(answer, "kill", trial)
+
+
+@pytest.mark.parametrize(("waited_s", "said"), [(4.0, False), (6.0, True), (600.0, True)])
+def test_waiting_for_proposals_is_told_where_it_cost_much(story, waited_s, said):
+    """A slow searcher is mentioned, a slow start is not."""
+    story.begin("t0001", 1)
+    story.state.waits, story.state.waited_s, story.state.elapsed_s = 1, waited_s, 100.0
+    assert ("1 of 1 trials waited for a proposal" in describe_waits(story.state)) == said
+    story.state.elapsed_s = 100_000.0
+    assert not describe_waits(story.state)
+
+
+def test_a_front_has_each_checkpoint_on_a_line_to_copy(two):
+    long = "/home/somebody/" + "x" * 150
+    front = [
+        {
+            "trial": "t0001",
+            "value": [0.1, 9.0],
+            "step": 3,
+            "params": {"lr": 0.1},
+            "checkpoint": long,
+        },
+        {
+            "trial": "t0002",
+            "value": [0.2, 8.0],
+            "step": 3,
+            "params": {"lr": 0.2},
+            "checkpoint": None,
+        },
+    ]
+    lines = text_of(best(front, two.state.spec)).splitlines()
+    assert [line for line in lines if long in line] == [f"t0001       {long}"]
+    assert any("0.2" in line and "8" in line and "t0002" in line for line in lines)

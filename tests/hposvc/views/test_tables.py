@@ -1,0 +1,77 @@
+import io
+import re
+
+from rich.console import Console
+
+from hposvc import spec as specs
+from hposvc.events import Order, Ordered
+from hposvc.state import summary
+from hposvc.views.tables import parameters, plan, sweeps, trials
+
+SPEC = {
+    "engine": {"type": "simulate", "curve": "a_module:curve"},
+    "metric": {"name": "acc", "goal": "maximize", "target": 0.995},
+    "fidelity": {"max": 27, "unit": "epoch"},
+    "parameters": {
+        "lr": {"min": 1e-5, "max": 0.1, "log": True},
+        "layers": {"min": 1, "max": 3, "type": "int"},
+        "dropout": {"min": 0.0, "max": 0.5, "step": 0.1},
+        "optimizer": {"values": ["sgd", "adamw", None]},
+        "momentum": {"min": 0.8, "max": 0.99, "when": {"optimizer": ["sgd", None]}},
+        "many": {"values": list(range(100))},
+        "width": 64,
+    },
+    "scheduler": {"type": "asha", "eta": 3},
+    "budget": {"wall": "2h"},
+}
+
+
+def text_of(part):
+    console = Console(file=io.StringIO(), width=200, markup=False, highlight=False)
+    console.print(part)
+    return console.file.getvalue()
+
+
+def test_every_kind_of_parameter_says_what_it_was_resolved_to():
+    text = text_of(parameters(specs.load(SPEC)))
+    for row in (
+        r"lr +float +1e-05 to 0\.1 +log +–",
+        r"layers +int +1 to 3 +linear +–",
+        r"dropout +float +0 to 0\.5 by 0\.1 +linear",
+        r"optimizer +choice +sgd, adamw, null +unordered",
+        r"momentum +float +0\.8 to 0\.99 +linear +optimizer is sgd or null",
+        r"many +choice +0, 1, .*, 11, … \(100\)",
+        r"width +constant +64",
+    ):
+        assert re.search(row, text), row
+
+
+def test_the_plan_says_what_would_run():
+    text = text_of(plan(specs.load(SPEC)))
+    for row in (
+        r"metric +maximize acc, until 0\.995",
+        r"trials +as many as the budget allows; at once: as many as fit",
+        r"a trial +up to 27 epoch; workers: 1, each with 1 CPU, 0 GPU",
+        r"scheduler +asha \(eta: 3\), rungs at 1, 3, 9, 27",
+        r"budget +2h 00m of wall-clock time",
+        r"runs +a_module:curve",
+    ):
+        assert re.search(row, text), row
+    assert "rungs" not in text_of(plan(specs.load({**SPEC, "scheduler": "fifo"})))
+
+
+def test_smaller_micro_batches_are_a_column_where_there_are_any(story):
+    story.begin("t0001", 1)
+    story.begin("t0002", 2)
+    assert "micro" not in text_of(trials(summary.trials(story.state, {}), story.state.spec, ()))
+    for number in (2, 3):
+        story.fail("t0002", number, "no room", "oversize")
+        story.happen(Ordered(story.tick(), Order(number + 1, "t0002", {"lr": 0.1}, None, 1, 27)))
+    table = text_of(trials(summary.trials(story.state, {}), story.state.spec, ()))
+    assert re.search(r"attempts +micro-batch", table)
+    assert re.search(r"t0001 .* 1 +– +", table)
+    assert re.search(r"t0002 .* 3 +1/4 ", table)
+
+
+def test_no_sweep_is_an_empty_table():
+    assert "sweep" in text_of(sweeps([]))
