@@ -64,21 +64,27 @@ class Evidence:
         """Return the evidence with earlier sweeps' losses moved to this sweep's level.
 
         A warp of both must not mix two levels. The level is the median difference between a trial
-        of this sweep and the nearest earlier one; while this sweep has no result, it is unknown and
-        taken to be the same.
+        of this sweep and the nearest earlier one, at the last step that both sweeps judged, or at
+        the closest steps if they share none. While this sweep has no result, the level is unknown
+        and taken to be the same.
 
         Args:
             unit_NP: unit positions of the trials; the T with a result come first.
         """
-        earlier_T = np.zeros(len(self.params), dtype=np.bool_)
-        earlier_T[self.trial_R[self.earlier_R]] = True
-        if earlier_T.all() or not earlier_T.any():
+        here_R = ~self.earlier_R
+        if here_R.all() or not here_R.any():
             return self
-        last_T = np.append(self.trial_R[1:] != self.trial_R[:-1], True)
-        loss_T = self.loss_R[last_T]
-        unit_TP = unit_NP[: len(self.params)]
-        nearest_T = squared_distances(unit_TP[~earlier_T], unit_TP[earlier_T]).argmin(axis=1)
-        shift = float(np.median(loss_T[~earlier_T] - loss_T[earlier_T][nearest_T]))
+        step_R = self.context_RC[:, :-1].sum(axis=1)  # the last column is the origin
+        unit_RP = unit_NP[self.trial_R]
+        gap_HE = np.abs(step_R[here_R][:, None] - step_R[self.earlier_R])
+        closest_H = gap_HE.min(axis=1)
+        distance_HE = squared_distances(unit_RP[here_R], unit_RP[self.earlier_R])
+        nearest_H = np.where(gap_HE > closest_H[:, None], np.inf, distance_HE).argmin(axis=1)
+        excess_H = self.loss_R[here_R] - self.loss_R[self.earlier_R][nearest_H]
+        comparable_H = np.flatnonzero(closest_H == closest_H.min())
+        trial_H = self.trial_R[here_R][comparable_H]
+        last_H = comparable_H[np.append(trial_H[1:] != trial_H[:-1], True)]
+        shift = float(np.median(excess_H[last_H]))
         return replace(self, loss_R=self.loss_R + np.where(self.earlier_R, shift, 0.0))
 
     def bounded(self, limit: int) -> "Evidence":

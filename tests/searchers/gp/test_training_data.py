@@ -95,6 +95,33 @@ def test_earlier_trials_alone_are_still_not_of_here():
     np.testing.assert_array_equal(evidence.context_RC, [[1.0], [1.0]])
 
 
+def aligned(here, earlier):
+    evidence = Evidence.of(here, earlier)
+    unit_NP = np.array([[params["x"]] for params in evidence.params])
+    return evidence.with_levels_aligned(unit_NP).loss_R.tolist()
+
+
+def test_earlier_losses_move_to_this_sweeps_level():
+    assert aligned([done("1", 3.0), done("8", 4.0)], [done("0", 1.0), done("9", 2.0)]) == [
+        *(3.0, 4.0),
+        *(3.0, 4.0),
+    ]
+
+
+def test_levels_are_compared_at_the_same_step():
+    """Otherwise trials that stopped early, with the loss of an early step, look like a level."""
+    earlier = [done("1", 0.1, curve=((1, 9.0), (27, 0.1)))]
+    stopped = done("1", 9.5, curve=((1, 9.5),))
+    assert aligned([stopped], earlier) == [9.5, 0.6, 9.5]
+    ended = done("2", 1.1, curve=((1, 9.2), (27, 1.1)))
+    assert aligned([ended, stopped], earlier)[:2] == [9.75, 0.85]
+
+
+def test_levels_of_sweeps_without_a_common_step_are_compared_at_the_closest():
+    earlier = [done("1", 0.1, curve=((27, 0.1),)), done("2", 5.0, curve=((3, 5.0),))]
+    assert aligned([done("1", 5.5, curve=((2, 5.5),))], earlier)[:2] == [0.6, 5.5]
+
+
 def test_the_best_half_and_the_latest_others_are_kept_in_order():
     losses = [0.0, 9.0, 8.0, 0.1, 7.0, 6.0, 5.0, 0.2]
     evidence = Evidence.of([done(str(i), loss) for i, loss in enumerate(losses)])
