@@ -68,7 +68,7 @@ kills: $(VENV)/.developing
 
 # The picture of the README, from the last real sweep of this home.
 picture: install
-	$(BIN)/python -m hposvc.views.picture last
+	$(BIN)/python docs/live.py last
 
 # The pictures of docs/schedulers.md, from simulated sweeps, and that of docs/architecture.md, from
 # the imports in the source.

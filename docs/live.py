@@ -1,10 +1,14 @@
+<<<<<<<< HEAD:hposvc/views/picture.py
 """Draw the picture of a sweep in the README: `python -m hposvc.views.picture ID`."""
+========
+"""Draws docs/live.svg, the live table of the README, from a recorded sweep: `python docs/live.py ID`."""
+>>>>>>>> 5411877 (The README's picture is drawn by docs/live.py, outside the service):docs/live.py
 
+import argparse
 import io
 import re
 from pathlib import Path
 
-import click
 from rich.console import Console
 
 from hposvc.api import Sweeps
@@ -13,6 +17,7 @@ from hposvc.spec import thaw
 from hposvc.state.sweep import SweepState
 from hposvc.views.dashboard import Panels
 
+PICTURE = Path(__file__).with_name("live.svg")
 WIDTH = 110  # characters
 
 
@@ -27,7 +32,7 @@ def state_at(sweeps: Sweeps, sweep: str, share: float) -> tuple[str, SweepState]
 
 
 def picture(sweep: str, state: SweepState) -> str:
-    """Draw the live table as an SVG image."""
+    """Draw the live table as an SVG, without fonts from the network, leading spaces preserved."""
     target = Console(
         file=io.StringIO(),
         force_terminal=True,
@@ -38,23 +43,14 @@ def picture(sweep: str, state: SweepState) -> str:
         highlight=False,
     )
     target.print(Panels(sweep).draw(state, state.elapsed_s))
-    return portable(target.export_svg(title=f"hposvc: {state.spec.name}"))
-
-
-def portable(svg: str) -> str:
-    """Return the SVG without fonts from the network, and with leading spaces preserved."""
+    svg = target.export_svg(title=f"hposvc: {state.spec.name}")
     svg = re.sub(r"@font-face \{[^}]*\}\s*", "", svg)
     return svg.replace("<svg ", '<svg xml:space="preserve" ', 1)
 
 
-@click.command()
-@click.argument("sweep", metavar="ID")
-@click.option("--share", default=0.6, help="Of the sweep's events that have happened.")
-@click.option("--out", default="docs/live.svg", type=click.Path(path_type=Path))
-def main(sweep: str, share: float, out: Path) -> None:
-    """Draw the live table of a recorded sweep, as it was at some moment."""
-    out.write_text(picture(*state_at(Sweeps.open(), sweep, share)))
-
-
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sweep", metavar="ID")
+    parser.add_argument("--share", type=float, default=0.6, help="of its events")
+    options = parser.parse_args()
+    PICTURE.write_text(picture(*state_at(Sweeps.open(), options.sweep, options.share)))
