@@ -1,8 +1,10 @@
-<<<<<<<< HEAD:hposvc/views/picture.py
-"""Draw the picture of a sweep in the README: `python -m hposvc.views.picture ID`."""
-========
 """Draws docs/live.svg, the live table of the README, from a recorded sweep: `python docs/live.py ID`."""
->>>>>>>> 5411877 (The README's picture is drawn by docs/live.py, outside the service):docs/live.py
+>=======
+"""Draws docs/live.svg, the picture of the README.
+
+`python docs/live.py ID` draws the live table of a recorded sweep.
+"""
+>>>>>>> 6241033 (A space is counted by listing it, up to as many configurations as are ever listed)
 
 import argparse
 import io

@@ -8,7 +8,6 @@ from searchers.space import Space
 from searchers.values import Params, Value
 
 TRIES = 50  # random samples before the unseen configurations of a small space are listed
-MAX_LISTED = 100_000  # configurations of the largest space that is listed
 MORE_TRIES = 1_000  # random samples before a larger space is taken to be exhausted
 
 
@@ -50,7 +49,7 @@ def can_repeat(space: Space) -> bool:
 
 def sample_new(space: Space, taken: SeenConfigs, rng: Generator) -> dict[str, Value] | None:
     """Sample a configuration that is not in `taken`, and add it; None: the space is exhausted."""
-    is_small = space.size is not None and space.size <= MAX_LISTED
+    is_small = space.size is not None
     for _ in range(TRIES if is_small else MORE_TRIES):
         params = space.sample(rng)
         if params not in taken:

@@ -113,7 +113,7 @@ class Space(Mapping[str, Domain]):
     def size(self) -> int | None:
         """The number of distinct configurations, ignoring constraints.
 
-        None: infinite, or too many to count.
+        None: infinite, or more than are ever listed.
         """
         return count(self._domains, self._conditions)
 

@@ -130,7 +130,7 @@ def test_only_what_is_looked_at_opens_branches():
             trial.suggest_categorical(name, ["x", "y", "z"])
             trial.suggest_int(f"{name}_size", 1, 10_000)
 
-    assert Space.from_function(wide).size == (3 * 10_000) ** 8
+    assert len(Space.from_function(wide)) == 16
     assert len(runs) < 100
 
 
