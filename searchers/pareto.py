@@ -1,9 +1,7 @@
 """Pareto fronts: the results that no other result dominates, and the volume that they cover.
 
 Axes: N results, K objectives. Losses are lower-is-better; NaN counts as infinitely bad.
-Sources: non-dominated sorting: Deb et al., NSGA-II (2002), section III A; the hypervolume by slices
-along one objective: While et al., A Faster Algorithm for Calculating Hypervolume (2006), section
-III; the order within a front, an epsilon-net: Schmucker et al., Multi-objective Asynchronous
+Source of the order within a front, an epsilon-net: Schmucker et al., Multi-objective Asynchronous
 Successive Halving (2021), section 3.2.
 """
 
@@ -29,19 +27,15 @@ def fronts(losses_NK: ArrayLike) -> NDArray[np.intp]:
     """Return the number of each result's front, (N,): 0 for those that none dominates.
 
     Front 1 is what none dominates once front 0 is taken away, and so on. Equal results share a
-    front. Time and memory grow with the square of N: 0.3 s and 50 MB at 5,000.
+    front.
     """
+    import moocore  # 50 ms, which commands that need `dominates` alone do not take
+
     losses = _as_array(losses_NK)
-    dominates_NN = _dominance_matrix(losses)
-    rank_N = np.full(len(losses), -1)
-    dominators_N = dominates_NN.sum(axis=0)
-    front = 0
-    while (left_N := rank_N < 0).any():
-        front_N = left_N & (dominators_N == 0)
-        rank_N[front_N] = front
-        dominators_N -= dominates_NN[front_N].sum(axis=0)
-        front += 1
-    return rank_N
+    # Only the order of losses counts, and moocore's ranks are wrong where some are infinite.
+    levels = [np.unique(loss_N, return_inverse=True)[1] for loss_N in losses.T]
+    rank_N = moocore.pareto_rank(np.column_stack(levels)) if len(losses) else np.empty(0)
+    return rank_N.astype(np.intp)
 
 
 def order(losses_NK: ArrayLike) -> NDArray[np.intp]:
@@ -82,43 +76,21 @@ def spreading(losses_NK: ArrayLike) -> Iterator[int]:
 def hypervolume(losses_NK: ArrayLike, reference_K: ArrayLike) -> float:
     """Return the volume that the results dominate within the reference point; 0: none is within.
 
-    Exact, in the product of the objectives' units. 200 results of one front take 0.1 ms with two
-    objectives, 6 ms with three and 0.2 s with four.
+    Exact, in the product of the objectives' units.
 
     Raises:
         ValueError: the reference has another number of objectives than the results.
     """
+    import moocore
+
     losses, reference = _as_array(losses_NK), np.asarray(reference_K, dtype=np.float64)
     if len(losses) and reference.shape != losses.shape[1:]:
         raise ValueError(
             f"hypervolume: the reference is {reference.tolist()}; "
             f"give one number for each of {losses.shape[1]} objectives"
         )
-    if not len(losses):
-        return 0.0
-    with np.errstate(over="ignore"):
-        return _volume(losses[(losses < reference).all(axis=1)], reference)
-
-
-def _volume(losses: Array, reference: Array) -> float:
-    """Sum slices between consecutive values of the first objective, each a volume of the others."""
-    if not len(losses):
-        return 0.0
-    losses = losses[np.lexsort(losses.T[::-1])]
-    width_N = np.diff(losses[:, 0], append=reference[0])
-    if losses.shape[1] == 1:
-        return float(reference[0] - losses[0, 0])
-    if losses.shape[1] == 2:
-        return float(width_N @ (reference[1] - np.minimum.accumulate(losses[:, 1])))
-    total = 0.0
-    slice_NK = losses[:0, 1:]
-    for loss_K, width in zip(losses[:, 1:], width_N, strict=True):
-        if not (slice_NK <= loss_K).all(axis=1).any():
-            kept_N = ~(loss_K <= slice_NK).all(axis=1)
-            slice_NK = np.vstack([slice_NK[kept_N], loss_K])
-        if width > 0:
-            total += float(width) * _volume(slice_NK, reference[1:])
-    return total
+    within = losses[(losses < reference).all(axis=1)] if len(losses) else losses
+    return float(moocore.hypervolume(within, ref=reference)) if len(within) else 0.0
 
 
 def _as_array(losses_NK: ArrayLike) -> Array:
@@ -126,16 +98,6 @@ def _as_array(losses_NK: ArrayLike) -> Array:
     if not losses.size:
         losses = losses.reshape(0, losses.shape[-1])
     return np.where(np.isnan(losses), np.inf, losses)
-
-
-def _dominance_matrix(losses: Array) -> NDArray[np.bool_]:
-    """Return whether the row's result dominates the column's, (N, N)."""
-    no_worse_NN = np.ones((len(losses), len(losses)), dtype=bool)
-    better_NN = np.zeros_like(no_worse_NN)
-    for loss_N in losses.T:
-        no_worse_NN &= loss_N[:, None] <= loss_N
-        better_NN |= loss_N[:, None] < loss_N
-    return no_worse_NN & better_NN
 
 
 def _scaled(losses: Array) -> Array:
