@@ -15,6 +15,7 @@ DOORS = {
     "mlflow": ("hposvc/tracking/mlflow_client", "hposvc/tracking/models"),
     "optuna": ("searchers/optuna_samplers",),
     "cmaes": ("searchers/evolution",),
+    "moocore": ("searchers/pareto",),
     "scipy": ("searchers/", "hposvc/analysis/scaling_law", "hposvc/state/estimates"),
     "matplotlib": ("hposvc/views/charts",),
     "torch": ("trainables/",),
