@@ -1,10 +1,7 @@
-"""Draws docs/live.svg, the live table of the README, from a recorded sweep: `python docs/live.py ID`."""
->=======
 """Draws docs/live.svg, the picture of the README.
 
 `python docs/live.py ID` draws the live table of a recorded sweep.
 """
->>>>>>> 6241033 (A space is counted by listing it, up to as many configurations as are ever listed)
 
 import argparse
 import io

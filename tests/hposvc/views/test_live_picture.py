@@ -1,13 +1,9 @@
-<<<<<<<< HEAD:tests/hposvc/views/test_picture.py
-from hposvc.views.picture import picture
-========
 """The picture of the README, which docs/live.py draws."""
 
 import runpy
 from pathlib import Path
 
 DRAWING = runpy.run_path(f"{Path(__file__).parents[3] / 'docs/live.py'}")
->>>>>>>> 5411877 (The README's picture is drawn by docs/live.py, outside the service):tests/hposvc/views/test_live_picture.py
 
 
 def test_the_picture_needs_no_network_and_keeps_its_columns(story):
