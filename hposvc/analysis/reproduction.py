@@ -6,9 +6,10 @@ steps, along one lineage of weights (lineage.py). It ends at the last step of th
 The verdicts:
 
 * equal: every value of every metric is the same bit for bit, at every step of the lineage.
-* within noise: values differ, but at the last common step the selected value differs by no more
-  than NOISE of itself, the effect of sums in another order (GPU kernels, another number of cores);
-  or, if finalists were trained several times, by no more than two standard deviations of these.
+* within noise: values differ, but at the last common step the selected value of each metric differs
+  by no more than NOISE of itself, the effect of sums in another order (GPU kernels, another number
+  of cores); or, if finalists were trained several times, by no more than two standard deviations of
+  these.
 * different: otherwise. The difference is then reported as a share of the sweep's spread, the
   distance between the best and the worst value of its trials.
 """
@@ -25,7 +26,7 @@ from hposvc.analysis.lineage import LineageSegment
 from hposvc.errors import SpecError
 from hposvc.journal.home import NotFound
 from hposvc.journal.journal import SweepRow
-from hposvc.spec import SweepSpec, fingerprint
+from hposvc.spec import Metric, SweepSpec, fingerprint
 from hposvc.state.estimates import estimates
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
@@ -46,18 +47,19 @@ class Original:
     again: str  # the new sweep's id
     spec: SweepSpec  # the new sweep's
     curve: Mapping[int, Values]  # the original's values by the new sweep's steps
-    spread: float | None  # between the sweep's best and worst value; None: fewer than two values
+    spreads: Values | None  # between best and worst value of each metric; None: fewer than two
     deviation: float | None  # standard deviation of finalists' repeats; None: no finalists
     doubts: tuple[str, ...]  # reasons why the results may differ although nothing is wrong
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a reproduction. Values are of the first metric, as reported."""
+    """The result of a reproduction. Values are as reported."""
 
     sweep: str
     trial: str
     again: str
+    metric: str  # the values below are of this metric: of several, the one that differs most
     verdict: Verdict
     rule: str  # the meaning of the verdict, for people
     steps: int  # number of common steps
@@ -68,6 +70,32 @@ class Comparison:
     difference: float | None
     share_of_spread: float | None  # None: no difference, or too few trials
     doubts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A metric's selected value at the last common step; None: it is not finite."""
+
+    before: float | None
+    now: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """How much greater the value is now; None: one of the two is not finite."""
+        return None if self.before is None or self.now is None else self.now - self.before
+
+    def near(self, deviation: float | None) -> float:
+        """Return the largest difference that is noise."""
+        return max(NOISE * abs(self.before or 0.0), 2 * (deviation or 0.0))
+
+    def excess(self, deviation: float | None) -> float:
+        """Return the difference as a multiple of the noise: up to 1, it is noise."""
+        if self.difference is None:
+            return math.inf
+        if self.difference == 0:
+            return 0.0
+        near = self.near(deviation)
+        return abs(self.difference) / near if near else math.inf
 
 
 def original(sweeps: api.Sweeps, sweep: str, trial: str, accept_code: bool) -> Original:
@@ -97,7 +125,7 @@ def original(sweeps: api.Sweeps, sweep: str, trial: str, accept_code: bool) -> O
         again=_free_name(sweeps, f"{record.row.id}-repro-{trial}"),
         spec=specs.check({**replayed, "tags": tags}),
         curve=_curve(state, segments),
-        spread=_spread(state),
+        spreads=_spreads(state),
         deviation=_deviation(state),
         doubts=tuple(_doubts(record.row, state, segments)),
     )
@@ -128,33 +156,33 @@ def compare(before: Original, state: SweepState) -> Comparison:
     now = {} if again is None else _values(again)
     common = sorted(before.curve.keys() & now.keys())
     differing = [step for step in common if not _same(before.curve[step], now[step])]
-    values = [_selected(before.spec, curve, common) for curve in (before.curve, now)]
-    difference = None if None in values else values[1] - values[0]  # type: ignore[operator]
-    near = max(NOISE * abs(values[0] or 0.0), 2 * (before.deviation or 0.0))
+    changes = [
+        Change(*(_selected(metric, number, curve, common) for curve in (before.curve, now)))
+        for number, metric in enumerate(before.spec.objectives)
+    ]
+    excess = [change.excess(before.deviation) for change in changes]
+    number = excess.index(max(excess))
+    change, near = changes[number], changes[number].near(before.deviation)
     equal = not differing and len(common) == len(before.curve)
-    verdict = _verdict(equal, difference, near)
-    share = abs(difference) / before.spread if difference and before.spread else None
+    verdict: Verdict = "within noise" if excess[number] <= 1 else "different"
+    verdict = "equal" if equal else verdict
+    spread = before.spreads[number] if before.spreads else None
     return Comparison(
         sweep=before.sweep,
         trial=before.trial,
         again=before.again,
+        metric=before.spec.objectives[number].name,
         verdict=verdict,
         rule=_rule(verdict, before.deviation, near),
         steps=len(common),
         first_difference=next(iter(differing), None),
         step=common[-1] if common else None,
-        before=values[0],
-        now=values[1],
-        difference=difference,
-        share_of_spread=share,
+        before=change.before,
+        now=change.now,
+        difference=change.difference,
+        share_of_spread=abs(change.difference) / spread if change.difference and spread else None,
         doubts=before.doubts,
     )
-
-
-def _verdict(equal: bool, difference: float | None, near: float) -> Verdict:
-    if equal:
-        return "equal"
-    return "within noise" if difference is not None and abs(difference) <= near else "different"
 
 
 def _rule(verdict: Verdict, deviation: float | None, near: float) -> str:
@@ -192,15 +220,23 @@ def _same(first: Values, second: Values) -> bool:
     )
 
 
-def _selected(spec: SweepSpec, curve: Mapping[int, Values], steps: Sequence[int]) -> float | None:
-    """Return the selected value of the first metric over these steps; None: not finite."""
-    value = spec.objectives[0].value([(step, curve[step][0]) for step in steps])
+def _selected(
+    metric: Metric, number: int, curve: Mapping[int, Values], steps: Sequence[int]
+) -> float | None:
+    """Return the selected value of the metric over these steps; None: not finite.
+
+    Args:
+        number: of the metric, among the values of the curve.
+    """
+    value = metric.value([(step, curve[step][number]) for step in steps])
     return value if value is not None and math.isfinite(value) else None
 
 
-def _spread(state: SweepState) -> float | None:
-    values = [trial.values[0] for trial in state.trials.values() if trial.values]
-    return max(values) - min(values) if len(values) > 1 else None
+def _spreads(state: SweepState) -> Values | None:
+    rows = [trial.values for trial in state.trials.values() if trial.values]
+    if len(rows) < 2:
+        return None
+    return tuple(max(column) - min(column) for column in zip(*rows, strict=True))
 
 
 def _deviation(state: SweepState) -> float | None:

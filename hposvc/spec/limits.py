@@ -37,7 +37,8 @@ def accepted(spec: SweepSpec, changes: Mapping[str, object], trials: int = 0) ->
         trials: the number of trials so far; an increment adds to it if there is no `trials.max`.
 
     Raises:
-        SpecError: a key is not a limit, or a value does not fit.
+        SpecError: a key is not a limit, a value does not fit, or the changes add a problem to the
+            spec's own.
     """
     problems = [*map(_unknown_limit, [key for key in changes if key not in LIMITS])]
     if not problems and "fidelity.max" in changes:
@@ -45,8 +46,10 @@ def accepted(spec: SweepSpec, changes: Mapping[str, object], trials: int = 0) ->
     if problems:
         raise SpecError(problems)
     counted = {key: _counted(key, value, spec, trials) for key, value in changes.items()}
-    if problems := specs.thaw(_with_changes(specs.dump(spec), counted)).problems():
-        raise SpecError(dict.fromkeys(problems))
+    known = spec.problems()  # an earlier version, whose rules were others, recorded the spec
+    after = specs.thaw(_with_changes(specs.dump(spec), counted)).problems()
+    if added := [problem for problem in after if problem not in known]:
+        raise SpecError(dict.fromkeys(added))
     return counted
 
 

@@ -49,14 +49,14 @@ def timeline(lines: Sequence[Line], unit: str) -> Table:
 def compared(comparison: Comparison, spec: SweepSpec) -> Table:
     """Return the table that compares a trial with its second training."""
     unit = spec.fidelity.unit if spec.fidelity else "step"
-    name = spec.objectives[0].name
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bright_black", no_wrap=True)
     verdict = Text(
         comparison.verdict, "bold red" if comparison.verdict == "different" else "bold green"
     )
     grid.add_row(comparison.trial, Text.assemble(verdict, f": {comparison.rule}"))
-    grid.add_row(name, f"{_all_digits(comparison.before)} then, {_all_digits(comparison.now)} now")
+    values = f"{_all_digits(comparison.before)} then, {_all_digits(comparison.now)} now"
+    grid.add_row(comparison.metric, values)
     if comparison.step is not None:
         place = f"at {unit} {comparison.step}, the last of {comparison.steps} that both reported"
         divergence = f"; they differ from {unit} {comparison.first_difference} on"

@@ -104,6 +104,20 @@ def test_several_metrics_are_all_compared(sweeps):
     assert reproduction.compare(other, state).verdict == "within noise"
 
 
+def test_of_several_metrics_the_one_that_differs_most_decides(sweeps):
+    state = run(sweeps, make_several(scheduler="asha", trials={"max": 4, "parallel": 2}))
+    again(sweeps, state.front[0])
+    before = reproduction.original(sweeps, "s", state.front[0], accept_code=False)
+    last = max(before.curve)
+    first, second = before.curve[last]
+    shifted = {**before.curve, last: (first * (1 + 1e-6), second - before.spreads[1])}
+    state = api.load(sweeps, f"s-repro-{state.front[0]}").state
+    result = reproduction.compare(replace(before, curve=shifted), state)
+    assert (result.verdict, result.metric) == ("different", before.spec.objectives[1].name)
+    assert result.now == pytest.approx(second)
+    assert result.share_of_spread == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(
     ("by", "verdict"), [(1e-5, "within noise"), (1e-3, "within noise"), (0.1, "different")]
 )
@@ -142,8 +156,8 @@ def test_the_difference_is_reported_as_a_share_of_the_spread(sweeps):
     state = run(sweeps, make_spec())
     before = reproduction.original(sweeps, "s", "t0001", accept_code=False)
     values = [trial.value for trial in state.trials.values()]
-    assert before.spread == max(values) - min(values)
-    shifted = {step: (value + before.spread,) for step, (value,) in before.curve.items()}
+    assert before.spreads == (max(values) - min(values),)
+    shifted = {step: (value + before.spreads[0],) for step, (value,) in before.curve.items()}
     result = reproduction.compare(replace(before, curve=shifted), state)
     assert result.verdict == "different"
     assert result.share_of_spread == pytest.approx(1.0)

@@ -1,10 +1,13 @@
 """Changes of a sweep's limits."""
 
+from dataclasses import replace
+
 import pytest
 
 from hposvc import spec as specs
 from hposvc.errors import SpecError
 from hposvc.spec.limits import accepted
+from hposvc.spec.stopping import Budget
 
 
 def open_spec(**changes):
@@ -23,3 +26,14 @@ def open_spec(**changes):
 def test_it_cannot_be_made_longer():
     with pytest.raises(SpecError, match=r"fidelity\.max: can't be given .* `hposvc fork`"):
         accepted(open_spec(), {"fidelity.max": 9})
+
+
+def test_a_problem_that_the_recorded_spec_has_already_does_not_forbid_more_trials():
+    recorded = replace(open_spec(), budget=Budget(wall=60.0, reserve=0.1))  # no finalists
+    assert recorded.problems()
+    assert accepted(recorded, {"trials.max": 9}) == {"trials.max": 9}
+
+
+def test_a_problem_that_the_changes_add_is_refused():
+    with pytest.raises(SpecError, match=r"^trials\.max: is missing"):
+        accepted(open_spec(), {"trials.max": None})

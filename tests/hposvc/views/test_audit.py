@@ -63,7 +63,8 @@ def test_a_verdict_shows_all_digits_and_the_share_of_the_spread():
         }
     )
     comparison = Comparison(
-        *("s", "t0003", "s-repro-t0003", "different", "it differs by more than 0.001 of itself"),
+        *("s", "t0003", "s-repro-t0003", "loss", "different"),
+        "it differs by more than 0.001 of itself",
         *(4, 2, 4, 0.5, 0.62500000000001, 0.12500000000001, 0.25, ("a doubt",)),
     )
     text = "\n".join(drawn(compared(comparison, spec)))
