@@ -9,6 +9,7 @@ import errno
 import pickle
 import re
 import traceback
+from collections.abc import Iterator
 
 LONGEST = 20_000  # characters of a message; the traceback of an ordinary error has some 2,000
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
@@ -67,20 +68,28 @@ def shortened(text: str) -> str:
 
 def is_disk_full(error: BaseException | None) -> bool:
     """Return whether an error, or one that led to it, says that a disk or a quota was full."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
-            return True
-        if DISK_FULL_TEXT.search(text_of(error)):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    return any(
+        (isinstance(cause, OSError) and cause.errno in DISK_FULL_ERRNOS)
+        or DISK_FULL_TEXT.search(text_of(cause))
+        for cause in causes(error, contexts=True)
+    )
 
 
 def out_of_memory(error: BaseException | None) -> bool:
     """Return whether an error, or one that it was raised from, says that memory ran out."""
-    if error is None:
-        return False
-    text = f"{type(error).__name__}: {text_of(error)}"
-    return bool(OUT_OF_MEMORY.search(text)) or out_of_memory(error.__cause__)
+    return any(
+        OUT_OF_MEMORY.search(f"{type(cause).__name__}: {text_of(cause)}") for cause in causes(error)
+    )
+
+
+def causes(error: BaseException | None, contexts: bool = False) -> Iterator[BaseException]:
+    """Yield an error and those that it was raised from, each once: users' code can make a circle.
+
+    Args:
+        contexts: where no cause is given, go on with the error that was being handled.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or (error.__context__ if contexts else None)

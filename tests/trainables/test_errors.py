@@ -1,6 +1,6 @@
 """If this fails, a rank that tells the others of its error fails in another way, or they do."""
 
-from trainables.errors import out_of_memory, picklable
+from trainables.errors import causes, is_disk_full, out_of_memory, picklable
 
 
 class Torn(Exception):
@@ -20,3 +20,13 @@ def test_an_error_that_cannot_be_pickled_is_told_by_its_type_and_text():
     replacement = picklable(error)
     assert type(replacement) is RuntimeError
     assert out_of_memory(replacement)
+
+
+def test_errors_that_were_raised_from_each_other_in_a_circle_are_each_looked_at_once():
+    first, second = ValueError("one"), ValueError("another")
+    first.__cause__, second.__cause__ = second, first
+    assert list(causes(first)) == [first, second]
+    assert not out_of_memory(first)
+    assert not is_disk_full(first)
+    second.args = ("CUDA out of memory",)
+    assert out_of_memory(first)

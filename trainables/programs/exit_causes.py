@@ -4,7 +4,7 @@ import re
 import signal
 from typing import ClassVar, Literal
 
-from trainables.errors import DISK_FULL_TEXT, OUT_OF_MEMORY, text_of
+from trainables.errors import DISK_FULL_TEXT, OUT_OF_MEMORY, causes, text_of
 
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FROM_PEERS = re.compile(
@@ -76,16 +76,14 @@ def taken_by_others(error: BaseException | None, share: float) -> bool:
             process holds and asked for.
         share: this process's share of the GPU's memory.
     """
-    if error is None:
-        return False
-    text = text_of(error)
-    matches = [re.search(pattern + SIZE, text) for pattern in (WANTED, TOTAL, FREE, HELD)]
-    sizes = [_bytes(match) for match in matches if match is not None]
-    if len(sizes) < len(matches):
-        return taken_by_others(error.__cause__, share)
-    requested, total, free, held = sizes
-    # If enough memory was free, this process ran into the limit that it set itself.
-    return free < requested and requested + held <= share * total * USABLE
+    for cause in causes(error):
+        text = text_of(cause)
+        matches = [re.search(pattern + SIZE, text) for pattern in (WANTED, TOTAL, FREE, HELD)]
+        if all(matches):
+            requested, total, free, held = (_bytes(match) for match in matches if match)
+            # If enough memory was free, this process ran into the limit that it set itself.
+            return free < requested and requested + held <= share * total * USABLE
+    return False
 
 
 def _bytes(match: re.Match[str]) -> float:
