@@ -273,7 +273,7 @@ class Failure:
     stall: Annotated[Seconds, Field(ge=1, le=1e9)] = 600.0  # seconds without a sign of life
     # Seconds that a trial may run, summed over its orders; then it fails. None: no limit.
     timeout: Annotated[Seconds, Field(ge=1, le=1e9)] | None = None
-    # A rank or node that is slower than its peers (trainables/monitoring/straggling.py says how it
+    # A rank or node that is slower than its peers (trainables/monitoring/slow_ranks.py says how it
     # is detected). drain: its trial goes on elsewhere, and nothing new starts on that node.
     straggler: Literal["report", "drain"] = "report"
     # Out of memory. shrink: go on with micro-batches of half the size and the same batch; where

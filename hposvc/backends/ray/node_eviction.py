@@ -18,8 +18,8 @@ from hposvc.backends.ray.cluster import RayCluster
 from hposvc.backends.ray.node_failures import DEATHS_IN_A_ROW, NodeFailures
 from hposvc.backends.ray.slot import Slot
 from hposvc.events import BackendEvent, Cause, Failed
-from trainables.monitoring import straggling
-from trainables.monitoring.straggling import REPORTS, SlowestRank
+from trainables.monitoring import slow_ranks
+from trainables.monitoring.slow_ranks import REPORTS, SlowestRank
 from trainables.runtime.wire import Reported
 
 log = logging.getLogger(__name__)
@@ -99,8 +99,8 @@ class NodeEvictions:
         if score is None or rank is None or self._has_unequal_ranks(slot, report.order):
             return []
         reports = self._reports.setdefault(slot.name, deque(maxlen=REPORTS))
-        reports.append(straggling.slowest_rank(int(rank), score, ranks))
-        straggler = straggling.straggler(list(reports))
+        reports.append(slow_ranks.slowest_rank(int(rank), score, ranks))
+        straggler = slow_ranks.straggler(list(reports))
         node = None if straggler is None else slot.nodes()[straggler.rank]
         if straggler is None or node is None or node in self._reported:
             return []

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainables.monitoring.stragglers import slowest
-from trainables.monitoring.straggling import (
+from trainables.monitoring.slow_ranks import (
     FACTOR,
     MOST,
     REPORTS,
