@@ -41,7 +41,7 @@ from hposvc.schedulers.scheduler import (
     Wait,
 )
 from hposvc.spec import SweepSpec
-from hposvc.spec.limits import accepted
+from hposvc.spec.extension import accepted
 from hposvc.state.lifecycle import report_of
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState

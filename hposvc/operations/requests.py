@@ -19,7 +19,7 @@ from hposvc.events import RENEWALS, DriverState, Verb
 from hposvc.journal.home import NotFound
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.lease import Busy, Holder, holder
-from hposvc.spec.limits import LIMITS, accepted, trials_increment
+from hposvc.spec.extension import LIMITS, accepted, trials_increment
 from hposvc.state.lifecycle import SweepPhase
 from hposvc.state.trial import OVER, TrialPhase
 

@@ -16,7 +16,7 @@ from hposvc.events import (
     Verb,
 )
 from hposvc.schedulers import scheduler as facts
-from hposvc.spec.limits import changed
+from hposvc.spec.extension import changed
 from hposvc.state.trial import OVER, Intent, TrialPhase, TrialState
 from hposvc.state.trial_table import TrialTable
 

@@ -12,7 +12,7 @@ import pytest
 from hposvc import spec as specs
 from hposvc.errors import Problem, SpecError
 from hposvc.events import VERSION, Event, from_json, to_json
-from hposvc.spec import cross_checks, limits
+from hposvc.spec import cross_checks, extension
 from hposvc.state.sweep import SweepState
 
 RECORDED = sorted((Path(__file__).parent / "recorded").glob("v*.jsonl"))
@@ -83,7 +83,7 @@ def test_stricter_rules_change_nothing_that_happened(path, monkeypatch):
     for name in dir(cross_checks):
         if name.endswith("_problems"):
             monkeypatch.setattr(cross_checks, name, refuse)
-    monkeypatch.setattr(limits, "LIMITS", ())
+    monkeypatch.setattr(extension, "LIMITS", ())
     frozen, expected, events = read(path)
     with pytest.raises(SpecError, match="rule of tomorrow"):
         specs.load(specs.dump(specs.thaw(frozen)))

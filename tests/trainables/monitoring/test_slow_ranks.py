@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.monitoring.stragglers import slowest
 from trainables.monitoring.slow_ranks import (
     FACTOR,
     MOST,
@@ -13,6 +12,7 @@ from trainables.monitoring.slow_ranks import (
     slowest_rank,
     straggler,
 )
+from trainables.monitoring.stragglers import slowest
 
 FACTORS = st.floats(1.0, MOST)
 

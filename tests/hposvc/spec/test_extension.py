@@ -6,7 +6,7 @@ import pytest
 
 from hposvc import spec as specs
 from hposvc.errors import SpecError
-from hposvc.spec.limits import accepted
+from hposvc.spec.extension import accepted
 from hposvc.spec.stopping import Budget
 
 

@@ -1,4 +1,4 @@
-"""The limits of a sweep that can be changed while it runs, or after its end."""
+"""Extension of a sweep: which of its limits can be changed while it runs, or after its end."""
 
 import re
 from collections.abc import Mapping
