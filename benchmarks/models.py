@@ -3,8 +3,10 @@
 Axes: N samples, B samples of a batch, T tokens of a sample, C channels, H and W pixels.
 """
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +15,9 @@ from torch.nn.functional import cross_entropy, relu
 
 from trainables import Data, Task, Tensors
 from trainables.data import Batch
-from trainables.zoo import gpt
+
+sys.path.append(str(Path(__file__).parents[1] / "examples" / "language_model"))
+import gpt
 
 
 @dataclass(frozen=True)

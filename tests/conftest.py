@@ -12,8 +12,10 @@ import pytest
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 SUPPORT = Path(__file__).parent / "support"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 # Test modules import the modules of these folders by name, and specs name their functions.
 sys.path[:0] = [str(SUPPORT), str(SUPPORT / "schedulers")]
+sys.path += [str(EXAMPLES / name) for name in ("", "images", "language_model", "tables")]
 
 if TYPE_CHECKING:
     from remote_cluster import Remote

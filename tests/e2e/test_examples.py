@@ -44,10 +44,12 @@ def test_no_example_is_without_a_test():
         "digits_pbt.yaml",  # run by test_readme.py
         "training.yaml",  # run by test_readme.py
         "llm_lora.yaml",  # for GPUs
+        "train_glosses.py",  # of lora.yaml
         # test_examples_of_programs.py
         "script.yaml",
         "train_script.py",  # of script.yaml
         "tabular_sklearn.yaml",
+        "train_trees.py",  # of tabular_sklearn.yaml
         "torchrun.yaml",
         "train_torchrun.py",
         "pareto.yaml",

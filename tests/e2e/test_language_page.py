@@ -2,18 +2,20 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from gpt import Gpt, Sizes
 from ruamel.yaml import YAML
 
 from hposvc import spec as specs
-from trainables.zoo.gpt import Gpt, Sizes
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
 
-PAGE = (Path(__file__).parents[2] / "docs" / "language-model.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "language-model.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
@@ -27,7 +29,9 @@ def test_every_block_is_run_or_read():
 
 
 def test_programs_run_one_after_the_other(tmp_path, monkeypatch, capsys):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     variables = {}
     for block in blocks("python"):
         exec(compile(block, "docs/language-model.md", "exec"), variables)
@@ -51,7 +55,8 @@ def test_commands_run_one_after_the_other(python):
     assert "step 1: " in shown
 
 
-def test_its_sweep_is_valid():
+def test_its_sweep_is_valid(monkeypatch):
+    monkeypatch.chdir(ROOT)
     specs.load(YAML(typ="safe").load(blocks("yaml")[0]))
 
 

@@ -1,9 +1,12 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import trainables
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_every_public_name_loads_from_its_home():
@@ -21,7 +24,7 @@ def test_a_function_that_needs_no_torch_does_not_load_it():
         "import sys, trainables.runtime.process_state; from trainables import Worker;"
         "from trainables.load import bind, resolve;"
         "worker = Worker.alone({'max_leaf_nodes': 4});"
-        "bind(resolve('trainables.zoo.tabular:train'), worker.params)(worker);"
+        f"bind(resolve('{EXAMPLES}/train_trees.py:train'), worker.params)(worker);"
         "trainables.runtime.process_state.baseline();"
         "assert worker.reports[0].metrics['val/accuracy'] > 0.8;"
         "sys.exit('torch' in sys.modules or 'ray' in sys.modules)"

@@ -1,6 +1,7 @@
 """A small convolutional network on scikit-learn's digits: 1,797 scanned digits of 8x8 pixels.
 
-Axes: B samples. Data: Alpaydin & Kaynak, Optical Recognition of Handwritten Digits (UCI, 1998).
+Axes: B samples, C classes.
+Data: Alpaydin & Kaynak, Optical Recognition of Handwritten Digits (UCI, 1998).
 """
 
 import math
@@ -72,11 +73,7 @@ class DigitsCNN(Task):
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         images, labels_B = batch
-        scores = model(images)
-        return {
-            "accuracy": scores.argmax(dim=1) == labels_B,
-            "loss": cross_entropy(scores, labels_B, reduction="none"),
-        }
+        return class_metrics(model(images), labels_B)
 
     def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         weights = model.parameters()
@@ -90,6 +87,14 @@ class DigitsCNN(Task):
         if progress < WARMUP:
             return (progress + WARMUP) / (2 * WARMUP)
         return 0.5 * (1 + math.cos(math.pi * (progress - WARMUP) / (1 - WARMUP)))
+
+
+def class_metrics(scores_BC: Tensor, labels_B: Tensor) -> Mapping[str, Tensor]:
+    """Return the values of `Task.evaluate` for classes: accuracy_B (0 or 1) and loss_B (nats)."""
+    return {
+        "accuracy": scores_BC.argmax(dim=1) == labels_B,
+        "loss": cross_entropy(scores_BC, labels_B, reduction="none"),
+    }
 
 
 @cache

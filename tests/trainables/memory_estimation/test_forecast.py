@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import psutil
 import pytest
 import torch
+from gpt import Gpt, Sizes
 from torch import nn
 
 from trainables import Data, Task, Tensors, Training
@@ -17,7 +18,6 @@ from trainables.memory_estimation.forecast import (
 )
 from trainables.memory_estimation.gpus import memory_of
 from trainables.memory_estimation.meta_model import count_weights
-from trainables.zoo.gpt import Gpt, Sizes
 
 MB = 10**6
 

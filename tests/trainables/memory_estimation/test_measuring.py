@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import pytest
 import torch
 import torch.distributed as dist
+from gpt import Gpt, Sizes
 from torch import nn
 
 from trainables import Data, Task, Tensors, Training
 from trainables.memory_estimation.forecast import Variant, make_forecast
 from trainables.memory_estimation.measuring import MeasurementFailed, Trial, measure
-from trainables.zoo.gpt import Gpt, Sizes
 
 CLOSE = 0.1
 

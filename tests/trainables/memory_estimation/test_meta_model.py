@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from gpt import Gpt, Sizes
 from tasks import Deep
 
 from trainables import Data, Task, Tensors, Training
@@ -13,7 +14,6 @@ from trainables.memory_estimation.forecast import (
     make_forecast,
 )
 from trainables.memory_estimation.meta_model import count_weights, losses_per_sample
-from trainables.zoo.gpt import Gpt, Sizes
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,11 @@
+import math
 from dataclasses import replace
 
 import pytest
+import torch
 
 from trainables import Worker
-from trainables.zoo.digits import DigitsCNN, digits
+from trainables.zoo.digits import DigitsCNN, class_metrics, digits
 
 
 def accuracies(task: DigitsCNN, until: int) -> list[float]:
@@ -49,3 +51,10 @@ def test_every_shape_learns(options):
 def test_an_unknown_optimizer_is_refused():
     with pytest.raises(ValueError, match="optimizer is 'adam'; choose one of sgd, adamw, lars"):
         DigitsCNN(optimizer="adam")
+
+
+def test_a_sample_s_accuracy_is_0_or_1_and_its_loss_is_in_nats():
+    scores_BC = torch.tensor([[0.0, 0.0], [0.0, math.log(3.0)]])
+    metrics = class_metrics(scores_BC, torch.tensor([1, 1]))
+    assert metrics["accuracy"].tolist() == [False, True]
+    torch.testing.assert_close(metrics["loss"], torch.tensor([math.log(2.0), math.log(4.0 / 3.0)]))

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from gpt import Attention, Cache, Gpt
 from torch import Tensor
-
-from trainables.zoo.gpt import Attention, Cache, Gpt
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-
-from trainables.zoo.columns import BUNDLED, from_frame, read
+from columns import BUNDLED, from_frame, read
 
 
 @pytest.fixture

@@ -15,12 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
+from vision import Kind, Shape, build
 
 from trainables.data import Batch, Data, Tensors
 from trainables.task import Task
-from trainables.zoo.classification import class_metrics
-from trainables.zoo.digits import digits
-from trainables.zoo.vision import Kind, Shape, build
+from trainables.zoo.digits import class_metrics, digits
 
 Name = Literal["digits", "fashion"]
 

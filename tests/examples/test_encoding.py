@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-
-from trainables.zoo.columns import from_frame
-from trainables.zoo.encoding import OTHER, fit
+from columns import from_frame
+from encoding import OTHER, fit
 
 
 def test_quantiles_do_not_mind_outliers():

@@ -15,12 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from columns import Array, Columns
 from numpy.typing import NDArray
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 from torch import Tensor
-
-from trainables.zoo.columns import Array, Columns
 
 Scaling = Literal["standard", "quantile"]
 

@@ -4,10 +4,9 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
+from byte_pairs import WORD, Tokenizer, learn
 from hypothesis import given
 from hypothesis import strategies as st
-
-from trainables.zoo.tokenizers import WORD, Tokenizer, learn
 
 TEXT = "the cat sat on the mat; the rat, that sat on the cat, spat.\n\n  naïve 1234_5 猫\t" * 9
 BYTES, PAIRS = Tokenizer(), learn(TEXT, 300)

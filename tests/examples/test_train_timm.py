@@ -8,7 +8,7 @@ import torch
 
 from trainables import Training, Worker
 
-MODULE = "trainables.zoo.timm_images"
+MODULE = "train_timm"
 
 
 def test_who_does_not_have_timm_is_told_how_to_get_it(monkeypatch):

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-
-from trainables.zoo.vision import Shape, build
+from vision import Shape, build
 
 
 @pytest.mark.parametrize("kind", ["cnn", "resnet", "vit"])

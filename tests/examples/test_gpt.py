@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 import torch
+from gpt import Gpt, Sizes, rotate, turns
 from torch import Tensor
-
-from trainables.zoo.gpt import Gpt, Sizes, rotate, turns
 
 SIZES = Sizes(vocabulary=11, length=12, layers=2, width=16, heads=2)
 

@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from gpt import Gpt, Sizes
+from gpt_sampling import Sampling, caching, generate, token_probabilities
 from torch import Tensor
-
-from trainables.zoo.gpt import Gpt, Sizes
-from trainables.zoo.gpt_sampling import Sampling, caching, generate, token_probabilities
 
 SIZES = Sizes(vocabulary=11, length=12, layers=2, width=16, heads=2)
 GREEDY = Sampling(temperature=0)

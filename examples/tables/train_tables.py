@@ -17,9 +17,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import get_args
 
+import encoding
 import numpy as np
+import tabular_networks
 import torch
+from columns import Columns, Predicts, Rows, read
+from encoding import Layout, Scaling
 from numpy.typing import NDArray
+from tabular_networks import Kind, Shape
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -27,11 +32,7 @@ from trainables.data import Batch, Data, Tensors
 from trainables.optim.building import OptimizerOptions, build
 from trainables.parallel.plan import How
 from trainables.task import Task
-from trainables.zoo import encoding, tabular_networks
-from trainables.zoo.classification import class_metrics
-from trainables.zoo.columns import Columns, Predicts, Rows, read
-from trainables.zoo.encoding import Layout, Scaling
-from trainables.zoo.tabular_networks import Kind, Shape
+from trainables.zoo.digits import class_metrics
 
 
 @dataclass(frozen=True)

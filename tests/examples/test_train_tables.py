@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from columns import from_frame
 from tasks import curve
 from torch import Tensor
+from train_tables import Tables, prepare, split
 
 from trainables import Training, Worker
-from trainables.zoo.columns import from_frame
-from trainables.zoo.tables import Tables, prepare, split
 
 SHORT = Training(schedule="cosine", warmup=0.1)
 

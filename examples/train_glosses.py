@@ -21,6 +21,7 @@ from torch.nn.functional import cross_entropy
 from trainables.data import Batch, Data, Tensors
 from trainables.lora import LoraOptions, adapt
 from trainables.task import Task
+from trainables.zoo.digits import class_metrics
 from trainables.zoo.pretrained import AutoModel, AutoTokenizer, load
 
 CLASSES = 26
@@ -82,11 +83,7 @@ class Glosses(Task):
 
     def evaluate(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         tokens_BT, labels_B = batch
-        scores = model(tokens_BT)
-        return {
-            "accuracy": scores.argmax(dim=1) == labels_B,
-            "loss": cross_entropy(scores, labels_B, reduction="none"),
-        }
+        return class_metrics(model(tokens_BT), labels_B)
 
     def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         trained = [weight for weight in model.parameters() if weight.requires_grad]

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
+from encoding import Layout
+from tabular_networks import Block, Embedding, Shape, build, plan
 from torch import nn
-
-from trainables.zoo.encoding import Layout
-from trainables.zoo.tabular_networks import Block, Embedding, Shape, build, plan
 
 KINDS = ("mlp", "resnet", "ft")
 LAYOUTS = (Layout(3, (4, 2)), Layout(3, ()), Layout(0, (4, 2)))

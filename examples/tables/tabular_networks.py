@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
+from encoding import OTHER, Layout
 from torch import Tensor, nn
 from torch.nn.functional import relu, scaled_dot_product_attention
 
 from trainables.parallel.plan import How, pairs
-from trainables.zoo.encoding import OTHER, Layout
 
 Kind = Literal["mlp", "resnet", "ft"]
 
