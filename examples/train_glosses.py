@@ -17,12 +17,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from transformers_models import AutoModel, AutoTokenizer, load
 
 from trainables.data import Batch, Data, Tensors
 from trainables.lora import LoraOptions, adapt
 from trainables.task import Task
 from trainables.zoo.digits import class_metrics
-from trainables.zoo.pretrained import AutoModel, AutoTokenizer, load
 
 CLASSES = 26
 FIRST = 3  # the number of the first noun file, in data.noun

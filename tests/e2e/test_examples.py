@@ -45,6 +45,8 @@ def test_no_example_is_without_a_test():
         "training.yaml",  # run by test_readme.py
         "llm_lora.yaml",  # for GPUs
         "train_glosses.py",  # of lora.yaml
+        "train_llm.py",  # of llm_lora.yaml
+        "transformers_models.py",  # of both
         # test_examples_of_programs.py
         "script.yaml",
         "train_script.py",  # of script.yaml
@@ -79,4 +81,4 @@ def test_a_network_is_tuned(complete, name):
 
 def test_a_spec_for_large_machines_is_valid_without_them(python):
     ended = python("-m", "hposvc", "validate", "examples/llm_lora.yaml")
-    assert "trainables.zoo.hugging:CausalLM" in ended.stdout
+    assert "train_llm.py:CausalLM" in ended.stdout

@@ -43,6 +43,7 @@ def test_specs_are_valid(tmp_path, monkeypatch, capsys, text):
     program = next(text for language, text in BLOCKS if language == "python")
     (tmp_path / "flowers.py").write_text(program)
     (tmp_path / "spec.yaml").write_text(text)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])
     monkeypatch.delitem(sys.modules, "flowers", raising=False)

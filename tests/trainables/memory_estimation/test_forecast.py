@@ -144,7 +144,7 @@ def test_seven_billion_weights_are_forecast_without_their_memory():
 def test_a_pretrained_model_is_forecast_from_its_configuration_alone(tmp_path):
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
-    from trainables.zoo.hugging import CausalLM
+    from train_llm import CausalLM
 
     config = transformers.LlamaConfig(
         vocab_size=128,

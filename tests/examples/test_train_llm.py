@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from tasks import curve
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from train_llm import CausalLM, pretrained
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from trainables import Saved, Training, Worker
@@ -16,7 +17,6 @@ from trainables.checkpoints.loading import load_weights
 from trainables.checkpoints.storing import read
 from trainables.lora import merge
 from trainables.worker import LocalLink
-from trainables.zoo.hugging import CausalLM, pretrained
 
 TEXT = "To be, or not to be, that is the question: whether 'tis nobler in the mind to suffer. " * 6
 SMALL = {"batch": 8, "length": 16, "validation": 0.2, "lr": 0.01, "written": 4, "prompt": "To"}

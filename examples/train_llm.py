@@ -16,12 +16,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from transformers_models import AutoModelForCausalLM, AutoTokenizer, load
 
 from trainables.data import Batch, Data, Tensors
 from trainables.lora import LoraOptions, adapt
 from trainables.optim.building import OptimizerOptions, build
 from trainables.task import Task
-from trainables.zoo.pretrained import AutoModelForCausalLM, AutoTokenizer, load
 
 LARGEST = 700.0  # the largest loss whose perplexity is finite
 
