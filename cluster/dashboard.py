@@ -4,21 +4,14 @@ Requests take milliseconds and need no connection as a driver. Source: the REST 
 dashboard (`/api/v0/...` is the state API, `/api/jobs/` the jobs API).
 """
 
-import json
-import urllib.request
 from dataclasses import dataclass
-from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError
 from urllib.parse import urlencode
 
-ANSWER_S = 20.0
+from cluster.jobs import Jobs
+
 MOST = 10_000  # entries that the state API returns at most
 RUNNING = ("PENDING", "RUNNING")
-
-
-class DashboardUnreachable(Exception):
-    """The dashboard does not answer, or refuses our token."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +35,7 @@ class Dashboard:
 
     def jobs(self) -> list[dict[str, Any]]:
         """List drivers and submitted jobs with `submission_id` (None: a driver), `status`, ..."""
-        return list(self.get("/api/jobs/"))
+        return Jobs(self.url, self.token).get("/api/jobs/", list)
 
     def used(self) -> dict[str, dict[str, float]]:
         """Return the CPUs and GPUs in use by node id, some seconds old and without new nodes."""
@@ -76,22 +69,12 @@ class Dashboard:
         return {"dashboard": self.url, "nodes": nodes, "jobs": jobs}
 
     def get(self, path: str) -> Any:
-        """Return the JSON at a path.
+        """Return the JSON object at a path.
 
         Raises:
-            DashboardUnreachable: there is no answer; the message says why.
+            JobsError: there is no answer; the message says why.
         """
-        request = urllib.request.Request(f"{self.url}{path}")
-        if self.token:
-            request.add_unredirected_header("Authorization", f"Bearer {self.token}")
-        try:
-            with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
-                return json.load(answer)
-        except HTTPError as error:
-            reason = {401: "it wants a token", 403: "it takes another token"}.get(error.code)
-            raise DashboardUnreachable(f"{self.url}: {reason or error}") from error
-        except (OSError, HTTPException, ValueError) as error:
-            raise DashboardUnreachable(f"{self.url} does not answer: {error}") from error
+        return Jobs(self.url, self.token).get(path, dict)
 
     def _list(self, kind: str) -> list[dict[str, Any]]:
         answer = self.get(f"/api/v0/{kind}?{urlencode({'detail': 1, 'limit': MOST})}")

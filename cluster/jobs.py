@@ -71,14 +71,14 @@ class Jobs:
             JobsError: nothing answers, or something else than a dashboard, or the token is wrong.
         """
         jobs = cls(_url(address), find_token(environment))
-        if "ray_version" not in jobs._get("/api/version", dict):
+        if "ray_version" not in jobs.get("/api/version", dict):
             raise jobs._not_a_dashboard_error()
         return jobs
 
     def find(self, job: str) -> Job | None:
         """Return the job with this submission id; None: there is no such job."""
         try:
-            return _parse_job(self._get(f"/api/jobs/{quote(job)}", dict))
+            return _parse_job(self.get(f"/api/jobs/{quote(job)}", dict))
         except _NotFound:
             return None
 
@@ -86,7 +86,7 @@ class Jobs:
         """Return the jobs with this label and value in their metadata, oldest first."""
         matching = [
             job
-            for job in self._get("/api/jobs/", list)
+            for job in self.get("/api/jobs/", list)
             if job["submission_id"] and (job.get("metadata") or {}).get(label) == value
         ]
         return [
@@ -115,7 +115,7 @@ class Jobs:
     def log(self, job: str) -> str:
         """Return the output of the job's command so far."""
         try:
-            return str(self._get(f"/api/jobs/{quote(job)}/logs", dict).get("logs") or "")
+            return str(self.get(f"/api/jobs/{quote(job)}/logs", dict).get("logs") or "")
         except _NotFound:
             return ""
 
@@ -162,7 +162,7 @@ class Jobs:
             raise TooLarge(f"{size} compressed; Ray takes {MOST_BYTES // 2**20} MiB at most")
         self._ask("PUT", f"/api/packages/gcs/{name}", content, timeout_s)
 
-    def _get(self, path: str, shape: type[Result]) -> Result:
+    def get(self, path: str, shape: type[Result]) -> Result:
         """Return the JSON at a path, in the shape that a dashboard gives it; a proxy may not."""
         answer = self._ask("GET", path)
         if not isinstance(answer, shape):

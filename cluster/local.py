@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from cluster.dashboard import Dashboard, DashboardUnreachable
+from cluster.dashboard import Dashboard
+from cluster.jobs import JobsError
 from cluster.node import (
     Node,
     Options,
@@ -130,7 +131,7 @@ def up(home: Path, shape: Shape) -> tuple[Local, bool]:
         except BaseException as error:
             hint = last_error(Path(cluster.folder))
             _end(home, find(home) or cluster)
-            if isinstance(error, (DashboardUnreachable, TimeoutError, OSError)):
+            if isinstance(error, (JobsError, TimeoutError, OSError)):
                 raise ClusterError(f"the cluster did not come up: {error}{hint}") from error
             raise
         return cluster, True
@@ -240,10 +241,11 @@ def _await_nodes(cluster: Local, wanted: int) -> None:
         _check_alive(cluster)
         try:
             alive = sum(node["state"] == "ALIVE" for node in dashboard.nodes())
-            if alive == wanted and isinstance(dashboard.jobs(), list):
+            if alive == wanted:
+                dashboard.jobs()  # raises until jobs can be submitted
                 return
             problem = f"after {START_S:g} s there are {alive} nodes of {wanted}"
-        except DashboardUnreachable as error:
+        except JobsError as error:
             problem = f"after {START_S:g} s: {error}"
         time.sleep(POLL_S)
     raise TimeoutError(problem)

@@ -26,7 +26,6 @@ CODES = {
     "hposvc.backends.backend.OutOfReach": OUT_OF_REACH,
     "cluster.jobs.JobsError": OUT_OF_REACH,
     "cluster.local.ClusterError": OUT_OF_REACH,
-    "cluster.dashboard.DashboardUnreachable": OUT_OF_REACH,
     "hposvc.driver.loop.Interrupted": INTERRUPTED,
     "click.exceptions.Abort": INTERRUPTED,
     "builtins.KeyboardInterrupt": INTERRUPTED,
