@@ -13,7 +13,6 @@ from torch.distributed.tensor import empty as empty_dtensor
 from trainables.checkpoints.snapshot import (
     Source,
     average_entries,
-    local_optimizer,
     model_entries,
     named_parameters,
     original_name,
@@ -48,7 +47,7 @@ def restore(source: Source, state: TrainingState, whole: bool = True) -> None:
     Raises:
         ValueError: the source is of another model, or of another kind of optimizer.
     """
-    optimizer = local_optimizer(state.optimizer)
+    optimizer = state.optimizer
     _check_optimizer(source, optimizer)
     _check_base(source, state.model)
     model_tensors = model_entries(state.model)

@@ -79,7 +79,7 @@ def take(state: TrainingState) -> Snapshot:
     Raises:
         ValueError: the optimizer updates a tensor that is no parameter of the model.
     """
-    optimizer = local_optimizer(state.optimizer)
+    optimizer = state.optimizer
     entries = {f"model.{name}": value for name, value in model_entries(state.model).items()}
     names = [name for name, _ in named_parameters(state.model, optimizer)]
     for index, entry in optimizer.state_dict()["state"].items():
@@ -131,12 +131,6 @@ def _tied(model: nn.Module) -> dict[str, str]:
         for name, weight in names
         if original_name(name) != main_names[id(weight)]
     }
-
-
-def local_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """Return the optimizer of this rank's parameters; ZeroRedundancyOptimizer wraps one."""
-    inner: torch.optim.Optimizer = getattr(optimizer, "optim", optimizer)
-    return inner
 
 
 def named_parameters(

@@ -4,7 +4,7 @@ Source: Dao et al., FlashAttention (2022), section 3: dropout too is drawn again
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -39,13 +39,7 @@ class AsOnGpu(TorchFunctionMode):
         super().__init__()
         self._plain = plain
 
-    def __torch_function__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> object:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = dict(kwargs or {})
         if func is functional.dropout:
             bound = SIGNATURE.bind(*args, **named)

@@ -5,7 +5,7 @@ are those of real tensors: Python and autograd hold and drop the same references
 """
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -88,13 +88,7 @@ class MemoryTracker(TorchDispatchMode):
         finally:
             torch.UntypedStorage.resize_ = resize  # type: ignore[method-assign]
 
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> object:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten._local_scalar_dense.default:
             return self._read_scalar(args[0])
         # Only the result of a DTensor's operation is tracked: to find its shape, DTensor computes

@@ -1,11 +1,10 @@
 """The kernels of scaled dot-product attention, which torch chooses by device, shape and format."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -36,13 +35,7 @@ class _CountMath(TorchFunctionMode):
         super().__init__()
         self._calls = calls
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> object:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is scaled_dot_product_attention:
             before = self._calls.total()
             result = func(*args, **(kwargs or {}))
@@ -58,13 +51,7 @@ class _CountFused(TorchDispatchMode):
         super().__init__()
         self._calls = calls
 
-    def __torch_dispatch__(
-        self,
-        func: torch._ops.OpOverload,
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> object:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.name()
         if "_scaled_dot_product_" in name and "backward" not in name:
             self._calls.update(kernel for kernel in FUSED if kernel in name)

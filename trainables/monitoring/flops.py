@@ -8,7 +8,7 @@ recomputation by activation checkpointing does not count, nor do sums and activa
 import gc
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -61,13 +61,7 @@ class _CountRecomputation(TorchDispatchMode):
         super().__init__()
         self._counter, self._count = counter, count
 
-    def __torch_dispatch__(
-        self,
-        func: Callable[..., object],
-        types: Sequence[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> object:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not (torch.is_grad_enabled() and self._counter.mod_tracker.is_bw):
             return func(*args, **(kwargs or {}))
         before = self._counter.get_total_flops()

@@ -15,11 +15,11 @@ from trainables.optim.clipping import total_norm
 
 
 @dataclass(frozen=True)
-class Norms:
-    """Squared norms of the gradients of a small and a large batch's mean loss, at equal weights.
+class Noise:
+    """Estimates from squared norms of the gradients of a small and a large batch's mean loss.
 
-    For example of a rank's (or micro-batch's) own gradient, and of the average over ranks.
-    `small_squared` may be the mean of several ranks' squared norms, which is less noisy.
+    For example of a rank's (or micro-batch's) own gradient, and of the average over ranks, at equal
+    weights. `small_squared` may be the mean of several ranks' squared norms, which is less noisy.
     """
 
     small: int  # samples in the small batch
@@ -45,32 +45,9 @@ class Norms:
         """Return tr(Sigma), without bias (equation A.3); may be negative."""
         return (self.small_squared - self.large_squared) / (1 / self.small - 1 / self.large)
 
-
-@dataclass(frozen=True)
-class Noise:
-    """Running averages of both estimates; a ratio of single estimates would be biased."""
-
-    decay: float = 0.95  # of old estimates, with each new one
-    squared: float = 0.0
-    trace: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.decay < 1:
-            raise ValueError(f"noise: decay is {self.decay}; choose 0 or more, and below 1")
-
-    def after(self, norms: Norms) -> "Noise":
-        """Return the averages with one more estimate."""
-        weight = 1 - self.decay
-        return Noise(
-            self.decay,
-            self.decay * self.squared + weight * norms.squared,
-            self.decay * self.trace + weight * norms.trace,
-        )
-
     @property
     def scale(self) -> float | None:
-        """Return B_simple, in samples; None if the estimates so far are too noisy to tell."""
-        # Both averages started at 0, so both are too small by one factor, which the ratio cancels.
+        """Return B_simple, in samples; None if the estimates are too noisy to tell."""
         return self.trace / self.squared if self.squared > 0 and self.trace >= 0 else None
 
 
@@ -102,4 +79,4 @@ def measure(model: nn.Module, loss: Callable[[Tensor], Tensor], batches: Sequenc
         torch._foreach_add_(sums, filled)
     large = float(total_norm(sums)) ** 2 / len(batches) ** 2
     size = sizes.pop()
-    return Noise(decay=0.0).after(Norms(size, size * len(batches), small, large))
+    return Noise(size, size * len(batches), small, large)

@@ -10,7 +10,7 @@ pass adds up: the operator f of Shoeybi et al., Megatron-LM (2019), section 3.
 """
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -125,13 +125,7 @@ class Share(Tensor):
         return found.as_subclass(cls) if type(found) is Tensor else found
 
     @classmethod
-    def __torch_function__(
-        cls,
-        func: Callable[..., Any],
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", str(func))
         if name in CONSTANT:
             with torch._C.DisableTorchFunctionSubclass():

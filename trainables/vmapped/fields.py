@@ -88,13 +88,7 @@ class TensorLabelSmoothing(TorchFunctionMode):
     2016, section 7), so it follows from its values at 0 and at 1.
     """
 
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: object,
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = dict(kwargs or {})
         share = named.get("label_smoothing")
         if func is cross_entropy and isinstance(share, Tensor):
