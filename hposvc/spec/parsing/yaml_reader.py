@@ -1,19 +1,21 @@
 """A reader of YAML 1.2 text into plain data, with the place of every key and value.
 
 The text is not trusted: depth and the number of values (aliases counted at each use) are bounded
-while reading; tags, merges and anything else beyond plain data are refused. ruamel.yaml splits the
-text into events; scalars are read here, by the core schema of YAML 1.2 (section 10.3.2): `1e-5` is
-a number; `on`, `12:30` and `1_000` are words.
+while reading; tags, merges and anything else beyond plain data are refused. ruamel.yaml composes
+the nodes; scalars are read here, by the core schema of YAML 1.2 (section 10.3.2): `1e-5` is a
+number; `on`, `12:30` and `1_000` are words.
 """
 
 import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
 
-from ruamel.yaml import YAML, events
-from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
+from ruamel.yaml.error import MarkedYAMLError, StreamMark
+from ruamel.yaml.events import AliasEvent, StreamEndEvent
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from hposvc.errors import Path, SpecError, fail, shorten, shown
 
@@ -63,32 +65,48 @@ class Mark(NamedTuple):
     column: int
 
 
-@dataclass(frozen=True)
-class Scalar:
-    """A scalar of the document, quoted or plain, not yet read."""
-
-    mark: Mark
-    text: str
-    plain: bool
+class _Refused(MarkedYAMLError):
+    """The text is YAML, but holds more than a spec may."""
 
 
-@dataclass(frozen=True)
-class Items:
-    """A list, not yet read."""
+class _Composer(Composer):
+    """Composes the nodes of a document, and refuses what is more than plain data within bounds."""
 
-    mark: Mark
-    nodes: "list[Node]"
+    values = 0
+
+    def compose_document(self) -> Any:
+        version = self.parser.peek_event().version
+        if version and tuple(version) != (1, 2):
+            self._refuse("a spec is YAML 1.2; remove this line")
+        self.warn_double_anchors = False
+        root = super().compose_document()
+        if not self.parser.check_event(StreamEndEvent):
+            self._refuse("a second document begins; one file is one spec")
+        return root
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.parser.peek_event()
+        if isinstance(event, AliasEvent) and event.anchor not in self.anchors:
+            self._refuse(f"*{event.anchor} has no &{event.anchor} above it")
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            tag = str(tag).replace("tag:yaml.org,2002:", "!!")
+            self._refuse(f"a tag ({shorten(tag)}); a spec is plain data without tags")
+        self.values += 1
+        if problem := _excess(self.depth, self.values):
+            self._refuse(problem)
+        return super().compose_node(parent, index)
+
+    def _refuse(self, message: str) -> NoReturn:
+        raise _Refused(problem=message, problem_mark=self.parser.peek_event().start_mark)
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """A mapping, not yet read."""
-
-    mark: Mark
-    nodes: "list[tuple[Node, Node]]"
-
-
-Node = Scalar | Items | Pairs
+def _excess(depth: int, values: int) -> str:
+    """Return what is too much of a document at this point; empty: nothing."""
+    if depth > MAX_DEPTH:
+        return f"nests deeper than {MAX_DEPTH} levels"
+    too_many = f"holds more than {MAX_VALUES:,} values (aliases count at each use)"
+    return too_many if values > MAX_VALUES else ""
 
 
 class Reader:
@@ -98,7 +116,6 @@ class Reader:
         self.name = name  # of the document, for errors
         self.keys: dict[Path, Mark] = {}
         self.values: dict[Path, Mark] = {}
-        self._anchors: dict[str, Node] = {}
         self._count = 0
 
     def read(self, text: str) -> object:
@@ -114,105 +131,61 @@ class Reader:
         beyond = BEYOND_UNICODE.search(text)
         if beyond:
             raise self._fail(f"not YAML: {HINTS['escape']}", mark_of(text, beyond.start()))
+        yaml = YAML(typ="safe", pure=True)
+        yaml.Composer = _Composer
         try:
-            node = self._document(YAML(typ="safe", pure=True).parse(text))
+            node = yaml.compose(text)
+        except _Refused as error:
+            raise self._fail(f"{error.problem}", mark_at(error.problem_mark)) from error
         except MarkedYAMLError as error:
             raise self._syntax_error(error) from error
-        self._count = 0
         return None if node is None else self._data(node, ())
-
-    def _document(self, stream: Iterator[events.Event]) -> Node | None:
-        root: Node | None = None
-        for event in stream:
-            if isinstance(event, events.DocumentStartEvent):
-                if root is not None:
-                    raise self._fail("a second document begins; one file is one spec", at(event))
-                if event.version and tuple(event.version) != (1, 2):
-                    raise self._fail("a spec is YAML 1.2; remove this line", at(event))
-                root = self._node(next(stream), stream, 0)
-        return root
-
-    def _node(self, event: events.Event, stream: Iterator[events.Event], depth: int) -> Node:
-        mark = at(event)
-        self._bound(depth, mark)
-        if isinstance(event, events.AliasEvent):
-            if event.anchor not in self._anchors:
-                raise self._fail(f"*{event.anchor} has no &{event.anchor} above it", mark)
-            return self._anchors[event.anchor]
-        assert isinstance(event, events.ScalarEvent | events.CollectionStartEvent)
-        if event.tag is not None:
-            tag = str(event.tag).replace("tag:yaml.org,2002:", "!!")
-            message = f"a tag ({shorten(tag)}); a spec is plain data without tags"
-            raise self._fail(message, mark)
-        node: Node
-        if isinstance(event, events.ScalarEvent):
-            node = Scalar(mark, event.value, plain=not event.style)
-        elif isinstance(event, events.SequenceStartEvent):
-            node = Items(mark, self._items(stream, events.SequenceEndEvent, depth))
-        else:
-            items = self._items(stream, events.MappingEndEvent, depth)
-            node = Pairs(mark, list(zip(items[::2], items[1::2], strict=True)))
-        if event.anchor:
-            self._anchors[event.anchor] = node
-        return node
-
-    def _items(
-        self, stream: Iterator[events.Event], end: type[events.Event], depth: int
-    ) -> list[Node]:
-        items: list[Node] = []
-        while not isinstance(event := next(stream), end):
-            items.append(self._node(event, stream, depth + 1))
-        return items
 
     def _data(self, node: Node, path: Path) -> object:
         """Return the node's data; the node of an alias is read, and counted, at each use."""
-        self._bound(len(path), node.mark)
-        self.values[path] = node.mark
-        if isinstance(node, Scalar):
+        mark = self.values[path] = mark_at(node.start_mark)
+        self._count += 1
+        if problem := _excess(len(path), self._count):
+            raise self._fail(problem, mark)
+        if isinstance(node, ScalarNode):
             return self._scalar(node, path)
-        if isinstance(node, Items):
-            return [self._data(item, (*path, index)) for index, item in enumerate(node.nodes)]
+        if isinstance(node, SequenceNode):
+            return [self._data(item, (*path, index)) for index, item in enumerate(node.value)]
+        assert isinstance(node, MappingNode)
         data: dict[str, object] = {}
-        for key_node, value in node.nodes:
-            key = self._key(key_node, path)
+        for key_node, value in node.value:
+            key, mark = self._key(key_node, path), mark_at(key_node.start_mark)
             if key in data:
                 first = self.keys[(*path, key)].line
                 message = f"this key is in line {first} already; remove one of the two"
-                raise self._fail(message, key_node.mark, *path, key)
-            self.keys[(*path, key)] = key_node.mark
+                raise self._fail(message, mark, *path, key)
+            self.keys[(*path, key)] = mark
             data[key] = self._data(value, (*path, key))
         return data
 
     def _key(self, node: Node, path: Path) -> str:
-        if not isinstance(node, Scalar):
-            raise self._fail("a key is a list or a mapping; write a word", node.mark, *path)
+        mark = mark_at(node.start_mark)
+        if not isinstance(node, ScalarNode):
+            raise self._fail("a key is a list or a mapping; write a word", mark, *path)
         key = self._scalar(node, path)
         if key == "<<":
             message = "<< (merge) is not part of YAML 1.2; write the keys out"
-            raise self._fail(message, node.mark, *path)
+            raise self._fail(message, mark, *path)
         if not isinstance(key, str):
-            message = f"the key {shown(key)} is no text; write '{shorten(node.text)}' in quotes"
-            raise self._fail(message, node.mark, *path)
+            message = f"the key {shown(key)} is no text; write '{shorten(node.value)}' in quotes"
+            raise self._fail(message, mark, *path)
         return key
 
-    def _scalar(self, scalar: Scalar, path: Path) -> object:
-        text, mark = scalar.text, scalar.mark
+    def _scalar(self, node: ScalarNode, path: Path) -> object:
+        text, mark = str(node.value), mark_at(node.start_mark)
         if NOT_TEXT.search(text):
             raise self._fail("holds a control character; a spec is text", mark, *path)
-        if not scalar.plain:
+        if node.style:  # quoted
             return text
         try:
             return core_value(text)
         except ValueError as error:
             raise self._fail(str(error), mark, *path) from error
-
-    def _bound(self, depth: int, mark: Mark) -> None:
-        self._count += 1
-        if depth > MAX_DEPTH:
-            raise self._fail(f"nests deeper than {MAX_DEPTH} levels", mark)
-        if self._count > MAX_VALUES:
-            message = f"holds more than {MAX_VALUES:,} values (aliases count at each use)"
-            raise self._fail(message, mark)
 
     def _syntax_error(self, error: MarkedYAMLError) -> SpecError:
         problem = f"{error.problem}, {error.context}"
@@ -220,7 +193,7 @@ class Reader:
         mark = error.problem_mark or error.context_mark
         if "unexpected end of stream" in problem and error.context_mark:
             mark = error.context_mark  # where the quote was opened
-        return self._fail(f"not YAML: {hint}", Mark(mark.line + 1, mark.column + 1))
+        return self._fail(f"not YAML: {hint}", mark_at(mark))
 
     def _fail(self, message: str, mark: Mark, *path: str | int) -> SpecError:
         return fail(message, *path, place=f"{self.name}:{mark.line}:{mark.column}")
@@ -231,9 +204,9 @@ def mark_of(text: str, offset: int) -> Mark:
     return Mark(text.count("\n", 0, offset) + 1, offset - text.rfind("\n", 0, offset))
 
 
-def at(event: events.Event) -> Mark:
-    """Return the place of an event."""
-    return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
+def mark_at(mark: StreamMark) -> Mark:
+    """Return a place as ruamel.yaml gives it, which counts from 0."""
+    return Mark(mark.line + 1, mark.column + 1)
 
 
 def core_value(text: str) -> object:

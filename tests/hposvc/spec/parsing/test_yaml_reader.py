@@ -83,7 +83,8 @@ def test_a_tag_is_refused(text):
         ("true: 2", "the key true is no text; write 'true' in quotes"),
         ("? [a]\n: 1", "a key is a list or a mapping"),
         ("a: {<<: {b: 1}}", "merge"),
-        ("a: &x [*x]", "*x has no &x above it"),
+        ("a: *x", "*x has no &x above it"),
+        ("a: &x [*x]", "nests deeper than 64 levels"),
         ("a:\n\tb: 1", "a tab; indent with spaces"),
         ("a: \x00", "holds the character U+0000"),
         ("a: \ud800", "holds the character U+D800"),
@@ -106,6 +107,12 @@ def test_documents_that_are_not_plain_data_are_refused(text, message):
     assert message in refusal(text)
 
 
+def chain(first, then, length):
+    """Return lists that repeat the one before them by an alias."""
+    lines = [f"a{i}: &a{i} {then.format(i - 1)}\n" for i in range(1, length)]
+    return "".join([f"a0: &a0 {first}\n", *lines])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -113,8 +120,8 @@ def test_documents_that_are_not_plain_data_are_refused(text, message):
         ("{" * 2**20, "nests deeper than 64"),
         ("a: [" + "x," * 500_000, "more than 100,000 values"),
         ("- " * 500_000, "nests deeper than 64"),
-        ("a: &a [x,x,x]\n" + "".join(f"a{i}: &a [*a,*a,*a]\n" for i in range(30)), "values"),
-        ("a: &a [x]\n" + "".join(f"a{i}: &a [*a]\n" for i in range(90)), "nests deeper than 64"),
+        (chain("[x,x,x]", "[*a{0},*a{0},*a{0}]", 30), "values"),
+        (chain("[x]", "[*a{0}]", 90), "nests deeper than 64"),
     ],
 )
 def test_a_hostile_text_is_refused_in_a_few_seconds(text, message):
