@@ -12,9 +12,10 @@ from rays import own_ray
 
 from hposvc import spec as specs
 from hposvc.backends.backend import Backend, Setting
-from hposvc.events import Ended, Order, Reported
+from hposvc.events import Ended, Reported
 from hposvc.spec import registry
 from hposvc.spec.engines import ENGINES
+from trainables.order import Order
 
 CORES = 2.0  # that the slots share
 TURN_S = 0.05

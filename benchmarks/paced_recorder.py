@@ -10,20 +10,11 @@ import psutil
 from apart import Figures, answer
 
 from hposvc import spec as specs
-from hposvc.events import (
-    Attached,
-    Closed,
-    Ended,
-    Event,
-    Finished,
-    Order,
-    Ordered,
-    Proposed,
-    Reported,
-)
+from hposvc.events import Attached, Closed, Ended, Event, Finished, Ordered, Proposed, Reported
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.tracking.recorder_process import Recorder
+from trainables.order import Order
 
 MEASURED_S = 30.0
 METRICS = 26  # of a report: as many as a Task's on one rank

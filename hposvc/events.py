@@ -16,6 +16,7 @@ from searchers.searcher import Observation
 from searchers.space import Params
 from trainables.dataset import DataSet
 from trainables.earlier_names import params_today
+from trainables.order import Order
 from trainables.stopping import How
 from trainables.storage.checkpoint import Saved
 
@@ -42,27 +43,6 @@ RENEWALS: tuple[Verb, ...] = ("extend", "retry")  # requests with which an ended
 End = Literal["trials", "space", "plateau", "drain", "target", "budget", "user", "failures"]
 # The ends that stop running trials as well; at the other ends they go on.
 HALTS: tuple[End, ...] = ("target", "budget", "user", "failures")
-
-
-@dataclass(frozen=True)
-class Order:
-    """The work of a slot: run a trial with these parameters for the steps `first..until`.
-
-    In a sweep without `fidelity` a trial has no last step, and an order ends with its trainable.
-    """
-
-    id: int
-    trial: str
-    params: Params
-    start: Saved | None  # the checkpoint to start from; None: from scratch
-    first: int
-    until: int | None  # None: until the trainable returns
-    milestones: tuple[int, ...] = ()  # the steps at which the ranks wait for a decision
-    parent: str | None = None  # the trial that wrote `start`, if it is another trial
-    seed_of: str | None = None  # the trial whose random numbers are drawn; None: its own
-    shrink: int = 0  # how often the micro-batches of the trial were halved
-    repeat: int = 0  # number of the finalist's repeat to train, from 1; 0: the trial itself
-    workers: int = 0  # number of ranks; 0: resources.workers
 
 
 @dataclass(frozen=True)

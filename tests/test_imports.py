@@ -47,7 +47,7 @@ TRAINABLES: tuple[tuple[str, ...], ...] = (
     ("data", "session", "costs"),
     ("programs", "training_state", "monitoring", "environment", "combinations"),
     ("worker",),
-    ("link", "lora", "optim"),
+    ("link", "lora", "optim", "order"),
     ("training", "storage", "blocks", "pretrained", "dataset", "metrics", "randomness"),
     ("errors", "listener", "stopping", "earlier_names", "vmap_options"),
 )

@@ -1,6 +1,6 @@
 """Links that carry a rank's reports to their receiver: a coordinator, a debugger, or a test."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -10,17 +10,18 @@ from trainables.storage.checkpoint import Saved
 
 
 class Report(NamedTuple):
-    """The content of one call of `Worker.report`."""
+    """The content of one call of `Worker.report`; metrics and checkpoint are rank 0's."""
 
+    order: int
     step: int
     metrics: dict[str, float]
-    checkpoint: Saved | None
+    checkpoint: Saved | None = None
 
 
 class Link(Protocol):
     """A channel from a rank to the receiver of its reports."""
 
-    def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
+    def exchange(self, report: Report) -> bool:
         """Deliver a report and wait for a decision if one is due; return False to stop now."""
         ...
 
@@ -53,9 +54,9 @@ class LocalLink:
     kept: list[Saved] = field(default_factory=list)  # checkpoints without a report
     data: tuple[DataSet, ...] = ()
 
-    def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
-        self.reports.append(Report(step, dict(metrics), checkpoint))
-        return self.stop_at is None or step < self.stop_at
+    def exchange(self, report: Report) -> bool:
+        self.reports.append(report)
+        return self.stop_at is None or report.step < self.stop_at
 
     def keep(self, saved: Saved) -> None:
         self.kept.append(saved)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from trainables.dataset import DataSet
 from trainables.link import Link, LocalLink, Report
 from trainables.metrics import checked
+from trainables.order import Params
 from trainables.stopping import Notice, StopTrial
 from trainables.storage.checkpoint import (
     CheckpointDamaged,
@@ -45,7 +46,6 @@ __all__ = [
     "Worker",
 ]
 
-Params = Mapping[str, float | int | str | bool | None]  # user units, always
 Nan = Literal["stop", "skip", "rollback"]
 
 
@@ -287,7 +287,7 @@ class Worker:
             else self._keep_if_due(step, self._checked_folder(checkpoint))
         )
         self.reported = step
-        if not self.link.exchange(step, values, saved):
+        if not self.link.exchange(Report(self.order, step, values, saved)):
             self.told_to_stop = True
             raise StopTrial(f"trial {self.trial} was told to stop at step {step}")
 

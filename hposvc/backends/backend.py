@@ -13,15 +13,14 @@ from hposvc.events import (
     Described,
     Ended,
     Failed,
-    Order,
     Reported,
 )
 from hposvc.spec import SweepSpec
 from hposvc.spec.paths import checkpoints_url
+from trainables.order import Order
 from trainables.programs.command import Command
-from trainables.runtime.assignment import Assignment, Outcome, SlotConfig
-from trainables.runtime.wire import CheckpointSaved, DataDeclared, Finished
-from trainables.runtime.wire import Reported as RankReport
+from trainables.runtime.assignment import Outcome, SlotConfig
+from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage
 
 Answer = Literal["continue", "stop"]
 
@@ -81,46 +80,30 @@ def _command(spec: SweepSpec) -> Command | None:
     return Command(spec.command, spec.launch, pattern, spec.failure.grace, limited)
 
 
-def to_assignment(order: Order, environment: dict[str, str]) -> Assignment:
-    """Convert an order to the form that ranks receive; only rank 0 sees the environment."""
-    return Assignment(
-        order.id,
-        order.trial,
-        order.params,
-        order.start,
-        order.first,
-        order.until,
-        order.milestones,
-        environment,
-        order.seed_of,
-        order.shrink,
-    )
+def to_events(message: OrderMessage, trial: str, now: float) -> list[BackendEvent]:
+    """Translate a message about an order of a trial into events for the journal."""
+    order = message.order
+    match message:
+        case CheckpointSaved():
+            return [Checkpointed(now, order, trial, message.saved)]
+        case DataDeclared():
+            return [Described(now, order, trial, message.data)]
+        case Outcome():
+            ended = message.kind == "ended"
+            return [
+                Ended(now, order, trial, message.how) if ended else _failed(message, trial, now)
+            ]
+    report = Reported(now, order, trial, message.step, message.metrics)
+    saved = message.checkpoint
+    return [report] if saved is None else [Checkpointed(now, order, trial, saved), report]
 
 
-def to_events(
-    message: RankReport | CheckpointSaved | DataDeclared | Finished, now: float
-) -> list[BackendEvent]:
-    """Translate a coordinator's message about an order into events for the journal."""
-    if isinstance(message, CheckpointSaved):
-        return [Checkpointed(now, message.order, message.trial, message.saved)]
-    if isinstance(message, DataDeclared):
-        return [Described(now, message.order, message.trial, message.data)]
-    if isinstance(message, RankReport):
-        order, trial, step, metrics, saved = message
-        report = Reported(now, order, trial, step, metrics)
-        return [report] if saved is None else [Checkpointed(now, order, trial, saved), report]
-    order, trial, failure, _, _, how = message
-    if failure is None:
-        return [Ended(now, order, trial, how)]
-    return [failure_event(now, order, trial, failure)]
-
-
-def failure_event(now: float, order: int, trial: str, outcome: Outcome) -> Failed:
-    """Translate the outcome of a failed order into an event; an unknown kind counts as `infra`."""
+def _failed(outcome: Outcome, trial: str, now: float) -> Failed:
+    """Return the failure of an order; an unknown kind counts as `infra`."""
     causes: tuple[Cause, ...] = (*OWN, "stalled", "storage", "preempt")
     cause: Cause = next((candidate for candidate in causes if candidate == outcome.kind), "infra")
-    damaged = outcome.kind == "damaged"
-    return Failed(now, order, trial, cause, outcome.message, damaged, outcome.sweep_wide)
+    damaged, sweep_wide = outcome.kind == "damaged", outcome.sweep_wide
+    return Failed(now, outcome.order, trial, cause, outcome.message, damaged, sweep_wide)
 
 
 class Backend(Protocol):

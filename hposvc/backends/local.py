@@ -8,29 +8,24 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from hposvc.backends.backend import Answer, Setting, failure_event, to_assignment
+from hposvc.backends.backend import Answer, Setting, to_events
 from hposvc.backends.shared_storage import check_shared
 from hposvc.errors import fail
-from hposvc.events import BackendEvent, Checkpointed, Described, Ended, Order, Reported
+from hposvc.events import BackendEvent
 from trainables.dataset import DataSet
+from trainables.link import Report
 from trainables.load import CodeChanged, Sources
+from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome, carry_out
-from trainables.runtime.wire import CheckpointNotice, DataNotice
+from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage
 from trainables.storage.checkpoint import Saved
 
 JOIN_S = 5.0  # for a trainable to stop at `close`; after that its daemon thread is abandoned
-
-
-@dataclass(frozen=True)
-class _Report:
-    step: int
-    metrics: Mapping[str, float]
-    saved: Saved | None
 
 
 @dataclass
@@ -45,9 +40,8 @@ class _Running:
     at_milestone: bool = False  # only the driver's decision answers the report
     stopped: bool = False
 
-    def take(self, report: _Report) -> None:
-        milestones = self.order.milestones
-        self.at_milestone = any(self.step < at <= report.step for at in milestones)
+    def take(self, report: Report) -> None:
+        self.at_milestone = self.order.reaches_milestone(self.step, report.step)
         self.step, self.waits = report.step, True
 
     def answer(self) -> None:
@@ -69,9 +63,7 @@ class Local:
         self._original_folder = Path.cwd()
         config.enter()
         os.environ.update({**config.variables, **config.secrets})
-        self._messages: queue.Queue[_Report | CheckpointNotice | DataNotice | Outcome] = (
-            queue.Queue()
-        )
+        self._messages: queue.Queue[OrderMessage] = queue.Queue()
         self._running: _Running | None = None
         self._limit = 1
 
@@ -86,9 +78,9 @@ class Local:
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
         self._check_code()
-        task = to_assignment(order, environment)
+        assignment = Assignment(order, environment)
         link = _Link(order.id, self._messages)
-        thread = threading.Thread(target=self._carry_out, args=(task, link), daemon=True)
+        thread = threading.Thread(target=self._carry_out, args=(assignment, link), daemon=True)
         self._running = _Running(order, thread, link.answers)
         thread.start()
 
@@ -119,23 +111,13 @@ class Local:
             message = self._messages.get(timeout=timeout_s)
         except queue.Empty:
             return []
-        now, order = self.now(), running.order
+        if message.order != running.order.id:
+            return []  # from a thread that outlived its order
         if isinstance(message, Outcome):
             self._running = None
-            if message.kind == "ended":
-                return [Ended(now, order.id, order.trial, message.how)]
-            return [failure_event(now, order.id, order.trial, message)]
-        if isinstance(message, CheckpointNotice | DataNotice):
-            if message.order != order.id:
-                return []  # from a thread that outlived its order
-            if isinstance(message, DataNotice):
-                return [Described(now, order.id, order.trial, message.data)]
-            return [Checkpointed(now, order.id, order.trial, message.saved)]
-        running.take(message)
-        report = Reported(now, order.id, order.trial, message.step, message.metrics)
-        if message.saved is None:
-            return [report]
-        return [Checkpointed(now, order.id, order.trial, message.saved), report]
+        elif isinstance(message, Report):
+            running.take(message)
+        return to_events(message, running.order.trial, self.now())
 
     def close(self) -> None:
         self._limit = 0
@@ -156,8 +138,8 @@ class Local:
             except CodeChanged as error:
                 raise fail(f"{error}") from error
 
-    def _carry_out(self, task: Assignment, link: "_Link") -> None:
-        self._messages.put(carry_out(self._config, task, 0, link))
+    def _carry_out(self, assignment: Assignment, link: "_Link") -> None:
+        self._messages.put(carry_out(self._config, assignment, 0, link))
 
 
 @dataclass
@@ -165,18 +147,18 @@ class _Link:
     """The trainable's end of the queues to the driver."""
 
     order: int
-    happened: "queue.Queue[_Report | CheckpointNotice | DataNotice | Outcome]"
+    happened: "queue.Queue[OrderMessage]"
     answers: "queue.Queue[bool]" = field(default_factory=queue.Queue)
 
-    def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
-        self.happened.put(_Report(step, metrics, checkpoint))
+    def exchange(self, report: Report) -> bool:
+        self.happened.put(report)
         return self.answers.get()
 
     def keep(self, saved: Saved) -> None:
-        self.happened.put(CheckpointNotice(self.order, saved))
+        self.happened.put(CheckpointSaved(self.order, saved))
 
     def uses(self, data: tuple[DataSet, ...]) -> None:
-        self.happened.put(DataNotice(self.order, data))
+        self.happened.put(DataDeclared(self.order, data))
 
     def beat(self) -> None:
         """Do nothing: a debugger may stop this process for hours, so no heartbeat is expected."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting
-from hposvc.events import BackendEvent, Order
+from hposvc.events import BackendEvent
+from trainables.order import Order
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hposvc.backends.backend import Answer, Setting, failure_event
-from hposvc.events import BackendEvent, Checkpointed, Ended, Order, Reported, Verdict
+from hposvc.backends.backend import Answer, Setting, to_events
+from hposvc.events import BackendEvent, Checkpointed, Ended, Reported, Verdict
 from hposvc.spec.registry import resolve_function
 from searchers.space import Params
 from trainables.errors import shortened, text_of
+from trainables.order import Order
 from trainables.runtime.assignment import Outcome, outcome_kind
 from trainables.storage.checkpoint import Saved
 from trainables.worker import MissingMetric
@@ -147,7 +148,7 @@ class Simulation:
             outcome = Outcome(
                 order.id, outcome_kind(run.outcome), message, sweep_wide=every_trial_fails
             )
-            return [failure_event(time, order.id, order.trial, outcome)]
+            return to_events(outcome, order.trial, time)
         run.step += 1
         events: list[BackendEvent] = []
         every = self.setting.spec.checkpoints.interval

@@ -19,7 +19,6 @@ from hposvc.events import (
     Event,
     Failed,
     Finished,
-    Order,
     Ordered,
     Proposed,
     Reported,
@@ -45,6 +44,7 @@ from hposvc.spec.extension import accepted
 from hposvc.state.lifecycle import report_of
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from trainables.order import Order
 
 CHANGES = 1  # sets the generators of changes apart from those of proposals
 

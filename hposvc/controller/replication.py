@@ -7,11 +7,12 @@ the reserve of the budget; when all of the budget is used up, those that run are
 from collections.abc import Mapping, Sequence
 
 from hposvc.controller.stopping import BROKEN, not_finite, overran, spending
-from hposvc.events import TIMEOUT, Closed, Decided, Event, Order, Reported, RetryDue
+from hposvc.events import TIMEOUT, Closed, Decided, Event, Reported, RetryDue
 from hposvc.schedulers.scheduler import SearchDone, Wait
 from hposvc.state.replicate import Replicate
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from trainables.order import Order
 
 
 def due(state: SweepState) -> bool:

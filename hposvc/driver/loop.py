@@ -25,7 +25,6 @@ from hposvc.events import (
     Decided,
     Event,
     Failed,
-    Order,
     Ordered,
     Proposed,
     StorageExhausted,
@@ -38,6 +37,7 @@ from hposvc.schedulers.scheduler import NewTrial, SearchDone
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import trial_name
 from searchers.searcher import Observation
+from trainables.order import Order
 
 log = logging.getLogger("hposvc")
 

@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from hposvc.events import Decided, Order, Reported
+from hposvc.events import Decided, Reported
 from hposvc.spec import Metric
+from trainables.order import Order
 from trainables.storage.checkpoint import Saved
 
 RepeatPhase = Literal["PENDING", "RUNNING", "COMPLETED", "FAILED"]

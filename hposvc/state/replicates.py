@@ -18,7 +18,6 @@ from hposvc.events import (
     End,
     Ended,
     Failed,
-    Order,
     Reported,
     Verdict,
 )
@@ -27,6 +26,7 @@ from hposvc.state.backoff import wait_s
 from hposvc.state.checkpoints import CheckpointManager
 from hposvc.state.replicate import Replicate
 from hposvc.state.trial import TrialState
+from trainables.order import Order
 from trainables.storage.checkpoint import Saved
 
 

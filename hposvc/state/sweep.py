@@ -14,7 +14,6 @@ from hposvc.events import (
     Event,
     Failed,
     Finished,
-    Order,
     Ordered,
     Proposed,
     Reported,
@@ -30,6 +29,7 @@ from hposvc.state.backoff import wait_s
 from hposvc.state.lifecycle import SweepLifecycle, report_of
 from hposvc.state.trial import Intent, TrialState
 from searchers.searcher import Observation
+from trainables.order import Order
 
 
 @dataclass

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from hposvc.events import Order, Verdict
+from hposvc.events import Verdict
 from hposvc.spec import Limit, Metric
 from hposvc.spec.sections import SelectedValue
 from searchers.searcher import Observation
 from searchers.space import Params
 from trainables.dataset import DataSet
+from trainables.order import Order
 from trainables.storage.checkpoint import Saved
 
 TrialPhase = Literal["PENDING", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"]

@@ -16,7 +16,6 @@ from hposvc.events import (
     Event,
     Failed,
     Finished,
-    Order,
     Ordered,
     Proposed,
     Reported,
@@ -24,6 +23,7 @@ from hposvc.events import (
 from hposvc.journal.home import Home
 from hposvc.state.trial import TrialState
 from hposvc.tracking.projection import OBJECTIVE
+from trainables.order import Order
 from trainables.storage import checkpoint
 from trainables.storage.checkpoint import Saved
 

@@ -19,7 +19,8 @@ from rounds import SPECS, Outcome, Plan, joins, plan, summary
 from scene import End
 from wandering import MOOD
 
-from hposvc.events import Attached, Ended, Order, Ordered, Reported, Suspended
+from hposvc.events import Attached, Ended, Ordered, Reported, Suspended
+from trainables.order import Order
 
 ORDER = Order(1, "t0001", {"lr": 0.01}, None, 1, 3, milestones=(2,))
 

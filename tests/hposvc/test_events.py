@@ -19,7 +19,6 @@ from hposvc.events import (
     Event,
     Failed,
     Finished,
-    Order,
     Ordered,
     Proposed,
     Reported,
@@ -35,6 +34,7 @@ from hposvc.events import (
 )
 from searchers.searcher import Observation
 from trainables.dataset import DataSet
+from trainables.order import Order
 from trainables.storage.checkpoint import Saved
 
 texts = st.text(max_size=20)

@@ -10,9 +10,10 @@ import psutil
 
 from hposvc import spec as specs
 from hposvc.backends.backend import Setting
-from hposvc.events import Checkpointed, Ended, Failed, Order, Reported
+from hposvc.events import Checkpointed, Ended, Failed, Reported
 from hposvc.spec import registry
 from hposvc.spec.engines import ENGINES
+from trainables.order import Order
 
 PATIENCE_S = 90.0  # for anything to happen on a loaded machine
 

@@ -15,12 +15,13 @@ from hposvc.controller.controller import Controller
 from hposvc.driver.driver import apply_renewals
 from hposvc.driver.loop import Runner, Watcher
 from hposvc.driver.proposals import SyncProposer
-from hposvc.events import Checkpointed, Ended, Event, Failed, Order, Ordered, Proposed, Reported
+from hposvc.events import Checkpointed, Ended, Event, Failed, Ordered, Proposed, Reported
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.schedulers.scheduler import NewTrial
 from hposvc.spec import registry
 from hposvc.state.sweep import SweepState
+from trainables.order import Order
 from trainables.storage.checkpoint import Saved
 from trainables.worker import Diverged, TooLarge
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import psutil
 from forks import FORKS
 
-from trainables.runtime.assignment import Assignment, SlotConfig, log_file
+from trainables.order import Order
+from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, log_file
 from trainables.runtime.coordinator import Coordinator, Switchboard
 from trainables.runtime.ranks import Rank
-from trainables.runtime.wire import CheckpointSaved, DataDeclared, Finished, Ready
+from trainables.runtime.wire import CheckpointSaved, DataDeclared, Ready
 from trainables.training import Training
 
 WAIT_S = 120
@@ -39,10 +40,10 @@ class Slot:
         """Carry out an order, and return its reports and how it ended."""
         self.number += 1
         first = 1 if start is None else start.step + 1
-        task = Assignment(self.number, "t0001", params, start, first, until, milestones)
+        task = Assignment(Order(self.number, "t0001", params, start, first, until, milestones))
         self.leader.carry_out(task)
         reports = []
-        while not isinstance(message := self.said.get(timeout=WAIT_S), Finished):
+        while not isinstance(message := self.said.get(timeout=WAIT_S), Outcome):
             if isinstance(message, CheckpointSaved):
                 self.kept.append(message)
             if isinstance(message, CheckpointSaved | DataDeclared):

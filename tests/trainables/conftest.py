@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from joined_ranks import on_ranks, on_two_ranks
 
+from trainables.order import Order
 from trainables.programs.command import Command
 from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, carry_out
 from trainables.training import Training
@@ -31,7 +32,7 @@ def attempt(tmp_path: Path) -> Callable[..., tuple[Outcome, list[Report]]]:
             "", Training(), ("loss",), total, every, 0, tmp_path / "s", command=command
         )
         given = {"params": {"lr": 0.1}, "start": None, "first": 1, "until": 1, "milestones": ()}
-        task = Assignment(5, "t0003", **{**given, **order})
+        task = Assignment(Order(5, "t0003", **{**given, **order}))
         link = link or LocalLink()
         return carry_out(place, task, 0, link), link.reports
 

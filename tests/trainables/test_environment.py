@@ -66,7 +66,7 @@ def test_that_is_set_when_the_user_s_code_is_imported_and_not_taken_for_its_doin
     with started(tmp_path, fresh, **settings, world_size=1, gpu=True, variables=variables) as slot:
         for _ in range(2):
             _, end = slot.order({}, until=1)
-            assert (end.failure, end.leaks) == (None, ())
+            assert (end.kind, end.leaks) == ("ended", ())
 
 
 FREES = """

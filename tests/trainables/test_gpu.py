@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from trainables import Training, Worker
+from trainables.order import Order
 from trainables.parallel.ddp import Ddp
 from trainables.parallel.group import RankStore
 from trainables.programs.rendezvous import single_rank
@@ -284,7 +285,7 @@ def carried_out(tmp_path: Path):
 
     def run(name: str) -> Outcome:
         place = SlotConfig(f"{file}:{name}", Training(), ("loss",), 1, 1, 0, tmp_path, gpu=True)
-        task = Assignment(5, "t0003", {}, None, 1, 1, ())
+        task = Assignment(Order(5, "t0003", {}, None, 1, 1, ()))
         return carry_out(place, task, 0, LocalLink())
 
     torch.zeros(1, device="cuda")  # the process has a context: it is not an order's
@@ -374,7 +375,7 @@ def test_an_order_over_nccl_is_carried_out_as_a_rank_does(tmp_path):
     for order in (1, 2):  # the second is the one that finds what the first left
         link = LocalLink()
         with single_rank() as seat:
-            task = Assignment(order, f"t000{order}", params, None, 1, 2, ())
+            task = Assignment(Order(order, f"t000{order}", params, None, 1, 2, ()))
             company = RankContext(seat, rank_store.group(order))
             outcome = carry_out(place, task, 0, link, company)
         assert (outcome.kind, outcome.message) == ("ended", "")

@@ -134,7 +134,7 @@ def test_a_step_is_reported_once_and_in_order(worker):
 def test_only_rank_0_is_heard(worker):
     peer = replace(worker, rank=1, metrics=("loss",))
     peer.report(1, {"anything": "at all"}, checkpoint=scratch_with(peer, "peer"))
-    assert peer.reports == [(1, {}, None)]
+    assert peer.reports == [(1, 1, {}, None)]
     assert peer.reported == 1
 
 

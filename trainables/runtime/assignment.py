@@ -22,6 +22,7 @@ from trainables.errors import (
     text_of,
     traceback_of,
 )
+from trainables.order import Order
 from trainables.programs.command import Command
 from trainables.programs.exit_causes import CommandFailed, CommandLost, taken_by_others
 from trainables.programs.rendezvous import RankEnv, single_rank
@@ -30,7 +31,7 @@ from trainables.runtime import process_state
 from trainables.runtime.output import redirect_output
 from trainables.runtime.redaction import redact
 from trainables.stopping import SIGTERM_TEXT, How, Notice, Preempted, StopTrial
-from trainables.storage.checkpoint import CheckpointDamaged, Every, Saved
+from trainables.storage.checkpoint import CheckpointDamaged, Every
 from trainables.storage.stores import StoreFailed
 from trainables.training import Training
 from trainables.worker import (
@@ -38,7 +39,6 @@ from trainables.worker import (
     Link,
     MissingMetric,
     Nan,
-    Params,
     ReportError,
     TooLarge,
     Worker,
@@ -140,23 +140,15 @@ class SlotConfig:
 
 @dataclass(frozen=True)
 class Assignment:
-    """An order as it is sent to the ranks."""
+    """An order on its way to the ranks, with what only they may know of it."""
 
-    order: int
-    trial: str
-    params: Params
-    start: Saved | None
-    first: int
-    until: int | None  # None: until the trainable returns
-    milestones: tuple[int, ...]
-    environment: dict[str, str] = field(default_factory=dict)  # rank 0 only
-    seed_of: str | None = None  # the trial whose random numbers to draw; None: this trial
-    shrink: int = 0  # how many times the trial's micro-batches were halved
+    order: Order
+    environment: Mapping[str, str] = field(default_factory=dict)  # rank 0 only
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an order went on one rank."""
+    """How an order went, on one rank or on all of them."""
 
     order: int
     kind: OutcomeKind
@@ -164,6 +156,7 @@ class Outcome:
     leaks: tuple[str, ...] = ()  # changes that the order left behind in the process
     how: How = ""
     sweep_wide: bool = False  # every trial would fail alike: reports lack the sweep's metric
+    clean: bool = True  # all ranks let go of the order
 
 
 @dataclass(frozen=True)
@@ -197,20 +190,19 @@ def carry_out(
     kind: OutcomeKind
     how: How = ""
     metric_missing = False  # the sweep's metric is missing in a report
+    order = assignment.order
     before = process_state.baseline(config.gpu_share, context.keeps_group())
     _set_torchrun_variables(config, context.rank_env)
     if rank == 0:
         os.environ.update(assignment.environment)
     try:
         with context.group:
-            kind, message, how = _train(config, assignment, rank, link, context)
+            kind, message, how = _train(config, order, rank, link, context)
     except CheckpointDamaged as error:
         # "damaged" makes the controller forget the checkpoint that the order started from, so the
         # kind is used for that checkpoint alone.
-        started = assignment.start is not None and error.file.startswith(
-            f"{assignment.start.path}/"
-        )
-        kind, message = "damaged" if started else "collateral", f"{error}"
+        kind = "damaged" if order.is_start(error.file) else "collateral"
+        message = f"{error}"
     except CommandLost as error:  # its output is in the log
         kind, message = "collateral", f"{error}"
     except CommandFailed as error:
@@ -226,13 +218,13 @@ def carry_out(
     after = process_state.baseline(config.gpu_share, context.keeps_group())
     leaks += process_state.difference(before, after)
     leaks += [f"it {SIGTERM_TEXT}"] * context.notice.given
-    outcome = make_outcome(config, assignment, kind, message, leaks)
+    outcome = make_outcome(config, order, kind, message, leaks)
     return replace(outcome, how=how, sweep_wide=metric_missing)
 
 
 def make_outcome(
     config: SlotConfig,
-    assignment: Assignment,
+    order: Order,
     kind: OutcomeKind,
     message: str,
     leaks: Sequence[str] = (),
@@ -240,7 +232,7 @@ def make_outcome(
     """Return the outcome of an order, its message redacted, shortened and encodable."""
     # Redact first: a text shortened before could end in a part of a secret.
     text = shortened(redact(message, config.secrets.values()))
-    return Outcome(assignment.order, kind, text, tuple(encodable(leak) for leak in leaks))
+    return Outcome(order.id, kind, text, tuple(encodable(leak) for leak in leaks))
 
 
 def log_error(error: BaseException) -> str:
@@ -265,19 +257,19 @@ def _set_torchrun_variables(config: SlotConfig, rank_env: RankEnv) -> None:
 
 
 def _train(
-    config: SlotConfig, assignment: Assignment, rank: int, link: Link, context: RankContext
+    config: SlotConfig, order: Order, rank: int, link: Link, context: RankContext
 ) -> tuple[Literal["ended", "preempt"], str, How]:
-    worker = make_worker(config, assignment, rank, link)
+    worker = make_worker(config, order, rank, link)
     worker.notice = context.notice
     try:
         if config.command is not None:
-            config.command.train(worker, assignment.params, context.rank_env, context.peers)
+            config.command.train(worker, order.params, context.rank_env, context.peers)
             return "ended", "", _how_ended(worker)
         trainable = load.resolve(config.trainable)
         if config.nan != "stop" and not load.follows_failure_nan(trainable):
             message = f"failure.nan is {config.nan}, but {config.trainable} {load.ITS_OWN}"
             raise load.LoadError(message)
-        load.bind(trainable, assignment.params)(worker)
+        load.bind(trainable, order.params)(worker)
     except Preempted as preemption:
         return "preempt", preemption.reason, ""
     except StopTrial:
@@ -299,29 +291,29 @@ def _how_ended(worker: Worker) -> How:
     return "" if worker.told_to_stop else "returned"
 
 
-def make_worker(config: SlotConfig, assignment: Assignment, rank: int, link: Link) -> Worker:
+def make_worker(config: SlotConfig, order: Order, rank: int, link: Link) -> Worker:
     """Return the Worker that a rank's trainable gets for an order."""
-    number = int("".join(filter(str.isdigit, assignment.seed_of or assignment.trial)) or 0)
+    number = int("".join(filter(str.isdigit, order.seed_of or order.trial)) or 0)
     return Worker(
         rank=rank,
         world_size=config.world_size,
-        first=assignment.first,
-        until=assignment.until,
+        first=order.first,
+        until=order.until,
         total=config.total,
         seed=config.seed * 1_000_003 + number,
-        training=load.training_of(config.training, assignment.params),
-        params=assignment.params,
-        trial=assignment.trial,
-        order=assignment.order,
+        training=load.training_of(config.training, order.params),
+        params=order.params,
+        trial=order.trial,
+        order=order.id,
         metrics=config.metrics,
-        start=assignment.start,
+        start=order.start,
         checkpoints=config.folder / "checkpoints",
         every=config.every,
-        milestones=assignment.milestones,
+        milestones=order.milestones,
         link=link,
         gpu=config.gpu,
         nan=config.nan,
-        shrink=assignment.shrink,
+        shrink=order.shrink,
         storage=config.storage,
     )
 

@@ -18,18 +18,14 @@ from multiprocessing.connection import Connection, answer_challenge, deliver_cha
 from pathlib import Path
 from typing import Literal, Protocol
 
+from trainables.link import Report
 from trainables.listener import Known, Listener
+from trainables.order import Order
 from trainables.runtime.assignment import KINDS, Assignment, Outcome, log_file
 from trainables.runtime.wire import (
     Address,
     Beat,
     Call,
-    CheckpointNotice,
-    CheckpointSaved,
-    DataDeclared,
-    DataNotice,
-    Done,
-    Finished,
     Hello,
     Leave,
     Message,
@@ -37,7 +33,6 @@ from trainables.runtime.wire import (
     PreemptionStarted,
     RankMessage,
     Ready,
-    Reported,
     disable_nagle,
 )
 from trainables.stopping import SIGTERM_TEXT
@@ -109,11 +104,11 @@ class Switchboard:
 class _Current:
     """The order that the ranks are carrying out."""
 
-    assignment: Assignment
+    order: Order
     step: int = 0
     stop: bool = False
     leaving: str = ""  # why the order is preempted; empty: it is not
-    at_milestone: bool = False  # rank 0 waits for a decision
+    waits: bool = False  # rank 0 waits for the answer to its report
     outcomes: dict[int, Outcome] = field(default_factory=dict)  # by rank
     deadline: float | None = None  # for the ranks that have not finished
     heard_at: float = field(default_factory=time.monotonic)  # the last message of any rank
@@ -121,7 +116,7 @@ class _Current:
     @property
     def leaves(self) -> bool:
         """Whether the order is to end early, at this report; a stopped order ends anyway."""
-        return bool(self.leaving) and not self.stop and self.step != self.assignment.until
+        return bool(self.leaving) and not self.stop and self.step != self.order.until
 
 
 class Coordinator:
@@ -156,7 +151,7 @@ class Coordinator:
     def carry_out(self, assignment: Assignment) -> None:
         """Send an order to the ranks, which must be idle."""
         with self._lock:
-            self._current = _Current(assignment)
+            self._current = _Current(assignment.order)
             for connection in self._ranks.values():
                 with suppress(OSError):  # whoever watches the rank notices that it is gone
                     connection.send(assignment)
@@ -165,7 +160,7 @@ class Coordinator:
         """Pass on the controller's answer to a milestone; a `stop` may come at any time."""
         with self._lock:
             current = self._current
-            if current is not None and current.assignment.order == order:
+            if current is not None and current.order.id == order:
                 current.stop = current.stop or verdict == "stop"
                 self._answer(current)
 
@@ -178,14 +173,14 @@ class Coordinator:
     def _leave(self, current: _Current, why: str) -> None:
         if not current.leaving:
             current.leaving = why
-            self._say(PreemptionStarted(current.assignment.order, why))
+            self._say(PreemptionStarted(current.order.id, why))
             if current.leaves:
                 self._answer(current)
 
     def _answer(self, current: _Current) -> None:
-        """Answer rank 0 if it waits at a milestone."""
-        if current.at_milestone:
-            current.at_milestone = False
+        """Answer rank 0 if it waits."""
+        if current.waits:
+            current.waits = False
             current.heard_at = time.monotonic()
             with suppress(OSError):
                 answer = Leave(current.leaving) if current.leaves else not current.stop
@@ -209,44 +204,26 @@ class Coordinator:
 
     def _handle(self, rank: int, message: RankMessage) -> None:
         current = self._current
-        if current is None:
-            return
-        assignment = current.assignment
-        if (
-            isinstance(message, CheckpointNotice | DataNotice | Beat | PreemptionNotice)
-            and message.order != assignment.order
-        ):
+        if current is None or message.order != current.order.id:
             return  # sent by a thread that outlived its order
         current.heard_at = time.monotonic()
-        if isinstance(message, Done):
-            self._finish(current, rank, message.outcome)
-            return
-        if isinstance(message, CheckpointNotice):
-            self._say(CheckpointSaved(assignment.order, assignment.trial, message.saved))
-            return
-        if isinstance(message, DataNotice):
-            self._say(DataDeclared(assignment.order, assignment.trial, message.data))
-            return
-        if isinstance(message, PreemptionNotice):
-            self._leave(current, f"rank {rank} {SIGTERM_TEXT}")
-        if isinstance(message, Beat | PreemptionNotice):
-            return
-        crossed = any(
-            current.step < milestone <= message.step for milestone in assignment.milestones
-        )
-        current.step = message.step
-        current.at_milestone = message.answered
-        self._say(
-            Reported(
-                assignment.order, assignment.trial, message.step, message.metrics, message.saved
-            )
-        )
-        if not crossed or current.stop or current.leaves:
-            self._answer(current)
+        match message:
+            case Beat():
+                pass
+            case PreemptionNotice():
+                self._leave(current, f"rank {rank} {SIGTERM_TEXT}")
+            case Outcome():
+                self._finish(current, rank, message)
+            case Report(step=step):
+                decision_due = current.order.reaches_milestone(current.step, step)
+                current.step, current.waits = step, current.order.needs_answer(step)
+                self._say(message)
+                if not decision_due or current.stop or current.leaves:
+                    self._answer(current)
+            case _:
+                self._say(message)
 
     def _finish(self, current: _Current, rank: int, outcome: Outcome) -> None:
-        if outcome.order != current.assignment.order:
-            return
         current.outcomes[rank] = outcome
         if len(current.outcomes) == self._world_size:
             self._conclude(current, clean=True)
@@ -263,36 +240,32 @@ class Coordinator:
         if current.deadline is not None:
             if now > current.deadline:
                 self._conclude(current, clean=False)
-        elif not current.at_milestone and now > current.heard_at + self._stall_s + WRITING_S:
+        elif not current.waits and now > current.heard_at + self._stall_s + WRITING_S:
             self._stall(current)
 
     def _stall(self, current: _Current) -> None:
         """Conclude an order as stalled: a rank at work would have given a sign of life."""
-        assignment = current.assignment
+        order = current.order
         silent = [rank for rank in range(self._world_size) if rank not in current.outcomes]
-        logs = [log_file(Path(), assignment.trial, assignment.order, rank) for rank in silent]
+        logs = [log_file(Path(), order.trial, order.id, rank) for rank in silent]
         ranks = f"rank{'s' if silent[1:] else ''} {_listed(silent)}"
         message = (
             f"no sign of life from {ranks} for {self._stall_s:g} s (failure.stall); "
             f"the stacks of all threads end {_listed(logs)}"
         )
-        current.outcomes[silent[0]] = Outcome(assignment.order, "stalled", message)
+        current.outcomes[silent[0]] = Outcome(order.id, "stalled", message)
         self._conclude(current, clean=False)
 
     def _conclude(self, current: _Current, clean: bool) -> None:
+        """End the order with its worst outcome; if it has not failed, with that of rank 0."""
         outcomes = [current.outcomes[rank] for rank in sorted(current.outcomes)]
-        failures = sorted(
-            (outcome for outcome in outcomes if outcome.kind != "ended"),
-            key=lambda outcome: KINDS.index(outcome.kind),
-        )
-        how = current.outcomes[0].how if 0 in current.outcomes else ""
+        failures = [outcome for outcome in outcomes if outcome.kind != "ended"]
+        outcome = min(failures or outcomes[:1], key=lambda outcome: KINDS.index(outcome.kind))
+        if current.leaving and outcome.kind in ("stalled", "collateral"):
+            outcome = replace(outcome, kind="preempt", message=current.leaving)
         leaks = tuple(dict.fromkeys(text for outcome in outcomes for text in outcome.leaks))
-        failure = failures[0] if failures else None
-        if current.leaving and failure is not None and failure.kind in ("stalled", "collateral"):
-            failure = replace(failure, kind="preempt", message=current.leaving)
-        assignment = current.assignment
         self._current = None
-        self._say(Finished(assignment.order, assignment.trial, failure, clean, leaks, how))
+        self._say(replace(outcome, leaks=leaks, clean=clean))
 
 
 def _listed(items: Sequence[object]) -> str:

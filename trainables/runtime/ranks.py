@@ -8,7 +8,7 @@ learns of the rank's death at once, even between orders.
 import gc
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from trainables import environment, load
 from trainables.dataset import DataSet
+from trainables.link import Report
+from trainables.order import Order
 from trainables.programs.rendezvous import RankAddress, RankEnv, reserved_port, single_rank
 from trainables.runtime import process_state
 from trainables.runtime.assignment import (
@@ -34,14 +36,12 @@ from trainables.runtime.proctitle import task_span
 from trainables.runtime.wire import (
     Beat,
     Call,
-    CheckpointNotice,
+    CheckpointSaved,
     CoordinatorConnection,
-    DataNotice,
-    Done,
+    DataDeclared,
     Hello,
     Leave,
     PreemptionNotice,
-    Report,
     connect,
     own_host,
 )
@@ -96,21 +96,22 @@ class Rank:
                 serve(config, coordinator, heartbeat, own_log)
             sigterm = SigtermHandler(lambda order: coordinator.send(PreemptionNotice(order)))
             while True:
-                assignment = coordinator.receive()
+                assignment: Assignment = coordinator.receive()
+                order = assignment.order
                 if config.command is not None:  # each order's process reads the source files again
                     sources.check()
-                log = log_file(config.folder, assignment.trial, assignment.order, rank)
+                log = log_file(config.folder, order.trial, order.id, rank)
                 name = f"{call.slot}/rank-{rank}"
                 signals = LivenessSignals()
                 with (
-                    sigterm.during(assignment.order),
+                    sigterm.during(order.id),
                     redirect_output(log, config.secrets.values()) as file,
-                    task_span(name, f"{assignment.trial}/order-{assignment.order}"),
-                    heartbeat.during(assignment.order, signals, file),
+                    task_span(name, f"{order.trial}/order-{order.id}"),
+                    heartbeat.during(order.id, signals, file),
                 ):
                     current = _CurrentOrder(coordinator, assignment, signals, sigterm.notice)
                     outcome = self._carry_out(current, rank_store)
-                coordinator.send(Done(outcome))
+                coordinator.send(outcome)
 
     def _join_slot(self, coordinator: CoordinatorConnection, slot: str) -> "RankStore | None":
         """Send the hello, and open or join the ranks' store if there are several."""
@@ -139,19 +140,20 @@ class Rank:
     def _carry_out(self, current: "_CurrentOrder", rank_store: "RankStore | None") -> Outcome:
         config, rank = self._config, self._rank
         assignment, signals = current.assignment, current.signals
+        order = assignment.order
         if rank_store is None:
             with single_rank(own_host(current.coordinator.connection)) as rank_env:
                 context = RankContext(rank_env, notice=current.notice)
-                link = _Rank0Link(current.coordinator, assignment, signals)
+                link = _Rank0Link(current.coordinator, order, signals)
                 return carry_out(config, assignment, 0, link, context)
         if rank > 0:
-            port = rank_store.wait_for_port(assignment.order)
+            port = rank_store.wait_for_port(order.id)
             context = self._make_context(current, rank_store, port)
-            follower = _FollowerLink(rank_store, assignment.order, signals)
+            follower = _FollowerLink(rank_store, order.id, signals)
             return carry_out(config, assignment, rank, follower, context)
-        link, last_word = _Rank0Link(current.coordinator, assignment, signals, rank_store), LOST
+        link, last_word = _Rank0Link(current.coordinator, order, signals, rank_store), LOST
         with reserved_port() as port:
-            rank_store.publish_port(assignment.order, port)
+            rank_store.publish_port(order.id, port)
             try:
                 context = self._make_context(current, rank_store, port)
                 outcome = carry_out(config, assignment, rank, link, context)
@@ -159,7 +161,7 @@ class Rank:
                 return outcome
             finally:
                 # Lets the other ranks stop waiting.
-                rank_store.publish_report(assignment.order, link.number, last_word)
+                rank_store.publish_report(order.id, link.number, last_word)
 
     def _make_context(
         self, current: "_CurrentOrder", rank_store: "RankStore", port: int
@@ -167,12 +169,12 @@ class Rank:
         rank_env, order = RankEnv(self._rank, rank_store.addresses, port), current.assignment.order
         notice = current.notice
         if self._config.command is not None:
-            return RankContext(rank_env, peers=_PeerStatus(rank_store, order), notice=notice)
-        training = load.training_of(self._config.training, current.assignment.params)
+            return RankContext(rank_env, peers=_PeerStatus(rank_store, order.id), notice=notice)
+        training = load.training_of(self._config.training, order.params)
         if training.process_group == "user":
             rank_store.drop()  # the trainable creates a process group of its own
             return RankContext(rank_env, notice=notice)
-        group, keeps_group = rank_store.group(order), lambda: rank_store.keeps_group
+        group, keeps_group = rank_store.group(order.id), lambda: rank_store.keeps_group
         return RankContext(rank_env, group, notice=notice, keeps_group=keeps_group)
 
 
@@ -191,21 +193,19 @@ class _Rank0Link:
     """Rank 0's link: reports to the coordinator, and passes its answers on to the other ranks."""
 
     coordinator: CoordinatorConnection
-    assignment: Assignment
+    order: Order
     signals: LivenessSignals
     rank_store: "RankStore | None" = None
     number: int = 0  # index of the next report
 
-    def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
-        # The last report needs no answer: the order ends anyway.
-        answered = step != self.assignment.until or step in self.assignment.milestones
+    def exchange(self, report: Report) -> bool:
         self.signals.given = self.signals.waits = True
-        self.coordinator.send(Report(step, metrics, checkpoint, answered))
-        answer = self.coordinator.receive() if answered else True
+        self.coordinator.send(report)
+        answer = self.coordinator.receive() if self.order.needs_answer(report.step) else True
         self.signals.waits = False
         verdict = LEAVE if isinstance(answer, Leave) else GO if answer else STOP
         if self.rank_store is not None:
-            self.rank_store.publish_report(self.assignment.order, self.number, f"{step} {verdict}")
+            self.rank_store.publish_report(self.order.id, self.number, f"{report.step} {verdict}")
         self.number += 1
         if isinstance(answer, Leave):
             raise Preempted(answer.why)
@@ -213,19 +213,17 @@ class _Rank0Link:
 
     def keep(self, saved: Saved) -> None:
         self.signals.given = True
-        self.coordinator.send(CheckpointNotice(self.assignment.order, saved))
+        self.coordinator.send(CheckpointSaved(self.order.id, saved))
 
     def uses(self, data: tuple[DataSet, ...]) -> None:
-        self.coordinator.send(DataNotice(self.assignment.order, data))
+        self.coordinator.send(DataDeclared(self.order.id, data))
 
     def beat(self) -> None:
         self.signals.beat()
 
     def once(self, name: str, work: Callable[[], Path]) -> Path:
         return (
-            work()
-            if self.rank_store is None
-            else self.rank_store.once(self.assignment.order, name, work)
+            work() if self.rank_store is None else self.rank_store.once(self.order.id, name, work)
         )
 
 
@@ -238,7 +236,8 @@ class _FollowerLink:
     signals: LivenessSignals
     number: int = 0
 
-    def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
+    def exchange(self, report: Report) -> bool:
+        step = report.step
         self.signals.given = True
         answer = self.rank_store.wait_for_report(self.order, self.number)
         self.number += 1

@@ -8,15 +8,14 @@ costs some 15 microseconds of CPU on either side, a call between Ray actors 20 t
 import os
 import socket
 import threading
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing.connection import Client, Connection
 from typing import Any, NamedTuple
 
 from trainables.dataset import DataSet
+from trainables.link import Report
 from trainables.runtime.assignment import Outcome
-from trainables.stopping import How
 from trainables.storage.checkpoint import Saved
 
 Address = tuple[str, int]
@@ -38,23 +37,14 @@ class Hello(NamedTuple):
     rank_store: Address | None
 
 
-class Report(NamedTuple):
-    """Rank 0's metrics of a step; the coordinator answers whether to go on if `answered`."""
-
-    step: int
-    metrics: Mapping[str, float]
-    saved: Saved | None
-    answered: bool
-
-
-class CheckpointNotice(NamedTuple):
+class CheckpointSaved(NamedTuple):
     """A checkpoint of rank 0 written apart from a report; there is no answer."""
 
     order: int  # may be over by now
     saved: Saved
 
 
-class DataNotice(NamedTuple):
+class DataDeclared(NamedTuple):
     """The data sets that the order's trial uses; there is no answer."""
 
     order: int
@@ -79,62 +69,22 @@ class Leave(NamedTuple):
     why: str
 
 
-class Done(NamedTuple):
-    """The outcome of the order on one rank, which is now ready for the next order."""
-
-    outcome: Outcome
-
-
 class Ready(NamedTuple):
     """To the owner of the slot: all ranks are up."""
 
 
-class Reported(NamedTuple):
-    """To the owner of the slot: a report."""
-
-    order: int
-    trial: str
-    step: int
-    metrics: Mapping[str, float]
-    saved: Saved | None
-
-
-class CheckpointSaved(NamedTuple):
-    """To the owner of the slot: a checkpoint written apart from a report."""
-
-    order: int
-    trial: str
-    saved: Saved
-
-
-class DataDeclared(NamedTuple):
-    """To the owner of the slot: the data sets that the order's trial uses."""
-
-    order: int
-    trial: str
-    data: tuple[DataSet, ...]
-
-
 class PreemptionStarted(NamedTuple):
-    """To the owner of the slot: the order is being preempted; Finished follows, time permitting."""
+    """To the owner of the slot: the order is preempted; its outcome follows, if time permits."""
 
     order: int
     why: str
 
 
-class Finished(NamedTuple):
-    """To the owner of the slot: the order is over. `clean`: the ranks can take another order."""
-
-    order: int
-    trial: str
-    failure: Outcome | None
-    clean: bool
-    leaks: tuple[str, ...]
-    how: How = ""
-
-
-RankMessage = Report | CheckpointNotice | DataNotice | Beat | PreemptionNotice | Done  # of a rank
-Message = Ready | Reported | CheckpointSaved | DataDeclared | PreemptionStarted | Finished
+# About an order: rank 0 sends them, and the coordinator passes them on. An outcome comes from each
+# rank, which is then ready for another order; the coordinator passes on that of the whole group.
+OrderMessage = Report | CheckpointSaved | DataDeclared | Outcome
+RankMessage = OrderMessage | Beat | PreemptionNotice  # of a rank
+Message = OrderMessage | Ready | PreemptionStarted  # to the owner of the slot
 
 
 @dataclass(frozen=True)
@@ -144,7 +94,7 @@ class CoordinatorConnection:
     connection: Connection
     _send_lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def send(self, message: tuple[object, ...]) -> None:
+    def send(self, message: object) -> None:
         """Send a message; raises OSError if the coordinator is gone."""
         with self._send_lock:
             self.connection.send(message)

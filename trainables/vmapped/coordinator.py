@@ -8,34 +8,29 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import Literal
 
+from trainables.link import Report
+from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome
 from trainables.runtime.coordinator import POLL_S, WRITING_S
 from trainables.runtime.wire import (
     Beat,
-    CheckpointNotice,
-    CheckpointSaved,
-    DataDeclared,
-    DataNotice,
-    Done,
-    Finished,
     Hello,
     Leave,
     Message,
     PreemptionNotice,
     PreemptionStarted,
+    RankMessage,
     Ready,
-    Reported,
 )
 from trainables.stopping import SIGTERM_TEXT
-from trainables.vmapped.wire import ALL_ORDERS, Answer, OrderMessage, OrderReport
+from trainables.vmapped.wire import ALL_ORDERS, Answer
 
 
 @dataclass
 class _RunningOrder:
     """An order that the rank is carrying out."""
 
-    assignment: Assignment
-    step: int = 0
+    order: Order
     stop: bool = False
     waits: bool = False  # for a decision, at a milestone
 
@@ -69,7 +64,7 @@ class BatchCoordinator:
         with self._lock:
             if not self._orders:
                 self._heard_at = time.monotonic()
-            self._orders[assignment.order] = _RunningOrder(assignment)
+            self._orders[assignment.order.id] = _RunningOrder(assignment.order)
             self._send(assignment)
 
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
@@ -100,7 +95,7 @@ class BatchCoordinator:
     def _answer(self, running: _RunningOrder) -> None:
         running.waits = False
         self._heard_at = time.monotonic()
-        self._send(Answer(running.assignment.order, not running.stop))
+        self._send(Answer(running.order.id, not running.stop))
 
     def _send(self, message: Assignment | Answer | Leave) -> None:
         if self._rank is not None:
@@ -121,42 +116,27 @@ class BatchCoordinator:
                         self._heard_at = time.monotonic()
                         self._handle(message)
 
-    def _handle(self, message: OrderMessage) -> None:
+    def _handle(self, message: RankMessage) -> None:
         if isinstance(message, PreemptionNotice):
             self._leave(f"the rank {SIGTERM_TEXT}")
             return
-        order = message.outcome.order if isinstance(message, Done) else message.order
-        running = self._orders.get(order)
+        running = self._orders.get(message.order)
         if running is None or isinstance(message, Beat):
             return  # a beat of all orders, or a message of an order that is over
-        match message:
-            case OrderReport():
-                self._report(running, message)
-            case CheckpointNotice():
-                self._say(CheckpointSaved(order, running.assignment.trial, message.saved))
-            case DataNotice():
-                self._say(DataDeclared(order, running.assignment.trial, message.data))
-            case Done():
-                del self._orders[order]
-                self._finish(running.assignment, message.outcome, clean=True)
+        if isinstance(message, Outcome):
+            del self._orders[message.order]
+            self._finish(message)
+            return
+        self._say(message)
+        if isinstance(message, Report) and message.step in running.order.milestones:
+            running.waits = True
+            if running.stop or self._leaving:
+                self._answer(running)
 
-    def _report(self, running: _RunningOrder, order_report: OrderReport) -> None:
-        assignment, report = running.assignment, order_report.report
-        crossed = any(
-            running.step < milestone <= report.step for milestone in assignment.milestones
-        )
-        running.step, running.waits = report.step, report.answered
-        self._say(
-            Reported(assignment.order, assignment.trial, report.step, report.metrics, report.saved)
-        )
-        if running.waits and (not crossed or running.stop or self._leaving):
-            self._answer(running)
-
-    def _finish(self, assignment: Assignment, outcome: Outcome, clean: bool) -> None:
+    def _finish(self, outcome: Outcome) -> None:
         if self._leaving and outcome.kind in ("stalled", "collateral"):
             outcome = replace(outcome, kind="preempt", message=self._leaving)
-        failure = None if outcome.kind == "ended" else outcome
-        self._say(Finished(assignment.order, assignment.trial, failure, clean, outcome.leaks))
+        self._say(outcome)
 
     def _check_stall(self) -> None:
         """End all orders as stalled if the rank gave no sign of life for too long."""
@@ -169,5 +149,5 @@ class BatchCoordinator:
             f"no sign of life from the process of {len(orders)} trials for {self._stall_s:g} s "
             "(failure.stall); the stacks of all threads end the slot's log"
         )
-        for order, stalled in orders.items():
-            self._finish(stalled.assignment, Outcome(order, "stalled", message), clean=False)
+        for order in orders:
+            self._finish(Outcome(order, "stalled", message, clean=False))

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,9 +10,10 @@ from pathlib import Path
 from trainables import load
 from trainables.dataset import DataSet
 from trainables.errors import encodable, out_of_memory, text_of
+from trainables.link import Report
+from trainables.order import Order
 from trainables.runtime import process_state
 from trainables.runtime.assignment import (
-    Assignment,
     Outcome,
     OutcomeKind,
     SlotConfig,
@@ -25,20 +26,18 @@ from trainables.runtime.heartbeat import Heartbeat, LivenessSignals
 from trainables.runtime.output import redirect_output
 from trainables.runtime.preemption import SigtermHandler
 from trainables.runtime.wire import (
-    CheckpointNotice,
+    CheckpointSaved,
     CoordinatorConnection,
-    DataNotice,
-    Done,
+    DataDeclared,
     Leave,
     PreemptionNotice,
-    Report,
 )
 from trainables.stopping import SIGTERM_TEXT, Notice, Preempted
 from trainables.storage.checkpoint import CheckpointDamaged, Saved
 from trainables.task import Task
 from trainables.vmapped.batch import Batch, FinishedTrial
 from trainables.vmapped.refusals import Unbatchable
-from trainables.vmapped.wire import ALL_ORDERS, Answer, OrderReport
+from trainables.vmapped.wire import ALL_ORDERS, Answer
 
 
 class OrderInbox:
@@ -49,37 +48,39 @@ class OrderInbox:
     ) -> None:
         self.coordinator, self.signals, self.notice = coordinator, signals, notice
         self.why = f"the rank {SIGTERM_TEXT}"  # the reason if notice is given
-        self._assignments: queue.Queue[Assignment | None] = (
-            queue.Queue()
-        )  # None: no coordinator any more
+        self._orders: queue.Queue[Order | None] = queue.Queue()  # None: no coordinator any more
         self._answers: dict[int, queue.Queue[bool]] = {}
         self._awaiting: set[int] = set()  # orders at milestones
         threading.Thread(target=self._receive_messages, name="desk", daemon=True).start()
 
-    def wait(self) -> Assignment:
+    def wait(self) -> Order:
         """Wait for the next order.
 
         Raises:
             EOFError: the coordinator is gone.
         """
-        assignment = self._assignments.get()
-        if assignment is None:
-            self._assignments.put(None)
+        order = self._orders.get()
+        if order is None:
+            self._orders.put(None)
             raise EOFError
-        return assignment
+        return order
 
     @property
     def is_empty(self) -> bool:
         """Whether no order has arrived."""
-        return self._assignments.empty()
+        return self._orders.empty()
 
-    def report(self, order_report: OrderReport) -> bool:
-        """Send a report, from any thread, and return whether its order goes on."""
-        order, awaited = order_report.order, order_report.report.answered
+    def report(self, report: Report, awaited: bool) -> bool:
+        """Send a report, from any thread, and return whether its order goes on.
+
+        Args:
+            awaited: whether to wait for the controller's answer.
+        """
+        order = report.order
         if awaited:
             self._awaiting.add(order)
         self.signals.given, self.signals.waits = True, bool(self._awaiting)
-        self.coordinator.send(order_report)
+        self.coordinator.send(report)
         try:
             return self._answers[order].get(block=awaited)
         except queue.Empty:
@@ -100,13 +101,13 @@ class OrderInbox:
                     self.why = message.why
                     self.notice.give()
                 elif not isinstance(message, Answer):
-                    self._answers[message.order] = queue.Queue()
-                    self._assignments.put(message)
+                    self._answers[message.order.id] = queue.Queue()
+                    self._orders.put(message.order)
                 elif message.order in self._answers:
                     self._answers[message.order].put(message.go_on)
         for answers in list(self._answers.values()):
             answers.put(False)
-        self._assignments.put(None)
+        self._orders.put(None)
 
 
 @dataclass
@@ -114,20 +115,18 @@ class _Link:
     """The link of an order's worker to the coordinator."""
 
     inbox: OrderInbox
-    assignment: Assignment
+    order: Order
 
-    def exchange(self, step: int, metrics: Mapping[str, float], checkpoint: Saved | None) -> bool:
+    def exchange(self, report: Report) -> bool:
         # Only a milestone waits for the controller; an earlier stop takes effect at any report.
-        awaited = step in self.assignment.milestones
-        report = Report(step, metrics, checkpoint, awaited)
-        return self.inbox.report(OrderReport(self.assignment.order, report))
+        return self.inbox.report(report, awaited=report.step in self.order.milestones)
 
     def keep(self, saved: Saved) -> None:
         self.inbox.signals.given = True
-        self.inbox.coordinator.send(CheckpointNotice(self.assignment.order, saved))
+        self.inbox.coordinator.send(CheckpointSaved(self.order.id, saved))
 
     def uses(self, data: tuple[DataSet, ...]) -> None:
-        self.inbox.coordinator.send(DataNotice(self.assignment.order, data))
+        self.inbox.coordinator.send(DataDeclared(self.order.id, data))
 
     def beat(self) -> None:
         self.inbox.signals.beat()
@@ -143,16 +142,16 @@ class _Server:
     config: SlotConfig
     inbox: OrderInbox
     most: int
-    running: dict[int, Assignment] = field(default_factory=dict)
+    running: dict[int, Order] = field(default_factory=dict)
     # The last outcome is sent only when the leaks of all orders are known.
     last: Outcome | None = None
 
-    def serve(self, assignment: Assignment) -> None:
+    def serve(self, order: Order) -> None:
         """Carry out this order, and all that arrive while an order is running."""
         share = self.config.gpu_share
         before = process_state.baseline(share)
         with Batch(self.most) as batch:
-            self._add(batch, assignment)
+            self._add(batch, order)
             while batch.workers:
                 while self._has_room(batch) and not self.inbox.is_empty:
                     self._add(batch, self.inbox.wait())
@@ -168,19 +167,19 @@ class _Server:
         ]
         leaks += [f"it {SIGTERM_TEXT}"] * self.inbox.notice.given
         assert self.last is not None
-        self._send_outcome(replace(self.last, leaks=tuple(map(encodable, leaks))))
+        self.inbox.coordinator.send(replace(self.last, leaks=tuple(map(encodable, leaks))))
 
-    def _add(self, batch: Batch, assignment: Assignment) -> None:
-        self.running[assignment.order] = assignment
-        worker = make_worker(self.config, assignment, 0, _Link(self.inbox, assignment))
+    def _add(self, batch: Batch, order: Order) -> None:
+        self.running[order.id] = order
+        worker = make_worker(self.config, order, 0, _Link(self.inbox, order))
         failure = None
         try:
-            if batch.add(_task(self.config, assignment), worker):
+            if batch.add(_task(self.config, order), worker):
                 return
         except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
             failure = error
         worker.close()
-        self._end(assignment, failure)
+        self._end(order, failure)
 
     def _has_room(self, batch: Batch) -> bool:
         return len(batch.workers) < batch.most and not self.inbox.notice.given
@@ -201,16 +200,13 @@ class _Server:
         batch.clear()
         return [FinishedTrial(worker, error) for worker in workers]
 
-    def _end(self, assignment: Assignment, error: BaseException | None) -> None:
-        del self.running[assignment.order]
-        self.inbox.forget(assignment.order)
-        kind = _kind(assignment, error, self.config.gpu_share)
-        self.last = make_outcome(self.config, assignment, kind, _message(kind, error))
+    def _end(self, order: Order, error: BaseException | None) -> None:
+        del self.running[order.id]
+        self.inbox.forget(order.id)
+        kind = _kind(order, error, self.config.gpu_share)
+        self.last = make_outcome(self.config, order, kind, _message(kind, error))
         if self.running:
-            self._send_outcome(self.last)
-
-    def _send_outcome(self, outcome: Outcome) -> None:
-        self.inbox.coordinator.send(Done(outcome))
+            self.inbox.coordinator.send(self.last)
 
 
 class _TooManyTrials(Exception):
@@ -233,24 +229,24 @@ def serve(
     inbox = OrderInbox(coordinator, signals, sigterm.notice)
     most = config.training.trials_per_process
     while True:
-        assignment = inbox.wait()
+        order = inbox.wait()
         with (
             sigterm.during(ALL_ORDERS),
             redirect_output(log, config.secrets.values()) as file,
             heartbeat.during(ALL_ORDERS, signals, file),
         ):
             server = _Server(config, inbox, most)
-            server.serve(assignment)
+            server.serve(order)
             most = server.most
 
 
-def _task(config: SlotConfig, assignment: Assignment) -> Task:
+def _task(config: SlotConfig, order: Order) -> Task:
     """Return the Task of an order.
 
     Raises:
         Unbatchable: the trainable is no Task.
     """
-    bound = load.bind(load.resolve(config.trainable), assignment.params)
+    bound = load.bind(load.resolve(config.trainable), order.params)
     task = getattr(bound, "__self__", None)
     if not isinstance(task, Task):
         raise Unbatchable(
@@ -261,16 +257,13 @@ def _task(config: SlotConfig, assignment: Assignment) -> Task:
     return task
 
 
-def _kind(assignment: Assignment, error: BaseException | None, share: float) -> OutcomeKind:
+def _kind(order: Order, error: BaseException | None, share: float) -> OutcomeKind:
     if error is None:
         return "ended"
     if isinstance(error, Preempted):
         return "preempt"
     if isinstance(error, CheckpointDamaged):
-        started = assignment.start is not None and error.file.startswith(
-            f"{assignment.start.path}/"
-        )
-        return "damaged" if started else "collateral"
+        return "damaged" if order.is_start(error.file) else "collateral"
     return "collateral" if isinstance(error, _TooManyTrials) else outcome_kind(error, share)
 
 

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hposvc.analysis.audit.comparison import Standing, Values
-from hposvc.events import Order, Requested, error_line
+from hposvc.events import Requested, error_line
 from hposvc.spec import SweepSpec
+from trainables.order import Order
 
 MAX_MESSAGE = 160  # characters of a failure's last line
 ORIGINS = {

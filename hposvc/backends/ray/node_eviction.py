@@ -18,9 +18,10 @@ from hposvc.backends.ray.cluster import RayCluster
 from hposvc.backends.ray.node_failures import DEATHS_IN_A_ROW, NodeFailures
 from hposvc.backends.ray.slot import Slot
 from hposvc.events import BackendEvent, Cause, Failed
+from trainables.link import Report
 from trainables.monitoring import slow_ranks
 from trainables.monitoring.slow_ranks import REPORTS, SlowestRank
-from trainables.runtime.wire import Reported
+from trainables.order import Order
 
 log = logging.getLogger(__name__)
 NODE_CAUSES: tuple[Cause, ...] = ("infra", "stalled")  # possibly the fault of a slot's node
@@ -91,12 +92,12 @@ class NodeEvictions:
             return []
         return self._record_death(slot, [order.trial for order in slot.orders.values()], rank)
 
-    def on_report(self, slot: Slot, report: Reported) -> list[NodeEviction]:
+    def on_report(self, slot: Slot, report: Report) -> list[NodeEviction]:
         """Return the node to leave, if a report shows that it is slow and the spec drains it."""
         score = report.metrics.get("perf/straggler")
         rank = report.metrics.get("perf/straggler_rank")
-        ranks = slot.resources.ranks
-        if score is None or rank is None or self._has_unequal_ranks(slot, report.order):
+        ranks, order = slot.resources.ranks, slot.orders[report.order]
+        if score is None or rank is None or self._has_unequal_ranks(order):
             return []
         reports = self._reports.setdefault(slot.name, deque(maxlen=REPORTS))
         reports.append(slow_ranks.slowest_rank(int(rank), score, ranks))
@@ -104,7 +105,7 @@ class NodeEvictions:
         node = None if straggler is None else slot.nodes()[straggler.rank]
         if straggler is None or node is None or node in self._reported:
             return []
-        return self._report_straggler(node, straggler, report.trial)
+        return self._report_straggler(node, straggler, order.trial)
 
     def forget(self, slot: Slot) -> None:
         """Drop all records of a slot that is gone."""
@@ -130,11 +131,9 @@ class NodeEvictions:
         why = f"slots die on node {name}, {count} in a row before an order was done there"
         return self._evict(node, why)
 
-    def _has_unequal_ranks(self, slot: Slot, order: int) -> bool:
+    def _has_unequal_ranks(self, order: Order) -> bool:
         """Whether the order's ranks have unequal work, as the stages of a pipeline do."""
-        strategy = (
-            slot.orders[order].params.get("training.strategy") if order in slot.orders else None
-        )
+        strategy = order.params.get("training.strategy")
         return (strategy or self.setting.spec.training.strategy) == "pipeline"
 
     def _report_straggler(self, node: str, slow: SlowestRank, trial: str) -> list[NodeEviction]:

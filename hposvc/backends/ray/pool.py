@@ -19,16 +19,11 @@ from hposvc.backends.ray.node_eviction import NodeEviction, NodeEvictions, leave
 from hposvc.backends.ray.placement import describe_needs
 from hposvc.backends.ray.rank_group import GONE_S, describe_error, is_permanent, start_error
 from hposvc.backends.ray.slot import Signal, Slot
-from hposvc.events import BackendEvent, Cause, Ended, Failed, Order
-from trainables.runtime.wire import (
-    CheckpointSaved,
-    DataDeclared,
-    Finished,
-    Message,
-    PreemptionStarted,
-    Ready,
-)
-from trainables.runtime.wire import Reported as RankReport
+from hposvc.events import BackendEvent, Cause, Ended, Failed
+from trainables.link import Report
+from trainables.order import Order
+from trainables.runtime.assignment import Outcome
+from trainables.runtime.wire import Message, PreemptionStarted, Ready
 
 TELL_S = 0.5  # seconds between two messages about what slots wait for
 
@@ -234,15 +229,9 @@ class RayPool:
                 if not slot.orders:  # none was left when the notice came
                     self._close_slot(slot)
                 return []
-            case RankReport():
-                self._evictions.record_work(slot, ended=False)
-                self._leave_nodes(self._evictions.on_report(slot, message))
-                return to_events(message, self.now())
-            case CheckpointSaved() | DataDeclared():
-                return to_events(message, self.now())
-            case Finished():
-                del slot.orders[message.order]
-                [event] = to_events(message, self.now())
+            case Outcome():
+                order = slot.orders.pop(message.order)
+                [event] = to_events(message, order.trial, self.now())
                 # In a slot that leaves, each of several orders saves its state and ends.
                 stays = slot.orders or not slot.leaving
                 if message.clean and stays and not message.leaks:
@@ -254,7 +243,11 @@ class RayPool:
                 )
                 self._close_slot(slot, [event, *self._failures_of(slot, reason)])
                 self._leave_nodes(evictions)
-        return []
+                return []
+            case Report():
+                self._evictions.record_work(slot, ended=False)
+                self._leave_nodes(self._evictions.on_report(slot, message))
+        return to_events(message, slot.orders[message.order].trial, self.now())
 
     def _leave_nodes(self, evictions: Sequence[NodeEviction]) -> None:
         """Have slots leave these nodes, and close those that are idle."""

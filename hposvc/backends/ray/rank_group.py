@@ -79,9 +79,9 @@ class RankGroup:
         """Return the rank whose exit was posted with this future."""
         return self._exits.index(end)
 
-    def carry_out(self, task: Assignment) -> None:
+    def carry_out(self, assignment: Assignment) -> None:
         """Hand an order to the ranks, which must be up and free."""
-        self._coordinator.carry_out(task)
+        self._coordinator.carry_out(assignment)
 
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
         """Pass a decision on to the coordinator."""

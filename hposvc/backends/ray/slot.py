@@ -12,12 +12,12 @@ from ray.util.placement_group import (
     remove_placement_group,
 )
 
-from hposvc.backends.backend import to_assignment
 from hposvc.backends.ray.placement import STRATEGIES, bundle, label_selectors, rank_options
 from hposvc.backends.ray.rank_group import RankGroup, RankSignal, bundles_by_node
-from hposvc.events import BackendEvent, Order
+from hposvc.events import BackendEvent
 from hposvc.spec import Resources
-from trainables.runtime.assignment import SlotConfig
+from trainables.order import Order
+from trainables.runtime.assignment import Assignment, SlotConfig
 from trainables.runtime.coordinator import Switchboard
 from trainables.runtime.wire import Message
 
@@ -83,7 +83,7 @@ class Slot:
     def carry_out(self, order: Order, environment: dict[str, str]) -> None:
         """Start an order; `free_places` must be above 0."""
         self.orders[order.id] = order
-        self.ranks.carry_out(to_assignment(order, environment))
+        self.ranks.carry_out(Assignment(order, environment))
 
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:
         """Pass a decision about an order of the slot to the coordinator."""

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hposvc.backends.backend import Answer, OutOfReach, Setting, to_assignment, to_events
+from hposvc.backends.backend import Answer, OutOfReach, Setting, to_events
 from hposvc.backends.ray.cluster import FRESH_DEATHS, RayCluster, await_gone
 from hposvc.backends.ray.placement import STRATEGIES, bundle, label_selectors, rank_options
 from hposvc.backends.tune.connections import SlotConnections
 from hposvc.backends.tune.exchange import OrderExchange
 from hposvc.backends.tune.experiment import Experiment, Orders, Request, Results
 from hposvc.backends.tune.tune_slot import OrderStarted, SlotLost, SlotMessage
-from hposvc.events import BackendEvent, Ended, Failed, Order
+from hposvc.events import BackendEvent, Ended, Failed
 from hposvc.spec import Resources
-from trainables.runtime.assignment import Assignment
-from trainables.runtime.wire import Finished
+from trainables.order import Order
+from trainables.runtime.assignment import Assignment, Outcome
 from trainables.storage.checkpoint import TUNE_FOLDER
 
 
@@ -27,11 +27,15 @@ from trainables.storage.checkpoint import TUNE_FOLDER
 class _PendingOrder:
     """An order handed to Tune."""
 
-    task: Assignment
+    assignment: Assignment
     cold: bool  # its slot is still starting
     begun: bool = False
     stopped: bool = False
     killed: bool = False
+
+    @property
+    def trial(self) -> str:
+        return self.assignment.order.trial
 
 
 class RayTune:
@@ -84,8 +88,8 @@ class RayTune:
         return self._cluster.resources.ranks
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
-        task = to_assignment(order, environment)
-        self._pending[order.id] = _PendingOrder(task, cold=not self._exchange.put(task))
+        assignment = Assignment(order, environment)
+        self._pending[order.id] = _PendingOrder(assignment, cold=not self._exchange.put(assignment))
 
     def decide(self, order: int, verdict: Answer) -> None:
         pending = self._pending.get(order)
@@ -130,27 +134,28 @@ class RayTune:
         self._fresh_deaths = 0
         if isinstance(message, OrderStarted):
             return []
-        if isinstance(message, Finished):
+        if isinstance(message, Outcome):
             self._forget(message.order)
             if pending.killed:
-                return [Ended(self.now(), message.order, message.trial)]
-        return to_events(message, self.now())
+                return [Ended(self.now(), message.order, pending.trial)]
+        return to_events(message, pending.trial, self.now())
 
     def _handle_lost_slot(self, pending: _PendingOrder, lost: SlotLost) -> list[BackendEvent]:
         taken = self._connections.holder(lost.order) is not None
         self._forget(lost.order)
         if pending.killed:
-            return [Ended(self.now(), lost.order, lost.trial)]
+            return [Ended(self.now(), lost.order, pending.trial)]
         if lost.permanent is not None:
             self.close()
             raise lost.permanent
         if pending.cold or (taken and lost.fresh):  # otherwise the slot was up
             self._count_death(lost.why)
         if pending.begun or not lost.fresh:
-            return [Failed(self.now(), lost.order, lost.trial, "infra", lost.why)]
+            return [Failed(self.now(), lost.order, pending.trial, "infra", lost.why)]
         # No rank ever had the order: another slot takes it, and both count as one attempt.
+        assignment = pending.assignment
         self._pending[lost.order] = _PendingOrder(
-            pending.task, not self._exchange.put(pending.task), stopped=pending.stopped
+            assignment, not self._exchange.put(assignment), stopped=pending.stopped
         )
         if pending.stopped:
             self._connections.send_decision(lost.order, "stop")

@@ -45,10 +45,10 @@ class OrderExchange:
 
     # Called by the driver.
 
-    def put(self, task: Assignment) -> bool:
+    def put(self, assignment: Assignment) -> bool:
         """Queue an order for Tune; return whether a slot is up and idle for it."""
         with self._lock:
-            self._orders.append(task)
+            self._orders.append(assignment)
             self._lock.notify_all()
             return len(self._orders) <= len(self._idle)
 
@@ -137,7 +137,7 @@ class OrderExchange:
     def register(self, trial: Trial) -> Trial | None:
         """Register a new trial, and return an idle trial whose process it can take over."""
         with self._lock:
-            self._trials[trial.config[TASK].assignment.order] = trial
+            self._trials[trial.config[TASK].assignment.order.id] = trial
             return self._idle.pop(next(iter(self._idle))) if self._idle else None
 
     def waiting_trial(self) -> Trial | None:
@@ -158,14 +158,14 @@ class OrderExchange:
 
     def mark_idle(self, trial: Trial) -> None:
         """Mark the trial as idle: its order is over."""
-        order = trial.config[TASK].assignment.order
+        order = trial.config[TASK].assignment.order.id
         with self._lock:
             self._in_tune -= 1
             self._idle[order] = self._trials.pop(order)
 
     def remove(self, trial: Trial) -> bool:
         """Forget a trial whose process is gone or never came; return False if it was to leave."""
-        order = trial.config[TASK].assignment.order
+        order = trial.config[TASK].assignment.order.id
         with self._lock:
             if trial in self._leaving:
                 self._leaving.remove(trial)

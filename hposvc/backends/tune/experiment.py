@@ -21,7 +21,8 @@ from hposvc.backends.ray.rank_group import GONE_S
 from hposvc.backends.tune.exchange import ExperimentClosed, OrderExchange
 from hposvc.backends.tune.trainable import MESSAGES, TASK, OrderTrial, Task
 from hposvc.backends.tune.tune_slot import SlotLost
-from trainables.runtime.wire import Call, Finished
+from trainables.runtime.assignment import Outcome
+from trainables.runtime.wire import Call
 
 # Tune 2.60: no result files, no snapshots (hposvc has its journal), no tables, no stacks on stderr.
 SETTINGS: Mapping[str, str] = {
@@ -99,13 +100,15 @@ class Orders(SearchAlgorithm):
         self._staging().joinpath(FOLDER).mkdir(parents=True)
 
     def next_trial(self) -> Trial | None:
-        task = self._exchange.next_order()
-        if task is None:
+        assignment = self._exchange.next_order()
+        if assignment is None:
             return None
         assert self._specification is not None
         self._made += 1
-        name = f"{task.trial}-{task.order}.{self._made}"
-        return _Trial(name, Task(self._call, task), self._specification, self._resources)
+        order = assignment.order
+        name = f"{order.trial}-{order.id}.{self._made}"
+        task = Task(self._call, assignment)
+        return _Trial(name, task, self._specification, self._resources)
 
     def forget_files(self) -> None:
         """Delete the files that Tune left in Ray's own folder on this machine."""
@@ -155,7 +158,7 @@ class Results(TrialScheduler):
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         messages = result[MESSAGES]
-        over = isinstance(messages[-1], Finished | SlotLost)
+        over = isinstance(messages[-1], Outcome | SlotLost)
         if over:
             self._exchange.mark_idle(trial)
         self._exchange.send(messages)
@@ -167,7 +170,7 @@ class Results(TrialScheduler):
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         if self._exchange.remove(trial):
-            begun = self._await_ranks_gone(trial.config[TASK].assignment.order)
+            begun = self._await_ranks_gone(trial.config[TASK].assignment.order.id)
             self._report_lost(trial, _describe_death(trial), fresh=not begun)
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Any) -> None:
@@ -196,8 +199,7 @@ class Results(TrialScheduler):
         return waiting
 
     def _report_lost(self, trial: Trial, why: str, fresh: bool) -> None:
-        task = trial.config[TASK].assignment
-        self._exchange.send([SlotLost(task.order, task.trial, why, fresh)])
+        self._exchange.send([SlotLost(trial.config[TASK].assignment.order.id, why, fresh)])
         self._exchange.await_answer()
 
 

@@ -22,19 +22,17 @@ from hposvc.backends.ray.rank_group import (
     is_permanent,
     start_error,
 )
+from trainables.link import Report
 from trainables.programs.rendezvous import LOOPBACK
-from trainables.runtime.assignment import Assignment, SlotConfig
+from trainables.runtime.assignment import Assignment, Outcome, SlotConfig
 from trainables.runtime.coordinator import Switchboard
 from trainables.runtime.wire import (
     Call,
-    CheckpointSaved,
-    DataDeclared,
-    Finished,
     Hello,
     Message,
+    OrderMessage,
     PreemptionStarted,
     Ready,
-    Reported,
     connect,
 )
 
@@ -73,13 +71,12 @@ class SlotLost(NamedTuple):
     """A message to the driver once all ranks are gone: the order was cut off."""
 
     order: int
-    trial: str
     why: str
     fresh: bool  # the order was not begun
     permanent: Exception | None = None  # to be raised where the ranks will never start
 
 
-SlotMessage = OrderStarted | Reported | CheckpointSaved | DataDeclared | Finished | SlotLost
+SlotMessage = OrderMessage | OrderStarted | SlotLost
 
 
 class TuneSlot:
@@ -102,22 +99,22 @@ class TuneSlot:
         self._ranks: RankGroup | None = None
         self._groups_started = 0  # started so far; also the number of the present group
         self._ready = False  # the ranks can take an order
-        self._task: Assignment | None = None
-        self._begun = False  # the ranks have the task
-        self._decisions: set[str] = set()  # decisions of the driver about the task
+        self._assignment: Assignment | None = None
+        self._begun = False  # the ranks have the order
+        self._decisions: set[str] = set()  # decisions of the driver about the order
         self._error: BaseException | None = None  # of the first rank that died
         self._left = False
         threading.Thread(target=self._listen, name="line", daemon=True).start()
 
-    def begin(self, task: Assignment) -> None:
+    def begin(self, assignment: Assignment) -> None:
         """Take an order; `next_messages` returns its messages.
 
         Raises:
             TimeoutError: ranks of the last order still live, and could write its files.
         """
         with self._lock:
-            self._task, self._begun, self._decisions = task, False, set()
-        self._connection.send(OrderAccepted(task.order))
+            self._assignment, self._begun, self._decisions = assignment, False, set()
+        self._connection.send(OrderAccepted(assignment.order.id))
         while not self._inbox.empty():  # exits of ranks that died while idle
             self._lose_rank(self._inbox.get()[1])
         if not self._ready and not self._await_ranks_gone():
@@ -125,23 +122,23 @@ class TuneSlot:
         with self._lock:
             self._error = None
             if self._ready:
-                self._hand_over(task)
+                self._hand_over(assignment)
             elif not self._must_not_run():
                 self._launch()
 
     def next_messages(self) -> list[SlotMessage]:
         """Return the messages since the last call; wait for the first."""
         messages = [self._next_message(None)]
-        while not isinstance(messages[-1], Finished | SlotLost):
+        while not isinstance(messages[-1], Outcome | SlotLost):
             try:
                 messages.append(
                     self._next_message(ENDING_S if self._is_last_report(messages[-1]) else 0.0)
                 )
             except queue.Empty:
                 break
-        if isinstance(messages[-1], Finished | SlotLost):
+        if isinstance(messages[-1], Outcome | SlotLost):
             with self._lock:
-                self._task = None
+                self._assignment = None
         return messages
 
     def leave(self) -> None:
@@ -163,21 +160,21 @@ class TuneSlot:
         assert group is not None  # Tune starts its trials in one
         self._ranks.launch(group)
 
-    def _start_task(self) -> OrderStarted:
+    def _start_order(self) -> OrderStarted:
         """Hand the waiting order to the ranks, which are up now."""
         with self._lock:
-            assert self._task is not None
+            assert self._assignment is not None
             self._ready = not self._must_not_run()
             if self._ready:
-                self._hand_over(self._task)
-            return OrderStarted(self._task.order)
+                self._hand_over(self._assignment)
+            return OrderStarted(self._assignment.order.id)
 
-    def _hand_over(self, task: Assignment) -> None:
+    def _hand_over(self, assignment: Assignment) -> None:
         assert self._ranks is not None
         self._begun = True
-        self._ranks.carry_out(task)
+        self._ranks.carry_out(assignment)
         if "stop" in self._decisions:
-            self._ranks.decide(task.order, "stop")
+            self._ranks.decide(assignment.order.id, "stop")
 
     def _next_message(self, timeout_s: float | None) -> SlotMessage:
         """Return the next message for the driver.
@@ -194,9 +191,9 @@ class TuneSlot:
             if isinstance(payload, Future):
                 self._lose_rank(payload)
             elif isinstance(payload, Ready):
-                return self._start_task()
+                return self._start_order()
             elif not isinstance(payload, PreemptionStarted):  # the order's end follows
-                if isinstance(payload, Finished) and (payload.leaks or not payload.clean):
+                if isinstance(payload, Outcome) and (payload.leaks or not payload.clean):
                     self._dismiss()
                     self._await_ranks_gone()
                 return payload
@@ -206,19 +203,18 @@ class TuneSlot:
 
     def _is_last_report(self, message: SlotMessage) -> bool:
         """Whether this message is the order's last report, which its end follows at once."""
-        task = self._task
-        last = isinstance(message, Reported) and task is not None and message.step == task.until
-        return last and task is not None and task.until not in task.milestones
+        assert self._assignment is not None
+        return isinstance(message, Report) and not self._assignment.order.needs_answer(message.step)
 
     def _describe_loss(self) -> SlotLost:
-        task, error = self._task, self._error
-        assert task is not None
+        assignment, error = self._assignment, self._error
+        assert assignment is not None
         why = "the slot has left" if error is None else describe_error(error)
         fresh = not self._begun
         permanent = (
             start_error(error) if fresh and error is not None and is_permanent(error) else None
         )
-        return SlotLost(task.order, task.trial, why, fresh, permanent)
+        return SlotLost(assignment.order.id, why, fresh, permanent)
 
     def _lose_rank(self, payload: Future[Any] | Message) -> None:
         """Dismiss the other ranks, which are of no use without a rank that died."""
@@ -260,11 +256,11 @@ class TuneSlot:
             self._leave_for_good()
             return
         with self._lock:
-            task = self._task
-            if task is None or task.order != decision.order:
+            assignment = self._assignment
+            if assignment is None or assignment.order.id != decision.order:
                 return
             self._decisions.add(decision.verdict)
             if decision.verdict != "kill" and self._begun and self._ranks is not None:
-                self._ranks.decide(task.order, decision.verdict)
+                self._ranks.decide(decision.order, decision.verdict)
         if decision.verdict == "kill":
             self._dismiss()

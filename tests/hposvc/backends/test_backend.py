@@ -1,34 +1,27 @@
-"""Translations between the driver's events and what ranks receive and send."""
+"""The events that messages of ranks become, and the configuration of a slot."""
 
 import pytest
 from simulated_sweeps import make_spec
 
-from hposvc.backends.backend import Setting, failure_event, to_assignment, to_events
-from hposvc.events import Checkpointed, Ended, Order, Reported
+from hposvc.backends.backend import Setting, to_events
+from hposvc.events import Checkpointed, Ended, Reported
+from trainables.link import Report
 from trainables.runtime.assignment import Outcome
-from trainables.runtime.wire import CheckpointSaved, Finished
-from trainables.runtime.wire import Reported as RankReport
+from trainables.runtime.wire import CheckpointSaved
 from trainables.storage.checkpoint import Saved
 
 SAVED = Saved(2, "/x/2", "00", 10)
 
 
-def test_an_order_s_fields_all_reach_its_ranks():
-    order = Order(7, "t0003", {"lr": 0.1}, SAVED, 3, 9, (4, 6), "t0001", "t0002", 2, 1, 4)
-    task = to_assignment(order, {"A": "b"})
-    assert (task.order, task.trial, task.params, task.start) == (7, "t0003", {"lr": 0.1}, SAVED)
-    assert (task.first, task.until, task.milestones) == (3, 9, (4, 6))
-    assert (task.environment, task.seed_of, task.shrink) == ({"A": "b"}, "t0002", 2)
-
-
 def test_a_checkpoint_is_journaled_before_the_report_that_brings_it():
-    report = RankReport(7, "t0003", 2, {"loss": 1.0}, SAVED)
+    report = Report(7, 2, {"loss": 1.0}, SAVED)
     reported = Reported(5.0, 7, "t0003", 2, {"loss": 1.0})
-    assert to_events(report, 5.0) == [Checkpointed(5.0, 7, "t0003", SAVED), reported]
-    assert to_events(report._replace(saved=None), 5.0) == [reported]
-    saved = CheckpointSaved(7, "t0003", SAVED)
-    assert to_events(saved, 5.0) == [Checkpointed(5.0, 7, "t0003", SAVED)]
-    assert to_events(Finished(7, "t0003", None, True, ()), 5.0) == [Ended(5.0, 7, "t0003")]
+    checkpointed = Checkpointed(5.0, 7, "t0003", SAVED)
+    assert to_events(report, "t0003", 5.0) == [checkpointed, reported]
+    assert to_events(report._replace(checkpoint=None), "t0003", 5.0) == [reported]
+    assert to_events(CheckpointSaved(7, SAVED), "t0003", 5.0) == [checkpointed]
+    ended = Outcome(7, "ended", how="returned")
+    assert to_events(ended, "t0003", 5.0) == [Ended(5.0, 7, "t0003", "returned")]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +36,7 @@ def test_a_checkpoint_is_journaled_before_the_report_that_brings_it():
     ],
 )
 def test_a_failure_has_the_cause_that_decides_about_its_retry(kind, cause, damaged):
-    failed = failure_event(1.0, 7, "t0003", Outcome(7, kind, "so it was"))
+    [failed] = to_events(Outcome(7, kind, "so it was"), "t0003", 1.0)
     assert (failed.cause, failed.damaged, failed.message) == (cause, damaged, "so it was")
 
 

@@ -10,11 +10,12 @@ from hposvc.backends.backend import Setting
 from hposvc.backends.local import Local
 from hposvc.driver.loop import Interrupted, Runner
 from hposvc.driver.proposals import BackgroundProposer
-from hposvc.events import Checkpointed, Ended, Failed, Order, Ordered, Reported
+from hposvc.events import Checkpointed, Ended, Failed, Ordered, Reported
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.spec import registry
+from trainables.order import Order
 from trainables.storage import checkpoint
 
 CODE = '''

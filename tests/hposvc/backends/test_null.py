@@ -7,7 +7,7 @@ from simulated_sweeps import make_spec
 
 from hposvc.backends.backend import Setting
 from hposvc.backends.null import NullBackend
-from hposvc.events import Order
+from trainables.order import Order
 
 
 def backend(tmp_path, clock=0.0):

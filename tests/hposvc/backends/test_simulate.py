@@ -10,9 +10,10 @@ from simulated_sweeps import Lab, make_spec
 
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.events import Checkpointed, Failed, Order, Reported
+from hposvc.events import Checkpointed, Failed, Reported
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
+from trainables.order import Order
 
 
 def curve(params, step):

@@ -13,19 +13,10 @@ from simulated_sweeps import Desk, fold, make_controller
 from hposvc import Sweep, api
 from hposvc import spec as specs
 from hposvc.errors import SpecError
-from hposvc.events import (
-    Attached,
-    Decided,
-    Ended,
-    Order,
-    Ordered,
-    Proposed,
-    Reported,
-    from_json,
-    to_json,
-)
+from hposvc.events import Attached, Decided, Ended, Ordered, Proposed, Reported, from_json, to_json
 from hposvc.state import summary
 from hposvc.views.dashboard import Panels
+from trainables.order import Order
 
 TEN_STEPS = """
 import hposvc

@@ -5,8 +5,9 @@ import math
 import pytest
 from simulated_sweeps import at_desk
 
-from hposvc.events import Attached, Closed, Decided, Order, Reported, Requested
+from hposvc.events import Attached, Closed, Decided, Reported, Requested
 from hposvc.schedulers.scheduler import NewTrial, SearchDone, Wait
+from trainables.order import Order
 
 STOP, PROMOTE = {"type": "asha"}, {"type": "asha", "mode": "promote"}
 

@@ -6,13 +6,7 @@ import pytest
 from repeated import FINALISTS, LAST, Seeded, check_finals, half_way, of_repeats, results, text_of
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
-from hposvc.events import (
-    Attached,
-    Decided,
-    Failed,
-    Order,
-    Requested,
-)
+from hposvc.events import Attached, Decided, Failed, Requested
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.schedulers.scheduler import SearchDone, Wait
@@ -20,6 +14,7 @@ from hposvc.spec.stopping import MaxFailed
 from hposvc.state import summary
 from hposvc.state.replicate import GIVEN_UP
 from hposvc.views import replicates as view
+from trainables.order import Order
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import pytest
 from hposvc.backends.backend import Setting
 from hposvc.backends.local import Local
 from hposvc.errors import SpecError
-from hposvc.events import Ended, Failed, Order, Reported
+from hposvc.events import Ended, Failed, Reported
 from hposvc.journal.journal import SweepRow
 from hposvc.spec import check, dump, fingerprint, load
+from trainables.order import Order
 
 WAIT_S = 60
 SCRIPT = """

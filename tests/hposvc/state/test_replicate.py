@@ -4,9 +4,10 @@ import math
 
 import pytest
 
-from hposvc.events import Order, Reported
+from hposvc.events import Reported
 from hposvc.spec import Metric
 from hposvc.state.replicate import Replicate
+from trainables.order import Order
 from trainables.storage.checkpoint import Saved
 
 

@@ -9,20 +9,15 @@ from hypothesis import strategies as st
 from repeated import FINALISTS, LAST, Lossy, Seeded, check_finals, results, text_of
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
-from hposvc.backends.backend import Setting, to_assignment
-from hposvc.events import (
-    Attached,
-    Order,
-    Ordered,
-    from_json,
-    to_json,
-)
+from hposvc.backends.backend import Setting
+from hposvc.events import Attached, Ordered, from_json, to_json
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.schedulers.scheduler import Wait
 from hposvc.state import summary
 from hposvc.state.estimates import estimates
 from hposvc.views import replicates as view
+from trainables.order import Order
 from trainables.runtime.assignment import make_worker
 
 
@@ -84,7 +79,7 @@ def test_no_repeat_draws_the_random_numbers_of_a_trial_or_of_another_repeat(lab)
     lab.run(spec)
     place = Setting("s", spec, lab.folder, lab.folder).slot_config()
     orders = [event.order for event in lab.events() if isinstance(event, Ordered)]
-    seeds = [make_worker(place, to_assignment(order, {}), 0, None).seed for order in orders]
+    seeds = [make_worker(place, order, 0, None).seed for order in orders]
     assert len(set(seeds)) == len(orders) == 40 + 40 * 2
 
 

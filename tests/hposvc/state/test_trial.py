@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hposvc.events import Order
 from hposvc.spec import Checkpoints, Metric
 from hposvc.state.checkpoints import prune
 from hposvc.state.trial import TrialState
+from trainables.order import Order
 from trainables.storage.checkpoint import Saved
 
 losses = st.floats(-1e6, 1e6)

@@ -10,22 +10,14 @@ import pytest
 from mlflow.artifacts import load_text
 
 from hposvc import spec as specs
-from hposvc.events import (
-    Attached,
-    Closed,
-    Ended,
-    Finished,
-    Order,
-    Ordered,
-    Proposed,
-    Reported,
-)
+from hposvc.events import Attached, Closed, Ended, Finished, Ordered, Proposed, Reported
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Fenced, Journal, SweepRow
 from hposvc.tracking.mlflow_client import Tracker
 from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.projection import EXPERIMENT
 from hposvc.tracking.recorder_process import QUIET
+from trainables.order import Order
 
 
 @pytest.fixture

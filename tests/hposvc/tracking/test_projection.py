@@ -19,7 +19,6 @@ from hposvc.events import (
     Event,
     Failed,
     Finished,
-    Order,
     Ordered,
     Proposed,
     Reported,
@@ -28,6 +27,7 @@ from hposvc.events import (
 from hposvc.journal.journal import SweepRow
 from hposvc.tracking.projection import PARENT, Entry, Point, Projection, legal_name
 from trainables.dataset import DataSet
+from trainables.order import Order
 
 SPEC = {
     "metric": {"name": "val loss", "goal": "minimize"},

@@ -23,7 +23,6 @@ from hposvc.events import (
     Closed,
     Ended,
     Finished,
-    Order,
     Ordered,
     Proposed,
     Reported,
@@ -38,6 +37,7 @@ from hposvc.tracking.outbox import Outbox, follow, register_best
 from hposvc.tracking.promotion import Promotion, Unfit, candidate, promote
 from hposvc.tracking.recorder_process import QUIET
 from hposvc.views.result import summary
+from trainables.order import Order
 from trainables.storage.checkpoint import Saved, store
 
 NOW = 1e9

@@ -10,7 +10,7 @@ import pytest
 from mlflow.entities import Dataset, DatasetInput
 
 from hposvc import spec as specs
-from hposvc.events import Attached, Described, Order, Ordered, Proposed
+from hposvc.events import Attached, Described, Ordered, Proposed
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import Lease
@@ -20,6 +20,7 @@ from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.projection import Entry, Point
 from hposvc.tracking.reconcile import Comparison, Reconciler
 from trainables.dataset import DataSet
+from trainables.order import Order
 
 Told = tuple[SweepRow, Journal, Reconciler]
 

@@ -18,10 +18,11 @@ import pytest
 from mlflow import MlflowClient
 
 from hposvc import spec as specs
-from hposvc.events import Attached, Closed, Finished, Order, Ordered, Proposed, Reported
+from hposvc.events import Attached, Closed, Finished, Ordered, Proposed, Reported
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.tracking.recorder_process import MOST_SIMULATED, Recorder, hide_passwords, is_recorded
+from trainables.order import Order
 
 PATIENCE_S = 60.0
 

@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from hposvc import spec as specs
-from hposvc.events import Order, Ordered, Proposed, Reported
+from hposvc.events import Ordered, Proposed, Reported
 from hposvc.journal.journal import SweepRow
 from hposvc.tracking.projection import Projection
 from hposvc.tracking.system_metrics import ANYWHERE, CPU, GPU
 from trainables.monitoring import memory, nvml
+from trainables.order import Order
 
 SPEC = {
     "trainable": "trainables.zoo.digits:DigitsCNN",

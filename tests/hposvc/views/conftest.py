@@ -15,12 +15,12 @@ from hposvc.events import (
     Event,
     Failed,
     Finished,
-    Order,
     Ordered,
     Proposed,
     Reported,
 )
 from hposvc.state.sweep import SweepState
+from trainables.order import Order
 
 SPEC = {
     "name": "digits",

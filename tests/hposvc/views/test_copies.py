@@ -4,10 +4,11 @@ import io
 
 from rich.console import Console
 
-from hposvc.events import Order, Ordered
+from hposvc.events import Ordered
 from hposvc.state import summary
 from hposvc.views.dashboard import Panels
 from hposvc.views.tables import trials
+from trainables.order import Order
 from trainables.storage.checkpoint import Saved
 
 

@@ -3,8 +3,9 @@ import math
 
 from rich.console import Console
 
-from hposvc.events import Order, Ordered
+from hposvc.events import Ordered
 from hposvc.views.live import LiveView
+from trainables.order import Order
 
 
 def plain():

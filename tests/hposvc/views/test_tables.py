@@ -4,9 +4,10 @@ import re
 from rich.console import Console
 
 from hposvc import spec as specs
-from hposvc.events import Order, Ordered
+from hposvc.events import Ordered
 from hposvc.state import summary
 from hposvc.views.tables import parameters, plan, sweeps, trials
+from trainables.order import Order
 
 SPEC = {
     "engine": {"type": "simulate", "curve": "a_module:curve"},

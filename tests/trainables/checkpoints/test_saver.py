@@ -20,12 +20,12 @@ import pytest
 from tasks import Forgetful
 from torch import nn
 
-from trainables import Saved, StopTrial, Worker
+from trainables import StopTrial, Worker
 from trainables.checkpoints.saver import INLINE_BYTES
 from trainables.runtime import process_state
 from trainables.storage import checkpoint
 from trainables.trainer.fit import prepare
-from trainables.worker import LocalLink
+from trainables.worker import LocalLink, Report
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class Gate(LocalLink):
 
     writing: list[bool] = field(default_factory=list)
 
-    def exchange(self, step: int, metrics: Any, checkpoint: Saved | None) -> bool:
+    def exchange(self, report: Report) -> bool:
         names = {thread.name for thread in threading.enumerate()}
         self.writing.append("checkpoint" in names)
-        return super().exchange(step, metrics, checkpoint)
+        return super().exchange(report)
 
 
 def test_a_large_state_is_written_while_training_goes_on(tmp_path):

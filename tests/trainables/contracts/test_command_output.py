@@ -159,9 +159,9 @@ def test_a_script_goes_on_while_a_decision_is_awaited(attempt, tmp_path):
     mark = tmp_path / "went-on"
 
     class Patient(LocalLink):
-        def exchange(self, step, metrics, checkpoint):
+        def exchange(self, report):
             await_true(mark.exists)
-            return super().exchange(step, metrics, checkpoint)
+            return super().exchange(report)
 
     script = f"print('loss=1', flush=True); open({str(mark)!r}, 'w')"
     outcome, _ = attempt(script, collect=LOSS, link=Patient(), milestones=(1,))
@@ -174,9 +174,9 @@ def test_a_program_that_somebody_else_stops_is_not_the_user_s_fault(attempt, tmp
     script = f"import os, time; open({str(file)!r}, 'w').write(f'{{os.getpid()}}'); print('loss=1')"
 
     class Killer(LocalLink):
-        def exchange(self, step, metrics, checkpoint):
+        def exchange(self, report):
             os.kill(int(file.read_text()), signal.SIGTERM)
-            return super().exchange(step, metrics, checkpoint)
+            return super().exchange(report)
 
     waits = f"{script}; time.sleep(600)"
     outcome, _ = attempt(waits, collect=LOSS, until=2, link=Killer())

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from trainables import Saved, Training, Worker
 from trainables.data import Batch, Data, Tensors
+from trainables.order import Order
 from trainables.runtime.assignment import Assignment, SlotConfig, carry_out
 from trainables.storage.checkpoint import Period
 from trainables.task import Task
@@ -151,7 +152,7 @@ def test_each_trial_has_a_seed_of_its_own_in_all_its_orders(tmp_path):
     def seed(sweeps: int, trial: str, order: int) -> float:
         name = f"{tmp_path / 'tells.py'}:tells"
         place = SlotConfig(name, Training(), ("seed",), 1, 1, sweeps, tmp_path / "sweep")
-        task, link = Assignment(order, trial, {}, None, 1, 1, ()), LocalLink()
+        task, link = Assignment(Order(order, trial, {}, None, 1, 1, ())), LocalLink()
         assert carry_out(place, task, 0, link).kind == "ended"
         return link.reports[0].metrics["seed"]
 

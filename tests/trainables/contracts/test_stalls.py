@@ -81,8 +81,8 @@ def stands(place):
 def test_ranks_that_wait_for_each_other_end_the_order_and_leave_their_stacks(tmp_path):
     with slot(tmp_path, "together") as two:
         reports, end = two.order({"case": "waits for ever"})
-        assert (reports, end.failure.kind, end.clean) == ([], "stalled", False)
-        assert end.failure.message == (
+        assert (reports, end.kind, end.clean) == ([], "stalled", False)
+        assert end.message == (
             "no sign of life from ranks 0 and 1 for 2 s (failure.stall); "
             "the stacks of all threads end logs/t0001/1-0.log and logs/t0001/1-1.log"
         )
@@ -100,7 +100,7 @@ def test_a_hang_is_told_from_work_where_that_is_hard(tmp_path, case, place):
     """C code that holds the GIL; a processor kept busy by waiting for a GPU."""
     with slot(tmp_path, "alone", **ALONE) as single:
         _, end = single.order({"case": case})
-        assert (end.failure.kind, end.clean) == ("stalled", False)
+        assert (end.kind, end.clean) == ("stalled", False)
         assert stands(place) in single.log(0)
 
 
@@ -111,15 +111,15 @@ def test_a_command_is_judged_by_its_program_alone(tmp_path):
     command = Command(("python", str(file), "${case}"), "rank", "loss=(?P<loss>.+)", 5.0)
     with slot(tmp_path, "none", command=command, **ALONE) as single:
         _, end = single.order({"case": "works"}, until=1)
-        assert (end.failure, end.clean) == (None, True)
+        assert (end.kind, end.clean) == ("ended", True)
         _, end = single.order({"case": "sleeps"}, until=1)
-        assert (end.failure.kind, end.clean) == ("stalled", False)
+        assert (end.kind, end.clean) == ("stalled", False)
 
 
 def test_ranks_of_which_one_works_without_a_word_do_not_hang(two):
     for case in ("works", "its child works"):
         reports, end = two.order({"case": case})
-        assert (end.failure, end.clean) == (None, True), case
+        assert (end.kind, end.clean) == ("ended", True), case
         assert [report.step for report in reports] == [3]
 
 
@@ -127,12 +127,12 @@ def test_an_error_of_one_rank_ends_the_others_and_is_what_is_told(two):
     began = time.monotonic()
     _, end = two.order({"case": "raises"})
     assert time.monotonic() - began < GRACE_S
-    assert end.failure.kind == "user"
-    assert end.failure.message.endswith("ValueError: the batch of rank 1 is empty\n")
+    assert end.kind == "user"
+    assert end.message.endswith("ValueError: the batch of rank 1 is empty\n")
     assert end.clean
 
 
 def test_a_checkpoint_that_no_report_brings_is_of_rank_0(two):
     reports, end = two.order({"case": "keeps"}, start=Saved(2, "", "", 0))
-    assert (end.failure, len(reports)) == (None, 1)
+    assert (end.kind, len(reports)) == ("ended", 1)
     assert [kept.saved.position for kept in two.kept] == [(2, 1), (2, 2)]

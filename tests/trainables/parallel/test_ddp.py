@@ -176,8 +176,8 @@ def test_memory_that_runs_out_on_one_rank_later_ends_the_order_of_all(tmp_path):
     (tmp_path / "late.py").write_text(LATE)
     with started(tmp_path, trainable=f"{tmp_path / 'late.py'}:Late", metrics=()) as two:
         reports, end = two.order({})
-    assert (reports, end.failure.kind) == ([], "oversize")
-    assert "a micro-batch of 4 samples did not fit into memory: too much" in end.failure.message
+    assert (reports, end.kind) == ([], "oversize")
+    assert "a micro-batch of 4 samples did not fit into memory: too much" in end.message
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from trainables.order import Order
 from trainables.programs.command import Command
 from trainables.runtime.assignment import Assignment, SlotConfig, carry_out
 from trainables.training import Training
@@ -72,10 +73,10 @@ def test_a_milestone_holds_the_script_in_its_report_until_the_decision(attempt, 
     mark = tmp_path / "went-on"
 
     class Slow(LocalLink):
-        def exchange(self, step, metrics, checkpoint):
+        def exchange(self, report):
             time.sleep(0.3)
             self.early = mark.exists()
-            return super().exchange(step, metrics, checkpoint)
+            return super().exchange(report)
 
     script = f"import hposvc; hposvc.report({{'loss': 1}}); open({str(mark)!r}, 'w')"
     link = Slow()
@@ -224,7 +225,7 @@ def test_a_script_that_never_reports_is_told_how(attempt):
 def test_a_program_that_is_not_there_is_named(tmp_path):
     command = Command(("no-such-program", "${args}"), "rank", None, 1.0)
     config = SlotConfig("", Training(), ("loss",), 1, 1, 0, tmp_path, command=command)
-    task = Assignment(1, "t0001", {"lr": 0.1}, None, 1, 1, ())
+    task = Assignment(Order(1, "t0001", {"lr": 0.1}, None, 1, 1, ()))
     outcome = carry_out(config, task, 0, LocalLink())
     assert outcome.kind == "user"
     assert "no-such-program can't be started" in outcome.message

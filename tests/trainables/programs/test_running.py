@@ -96,13 +96,14 @@ def test_nothing_outlives_a_rank_that_is_killed(tmp_path):
     script.write_text(textwrap.dedent(family(tmp_path, last="time.sleep(600)", ignore=IGNORE)))
     code = f"""
 from pathlib import Path
+from trainables.order import Order
 from trainables.runtime.assignment import Assignment, SlotConfig, carry_out
 from trainables.programs.command import Command
 from trainables.training import Training
 from trainables.worker import LocalLink
 place = SlotConfig("", Training(), ("loss",), 1, 1, 0, Path({str(tmp_path)!r}),
               command=Command(("python", {str(script)!r}, "x"), "rank", None, 60.0))
-carry_out(place, Assignment(1, "t0001", {{}}, None, 1, 1, ()), 0, LocalLink())
+carry_out(place, Assignment(Order(1, "t0001", {{}}, None, 1, 1, ())), 0, LocalLink())
 """
     rank = subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[3])
     try:

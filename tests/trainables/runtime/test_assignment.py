@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainables.load import LoadError
+from trainables.order import Order
 from trainables.runtime.assignment import (
     Assignment,
     Inherited,
@@ -132,9 +133,8 @@ def attempt(tmp_path):
 
     def run(name, start=None, environment=None, nan="stop", shrink=0):
         config = SlotConfig(f"{file}:{name}", Training(), ("loss",), 1, 1, 0, tmp_path, nan=nan)
-        task = Assignment(
-            5, "t0003", {"lr": 0.5}, start, 1, 1, (), environment or {}, shrink=shrink
-        )
+        order = Order(5, "t0003", {"lr": 0.5}, start, 1, 1, shrink=shrink)
+        task = Assignment(order, environment or {})
         link = LocalLink()
         return carry_out(config, task, 0, link), link
 
@@ -154,7 +154,7 @@ def test_a_lone_rank_has_torchrun_s_variables_only_if_asked(tmp_path, strategy, 
     name, training = f"{tmp_path / 'mine.py'}:distributed", Training(strategy=strategy)
     config = SlotConfig(name, training, ("loss",), 1, 1, 0, tmp_path)
     link = LocalLink()
-    carry_out(config, Assignment(5, "t0003", {"lr": 0.5}, None, 1, 1, (), {}), 0, link)
+    carry_out(config, Assignment(Order(5, "t0003", {"lr": 0.5}, None, 1, 1, ())), 0, link)
     assert [report.metrics for report in link.reports] == [{"loss": told}]
 
 

@@ -12,22 +12,19 @@ from pathlib import Path
 import pytest
 
 from trainables import listener
+from trainables.link import Report
+from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome
 from trainables.runtime.coordinator import Coordinator, Switchboard
 from trainables.runtime.wire import (
     Beat,
     Call,
-    CheckpointNotice,
     CheckpointSaved,
-    Done,
-    Finished,
     Hello,
     Leave,
     PreemptionNotice,
     PreemptionStarted,
     Ready,
-    Report,
-    Reported,
     connect,
 )
 from trainables.storage.checkpoint import Saved
@@ -70,11 +67,11 @@ class Slot:
 
 
 def order(number=1, until=9, milestones=()):
-    return Assignment(number, "t0001", {"lr": 0.1}, None, 1, until, milestones)
+    return Assignment(Order(number, "t0001", {"lr": 0.1}, None, 1, until, milestones))
 
 
-def report(step, answered=True):
-    return Report(step, {"loss": 1.0}, None, answered)
+def report(step):
+    return Report(1, step, {"loss": 1.0})
 
 
 def test_an_order_reaches_every_rank_and_ends_when_all_are_done(switchboard):
@@ -82,11 +79,11 @@ def test_an_order_reaches_every_rank_and_ends_when_all_are_done(switchboard):
     with slot.ranks() as (first, second):
         slot.leader.carry_out(order(until=1))
         assert first.recv() == second.recv() == order(until=1)
-        first.send(report(1, answered=False))
-        assert slot.next() == Reported(1, "t0001", 1, {"loss": 1.0}, None)
-        first.send(Done(Outcome(1, "ended")))
-        second.send(Done(Outcome(1, "ended", leaks=("a thread runs on",))))
-        assert slot.next() == Finished(1, "t0001", None, True, ("a thread runs on",))
+        first.send(report(1))
+        assert slot.next() == report(1)
+        first.send(Outcome(1, "ended"))
+        second.send(Outcome(1, "ended", leaks=("a thread runs on",)))
+        assert slot.next() == Outcome(1, "ended", leaks=("a thread runs on",))
 
 
 def test_only_a_milestone_waits_for_a_decision(switchboard):
@@ -116,8 +113,8 @@ def test_a_stop_is_heard_at_the_next_report_even_at_a_milestone(switchboard):
 def test_a_decision_on_another_order_changes_nothing(switchboard):
     slot = Slot(switchboard, 1)
     with slot.ranks() as (rank,):
-        slot.leader.carry_out(order(number=2))
-        slot.leader.decide(1, "stop")
+        slot.leader.carry_out(order(number=1))
+        slot.leader.decide(2, "stop")
         rank.recv()
         rank.send(report(1))
         assert rank.recv() is True
@@ -127,9 +124,9 @@ def test_the_failure_told_is_the_one_that_no_other_caused(switchboard):
     slot = Slot(switchboard, 2)
     with slot.ranks() as (first, second):
         slot.leader.carry_out(order())
-        first.send(Done(Outcome(1, "collateral", "gloo: connection closed")))
-        second.send(Done(Outcome(1, "user", "ValueError: bad batch")))
-        assert slot.next().failure == Outcome(1, "user", "ValueError: bad batch")
+        first.send(Outcome(1, "collateral", "gloo: connection closed"))
+        second.send(Outcome(1, "user", "ValueError: bad batch"))
+        assert slot.next() == Outcome(1, "user", "ValueError: bad batch")
 
 
 @pytest.mark.parametrize(
@@ -142,9 +139,9 @@ def test_of_several_failures_the_one_told_does_not_depend_on_who_was_first(switc
     with slot.ranks() as connections:
         for number, (first, second) in enumerate([connections, connections[::-1]], 1):
             slot.leader.carry_out(order(number))
-            first.send(Done(Outcome(number, other)))
-            second.send(Done(Outcome(number, one)))
-            assert slot.next().failure.kind == one
+            first.send(Outcome(number, other))
+            second.send(Outcome(number, one))
+            assert slot.next().kind == one
 
 
 def test_a_rank_that_waits_at_a_milestone_is_let_go_when_another_fails(switchboard):
@@ -153,9 +150,9 @@ def test_a_rank_that_waits_at_a_milestone_is_let_go_when_another_fails(switchboa
         slot.leader.carry_out(order(milestones=(1,)))
         first.recv()
         first.send(report(1))
-        second.send(Done(Outcome(1, "user", "ValueError: bad batch")))
+        second.send(Outcome(1, "user", "ValueError: bad batch"))
         assert first.recv() is False
-        first.send(Done(Outcome(1, "ended")))
+        first.send(Outcome(1, "ended"))
         slot.next()
         assert slot.next().clean
 
@@ -167,11 +164,11 @@ def test_a_checkpoint_without_a_report_is_told_at_once_and_before_the_end(switch
     slot = Slot(switchboard, 1)
     with slot.ranks() as (rank,):
         slot.leader.carry_out(order(number=2))
-        rank.send(CheckpointNotice(1, SAVED))  # from a thread of an order that is over
-        rank.send(CheckpointNotice(2, SAVED))
-        rank.send(Done(Outcome(2, "ended")))
-        assert slot.next() == CheckpointSaved(2, "t0001", SAVED)
-        assert slot.next() == Finished(2, "t0001", None, True, ())
+        rank.send(CheckpointSaved(1, SAVED))  # from a thread of an order that is over
+        rank.send(CheckpointSaved(2, SAVED))
+        rank.send(Outcome(2, "ended"))
+        assert slot.next() == CheckpointSaved(2, SAVED)
+        assert slot.next() == Outcome(2, "ended")
 
 
 def test_an_order_without_a_sign_of_life_is_over(switchboard):
@@ -187,10 +184,10 @@ def test_an_order_without_a_sign_of_life_is_over(switchboard):
             second.send(Beat(1))
             with pytest.raises(queue.Empty):
                 slot.said.get(timeout=0.5)
-        second.send(Done(Outcome(1, "ended")))
+        second.send(Outcome(1, "ended"))
         end = slot.next()
-        assert (end.failure.kind, end.clean) == ("stalled", False)
-        assert end.failure.message == (
+        assert (end.kind, end.clean) == ("stalled", False)
+        assert end.message == (
             "no sign of life from rank 0 for 1 s (failure.stall); "
             "the stacks of all threads end logs/t0001/1-0.log"
         )
@@ -329,10 +326,10 @@ def test_after_a_notice_only_the_network_s_errors_are_taken_for_its_doing(switch
         slot.leader.carry_out(order())
         slot.leader.leave("node-1 is taken away")
         assert slot.next() == PreemptionStarted(1, "node-1 is taken away")
-        rank.send(Done(Outcome(1, fate, "said")))
+        rank.send(Outcome(1, fate, "said"))
         message = "node-1 is taken away" if fate == "collateral" else "said"
         kind = "user" if fate == "user" else "preempt"
-        assert slot.next().failure == Outcome(1, kind, message)
+        assert slot.next() == Outcome(1, kind, message)
 
 
 @pytest.mark.parametrize("stopped", [False, True])

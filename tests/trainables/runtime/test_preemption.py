@@ -8,9 +8,11 @@ import sys
 import pytest
 from two_ranks import ROOT, WAIT_S, started
 
+from trainables.link import Report
+from trainables.order import Order
 from trainables.programs.command import Command
-from trainables.runtime.assignment import Assignment
-from trainables.runtime.wire import CheckpointSaved, Finished, PreemptionStarted, Reported
+from trainables.runtime.assignment import Assignment, Outcome
+from trainables.runtime.wire import CheckpointSaved, PreemptionStarted
 from trainables.storage.checkpoint import verify
 from trainables.training import Training
 
@@ -86,11 +88,11 @@ time.sleep(600)
 def warned(slot, until=3, start=None, at=1, rank=None):
     """Return the messages of an order; `rank`, if any, gets SIGTERM when step `at` is reported."""
     first = 1 if start is None else start.step + 1
-    slot.leader.carry_out(Assignment(1, "t0001", {}, start, first, until, ()))
+    slot.leader.carry_out(Assignment(Order(1, "t0001", {}, start, first, until, ())))
     messages = []
-    while not messages or not isinstance(messages[-1], Finished):
+    while not messages or not isinstance(messages[-1], Outcome):
         messages.append(slot.said.get(timeout=WAIT_S))
-        if rank is not None and isinstance(messages[-1], Reported) and messages[-1].step == at:
+        if rank is not None and isinstance(messages[-1], Report) and messages[-1].step == at:
             slot.ranks[rank].send_signal(signal.SIGTERM)
     return messages
 
@@ -112,12 +114,12 @@ def test_a_task_keeps_the_updates_of_a_step_that_sigterm_cuts_short(file, tmp_pa
     (tmp_path / "first").mkdir()
     with started(tmp_path / "first", **task) as two:
         messages = warned(two, until=2, rank=1)
-    assert [report.step for report in only(Reported, messages)] == [1]
+    assert [report.step for report in only(Report, messages)] == [1]
     assert [message.why for message in only(PreemptionStarted, messages)] == [
         "rank 1 was told to end (SIGTERM)"
     ]
     end = messages[-1]
-    assert (end.failure.kind, end.clean) == ("preempt", True)
+    assert (end.kind, end.clean) == ("preempt", True)
     assert end.leaks == ("it was told to end (SIGTERM)",)
     saved = only(CheckpointSaved, messages)[-1].saved
     assert saved.step == 1
@@ -126,18 +128,18 @@ def test_a_task_keeps_the_updates_of_a_step_that_sigterm_cuts_short(file, tmp_pa
     (tmp_path / "second").mkdir()
     with started(tmp_path / "second", world_size=1, training=Training("single"), **task) as single:
         messages = warned(single, until=2, start=saved)
-    assert [report.step for report in only(Reported, messages)] == [2]
-    assert messages[-1].failure is None
+    assert [report.step for report in only(Report, messages)] == [2]
+    assert messages[-1].kind == "ended"
 
 
 def test_a_function_ends_at_its_next_report_with_that_checkpoint(file, tmp_path):
     with started(tmp_path, trainable=f"{file}:reports", total=999, every=500) as two:
         messages = warned(two, until=999, rank=0, at=2)
-    last = only(Reported, messages)[-1]
+    last = only(Report, messages)[-1]
     assert 2 <= last.step < 999
-    assert last.saved.step == last.step  # which no other step's is, of those before the 500th
-    assert all(report.saved is None for report in only(Reported, messages)[:2])
-    assert messages[-1].failure.kind == "preempt"
+    assert last.checkpoint.step == last.step  # which no other step's is, of those before the 500th
+    assert all(report.checkpoint is None for report in only(Report, messages)[:2])
+    assert messages[-1].kind == "preempt"
     assert messages[-1].clean
 
 
@@ -146,8 +148,8 @@ def test_an_order_that_is_at_its_last_step_ends_as_it_should(file, tmp_path):
     alone = {"world_size": 1, "training": Training("single")}
     with started(tmp_path, trainable=f"{file}:at_its_last", **alone) as slot:
         messages = warned(slot, rank=0, at=2)
-    assert [report.step for report in only(Reported, messages)] == [2, 3]
-    assert messages[-1].failure is None
+    assert [report.step for report in only(Report, messages)] == [2, 3]
+    assert messages[-1].kind == "ended"
     assert messages[-1].leaks, "the process is not to be used again"
 
 
@@ -158,8 +160,8 @@ def test_a_program_is_told_to_end_too(tmp_path):
     alone = {"world_size": 1, "training": Training("single"), "command": command}
     with started(tmp_path, total=9, **alone) as slot:
         messages = warned(slot, until=9, rank=0, at=2)
-    assert [report.step for report in only(Reported, messages)] == [1, 2]
-    assert messages[-1].failure.kind == "preempt"
+    assert [report.step for report in only(Report, messages)] == [1, 2]
+    assert messages[-1].kind == "preempt"
 
 
 def test_forked_children_and_idle_ranks_end_at_sigterm_as_ever():

@@ -68,7 +68,7 @@ def test_an_unmodified_ddp_script_trains_on_two_ranks(tmp_path, launch, program)
     pattern = r"loss=(?P<loss>\S+) ranks=(?P<ranks>\S+) local=0/(?P<local>\d)"
     with started(tmp_path, command=script(tmp_path, DDP, program, launch, pattern)) as two:
         reports, end = two.order({"lr": 0.1})
-        assert (end.failure, end.clean, end.leaks) == (None, True, ())
+        assert (end.kind, end.clean, end.leaks) == ("ended", True, ())
         assert [report.step for report in reports] == [1, 2, 3]
         assert {report.metrics["ranks"] for report in reports} == {2.0}
         assert {report.metrics["local"] for report in reports} == {2.0}
@@ -108,24 +108,24 @@ def served(tmp_path_factory):
 def test_a_stop_reaches_ranks_that_report_and_ranks_that_do_not(served, case):
     reports, end = served.order({"case": case}, milestones=(2,))
     assert [report.step for report in reports] == [1, 2]
-    assert (end.failure, end.clean) == (None, True)
+    assert (end.kind, end.clean) == ("ended", True)
 
 
 def test_a_rank_that_fails_ends_the_others_and_is_the_one_that_is_told(served):
     """Otherwise the others would wait for the rank in a collective until its time-out."""
     _, end = served.order({"case": "rank 1 fails"})
-    assert end.failure.kind == "user"
-    assert "the batch of rank 1 is empty" in end.failure.message
+    assert end.kind == "user"
+    assert "the batch of rank 1 is empty" in end.message
     assert end.clean
     _, end = served.order({"case": "all report"})
-    assert (end.failure, end.clean) == (None, True)
+    assert (end.kind, end.clean) == ("ended", True)
 
 
 def test_a_rank_that_reports_a_step_that_rank_0_has_not_is_told(served):
     reports, end = served.order({"case": "rank 0 ends early"})
     assert [report.step for report in reports] == [1]
-    assert end.failure.kind == "user"
-    assert "rank 1 reports step 2, but rank 0 has ended without it" in end.failure.message
+    assert end.kind == "user"
+    assert "rank 1 reports step 2, but rank 0 has ended without it" in end.message
     assert end.clean
 
 
@@ -133,13 +133,13 @@ def test_all_ranks_may_report_on_after_the_last_step(served):
     """Each is told to leave."""
     reports, end = served.order({"case": "all report once more"})
     assert [report.step for report in reports] == [1, 2, 3]
-    assert (end.failure, end.clean) == (None, True)
+    assert (end.kind, end.clean) == ("ended", True)
 
 
 def test_a_rank_that_is_killed_ends_the_others_without_blame(served):
     """The others may be in a report, or in a collective of the program."""
     _, end = served.order({"case": "rank 0 is killed"})
-    assert end.failure.kind == "collateral"
+    assert end.kind == "collateral"
     assert end.clean
 
 
@@ -149,7 +149,7 @@ def test_a_function_may_make_its_process_group_itself(tmp_path):
     with started(tmp_path, trainable=name, training=training) as two:
         for _ in range(2):
             reports, end = two.order({"lr": 0.1}, until=2)
-            assert (end.failure, end.clean, end.leaks) == (None, True, ())
+            assert (end.kind, end.clean, end.leaks) == ("ended", True, ())
             assert [report.metrics for report in reports] == [{"loss": 0.1, "ranks": 3.0}] * 2
 
 
@@ -185,19 +185,19 @@ def test_of_a_function_s_ranks_the_first_that_restores_verifies_for_its_node(tmp
 
     with started(tmp_path, **fields) as two:
         ([report], _), _ = told(1, ())
-        ([again], end), lines = told(2, (0, 1), report.saved)
-        assert (end.failure, end.clean, end.leaks) == (None, True, ())
+        ([again], end), lines = told(2, (0, 1), report.checkpoint)
+        assert (end.kind, end.clean, end.leaks) == ("ended", True, ())
         words = [line.split(" ") for line in lines]
         assert sorted(hashed for _, hashed, *_ in words) == ["0", "2"]  # manifest and weights
         assert [text for _, _, text, _ in words] == ["one", "one"]
         assert len({path for *_, path in words}) == (2 if store else 1)  # one may leave first
-        ([last], end), lines = told(3, (1,), again.saved)
-        assert (end.failure, end.clean) == (None, True)
+        ([last], end), lines = told(3, (1,), again.checkpoint)
+        assert (end.kind, end.clean) == ("ended", True)
         assert [line.split(" ")[:3] for line in lines] == [["0", "0", ""], ["1", "2", "one"]]
-        saved = Path(last.saved.path.removeprefix("file://"))
+        saved = Path(last.checkpoint.path.removeprefix("file://"))
         (saved / "weights").write_text("two")
-        (_, end), lines = told(4, (0, 1), last.saved)
-        assert (end.failure.kind, end.clean) == ("damaged", True)
+        (_, end), lines = told(4, (0, 1), last.checkpoint)
+        assert (end.kind, end.clean) == ("damaged", True)
         assert [line.split(" ")[1] for line in lines] == ["2", "2"]
 
 
@@ -212,5 +212,5 @@ def test_a_store_that_rank_0_cannot_reach_is_not_blamed_on_ranks_that_wait_for_i
     fields = {"trainable": f"{tmp_path / 'mine.py'}:saves", "storage": "nowhere://bucket"}
     with started(tmp_path, **fields) as two:
         _, end = two.order({}, until=1)
-    assert (end.failure.kind, end.clean) == ("collateral", True)
-    assert "StoreFailed: storage nowhere://bucket" in end.failure.message
+    assert (end.kind, end.clean) == ("collateral", True)
+    assert "StoreFailed: storage nowhere://bucket" in end.message

@@ -8,7 +8,7 @@ from multiprocessing.connection import Listener
 
 import pytest
 
-from trainables.runtime.wire import Beat, Call, CoordinatorConnection, Done, connect, own_host
+from trainables.runtime.wire import Beat, Call, CoordinatorConnection, Leave, connect, own_host
 
 KEY = b"a key of this slot"
 
@@ -56,7 +56,7 @@ def test_another_key_is_refused():
 def test_threads_do_not_mix_their_messages():
     ours, theirs = Pipe()
     connection = CoordinatorConnection(ours)
-    sent = [Done("x" * 50_000 + str(number)) for number in range(8)]
+    sent = [Leave("x" * 50_000 + str(number)) for number in range(8)]
     threads = [threading.Thread(target=connection.send, args=(message,)) for message in sent]
     for thread in threads:
         thread.start()

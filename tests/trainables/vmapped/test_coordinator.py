@@ -5,26 +5,23 @@ from contextlib import contextmanager
 
 import pytest
 
+from trainables.link import Report
+from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome
 from trainables.runtime.coordinator import Switchboard
 from trainables.runtime.wire import (
     Beat,
-    CheckpointNotice,
     CheckpointSaved,
-    Done,
-    Finished,
     Hello,
     Leave,
     PreemptionNotice,
     PreemptionStarted,
     Ready,
-    Report,
-    Reported,
     connect,
 )
 from trainables.storage.checkpoint import Saved
 from trainables.vmapped.coordinator import BatchCoordinator
-from trainables.vmapped.wire import ALL_ORDERS, Answer, OrderReport
+from trainables.vmapped.wire import ALL_ORDERS, Answer
 
 WAIT_S = 20
 
@@ -58,11 +55,11 @@ class Slot:
 
 
 def order(number, until=9, milestones=()):
-    return Assignment(number, f"t{number}", {"lr": 0.1}, None, 1, until, milestones)
+    return Assignment(Order(number, f"t{number}", {"lr": 0.1}, None, 1, until, milestones))
 
 
-def report(number, step, answered=True):
-    return OrderReport(number, Report(step, {"loss": float(number)}, None, answered))
+def report(number, step):
+    return Report(number, step, {"loss": float(number)})
 
 
 def test_several_orders_are_out_at_once_and_each_hears_its_own_answers(switchboard):
@@ -71,13 +68,10 @@ def test_several_orders_are_out_at_once_and_each_hears_its_own_answers(switchboa
         for number in (1, 2):
             slot.leader.carry_out(order(number, milestones=(2,)))
             assert rank.recv() == order(number, milestones=(2,))
-        rank.send(report(2, 1))
-        assert slot.next() == Reported(2, "t2", 1, {"loss": 2.0}, None)
-        assert rank.recv() == Answer(2, True)
-        for number in (1, 2):
-            rank.send(report(number, 2))
-            assert slot.next() == Reported(number, f"t{number}", 2, {"loss": float(number)}, None)
-        assert not rank.poll(0.1)  # both wait for a decision
+        for number, step in ((2, 1), (1, 2), (2, 2)):
+            rank.send(report(number, step))
+            assert slot.next() == report(number, step)
+        assert not rank.poll(0.1)  # both wait for a decision, which the first report did not
         slot.leader.decide(2, "stop")
         assert rank.recv() == Answer(2, False)
         slot.leader.decide(1, "continue")
@@ -89,19 +83,18 @@ def test_an_order_ends_while_another_goes_on_and_a_third_comes(switchboard):
     with slot.rank() as rank:
         slot.leader.carry_out(order(1))
         slot.leader.carry_out(order(2))
-        rank.send(Done(Outcome(1, "diverged", "too far", ("a thread",))))
-        failure = Outcome(1, "diverged", "too far", ("a thread",))
-        assert slot.next() == Finished(1, "t1", failure, True, ("a thread",))
+        rank.send(Outcome(1, "diverged", "too far", ("a thread",)))
+        assert slot.next() == Outcome(1, "diverged", "too far", ("a thread",))
         slot.leader.carry_out(order(3))
-        assert [rank.recv().order for _ in range(3)] == [1, 2, 3]
+        assert [rank.recv().order.id for _ in range(3)] == [1, 2, 3]
         rank.send(report(1, 4))  # of an order that is over
         saved = Saved(3, "/there", "0", 1)
-        rank.send(CheckpointNotice(2, saved))
-        assert slot.next() == CheckpointSaved(2, "t2", saved)
-        rank.send(report(3, 9, answered=False))
-        assert slot.next() == Reported(3, "t3", 9, {"loss": 3.0}, None)
-        rank.send(Done(Outcome(3, "ended")))
-        assert slot.next() == Finished(3, "t3", None, True, ())
+        rank.send(CheckpointSaved(2, saved))
+        assert slot.next() == CheckpointSaved(2, saved)
+        rank.send(report(3, 9))
+        assert slot.next() == report(3, 9)
+        rank.send(Outcome(3, "ended"))
+        assert slot.next() == Outcome(3, "ended")
 
 
 def test_a_stop_is_told_at_once(switchboard):
@@ -122,8 +115,8 @@ def test_a_process_that_shows_nothing_stalls_with_all_its_orders(switchboard):
         rank.send(Beat(ALL_ORDERS))
         ends = [slot.next(), slot.next()]
         assert [(end.order, end.clean) for end in ends] == [(1, False), (2, False)]
-        assert {end.failure.kind for end in ends} == {"stalled"}
-        assert "the process of 2 trials for 1 s" in ends[0].failure.message
+        assert {end.kind for end in ends} == {"stalled"}
+        assert "the process of 2 trials for 1 s" in ends[0].message
 
 
 @pytest.mark.parametrize("told", ["by its machine", "by whoever leads"])
@@ -135,7 +128,7 @@ def test_no_order_waits_for_a_decision_where_the_rank_is_to_end(switchboard, tol
             slot.leader.carry_out(order(number, milestones=(1,)))
             rank.recv()
         rank.send(report(1, 1))
-        assert isinstance(slot.next(), Reported)
+        assert isinstance(slot.next(), Report)
         if told == "by its machine":
             rank.send(PreemptionNotice(ALL_ORDERS))
             assert slot.next() == PreemptionStarted(
@@ -148,10 +141,10 @@ def test_no_order_waits_for_a_decision_where_the_rank_is_to_end(switchboard, tol
             assert rank.recv() == Leave("Ray drains node a")  # first: no epoch begins meanwhile
         assert rank.recv() == Answer(1, True)
         rank.send(report(2, 1))  # it came to its milestone meanwhile
-        assert isinstance(slot.next(), Reported)
+        assert isinstance(slot.next(), Report)
         assert rank.recv() == Answer(2, True)
         slot.leader.leave("once more")
-        rank.send(Done(Outcome(1, "preempt", "")))
-        assert slot.next().failure.kind == "preempt"
-        rank.send(Done(Outcome(2, "collateral", "the store is out of reach")))
-        assert slot.next().failure.kind == "preempt"  # whatever it was, its place was taken
+        rank.send(Outcome(1, "preempt", ""))
+        assert slot.next().kind == "preempt"
+        rank.send(Outcome(2, "collateral", "the store is out of reach"))
+        assert slot.next().kind == "preempt"  # whatever it was, its place was taken

@@ -18,15 +18,15 @@ import pytest
 from small import EXACT, Small
 
 from trainables import Worker
-from trainables.runtime.assignment import Assignment, SlotConfig
+from trainables.link import Report
+from trainables.order import Order
+from trainables.runtime.assignment import Assignment, Outcome, SlotConfig
 from trainables.runtime.coordinator import Switchboard
 from trainables.runtime.wire import (
     CheckpointSaved,
     DataDeclared,
-    Finished,
     PreemptionStarted,
     Ready,
-    Reported,
 )
 from trainables.storage.checkpoint import verify
 from trainables.training import Training
@@ -56,7 +56,7 @@ class Slot:
         self.number += 1
         first = 1 if start is None else start.step + 1
         trial = f"t{self.number:04}"
-        task = Assignment(self.number, trial, params, start, first, until, milestones)
+        task = Assignment(Order(self.number, trial, params, start, first, until, milestones))
         self.leader.carry_out(task)
         return self.number
 
@@ -65,9 +65,9 @@ class Slot:
         reports, ends = {order: [] for order in orders}, {}
         while ends.keys() != set(orders):
             message = self.said.get(timeout=WAIT_S)
-            if isinstance(message, Finished):
+            if isinstance(message, Outcome):
                 ends[message.order] = message
-            elif isinstance(message, Reported):
+            elif isinstance(message, Report):
                 reports[message.order].append(message)
                 if (message.order, message.step) in stops:
                     self.leader.decide(message.order, "stop")
@@ -131,11 +131,11 @@ def test_more_orders_than_train_at_once_come_to_what_they_come_to_alone(slot):
     orders = [slot.start(params) for params in chosen]
     results = slot.finish(*orders)
     for (reports, end), order, params in zip(results, orders, chosen, strict=True):
-        assert end.failure is None
+        assert end.kind == "ended"
         assert end.clean
         assert not end.leaks
         assert losses(reports) == pytest.approx(alone(slot, order, params), rel=1e-12)
-        assert reports[-1].saved is not None
+        assert reports[-1].checkpoint is not None
 
 
 def test_a_trial_is_stopped_at_its_milestone_and_goes_on_in_another_order(slot):
@@ -143,43 +143,43 @@ def test_a_trial_is_stopped_at_its_milestone_and_goes_on_in_another_order(slot):
     other = slot.start({"lr": 0.03}, until=3)
     (stopped, end), (other_reports, _) = slot.finish(first, other, stops=[(first, 1)])
     assert [report.step for report in stopped] == [1]
-    assert end.failure is None
+    assert end.kind == "ended"
     assert [report.step for report in other_reports] == [1, 2, 3]
-    again = slot.start({"lr": 0.02}, start=stopped[0].saved)
+    again = slot.start({"lr": 0.02}, start=stopped[0].checkpoint)
     [(rest, end)] = slot.finish(again)
-    assert end.failure is None
+    assert end.kind == "ended"
     assert [report.step for report in rest] == [2, 3]
 
 
 def test_what_cannot_train_with_the_others_is_told_and_the_others_go_on(slot):
     orders = [slot.start({"lr": 0.01}), slot.start({"width": 9}), slot.start({"lr": "fast"})]
     (good, well), (_, shape), (_, broken) = slot.finish(*orders)
-    assert well.failure is None
+    assert well.kind == "ended"
     assert len(good) == 3
-    assert shape.failure.kind == broken.failure.kind == "user"
-    assert "fields that differ are width" in shape.failure.message
-    assert "TypeError" in broken.failure.message or "ValueError" in broken.failure.message
+    assert shape.kind == broken.kind == "user"
+    assert "fields that differ are width" in shape.message
+    assert "TypeError" in broken.message or "ValueError" in broken.message
     [(later, end)] = slot.finish(slot.start({"width": 9}))  # alone it may
-    assert end.failure is None
+    assert end.kind == "ended"
     assert len(later) == 3
 
 
 def test_an_interrupt_that_the_user_s_code_raises_ends_its_trial_alone(slot):
     """The error would end the process, and with it the other trials."""
     (_, ended), (good, well) = slot.finish(slot.start({"kind": "^C"}), slot.start({"lr": 0.01}))
-    assert (ended.failure.kind, ended.clean) == ("user", True)
-    assert "KeyboardInterrupt" in ended.failure.message
-    assert (well.failure, len(good)) == (None, 3)
+    assert (ended.kind, ended.clean) == ("user", True)
+    assert "KeyboardInterrupt" in ended.message
+    assert (well.kind, len(good)) == ("ended", 3)
 
 
 def test_a_checkpoint_that_was_changed_is_told_as_that(slot):
     [(reports, _)] = slot.finish(slot.start({"lr": 0.01}))
-    saved = reports[0].saved
+    saved = reports[0].checkpoint
     (Path(saved.path) / "training.pt").write_bytes(b"torn")
     good, bad = slot.start({"lr": 0.01}), slot.start({"lr": 0.01}, start=saved)
     (_, well), (_, end) = slot.finish(good, bad)
-    assert well.failure is None
-    assert end.failure.kind == "damaged"
+    assert well.kind == "ended"
+    assert end.kind == "damaged"
 
 
 @pytest.mark.parametrize("told", ["SIGTERM", "leave"])
@@ -191,7 +191,7 @@ def test_trials_whose_process_is_to_end_keep_the_epoch_that_they_are_at(tmp_path
         last = {}
         while last.keys() != set(orders):
             message = slot.said.get(timeout=WAIT_S)
-            if isinstance(message, Reported):
+            if isinstance(message, Report):
                 last[message.order] = message.step
         if told == "SIGTERM":
             slot.rank.send_signal(signal.SIGTERM)
@@ -201,7 +201,7 @@ def test_trials_whose_process_is_to_end_keep_the_epoch_that_they_are_at(tmp_path
         why = "Ray drains the node" if told == "leave" else "the rank was told to end (SIGTERM)"
         assert slot.leaving == [why]
         for (reports, end), order in zip(results, orders, strict=True):
-            assert (end.failure.kind, end.failure.message, end.clean) == ("preempt", why, True)
+            assert (end.kind, end.message, end.clean) == ("preempt", why, True)
             last |= {report.order: report.step for report in reports}
             assert slot.kept[order].step == last[order] < LONG
             verify(slot.kept[order])
@@ -211,7 +211,7 @@ def test_trials_whose_process_is_to_end_keep_the_epoch_that_they_are_at(tmp_path
     with started(tmp_path / "next", every=LONG, total=LONG) as other:
         order = other.start(params[0], start=slot.kept[1], until=steps)
         [(reports, end)] = other.finish(order)
-    assert end.failure is None
+    assert end.kind == "ended"
     worker = Worker.alone(until=LONG, seed=5 * 1_000_003 + 1, training=EXACT)
     worker.until = steps
     Small(**params[0]).train(worker)
@@ -227,5 +227,5 @@ def test_an_order_that_comes_while_the_process_is_to_end_is_given_back(tmp_path)
         slot.leader.leave("Ray drains the node")
         late = slot.start({"lr": 0.02}, until=LONG)
         [_, (reports, end)] = slot.finish(first, late)
-    assert (reports, end.failure.kind) == ([], "preempt")
+    assert (reports, end.kind) == ([], "preempt")
     assert late not in slot.kept

@@ -4,7 +4,8 @@ import pytest
 
 from hposvc.analysis.audit import phrasing
 from hposvc.analysis.audit.comparison import Standing
-from hposvc.events import Order, Requested
+from hposvc.events import Requested
+from trainables.order import Order
 from trainables.storage.checkpoint import Saved
 
 SAVED = Saved(4, "t0001/4", "00", 10)

@@ -5,6 +5,7 @@ from ray.tune.experiment import Trial
 
 from hposvc.backends.tune.exchange import OrderExchange
 from hposvc.backends.tune.trainable import TASK, Task
+from trainables.order import Order
 from trainables.runtime.assignment import Assignment
 from trainables.runtime.wire import Call
 
@@ -13,7 +14,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.long]
 
 def given(number, process=None):
     """Return a Tune trial for the order of this number."""
-    task = Assignment(number, "t", {}, None, 1, 3, (), {})
+    task = Assignment(Order(number, "t", {}, None, 1, 3))
     trial = Trial("order", config={TASK: Task(Call(("", 0), b"", ""), task)}, stub=True)
     trial.temporary_state.ray_actor = process
     return trial

@@ -10,10 +10,11 @@ import pytest
 
 from hposvc.backends.tune import tune_slot
 from hposvc.backends.tune.tune_slot import TuneSlot, Welcome
-from trainables.runtime.assignment import Assignment
-from trainables.runtime.wire import Call, Finished
+from trainables.order import Order
+from trainables.runtime.assignment import Assignment, Outcome
+from trainables.runtime.wire import Call
 
-TASK = Assignment(1, "t0001", {}, None, 1, 3, (), {})
+ASSIGNMENT = Assignment(Order(1, "t0001", {}, None, 1, 3))
 
 
 class UndyingRanks:
@@ -78,7 +79,7 @@ def test_the_wait_for_ranks_is_bounded_in_total():
 
         def chatter() -> None:
             while not stop.wait(0.1):
-                slot._inbox.put((0, Finished(1, "t0001", None, True, ())))
+                slot._inbox.put((0, Outcome(1, "ended")))
 
         threading.Thread(target=chatter, daemon=True).start()
         started = time.monotonic()
@@ -95,12 +96,12 @@ def test_no_order_begins_while_ranks_of_the_last_one_live():
         slot_of_undying_ranks() as slot,
         pytest.raises(TimeoutError, match="ranks of the last order did not end within"),
     ):
-        slot.begin(TASK)
+        slot.begin(ASSIGNMENT)
 
 
 def test_an_order_that_is_over_is_reported_though_its_leaking_ranks_stay():
     with slot_of_undying_ranks() as slot:
-        slot._ready, slot._task = True, TASK
-        over = Finished(1, "t0001", None, True, ("a thread",))
+        slot._ready, slot._assignment = True, ASSIGNMENT
+        over = Outcome(1, "ended", leaks=("a thread",))
         slot._inbox.put((0, over))
         assert slot.next_messages() == [over]
