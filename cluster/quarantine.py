@@ -16,6 +16,10 @@ class BadName(ValueError):
     """The text cannot be the name of a node."""
 
 
+class NotHeld(LookupError):
+    """The node is not in quarantine."""
+
+
 def hold(home: Path, node: str, reason: str) -> None:
     """Put a node into quarantine, until `lift`.
 
@@ -33,18 +37,19 @@ def hold(home: Path, node: str, reason: str) -> None:
     Path(draft.name).replace(file)
 
 
-def lift(home: Path, node: str) -> bool:
-    """Release a node from quarantine, and return whether it was in it.
+def lift(home: Path, node: str) -> None:
+    """Release a node from quarantine.
 
     Raises:
         BadName: `node` cannot be a name.
+        NotHeld: it is not in quarantine.
     """
     file = _file(home, node)
     try:
         file.unlink()
     except FileNotFoundError:
-        return False
-    return True
+        nodes = ", ".join(held(home)) or "none"
+        raise NotHeld(f"{node}: it is not held; held are: {nodes}") from None
 
 
 def held(home: Path) -> dict[str, str]:

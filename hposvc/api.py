@@ -6,19 +6,19 @@ Fenced (another driver has the sweep, 2), Interrupted (130).
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from hposvc import spec as specs
 from hposvc.driver.driver import Driver
 from hposvc.driver.loop import Watcher
 from hposvc.driver.warm_start import resolve
 from hposvc.errors import SpecError, fail
-from hposvc.events import DriverState, UnknownEvent, to_json
+from hposvc.events import DriverState, Event, UnknownEvent, to_json
 from hposvc.journal.compression import Damaged
 from hposvc.journal.database import StoreError, retry_until_answered
 from hposvc.journal.home import SIGNATURE, Home, NotFound, as_store_errors, claim, clear, find
@@ -36,6 +36,15 @@ from trainables.storage.stores import StoreFailed
 
 UNREADABLE = "UNREADABLE"  # in place of a state: this version can't read the sweep
 LISTED = 1  # version of the cached `ls` rows; raise it when `ls` shows other facts
+
+
+# Opened with the id of a sweep that is about to be driven: gives the watchers of its turns.
+Watching = Callable[[str], AbstractContextManager[Sequence[Watcher]]]
+
+
+def unwatched(sweep: str) -> AbstractContextManager[Sequence[Watcher]]:
+    """Drive a sweep without watchers."""
+    return nullcontext(())
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,13 @@ class Record:
         """Return the best trials, sorted by the first metric; empty while no trial has a value."""
         return summary.front(self.row.id, self.state, self.runs)
 
+    def warning(self) -> str:
+        """Say that there is no best trial, or that it could be better; empty: nothing to say."""
+        if self.state.front:
+            return summary.untrained(self.row.id, self.state)
+        within = " within the limits" if self.state.spec.limits else ""
+        return f"no trial of {self.row.id} has a value{within} yet"
+
     def failures(self) -> dict[str, str]:
         """Return the last error message of each failed trial, by trial id."""
         return {trial.id: trial.message for trial in summary.failures(self.state)}
@@ -134,6 +150,40 @@ class Log:
     order: int
     rank: int
     path: Path
+
+
+class OpenSweep(Protocol):
+    """A recorded sweep to be read, wherever its journal is."""
+
+    def record(self) -> Record:
+        """Read the sweep from its journal."""
+
+    def history(self) -> tuple[SweepRow, list[Event]]:
+        """Return the sweep's row, and all its events."""
+
+    def logs(self, trial: str | None, rank: int | None) -> list[dict[str, Any]]:
+        """Return the ranks' logs as {trial, order, rank, path, text}; see `logs` of this module."""
+
+
+@dataclass(frozen=True)
+class LocalSweep:
+    """A sweep whose journal is in this home."""
+
+    sweeps: Sweeps
+    name: str  # its id, the beginning of the id, or `last`
+
+    def record(self) -> Record:
+        return load(self.sweeps, self.name)
+
+    def history(self) -> tuple[SweepRow, list[Event]]:
+        row = load(self.sweeps, self.name).row
+        return row, [event for _, event in self.sweeps.journal.read(row.id)]
+
+    def logs(self, trial: str | None, rank: int | None) -> list[dict[str, Any]]:
+        return [
+            {**asdict(log), "path": str(log.path), "text": log.path.read_text(errors="replace")}
+            for log in logs(self.sweeps, self.name, trial, rank)
+        ]
 
 
 def validate(source: Path | Mapping[str, object], set: Mapping[str, object]) -> SweepSpec:

@@ -4,20 +4,20 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hposvc import api
+from hposvc.analysis import reproduction
 from hposvc.backends.backend import OutOfReach
 from hposvc.driver.loop import Interrupted
 from hposvc.errors import SpecError
 from hposvc.events import Event, Verb
 from hposvc.journal.home import NotFound
-from hposvc.journal.journal import SweepRow
-from hposvc.operations import delete, requests
+from hposvc.operations import requests
 from hposvc.remote import client, submit
 from hposvc.result import Best, Result
 from hposvc.state.trial import OVER
@@ -83,7 +83,7 @@ class Handle:
 
     def result(self) -> Result:
         """Return the sweep's result so far."""
-        return self._result(client.record(self.sweeps, self.id, self._address))
+        return self._result(self._open().record())
 
     def status(self) -> dict[str, Any]:
         """Return the sweep's status in a few figures, as `hposvc -o json status` prints them."""
@@ -112,7 +112,7 @@ class Handle:
             trial: None: all failed trials, or if none failed, the last trial.
             rank: None: all ranks.
         """
-        return client.logs(self.sweeps, self.id, trial, rank, self._address)
+        return self._open().logs(trial, rank)
 
     def stop(self, trial: str | None = None) -> None:
         """Ask the sweep, or one trial, to stop; running trials stop at their next report."""
@@ -140,12 +140,9 @@ class Handle:
             OutOfReach: the sweep's journal is on a cluster; submit the sweep again to continue.
         """
         self._check_here("resume")
-        return drive(
-            self.sweeps,
-            self.id,
-            lambda watchers: api.resume(self.sweeps, self.id, watchers, None, accept_code),
-            progress,
-        )
+        watching = partial(driving, progress=progress)
+        trained = reproduction.resume(self.sweeps, self.id, accept_code, None, watching)
+        return conclude(self.sweeps, trained.record, progress)
 
     @without_our_frames
     def extend(
@@ -168,8 +165,10 @@ class Handle:
         Raises:
             SpecError: a key is no limit, or its value does not fit.
         """
-        changes = dict(set) if trials is None else requests.more_trials(set, trials)
-        return self._renew("extend", None, changes, progress)
+        self._check_here("extend")
+        watching = partial(driving, progress=progress)
+        answer = requests.extend(self.sweeps, self.id, trials, set, None, watching)
+        return self._report(answer, progress)
 
     @without_our_frames
     def retry(self, trial: str | None = None, progress: bool = True) -> Result:
@@ -180,7 +179,10 @@ class Handle:
         Raises:
             NotFound: there is no such trial, or it did not fail.
         """
-        return self._renew("retry", trial, NOTHING, progress)
+        self._check_here("retry")
+        watching = partial(driving, progress=progress)
+        answer = requests.retry(self.sweeps, self.id, trial, None, watching)
+        return self._report(answer, progress)
 
     @without_our_frames
     def wait(self, progress: bool = True) -> Result:
@@ -193,11 +195,8 @@ class Handle:
             OutOfReach: the driver ended before the sweep did; call `resume`, or submit again.
         """
         if self.submitted is not None:
-            jobs = submit.dial(self.sweeps.home, self.submitted.address)
-            job = client.wait(jobs, self.id, _write if progress else _ignore)
-            if job.exit_code not in submit.OVER:
-                raise submit.job_error(job, jobs.log(job.id))
-            return self.result()
+            show = _write if progress else _ignore
+            return self._result(client.await_end(self.sweeps, self.submitted, show))
         watched = api.watch(self.sweeps, self.id)
         while (record := watched.record()).phase == "RUNNING" or _is_starting(record):
             time.sleep(POLL_S)
@@ -211,22 +210,11 @@ class Handle:
     def _steer(self, verb: Verb, trial: str | None = None) -> None:
         client.steer(self.sweeps, self.id, verb, trial, address=self._address)
 
-    def _renew(
-        self, verb: Verb, trial: str | None, changes: Mapping[str, object], progress: bool
-    ) -> Result:
-        self._check_here(verb)
-        row = api.load(self.sweeps, self.id).row
-
-        def go_on() -> Result:
-            return drive(
-                self.sweeps,
-                self.id,
-                lambda watchers: api.drive(self.sweeps, row, watchers, None),
-                progress,
-            )
-
-        answer = requests.renew(self.sweeps, self.id, verb, trial, changes, go_on)
-        return answer if isinstance(answer, Result) else self.result()
+    def _report(self, answer: api.Record | requests.RequestReceipt, progress: bool) -> Result:
+        """Return the result of a sweep that went on here, or of one that a driver has."""
+        if isinstance(answer, api.Record):
+            return conclude(self.sweeps, answer, progress)
+        return self.result()
 
     def _check_here(self, verb: str) -> None:
         if self._address is not None:
@@ -242,50 +230,43 @@ class Handle:
             return None
         return self.submitted.address
 
+    def _open(self) -> api.OpenSweep:
+        return client.open_sweep(self.sweeps, self.id, self._address)
+
     def _events(self) -> Iterator[Event]:
-        yield from client.history(self.sweeps, self.id, self._address)[1]
+        yield from self._open().history()[1]
 
 
-def drive(
-    sweeps: api.Sweeps,
-    sweep: str,
-    run: Callable[[list[LiveView]], api.Record],
-    progress: bool,
-) -> Result:
-    """Run a recorded sweep to its end, and return its result.
-
-    Args:
-        run: function that drives the sweep with the given watchers.
-        progress: print the sweep's id, its progress and its summary on stderr.
+@contextmanager
+def driving(sweep: str, progress: bool) -> Iterator[list[LiveView]]:
+    """Show a sweep on stderr while it is driven, if `progress`.
 
     Raises:
-        Interrupted: by Ctrl-C; the sweep can be resumed.
+        Interrupted: by Ctrl-C; the message says how to go on.
     """
-    stderr = console(sys.stderr)
-    if progress:
-        stderr.print(f"{sweep}: look at it from elsewhere by hposvc.load({sweep!r})")
-    live_view = LiveView(sweep, stderr) if progress else nullcontext()
     try:
-        with live_view as view:
-            record = run([] if view is None else [view])
+        if not progress:
+            yield []
+            return
+        stderr = console(sys.stderr)
+        stderr.print(f"{sweep}: look at it from elsewhere by hposvc.load({sweep!r})")
+        with LiveView(sweep, stderr) as view:
+            yield [view]
     except Interrupted as error:
         message = f"{sweep}: go on with hposvc.load({sweep!r}).resume(), or `hposvc resume {sweep}`"
         raise Interrupted(message) from error
+
+
+def conclude(sweeps: api.Sweeps, record: api.Record, progress: bool) -> Result:
+    """Return the result of a sweep that was driven; with `progress`, print a summary on stderr."""
     if progress:
+        stderr = console(sys.stderr)
         if record.failures():
-            stderr.print(result.failures(sweep, record.failures()))
+            stderr.print(result.failures(record.row.id, record.failures()))
         stderr.print(*result.summary(record, sweeps.home), sep="\n")
     if record.behind:
         log.warning("%s", result.describe_backlog(record))
-    return Handle(sweeps, sweep).result()
-
-
-def drive_new(sweeps: api.Sweeps, row: SweepRow, address: str | None, progress: bool) -> Result:
-    """Run a sweep that was recorded just now; if it is refused, delete its record."""
-    with delete.delete_if_refused(sweeps, row):
-        return drive(
-            sweeps, row.id, lambda watchers: api.drive(sweeps, row, watchers, address), progress
-        )
+    return Handle(sweeps, record.row.id).result()
 
 
 def _is_starting(record: api.Record) -> bool:

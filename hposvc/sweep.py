@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -15,7 +16,8 @@ import cloudpickle
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import fail
-from hposvc.handle import NOTHING, Handle, drive_new, without_our_frames
+from hposvc.handle import NOTHING, Handle, conclude, driving, without_our_frames
+from hposvc.operations import start
 from hposvc.remote import submit
 from hposvc.result import Result
 from hposvc.spec import Metric
@@ -134,8 +136,9 @@ class Sweep:
         """
         sweeps = api.Sweeps.open(None if home is None else Path(home))
         spec = api.validate(self._spec(sweeps.home.path), {})
-        spec.environment.reveal(os.environ)  # refuse a missing secret before the sweep begins
-        return drive_new(sweeps, api.create(sweeps, spec), address, progress)
+        watching = partial(driving, progress=progress)
+        record = start.run(sweeps, spec, address=address, watching=watching)
+        return conclude(sweeps, record, progress)
 
     @without_our_frames
     def submit(

@@ -17,6 +17,8 @@ from itertools import pairwise
 from typing import Any
 
 from hposvc import spec as specs
+from hposvc.api import OpenSweep
+from hposvc.journal.home import NotFound
 from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import Segment
@@ -101,6 +103,30 @@ def replay_spec(sweep: str, spec: SweepSpec, segments: list[LineageSegment]) -> 
         },
         "trials": {"max": 1},
     }
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How the best trial's values changed over time, and the spec that trains it so again."""
+
+    sweep: str
+    state: SweepState
+    segments: list[LineageSegment]
+    spec: dict[str, Any]
+
+
+def best_schedule(sweep: OpenSweep) -> Schedule:
+    """Return the schedule of a sweep's best trial.
+
+    Raises:
+        NotFound: there is no such sweep, or no trial has a value.
+    """
+    record = sweep.record()
+    segments = winner_lineage(record.state)
+    if not segments:
+        raise NotFound(f"{record.row.id}: no trial has a value, so there is no schedule")
+    spec = replay_spec(record.row.id, record.state.spec, segments)
+    return Schedule(record.row.id, record.state, segments, spec)
 
 
 def repeat_spec(sweep: str, spec: SweepSpec, segments: list[LineageSegment]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Memory of a spec's training: forecast for each strategy, and measured for its own."""
 
-from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, chdir, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,14 +14,15 @@ from searchers.space import Params
 from trainables import load
 from trainables.data import Data
 from trainables.memory_estimation.forecast import (
-    CannotForecast,
     Forecast,
     Variant,
     adapted_to_ranks,
     make_forecast,
     variants,
 )
-from trainables.memory_estimation.measuring import Trial, measure
+from trainables.memory_estimation.gpus import memory_of
+from trainables.memory_estimation.measuring import MeasurementFailed, Trial
+from trainables.memory_estimation.measuring import measure as measure_trial
 from trainables.task import Task
 from trainables.training import Training
 
@@ -111,23 +111,13 @@ def forecasts(case: Case, gpu: bool) -> list[StrategyForecast]:
     return [_row(case.task, data, strategy, gpu) for strategy in strategies]
 
 
-def check(rows: Sequence[StrategyForecast]) -> None:
-    """Check that at least one strategy has a forecast.
-
-    Raises:
-        CannotForecast: the task does something that cannot be forecast under any strategy.
-    """
-    if all(row.forecast is None for row in rows):
-        raise CannotForecast(rows[0].refusal)
-
-
 def measured(case: Case, gpu: bool) -> int:
     """Return the bytes used by the fullest rank in two real updates, under the case's own strategy.
 
     Raises:
         MeasurementFailed: the updates broke off.
     """
-    return measure(Trial(case.task, case.training, case.ranks, gpu))
+    return measure_trial(Trial(case.task, case.training, case.ranks, gpu))
 
 
 def _row(task: Task, data: Data, variant: Variant, gpu: bool) -> StrategyForecast:
@@ -137,13 +127,56 @@ def _row(task: Task, data: Data, variant: Variant, gpu: bool) -> StrategyForecas
         return StrategyForecast(variant, None, str(error))
 
 
+@dataclass(frozen=True)
+class MemoryReport:
+    """The memory of a configuration's training, in bytes."""
+
+    configuration: Params
+    rows: list[StrategyForecast]
+    limit: int | None  # of the GPU to compare with
+    measured: int | None  # of the fullest rank; None: it was not measured
+
+    def data(self) -> dict[str, Any]:
+        """Return the output of `hposvc memory -o json`."""
+        return {
+            "configuration": dict(self.configuration),
+            "gpu_memory": self.limit,
+            "measured": self.measured,
+            "strategies": [row.plain(self.limit) for row in self.rows],
+        }
+
+
 def report(
-    case: Case, rows: list[StrategyForecast], memory: int | None, taken: int | None
-) -> Mapping[str, Any]:
-    """Return the output of `hposvc memory -o json`; `measured` is null if nothing was measured."""
-    return {
-        "configuration": dict(case.params),
-        "gpu_memory": memory,
-        "measured": taken,
-        "strategies": [row.plain(memory) for row in rows],
-    }
+    spec: SweepSpec,
+    workers: int | None = None,
+    gpu_memory: str | None = None,
+    measure: bool = False,
+) -> MemoryReport:
+    """Forecast a trial's memory for each strategy, and measure it for the spec's own.
+
+    Args:
+        workers: None: the spec's.
+        gpu_memory: size or name of a GPU to compare with.
+        measure: train two updates, too.
+
+    Raises:
+        SpecError: the GPU is not known; the spec trains no Task, or one that can be forecast under
+            no strategy; the two updates broke off.
+    """
+    try:
+        limit = None if gpu_memory is None else memory_of(gpu_memory)
+    except ValueError as error:
+        raise fail(f"{error}", "--gpu-memory") from error
+    on_gpu = spec.resources.gpus_per_worker > 0
+    if measure and limit is not None and not on_gpu:
+        raise fail("is of this machine: set resources.gpus_per_worker too", "--measure")
+    try:
+        with in_trial_folder(spec):
+            case = Case.of(spec, workers)
+            rows = forecasts(case, on_gpu or limit is not None)
+            taken = measured(case, on_gpu) if measure else None
+    except MeasurementFailed as error:
+        raise fail(f"{error}") from error
+    if not measure and all(row.forecast is None for row in rows):
+        raise fail(rows[0].refusal)
+    return MemoryReport(case.params, rows, limit, taken)

@@ -1,11 +1,13 @@
 """Model and data sizes of a sweep's trials, the points that scaling laws are fitted to."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from hposvc.analysis.memory import task_of
-from hposvc.analysis.scaling_law import Point, TooFew
+from hposvc.analysis.memory import in_trial_folder, task_of
+from hposvc.analysis.scaling_law import Fit, Point, TooFew, fit
+from hposvc.api import OpenSweep
+from hposvc.errors import fail
 from hposvc.spec import SweepSpec
 from trainables.memory_estimation import meta_model
 from trainables.task import Task
@@ -17,6 +19,65 @@ class Names:
 
     weights: str | None = None
     samples: str | None = None
+
+
+@dataclass(frozen=True)
+class BestUse:
+    """The best use of a budget of compute, with 95% intervals."""
+
+    flops: float
+    weights: float
+    samples: float
+    weights_interval: tuple[float, float]
+    samples_interval: tuple[float, float]
+
+    @classmethod
+    def of(cls, law: Fit, flops: float) -> "BestUse":
+        """Return the best use of this many FLOPs.
+
+        Raises:
+            ValueError: the law has one variable only.
+        """
+        return cls(flops, *law.law.optimum(flops), *law.interval(flops))
+
+
+@dataclass(frozen=True)
+class SweepLaw:
+    """The scaling law of a sweep's trials, and the best use of a budget."""
+
+    sweep: str
+    fit: Fit
+    budget: BestUse | None  # None: no budget was given
+
+    def data(self) -> dict[str, Any]:
+        """Return the output of `hposvc laws -o json`."""
+        return {
+            "sweep": self.sweep,
+            "law": asdict(self.fit.law),
+            "intervals": self.fit.intervals,
+            "points": [asdict(point) for point in self.fit.points],
+            "budget": None if self.budget is None else asdict(self.budget),
+        }
+
+
+def law_of(sweep: OpenSweep, names: Names, budget: float | None = None) -> SweepLaw:
+    """Fit a scaling law to a sweep's trials.
+
+    Args:
+        budget: FLOPs to be spent best.
+
+    Raises:
+        SpecError: no law can be fitted to the trials, or none that tells how to spend a budget.
+    """
+    record = sweep.record()
+    try:
+        with in_trial_folder(record.state.spec):
+            trial_points = points(record.state.spec, record.trials(), names)
+        law = fit(trial_points)
+        best = None if budget is None else BestUse.of(law, budget)
+    except ValueError as error:
+        raise fail(f"{record.row.id}: {error}") from error
+    return SweepLaw(record.row.id, law, best)
 
 
 def points(spec: SweepSpec, trials: Sequence[Mapping[str, Any]], names: Names) -> list[Point]:

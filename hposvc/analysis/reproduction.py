@@ -15,6 +15,7 @@ The verdicts:
 """
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -70,6 +71,62 @@ class Comparison:
     difference: float | None
     share_of_spread: float | None  # None: no difference, or too few trials
     doubts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A sweep that was driven to its end, and the verdict if it is a reproduction."""
+
+    record: api.Record
+    comparison: Comparison | None  # None: the sweep is no reproduction
+    had_ended: bool = False  # before: so only MLflow was brought up to date
+
+
+def reproduce(
+    sweeps: api.Sweeps,
+    sweep: str,
+    trial: str,
+    accept_code: bool = False,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+) -> Trained:
+    """Train a trial again in a new sweep, and compare the results.
+
+    Raises:
+        NotFound, SpecError: see `original`.
+        Interrupted: by Ctrl-C; `resume` goes on, and gives the verdict.
+    """
+    before = original(sweeps, sweep, trial, accept_code)
+    before.spec.environment.reveal(os.environ)  # refuse a missing secret before the sweep begins
+    row = api.create(sweeps, before.spec, before.again)
+    with watching(row.id) as watchers:
+        record = api.drive(sweeps, row, watchers, address)
+    return Trained(record, compare(before, record.state))
+
+
+def resume(
+    sweeps: api.Sweeps,
+    sweep: str,
+    accept_code: bool = False,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+) -> Trained:
+    """Continue an interrupted or paused sweep; of an ended one, bring MLflow up to date.
+
+    Args:
+        accept_code: continue although the trainable's source has changed.
+
+    Raises:
+        NotFound: there is no such sweep.
+        SpecError: the trainable's source changed since the sweep began.
+    """
+    before = api.load(sweeps, sweep)
+    had_ended = before.state.finished
+    with watching(before.row.id) as watchers:
+        record = api.resume(sweeps, before.row.id, watchers, address, accept_code)
+    repeated = resumed(sweeps, before.row) if record.state.finished else None
+    comparison = None if repeated is None else compare(repeated, record.state)
+    return Trained(record, comparison, had_ended)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ Source of strong and weak scaling: Gustafson, Reevaluating Amdahl's Law (1988).
 import os
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -81,6 +81,25 @@ class MetricsCollector:
         for event in events:
             if isinstance(event, Reported):
                 self.metrics.setdefault(event.step, event.metrics)
+
+
+def measure(
+    spec: SweepSpec,
+    plan: Plan,
+    home: Home,
+    address: str | None = None,
+    tell: Callable[[Speed], None] = lambda speed: None,
+) -> list[Speed]:
+    """Return the speed of each number of workers, with efficiencies; see `measure_speeds`.
+
+    Args:
+        tell: receives each speed as soon as it is measured, without its efficiency.
+    """
+    measured = []
+    for speed in measure_speeds(spec, plan, home, address):
+        tell(speed)
+        measured.append(speed)
+    return with_efficiency(measured)
 
 
 def measure_speeds(spec: SweepSpec, plan: Plan, home: Home, address: str | None) -> Iterator[Speed]:

@@ -1,6 +1,7 @@
 """The command `hposvc`, and the decorator that adds a verb to it."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -8,7 +9,9 @@ import click
 from hposvc.cli.options import Shared, share
 
 if TYPE_CHECKING:
-    from hposvc.api import Sweeps
+    from hposvc.api import OpenSweep, Sweeps
+    from hposvc.journal.home import Home
+    from hposvc.spec import SweepSpec
 
 
 # Title of each group of verbs in the help: an example, and the verbs.
@@ -93,8 +96,36 @@ def verb(function: Callable[..., int | None]) -> click.Command:
     return commands.command()(share(click.pass_obj(function)))
 
 
+def home_of(shared: Shared) -> "Home":
+    """Return the home that the command line or the environment names."""
+    from hposvc.journal.home import Home
+
+    return Home.of(shared.home)
+
+
 def open_home(shared: Shared) -> "Sweeps":
-    """Open the home that the command line or the environment names."""
+    """Open the home, with its journal."""
     from hposvc.api import Sweeps
 
     return Sweeps.open(shared.home)
+
+
+def open_sweep(shared: Shared, sweep: str, address: str | None) -> "OpenSweep":
+    """Open a sweep of the home, or of the cluster at the address, to be read."""
+    from hposvc.remote import client
+
+    return client.open_sweep(open_home(shared), sweep, address)
+
+
+def read_spec(spec: Path, sets: tuple[str, ...]) -> "SweepSpec":
+    """Read and check the spec in a file, with the values of --set."""
+    from hposvc import api
+
+    return api.validate(spec, read_settings(sets))
+
+
+def read_settings(sets: tuple[str, ...]) -> dict[str, object]:
+    """Return the values of --set by their dotted keys."""
+    from hposvc.spec.parsing import overrides
+
+    return dict(overrides.parse(sets))

@@ -24,6 +24,8 @@ CODES = {
     "hposvc.journal.home.Unwritable": USAGE,
     "hposvc.journal.database.StoreError": OUT_OF_REACH,
     "hposvc.backends.backend.OutOfReach": OUT_OF_REACH,
+    "cluster.quarantine.BadName": USAGE,
+    "cluster.quarantine.NotHeld": NOT_FOUND,
     "cluster.jobs.JobsError": OUT_OF_REACH,
     "cluster.local.ClusterError": OUT_OF_REACH,
     "hposvc.driver.loop.Interrupted": INTERRUPTED,

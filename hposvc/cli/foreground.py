@@ -1,17 +1,33 @@
-"""Drive a sweep in the foreground of a terminal."""
+"""Drive a sweep in the foreground of a terminal, and print what came of it."""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 
+from hposvc.analysis.reproduction import Trained
+from hposvc.api import Record
+from hposvc.cli.exit_codes import NO_VALUE, OUT_OF_REACH
+from hposvc.cli.options import Shared
 from hposvc.driver.loop import Interrupted
-from hposvc.views.console import console
+from hposvc.journal.home import Home
+from hposvc.views import disk_full, result
+from hposvc.views.audit import compared
+from hposvc.views.console import console, note, show
 from hposvc.views.live import LiveView
 
 
 @contextmanager
-def driving(sweep: str) -> Iterator[LiveView]:
+def starting(sweep: str, live: bool = True) -> Iterator[list[LiveView]]:
+    """Say how a new sweep can be watched; then show it as `driving` does, if `live`."""
+    note(f"{sweep}: watch it from another terminal by `hposvc status {sweep}`")
+    with driving(sweep) as views:
+        yield views if live else []
+
+
+@contextmanager
+def driving(sweep: str) -> Iterator[list[LiveView]]:
     """Show a sweep while it is driven; meanwhile, redirect stdout to stderr for all prints.
 
     Raises:
@@ -22,7 +38,7 @@ def driving(sweep: str) -> Iterator[LiveView]:
     os.dup2(2, 1)
     try:
         with LiveView(sweep, console(sys.stderr)) as view:
-            yield view
+            yield [view]
     except (Interrupted, KeyboardInterrupt) as error:
         message = f"interrupted; go on with: hposvc resume {sweep}"
         raise Interrupted(message) from error
@@ -30,3 +46,37 @@ def driving(sweep: str) -> Iterator[LiveView]:
         sys.stdout.flush()
         os.dup2(saved_stdout, 1)
         os.close(saved_stdout)
+
+
+def conclude(shared: Shared, record: Record, home: Home) -> int:
+    """Print a sweep's failures and result, and return the exit code."""
+    if record.failures():
+        console(sys.stderr).print(result.failures(record.row.id, record.failures()))
+    if not shared.json(record.status()):
+        show(*result.summary(record, home))
+    if record.behind:
+        note(result.describe_backlog(record))
+    if record.state.state == "PAUSED" and record.state.full:
+        note(disk_full.full_message(record.row.id, record.state))
+        return OUT_OF_REACH
+    if record.state.state == "PAUSED":
+        note(f"{record.row.id} is paused; go on with: hposvc resume {record.row.id}")
+    elif not record.state.front:
+        return NO_VALUE
+    return OUT_OF_REACH if record.behind else 0
+
+
+def conclude_trained(shared: Shared, trained: Trained, home: Home) -> int:
+    """Print the verdict of a reproduction, or the result of another sweep; return the exit code."""
+    record = trained.record
+    if trained.comparison is None:
+        code = conclude(shared, record, home)
+        return 0 if trained.had_ended and code == NO_VALUE else code
+    if not shared.json(asdict(trained.comparison)):
+        show(compared(trained.comparison, record.state.spec))
+    if record.behind:
+        note(result.describe_backlog(record))
+    if not any(trial.values for trial in record.state.trials.values()):
+        note(f"it has no value this time; hposvc logs {record.row.id} has what its workers wrote")
+        return NO_VALUE
+    return OUT_OF_REACH if record.behind else 0

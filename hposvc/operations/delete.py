@@ -1,6 +1,6 @@
 """Deletion of a sweep's records: files first, the journal last, so that nothing is orphaned."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,10 +30,15 @@ class Removed:
     left: str  # folders that stay because they hold other files too; empty: none
 
 
-def remove(sweeps: api.Sweeps, sweep: str) -> Removed:
+def remove(
+    sweeps: api.Sweeps, sweep: str, confirm: Callable[[str], None] = lambda sweep: None
+) -> Removed:
     """Delete a sweep's checkpoints, logs and journal; other files in its folder stay.
 
     MLflow keeps the runs but not their owner: a new sweep with this id does not continue them.
+
+    Args:
+        confirm: receives the sweep's full id before anything is deleted; may raise.
 
     Raises:
         NotFound: there is no such sweep.
@@ -41,6 +46,7 @@ def remove(sweeps: api.Sweeps, sweep: str) -> Removed:
         StoreError: a file can't be deleted, or MLflow does not answer; the journal is unchanged.
     """
     row = find(sweeps.journal, sweep)
+    confirm(row.id)
     lease = Lease(sweeps.journal.store, row.id)
     lease.acquire()
     try:

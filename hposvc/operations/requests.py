@@ -1,4 +1,4 @@
-"""Requests to a sweep: pause, stop, extend, retry, fork.
+"""Requests to a sweep: pause, stop, extend, retry.
 
 A living driver carries out a request, on whatever machine it runs. Without a driver a stop or pause
 is carried out at once, in this process; requests that need slots wait for `resume`.
@@ -7,17 +7,14 @@ is carried out at once, in this process; requests that need slots wait for `resu
 import getpass
 import socket
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from hposvc import api
-from hposvc import spec as specs
 from hposvc.driver.driver import ENDS, Driver
 from hposvc.errors import fail
 from hposvc.events import RENEWALS, DriverState, Verb
-from hposvc.journal.home import NotFound
-from hposvc.journal.journal import SweepRow
+from hposvc.journal.home import NotFound, find
 from hposvc.journal.lease import Busy, Holder, holder
 from hposvc.spec.extension import LIMITS, accepted, trials_increment
 from hposvc.state.lifecycle import SweepPhase
@@ -26,7 +23,6 @@ from hposvc.state.trial import OVER, TrialPhase
 POLL_S = 0.05
 HEEDED_S = 1.0  # a driver looks for requests five times a second; later while it starts or ends
 NOTHING: Mapping[str, object] = {}
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -38,6 +34,7 @@ class RequestReceipt:
     driver: DriverState
     place: str  # host:pid of the driver at work; empty: there is none
     trial_state: TrialPhase | None = None  # of a trial that is over, so that nothing was requested
+    changes: Mapping[str, object] = field(default_factory=dict)  # of limits, that were requested
 
 
 def steer(
@@ -62,7 +59,8 @@ def steer(
     if verb == "retry":
         _check_failed(record, trial)
     driver = holder(sweeps.journal.store, row.id)
-    answer = RequestReceipt(row.id, state.state, driver.state, _driver_place(driver))
+    place = _driver_place(driver)
+    answer = RequestReceipt(row.id, state.state, driver.state, place, changes=dict(changes))
     if verb not in RENEWALS:
         paused = verb == "pause" and state.state == "PAUSED" and driver.state != "alive"
         if state.finished or (paused and trial is None):
@@ -85,30 +83,67 @@ def steer(
             return replace(answer, driver="alive", place=_driver_place(driver))
     else:
         state = api.load(sweeps, row.id).state
-    return RequestReceipt(row.id, state.state, driver.state, "")
+    return replace(answer, state=state.state, driver=driver.state, place="")
 
 
-def renew(
+def extend(
+    sweeps: api.Sweeps,
+    sweep: str,
+    trials: int | None = None,
+    set: Mapping[str, object] = NOTHING,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+) -> api.Record | RequestReceipt:
+    """Raise a sweep's limits, and continue it here if it has ended.
+
+    Args:
+        trials: how many trials to add.
+        set: new limits by their dotted keys.
+
+    Returns:
+        the sweep when it has ended again; the receipt, if it had not ended or a driver has it.
+
+    Raises:
+        NotFound: there is no such sweep.
+        SpecError: a key is not a limit, or a value does not fit.
+    """
+    changes = dict(set) if trials is None else more_trials(set, trials)
+    return _renew(sweeps, sweep, "extend", None, changes, address, watching)
+
+
+def retry(
+    sweeps: api.Sweeps,
+    sweep: str,
+    trial: str | None = None,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+) -> api.Record | RequestReceipt:
+    """Train failed trials again, and continue the sweep here if it has ended; see `extend`.
+
+    Args:
+        trial: None: all that failed.
+
+    Raises:
+        NotFound: there is no such sweep or trial, or it did not fail.
+    """
+    return _renew(sweeps, sweep, "retry", trial, NOTHING, address, watching)
+
+
+def _renew(
     sweeps: api.Sweeps,
     sweep: str,
     verb: Verb,
     trial: str | None,
     changes: Mapping[str, object],
-    go_on: Callable[[], Found],
-) -> Found | RequestReceipt:
-    """Request more of a sweep, and continue it if it has ended.
-
-    Returns:
-        The result of `go_on`; or the receipt, if the sweep has not ended or a driver has it.
-
-    Args:
-        go_on: drives the ended sweep.
-    """
+    address: str | None,
+    watching: api.Watching,
+) -> api.Record | RequestReceipt:
     answer = steer(sweeps, sweep, verb, trial, changes)
     over = answer.state in OVER
     while over:
         try:
-            return go_on()
+            with watching(answer.sweep) as watchers:
+                return api.drive(sweeps, find(sweeps.journal, answer.sweep), watchers, address)
         except Busy:  # another process has the lease: it takes the request, or releases the lease
             watched = api.watch(sweeps, answer.sweep)
             answer = _update_receipt(watched, answer)
@@ -155,20 +190,6 @@ def more_trials(changes: Mapping[str, object], trials: int) -> dict[str, object]
     if "trials.max" in changes:
         raise fail("is given, and so is --set trials.max; leave one of them out", "--trials")
     return {**changes, "trials.max": trials_increment(trials)}
-
-
-def fork(
-    sweeps: api.Sweeps, sweep: str, set: Mapping[str, object], name: str | None = None
-) -> SweepRow:
-    """Create a sweep from the spec of another, to learn from its trials; nothing runs yet.
-
-    Raises:
-        NotFound: there is no such sweep.
-        SpecError: the changed spec is not valid, or has other metrics than the first sweep.
-    """
-    record = api.load(sweeps, sweep)
-    data = {**specs.dump(record.state.spec), "warm_start": {"from": [record.row.id]}}
-    return api.create(sweeps, api.validate(data, set), name)
 
 
 def _check_changes(record: api.Record, changes: Mapping[str, object]) -> None:

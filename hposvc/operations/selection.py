@@ -5,8 +5,10 @@ import io
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from hposvc.api import OpenSweep, Record
 from hposvc.errors import fail
 from hposvc.spec import SweepSpec
 from searchers.names import nearest
@@ -22,6 +24,26 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
 }
 CONDITION = re.compile(r"(?P<name>.+?)(?P<sign><=|>=|!=|=|<|>)(?P<value>.*)")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Trials of a sweep that were chosen, and the sweep as it was then."""
+
+    record: Record
+    rows: list[Row]
+
+    def csv(self) -> str:
+        """Return the rows as CSV, with a column for each parameter and each metric."""
+        return table(self.rows, self.record.state.spec)
+
+
+def trials(
+    sweep: OpenSweep, where: Iterable[str] = (), sort: str | None = None, top: int | None = None
+) -> Selection:
+    """Return the trials of a sweep that `choose` chooses."""
+    record = sweep.record()
+    return Selection(record, choose(record.trials(), record.state.spec, where, sort, top))
 
 
 def choose(

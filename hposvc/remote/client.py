@@ -28,6 +28,7 @@ from hposvc.operations import requests
 from hposvc.remote.archive import EMPTY_ARCHIVE
 from hposvc.remote.job_payload import JobPayload, locate
 from hposvc.remote.submit import (
+    OVER,
     POLL_S,
     Submitted,
     command,
@@ -36,6 +37,7 @@ from hposvc.remote.submit import (
     latest_job,
     load_submitted,
     runtime_env,
+    unreadable,
 )
 from hposvc.state.sweep import SweepState
 
@@ -131,43 +133,47 @@ def find(sweeps: api.Sweeps, name: str, address: str | None = None) -> RemoteSwe
     return _connect(sweeps.home, elsewhere[unique.pop()]) if unique else None
 
 
-def record(sweeps: api.Sweeps, name: str, address: str | None = None) -> api.Record:
-    """Read a sweep from its journal, local or remote."""
-    remote = find(sweeps, name, address)
-    return api.load(sweeps, name) if remote is None else remote.record()
+@dataclass(frozen=True)
+class SharedSweep(api.LocalSweep):
+    """A sweep whose journal is here; if it was submitted, its logs may be on its cluster."""
 
-
-def history(
-    sweeps: api.Sweeps, name: str, address: str | None = None
-) -> tuple[SweepRow, list[Event]]:
-    """Return a sweep's row, and all its events, local or remote."""
-    remote = find(sweeps, name, address)
-    if remote is not None:
-        return remote.history()
-    row = api.load(sweeps, name).row
-    return row, [event for _, event in sweeps.journal.read(row.id)]
-
-
-def logs(
-    sweeps: api.Sweeps, name: str, trial: str | None, rank: int | None, address: str | None = None
-) -> list[dict[str, Any]]:
-    """Return the ranks' logs as {trial, order, rank, path, text}, read here or on the cluster."""
-    remote = find(sweeps, name, address)
-    if remote is not None:
-        return remote.logs(trial, rank)
-    texts = read_logs(api.logs(sweeps, name, trial, rank))
-    if texts:
-        return texts
-    row = api.load(sweeps, name).row
-    sent = next(
-        (submitted for submitted in load_submitted(sweeps.home) if submitted.sweep == row.id), None
-    )
-    if sent is None:
+    def logs(self, trial: str | None, rank: int | None) -> list[dict[str, Any]]:
+        """Return the ranks' logs, read here or on the cluster."""
+        texts = super().logs(trial, rank)
+        if texts:
+            return texts
+        row, home = self.record().row, self.sweeps.home
+        for sent in load_submitted(home):
+            if sent.sweep == row.id:
+                variables = locate(home, specs.restore(row.spec)).variables
+                remote = RemoteSweep(row.id, dial(home, sent.address), sent.home, variables)
+                return remote.logs(trial, rank)
         return []
-    variables = locate(sweeps.home, specs.restore(row.spec)).variables
-    return RemoteSweep(row.id, dial(sweeps.home, sent.address), sent.home, variables).logs(
-        trial, rank
-    )
+
+
+def open_sweep(sweeps: api.Sweeps, name: str, address: str | None = None) -> api.OpenSweep:
+    """Return a sweep to be read, local or remote; see `find`."""
+    return find(sweeps, name, address) or SharedSweep(sweeps, name)
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All sweeps that a home knows."""
+
+    sweeps: list[dict[str, Any]]  # those of its journal, newest first; see `api.ls`
+    remote: list[Submitted]  # those whose journal is on their cluster
+    unreadable: Mapping[Path, str]  # files about submitted sweeps, with the reason
+
+
+def ls(
+    sweeps: api.Sweeps,
+    project: str | None = None,
+    tag: str | None = None,
+    since: float | None = None,
+) -> Listing:
+    """List the sweeps of this home's journal as `api.ls` does, and those on clusters."""
+    listed = api.ls(sweeps, project, tag, since)
+    return Listing(listed, remote_sweeps(sweeps), unreadable(sweeps.home))
 
 
 def follow(sweeps: api.Sweeps, name: str, trial: str | None, rank: int | None) -> Iterator[str]:
@@ -211,6 +217,21 @@ def steer(
     return requests.steer(sweeps, name, verb, trial, changes)
 
 
+def await_end(sweeps: api.Sweeps, submitted: Submitted, show: Callable[[str], None]) -> api.Record:
+    """Show the log of a submitted sweep's job until the job has ended, and return the sweep.
+
+    Raises:
+        OutOfReach, SpecError, NotFound: the job ended before the sweep did; see `submit.job_error`.
+        JobsError: the cluster's dashboard is gone.
+    """
+    jobs = dial(sweeps.home, submitted.address)
+    job = wait(jobs, submitted.sweep, show)
+    if job.exit_code not in OVER:
+        raise job_error(job, jobs.log(job.id))
+    address = None if submitted.shared else submitted.address
+    return open_sweep(sweeps, submitted.sweep, address).record()
+
+
 def wait(jobs: Jobs, sweep: str, show: Callable[[str], None]) -> Job:
     """Show the log of a sweep's job until the job has ended, and return the job.
 
@@ -234,14 +255,6 @@ def wait(jobs: Jobs, sweep: str, show: Callable[[str], None]) -> Job:
         time.sleep(max(POLL_S, len(log) / LOG_RATE))  # the dashboard returns only complete logs
 
 
-def read_logs(logs: list[api.Log]) -> list[dict[str, Any]]:
-    """Return the logs with their texts, as JSON has them."""
-    return [
-        {**asdict(log), "path": str(log.path), "text": log.path.read_text(errors="replace")}
-        for log in logs
-    ]
-
-
 def answer(payload: JobPayload) -> str:
     """Return the line that answers a payload's question; called on the cluster's head."""
     sweeps = api.Sweeps.open(None if payload.home is None else Path(payload.home))
@@ -251,7 +264,7 @@ def answer(payload: JobPayload) -> str:
         case "record":
             result = _to_data(sweeps, api.load(sweeps, payload.sweep))
         case "logs":
-            result = read_logs(api.logs(sweeps, payload.sweep, **arguments))
+            result = api.LocalSweep(sweeps, payload.sweep).logs(**arguments)
         case _:
             result = asdict(requests.steer(sweeps, payload.sweep, **arguments))
     text = json.dumps(result).encode()

@@ -26,6 +26,7 @@ from hposvc.errors import SpecError, fail
 from hposvc.journal.home import Home, as_store_errors
 from hposvc.journal.journal import SweepRow
 from hposvc.operations import delete
+from hposvc.remote import client
 from hposvc.remote.job_payload import JobPayload, SharedFolderProbe
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.tracking.recorder_process import hide_passwords, is_recorded, tracking_uri
@@ -50,7 +51,7 @@ class PreparedSweep:
     payload: JobPayload
 
     def drive(self, watchers: Sequence[Watcher]) -> api.Record:
-        """Drive the sweep to its end, and return it."""
+        """Drive the sweep to its end, and return it as its journal describes it."""
         home, journal, address = self.sweeps.home, self.sweeps.journal, _address()
         driver = Driver(home, journal, self.row, address, watchers, self.payload.secrets)
         folder = home.folder(self.row.id, self.row.spec.get("storage"))
@@ -103,6 +104,22 @@ def prepare(payload: JobPayload) -> PreparedSweep:
     elif not api.load(sweeps, row.id).state.finished:
         fingerprint.check_unchanged(row.id, row.spec, row.code)
     return PreparedSweep(sweeps, row, payload)
+
+
+def drive(name: str, watching: api.Watching) -> tuple[Home, api.Record]:
+    """Drive the sweep of this job's payload to its end, and return it with its home.
+
+    Raises:
+        OutOfReach, SpecError: see `unpack` and `prepare`.
+    """
+    prepared = prepare(unpack(name))
+    with watching(prepared.row.id) as watchers:
+        return prepared.sweeps.home, prepared.drive(watchers)
+
+
+def answer(name: str) -> str:
+    """Answer the question of this job's payload; see `client.answer`."""
+    return client.answer(unpack(name))
 
 
 @contextmanager

@@ -103,6 +103,16 @@ class SubmitOutcome:
     job: Job
     attached: bool  # the job existed before
 
+    def data(self) -> dict[str, object]:
+        """Return the outcome as `submit -o json` prints it."""
+        return {
+            "sweep": self.submitted.sweep,
+            "job": self.job.id,
+            "state": self.job.state,
+            "attached": self.attached,
+            "address": self.submitted.address,
+        }
+
 
 def load_submitted(home: Home) -> list[Submitted]:
     """Return all sweeps submitted from this home, newest first, without unreadable files."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from hposvc.journal.home import NotFound
 from hposvc.spec import Metric
 from hposvc.spec.model_registry import Register
 from hposvc.state.sweep import SweepState
@@ -25,7 +26,7 @@ KEY = ("hposvc.sweep", "hposvc.trial", "hposvc.step")  # tags that identify a ru
 DECIDED = "hposvc.decision"  # the decision in words; each alias has its own tag
 
 
-class Unfit(Exception):
+class Unfit(NotFound):
     """The sweep has nothing that can be registered."""
 
 
@@ -65,6 +66,14 @@ class Promotion:
     before: str | None  # the version that had the alias; None: no version
     verdict: Literal["moved", "stays"]
     reason: str
+
+    def __str__(self) -> str:
+        version = f"{_version_name(self)} ({self.sweep} {self.trial})"
+        if self.verdict == "moved":
+            return f"{version} is {self.alias} now: {self.reason}"
+        return (
+            f"{version} is registered; {self.alias} stays at version {self.before}: {self.reason}"
+        )
 
 
 def candidate(sweep: str, state: SweepState) -> Candidate:
@@ -226,7 +235,7 @@ def promote(
         made = Registry(tracker, register).promote(best, runs[best.trial])
         for name, text in (
             ("hposvc.registered", _version_name(made)),
-            ("hposvc.decision", describe(made)),
+            ("hposvc.decision", str(made)),
         ):
             tracker.client.set_tag(runs[PARENT], name, text)
     return made
@@ -246,18 +255,9 @@ def promote_once(
         best = candidate(tracker.sweep, state)
         if best.trial in runs and Registry(tracker, register).decided(best, runs[best.trial]):
             return None
-        return describe(promote(tracker, register, state, runs))
+        return str(promote(tracker, register, state, runs))
     except Unfit as error:
         return f"nothing is registered: {error}"
-
-
-def describe(promotion: Promotion) -> str:
-    """Describe a decision in a line."""
-    decision, before = promotion, promotion.before
-    version = f"{_version_name(decision)} ({decision.sweep} {decision.trial})"
-    if decision.verdict == "moved":
-        return f"{version} is {decision.alias} now: {decision.reason}"
-    return f"{version} is registered; {decision.alias} stays at version {before}: {decision.reason}"
 
 
 def _version_name(promotion: Promotion) -> str:

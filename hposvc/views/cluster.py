@@ -3,7 +3,7 @@
 import os
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import RenderableType
@@ -38,28 +38,25 @@ def exports(cluster: Local) -> list[str]:
 
 
 def describe_overview(overview: Mapping[str, Any]) -> Iterator[RenderableType]:
-    """Describe a cluster's dashboard, nodes and jobs."""
+    """Describe a cluster: dashboard, nodes, jobs, held nodes, and checks if they were made."""
     yield Text(f"dashboard  {overview['dashboard']}")
     yield _nodes(overview["nodes"])
     if overview["jobs"]:
         yield _jobs(overview["jobs"])
     else:
         yield Text("no job runs", "bright_black")
+    yield from _held_nodes(overview.get("held", {}))
+    if "health" in overview:
+        yield checks([Check(**check) for check in overview["health"]])
 
 
-def describe_held(nodes: Mapping[str, str]) -> Iterator[RenderableType]:
+def _held_nodes(nodes: Mapping[str, str]) -> Iterator[RenderableType]:
     """Describe the held nodes, on which nothing new starts; nothing if there are none."""
     if nodes:
         table = make_table("held", "because")
         for name, reason in nodes.items():
             table.add_row(Text(name, "yellow"), reason)
         yield table
-
-
-def describe_checks(results: Sequence[Check]) -> Iterator[RenderableType]:
-    """Describe the nodes' own checks, if they were made."""
-    if results:
-        yield checks(results)
 
 
 def _nodes(nodes: list[Mapping[str, Any]]) -> Table:

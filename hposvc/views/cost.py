@@ -97,6 +97,11 @@ def scaling(speeds: Sequence[Speed]) -> list[RenderableType]:
     return [table, *failed]
 
 
+def speed(speed: Speed) -> str:
+    """Describe a measured speed in a line."""
+    return f"{speed.workers} workers: {speed.failure or f'{speed.samples_per_s:.4g} samples/s'}"
+
+
 def share(value: float | None) -> str:
     """Return a share as a percentage."""
     return NONE if value is None else f"{value:.1%}"
@@ -130,18 +135,3 @@ def formula(fit: Fit) -> str:
     """Return the law as a formula, with the terms that were fitted."""
     terms = ["E", "A/N^alpha" if fit.law.alpha else "", "B/D^beta" if fit.law.beta else ""]
     return f"loss = {' + '.join(filter(None, terms))}, fitted to {len(fit.points)} points"
-
-
-def optimum(
-    budget: float | None,
-    best: tuple[tuple[float, float], tuple[tuple[float, float], tuple[float, float]]],
-) -> dict[str, object]:
-    """Return the best use of a budget, as `-o json` prints it."""
-    (weights, samples), (of_weights, of_samples) = best
-    return {
-        "flops": budget,
-        "weights": weights,
-        "samples": samples,
-        "weights_interval": of_weights,
-        "samples_interval": of_samples,
-    }

@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from hposvc import spec as specs
 from hposvc.spec import Metric, SweepSpec
 from hposvc.views.dashboard import COLOURS, Configuration, rung_steps
 from hposvc.views.formatting import (
@@ -105,6 +107,15 @@ def front(trials: Sequence[Mapping[str, Any]], spec: SweepSpec) -> Table:
             configuration(trial["params"], searched),
         )
     return table
+
+
+def spec_data(spec: SweepSpec) -> dict[str, object]:
+    """Return a spec with all its defaults, and its parameters' types, as JSON has them."""
+    types = {
+        name: {"type": type(domain).__name__.lower(), **asdict(domain)}
+        for name, domain in spec.space.items()
+    }
+    return {"spec": specs.dump(spec), "parameters": types}
 
 
 def parameters(spec: SweepSpec) -> Table:

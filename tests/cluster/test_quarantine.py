@@ -12,7 +12,7 @@ def test_a_node_is_held_until_it_is_lifted(tmp_path):
     quarantine.hold(tmp_path, "node-1", "its fan is broken")
     quarantine.hold(tmp_path, "10.0.0.2", "slow")
     assert quarantine.held(tmp_path) == {"10.0.0.2": "slow", "node-1": "its fan is broken"}
-    assert quarantine.lift(tmp_path, "node-1")
+    quarantine.lift(tmp_path, "node-1")
     assert quarantine.held(tmp_path) == {"10.0.0.2": "slow"}
 
 
@@ -23,7 +23,9 @@ def test_the_last_reason_counts(tmp_path):
 
 
 def test_to_lift_what_is_not_held_is_told(tmp_path):
-    assert not quarantine.lift(tmp_path, "node-1")
+    quarantine.hold(tmp_path, "node-2", "slow")
+    with pytest.raises(quarantine.NotHeld, match="node-1: it is not held; held are: node-2"):
+        quarantine.lift(tmp_path, "node-1")
 
 
 @given(st.text(max_size=8).filter(lambda text: not quarantine.NAME.fullmatch(text)))

@@ -5,14 +5,40 @@ computes only a trial's rank among the others, from their reports up to that mom
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
+from hposvc import spec as specs
 from hposvc.analysis.audit.entry import Line
 from hposvc.analysis.audit.sweep_audit import decisions
 from hposvc.analysis.audit.trial_audit import TrialAudit
+from hposvc.api import OpenSweep
 from hposvc.events import Event
+from hposvc.journal.home import NotFound
 from hposvc.spec import SweepSpec
 
-__all__ = ["Line", "of_sweep", "of_trial"]
+__all__ = ["Audit", "Line", "explain", "of_sweep", "of_trial"]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The audit of a trial, or of a sweep."""
+
+    unit: str  # of the lines' steps
+    lines: list[Line]  # oldest first
+
+
+def explain(sweep: OpenSweep, trial: str | None = None) -> Audit:
+    """Return the audit of a trial; None: of the sweep.
+
+    Raises:
+        NotFound: there is no such sweep or trial.
+    """
+    row, events = sweep.history()
+    spec = specs.restore(row.spec)
+    lines = of_sweep(spec, events) if trial is None else of_trial(spec, events, trial)
+    if trial is not None and not lines:
+        raise NotFound(f"{row.id} has no trial {trial}; `hposvc trials {row.id}` lists them")
+    return Audit(spec.fidelity.unit if spec.fidelity else "step", lines)
 
 
 def of_trial(spec: SweepSpec, events: Iterable[Event], trial: str) -> list[Line]:

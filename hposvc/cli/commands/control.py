@@ -1,14 +1,12 @@
 """Verbs that pause, stop, extend, retry, fork and remove sweeps."""
 
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.cli.app import open_home, verb
-from hposvc.cli.commands.run import drive
+from hposvc.cli.app import home_of, open_home, read_settings, verb
 from hposvc.cli.options import (
     Shared,
     cluster_address,
@@ -22,8 +20,7 @@ from hposvc.views.console import note, show
 if TYPE_CHECKING:
     from hposvc.api import Record
     from hposvc.events import Verb
-
-NOTHING: Mapping[str, object] = {}
+    from hposvc.operations.requests import RequestReceipt
 
 
 @verb
@@ -70,15 +67,12 @@ def extend(
 
     A running sweep takes it at once. One that has ended continues here.
     """
-    from hposvc import api
+    from hposvc.cli.foreground import driving
     from hposvc.operations import requests
-    from hposvc.spec.parsing import overrides
 
-    record = api.load(open_home(shared), sweep)
-    changes = dict(overrides.parse(sets))
-    if trials is not None:
-        changes = requests.more_trials(changes, trials)
-    return renew(shared, "extend", record, None, changes, address)
+    limits = read_settings(sets)
+    answer = requests.extend(open_home(shared), sweep, trials, limits, address, driving)
+    return report(shared, answer, "extend", None)
 
 
 @verb
@@ -90,9 +84,11 @@ def retry(shared: Shared, sweep: str, trial: str | None, address: str | None) ->
 
     Without TRIAL: all of them.
     """
-    from hposvc import api
+    from hposvc.cli.foreground import driving
+    from hposvc.operations import requests
 
-    return renew(shared, "retry", api.load(open_home(shared), sweep), trial, NOTHING, address)
+    answer = requests.retry(open_home(shared), sweep, trial, address, driving)
+    return report(shared, answer, "retry", trial)
 
 
 @verb
@@ -107,13 +103,12 @@ def fork(
 
     --set changes its settings; the others are those of this sweep.
     """
-    from hposvc.operations import requests
-    from hposvc.spec.parsing import overrides
+    from hposvc.cli.foreground import conclude, starting
+    from hposvc.operations import start
 
-    sweeps = open_home(shared)
-    row = requests.fork(sweeps, sweep, overrides.parse(sets), name)
-    note(f"{row.id}: watch it from another terminal by `hposvc status {row.id}`")
-    return drive(shared, sweeps, row, address)
+    changes = read_settings(sets)
+    record = start.fork(open_home(shared), sweep, changes, name, address, starting)
+    return conclude(shared, record, home_of(shared))
 
 
 @verb
@@ -124,14 +119,13 @@ def rm(shared: Shared, sweep: str, yes: bool) -> None:
 
     Files in its folder that the sweep did not write stay, too. At a terminal, it asks first.
     """
-    from hposvc.journal.home import find
     from hposvc.operations import delete
 
-    sweeps = open_home(shared)
-    name = find(sweeps.journal, sweep).id
-    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-        click.confirm(f"remove {name}, with its checkpoints and logs?", abort=True, err=True)
-    removed = delete.remove(sweeps, name)
+    def confirm(name: str) -> None:
+        if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+            click.confirm(f"remove {name}, with its checkpoints and logs?", abort=True, err=True)
+
+    removed = delete.remove(open_home(shared), sweep, confirm)
     if not shared.json({"removed": removed.sweep, "left": removed.left or None}):
         show(f"{removed.sweep} is removed; MLflow keeps its runs")
     if removed.left:
@@ -141,32 +135,21 @@ def rm(shared: Shared, sweep: str, yes: bool) -> None:
 def steer(shared: Shared, verb: "Verb", sweep: str, trial: str | None, address: str | None) -> None:
     """Record the request, and print who will carry it out."""
     from hposvc.remote import client
-    from hposvc.views import result
 
     receipt = client.steer(open_home(shared), sweep, verb, trial, address=address)
-    if not shared.json({"verb": verb, "trial": trial, **asdict(receipt)}):
-        show(result.describe_receipt(receipt, verb, trial))
+    report(shared, receipt, verb, trial)
 
 
-def renew(
-    shared: Shared,
-    verb: "Verb",
-    record: "Record",
-    trial: str | None,
-    changes: Mapping[str, object],
-    address: str | None,
+def report(
+    shared: Shared, answer: "Record | RequestReceipt", verb: "Verb", trial: str | None
 ) -> int:
-    """Record the request; if the sweep has ended, continue it here. Return the exit code."""
-    from hposvc.operations import requests
+    """Print the result of a sweep that went on here, or who carries out the request."""
+    from hposvc.api import Record
+    from hposvc.cli.foreground import conclude
     from hposvc.views import result
 
-    sweeps, row = open_home(shared), record.row
-    receipt = requests.renew(
-        sweeps, row.id, verb, trial, changes, lambda: drive(shared, sweeps, row, address)
-    )
-    if isinstance(receipt, int):
-        return receipt
-    data = {"verb": verb, "trial": trial, "changes": dict(changes), **asdict(receipt)}
-    if not shared.json(data):
-        show(result.describe_receipt(receipt, verb, trial))
+    if isinstance(answer, Record):
+        return conclude(shared, answer, home_of(shared))
+    if not shared.json({"verb": verb, "trial": trial, **asdict(answer)}):
+        show(result.describe_receipt(answer, verb, trial))
     return 0

@@ -1,11 +1,10 @@
 """Verbs that forecast or measure training's cost: memory, speed, and scaling laws."""
 
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
-from hposvc.cli.app import open_home, verb
+from hposvc.cli.app import home_of, open_sweep, read_spec, verb
 from hposvc.cli.exit_codes import NO_VALUE
 from hposvc.cli.options import Shared, cluster_address, ray_address, settings, spec_file, sweep_id
 from hposvc.views.console import note, show
@@ -45,33 +44,12 @@ def memory(
 
     The configuration is the first of `initial`, or the middle of the space.
     """
-    from hposvc import api
-    from hposvc.analysis import memory
-    from hposvc.spec.parsing import overrides
+    from hposvc.analysis.memory import report
     from hposvc.views import cost
-    from trainables.memory_estimation.forecast import CannotForecast
-    from trainables.memory_estimation.gpus import memory_of
-    from trainables.memory_estimation.measuring import MeasurementFailed
 
-    try:
-        limit = None if gpu_memory is None else memory_of(gpu_memory)
-    except ValueError as error:
-        raise click.UsageError(f"--gpu-memory {error}") from error
-    checked = api.validate(spec, overrides.parse(sets))
-    on_gpu = checked.resources.gpus_per_worker > 0
-    if measure and limit is not None and not on_gpu:
-        raise click.UsageError("--measure is of this machine: set resources.gpus_per_worker too")
-    try:
-        with memory.in_trial_folder(checked):
-            case = memory.Case.of(checked, workers)
-            rows = memory.forecasts(case, on_gpu or limit is not None)
-            measured = memory.measured(case, on_gpu) if measure else None
-        if not measure:
-            memory.check(rows)
-    except (CannotForecast, MeasurementFailed) as error:
-        raise click.ClickException(str(error)) from error
-    if not shared.json(memory.report(case, rows, limit, measured)):
-        show(*cost.memory(rows, limit, measured))
+    answer = report(read_spec(spec, sets), workers, gpu_memory, measure)
+    if not shared.json(answer.data()):
+        show(*cost.memory(answer.rows, answer.limit, answer.measured))
 
 
 @verb
@@ -98,20 +76,17 @@ def scaling(
     address: str | None,
 ) -> int:
     """Measure the training speed on several numbers of workers."""
-    from hposvc import api
     from hposvc.analysis import worker_scaling
-    from hposvc.journal.home import Home
-    from hposvc.spec.parsing import overrides
     from hposvc.views import cost
 
     check_picture(plot)
-    plan = worker_scaling.Plan(numbers(workers), updates, weak)
-    checked = api.validate(spec, overrides.parse(sets))
-    measured = []
-    for speed in worker_scaling.measure_speeds(checked, plan, Home.of(shared.home), address):
-        note(f"{speed.workers} workers: {speed.failure or f'{speed.samples_per_s:.4g} samples/s'}")
-        measured.append(speed)
-    speeds = worker_scaling.with_efficiency(measured)
+    speeds = worker_scaling.measure(
+        read_spec(spec, sets),
+        worker_scaling.Plan(numbers(workers), updates, weak),
+        home_of(shared),
+        address,
+        lambda speed: note(cost.speed(speed)),
+    )
     if plot is not None:
         from hposvc.views import charts
 
@@ -152,33 +127,18 @@ def laws(
     Without --weights and --data, both are computed from the Task: the number of its parameters, and
     the number of loss values (tokens, for a language model) that it was trained on.
     """
-    from hposvc.analysis import memory, model_size, scaling_law
-    from hposvc.remote import client
+    from hposvc.analysis import model_size
     from hposvc.views import cost
 
     check_picture(plot)
-    record = client.record(open_home(shared), sweep, address)
-    try:
-        names = model_size.Names(weights, data)
-        with memory.in_trial_folder(record.state.spec):
-            points = model_size.points(record.state.spec, record.trials(), names)
-        fit = scaling_law.fit(points)
-        best = None if budget is None else (fit.law.optimum(budget), fit.interval(budget))
-    except ValueError as error:
-        raise click.ClickException(f"{record.row.id}: {error}") from error
+    names = model_size.Names(weights, data)
+    law = model_size.law_of(open_sweep(shared, sweep, address), names, budget)
     if plot is not None:
         from hposvc.views import charts
 
-        charts.law(fit, budget, plot)
-    report = {
-        "sweep": record.row.id,
-        "law": asdict(fit.law),
-        "intervals": fit.intervals,
-        "points": [asdict(point) for point in fit.points],
-        "budget": None if best is None else cost.optimum(budget, best),
-    }
-    if not shared.json(report):
-        show(*cost.law(fit, budget))
+        charts.law(law.fit, budget, plot)
+    if not shared.json(law.data()):
+        show(*cost.law(law.fit, budget))
 
 
 def numbers(text: str) -> list[int]:

@@ -40,17 +40,11 @@ def _check_machine(shared: Shared, deep: bool, address: str | None) -> int:
 
 
 def _check_mlflow(shared: Shared, sweep: str, fix: bool) -> int:
-    from hposvc.journal.home import find
-    from hposvc.tracking.recorder_process import quiet_mlflow
+    from hposvc.operations import mlflow
 
-    quiet_mlflow()
-    from hposvc.tracking.reconcile import Reconciler
-    from hposvc.views.mlflow_diff import differences, verdict
+    comparison = mlflow.check(open_home(shared), sweep, fix)
+    from hposvc.views.mlflow_diff import differences, verdict  # loads mlflow, configured by now
 
-    sweeps = open_home(shared)
-    row = find(sweeps.journal, sweep)
-    reconciler = Reconciler(sweeps.home, sweeps.journal, row)
-    comparison = reconciler.mend() if fix else reconciler.compare()
     if not shared.json({**asdict(comparison), "agrees": comparison.agrees}):
         if comparison.differences:
             show(differences(comparison))

@@ -2,7 +2,7 @@
 
 import click
 
-from hposvc.cli.app import open_home, verb
+from hposvc.cli.app import open_sweep, verb
 from hposvc.cli.options import Shared, cluster_address, sweep_id
 from hposvc.views.console import emit
 
@@ -14,18 +14,11 @@ from hposvc.views.console import emit
 def export(shared: Shared, sweep: str, schedule: bool, address: str | None) -> None:
     """Write the best trial's schedule as a spec for `run`."""
     from hposvc.analysis import lineage
-    from hposvc.journal.home import NotFound
-    from hposvc.remote import client
     from hposvc.views.schedule import text
 
     if not schedule:
         message = "a sweep's export is not there yet; hposvc export ID --schedule is"
         raise click.ClickException(message)
-    record = client.record(open_home(shared), sweep, address)
-    identifier, state = record.row.id, record.state
-    segments = lineage.winner_lineage(state)
-    if not segments:
-        raise NotFound(f"{identifier}: no trial has a value, so there is no schedule")
-    spec = lineage.replay_spec(identifier, state.spec, segments)
-    if not shared.json(spec):
-        emit(text(identifier, state, segments, spec))
+    best = lineage.best_schedule(open_sweep(shared, sweep, address))
+    if not shared.json(best.spec):
+        emit(text(best.sweep, best.state, best.segments, best.spec))

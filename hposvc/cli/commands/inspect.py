@@ -5,7 +5,7 @@ import time
 
 import click
 
-from hposvc.cli.app import open_home, verb
+from hposvc.cli.app import home_of, open_home, open_sweep, verb
 from hposvc.cli.options import Shared, cluster_address, optional_trial, sweep_id
 from hposvc.views.console import emit, note, show
 
@@ -18,24 +18,22 @@ from hposvc.views.console import emit, note, show
 )
 def ls(shared: Shared, project: str | None, tag: str | None, since: str | None) -> None:
     """List sweeps, newest first."""
-    from hposvc import api
-    from hposvc.remote import client, submit
+    from hposvc.remote import client
     from hposvc.views import formatting, tables
 
     try:
         created_after = None if since is None else formatting.parse_time(since, time.time())
     except ValueError as error:
         raise click.UsageError(f"--since {error}, or a date like 2025-11-01") from error
-    sweeps = open_home(shared)
-    listed = api.ls(sweeps, project, tag, created_after)
-    if not shared.json(listed):
-        show(tables.sweeps(listed))
-        for sent in client.remote_sweeps(sweeps):
+    listing = client.ls(open_home(shared), project, tag, created_after)
+    if not shared.json(listing.sweeps):
+        show(tables.sweeps(listing.sweeps))
+        for sent in listing.remote:
             note(f"{sent.sweep} is on {sent.address}: hposvc status {sent.sweep}")
-        for row in listed:
+        for row in listing.sweeps:
             if row["why"]:
                 note(f"{row['sweep']} can't be read: {row['why']}")
-    for file, why in submit.unreadable(sweeps.home).items():
+    for file, why in listing.unreadable.items():
         note(f"{file} can't be read, so where that sweep was submitted to is not known: {why}")
 
 
@@ -44,15 +42,13 @@ def ls(shared: Shared, project: str | None, tag: str | None, since: str | None) 
 @cluster_address
 def status(shared: Shared, sweep: str, address: str | None) -> None:
     """Show a sweep's progress, best trial and running trials."""
-    from hposvc.remote import client
     from hposvc.views import dashboard, result
 
-    sweeps = open_home(shared)
-    record = client.record(sweeps, sweep, address)
+    record = open_sweep(shared, sweep, address).record()
     if not shared.json(record.status()):
         wide = sys.stdout.isatty()
         panel = dashboard.status_view(record.row.id, record.state, record.driver, wide)
-        show(panel, *result.mlflow(record, sweeps.home))
+        show(panel, *result.mlflow(record, home_of(shared)))
 
 
 @verb
@@ -78,19 +74,16 @@ def trials(
 ) -> None:
     """List the trials of a sweep."""
     from hposvc.operations import selection
-    from hposvc.remote import client
     from hposvc.views import tables
 
-    record = client.record(open_home(shared), sweep, address)
-    spec = record.state.spec
-    listed = selection.choose(record.trials(), spec, where, sort, top)
+    chosen = selection.trials(open_sweep(shared, sweep, address), where, sort, top)
     if as_csv:
-        emit(selection.table(listed, spec))
-    elif not shared.json(listed):
-        cut_off: list[bool] = []
-        show(tables.trials(listed, spec, record.state.front, cut_off))
+        emit(chosen.csv())
+    elif not shared.json(chosen.rows):
+        state, cut_off = chosen.record.state, list[bool]()
+        show(tables.trials(chosen.rows, state.spec, state.front, cut_off))
         if cut_off:
-            note(f"some parameters have no room here; all: hposvc trials {record.row.id} --csv")
+            note(f"some parameters have no room here; all: hposvc trials {sweep} --csv")
 
 
 @verb
@@ -98,22 +91,15 @@ def trials(
 @cluster_address
 def best(shared: Shared, sweep: str, address: str | None) -> None:
     """Show the best trial and its checkpoint; of several metrics the Pareto front."""
-    from hposvc.remote import client
-    from hposvc.state import summary
     from hposvc.views import result
 
-    sweeps = open_home(shared)
-    record = client.record(sweeps, sweep, address)
+    record = open_sweep(shared, sweep, address).record()
     if shared.json(record.best()):
         return
-    front = record.front()
-    if front:
-        show(result.best(front, record.state.spec), *result.mlflow(record, sweeps.home))
-        if warning := summary.untrained(record.row.id, record.state):
-            note(warning)
-    else:
-        within = " within the limits" if record.state.spec.limits else ""
-        note(f"no trial of {record.row.id} has a value{within} yet")
+    if front := record.front():
+        show(result.best(front, record.state.spec), *result.mlflow(record, home_of(shared)))
+    if warning := record.warning():
+        note(warning)
 
 
 @verb
@@ -143,7 +129,7 @@ def logs(
         for text in client.follow(open_home(shared), sweep, trial, rank):
             emit(text)
         return
-    log_texts = client.logs(open_home(shared), sweep, trial, rank, address)
+    log_texts = open_sweep(shared, sweep, address).logs(trial, rank)
     if not shared.json(log_texts):
         emit(result.logs(log_texts))
     if not log_texts:

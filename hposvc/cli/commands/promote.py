@@ -23,29 +23,8 @@ from hposvc.views.console import emit
 )
 def promote(shared: Shared, sweep: str, model: str, alias: str, gate: float) -> None:
     """Register the best trial's checkpoint in MLflow."""
-    from hposvc import api
-    from hposvc.journal.home import NotFound
-    from hposvc.spec.model_registry import Register, read_gate
-    from hposvc.tracking.recorder_process import quiet_mlflow
+    from hposvc.operations import mlflow
 
-    try:
-        improvement = read_gate(gate)
-    except ValueError as error:
-        raise click.UsageError(f"--gate {error}") from error
-    register = Register(model, alias, improvement)
-    sweeps = open_home(shared)
-    record = api.load(sweeps, sweep)
-    if record.driver == "alive":
-        message = f"{record.row.id}: a driver is at work on it; promote when it has ended"
-        raise click.ClickException(f"{message}, or give the spec a section `register`")
-    quiet_mlflow()
-    from hposvc.tracking import promotion
-    from hposvc.tracking.mlflow_client import tracker_of
-
-    tracker = tracker_of(sweeps.home, record.row.id, record.state.spec)
-    try:
-        promoted = promotion.promote(tracker, register, record.state, record.runs)
-    except promotion.Unfit as error:
-        raise NotFound(str(error)) from error
-    if not shared.json(asdict(promoted)):
-        emit(promotion.describe(promoted) + "\n")
+    promotion = mlflow.promote(open_home(shared), sweep, model, alias, gate)
+    if not shared.json(asdict(promotion)):
+        emit(f"{promotion}\n")

@@ -1,20 +1,20 @@
 """The verb that submits a sweep as a job of a cluster, and the hidden verbs that such jobs run."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.cli.app import commands, open_home, verb
-from hposvc.cli.commands.run import conclude
+from hposvc.cli.app import commands, open_home, read_spec, verb
 from hposvc.cli.options import Shared, settings, share, spec_file
 from hposvc.views.console import console, emit, note, show
 
 if TYPE_CHECKING:
-    from hposvc.api import Sweeps
+    from hposvc.driver.loop import Watcher
     from hposvc.events import Event
     from hposvc.remote.submit import SubmitOutcome
     from hposvc.state.sweep import SweepState
@@ -54,33 +54,31 @@ def submit(
     The cluster's token is RAY_AUTH_TOKEN. The files of the spec's folder are sent along, except
     those that a .gitignore names.
     """
-    from hposvc import api
-    from hposvc.remote import submit
-    from hposvc.spec.parsing import overrides
+    from hposvc.cli.foreground import conclude
+    from hposvc.remote import client, submit
 
     if new and name is not None:
         raise click.UsageError("--new makes an id of its own; leave out --id or --new")
-    checked = api.validate(spec, overrides.parse(sets))
-    sweeps = open_home(shared)
+    checked, sweeps = read_spec(spec, sets), open_home(shared)
     options = submit.SubmitOptions(address, name, new, ephemeral)
     outcome = submit.submit(sweeps.home, checked, options, note)
-    if wait:
-        return follow(shared, sweeps, outcome)
-    if not shared.json(to_data(outcome)):
-        show(*describe(outcome))
-    return 0
+    if not wait:
+        if not shared.json(outcome.data()):
+            show(*describe(outcome))
+        return 0
+    submitted = outcome.submitted
+    note(f"{submitted.sweep}: Ctrl-C ends only the waiting; hposvc status {submitted.sweep}")
+    record = client.await_end(sweeps, submitted, write)
+    if not submitted.shared and shared.output != "json":
+        # MLflow is on the head, not in this home; the log shown above has its address.
+        record = replace(record, runs={})
+    return conclude(shared, record, sweeps.home)
 
 
-def to_data(outcome: "SubmitOutcome") -> dict[str, object]:
-    """Return the outcome of a submit as `-o json` prints it."""
-    submitted, job = outcome.submitted, outcome.job
-    return {
-        "sweep": submitted.sweep,
-        "job": job.id,
-        "state": job.state,
-        "attached": outcome.attached,
-        "address": submitted.address,
-    }
+def write(text: str) -> None:
+    """Write a part of a job's log to stderr."""
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def describe(outcome: "SubmitOutcome") -> list[str]:
@@ -91,31 +89,6 @@ def describe(outcome: "SubmitOutcome") -> list[str]:
     if outcome.attached and job.ended:
         texts.append(f"it has ended; to run it once more: hposvc submit --new; {sweep} stays")
     return [*texts, f"look at it by: hposvc status {sweep}"]
-
-
-def follow(shared: Shared, sweeps: "Sweeps", outcome: "SubmitOutcome") -> int:
-    """Show the job's log on stderr until the job has ended, then print the sweep's result.
-
-    Returns:
-        the exit code.
-    """
-    from hposvc.remote import client, submit
-
-    def write(text: str) -> None:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-
-    submitted = outcome.submitted
-    note(f"{submitted.sweep}: Ctrl-C ends only the waiting; hposvc status {submitted.sweep}")
-    jobs = submit.dial(sweeps.home, submitted.address)
-    job = client.wait(jobs, submitted.sweep, write)
-    if job.exit_code not in submit.OVER:
-        raise submit.job_error(job, jobs.log(job.id))
-    if submitted.shared:
-        return conclude(shared, sweeps, client.record(sweeps, submitted.sweep))
-    record = client.record(sweeps, submitted.sweep, submitted.address)
-    # MLflow is on the head, not in this home; the log shown above has its address.
-    return conclude(shared, sweeps, record if shared.output == "json" else replace(record, runs={}))
 
 
 class BeginAnnouncer:
@@ -141,14 +114,17 @@ class BeginAnnouncer:
 @click.pass_obj
 def drive(shared: Shared, sweep: str, payload: str) -> int:
     """Run the sweep of a job's payload to its end; only jobs call this."""
+    from hposvc.cli.foreground import conclude
     from hposvc.remote import job_entrypoint, submit
     from hposvc.views.live import LiveView
 
-    prepared = job_entrypoint.prepare(job_entrypoint.unpack(payload))
-    announcer = BeginAnnouncer(submit.BEGUN)
-    with LiveView(sweep, console(sys.stderr)) as view:
-        record = prepared.drive([announcer, view])
-    return conclude(shared, prepared.sweeps, record)
+    @contextmanager
+    def watching(sweep: str) -> "Iterator[list[Watcher]]":
+        with LiveView(sweep, console(sys.stderr)) as view:
+            yield [BeginAnnouncer(submit.BEGUN), view]
+
+    home, record = job_entrypoint.drive(payload, watching)
+    return conclude(shared, record, home)
 
 
 @commands.command(hidden=True)
@@ -158,6 +134,6 @@ def drive(shared: Shared, sweep: str, payload: str) -> int:
 @click.pass_obj
 def answer(shared: Shared, question: str, sweep: str, payload: str) -> None:
     """Answer the question of a job's payload; only jobs call this."""
-    from hposvc.remote import client, job_entrypoint
+    from hposvc.remote import job_entrypoint
 
-    emit(client.answer(job_entrypoint.unpack(payload)))
+    emit(job_entrypoint.answer(payload))

@@ -1,10 +1,12 @@
 """Views of a cluster. If these fail, people copy a line that reaches another cluster."""
 
+from dataclasses import asdict
+
 from repeated import text_of
 from rich.console import Group
 
 from hposvc.operations.doctor import Check
-from hposvc.views.cluster import describe_checks, describe_held, describe_overview, exports
+from hposvc.views.cluster import describe_overview, exports
 
 NODE = {
     "name": "n1",
@@ -37,6 +39,10 @@ def test_nodes_show_what_is_used_of_what_there_is():
 
 
 def test_held_nodes_and_checks_are_shown_where_there_are_any():
-    assert list(describe_held({})) == list(describe_checks([])) == []
-    assert "clock" in text_of(Group(*describe_held({"n1": "its clock is off"})))
-    assert "n1" in text_of(Group(*describe_checks([Check("n1", "ok", "fit")])))
+    overview = {"dashboard": "http://10.0.0.7:8265", "nodes": [NODE], "jobs": []}
+    assert len(list(describe_overview({**overview, "held": {}}))) == 3
+    check = asdict(Check("n1", "ok", "fit"))
+    held = {"n1": "its clock is off"}
+    text = text_of(Group(*describe_overview({**overview, "held": held, "health": [check]})))
+    assert "clock" in text
+    assert "fit" in text

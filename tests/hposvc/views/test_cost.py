@@ -30,14 +30,3 @@ def test_a_failed_number_of_workers_is_told_below_the_table():
     table, *failures = cost.scaling(speeds)
     assert "100.0%" in text_of(table)
     assert failures == ["2 workers: no"]
-
-
-def test_the_best_use_of_a_budget_is_plain_data():
-    data = cost.optimum(1e20, ((1e9, 2e10), ((5e8, 2e9), (1e10, 4e10))))
-    assert data == {
-        "flops": 1e20,
-        "weights": 1e9,
-        "samples": 2e10,
-        "weights_interval": (5e8, 2e9),
-        "samples_interval": (1e10, 4e10),
-    }

@@ -7,7 +7,7 @@ import pytest
 def test_a_gate_is_a_number_from_0_up(hposvc, gate):
     answer = hposvc("promote", "valley", "--model", "digits", f"--gate={gate}")
     assert answer.code == 2
-    assert "--gate is" in answer.err
+    assert "--gate: is" in answer.err
 
 
 def test_a_model_s_name_is_asked_for(hposvc):

@@ -6,7 +6,7 @@ from simulated_sweeps import Lab, make_spec
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.journal.lease import Lease
-from hposvc.operations import compact
+from hposvc.operations.gc import compress
 
 
 @pytest.fixture
@@ -20,26 +20,26 @@ def sweeps(tmp_path, monkeypatch):
 
 def test_an_ended_sweep_is_compressed_once_and_reads_as_before(sweeps):
     before = list(sweeps.journal.read("valley"))
-    garbage, packs = compact.of_sweep(sweeps, "valley")
-    assert (garbage.what, garbage.path, garbage.size) == ("journal", "valley", packs.saved)
+    garbage = compress(sweeps, "valley", dry_run=True)
+    assert (garbage.what, garbage.path) == ("journal", "valley")
+    assert garbage.size == sweeps.journal.pack("valley").saved
     assert f"{len(before)} events" in garbage.why
-    assert compact.pack(sweeps, "valley", packs)
+    assert compress(sweeps, "valley") == garbage
     assert list(sweeps.journal.read("valley")) == before
-    assert compact.of_sweep(sweeps, "valley") is None
+    assert compress(sweeps, "valley") is None
 
 
 def test_a_sweep_that_has_not_ended_stays_as_it_is(sweeps):
     api.create(sweeps, make_spec(), "other")
-    assert compact.of_sweep(sweeps, "other") is None
+    assert compress(sweeps, "other") is None
 
 
 def test_a_sweep_with_a_driver_is_left_to_it(sweeps):
     before = list(sweeps.journal.read("valley"))
-    _, packs = compact.of_sweep(sweeps, "valley")
     lease = Lease(sweeps.journal.store, "valley")
     lease.acquire()
     try:
-        assert not compact.pack(sweeps, "valley", packs)
+        assert compress(sweeps, "valley") is None
     finally:
         lease.release()
     assert list(sweeps.journal.read("valley")) == before

@@ -1,0 +1,69 @@
+"""Start a new sweep, from a spec or from the spec of another sweep, and run it to its end."""
+
+import os
+from collections.abc import Mapping
+
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.operations.delete import delete_if_refused
+from hposvc.spec import SweepSpec
+
+# Debuggers need one trial in this process.
+DEBUG = {
+    "trials.max": 1,
+    "trials.parallel": 1,
+    "resources.workers": 1,
+    "training.strategy": "single",
+    "failure.user_retries": 0,
+}
+
+
+def run(
+    sweeps: api.Sweeps,
+    spec: SweepSpec,
+    identifier: str | None = None,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+    debug: bool = False,
+) -> api.Record:
+    """Record a new sweep, and run it to its end; if it is refused, delete its record.
+
+    Args:
+        identifier: None: the spec's name with six random digits.
+        address: of a Ray cluster; None: start Ray on this machine.
+        debug: run one trial in this process.
+
+    Raises:
+        SpecError: the spec needs a secret that is missing; see `api.create` for more.
+        OutOfReach: the cluster does not answer, or can never give the resources.
+        Interrupted: by Ctrl-C; the sweep can be resumed.
+    """
+    if debug:
+        engine = {} if spec.engine.traits.simulated else {"engine": "local"}
+        spec = api.validate(specs.dump(spec), {**DEBUG, **engine})
+    spec.environment.reveal(os.environ)  # refuse a missing secret before the sweep begins
+    row = api.create(sweeps, spec, identifier)
+    with delete_if_refused(sweeps, row), watching(row.id) as watchers:
+        return api.drive(sweeps, row, watchers, address)
+
+
+def fork(
+    sweeps: api.Sweeps,
+    sweep: str,
+    set: Mapping[str, object],
+    identifier: str | None = None,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+) -> api.Record:
+    """Run a new sweep with the spec of another, from whose trials it learns.
+
+    Args:
+        set: changes of the spec, by dotted keys.
+
+    Raises:
+        NotFound: there is no such sweep.
+        SpecError: the changed spec is not valid, or has other metrics than the first sweep.
+    """
+    record = api.load(sweeps, sweep)
+    data = {**specs.dump(record.state.spec), "warm_start": {"from": [record.row.id]}}
+    return run(sweeps, api.validate(data, set), identifier, address, watching)
