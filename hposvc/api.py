@@ -310,24 +310,6 @@ def watch(sweeps: Sweeps, sweep: str) -> Watched:
     return _watch(sweeps, find(sweeps.journal, sweep))
 
 
-def status(sweeps: Sweeps, sweep: str) -> dict[str, Any]:
-    """Return a sweep's status in a few figures."""
-    return load(sweeps, sweep).status()
-
-
-def trials(sweeps: Sweeps, sweep: str) -> list[dict[str, Any]]:
-    """Return all trials of a sweep, in the order in which they were proposed."""
-    return load(sweeps, sweep).trials()
-
-
-def best(sweeps: Sweeps, sweep: str) -> dict[str, Any] | list[dict[str, Any]] | None:
-    """Return the best trial, or the front if there are several metrics.
-
-    None: no trial has a value yet.
-    """
-    return load(sweeps, sweep).best()
-
-
 def logs(
     sweeps: Sweeps, sweep: str, trial: str | None = None, rank: int | None = None
 ) -> list[Log]:

@@ -44,7 +44,7 @@ def test_brackets_survive_their_driver_being_killed_at_random_moments(terminal):
     assert code == 0, said
     assert kills
     aftermath.check(terminal.home, SWEEP, sum(BRACKETS))
-    trials = api.trials(api.Sweeps.open(terminal.home), SWEEP)
+    trials = api.load(api.Sweeps.open(terminal.home), SWEEP).trials()
     assert Counter(trial["step"] for trial in trials) == {1: 6, 3: 2 + 4, 9: 2}
     assert {trial["reason"] for trial in trials if trial["step"] < 9} == {"rung"}
     first, second = trials[: BRACKETS[0]], trials[BRACKETS[0] :]

@@ -158,7 +158,9 @@ def _survive(desk: Desk, up: dict[str, Any]) -> None:
     kill_node(up["started_nodes"][2]["pid"])
 
     def ended(sweep: str) -> bool:
-        status = api.status(api.Sweeps.open(desk.home), sweep)  # the cluster's journal is this one
+        status = api.load(
+            api.Sweeps.open(desk.home), sweep
+        ).status()  # the cluster's journal is this one
         return status["state"] not in ("QUEUED", "RUNNING", "INTERRUPTED")
 
     for sweep in SCHEDULERS:

@@ -39,7 +39,7 @@ def test_commands_run_one_after_the_other(python, home):
         ended = python("-m", "hposvc", *arguments)
         assert ended.stdout or arguments[0] == "logs", arguments
         if arguments[0] == "run":
-            status = api.status(api.Sweeps.open(home), "last")
+            status = api.load(api.Sweeps.open(home), "last").status()
             assert (status["state"], status["trials"]["failed"]) == ("COMPLETED", 0), arguments
 
 

@@ -55,12 +55,12 @@ def test_an_id_that_can_be_no_folder_is_refused(sweeps, name):
 def test_a_sweep_runs_and_is_what_its_journal_says(sweeps):
     row = api.create(sweeps, make())
     status = api.drive(sweeps, row).status()
-    assert status == api.status(sweeps, row.id)
+    assert status == api.load(sweeps, row.id).status()
     assert (status["state"], status["driver"]) == ("COMPLETED", "none")
     assert status["trials"]["total"] == 210
     assert status["trials"]["completed"] + status["trials"]["stopped"] == 210
-    assert status["best"] == api.best(sweeps, row.id)
-    trials = api.trials(sweeps, row.id)
+    assert status["best"] == api.load(sweeps, row.id).best()
+    trials = api.load(sweeps, row.id).trials()
     assert len(trials) == 210
     assert status["best"]["value"] == min(trial["value"] for trial in trials)
     json.dumps([status, trials], allow_nan=False)
@@ -69,18 +69,18 @@ def test_a_sweep_runs_and_is_what_its_journal_says(sweeps):
 def test_the_fields_are_those_of_the_reference(sweeps):
     row = api.create(sweeps, make())
     api.drive(sweeps, row)
-    assert set(api.status(sweeps, row.id)) == json_keys("`run`, `resume`, `status`")
-    assert set(api.best(sweeps, row.id)) == json_keys("`best`") - {"estimate"}
-    assert set(api.trials(sweeps, row.id)[0]) == json_keys("`trials`")
+    assert set(api.load(sweeps, row.id).status()) == json_keys("`run`, `resume`, `status`")
+    assert set(api.load(sweeps, row.id).best()) == json_keys("`best`") - {"estimate"}
+    assert set(api.load(sweeps, row.id).trials()[0]) == json_keys("`trials`")
     assert set(api.ls(sweeps)[0]) == json_keys("`ls`")
 
 
 def test_what_has_not_begun_is_queued(sweeps):
     row = api.create(sweeps, make())
-    status = api.status(sweeps, row.id)
+    status = api.load(sweeps, row.id).status()
     assert (status["state"], status["trials"]["total"], status["driver"]) == ("QUEUED", 0, "none")
-    assert api.best(sweeps, row.id) is None
-    assert api.trials(sweeps, row.id) == []
+    assert api.load(sweeps, row.id).best() is None
+    assert api.load(sweeps, row.id).trials() == []
 
 
 def test_sweeps_are_listed_newest_first_by_project_tag_and_age(sweeps):
@@ -152,14 +152,16 @@ def test_a_trial_s_end_without_a_driver_waits_for_the_next(sweeps, tmp_path):
     with pytest.raises(NotFound, match=rf"{row.id} has no trial t0001"):
         requests.steer(sweeps, row.id, "kill", "t0001")
     begin_and_die(tmp_path / "home", row.id)
-    assert api.status(sweeps, row.id)["driver"] == "dead"
+    assert api.load(sweeps, row.id).status()["driver"] == "dead"
     trial = next(
-        listed["trial"] for listed in api.trials(sweeps, row.id) if listed["state"] == "INTERRUPTED"
+        listed["trial"]
+        for listed in api.load(sweeps, row.id).trials()
+        if listed["state"] == "INTERRUPTED"
     )
     requests.steer(sweeps, row.id, "kill", trial)
     assert len(sweeps.journal.requests(row.id)) == 1
     api.resume(sweeps, row.id)
-    ended = next(listed for listed in api.trials(sweeps, row.id) if listed["trial"] == trial)
+    ended = next(listed for listed in api.load(sweeps, row.id).trials() if listed["trial"] == trial)
     assert (ended["state"], ended["reason"]) == ("STOPPED", "user")
     asked = [event for event in events(sweeps, row.id) if isinstance(event, Requested)]
     assert [event.trial for event in asked] == [trial]
@@ -191,7 +193,7 @@ def begin_and_die(home, sweep):
 def test_a_driver_that_died_is_followed_by_one_that_finishes(sweeps, tmp_path):
     row = api.create(sweeps, make())
     begin_and_die(tmp_path / "home", row.id)
-    before = api.status(sweeps, row.id)
+    before = api.load(sweeps, row.id).status()
     assert (before["state"], before["driver"]) == ("INTERRUPTED", "dead")
     status = api.resume(sweeps, row.id).status()
     assert (status["state"], status["trials"]["total"]) == ("COMPLETED", 210)

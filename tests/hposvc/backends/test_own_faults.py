@@ -31,7 +31,7 @@ def run(sweeps, name, workers=1, **sections):
     api.drive(sweeps, row)
     events = [event for _, event in sweeps.journal.read(row.id)]
     await_none(lambda: in_slots(sweeps.home.path))
-    return api.status(sweeps, row.id), api.trials(sweeps, row.id), events
+    return api.load(sweeps, row.id).status(), api.load(sweeps, row.id).trials(), events
 
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])

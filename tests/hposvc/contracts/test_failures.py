@@ -409,7 +409,7 @@ def test_a_sweep_whose_reports_lack_its_metric_ends_at_the_first(tmp_path, monke
     ):
         result = Sweep(**runs, **sections).run(tmp_path / "home", progress=False)
         assert (result.state, len(result.trials)) == ("FAILED", 1)
-        status = api.status(api.Sweeps.open(tmp_path / "home"), result.sweep)
+        status = api.load(api.Sweeps.open(tmp_path / "home"), result.sweep).status()
         assert (
             "the sweep's metric 'los' is missing; the nearest reported is 'loss'"
             in (status["reason"])

@@ -81,7 +81,7 @@ def test_a_secret_that_is_missing_ends_the_run_before_a_trial(spec, home, tmp_pa
     row = api.create(sweeps, spec, "one")
     with pytest.raises(SpecError, match=r"environment.secrets: PASSWORD: .* can't be read"):
         api.drive(sweeps, row)
-    assert api.trials(sweeps, "one") == []
+    assert api.load(sweeps, "one").trials() == []
 
 
 def test_a_driver_that_lost_its_lease_as_its_cluster_started_leaves_nothing_of_it(

@@ -49,7 +49,7 @@ def run(sweeps, steps):
         if isinstance(event, Ordered) and event.order.trial == "t0002"
     ]
     grown = [event for event in events if isinstance(event, Decided) and event.reason == "wider"]
-    _, trial = api.trials(sweeps, row.id)
+    _, trial = api.load(sweeps, row.id).trials()
     return trial, workers, grown
 
 

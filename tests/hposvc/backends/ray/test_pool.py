@@ -46,7 +46,7 @@ def spec(function: str, **sections):
 def run(sweeps, given):
     row = api.create(sweeps, given)
     api.drive(sweeps, row)
-    return row.id, api.status(sweeps, row.id)
+    return row.id, api.load(sweeps, row.id).status()
 
 
 def events(sweeps, sweep, kind):
@@ -63,7 +63,7 @@ def test_two_ddp_ranks_train_and_leave_nothing_behind(sweeps, home):
         sweeps, spec("ddp", resources=two, trials={"max": 4, "parallel": 2}, scheduler="asha")
     )
     assert status["state"] == "COMPLETED"
-    trials = api.trials(sweeps, sweep)
+    trials = api.load(sweeps, sweep).trials()
     assert len(trials) == 4
     assert all(trial["metrics"]["ranks"] == 2 for trial in trials)
     connection = launch.connect(home / "ray")
@@ -87,7 +87,7 @@ def test_a_killed_rank_costs_a_retry_from_the_last_checkpoint(sweeps, tmp_path, 
     assert status["state"] == "COMPLETED"
     failures = events(sweeps, sweep, Failed)
     assert [failure.cause for failure in failures] == ["infra"]
-    (trial,) = api.trials(sweeps, sweep)
+    (trial,) = api.load(sweeps, sweep).trials()
     assert trial["attempts"] == 2
     assert trial["metrics"]["first"] == 2, "the second attempt starts behind the checkpoint"
     assert trial["step"] == 3
@@ -153,7 +153,7 @@ def test_a_killed_rank_costs_only_what_came_after_the_last_checkpoint_within_a_s
     assert "died" in failure.message
     start = events(sweeps, sweep, Ordered)[-1].order.start
     assert start.position == (1, 6)
-    (trial,) = api.trials(sweeps, sweep)
+    (trial,) = api.load(sweeps, sweep).trials()
     metrics = trial["metrics"]
     assert (trial["attempts"], metrics["began"], metrics["done"]) == (2, 16, 30)
     folder = sweeps.home.folder(sweep, None) / "checkpoints" / trial["trial"]
@@ -182,13 +182,13 @@ def test_the_error_shown_is_the_one_of_the_rank_that_raised(sweeps):
 
 def test_a_slot_stays_warm_from_trial_to_trial(sweeps):
     sweep, _ = run(sweeps, spec("steady", trials={"max": 4, "parallel": 1}))
-    assert len({trial["metrics"]["pid"] for trial in api.trials(sweeps, sweep)}) == 1
+    assert len({trial["metrics"]["pid"] for trial in api.load(sweeps, sweep).trials()}) == 1
 
 
 def test_a_rank_is_told_how_programs_that_it_runs_end(sweeps):
     """With Ray's own handling of stray processes, each seemed to have ended with 0."""
     sweep, _ = run(sweeps, spec("asks_a_program", fidelity={"max": 1}))
-    [trial] = api.trials(sweeps, sweep)
+    [trial] = api.load(sweeps, sweep).trials()
     assert (trial["metrics"]["code"], trial["metrics"]["other"]) == (1, 3)
 
 
@@ -205,7 +205,7 @@ def test_what_a_rank_abandons_ends_with_it_also_where_it_is_killed(sweeps, tmp_p
 def test_what_an_order_leaves_behind_recycles_the_slot(sweeps):
     """Peers: state of one trial leaks into the next; measured with torch's default dtype."""
     sweep, _ = run(sweeps, spec("leaks", fidelity={"max": 1}, trials={"max": 2, "parallel": 1}))
-    reported = [trial["metrics"] for trial in api.trials(sweeps, sweep)]
+    reported = [trial["metrics"] for trial in api.load(sweeps, sweep).trials()]
     assert [metrics["loss"] for metrics in reported] == [0.0, 0.0]
     assert reported[0]["pid"] != reported[1]["pid"]
 
@@ -233,7 +233,7 @@ def test_rank_0_is_told_its_mlflow_run_once_the_tracker_answers(sweeps):
     """So the user's own mlflow.log_* calls go to the trial's run."""
     sweep_spec = spec("hears_its_run", fidelity={"max": 20}, trials={"max": 8, "parallel": 1})
     sweep, _ = run(sweeps, sweep_spec)
-    last = api.trials(sweeps, sweep)[-1]
+    last = api.load(sweeps, sweep).trials()[-1]
     saved = [event.saved for event in events(sweeps, sweep, Checkpointed) if event.trial == "t0008"]
     assert last["mlflow_run_id"] is not None
     assert Path(saved[-1].path, "run").read_text() == last["mlflow_run_id"]
@@ -257,7 +257,7 @@ def steered(sweeps, given, action):
     watcher = AtReport(lambda event: action(row.id, event))
     api.drive(sweeps, row, [watcher])
     watcher.thread.join()
-    return row.id, api.status(sweeps, row.id)
+    return row.id, api.load(sweeps, row.id).status()
 
 
 def test_stop_ends_a_sweep_at_the_next_report(sweeps):
@@ -266,9 +266,9 @@ def test_stop_ends_a_sweep_at_the_next_report(sweeps):
         sweeps, sweep_spec, lambda sweep, _: requests.steer(sweeps, sweep, "stop")
     )
     assert status["state"] == "STOPPED"
-    (trial,) = api.trials(sweeps, sweep)
+    (trial,) = api.load(sweeps, sweep).trials()
     assert (trial["state"], trial["reason"]) == ("STOPPED", "user")
-    assert api.best(sweeps, sweep)["checkpoint"] is not None
+    assert api.load(sweeps, sweep).best()["checkpoint"] is not None
 
 
 def test_kill_ends_one_trial_and_the_sweep_goes_on(sweeps):
@@ -279,7 +279,10 @@ def test_kill_ends_one_trial_and_the_sweep_goes_on(sweeps):
         requests.steer(sweeps, sweep, "kill", "t0001")
 
     sweep, status = steered(sweeps, sweep_spec, kill)
-    assert [trial["state"] for trial in api.trials(sweeps, sweep)] == ["STOPPED", "COMPLETED"]
+    assert [trial["state"] for trial in api.load(sweeps, sweep).trials()] == [
+        "STOPPED",
+        "COMPLETED",
+    ]
     assert status["state"] == "COMPLETED"
     assert_no_ranks(sweeps)
 
@@ -299,7 +302,7 @@ def test_a_killed_rank_between_orders_does_not_poison_the_next(sweeps):
                     os.kill(int(state.trials[event.trial].metrics["pid"]), signal.SIGKILL)
 
     api.drive(sweeps, row, [Killer()])
-    trials = api.trials(sweeps, row.id)
+    trials = api.load(sweeps, row.id).trials()
     assert [trial["state"] for trial in trials] == ["COMPLETED"] * 3
     assert len({trial["metrics"]["pid"] for trial in trials}) == 2
 
@@ -315,7 +318,7 @@ def test_a_cluster_is_joined_by_its_address_and_left_running(sweeps, home):
     connection.close()
     row = api.create(sweeps, spec("steady"))
     api.drive(sweeps, row, address=address)
-    assert api.status(sweeps, row.id)["state"] == "COMPLETED"
+    assert api.load(sweeps, row.id).status()["state"] == "COMPLETED"
     assert launch.is_locked(home / "ray" / launch.KEEPER)
 
 
@@ -394,7 +397,9 @@ def test_a_trial_that_runs_too_long_is_ended_and_fails_for_it(sweeps):
     )
     sweep, status = run(sweeps, sweep_spec)
     assert status["state"] == "COMPLETED"
-    late, other = sorted(api.trials(sweeps, sweep), key=lambda trial: trial["state"], reverse=True)
+    late, other = sorted(
+        api.load(sweeps, sweep).trials(), key=lambda trial: trial["state"], reverse=True
+    )
     assert (late["state"], late["reason"], late["attempts"]) == ("FAILED", "timeout", 1)
     assert (other["state"], other["attempts"]) == ("COMPLETED", 1)
     assert events(sweeps, sweep, Failed) == []
@@ -417,7 +422,7 @@ def test_a_trial_that_does_not_heed_a_stop_is_killed_after_the_grace(sweeps):
 
     sweep, status = steered(sweeps, sweep_spec, freeze)
     assert status["state"] == "STOPPED"
-    assert api.trials(sweeps, sweep)[0]["reason"] == "user"
+    assert api.load(sweeps, sweep).trials()[0]["reason"] == "user"
     assert_no_ranks(sweeps)
 
 
