@@ -20,7 +20,7 @@ from trainables.order import Order
 from trainables.stopping import How
 from trainables.storage.checkpoint import Saved
 
-VERSION = 3
+VERSION = 4
 DriverState = Literal["alive", "dead", "none"]  # of a sweep, by its lease
 LAST = "last"  # in place of a sweep's id: the newest sweep
 
@@ -304,6 +304,8 @@ def _restored(event_type: type[Event], time: float, values: dict[str, Any]) -> E
     if event_type is Ordered:
         order = values["order"]
         order["params"] = params_today(order["params"])
+        if "repeat" in order:  # its name before version 4
+            order["replicate"] = order.pop("repeat")
         start = order.pop("start")
         milestones = tuple(order.pop("milestones"))
         saved = None if start is None else Saved(**start)

@@ -175,18 +175,18 @@ class Result:
         """All reports, one row each: `trial`, `step`, `time` (seconds since the start), metrics.
 
         If a trial reported a step twice, the first report counts, as everywhere. Reports of
-        finalists' repeated trainings are left out.
+        finalists' replicates are left out.
         """
         import pandas as pd
 
         begun: float | None = None
-        repeats: set[int] = set()
+        replicates: set[int] = set()
         rows: dict[tuple[str, int], dict[str, object]] = {}
         for event in self.events():
             begun = event.time if begun is None else begun
-            if isinstance(event, Ordered) and event.order.repeat:
-                repeats.add(event.order.id)
-            if isinstance(event, Reported) and event.order not in repeats:
+            if isinstance(event, Ordered) and event.order.replicate:
+                replicates.add(event.order.id)
+            if isinstance(event, Reported) and event.order not in replicates:
                 row = {"trial": event.trial, "step": event.step, "time": event.time - begun}
                 rows.setdefault((event.trial, event.step), {**event.metrics, **row})
         frame = pd.DataFrame(rows.values())

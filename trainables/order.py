@@ -25,7 +25,7 @@ class Order:
     parent: str | None = None  # the trial that wrote `start`, if it is another trial
     seed_of: str | None = None  # the trial whose random numbers are drawn; None: its own
     shrink: int = 0  # how often the micro-batches of the trial were halved
-    repeat: int = 0  # number of the finalist's repeat to train, from 1; 0: the trial itself
+    replicate: int = 0  # number of the finalist's replicate, from 1; 0: the trial itself
     workers: int = 0  # number of ranks; 0: resources.workers
 
     def reaches_milestone(self, before: int, step: int) -> bool:

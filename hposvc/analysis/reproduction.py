@@ -49,7 +49,7 @@ class Original:
     spec: SweepSpec  # the new sweep's
     curve: Mapping[int, Values]  # the original's values by the new sweep's steps
     spreads: Values | None  # between best and worst value of each metric; None: fewer than two
-    deviation: float | None  # standard deviation of finalists' repeats; None: no finalists
+    deviation: float | None  # standard deviation of finalists' replicates; None: no finalists
     doubts: tuple[str, ...]  # reasons why the results may differ although nothing is wrong
 
 
@@ -248,7 +248,7 @@ def _rule(verdict: Verdict, deviation: float | None, near: float) -> str:
         return "bit for bit at every step"
     of = f"{NOISE:g} of itself"
     if 2 * (deviation or 0.0) >= near:
-        of = f"two standard deviations of the finalists' repeats ({near:.3g})"
+        of = f"two standard deviations of the finalists' replicates ({near:.3g})"
     if verdict == "within noise":
         return f"the last value differs by at most {of}"
     return f"the last value differs by more than {of}, or can't be compared"
@@ -297,7 +297,7 @@ def _spreads(state: SweepState) -> Values | None:
 
 
 def _deviation(state: SweepState) -> float | None:
-    """Return the standard deviation over repeats with other random numbers, of all finalists."""
+    """Return the standard deviation over replicates with other random numbers, of all finalists."""
     deviations = [estimate.deviation for estimate in estimates(state) if len(estimate.values) > 1]
     return math.hypot(*deviations) / math.sqrt(len(deviations)) if deviations else None
 

@@ -41,9 +41,9 @@ from hposvc.schedulers.scheduler import (
 )
 from hposvc.spec import SweepSpec
 from hposvc.spec.extension import accepted
-from hposvc.state.lifecycle import report_of
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from hposvc.state.trial_table import report_of
 from trainables.order import Order
 
 CHANGES = 1  # sets the generators of changes apart from those of proposals
@@ -77,7 +77,7 @@ class Controller:
         if (
             self.early_stopping is not None
             and isinstance(event, Ordered)
-            and not event.order.repeat
+            and not event.order.replicate
         ):
             self._begin_anew(self.state.trials[event.order.trial], self.early_stopping)
 
@@ -108,8 +108,6 @@ class Controller:
     def respond(self, event: Event) -> list[Event]:
         """Return the events that follow at once from an applied event; apply them in turn."""
         match event:
-            case Reported() if event.order in self.state.replicates.out:
-                return replication.answer(self.state, event)
             case Reported():
                 return self._answer(event)
             case Proposed() if len(self.state.trials) == self.state.spec.trials.max:
@@ -133,15 +131,15 @@ class Controller:
         """Return the search's work for a free slot; lost and failed orders come first."""
         state = self.state
         if self.halted or state.resting:
-            return Wait() if state.orders else SearchDone()
-        if state.waiting:
-            trial = state.trials[next(iter(state.waiting))]
+            return Wait() if state.trials.orders else SearchDone()
+        if state.trials.waiting:
+            trial = state.trials[next(iter(state.trials.waiting))]
             order = trial.next_order(state.next_order, trial.until, trial.milestones)
             return self._seeded(order)
         move = self.scheduler.next()
         if isinstance(move, Advance):
             return self._seeded(self._advance(move))
-        if isinstance(move, SearchDone) and (state.orders or state.backing_off):
+        if isinstance(move, SearchDone) and (state.trials.orders or state.trials.backing_off):
             return Wait()
         return move
 
@@ -159,9 +157,9 @@ class Controller:
     def width(self) -> int:
         """How many orders can run at once from now on, if there are no new trials."""
         width = 0 if self.halted else self.scheduler.max_concurrency()
-        state = self.state
-        needed = len(state.orders) + len(state.waiting) + len(state.backing_off)
-        return max(max(width, needed) + len(state.replicates.out), replication.width(state))
+        trials, replicates = self.state.trials, self.state.replicates.trials
+        needed = len(trials.orders) + len(trials.waiting) + len(trials.backing_off)
+        return max(max(width, needed) + len(replicates.orders), replication.width(self.state))
 
     def widen(self, ranks: int, now: float) -> list[Event]:
         """Return the ends of orders whose trials go on faster with this many ranks, free now."""
@@ -177,17 +175,19 @@ class Controller:
     def expire(self, now: float) -> list[Event]:
         """Return the events due now: kills of trials that ignored a stop, timeouts, an exhausted
         budget, retries."""
-        due: list[Event] = [
-            RetryDue(now, name) for name, at in self.state.backing_off.items() if at <= now
+        return [
+            *self._enforce(now),
+            *stopping.check_timeouts(self.state, now),
+            *(RetryDue(now, name) for name in self.state.retries_due(now)),
+            *stopping.check_budget(self.state, now),
+            *replication.check_budget(self.state, now),
         ]
-        due += stopping.check_budget(self.state, now) + replication.expire(self.state, now)
-        return [*self._enforce(now), *stopping.check_timeouts(self.state, now), *due]
 
     def _enforce(self, now: float) -> list[Event]:
         grace_s = self.state.spec.failure.grace
         return [
             decided(now, trial, "kill", intent.reason if intent.kind == "stop" else "pause")
-            for trial in self.state.live()
+            for trial in self.state.running()
             if (intent := trial.intent) is not None and intent.reason != WIDER
             if not intent.killed and now - intent.time > grace_s
         ]
@@ -222,12 +222,14 @@ class Controller:
         return replace(order, seed_of=self.policy.seeded_as(order.first))
 
     def _answer(self, event: Reported) -> list[Event]:
-        trial = self.state.trials[event.trial]
-        if trial.order is None or trial.order.id != event.order or trial.intends("stop"):
+        trial = self.state.by_order(event.order)
+        if trial is None or trial.intends("stop"):
             return []
         if trial.diverged:
             what = stopping.not_finite(event.metrics, self.state.spec.objectives, event.step)
             return [decided(event.time, trial, "stop", "diverged", what)]
+        if trial.replicate_of is not None:
+            return []  # no target, no scheduler: it is trained to its end
         reached = stopping.reach(self.state, trial, event.time)
         if reached or trial.intends("suspend"):
             return reached
@@ -238,7 +240,7 @@ class Controller:
         trial = self.state.trials[event.trial]
         if isinstance(event, Failed) and (full := stopping.fill(self.state, event)):
             return full
-        if trial.id in self.state.waiting and not (self.halted or self.state.resting):
+        if trial.id in self.state.trials.waiting and not (self.halted or self.state.resting):
             return self._judge(trial, event.time)
         return stopping.check_failures(self.state, event.time)
 
@@ -291,10 +293,12 @@ class Controller:
         verdict: Verdict = "kill" if event.verb == "kill" else "stop"
         if trial is None:
             return []
-        repeats = self.state.replicates.words(event.time, verdict, "user", trial.id)
-        if trial.over:
-            return [*repeats]
-        return [decided(event.time, trial, verdict, "user"), *repeats]
+        replicates = self.state.replicates.trials.running()
+        ended = [
+            *([] if trial.over else [trial]),
+            *(one for one in replicates if one.shown_as == trial.id),
+        ]
+        return [decided(event.time, one, verdict, "user") for one in ended]
 
     def _catch_up(self, time: float) -> list[Event]:
         """Return the decisions that the previous driver had not made when it exited."""
@@ -311,6 +315,6 @@ class Controller:
         events += next(met, [])
         if len(state.trials) == state.spec.trials.max and state.closed is None:
             events.append(Closed(time, "trials"))
-        for name in list(state.waiting):
+        for name in list(state.trials.waiting):
             events += self._judge(state.trials[name], time)
         return events

@@ -4,12 +4,12 @@ Replicates begin when the search has nothing left to run and nobody ended the sw
 the reserve of the budget; when all of the budget is used up, those that run are ended.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
-from hposvc.controller.stopping import BROKEN, not_finite, overran, spending
-from hposvc.events import TIMEOUT, Closed, Decided, Event, Reported, RetryDue
+from hposvc.controller.stopping import BROKEN, spending, stop_running
+from hposvc.events import Closed, Event
 from hposvc.schedulers.scheduler import SearchDone, Wait
-from hposvc.state.replicate import Replicate
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from trainables.order import Order
@@ -17,131 +17,61 @@ from trainables.order import Order
 
 def due(state: SweepState) -> bool:
     """Return whether replicates are to run once the search is over."""
-    finals, options = state.replicates, state.spec.finalists
+    replicates, options = state.replicates, state.spec.finalists
     if options is None or state.asked in ("stop", "kill") or state.resting:
         return False
-    if finals.closed is not None or state.closed in BROKEN:
+    if replicates.closed is not None or state.closed in BROKEN:
         return False
     return all(spent < limit for spent, limit in spending(state, state.now))
 
 
 def step(state: SweepState) -> Order | Wait | SearchDone:
     """Return the work for a free slot when the search is over."""
-    wanted = [repeat for repeat in _wanted(state) if repeat.state == "PENDING"]
-    ready = next((repeat for repeat in wanted if repeat.backing_off is None), None)
+    trials = state.replicates.trials
+    pending = [trial for trial in _planned(state) if trial.state == "PENDING"]
+    ready = next((trial for trial in pending if trial.id not in trials.backing_off), None)
     if ready is not None:
         return _order(state, ready)
-    return Wait() if state.replicates.out or wanted else SearchDone()
+    return Wait() if trials.orders or pending else SearchDone()
 
 
 def width(state: SweepState) -> int:
     """Return how many orders of replicates can run at once from now on."""
     options = state.spec.finalists
     if options is None or not due(state):
-        return len(state.replicates.out)
+        return len(state.replicates.trials.orders)
     if not state.replicates.begun:
         return options.top * options.seeds
     return state.replicates.total - state.replicates.done
 
 
-def answer(state: SweepState, event: Reported) -> list[Event]:
-    """Return what follows from a replicate's report: one that is not finite is its last."""
-    repeat = state.replicates.out[event.order]
-    if not repeat.diverged or repeat.told:
+def check_budget(state: SweepState, now: float) -> list[Event]:
+    """Return the end of replicates that have used up the whole budget."""
+    replicates = state.replicates
+    goes_on = replicates.begun and replicates.closed is None and replicates.done < replicates.total
+    if not goes_on or all(spent < limit for spent, limit in spending(state, now)):
         return []
-    what = not_finite(event.metrics, state.spec.objectives, event.step)
-    return [Decided(event.time, repeat.trial, event.order, event.step, "stop", "diverged", what)]
+    return [Closed(now, "budget"), *stop_running(replicates.trials.running(), now, "budget")]
 
 
-def expire(state: SweepState, now: float) -> list[Event]:
-    """Return the events due now: an exhausted budget, kills, timeouts, retries."""
-    return [
-        *_spend(state, now),
-        *_enforce(state, now),
-        *_overrun(state, now),
-        *_cool(state, now),
-    ]
-
-
-def _wanted(state: SweepState) -> list[Replicate]:
+def _planned(state: SweepState) -> Sequence[TrialState]:
     """Return all planned replicates: the first of each trial first, the best trial's leading."""
-    options, finals = state.spec.finalists, state.replicates
+    options, finalists = state.spec.finalists, state.replicates.finalists
     if options is None or not due(state):
         return []
-    rows: Mapping[str, Sequence[Replicate]] = finals.repeats
-    if not finals.begun:
-        rows = finals.lineup(state.leaders(options.top), options.seeds)
-    return [repeat for column in zip(*rows.values(), strict=True) for repeat in column]
+    if not state.replicates.begun:
+        finalists = state.replicates.lineup(state.trials.leaders(options.top), options.seeds)
+    return [trial for row in zip(*finalists.values(), strict=True) for trial in row]
 
 
-def _order(state: SweepState, repeat: Replicate) -> Order:
+def _order(state: SweepState, replicate: TrialState) -> Order:
     """Return the order that continues a replicate from its newest checkpoint."""
-    trial, start = state.trials[repeat.trial], repeat.resume_point
-    return Order(
-        id=state.next_order,
-        trial=trial.id,
-        params=trial.reported_params,
-        start=start,
-        first=1 if start is None else start.step + 1,
-        until=state.spec.last_step,
-        seed_of=seed_name(trial, repeat.number),
-        shrink=trial.shrink + repeat.failures.get("oversize", 0),
-        repeat=repeat.number,
-    )
+    finalist = state.trials[replicate.shown_as]
+    order = replicate.next_order(state.next_order, replicate.until, ())
+    seed_of = seed_name(finalist, replicate.number)
+    return replace(order, seed_of=seed_of, shrink=finalist.shrink + replicate.shrink)
 
 
-def seed_name(trial: TrialState, repeat: int) -> str:
+def seed_name(finalist: TrialState, number: int) -> str:
     """Return the seed name of a replicate; six digits keep it apart from trial names."""
-    return f"final{repeat}/t{trial.number + 1:06d}"
-
-
-def _spend(state: SweepState, now: float) -> list[Event]:
-    """Return the end of replicates that have used up the whole budget."""
-    finals = state.replicates
-    if not finals.begun or finals.closed is not None or not any(map(_open, finals.all())):
-        return []
-    if all(spent < limit for spent, limit in spending(state, now)):
-        return []
-    return [Closed(now, "budget"), *finals.words(now, "stop", "budget")]
-
-
-def _open(repeat: Replicate) -> bool:
-    return repeat.state in ("PENDING", "RUNNING")
-
-
-def _enforce(state: SweepState, now: float) -> list[Event]:
-    grace_s = state.spec.failure.grace
-    return [
-        Decided(now, repeat.trial, number, repeat.step, "kill", repeat.told)
-        for number, repeat in state.replicates.out.items()
-        if repeat.told and not repeat.killed and now - repeat.told_at > grace_s
-    ]
-
-
-def _overrun(state: SweepState, now: float) -> list[Event]:
-    """Return the kills of replicates that ran longer than a trial may."""
-    most = state.spec.failure.timeout
-    if most is None:
-        return []
-    return [
-        Decided(
-            now,
-            repeat.trial,
-            number,
-            repeat.step,
-            "kill",
-            TIMEOUT,
-            overran(repeat.ran_s(now), most),
-        )
-        for number, repeat in state.replicates.out.items()
-        if not repeat.told and not repeat.diverged and repeat.ran_s(now) > most
-    ]
-
-
-def _cool(state: SweepState, now: float) -> list[Event]:
-    due = [
-        repeat
-        for repeat in state.replicates.all()
-        if repeat.backing_off is not None and repeat.backing_off <= now
-    ]
-    return [RetryDue(now, name) for name in dict.fromkeys(repeat.trial for repeat in due)]
+    return f"final{number}/t{finalist.number + 1:06d}"

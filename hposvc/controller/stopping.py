@@ -4,7 +4,7 @@ All are functions of the state alone, at constant cost.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
 
@@ -37,25 +37,30 @@ def decided(
     """Return a decision on a trial, with its order and step as they are now."""
     order = None if trial.order is None else trial.order.id
     step = trial.step if trial.awaiting is None else trial.awaiting
-    return Decided(time, trial.id, order, step, verdict, reason, detail)
+    return Decided(time, trial.shown_as, order, step, verdict, reason, detail)
 
 
 def halt(state: SweepState, time: float, reason: End, verdict: Verdict = "stop") -> list[Event]:
-    """Return the end of the sweep and of all running orders."""
-    stops = [
+    """Return the end of the search and of its orders; of the replicates too if it is broken."""
+    trials = state.running() if reason in BROKEN else state.trials.running()
+    return [Closed(time, reason), *stop_running(trials, time, reason, verdict)]
+
+
+def stop_running(
+    trials: Iterable[TrialState], time: float, reason: End, verdict: Verdict = "stop"
+) -> list[Event]:
+    """Return the ends of running trials because of the whole sweep."""
+    return [
         replace(decided(time, trial, verdict, reason), whole=True)
-        for trial in state.live()
+        for trial in trials
         if not trial.intends("stop") or verdict == "kill"
     ]
-    repeats = state.replicates.words(time, verdict, reason) if reason in BROKEN else ()
-    return [Closed(time, reason), *stops, *repeats]
 
 
 def suspend_all(state: SweepState, time: float, reason: str) -> list[Event]:
     """Return the suspension of all running orders; they continue when the sweep does."""
-    running = (trial for trial in state.live() if not trial.intends("stop"))
-    parked = [decided(time, trial, "park", reason) for trial in running]
-    return [*parked, *state.replicates.words(time, "park", reason)]
+    running = (trial for trial in state.running() if not trial.intends("stop"))
+    return [decided(time, trial, "park", reason) for trial in running]
 
 
 def fill(state: SweepState, event: Failed) -> list[Event]:
@@ -81,16 +86,18 @@ def reach(state: SweepState, trial: TrialState, time: float) -> list[Event]:
 def check_failures(state: SweepState, time: float) -> list[Event]:
     """Return the end of a sweep with too many failures, or of proposals at a plateau."""
     stop = state.spec.stop
-    alike = state.most_alike >= ALIKE and stop.max_failed is None
-    if (alike or state.lacks_metric) and not state.halted:
+    alike = state.trials.most_alike >= ALIKE and stop.max_failed is None
+    if (alike or state.trials.lacks_metric) and not state.halted:
         return halt(state, time, "failures")
     if stop.max_failed is not None and not state.halted:
-        ended = sum(state.counts.get(phase, 0) for phase in ("COMPLETED", "STOPPED", "FAILED"))
-        failed = state.counts.get("FAILED", 0)
+        ended = sum(
+            state.trials.counts.get(phase, 0) for phase in ("COMPLETED", "STOPPED", "FAILED")
+        )
+        failed = state.trials.counts.get("FAILED", 0)
         if ended >= stop.max_failed.after and failed >= stop.max_failed.share * ended:
             return halt(state, time, "failures")
     most = None if stop.plateau is None else stop.plateau.trials
-    early_stopping = most is not None and state.gains.since >= most and state.closed is None
+    early_stopping = most is not None and state.trials.gains.since >= most and state.closed is None
     return [Closed(time, "plateau")] if early_stopping else []
 
 
@@ -101,7 +108,7 @@ def check_timeouts(state: SweepState, now: float) -> list[Event]:
         return []
     return [
         decided(now, trial, "kill", TIMEOUT, overran(trial.ran_s(now), most))
-        for trial in state.live()
+        for trial in state.running()
         if trial.ran_s(now) > most
         if not trial.diverged and (trial.intent is None or trial.intent.reason == WIDER)
     ]
@@ -156,7 +163,7 @@ def _first_failure(state: SweepState) -> str:
     """Describe how many trials failed, and the first failure."""
     failed = [trial for trial in state.trials.values() if trial.state == "FAILED"]
     of = f"{len(failed)} of {len(state.trials)} trials failed"
-    before = "" if state.reported else " before any reported"
+    before = "" if state.trials.reported else " before any reported"
     return f"{of}{before}; the first was {_what(failed[0])}"
 
 

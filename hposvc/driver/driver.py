@@ -256,8 +256,7 @@ def _build_proposer(
 
 def _delete_unknown_checkpoints(folder: Path, url: str | None, state: SweepState) -> None:
     """Delete checkpoints that the journal does not have; the ranks that wrote them are gone."""
-    kept_paths = {saved.path for trial in state.trials.values() for saved in trial.checkpoints}
-    kept_paths |= {saved.path for saved in state.replicates.saved()}
+    kept_paths = {saved.path for saved in state.checkpoints.all()}
     try:
         # Unfinished writes of killed ranks, in any case.
         checkpoint.keep_only(folder / "checkpoints", kept_paths)

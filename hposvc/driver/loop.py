@@ -157,7 +157,7 @@ class Runner:
         for event in self.backend.events(HURRY_S if self._starved else POLL_S):
             self._apply(self._with_free_space(event))
         self._check_periodically()
-        if self._known_results != self.controller.state.results:
+        if self._known_results != self.controller.state.trials.results:
             self._look_ahead()
         self._fill_slots()
         self._commit()
@@ -228,7 +228,7 @@ class Runner:
                 break
         if not self._starved:  # the slot that waited has other work now
             self._starved_since = None
-        if not state.orders and isinstance(self.controller.next(), SearchDone):
+        if not state.trials.orders and isinstance(self.controller.next(), SearchDone):
             self._apply(self.controller.finish(self.backend.now()))
 
     def _release_unneeded_slots(self) -> None:
@@ -272,8 +272,8 @@ class Runner:
         maximum = state.spec.trials.max
         trials_left = AHEAD if maximum is None else maximum - len(state.trials)
         proposals_wanted = 0 if state.closed else min(trials_left, AHEAD)
-        self._known_results = state.results
-        self.proposer.look_ahead(state.history, proposals_wanted, state.results)
+        self._known_results = state.trials.results
+        self.proposer.look_ahead(state.trials.history, proposals_wanted, state.trials.results)
 
     def _commit(self) -> None:
         """Write the turn's events to the journal, then act on them."""

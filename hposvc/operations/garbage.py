@@ -125,9 +125,7 @@ def _in_store(url: str, state: SweepState) -> Iterator[Garbage]:
 
 def _kept_checkpoints(state: SweepState) -> set[tuple[str, ...]]:
     """Return (trial, name) of each checkpoint that the state keeps, wherever its folder is now."""
-    trials = state.trials.values()
-    checkpoints = [saved for trial in trials for saved in trial.checkpoints]
-    return {Path(saved.path).parts[-2:] for saved in (*checkpoints, *state.replicates.saved())}
+    return {Path(saved.path).parts[-2:] for saved in state.checkpoints.all()}
 
 
 def _garbage_reason(parts: tuple[str, ...], state: SweepState) -> str:

@@ -17,7 +17,7 @@ from hposvc.events import RENEWALS, DriverState, Verb
 from hposvc.journal.home import NotFound, find
 from hposvc.journal.lease import Busy, Holder, holder
 from hposvc.spec.extension import LIMITS, accepted, trials_increment
-from hposvc.state.lifecycle import SweepPhase
+from hposvc.state.sweep import SweepPhase
 from hposvc.state.trial import OVER, TrialPhase
 
 POLL_S = 0.05
@@ -65,10 +65,9 @@ def steer(
         paused = verb == "pause" and state.state == "PAUSED" and driver.state != "alive"
         if state.finished or (paused and trial is None):
             return answer
-        repeats = (
-            state.spec.finalists is not None
-        )  # an ended trial may be trained again as a finalist
-        if trial is not None and state.trials[trial].over and not repeats:
+        # An ended trial may have replicates.
+        over = trial is not None and state.trials[trial].over and state.spec.finalists is None
+        if trial is not None and over:
             return replace(answer, trial_state=state.trials[trial].state)
     number = sweeps.journal.request(row.id, verb, trial, changes, _asker())
     driver = _await_driver(sweeps, row.id, number)

@@ -5,12 +5,14 @@ trials, then those beside the one that a trial continues from; of each, the wors
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from hposvc.spec import Checkpoints
 from hposvc.state.trial import TrialState
 from trainables.storage.checkpoint import Saved
+
+LAST_ALONE = Checkpoints(keep_last=1, keep_best=0)  # what a replicate needs until its end
 
 
 @dataclass
@@ -18,8 +20,10 @@ class CheckpointManager:
     """The kept checkpoints of all trials; part of a sweep's state, so only events change it."""
 
     keep: Checkpoints
-    trials: Mapping[str, TrialState]
     prized: Callable[[], Collection[str]] = field(default=lambda: (), compare=False)  # best trials
+    trials: dict[str, TrialState] = field(
+        default_factory=dict, compare=False, repr=False
+    )  # and replicates
     dropped: list[Saved] = field(default_factory=list)  # no longer needed, to be deleted
     lent: dict[str, tuple[str, Saved]] = field(default_factory=dict)  # borrower: owner, checkpoint
     size: int = 0  # bytes of all kept checkpoints
@@ -37,10 +41,15 @@ class CheckpointManager:
         """Whether more bytes are needed, and so kept, than the quota allows."""
         return self.quota is not None and self.size > self.quota
 
-    def take(self, trial: TrialState, order: int, saved: Saved) -> None:
-        """Record a checkpoint of a trial's order."""
-        if trial.order is None or trial.order.id != order:
-            self.dropped.append(saved)  # from a rank of a lost order that still runs
+    def all(self) -> Iterator[Saved]:
+        """Yield all kept checkpoints."""
+        for trial in self.trials.values():
+            yield from trial.checkpoints
+
+    def take(self, trial: TrialState | None, saved: Saved) -> None:
+        """Record a checkpoint of a running trial; None: a rank of a lost order still runs."""
+        if trial is None:
+            self.dropped.append(saved)
             return
         trial.checkpoints.append(saved)
         self.count(saved)
@@ -57,6 +66,11 @@ class CheckpointManager:
         self.dropped += checkpoints
         self.size -= sum(saved.size for saved in checkpoints)
 
+    def forget(self, trial: TrialState) -> None:
+        """Drop all checkpoints of a trial that nobody continues."""
+        self.drop(trial.checkpoints)
+        trial.checkpoints = []
+
     def tidy(self, trial: TrialState) -> None:
         """Drop what neither the trial nor a borrower needs, and what exceeds the quota."""
         self._prune(trial)
@@ -66,7 +80,12 @@ class CheckpointManager:
         if trial.id in self.lent and trial.borrowed_checkpoint is None:
             owner, _ = self.lent.pop(trial.id)
             self._prune(self.trials[owner])
-        self.drop(prune(trial, self.keep, self._lent()))
+        if trial.replicate_of is None:
+            self.drop(prune(trial, self.keep, self._lent()))
+        elif trial.over and trial.ended_from is None:
+            self.forget(trial)
+        else:
+            self.drop(prune(trial, LAST_ALONE, ()))
         self._loose.add(trial.id)
 
     def shrink(self) -> None:

@@ -12,6 +12,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
 
 CONFIDENCE = 0.95
 
@@ -62,17 +63,25 @@ class Estimate:
 
 def estimates(state: SweepState) -> list[Estimate]:
     """Return the finalists that have values, best mean first, those with one value last."""
-    finals, metric = state.replicates, state.spec.objectives[0]
+    metric = state.spec.objectives[0]
     with_values = []
-    for name, repeats in finals.repeats.items():
-        values = finals.values(name)
-        missing = (repeat.reason or "not trained" for repeat in repeats if repeat.value is None)
+    for name, replicates in state.replicates.finalists.items():
+        values = state.replicates.values(name)
+        missing = (_missing(trial) for trial in replicates if trial.state != "COMPLETED")
         if values:
             with_values.append(Estimate(name, tuple(values), tuple(missing)))
     return sorted(
         with_values,
         key=lambda estimate: (len(estimate.values) == 1, metric.loss(estimate.mean)),
     )
+
+
+def _missing(replicate: TrialState) -> str:
+    """Return why a replicate has no value."""
+    if not replicate.over or replicate.ended_from is not None:
+        return "not trained"
+    stopped = replicate.state == "STOPPED" and replicate.reason == "user"
+    return "stopped by the user" if stopped else replicate.reason
 
 
 def of_best(state: SweepState) -> Estimate | None:

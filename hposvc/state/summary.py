@@ -44,7 +44,7 @@ def phase(state: SweepState, driver: DriverState) -> str:
 
 def counted(state: SweepState, driver: DriverState) -> dict[str, int]:
     """Return the number of trials in each state that people see."""
-    counts: dict[str, int] = {phase: state.counts.get(phase, 0) for phase in PHASES}
+    counts: dict[str, int] = {phase: state.trials.counts.get(phase, 0) for phase in PHASES}
     running = counts["RUNNING"]
     alive = driver == "alive"
     return {**counts, "RUNNING": running * alive, INTERRUPTED: running * (not alive)}

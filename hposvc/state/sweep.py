@@ -1,15 +1,16 @@
 """The state of a sweep: a fold of its journal, which all views and MLflow read."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from hposvc.events import (
-    OWN,
+    HALTS,
     Attached,
     Checkpointed,
     Closed,
     Decided,
     Described,
+    End,
     Ended,
     Event,
     Failed,
@@ -21,21 +22,36 @@ from hposvc.events import (
     RetryDue,
     StorageExhausted,
     Suspended,
+    Verb,
     WarmStarted,
-    error_line,
 )
 from hposvc.schedulers import scheduler as facts
-from hposvc.state.backoff import wait_s
-from hposvc.state.lifecycle import SweepLifecycle, report_of
-from hposvc.state.trial import Intent, TrialState
+from hposvc.spec import SweepSpec
+from hposvc.spec.extension import changed
+from hposvc.state.checkpoints import CheckpointManager
+from hposvc.state.replicates import Replicates
+from hposvc.state.trial import OVER, TrialState
+from hposvc.state.trial_table import TrialTable
 from searchers.searcher import Observation
 from trainables.order import Order
 
+SweepPhase = Literal["QUEUED", "RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED"]
+
 
 @dataclass
-class SweepState(SweepLifecycle):
-    """Everything that the journal says about a sweep."""
+class SweepState:
+    """Everything that the journal says about a sweep, from its first driver to its last."""
 
+    spec: SweepSpec  # with the present limits
+    trials: TrialTable = field(init=False)  # of the search
+    replicates: Replicates = field(init=False)
+    checkpoints: CheckpointManager = field(init=False)
+    state: SweepPhase = "QUEUED"
+    reason: str = ""
+    asked: Verb | None = None  # the request for the whole sweep that is in force
+    closed: End | None = None  # why there are no more new trials
+    driven: bool = False  # whether a driver is at work, as far as the journal says
+    full: str = ""  # the last driver's message about a full disk; empty: there was room
     next_order: int = 1
     earlier: tuple[Observation, ...] | None = None  # of other sweeps; None: not read yet
     waits: int = 0  # proposals that a slot waited for
@@ -43,10 +59,14 @@ class SweepState(SweepLifecycle):
     started: float | None = None  # None: no driver had it yet
     now: float = 0.0  # the last event's time
     elapsed_s: float = 0.0  # with a driver at work
-    reported: bool = False  # whether any trial ever reported
     scheduler: str = ""  # name and revision of the last driver's; empty: it did not say
     queued_s: float = 0.0  # of these seconds, before its first order: no slot was ready
     queued: bool = False  # whether a driver is at work that has given no order yet
+
+    def __post_init__(self) -> None:
+        self.checkpoints = CheckpointManager(self.spec.checkpoints, self._prized)
+        self.trials = TrialTable(self.spec, self.checkpoints)
+        self.replicates = Replicates(TrialTable(self.spec, self.checkpoints))
 
     def apply(self, event: Event) -> list[facts.Fact]:
         """Apply an event, and return the facts for the scheduler.
@@ -54,7 +74,6 @@ class SweepState(SweepLifecycle):
         The same events give the same state under every later version: nothing here validates,
         imports or depends on the rules of today.
         """
-        self._facts = []
         if isinstance(event, Attached):
             self._attach(event)
         if self.driven and not self.finished:
@@ -67,19 +86,50 @@ class SweepState(SweepLifecycle):
                 self._steer(event)
             case WarmStarted(trials=trials):
                 self.earlier = trials
-            case Described():
-                self.trials[event.trial].describe(event.data)
             case Closed():
                 self._close(event)
             case StorageExhausted():
-                self._fill(event)
+                self.full = self.full or event.detail
             case Suspended():
-                self._rest(event)
+                self.state, self.reason, self.driven = "PAUSED", event.reason, False
             case Finished():
                 self._finish(event)
             case _:
                 self._follow(event)
-        return self._facts
+        self.replicates.trials.new_facts.clear()  # no scheduler knows of replicates
+        told, self.trials.new_facts = self.trials.new_facts, []
+        return told
+
+    @property
+    def finished(self) -> bool:
+        """Whether the sweep is over."""
+        return self.state in OVER
+
+    @property
+    def halted(self) -> bool:
+        """Whether the sweep was ended early, so that nothing new starts."""
+        return self.closed in HALTS
+
+    @property
+    def resting(self) -> bool:
+        """Whether the sweep is to pause: somebody asked for it, or a disk is full."""
+        goes_on = not self.halted or self.replicates.begun
+        return self.asked == "pause" or (self.full != "" and goes_on)
+
+    @property
+    def front(self) -> list[str]:
+        """The best trials, in the order proposed: one for one metric, a front for several.
+
+        Empty while no trial has a value within the limits. After replicates it is the finalist
+        with the best mean.
+        """
+        champion = self.replicates.champion
+        return self.trials.best() if champion is None else [champion]
+
+    @property
+    def best(self) -> str | None:
+        """The trial with the best value; None while there is none, or with several metrics."""
+        return None if self.spec.several else next(iter(self.front), None)
 
     @property
     def worked_s(self) -> float:
@@ -93,50 +143,99 @@ class SweepState(SweepLifecycle):
 
     def rank_s_at(self, time: float) -> float:
         """Return the rank-seconds up to a time, which may be later than the last event."""
-        held = sum(trial.rank_s_at(time) - trial.rank_s for trial in self.live())
-        return self.ended_s + self.replicates.rank_s_at(time) + held
+        return self.trials.rank_s_at(time) + self.replicates.trials.rank_s_at(time)
 
     @property
     def gpu_hours(self) -> float:
         """GPU-hours of all orders, of running ones up to the last event."""
         return self.rank_s * self.spec.resources.gpus_per_worker / 3600
 
+    def running(self) -> list[TrialState]:
+        """Return the running trials, and the running replicates."""
+        return [*self.trials.running(), *self.replicates.trials.running()]
+
+    def by_order(self, order: int | None) -> TrialState | None:
+        """Return the trial or replicate that runs an order; None: none does."""
+        return self.trials.by_order(order) or self.replicates.trials.by_order(order)
+
+    def retries_due(self, time: float) -> list[str]:
+        """Return the names under which trials or replicates have waited long enough to retry."""
+        due = [table[name] for table in self._tables for name in table.due(time)]
+        return [*dict.fromkeys(trial.shown_as for trial in due)]
+
+    def _prized(self) -> list[str]:
+        """Return the trials whose best checkpoint is kept whatever the quota."""
+        finalists = self.spec.finalists
+        leaders = [] if finalists is None else self.trials.leaders(finalists.top)
+        return [*self.front, *self.replicates.finalists, *(trial.id for trial in leaders)]
+
+    @property
+    def _tables(self) -> tuple[TrialTable, TrialTable]:
+        return self.trials, self.replicates.trials
+
+    def _table_of(self, order: int | None) -> TrialTable:
+        """Return the table of the trial that has an order: this alone tells replicates apart."""
+        return self.replicates.trials if order in self.replicates.trials.orders else self.trials
+
     def _follow(self, event: Event) -> None:
         """Apply an event of one trial, or of a replicate of it."""
         match event:
-            case Checkpointed() | Reported() | Decided() | Ended() | Failed() if (
-                event.order in self.replicates.out
-            ):
-                self.replicates.apply(event, self.spec)
             case Proposed():
                 self._propose(event)
             case Ordered():
                 self._order(event.order, event.time)
             case Checkpointed():
-                self.checkpoints.take(self.trials[event.trial], event.order, event.saved)
+                self.checkpoints.take(self.by_order(event.order), event.saved)
+            case Described():
+                self.trials[event.trial].describe(event.data)
             case Reported():
-                self._report(event)
+                self._table_of(event.order).report(event)
             case Decided():
-                self._decide(event)
+                trial = self.by_order(event.order) or self.trials[event.trial]
+                self._table_of(event.order).decide(trial, event)
             case Ended():
-                self._end(event)
+                self._table_of(event.order).end(event)
             case Failed():
-                self._fail(event)
+                self._table_of(event.order).fail(event)
             case RetryDue():
-                self._cool(event)
+                self._stop_backoff(event)
+
+    def _stop_backoff(self, event: RetryDue) -> None:
+        for table in self._tables:
+            table.stop_backoff(event.trial, event.time)
+
+    def _propose(self, event: Proposed) -> None:
+        self.waits += event.waited > 0
+        self.waited_s += event.waited
+        self.trials.add(
+            TrialState(
+                id=event.trial,
+                objectives=self.spec.objectives,
+                limits=self.spec.bounds,
+                params=event.params,
+                note=event.note,
+                until=event.until,
+                milestones=event.milestones,
+                number=len(self.trials),
+            )
+        )
+
+    def _order(self, order: Order, time: float) -> None:
+        self.next_order, self.queued = order.id + 1, False
+        if not order.workers:
+            order = replace(order, workers=self.spec.resources.ranks)
+        if not order.replicate:
+            self.trials.order(order.trial, order, time)
+            return
+        options = self.spec.finalists
+        assert options is not None  # otherwise there are no replicates
+        self.replicates.begin(self.trials.leaders(options.top), options.seeds)
+        replicate = self.replicates.finalists[order.trial][order.replicate - 1]
+        self.replicates.trials.order(replicate.id, order, time)
 
     def _attach(self, event: Attached) -> None:
-        for number, name in list(self.orders.items()):
-            trial = self.trials[name]
-            self._charge(trial, self.now)
-            del self.orders[number]
-            if trial.done:
-                self._settle(trial)
-            else:
-                self._lose(trial)
-        self.replicates.lose(self.spec.last_step, self.now)
-        self.waiting |= dict.fromkeys(self.backing_off)  # the cause of a backoff may be over
-        self.backing_off.clear()
+        for table in self._tables:
+            table.lose_orders(self.now)
         self.started = event.time if self.started is None else self.started
         self.now, self.driven, self.queued = event.time, True, True
         self.scheduler = event.scheduler
@@ -146,154 +245,90 @@ class SweepState(SweepLifecycle):
         if not self.finished:
             self.state, self.reason = "RUNNING", ""
 
-    def _propose(self, event: Proposed) -> None:
-        trial = TrialState(
-            id=event.trial,
-            objectives=self.spec.objectives,
-            limits=self.spec.bounds,
-            params=event.params,
-            note=event.note,
-            until=event.until,
-            milestones=event.milestones,
-            number=len(self.trials),
-        )
-        self.trials[trial.id] = trial
-        self.waits += event.waited > 0
-        self.waited_s += event.waited
-        self.waiting[trial.id] = None
-        self.counts["PENDING"] = self.counts.get("PENDING", 0) + 1
-        self.heights[0] += 1
-        self._changed.add(trial.id)
-        self._observed.append(trial.observation())
+    def _steer(self, event: Requested) -> None:
+        """Apply a request; the controller decides what follows for running trials."""
+        if event.verb == "extend":
+            self._extend(event)
+        elif event.verb == "retry":
+            self._retry(event)
+        elif event.trial is not None:
+            self.replicates.end(event)
+        elif not self.finished:
+            self.asked = self._heeded(event.verb)
 
-    def _order(self, order: Order, time: float) -> None:
-        self.next_order, self.queued = order.id + 1, False
-        if not order.workers:
-            order = replace(order, workers=self.spec.resources.ranks)
-        if order.repeat:
-            self._repeat(order, time)
-            return
-        trial = self.trials[order.trial]
-        self.waiting.pop(trial.id, None)
-        self.orders[order.id] = trial.id
-        trial.begin(order, time)
-        self.checkpoints.lend(trial)
-        self._move(trial, "RUNNING")
-        self._facts.append(facts.Ordered(trial.id, order.until, order.params))
+    def _heeded(self, verb: Verb) -> Verb:
+        """Return the request in force: stop and kill cannot be withdrawn, drain ends no pause."""
+        ending = self.asked in ("stop", "kill") and verb != "kill"
+        resting = self.asked == "pause" and verb == "drain"
+        return self.asked if self.asked is not None and (ending or resting) else verb
 
-    def _repeat(self, order: Order, time: float) -> None:
-        options = self.spec.finalists
-        assert options is not None  # otherwise there are no replicates
-        self.replicates.begin(self.leaders(options.top), options.seeds)
-        self.replicates.order(order, time)
+    def _extend(self, event: Requested) -> None:
+        if event.refused:
+            return
+        before = self.spec
+        self.spec = changed(before, event.changes, len(self.trials))
+        self.checkpoints.keep = self.spec.checkpoints
+        for table in self._tables:
+            table.spec = self.spec
+        completed = [trial for trial in self.trials.values() if trial.completed(before.last_step)]
+        self._reopen()
+        if self.spec.last_step != before.last_step:  # no trial can become shorter
+            self.replicates.clear(self.now)
+            for trial in completed:
+                self.trials.prolong(trial)
 
-    def _report(self, event: Reported) -> None:
-        trial = self.trials[event.trial]
-        if trial.order is None or trial.order.id != event.order:
-            return  # from a rank of a lost order that still runs
-        awaited, before = trial.awaiting, trial.step
-        if not trial.report(event.step, event.metrics):
-            return
-        self.heights[before] -= 1
-        self.heights[trial.step] += 1
-        self._changed.add(trial.id)
-        self.reported = True
-        steps = {event.step}
-        if trial.awaiting is not None and trial.awaiting != awaited:
-            steps.add(trial.awaiting)  # a milestone that was stepped over
-        self._facts += [report_of(trial, step) for step in sorted(steps)]
-        self._ranking.update(trial)
-        self.checkpoints.tidy(trial)
+    def _retry(self, event: Requested) -> None:
+        """Give failed trials, or else failed replicates, another order and all their retries."""
+        failed = [
+            trial
+            for trial in self.trials.values()
+            if trial.state == "FAILED" and event.trial in (None, trial.id)
+        ]
+        if failed:
+            self._reopen()
+            for trial in failed:
+                self.trials.retry(trial)
+        elif self.replicates.failed(event.trial):  # the search stays over
+            self._go_on()
+            self.replicates.retry(event.trial)
 
-    def _decide(self, event: Decided) -> None:
-        trial = self.trials[event.trial]
-        if event.verdict == "park":
-            if trial.order is not None and not trial.intends("stop"):
-                # A trial that yields keeps yielding: its steps are done.
-                kind: Literal["yield", "suspend"] = "yield" if trial.intends("yield") else "suspend"
-                trial.intent = Intent(kind, "park", event.reason, event.time)
-            return
-        self.results += 1
-        trial.awaiting = None
-        trial.decided = max(trial.decided, event.step)
-        if event.verdict == "pause":
-            trial.until = event.step if trial.until is None else min(trial.until, event.step)
-            if trial.order is not None:
-                trial.intent = Intent("yield", "pause", event.reason, event.time)
-        elif event.verdict != "continue":
-            self._end_by(trial, event)
-        if trial.order is None and event.verdict != "continue":
-            self._settle(trial)
+    def _go_on(self) -> None:
+        """Make the sweep unfinished again."""
+        if self.finished:
+            self.state = "RUNNING" if self.driven else "QUEUED"
+        self.reason = ""
+        self.asked = self.asked if self.asked == "pause" else None
 
-    def _end_by(self, trial: TrialState, event: Decided) -> None:
-        """Apply a decision that ends a trial, or only its order."""
-        killed = event.verdict == "kill"
-        if trial.intent is not None and (trial.intends("stop") or event.reason == "pause"):
-            # The first stop stands. A kill in a pause ends only the order.
-            trial.intent = replace(trial.intent, killed=trial.intent.killed or killed)
-            return
-        trial.message = event.detail
-        ended_from = trial.state if event.whole else None
-        trial.intent = Intent("stop", event.verdict, event.reason, event.time, killed, ended_from)
+    def _reopen(self) -> None:
+        """Undo the end of the sweep: trials that it cut off go on, and there can be new ones."""
+        self._go_on()
+        self.trials.new_facts.append(facts.Opened(self.spec.plan))
+        if self.closed != "space":
+            self.closed = None
+        self.trials.reopen()
+        self.replicates.reopen()
+        most = self.spec.trials.max
+        if self.closed is None and most is not None and len(self.trials) >= most:
+            self.closed = "trials"
+        if self.closed is not None:
+            self.trials.new_facts.append(facts.Closed())
 
-    def _end(self, event: Ended) -> None:
-        trial = self._release(event.order, event.time)
-        if trial is None:
+    def _close(self, event: Closed) -> None:
+        if self.replicates.begun and event.reason in HALTS:
+            self.replicates.closed = event.reason  # the search is over: the replicates end
             return
-        if trial.until is None:
-            was_told = trial.intends("stop") or trial.intends("suspend")
-            trial.returned = event.how == "returned" or not was_told
-        if trial.intends("suspend") and not trial.done:
-            self._lose(trial)
-        else:
-            self._settle(trial)
+        if self.closed is None:
+            self.trials.new_facts.append(facts.Closed())
+        # An end of proposals can be followed by an end of the sweep, not the other way round.
+        if self.closed is None or not self.halted:
+            self.closed = event.reason
 
-    def _fail(self, event: Failed) -> None:
-        trial = self._release(event.order, event.time)
-        if trial is None:
-            return
-        if event.cause != "storage":  # a full disk is a problem of the sweep, not of the trial
-            trial.message = event.message
-        if event.damaged:
-            self.checkpoints.discard(trial)
-        done = trial.done
-        if event.cause == "diverged" and not trial.intends("yield"):
-            self._diverge(trial)
-        ending = trial.intends("stop") or trial.diverged
-        if ending or (done and (trial.intends("yield") or event.cause not in OWN)):
-            self._settle(trial)
-            return
-        if event.cause == "storage" or (trial.intends("suspend") and event.cause not in OWN):
-            self._lose(trial)  # not the trial's fault, or its slot was to be taken anyway
-            return
-        cause, allowed = event.cause, self.spec.failure.retries(event.cause)
-        over = done or (event.whole and not self.reported)
-        again = not over and (allowed is None or trial.failures.get(cause, 0) < allowed)
-        if cause == "oversize" and not again:
-            cause = "oom"
-        trial.failures[cause] = trial.failures.get(cause, 0) + 1
-        if not again:
-            self._compare(trial, event)
-            self._give_up(trial, cause)
-            return
-        self._lose(trial)
-        wait = wait_s(cause, trial.failures[cause])
-        if wait and trial.id in self.waiting:
-            del self.waiting[trial.id]
-            self.backing_off[trial.id] = event.time + wait
-
-    def _compare(self, trial: TrialState, event: Failed) -> None:
-        """Count trials that failed for good with the same error before any trial reported."""
-        if self.reported or event.cause != "user":
-            return
-        self.lacks_metric = self.lacks_metric or event.whole
-        line = error_line(event.message).replace(trial.id, "")  # an error may name its trial
-        self.alike[line] += 1
-        self.most_alike = max(self.most_alike, self.alike[line])
-
-    def _diverge(self, trial: TrialState) -> None:
-        """Apply the trainable's own word that it diverged: count this step as an infinite loss."""
-        trial.diverged = True
-        self._ranking.update(trial)
-        if not trial.done:
-            self._facts.append(report_of(trial, trial.step + 1))
+    def _finish(self, event: Finished) -> None:
+        # Nobody waits for trials at a rung any more, unless they were to go on.
+        self.trials.stop_all(event.time, event.reason, event.reason if self.halted else "rung")
+        finalists = self.spec.finalists
+        if finalists is not None and self.replicates.finalists:
+            self.replicates.begin(self.trials.leaders(finalists.top), finalists.seeds)
+            self.replicates.over = True
+        self.replicates.trials.stop_all(event.time, event.reason, event.reason)
+        self.state, self.reason, self.driven = event.state, event.reason, False

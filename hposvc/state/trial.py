@@ -74,8 +74,9 @@ class TrialState:
     note: Mapping[str, Any]
     until: int | None  # last step of its present or next order; None: where its trainable returns
     milestones: tuple[int, ...]
-    number: int  # in the order proposed
+    number: int  # in the order proposed; of a replicate, from 1 among the finalist's
     limits: tuple[Limit, ...] = ()
+    replicate_of: str | None = None  # the finalist that it trains again; None: it is no replicate
     state: TrialPhase = "PENDING"
     reason: str = ""
     order: Order | None = None  # the order that a slot has
@@ -123,6 +124,11 @@ class TrialState:
     def over(self) -> bool:
         """Whether it has ended; only an extension or a retry makes it run again."""
         return self.state in OVER
+
+    @property
+    def shown_as(self) -> str:
+        """The name in orders, events, logs and MLflow; for a replicate that of the finalist."""
+        return self.replicate_of or self.id
 
     def intends(self, kind: Literal["yield", "suspend", "stop"]) -> bool:
         """Return whether the trial was told this last."""
@@ -356,8 +362,9 @@ class TrialState:
         """Return the order that continues it from its newest checkpoint."""
         start, step, parent = self.resume_point
         undecided = tuple(step for step in milestones if step > self.decided)
-        order = Order(number, self.id, self.params, start, step + 1, until, undecided, parent)
-        return replace(order, shrink=self.shrink)
+        order = Order(number, self.shown_as, self.params, start, step + 1, until, undecided, parent)
+        replicate = 0 if self.replicate_of is None else self.number
+        return replace(order, shrink=self.shrink, replicate=replicate)
 
     def observation(self) -> Observation:
         """Return the trial as a searcher may see it."""

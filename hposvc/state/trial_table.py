@@ -1,29 +1,35 @@
-"""The trials of a sweep by phase, and the transitions from phase to phase."""
+"""Trials by phase, what happens to them, and the transitions from phase to phase."""
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from hposvc.events import TIMEOUT
+from hposvc.events import OWN, TIMEOUT, Decided, Ended, Failed, Reported, error_line
 from hposvc.schedulers import scheduler as facts
 from hposvc.spec import SweepSpec
+from hposvc.state.backoff import wait_s
 from hposvc.state.checkpoints import CheckpointManager
 from hposvc.state.ranking import Front, PlateauCounter, Ranking
-from hposvc.state.replicates import Replicates
-from hposvc.state.trial import OVER, TrialPhase, TrialState
+from hposvc.state.trial import OVER, Intent, TrialPhase, TrialState
 from searchers.searcher import Observation
+from trainables.order import Order
 
 RETURNED_EARLY = "returned early"
 RECENT = 5  # trials that ended last
 
 
 @dataclass
-class TrialTable:
-    """The trials of a sweep; part of its state, so only events change it."""
+class TrialTable(Mapping[str, TrialState]):
+    """Trials by name, in the order proposed; part of a sweep's state, so only events change it.
+
+    A sweep has one table for the trials of its search and one for the replicates of its finalists.
+    The scheduler, the searcher, the ranking and most views look at the first alone.
+    """
 
     spec: SweepSpec
-    trials: dict[str, TrialState] = field(default_factory=dict)  # in the order proposed
+    checkpoints: CheckpointManager = field(compare=False, repr=False)  # of all tables
     waiting: dict[str, None] = field(default_factory=dict)  # trials that need an order, in order
     backing_off: dict[str, float] = field(
         default_factory=dict
@@ -32,46 +38,39 @@ class TrialTable:
     counts: dict[TrialPhase, int] = field(default_factory=dict)
     heights: Counter[int] = field(default_factory=Counter)  # trials by their last reported step
     ended: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT))  # trials, newest last
-    checkpoints: CheckpointManager = field(init=False)
-    replicates: Replicates = field(init=False)
     results: int = 0  # grows when there is something for a searcher to learn
     ended_s: float = 0.0  # rank-seconds of ended orders
     gains: PlateauCounter = field(default_factory=PlateauCounter)
+    reported: bool = False  # whether any trial ever reported
+    lacks_metric: bool = False  # the first report lacked the sweep's metric
+    alike: Counter[str] = field(default_factory=Counter)  # failures before any report, by error
+    most_alike: int = 0  # the largest of these counts
+    new_facts: list[facts.Fact] = field(default_factory=list)  # for the scheduler, oldest first
+    _trials: dict[str, TrialState] = field(default_factory=dict)
     _observed: list[Observation] = field(default_factory=list)
-    _changed: set[str] = field(default_factory=set)
-    _facts: list[facts.Fact] = field(default_factory=list)
+    _changed: set[str] = field(default_factory=set, repr=False)
     _ranking: Ranking | Front = field(init=False)
 
     def __post_init__(self) -> None:
-        self.checkpoints = CheckpointManager(self.spec.checkpoints, self.trials, self._prized)
-        self.replicates = Replicates(self.checkpoints)
-        self._ranking = Front(self.trials) if self.spec.several else Ranking()
+        self._ranking = Front(self._trials) if self.spec.several else Ranking()
 
-    @property
-    def front(self) -> list[str]:
-        """The best trials, in the order proposed: one for one metric, a front for several.
+    def __getitem__(self, name: str) -> TrialState:
+        return self._trials[name]
 
-        Empty while no trial has a value within the limits. After replicates it is the finalist
-        with the best mean.
-        """
-        champion = self.replicates.champion
-        return self._ranking.best() if champion is None else [champion]
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._trials)
 
-    def _prized(self) -> list[str]:
-        """Return the trials whose best checkpoint is kept whatever the quota."""
-        finalists = self.spec.finalists
-        leaders = [] if finalists is None else self.leaders(finalists.top)
-        return [*self.front, *self.replicates.repeats, *(trial.id for trial in leaders)]
+    def __len__(self) -> int:
+        return len(self._trials)
 
-    @property
-    def best(self) -> str | None:
-        """The trial with the best value; None while there is none, or with several metrics."""
-        return None if self.spec.several else next(iter(self.front), None)
+    def best(self) -> list[str]:
+        """Return the best trials: one for one metric, for several a front as proposed."""
+        return self._ranking.best()
 
     def leaders(self, most: int) -> list[TrialState]:
         """Return the best trials with a value within the limits, best first; for one metric."""
         assert isinstance(self._ranking, Ranking)  # several metrics have no finalists
-        return [self.trials[name] for name in self._ranking.leaders(most)]
+        return [self._trials[name] for name in self._ranking.leaders(most)]
 
     def history(self) -> Sequence[Observation]:
         """Return all trials as a searcher may see them, in the order proposed.
@@ -79,21 +78,237 @@ class TrialTable:
         All calls return the same list, updated where trials have changed: copy it to keep it.
         """
         for name in self._changed:
-            trial = self.trials[name]
+            trial = self._trials[name]
             self._observed[trial.number] = trial.observation()
         self._changed.clear()
         return self._observed
 
-    def live(self) -> Iterable[TrialState]:
+    def running(self) -> list[TrialState]:
         """Return the running trials."""
-        return [self.trials[name] for name in self.orders.values()]
+        return [self._trials[name] for name in self.orders.values()]
+
+    def by_order(self, order: int | None) -> TrialState | None:
+        """Return the trial that runs an order; None: no trial of this table does."""
+        name = None if order is None else self.orders.get(order)
+        return None if name is None else self._trials[name]
+
+    def rank_s_at(self, time: float) -> float:
+        """Return the rank-seconds of all orders up to a time."""
+        held = sum(trial.rank_s_at(time) - trial.rank_s for trial in self.running())
+        return self.ended_s + held
+
+    def add(self, trial: TrialState) -> None:
+        """Add a trial that needs its first order."""
+        self._trials[trial.id] = self.checkpoints.trials[trial.id] = trial
+        self.waiting[trial.id] = None
+        self.counts["PENDING"] = self.counts.get("PENDING", 0) + 1
+        self.heights[0] += 1
+        self._changed.add(trial.id)
+        self._observed.append(trial.observation())
+
+    def emptied(self) -> "TrialTable":
+        """Return a table without trials, for which the cost of earlier orders still counts."""
+        return TrialTable(self.spec, self.checkpoints, ended_s=self.ended_s)
+
+    def order(self, name: str, order: Order, time: float) -> None:
+        """Apply an order of a trial that was given to a slot."""
+        trial = self._trials[name]
+        self.waiting.pop(name, None)
+        self.orders[order.id] = name
+        trial.begin(order, time)
+        self.checkpoints.lend(trial)
+        self._move(trial, "RUNNING")
+        self.new_facts.append(facts.Ordered(name, order.until, order.params))
+
+    def report(self, event: Reported) -> None:
+        """Apply a report of a running order."""
+        trial = self.by_order(event.order)
+        if trial is None:
+            return  # from a rank of a lost order that still runs
+        awaited, before = trial.awaiting, trial.step
+        if not trial.report(event.step, event.metrics):
+            return
+        self.heights[before] -= 1
+        self.heights[trial.step] += 1
+        self._changed.add(trial.id)
+        self.reported = True
+        steps = {event.step}
+        if trial.awaiting is not None and trial.awaiting != awaited:
+            steps.add(trial.awaiting)  # a milestone that was stepped over
+        self.new_facts += [report_of(trial, step) for step in sorted(steps)]
+        self._ranking.update(trial)
+        self.checkpoints.tidy(trial)
+
+    def decide(self, trial: TrialState, event: Decided) -> None:
+        """Apply a decision on a trial."""
+        if event.verdict == "park":
+            if trial.order is not None and not trial.intends("stop"):
+                # A trial that yields keeps yielding: its steps are done.
+                kind: Literal["yield", "suspend"] = "yield" if trial.intends("yield") else "suspend"
+                trial.intent = Intent(kind, "park", event.reason, event.time)
+            return
+        self.results += 1
+        trial.awaiting = None
+        trial.decided = max(trial.decided, event.step)
+        if event.verdict == "pause":
+            trial.until = event.step if trial.until is None else min(trial.until, event.step)
+            if trial.order is not None:
+                trial.intent = Intent("yield", "pause", event.reason, event.time)
+        elif event.verdict != "continue":
+            _end_by(trial, event)
+        if trial.order is None and event.verdict != "continue":
+            self._settle(trial)
+
+    def end(self, event: Ended) -> None:
+        """Apply the end of an order."""
+        trial = self._release(event.order, event.time)
+        if trial is None:
+            return
+        if trial.until is None:
+            was_told = trial.intends("stop") or trial.intends("suspend")
+            trial.returned = event.how == "returned" or not was_told
+        if trial.intends("suspend") and not trial.done:
+            self._lose(trial)
+        else:
+            self._settle(trial)
+
+    def fail(self, event: Failed) -> None:
+        """Apply the failure of an order: its trial is tried again, given up, or over anyway."""
+        trial = self._release(event.order, event.time)
+        if trial is None:
+            return
+        if event.cause != "storage":  # a full disk is a problem of the sweep, not of the trial
+            trial.message = event.message
+        if event.damaged:
+            self.checkpoints.discard(trial)
+        done = trial.done
+        if event.cause == "diverged" and not trial.intends("yield"):
+            self._diverge(trial)
+        ending = trial.intends("stop") or trial.diverged
+        if ending or (done and (trial.intends("yield") or event.cause not in OWN)):
+            self._settle(trial)
+            return
+        if event.cause == "storage" or (trial.intends("suspend") and event.cause not in OWN):
+            self._lose(trial)  # not the trial's fault, or its slot was to be taken anyway
+            return
+        cause, allowed = event.cause, self.spec.failure.retries(event.cause)
+        over = done or (event.whole and not self.reported)
+        again = not over and (allowed is None or trial.failures.get(cause, 0) < allowed)
+        if cause == "oversize" and not again:
+            cause = "oom"
+        trial.failures[cause] = trial.failures.get(cause, 0) + 1
+        if not again:
+            self._compare(trial, event)
+            self._give_up(trial, cause)
+            return
+        self._lose(trial)
+        wait = wait_s(cause, trial.failures[cause])
+        if wait and trial.id in self.waiting:
+            del self.waiting[trial.id]
+            self.backing_off[trial.id] = event.time + wait
+
+    def lose_orders(self, time: float) -> None:
+        """Take all orders off their trials, because their driver is gone."""
+        for order, name in list(self.orders.items()):
+            trial = self._trials[name]
+            self._charge(trial, time)
+            del self.orders[order]
+            if trial.done:
+                self._settle(trial)
+            else:
+                self._lose(trial)
+        self.waiting |= dict.fromkeys(self.backing_off)  # the cause of a backoff may be over
+        self.backing_off.clear()
+
+    def due(self, time: float) -> list[str]:
+        """Return the trials whose backoff has elapsed by this time."""
+        return [name for name, at in self.backing_off.items() if at <= time]
+
+    def stop_backoff(self, shown_as: str, time: float) -> None:
+        """End the backoffs under a name that have elapsed by this time."""
+        for name in self.due(time):
+            if self._trials[name].shown_as == shown_as:
+                del self.backing_off[name]
+                self.waiting[name] = None
+
+    def retry(self, trial: TrialState) -> None:
+        """Give a failed trial another order and all its retries."""
+        trial.failures.clear()
+        trial.reason = trial.message = ""
+        trial.excused_s = trial.seconds
+        report = report_of(trial, trial.step) if trial.step else None
+        self.new_facts.append(facts.Reopened(trial.id, report, failed=True))
+        if trial.step > 0 and trial.done:  # it failed when its steps were done
+            self._settle(trial)
+        else:
+            self._lose(trial)
+
+    def prolong(self, trial: TrialState) -> None:
+        """Let a completed trial go on to a later last step."""
+        self.checkpoints.mend(trial)
+        if not trial.lost_lineage:  # it has nothing to go on from
+            self.new_facts.append(facts.Reopened(trial.id, report_of(trial, trial.step)))
+
+    def stop_all(self, time: float, reason: str, paused: str) -> None:
+        """Stop the trials that are not over, because their sweep is.
+
+        Args:
+            paused: the reason of trials that are paused.
+        """
+        for trial in self._trials.values():
+            if not trial.over:
+                trial.reason = paused if trial.state == "PAUSED" else reason
+                trial.intent = Intent("stop", "stop", trial.reason, time, ended_from=trial.state)
+                self._move(trial, "STOPPED")
+                self.checkpoints.tidy(trial)
+        self.waiting.clear()
+        self.backing_off.clear()
+
+    def reopen(self) -> None:
+        """Let the trials go on that stopped because their sweep ended; count failures anew."""
+        self.lacks_metric, self.most_alike = False, 0
+        self.alike.clear()
+        for trial in self._trials.values():
+            if trial.ended_from is not None:
+                self._unhalt(trial, trial.ended_from)
+        self.gains.forget()
+
+    def _unhalt(self, trial: TrialState, was: TrialPhase) -> None:
+        """Reopen a trial that stopped only because its sweep ended; no scheduler saw that stop."""
+        stop, trial.intent = trial.intent, None
+        trial.reason = trial.message = ""
+        if trial.order is not None and stop is not None:
+            # The ranks were told to stop, so the trial needs another order.
+            trial.intent = Intent("suspend", "park", "reopened", stop.time)
+        elif was == "PAUSED":
+            self._count(trial, "PAUSED")
+        elif trial.step > 0 and trial.done:
+            self._move(trial, "PAUSED")
+        else:
+            self._lose(trial)
+
+    def _compare(self, trial: TrialState, event: Failed) -> None:
+        """Count trials that failed for good with the same error before any trial reported."""
+        if self.reported or event.cause != "user":
+            return
+        self.lacks_metric = self.lacks_metric or event.whole
+        line = error_line(event.message).replace(trial.id, "")  # an error may name its trial
+        self.alike[line] += 1
+        self.most_alike = max(self.most_alike, self.alike[line])
+
+    def _diverge(self, trial: TrialState) -> None:
+        """Apply the trainable's own word that it diverged: count this step as an infinite loss."""
+        trial.diverged = True
+        self._ranking.update(trial)
+        if not trial.done:
+            self.new_facts.append(report_of(trial, trial.step + 1))
 
     def _release(self, order: int, time: float) -> TrialState | None:
         """Take an order off its trial and return the trial; None: the order is not running."""
         name = self.orders.pop(order, None)
         if name is None:
             return None
-        trial = self.trials[name]
+        trial = self._trials[name]
         self._charge(trial, time)
         return trial
 
@@ -149,10 +364,10 @@ class TrialTable:
         """Move a trial to its next phase, and tell the scheduler."""
         self._count(trial, phase)
         if phase == "PAUSED":
-            self._facts.append(facts.Paused(trial.id))
+            self.new_facts.append(facts.Paused(trial.id))
         elif phase in OVER:
             left = facts.Left if trial.ended_from is None else facts.Halted
-            self._facts.append(left(trial.id))
+            self.new_facts.append(left(trial.id))
 
     def _count(self, trial: TrialState, phase: TrialPhase) -> None:
         before, trial.state = trial.state, phase
@@ -170,8 +385,7 @@ class TrialTable:
 
     @property
     def _best_loss(self) -> float:
-        best = self.best
-        return math.inf if best is None else self.trials[best].loss
+        return min((self._trials[name].loss for name in self.best()), default=math.inf)
 
     def _give_up(self, trial: TrialState, reason: str) -> None:
         self.waiting.pop(trial.id, None)
@@ -179,3 +393,21 @@ class TrialTable:
         trial.order, trial.reason = None, reason
         self._move(trial, "FAILED")
         self.checkpoints.tidy(trial)
+
+
+def _end_by(trial: TrialState, event: Decided) -> None:
+    """Apply a decision that ends a trial, or only its order."""
+    killed = event.verdict == "kill"
+    if trial.intent is not None and (trial.intends("stop") or event.reason == "pause"):
+        # The first stop stands. A kill in a pause ends only the order.
+        trial.intent = replace(trial.intent, killed=trial.intent.killed or killed)
+        return
+    trial.message = event.detail
+    ended_from = trial.state if event.whole else None
+    trial.intent = Intent("stop", event.verdict, event.reason, event.time, killed, ended_from)
+
+
+def report_of(trial: TrialState, step: int) -> facts.Report:
+    """Return a trial's last report for a scheduler, as the result of a step."""
+    losses = trial.last_losses
+    return facts.Report(trial.id, step, losses[0], losses if len(losses) > 1 else ())

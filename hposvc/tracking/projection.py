@@ -206,10 +206,8 @@ class Projection:
 
     def _objective(self, event: Reported) -> dict[str, float]:
         """Return the trial's value after a report, in a sweep with a single metric."""
-        if self.spec.several or event.order in self.state.replicates.out:
-            return {}
-        value = self.state.trials[event.trial].value
-        return {} if value is None else {OBJECTIVE: value}
+        trial = self.state.trials.by_order(event.order)
+        return {} if trial is None or trial.value is None else {OBJECTIVE: trial.value}
 
     def _system_metrics(self, event: Reported) -> dict[str, float]:
         """Return the report's system metrics, if the spec asks for them."""
@@ -247,7 +245,7 @@ class Projection:
         """Return the runs whose state an event may change."""
         match event:
             case Attached():
-                return [PARENT, *self.state.orders.values()]
+                return [PARENT, *self.state.trials.orders.values()]
             case Requested(verb="extend" | "retry"):
                 return [PARENT, *self.state.trials]
             case Requested() | Suspended():
@@ -270,15 +268,13 @@ class Projection:
 
     def _count_reports(self, event: Event) -> int:
         """Return how many valid reports the event's trial, or replicate of the trial, has."""
-        if not isinstance(event, Reported):
-            return 0
-        repeat = self.state.replicates.out.get(event.order)
-        return len(self.state.trials[event.trial].steps if repeat is None else repeat.curve)
+        trial = self.state.by_order(event.order) if isinstance(event, Reported) else None
+        return 0 if trial is None else len(trial.steps)
 
     def _metric_prefix(self, event: Reported) -> str:
         """Return the prefix of a replicate's metrics; empty for reports of the trial itself."""
-        repeat = self.state.replicates.out.get(event.order)
-        return "" if repeat is None else f"final/{repeat.number}/"
+        replicate = self.state.replicates.trials.by_order(event.order)
+        return "" if replicate is None else f"final/{replicate.number}/"
 
     def _ended(self, name: str) -> bool:
         return self.state.finished if name == PARENT else self.state.trials[name].over

@@ -69,7 +69,7 @@ class Panels:
             elapsed_s: how long drivers worked on the sweep, including their wait for slots.
         """
         parts = [_head(state, elapsed_s), _front(state) if state.spec.several else _best(state)]
-        running = list(state.live())
+        running = list(state.trials.running())
         now = state.now + elapsed_s - state.elapsed_s
         if running:
             parts += [Text(), _running_table(state, running[: self.rows], now)]
@@ -154,9 +154,14 @@ def remaining_s(state: SweepState, worked_s: float) -> float | None:
     under which trials end one after another rather than all in the last rung.
     """
     limit, scheduler = state.spec.trials.max, state.spec.scheduler
-    done = sum(state.counts.get(phase, 0) for phase in OVER)
+    done = sum(state.trials.counts.get(phase, 0) for phase in OVER)
     steady = trait(SCHEDULERS, scheduler, "ends_steadily")
-    if limit is None or not steady or done < max(3, len(state.orders)) or state.replicates.total:
+    if (
+        limit is None
+        or not steady
+        or done < max(3, len(state.trials.orders))
+        or state.replicates.total
+    ):
         return None
     left_s = (limit - done) * worked_s / done
     wall_s = state.spec.budget.wall_s
@@ -168,17 +173,17 @@ def _head(state: SweepState, elapsed_s: float) -> RenderableType:
     """Draw the progress bars of trials, wall-clock budget and finals, and the rungs' counts."""
     grid = Table.grid(padding=(0, 2))
     spec = state.spec
-    done = sum(state.counts.get(phase, 0) for phase in OVER)
+    done = sum(state.trials.counts.get(phase, 0) for phase in OVER)
     if spec.trials.max is not None:
         text = f"{done} of {spec.trials.max} trials"
         grid.add_row("trials", _bar(done, spec.trials.max, state), text)
     if spec.budget.wall_s is not None:
         text = f"{duration(elapsed_s)} of {duration(spec.budget.wall_s)}"
         grid.add_row("budget", _bar(elapsed_s, spec.budget.wall_s, state), text)
-    finals = state.replicates
-    if finals.total:
-        text = f"{finals.done} of {finals.total} trainings"
-        grid.add_row("finals", _bar(finals.done, finals.total, state), text)
+    replicates = state.replicates
+    if replicates.total:
+        text = f"{replicates.done} of {replicates.total} trainings"
+        grid.add_row("finals", _bar(replicates.done, replicates.total, state), text)
     rung_counts = _rungs(state)
     return Group(grid, rung_counts) if rung_counts else grid
 
@@ -200,7 +205,8 @@ def _rungs(state: SweepState) -> Text:
     if len(steps) < 2:
         return Text()
     counts = [
-        sum(count for height, count in state.heights.items() if height >= step) for step in steps
+        sum(count for height, count in state.trials.heights.items() if height >= step)
+        for step in steps
     ]
     text = " · ".join(f"{count} at {step}" for count, step in zip(counts, steps, strict=True))
     return Text.assemble(("rungs   ", ""), (f"{text} {_unit(state)}", "bright_black"))
@@ -271,7 +277,7 @@ def _running_table(state: SweepState, trials: Sequence[TrialState], now: float) 
 
 def _last_ended(state: SweepState) -> list[TrialState]:
     """Return the trials that ended last, newest first, without those that were continued."""
-    names = dict.fromkeys(reversed(state.ended))
+    names = dict.fromkeys(reversed(state.trials.ended))
     return [state.trials[name] for name in names if state.trials[name].over]
 
 
@@ -365,7 +371,7 @@ def trend(trial: TrialState) -> str:
 
 def _counts(state: SweepState, driver: DriverState = "alive") -> Text:
     """Describe how many trials are in each state."""
-    counts = {**counted(state, driver), "PENDING": state.counts.get("PENDING", 0)}
+    counts = {**counted(state, driver), "PENDING": state.trials.counts.get("PENDING", 0)}
     order = ("RUNNING", INTERRUPTED, "PENDING", "PAUSED", "COMPLETED", "STOPPED", "FAILED")
     parts = [
         Text(f"{counts[name]} {name.lower()}", style=COLOURS[name])

@@ -15,8 +15,8 @@ def check(spec, events):
     if state.closed in ("trials", None):
         assert len(state.trials) == spec.trials.max
     assert all(trial.over for trial in state.trials.values())
-    assert not state.orders
-    assert sum(state.counts.values()) == len(state.trials)
+    assert not state.trials.orders
+    assert sum(state.trials.counts.values()) == len(state.trials)
     check_orders(events)
     check_reports(spec, events)
     check_verdicts(events)

@@ -223,8 +223,8 @@ class Desk:
 
     def cool(self) -> None:
         """Let time pass until the retry backoff of all trials has elapsed."""
-        if self.state.backing_off:
-            self.time = max(self.time, *self.state.backing_off.values())
+        if self.state.trials.backing_off:
+            self.time = max(self.time, *self.state.trials.backing_off.values())
             for event in self.controller.expire(self.time):
                 self.happen(event)
 

@@ -23,7 +23,7 @@ def decisions(spec: SweepSpec, events: Iterable[Event]) -> Iterator[Line]:
     """Yield a line for each event that is not about a single trial."""
     state = SweepState(spec)
     for event in events:
-        running = len(state.orders)
+        running = len(state.trials.orders)
         state.apply(event)
         described = _describe(event, running, state)
         if described is not None:

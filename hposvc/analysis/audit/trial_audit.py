@@ -62,7 +62,7 @@ class TrialAudit:
     lines: list[Line] = field(default_factory=list)
     state: SweepState = field(init=False)
     rivals: Rivals = field(init=False)
-    repeats: dict[int, int] = field(default_factory=dict)  # order -> its repeat as a finalist
+    replicates: dict[int | None, TrialState] = field(default_factory=dict)  # by order
     pause_written: bool = False  # whether a decision to pause has been written
     next_reason: str = "it was lost"  # the reason for its next order
 
@@ -83,8 +83,9 @@ class TrialAudit:
             if isinstance(event, Proposed):
                 self._write_proposal(event)
             return
-        if self._is_about_repeat(event):
-            self._write_repeat(event, trial)
+        replicate = self._replicate_of_event(event)
+        if replicate is not None:
+            self._write_replicate(event, trial, replicate)
         else:
             self._write_event(event, trial, before)
             self._write_checkpoints(event, trial, before)
@@ -103,19 +104,20 @@ class TrialAudit:
         if trial.diverged or (trial.over and not trial.completed(last)):
             self.rivals.latest.pop(trial.id, None)
 
-    def _is_about_repeat(self, event: Event) -> bool:
-        """Return whether an event is about this trial's repeat as a finalist, with another seed."""
-        if isinstance(event, Ordered):
-            if event.order.trial == self.trial and event.order.repeat:
-                self.repeats[event.order.id] = event.order.repeat
-            return event.order.id in self.repeats
-        return getattr(event, "order", None) in self.repeats
+    def _replicate_of_event(self, event: Event) -> TrialState | None:
+        """Return the replicate of this trial that an event is about, or None."""
+        if not isinstance(event, Ordered):
+            return self.replicates.get(getattr(event, "order", None))
+        replicate = self.state.replicates.trials.by_order(event.order.id)
+        if replicate is not None and replicate.replicate_of == self.trial:
+            self.replicates[event.order.id] = replicate
+            return replicate
+        return None
 
-    def _write_repeat(self, event: Event, trial: TrialState) -> None:
-        """Write a line about a repeat's order, decision, failure or end."""
+    def _write_replicate(self, event: Event, trial: TrialState, replicate: TrialState) -> None:
+        """Write a line about a replicate's order, decision, failure or end."""
         order = event.order.id if isinstance(event, Ordered) else getattr(event, "order", 0)
-        number = self.repeats[order]
-        detail: dict[str, Any] = {"repeat": number, "order": order}
+        detail: dict[str, Any] = {"replicate": replicate.number, "order": order}
         match event:
             case Ordered():
                 why = phrasing.order_text(event.order)
@@ -124,14 +126,13 @@ class TrialAudit:
             case Failed():
                 why = f"{event.cause}: {phrasing.failure(event.message)}"
             case Ended():
-                replicates = self.state.replicates.repeats.get(trial.id, [])
-                value = replicates[number - 1].value if number <= len(replicates) else None
+                value = replicate.value if replicate.state == "COMPLETED" else None
                 detail |= {"value": value}
                 why = f"its order is done; {trial.metric.name} {phrasing.number(value)}"
             case _:
                 return
-        why = f"repeat {number} as a finalist: {why}"
-        self._write(event, trial, "repeated", why, detail)
+        why = f"replicate {replicate.number}: {why}"
+        self._write(event, trial, "replicated", why, detail)
 
     def _write_event(self, event: Event, trial: TrialState, before: _Before) -> None:
         match event:
@@ -245,7 +246,7 @@ class TrialAudit:
             outcome = f"it is given up ({limit} tries again allowed for {event.cause})"
         else:
             outcome = "it is not tried again" if trial.over else "its steps were done"
-        retry_at = self.state.backing_off.get(trial.id)
+        retry_at = self.state.trials.backing_off.get(trial.id)
         wait = "" if retry_at is None else f"after {retry_at - event.time:.3g} s"
         damaged = "its checkpoint can't be used" if event.damaged else ""
         self.next_reason = f"tried again after {event.cause}"

@@ -56,10 +56,10 @@ class Metrics:
 
     def _update(self, state: SweepState) -> None:
         for phase in STATES:
-            self._trials.set(state.counts.get(phase, 0), {"state": phase})
+            self._trials.set(state.trials.counts.get(phase, 0), {"state": phase})
         for metric, value in zip(self._objectives, bests(state), strict=False):
             self._best.set(value, {"metric": metric.name})
-        self._slots.set(len(state.orders))
+        self._slots.set(len(state.trials.orders))
         self._orders.reach(state.next_order - 1)
         rank_s = state.rank_s_at(time.time())
         self._rank_s.reach(rank_s)

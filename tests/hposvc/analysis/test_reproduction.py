@@ -139,14 +139,14 @@ def test_where_finalists_were_trained_again_their_deviation_is_the_noise(sweeps)
     assert reproduction.compare(off, state).verdict == "different"
     result = reproduction.compare(replace(off, deviation=0.2), state)
     assert result.verdict == "within noise"
-    assert "at most two standard deviations of the finalists' repeats (0.4)" in result.rule
+    assert "at most two standard deviations of the finalists' replicates (0.4)" in result.rule
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e300])
-def test_the_deviation_is_that_of_all_finalists_repeats(sweeps, importable, scale):
+def test_the_deviation_is_that_of_all_finalists_replicates(sweeps, importable, scale):
     state = run(sweeps, jittered(scale, finalists={"top": 1, "seeds": 2}))
     before = reproduction.original(sweeps, "s", "t0001", accept_code=False)
-    pairs = [state.replicates.values(name) for name in state.replicates.repeats]
+    pairs = [state.replicates.values(name) for name in state.replicates.finalists]
     squares = [(first / scale - second / scale) ** 2 / 2 for first, second in pairs]
     assert sum(squares) > 0
     assert before.deviation == pytest.approx(math.sqrt(sum(squares) / len(squares)) * scale)

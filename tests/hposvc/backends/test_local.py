@@ -275,7 +275,7 @@ def test_a_trial_that_fails_does_not_end_the_sweep(tmp_path, module):
     )
     journal = Journal(Store(f"sqlite:///{tmp_path / 'x.db'}"))
     state = drive(journal, tmp_path, spec)
-    assert (state.state, state.counts["FAILED"]) == ("FAILED", 2)
+    assert (state.state, state.trials.counts["FAILED"]) == ("FAILED", 2)
     assert {trial.attempts for trial in state.trials.values()} == {2}
     assert "ZeroDivisionError" in state.trials["t0001"].message
 

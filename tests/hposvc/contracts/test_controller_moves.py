@@ -30,7 +30,7 @@ def restart(desk):
 
 def test_a_pause_frees_the_slot_and_keeps_the_trial(desk):
     assert {trial.state for trial in desk.state.trials.values()} == {"PAUSED"}
-    assert desk.state.orders == {}
+    assert desk.state.trials.orders == {}
 
 
 def test_a_pause_that_the_driver_s_death_cut_short_is_a_pause():
@@ -40,7 +40,7 @@ def test_a_pause_that_the_driver_s_death_cut_short_is_a_pause():
         desk.report(order, step, 0.5)
     restart(desk)
     assert desk.state.trials[order.trial].state == "PAUSED"
-    assert order.trial not in desk.state.waiting
+    assert order.trial not in desk.state.trials.waiting
 
 
 def test_a_pause_that_is_not_heeded_is_enforced_and_stays_a_pause():

@@ -240,12 +240,12 @@ def test_whatever_fails_the_sweep_ends_and_its_journal_says_the_same(scheduler, 
     )
     for number, (slot, deed, save) in enumerate(deeds):
         fill(desk)
-        live = list(desk.state.live())
+        live = list(desk.state.trials.running())
         if live:
             act(desk, live[slot % len(live)], deed, save, 1.0 / (number + 2))
     for _ in range(2000):
         fill(desk)
-        live = list(desk.state.live())
+        live = list(desk.state.trials.running())
         if not live:
             break
         act(desk, live[0], "report", True, 0.5)
@@ -269,7 +269,7 @@ def fill(desk):
     for event in desk.controller.cut(0.0):
         desk.happen(event)
     desk.cool()
-    while len(desk.state.orders) < 3 and wants(desk.controller.next()):
+    while len(desk.state.trials.orders) < 3 and wants(desk.controller.next()):
         desk.start()
 
 
@@ -328,7 +328,7 @@ def test_three_trials_that_fail_alike_before_any_reports_end_the_sweep():
         "the first was t0001: ValueError: trial t0001: bad shape"
     )
     again = fold(desk.controller.spec, desk.log)
-    assert (again.closed, again.most_alike) == ("failures", 3)
+    assert (again.closed, again.trials.most_alike) == ("failures", 3)
 
 
 @pytest.mark.parametrize("cause", ["oom", "infra"])

@@ -208,11 +208,11 @@ def test_a_finalist_is_trained_to_its_own_end():
     bench.report(order, 1, 0.5)
     bench.happen(Ended(1.0, order.id, "t0001", "returned"))
     for number in (1, 2):
-        repeat = bench.start()
-        assert (repeat.repeat, repeat.until) == (number, None)
-        bench.report(repeat, 1, 0.5)
-        bench.report(repeat, 2, 0.3)
-        bench.happen(Ended(1.0, repeat.id, "t0001", "returned"))
+        replicate = bench.start()
+        assert (replicate.replicate, replicate.until) == (number, None)
+        bench.report(replicate, 1, 0.5)
+        bench.report(replicate, 2, 0.3)
+        bench.happen(Ended(1.0, replicate.id, "t0001", "returned"))
     assert bench.state.replicates.values("t0001") == [0.3, 0.3]
 
 
@@ -234,7 +234,7 @@ def live_through(one, rng):
     for _ in range(40):
         one.time += 1.0
         if not out:
-            if one.state.waiting or len(one.state.trials) < 3:
+            if one.state.trials.waiting or len(one.state.trials) < 3:
                 out.append(one.start())
             continue
         order = out[0]
@@ -265,7 +265,7 @@ def test_a_replayed_journal_gives_the_same_state(rng: Random, select):
     written = [from_json(event.kind, event.time, to_json(event)) for event in bench.log]
     again = fold(spec, written)
     assert summary.trials(again, {}) == summary.trials(bench.state, {})
-    assert (again.front, again.waiting) == (bench.state.front, bench.state.waiting)
+    assert (again.front, again.trials.waiting) == (bench.state.front, bench.state.trials.waiting)
     completed = [trial for trial in again.trials.values() if trial.state == "COMPLETED"]
     assert all(trial.returned for trial in completed)
 

@@ -25,7 +25,7 @@ from hposvc.spec import dump, thaw
 from hposvc.spec.parsing.unsupported import PLANNED
 from hposvc.spec.registry import SCHEDULERS, resolve
 from hposvc.state import summary
-from hposvc.state.lifecycle import SweepPhase
+from hposvc.state.sweep import SweepPhase
 from hposvc.state.trial import TrialPhase
 from hposvc.tracking.diff import Difference
 from hposvc.tracking.promotion import Promotion

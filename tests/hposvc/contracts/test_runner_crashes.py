@@ -140,7 +140,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(lab):
     with pytest.raises(Interrupted):
         lab.run(spec, interrupted=lambda: next(turns, True))
     state = fold(spec, lab.events())
-    assert state.orders
+    assert state.trials.orders
     assert not state.finished
     lab.run(spec)
     check(spec, lab.events())
@@ -220,7 +220,7 @@ def test_a_failover_of_postgres_costs_a_sweep_a_wait_and_no_event(tmp_path, capl
         spec = make_spec(trials={"max": 300, "parallel": 4})
         state = lab.run(spec, watchers=[watcher])
         watcher.back.join()
-        assert state.counts["COMPLETED"] == 300
+        assert state.trials.counts["COMPLETED"] == 300
         check(spec, lab.events())
         journal.store.close()
     assert "s: the journal does not answer since" in caplog.text

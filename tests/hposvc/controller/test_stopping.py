@@ -192,10 +192,13 @@ def test_whatever_happens_no_trial_runs_on_beyond_its_time(deeds):
     desk = at_desk(failure=LIMIT, trials={"max": 3, "parallel": 1}, fidelity={"max": 4})
     for deed, seconds in deeds:
         desk.cool()
-        if not desk.state.orders and type(desk.controller.next()).__name__ in ("Order", "NewTrial"):
+        if not desk.state.trials.orders and type(desk.controller.next()).__name__ in (
+            "Order",
+            "NewTrial",
+        ):
             desk.start()
         pass_to(desk, desk.time + seconds)
-        for trial in list(desk.state.live()):
+        for trial in list(desk.state.trials.running()):
             intent = trial.intent and (trial.intent.verdict, trial.intent.reason)
             assert trial.ran_s(desk.time) <= LIMIT["timeout"] or intent == ("kill", "timeout")
             act(desk, trial, deed)

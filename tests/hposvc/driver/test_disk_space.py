@@ -115,7 +115,7 @@ def test_however_often_the_disk_is_full_every_step_is_done_once_and_no_trial_is_
     spec = make_spec(seed=seed, scheduler=scheduler, failure={"infra_retries": 0})
     while not (state := lab.run(spec, backend=Cramped)).finished:
         assert (state.state, state.reason) == ("PAUSED", "disk full")
-        assert not state.orders
+        assert not state.trials.orders
     check(spec, lab.events())
     assert all(not trial.failures for trial in state.trials.values())
     lab.journal.store.close()

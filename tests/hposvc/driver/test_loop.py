@@ -55,7 +55,11 @@ def test_one_trial_is_ended_and_no_other(lab, monkeypatch, verb):
 
     state = lab.run(make_spec(), interrupted=ask)
     check(make_spec(), lab.events())
-    assert (state.state, state.counts["STOPPED"], state.counts["COMPLETED"]) == ("COMPLETED", 1, 11)
+    assert (state.state, state.trials.counts["STOPPED"], state.trials.counts["COMPLETED"]) == (
+        "COMPLETED",
+        1,
+        11,
+    )
     assert (state.trials["t0002"].state, state.trials["t0002"].reason) == ("STOPPED", "user")
 
 
@@ -72,7 +76,7 @@ def test_a_sweep_that_is_ended_ends_its_running_trials(lab, monkeypatch, verb):
     state = lab.run(make_spec(), interrupted=ask)
     check(make_spec(), lab.events())
     assert (state.state, state.reason) == ("STOPPED", "user")
-    assert state.counts["STOPPED"] == len(state.trials) == 4
+    assert state.trials.counts["STOPPED"] == len(state.trials) == 4
     ended = [event for event in lab.events() if isinstance(event, Ended)]
     reported = [event for event in lab.events() if isinstance(event, Reported)]
     # A stop waits for the next report of each trial, a kill for none.
@@ -114,7 +118,7 @@ def test_a_slow_searcher_does_not_stall_the_loop(lab):
     runner = make_runner(lab, spec, Paced, BackgroundProposer(spec, Slow()), [Ears()])
     state = runner.run("here:1")
     assert report_seen.is_set()
-    assert len(state.trials) == state.counts["COMPLETED"] == 4
+    assert len(state.trials) == state.trials.counts["COMPLETED"] == 4
 
 
 def test_an_error_of_the_searcher_ends_the_driver_and_keeps_the_journal(lab):
@@ -155,7 +159,7 @@ def test_a_watcher_that_breaks_is_told_of_once_and_the_sweep_goes_on(lab, caplog
 
     spec = make_spec(trials={"max": 300, "parallel": 4})
     state = lab.run(spec, watchers=[broken, Sound()])
-    assert state.counts["COMPLETED"] == 300
+    assert state.trials.counts["COMPLETED"] == 300
     assert broken.turns > 2
     warnings = [
         message for message in caplog.messages if "Broken broke; the sweep goes on" in message
@@ -207,8 +211,8 @@ def test_a_turn_is_acted_on_before_anybody_is_shown_it(lab):
 
     class Eyes:
         def turn(self, state, events):
-            assert set(state.orders) <= set(started)
-            seen.append(len(state.orders))
+            assert set(state.trials.orders) <= set(started)
+            seen.append(len(state.trials.orders))
 
     seen = []
     spec = make_spec()
@@ -254,7 +258,7 @@ def test_a_store_that_blinks_costs_no_event_and_none_twice(blinking, caplog, aft
     spec = make_spec(trials={"max": 300, "parallel": 4})
     state = blinking.run(spec, watchers=[Blinks(blinking.journal.store, after)])
     blinking.journal.store.left = 0
-    assert state.counts["COMPLETED"] == 300
+    assert state.trials.counts["COMPLETED"] == 300
     check(spec, blinking.events())
     assert re.search(r"s: the journal does not answer since 0 s; retrying until \d\d:", caplog.text)
     assert "s: the journal answers again, after 0 s" in caplog.text
@@ -347,7 +351,7 @@ def test_no_successful_trial_means_that_the_sweep_failed(lab):
     assert state.state == "FAILED"
     assert state.reason.startswith("no trial has a value")
     assert state.best is None
-    assert state.counts["FAILED"] == 12
+    assert state.trials.counts["FAILED"] == 12
     assert math.isfinite(state.trials["t0001"].value)  # it reported before it failed
 
 
@@ -441,6 +445,6 @@ def test_a_wait_is_over_when_the_slot_is_given_something_else(lab):
     """Otherwise the duration of an order would count as waiting for the searcher."""
     spec = make_spec(trials={"max": 2, "parallel": 2})
     state = make_runner(lab, spec, Shrinking, Stuttering(spec, Random())).run("here:1")
-    assert state.counts["COMPLETED"] == 2
+    assert state.trials.counts["COMPLETED"] == 2
     assert state.trials["t0001"].attempts == 2
     assert (state.waits, state.waited_s) == (0, 0.0)

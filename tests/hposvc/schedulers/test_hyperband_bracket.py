@@ -76,7 +76,7 @@ def test_no_trial_waits_for_ever_for_one_that_is_gone(lab):
         )
         state = lab.run(spec, f"s{seed}", Flaky)
         assert state.state == "COMPLETED"
-        assert not state.counts.get("PAUSED")
+        assert not state.trials.counts.get("PAUSED")
         states = Counter(trial.state for trial in state.trials.values())
         assert states["FAILED"] > 0
         assert states["COMPLETED"] > 0

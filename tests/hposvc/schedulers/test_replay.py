@@ -27,7 +27,7 @@ def replay(schedule=SCHEDULE, **sections):
 def test_each_order_has_the_values_and_the_random_numbers_of_its_steps(tmp_path):
     lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
     state = lab.run(replay())
-    assert (state.state, state.counts["COMPLETED"]) == ("COMPLETED", 1)
+    assert (state.state, state.trials.counts["COMPLETED"]) == ("COMPLETED", 1)
     orders = [event.order for event in lab.events() if isinstance(event, Ordered)]
     seen = [(order.first, order.params, order.seed_of, order.parent) for order in orders]
     assert seen == [

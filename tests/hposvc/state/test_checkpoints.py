@@ -232,7 +232,7 @@ def weighed(desk, order, step, size, loss=0.5):
     return saved
 
 
-def test_what_repeats_of_finalists_keep_counts_for_the_quota_and_for_the_room():
+def test_what_replicates_of_finalists_keep_counts_for_the_quota_and_for_the_room():
     desk = at_desk(
         trials={"max": 2, "parallel": 2},
         finalists={"top": 1, "seeds": 2},
@@ -249,23 +249,23 @@ def test_what_repeats_of_finalists_keep_counts_for_the_quota_and_for_the_room():
         10,
         False,
     )
-    repeat = desk.start()
-    weighed(desk, repeat, 1, 14)
+    replicate = desk.start()
+    weighed(desk, replicate, 1, 14)
     assert (checkpoints.size, checkpoints.largest) == (24, 14), (
         "the other trial's checkpoint made room"
     )
     assert [one.id for one in desk.state.trials.values() if one.checkpoints] == ["t0001"]
-    weighed(desk, repeat, 2, 16)
+    weighed(desk, replicate, 2, 16)
     assert (checkpoints.size, checkpoints.largest, checkpoints.over) == (
         26,
         16,
         True,
     )
-    desk.end(repeat)
+    desk.end(replicate)
     desk.happen(Finished(0.0, "STOPPED", "user"))
 
 
-def test_a_repeat_s_checkpoints_leave_no_weight_behind():
+def test_a_replicate_s_checkpoints_leave_no_weight_behind():
     desk = at_desk(
         trials={"max": 1},
         finalists={"top": 1, "seeds": 2},
@@ -276,9 +276,9 @@ def test_a_repeat_s_checkpoints_leave_no_weight_behind():
     search = desk.start()
     weighed(desk, search, 3, 10)
     desk.end(search)
-    repeat = desk.start()
-    weighed(desk, repeat, 1, 7)
-    break_off(desk, repeat)
+    replicate = desk.start()
+    weighed(desk, replicate, 1, 7)
+    break_off(desk, replicate)
     again = desk.start()
     assert (again.start.size, checkpoints.size) == (7, 17)
     break_off(desk, again, damaged=True)

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from repeated import FINALISTS, Lossy, Seeded, half_way, text_of
+from replicated import FINALISTS, Lossy, Seeded, half_way, text_of
 from scipy import stats
 from simulated_sweeps import CALLS, Lab, fold, make_spec
 
@@ -51,7 +51,7 @@ def test_two_finalists_are_told_apart_as_welch_does(mine, others):
     assert chance(one, other) == pytest.approx(p, abs=1e-9)
 
 
-def test_the_panel_tells_how_far_the_finals_are(lab):
+def test_the_panel_tells_how_far_the_replicates_are(lab):
     spec = make_spec(finalists=FINALISTS)
     state = fold(spec, half_way(lab, spec))
     assert f"{state.replicates.done} of 12 trainings" in text_of(Panels("s").draw(state, 1.0))
@@ -60,7 +60,7 @@ def test_the_panel_tells_how_far_the_finals_are(lab):
     assert "trainings" not in text_of(Panels("plain").draw(plain, 1.0))
 
 
-def test_mlflow_has_repeats_in_their_trial_s_run_and_the_interval_in_the_parent_s(lab):
+def test_mlflow_has_replicates_in_their_trial_s_run_and_the_interval_in_the_parent_s(lab):
     spec = make_spec(finalists={"top": 2, "seeds": 2})
     state = lab.run(spec, backend=Lossy)
     projection = Projection(SweepRow("s", "s", "p", 0.0, specs.dump(spec), {}), spec)
@@ -74,8 +74,8 @@ def test_mlflow_has_repeats_in_their_trial_s_run_and_the_interval_in_the_parent_
         ]
         for number in (1, 2):
             mine = [(p.step, p.value) for p in points if p.name == f"final/{number}/loss"]
-            repeats = state.replicates.repeats.get(name)
-            assert mine == ([] if repeats is None else repeats[number - 1].curve)
+            replicates = state.replicates.finalists.get(name)
+            assert mine == ([] if replicates is None else replicates[number - 1].curve)
     found = {p.name: p.value for p in told[PARENT].points if p.name.startswith("final/")}
     estimate = summary.best("s", state, {})["estimate"]
     assert found == {f"final/{name}": estimate[name] for name in ("mean", "low", "high")}

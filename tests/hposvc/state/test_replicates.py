@@ -1,4 +1,4 @@
-"""The finals: the best trials are trained again, whatever breaks."""
+"""The replicates: the best trials are trained again, whatever breaks."""
 
 import json
 import math
@@ -6,11 +6,11 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from repeated import FINALISTS, LAST, Lossy, Seeded, check_finals, results, text_of
+from replicated import FINALISTS, LAST, Lossy, Seeded, check_replicates, results, text_of
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
 from hposvc.backends.backend import Setting
-from hposvc.events import Attached, Ordered, from_json, to_json
+from hposvc.events import Attached, Ordered, Requested, from_json, to_json
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.schedulers.scheduler import Wait
@@ -31,11 +31,11 @@ TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
 
 
 class Unlucky(Seeded):
-    """Of the best finalist the second repeat always fails, the third once, the fourth diverges."""
+    """The best finalist's second replicate always fails, its third once, its fourth diverges."""
 
     def _call(self, params, step):
         CALLS[self._order.seed_of, step] += 1
-        match self._order.repeat if self._order.params["lr"] == 1e-3 else 0, step:
+        match self._order.replicate if self._order.params["lr"] == 1e-3 else 0, step:
             case 2, 2:
                 raise RuntimeError("no luck")
             case 3, 5 if CALLS[self._order.seed_of, step] == 1:
@@ -48,33 +48,35 @@ class Unlucky(Seeded):
 def test_the_best_trials_are_trained_again_to_the_end_and_the_best_mean_is_the_best(lab):
     spec = make_spec(finalists=FINALISTS)
     lab.run(spec, backend=Seeded)
-    state = check_finals(spec, lab.events())
+    state = check_replicates(spec, lab.events())
     assert (state.state, state.reason) == ("COMPLETED", "trials")
     ranked = sorted(state.trials.values(), key=lambda trial: trial.loss)
-    assert list(state.replicates.repeats) == [trial.id for trial in ranked[:3]]
+    assert list(state.replicates.finalists) == [trial.id for trial in ranked[:3]]
     for values in results(state).values():
         assert len(set(values)) == 4
     means = {name: sum(values) / 4 for name, values in results(state).items()}
     assert state.best == min(means, key=means.__getitem__)
     assert [one.trial for one in estimates(state)] == sorted(means, key=means.__getitem__)
-    orders = [e.order for e in lab.events() if isinstance(e, Ordered) and e.order.repeat]
-    assert [order.repeat for order in orders] == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
+    orders = [e.order for e in lab.events() if isinstance(e, Ordered) and e.order.replicate]
+    assert [order.replicate for order in orders] == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
 
 
 def test_the_search_is_what_it_is_without_finalists(lab):
     for scheduler in ({"type": "asha", "mode": "promote"}, {"type": "hyperband"}):
         alone, spec = make_spec(scheduler=scheduler), make_spec(scheduler=scheduler, finalists={})
         before = lab.run(alone, f"alone-{scheduler['type']}")
-        after = lab.run(spec, f"finals-{scheduler['type']}")
+        after = lab.run(spec, f"replicates-{scheduler['type']}")
         assert after.replicates.done == 15
-        assert [seen.curve for seen in after.history()] == [seen.curve for seen in before.history()]
+        assert [seen.curve for seen in after.trials.history()] == [
+            seen.curve for seen in before.trials.history()
+        ]
         for name, trial in after.trials.items():
             other = before.trials[name]
             assert (trial.curve, trial.attempts) == (other.curve, other.attempts)
             assert (trial.state, trial.reason) == (other.state, other.reason)
 
 
-def test_no_repeat_draws_the_random_numbers_of_a_trial_or_of_another_repeat(lab):
+def test_no_replicate_draws_the_random_numbers_of_a_trial_or_of_another_replicate(lab):
     spec = make_spec(trials={"max": 40, "parallel": 4}, finalists={"top": 40, "seeds": 2})
     lab.run(spec)
     place = Setting("s", spec, lab.folder, lab.folder).slot_config()
@@ -88,11 +90,11 @@ def test_trials_without_a_value_or_beyond_a_limit_are_no_finalists(lab):
     limits = ["cost <= 0.02"]
     spec = make_spec(engine=curve, limits=limits, finalists={"top": 12, "seeds": 2})
     lab.run(spec)
-    state = check_finals(spec, lab.events())
+    state = check_replicates(spec, lab.events())
     able = [one for one in state.trials.values() if one.values and one.kept]
     assert 1 < len(able) < 12
     wanted = {one.id for one in able if one.state != "FAILED"}
-    assert set(state.replicates.repeats) == wanted
+    assert set(state.replicates.finalists) == wanted
 
 
 @pytest.mark.parametrize(
@@ -104,50 +106,50 @@ def test_trials_without_a_value_or_beyond_a_limit_are_no_finalists(lab):
         {"engine": TROUBLED, "failure": {"user_retries": 1}},
     ],
 )
-def test_a_crash_after_every_event_of_the_finals_changes_no_result(lab, sections):
+def test_a_crash_after_every_event_of_the_replicates_changes_no_result(lab, sections):
     short = {"fidelity": {"max": 5}, "trials": {"max": 4, "parallel": 3}}
     spec = make_spec(**{"finalists": {"top": 2, "seeds": 2}, **short, **sections})
     lab.run(spec, "whole", Seeded)
     whole = lab.events("whole")
-    found = results(check_finals(spec, whole))
-    first = min(n for n, e in enumerate(whole) if isinstance(e, Ordered) and e.order.repeat)
+    found = results(check_replicates(spec, whole))
+    first = min(n for n, e in enumerate(whole) if isinstance(e, Ordered) and e.order.replicate)
     for length in range(first - 2, len(whole)):
         sweep = f"after-{length}"
         lab.journal.append(sweep, 0, whole[:length])
         lab.run(spec, sweep, Seeded)
-        state = check_finals(spec, lab.events(sweep))
+        state = check_replicates(spec, lab.events(sweep))
         assert results(state) == found
         assert state.best == fold(spec, whole).best
 
 
-def test_a_lost_repeat_goes_on_from_its_newest_checkpoint(lab):
+def test_a_lost_replicate_goes_on_from_its_newest_checkpoint(lab):
     desk = at_desk(finalists={"top": 1, "seeds": 2}, trials={"max": 1, "parallel": 2})
     search = desk.start()
     desk.report(search, LAST, 0.5)
     desk.end(search)
     order = desk.start()
-    assert (order.trial, order.repeat, order.first, order.start) == ("t0001", 1, 1, None)
+    assert (order.trial, order.replicate, order.first, order.start) == ("t0001", 1, 1, None)
     desk.report(order, 1, 0.4)
     desk.report(order, 2, 0.4)
     desk.keep(order, 3)  # its report never comes
     within = desk.keep(order, 2, within=7)
     desk.happen(Attached(5.0, "here:2"))
     again = desk.start()
-    assert (again.repeat, again.first, again.start) == (1, 3, within)
+    assert (again.replicate, again.first, again.start) == (1, 3, within)
     desk.report(order, 3, 0.1)  # a rank of the lost order that still speaks
-    assert desk.state.replicates.repeats["t0001"][0].step == 2
+    assert desk.state.replicates.finalists["t0001"][0].step == 2
     desk.fail(again, "infra", damaged=True)
     anew = desk.start()
-    assert (anew.repeat, anew.first, anew.start) == (1, 1, None)
+    assert (anew.replicate, anew.first, anew.start.step) == (1, 3, 2)
     for step in range(1, LAST + 1):
         desk.report(anew, step, 0.3)
     desk.end(anew)
-    repeat = desk.state.replicates.repeats["t0001"][0]
-    assert [value for _, value in repeat.curve] == [0.4, 0.4] + [0.3] * 7
-    assert (repeat.value, repeat.checkpoints) == (0.3, [])
+    replicate = desk.state.replicates.finalists["t0001"][0]
+    assert [value for _, value in replicate.curve] == [0.4, 0.4] + [0.3] * 7
+    assert (replicate.value, replicate.checkpoints) == (0.3, [])
 
 
-def test_a_repeat_has_the_micro_batches_that_fitted_into_memory():
+def test_a_replicate_has_the_micro_batches_that_fitted_into_memory():
     desk = at_desk(finalists={"top": 1, "seeds": 2}, trials={"max": 1}, failure={"oom": "shrink"})
     desk.fail(desk.start(), "oversize")
     search = desk.start()
@@ -159,7 +161,7 @@ def test_a_repeat_has_the_micro_batches_that_fitted_into_memory():
     assert desk.start().shrink == 2
 
 
-def test_slots_stay_for_the_finals_while_the_search_runs_out():
+def test_slots_stay_for_the_replicates_while_the_search_runs_out():
     desk = at_desk(finalists={"top": 1, "seeds": 3}, trials={"max": 1})
     search = desk.start()
     assert desk.controller.width == 3
@@ -171,16 +173,16 @@ def test_slots_stay_for_the_finals_while_the_search_runs_out():
     assert desk.controller.width == 2
 
 
-def test_lost_ranks_cost_no_repeat(lab):
+def test_lost_ranks_cost_no_replicate(lab):
     for seed in range(5):
         retries = {"infra_retries": 100}
         spec = make_spec(seed=seed, finalists=FINALISTS, failure=retries)
         lab.run(spec, f"s{seed}", Lossy)
-        state = check_finals(spec, lab.events(f"s{seed}"))
+        state = check_replicates(spec, lab.events(f"s{seed}"))
         assert [len(values) for values in results(state).values()] == [4, 4, 4]
 
 
-def test_repeats_that_fail_are_told_and_the_others_go_on(lab):
+def test_replicates_that_fail_are_told_and_the_others_go_on(lab):
     parameters = {"lr": {"values": [1e-3, 1e-5, 1e-1]}}
     spec = make_spec(
         parameters=parameters,
@@ -190,13 +192,13 @@ def test_repeats_that_fail_are_told_and_the_others_go_on(lab):
         failure={"user_retries": 1},
     )
     lab.run(spec, backend=Unlucky)
-    state = check_finals(spec, lab.events())
-    best, other = state.replicates.repeats.values()
+    state = check_replicates(spec, lab.events())
+    best, other = state.replicates.finalists.values()
     assert [(one.state, one.reason) for one in best] == [
         ("COMPLETED", ""),
         ("FAILED", "user"),
         ("COMPLETED", ""),
-        ("FAILED", "diverged"),
+        ("STOPPED", "diverged"),
     ]
     assert best[1].message.endswith("no luck")
     assert {one.state for one in other} == {"COMPLETED"}
@@ -216,11 +218,11 @@ def test_a_failed_cluster_is_given_time_before_the_next_try():
     other = desk.start()
     desk.fail(other, "infra")
     desk.fail(desk.start(), "infra")
-    assert desk.start().repeat == 2  # the first waits
+    assert desk.start().replicate == 2  # the first waits
     assert desk.controller.next() == Wait()
     for event in desk.controller.expire(10.0):
         desk.happen(event)
-    assert desk.controller.next().repeat == 1
+    assert desk.controller.next().replicate == 1
 
 
 @settings(max_examples=15, deadline=None)
@@ -231,7 +233,7 @@ def test_a_failed_cluster_is_given_time_before_the_next_try():
     st.integers(2, 3),
     st.integers(0, 1000),
 )
-def test_every_sweep_ends_and_every_repeat_has_a_result_or_a_reason(
+def test_every_sweep_ends_and_every_replicate_has_a_result_or_a_reason(
     tmp_path_factory, scheduler, parallel, top, seeds, seed
 ):
     CALLS.clear()
@@ -246,16 +248,37 @@ def test_every_sweep_ends_and_every_repeat_has_a_result_or_a_reason(
         failure={"user_retries": 1, "infra_retries": 2},
     )
     lab.run(spec, backend=Lossy)
-    state = check_finals(spec, lab.events())
-    assert list(state.replicates.repeats) == [trial.id for trial in state.leaders(top)]
-    for repeats in state.replicates.repeats.values():
-        assert [one.number for one in repeats] == list(range(1, seeds + 1))
-        for one in repeats:
-            assert one.step == LAST if one.value is not None else one.reason
+    state = check_replicates(spec, lab.events())
+    assert list(state.replicates.finalists) == [trial.id for trial in state.trials.leaders(top)]
+    for replicates in state.replicates.finalists.values():
+        assert [one.number for one in replicates] == list(range(1, seeds + 1))
+        for one in replicates:
+            assert one.step == LAST if one.state == "COMPLETED" else one.reason
 
 
-def test_an_order_of_an_older_journal_is_of_a_trial():
-    event = Ordered(0.0, Order(1, "t0001", {"lr": 0.1}, None, 1, 9))
+@pytest.mark.parametrize(("earlier", "number"), [({}, 0), ({"repeat": 0}, 0), ({"repeat": 2}, 2)])
+def test_an_order_of_an_older_journal_is_of_the_same_replicate(earlier, number):
+    event = Ordered(0.0, Order(1, "t0001", {"lr": 0.1}, None, 1, 9, replicate=number))
     body = json.loads(to_json(event))
-    del body["order"]["repeat"]
+    del body["order"]["replicate"]
+    body["order"] |= earlier
     assert from_json("ordered", 0.0, json.dumps(body)) == event
+
+
+def test_a_replicate_that_failed_again_and_again_is_tried_from_scratch_with_all_its_retries():
+    desk = at_desk(finalists={"top": 1, "seeds": 2}, trials={"max": 1}, failure={"user_retries": 1})
+    search = desk.start()
+    desk.report(search, LAST, 0.5)
+    desk.end(search)
+    for _ in range(2):
+        order = desk.start()
+        desk.report(order, order.first, 0.5)
+        desk.fail(order, "user")
+    [replicate] = desk.state.replicates.failed("t0001")
+    assert (replicate.id, replicate.failures, replicate.checkpoints) == ("t0001.1", {"user": 2}, [])
+    desk.happen(Requested(0.0, "retry", "t0001"))
+    assert (replicate.state, replicate.failures) == ("PENDING", {})
+    again = desk.start()
+    assert (again.replicate, again.first, again.start) == (1, 1, None)
+    desk.fail(again, "user")
+    assert replicate.state == "PENDING"

@@ -45,7 +45,7 @@ def facts(state):
     known = {name: value for name, value in vars(state).items() if name not in hidden}
     manager = state.checkpoints
     checkpoints = (manager.size, manager.over, manager.lent, manager.dropped)
-    text = repr([known, checkpoints, state.history(), specs.dump(state.spec)])
+    text = repr([known, checkpoints, state.trials.history(), specs.dump(state.spec)])
     # Two equal sets may name their members in another order.
     return re.sub(r"\{('t\d+'(, 't\d+')*)\}", lambda names: f"{sorted(names[1])}", text)
 

@@ -28,7 +28,7 @@ def canonical(controller):
     hidden = {"spec", "checkpoints", "_facts", "_observed", "_changed"}
     known = {name: value for name, value in vars(state).items() if name not in hidden}
     known["lent"] = state.checkpoints.lent
-    known["history"] = state.history()
+    known["history"] = state.trials.history()
     known["next"] = controller.next()
     known["scheduler"] = controller.scheduler
     known["early_stopping"] = controller.early_stopping
@@ -278,18 +278,18 @@ def test_the_end_leaves_no_trial_behind():
     desk.happen(Finished(0.0, "COMPLETED", "trials"))
     trial = desk.state.trials[order.trial]
     assert (trial.state, trial.reason) == ("STOPPED", "rung")
-    assert desk.state.counts["PAUSED"] == 0
+    assert desk.state.trials.counts["PAUSED"] == 0
 
 
 def test_a_history_shows_each_trial_as_it_stands(tmp_path):
     lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
     spec = make_spec(engine=TROUBLED, scheduler={"type": "asha"})
     state = lab.run(spec)
-    history = state.history()
+    history = state.trials.history()
     assert [seen.id for seen in history] == list(state.trials)
     assert history == [trial.observation() for trial in state.trials.values()]
     assert "pending" not in {seen.state for seen in history}
-    assert len(state.history()) == len(history)
+    assert len(state.trials.history()) == len(history)
 
 
 def test_a_request_for_a_trial_says_nothing_of_the_sweep():

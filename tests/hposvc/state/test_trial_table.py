@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 from simulated_sweeps import Desk, at_desk, make_controller, make_spec
 
-from hposvc.events import Attached, Failed, Finished, Ordered, Reported, Requested
+from hposvc.events import Attached, Ended, Failed, Finished, Ordered, Reported, Requested
+from hposvc.state.checkpoints import CheckpointManager
 from hposvc.state.trial import TRANSITIONS, TrialPhase, TrialState
+from hposvc.state.trial_table import TrialTable
 
 PROMOTE = {"type": "asha", "eta": 3, "mode": "promote"}
 PBT = {"type": "pbt", "interval": 2, "mutate": {"lr": {}}}
@@ -44,7 +46,7 @@ def undecided(scheduler, step):
 def end_sweep(desk: Desk) -> None:
     """Let somebody end the sweep, and what runs heed it."""
     desk.happen(Requested(desk.time, "stop"))
-    for trial in list(desk.state.live()):
+    for trial in list(desk.state.trials.running()):
         desk.end(trial.order)
     desk.happen(Finished(desk.time, "STOPPED", "user"))
 
@@ -193,4 +195,18 @@ def test_each_transition_has_a_story(monkeypatch, before: TrialPhase, after: Tri
 def test_the_guard_of_these_tests_refuses_what_is_not_in_the_table():
     desk = running_completed()
     with pytest.raises(AssertionError):
-        desk.state._move(desk.state.trials["t0001"], "PAUSED")
+        desk.state.trials._move(desk.state.trials["t0001"], "PAUSED")
+
+
+def test_a_table_needs_no_sweep_around_it():
+    spec = make_spec()
+    table = TrialTable(spec, CheckpointManager(spec.checkpoints))
+    trial = TrialState("t0001", spec.objectives, {"lr": 0.1}, {}, 9, (), 0)
+    table.add(trial)
+    assert list(table.waiting) == list(table) == ["t0001"]
+    table.order("t0001", replace(trial.next_order(1, 9, ()), workers=1), 0.0)
+    assert (table.running(), table.by_order(1), table.by_order(2)) == ([trial], trial, None)
+    table.report(Reported(1.0, 1, "t0001", 9, {"loss": 0.5}))
+    table.end(Ended(2.0, 1, "t0001"))
+    assert (trial.state, table.best(), table.rank_s_at(9.0)) == ("COMPLETED", ["t0001"], 2.0)
+    assert [type(fact).__name__ for fact in table.new_facts] == ["Ordered", "Report", "Left"]

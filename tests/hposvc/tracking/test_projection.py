@@ -141,8 +141,9 @@ def test_the_first_report_of_a_step_stands():
 
 
 def test_a_rank_of_a_lost_order_is_not_heard():
-    zombie = reported(1004.2, 2, "t0001", 3, 99.0)
-    assert entries_of([*STORY[:8], zombie])["t0001"].points == entries_of(STORY[:8])["t0001"].points
+    story = [*STORY[:8], Attached(1004.1, "here:2")]
+    zombie = reported(1004.2, 1, "t0001", 3, 99.0)
+    assert entries_of([*story, zombie])["t0001"].points == entries_of(story)["t0001"].points
 
 
 def test_nan_is_a_point_and_ends_the_trial_as_diverged():

@@ -10,7 +10,7 @@ from pathlib import Path
 import mlflow
 import pytest
 from mlflow import MlflowClient
-from repeated import text_of
+from replicated import text_of
 from rich.console import Group
 from simulated_sweeps import at_desk
 
@@ -244,7 +244,7 @@ def test_a_new_sweep_of_a_removed_one_s_id_has_a_version_of_its_own(home, client
     assert (promotion.version, promotion.verdict, promotion.before) == ("2", "moved", "1")
 
 
-def test_the_champion_of_the_finals_is_what_is_registered():
+def test_the_champion_of_the_replicates_is_what_is_registered():
     desk = at_desk(trials={"max": 2, "parallel": 2}, finalists={"top": 2, "seeds": 2})
     for search in [desk.start(0.1), desk.start(0.2)]:
         saved = Saved(9, f"{search.trial}/{search.id}-9", "", 10)
@@ -253,9 +253,9 @@ def test_the_champion_of_the_finals_is_what_is_registered():
         desk.end(search)
     assert candidate("s", desk.state).trial == "t0001"
     for loss in (0.7, 0.3, 0.8, 0.4):  # of both finalists in turn
-        repeat = desk.start()
-        desk.report(repeat, 9, loss, save=False)
-        desk.end(repeat)
+        replicate = desk.start()
+        desk.report(replicate, 9, loss, save=False)
+        desk.end(replicate)
     desk.happen(desk.controller.finish(0.0))
     best = candidate("s", desk.state)
     assert (best.trial, best.value, best.saved.path) == ("t0002", 0.2, "t0002/2-9")

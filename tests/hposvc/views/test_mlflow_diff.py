@@ -1,7 +1,7 @@
 """What `hposvc doctor ID` says of MLflow."""
 
 import pytest
-from repeated import text_of
+from replicated import text_of
 
 from hposvc.tracking.diff import Difference
 from hposvc.tracking.reconcile import Comparison

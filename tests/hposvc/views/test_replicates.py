@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from repeated import FINALISTS, Seeded, text_of
+from replicated import FINALISTS, Seeded, text_of
 from simulated_sweeps import CALLS, Lab, make_spec
 
 from hposvc.journal.database import Store

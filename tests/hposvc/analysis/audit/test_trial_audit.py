@@ -221,13 +221,13 @@ def test_checkpoints_come_and_go(lab):
     assert [path for path in saved if path not in removed] == left
 
 
-def test_a_finalist_s_repeats_are_told_and_are_no_rivals(lab):
+def test_a_finalist_s_replicates_are_told_and_are_no_rivals(lab):
     spec = make_spec(trials={"max": 2, "parallel": 1}, finalists={"top": 1, "seeds": 2})
     state = lab.run(spec)
     lines = of_trial(spec, lab.events(), state.best)
-    repeats = [line for line in lines if line.what == "repeated"]
-    assert [line.detail["repeat"] for line in repeats if "value" in line.detail] == [1, 2]
-    assert repeats[0].why.startswith("repeat 1 as a finalist: steps 1 to 9 from nothing")
+    replicates = [line for line in lines if line.what == "replicated"]
+    assert [line.detail["replicate"] for line in replicates if "value" in line.detail] == [1, 2]
+    assert replicates[0].why.startswith("replicate 1: steps 1 to 9 from nothing")
     assert only(lines, "ordered").detail["first"] == 1
     assert len([line for line in lines if line.what == "saved"]) == 9
 

@@ -65,7 +65,7 @@ def at_end(lab, spec, state):
     events = lab.events()
     assert state.finished
     assert not {"PENDING", "RUNNING", "PAUSED"} & {t.state for t in state.trials.values()}
-    assert sum(state.counts.values()) == len(state.trials)
+    assert sum(state.trials.counts.values()) == len(state.trials)
     assert fold(spec, events).trials.keys() == state.trials.keys()
     folded = {name: repr(trial.steps) for name, trial in fold(spec, events).trials.items()}
     assert folded == {name: repr(trial.steps) for name, trial in state.trials.items()}
@@ -83,7 +83,7 @@ def look_at_leaders(spec, events):
         state.apply(event)
         scored = [trial for trial in state.trials.values() if trial.loss < math.inf]
         found = sorted(scored, key=lambda trial: (trial.loss, trial.number))
-        assert [trial.id for trial in state.leaders(3)] == [trial.id for trial in found[:3]]
+        assert [trial.id for trial in state.trials.leaders(3)] == [trial.id for trial in found[:3]]
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
@@ -151,7 +151,7 @@ def test_a_pause_at_any_moment_costs_nothing(name, data, tmp_path_factory):
     spec = make_spec(scheduler=SCHEDULERS[name], trials={"max": 8, "parallel": 3})
     state = lab.run(spec, interrupted=asks(lab, "pause", data.draw(st.integers(1, 15))))
     if state.state == "PAUSED":
-        assert not state.orders
+        assert not state.trials.orders
         assert isinstance(lab.events()[-1], Suspended)
         assert not any(trial.ended_from for trial in state.trials.values())
         state = lab.run(spec)
@@ -276,7 +276,7 @@ def test_a_trial_that_lost_its_node_waits_longer_each_time():
     waits = []
     for _ in range(4):
         desk.fail(order, "infra")
-        due = desk.state.backing_off.get(order.trial, desk.time)
+        due = desk.state.trials.backing_off.get(order.trial, desk.time)
         waits.append(due - desk.time)
         order = desk.start()
     assert waits == [0, 2, 4, 8]
@@ -430,7 +430,7 @@ def test_fewer_at_once_are_heeded_in_the_same_turn(lab, turn):
 
 
 @pytest.mark.parametrize("turn", [10, 25, 40, 55])
-def test_more_trials_during_the_finals_find_slots(lab, turn):
+def test_more_trials_during_the_replicates_find_slots(lab, turn):
     spec = make_spec(
         trials={"max": 4, "parallel": 3}, scheduler="fifo", finalists={"top": 2, "seeds": 3}
     )
