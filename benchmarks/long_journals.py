@@ -24,13 +24,14 @@ from hposvc.backends.simulate import Simulation
 from hposvc.controller.controller import Controller
 from hposvc.driver.loop import Runner
 from hposvc.driver.proposals import SyncProposer
-from hposvc.events import Attached, Order, Ordered, Proposed, Reported
+from hposvc.events import Attached, Ordered, Proposed, Reported
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.lease import Lease
 from hposvc.schedulers.scheduler import NewTrial
 from hposvc.spec import SweepSpec, registry
 from hposvc.tracking.projection import Projection
+from trainables.order import Order
 
 MARKS = (10, 1_000, 10_000, 100_000)  # steps
 AROUND = 500  # reports that are timed from each mark on
