@@ -214,7 +214,7 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
         raise id_taken
     spec = resolve(sweeps.journal, spec)
     frozen, code = specs.dump(spec), fingerprint.describe(spec)
-    row = SweepRow(name, spec.name, spec.project, time.time(), frozen, code)
+    row = SweepRow(name, spec.name, spec.project, time.time(), frozen, code, spec)
     _claim(sweeps, name, spec)
     if not sweeps.journal.create(row):  # another process created the id a moment ago
         raise id_taken

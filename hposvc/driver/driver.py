@@ -63,7 +63,8 @@ class Driver:
             Interrupted: the driver was interrupted; the sweep can be resumed.
             OutOfReach: the cluster can't be reached, or can never provide the resources.
         """
-        spec = specs.restore(self.sweep.spec)
+        parsed = self.sweep.parsed
+        spec = parsed if isinstance(parsed, specs.SweepSpec) else specs.restore(self.sweep.spec)
         return self._with_lease(spec, spec.engine.type)
 
     def end(self) -> SweepState:

@@ -8,7 +8,7 @@ tables hold users' requests (`requests`) and the progress of copying events to M
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sqlalchemy import Connection, Select, delete, func, insert, select, update
@@ -48,6 +48,8 @@ class SweepRow:
     created: float
     spec: Mapping[str, Any]
     code: Mapping[str, Any]
+    # The SweepSpec that `spec` was made from; None: the row was read from the journal.
+    parsed: object = field(default=None, compare=False, repr=False)
 
 
 class Journal:

@@ -2,6 +2,8 @@ import re
 
 import pytest
 
+from hposvc import spec as specs
+
 BEST = {"sweep", "trial", "params", "value", "metrics", "step", "checkpoint", "mlflow_run_id"}
 TRIAL = {"trial", "state", "reason", "params", "value", "metrics", "step", "attempts"}
 STATUS = {"sweep", "state", "trials", "best", "elapsed_s", "gpu_hours", "driver"}
@@ -34,6 +36,13 @@ def test_run_prints_the_status_and_others_print_what_the_contract_says(hposvc, s
     [listed] = hposvc("ls", "-o", "json").data
     assert listed.keys() == LISTED
     assert (listed["trials"], listed["best_value"]) == (6, best["value"])
+
+
+def test_a_run_parses_its_spec_once(hposvc, spec, monkeypatch):
+    fill, parsed = specs.fill, []
+    monkeypatch.setattr(specs, "fill", lambda *given: parsed.append(given[0]) or fill(*given))
+    assert hposvc("run", spec(), "--id", "once").code == 0
+    assert parsed == [specs.SweepSpec]
 
 
 def test_a_sweep_without_a_value_exits_3(hposvc, spec):
