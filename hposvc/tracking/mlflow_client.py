@@ -275,8 +275,11 @@ def _single_process(home: Home, uri: str) -> Iterator[None]:
     if not uri.startswith("sqlite:"):
         yield
         return
+    database = Path(make_url(uri).database or ":memory:")
     with locked(home.path / "mlflow.lock"):
-        _create_database(Path(make_url(uri).database or ":memory:"))
+        _create_database(database)
+        if uri == embedded_uri(home):
+            _enable_wal(database)
         yield
 
 
@@ -300,8 +303,19 @@ def _create_database(database: Path) -> None:
         closing(sqlite3.connect(complete)) as target,
     ):
         source.backup(target)
-        # One sync per commit instead of three, and `mlflow ui` can read during writes.
-        target.execute("PRAGMA journal_mode=WAL")
     complete.replace(database)
     for stale in database.parent.glob(f"{database.name}.new*"):
         stale.unlink()
+
+
+def _enable_wal(database: Path) -> None:
+    """Switch to a write-ahead log: one sync a commit, not three; `mlflow ui` reads during writes.
+
+    A database that another process is using is switched at a later opening.
+    """
+    with closing(sqlite3.connect(database)) as connection:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                raise

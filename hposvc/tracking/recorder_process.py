@@ -85,12 +85,11 @@ class Recorder:
         if is_recorded(self.spec):
             self._start()
         else:
-            log.warning(
-                "%s: not recorded in MLflow: more than %d simulated trials; give `tracking` to "
-                "have them recorded",
-                self.sweep,
-                MOST_SIMULATED,
-            )
+            most = f"more than {MOST_SIMULATED} simulated trials"
+            unlimited = "a simulation without `trials.max`"
+            reason = unlimited if self.spec.trials.max is None else most
+            message = "%s: not recorded in MLflow: %s; give `tracking` to have it recorded"
+            log.warning(message, self.sweep, reason)
         return self
 
     def __exit__(

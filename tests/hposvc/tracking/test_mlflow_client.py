@@ -2,8 +2,11 @@
 
 import json
 import math
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -225,6 +228,36 @@ def test_artifacts_of_another_sqlite_lie_in_the_home_too(home: Home, empty_mlflo
     tracker.open()
     tracker.add_files(create(tracker), {"spec.yaml": "name: valley\n"})
     assert [path.name for path in home.artifacts.rglob("*.yaml")] == ["spec.yaml"]
+
+
+def journal_mode(database: Path) -> str:
+    with closing(sqlite3.connect(database)) as connection:
+        return str(connection.execute("PRAGMA journal_mode").fetchone()[0])
+
+
+def test_the_embedded_database_alone_gets_a_write_ahead_log(home: Home, empty_mlflow, tmp_path):
+    theirs = tmp_path / "theirs.db"
+    theirs.write_bytes(empty_mlflow.read_bytes())
+    made = tmp_path / "made.db"
+    databases = [home.path / "mlflow.db", theirs, made]
+    for database in databases[:2]:
+        with closing(sqlite3.connect(database)) as connection:
+            connection.execute("PRAGMA journal_mode=DELETE")
+    for database in databases:
+        Tracker(home, f"sqlite:///{database}", "valleys", "s-1").open()
+    assert [journal_mode(database) for database in databases] == ["wal", "delete", "delete"]
+
+
+def test_an_embedded_database_in_use_gets_its_write_ahead_log_later(home: Home):
+    database = home.path / "mlflow.db"
+    with closing(sqlite3.connect(database)) as reader:
+        reader.execute("PRAGMA journal_mode=DELETE")
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM experiments").fetchone()
+        Tracker(home, home.tracking_uri, "valleys", "s-1").find()
+        assert journal_mode(database) == "delete"
+    Tracker(home, home.tracking_uri, "valleys", "s-1").find()
+    assert journal_mode(database) == "wal"
 
 
 @given(st.text(max_size=300))

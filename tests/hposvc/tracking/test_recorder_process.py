@@ -316,12 +316,23 @@ def test_a_large_simulation_is_not_recorded_unless_tracking_is_given():
     assert is_recorded(specs.load({**simulated, "trials": above_limit, **tracking}))
 
 
-def test_one_that_is_not_recorded_says_so_and_starts_nothing(simulated, home: Home, caplog):
-    row, journal = simulated(trials={"max": MOST_SIMULATED + 1, "parallel": 8})
+LARGE = {"trials": {"max": MOST_SIMULATED + 1, "parallel": 8}}
+UNLIMITED = {"trials": {"parallel": 1}, "budget": {"wall": "20s"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [(LARGE, "more than 200 simulated trials"), (UNLIMITED, "a simulation without `trials.max`")],
+)
+def test_one_that_is_not_recorded_says_why_and_starts_nothing(
+    simulated, home: Home, caplog, changes, reason
+):
+    row, journal = simulated(**changes)
     with recorder_of(home, row, journal) as recorder:
         assert recorder.environment("t0001") == {}
     assert recorder.behind == 0
-    assert [record.message.split(":")[0] for record in caplog.records] == [row.id]
+    [message] = [record.message for record in caplog.records]
+    assert message.startswith(f"{row.id}: not recorded in MLflow: {reason};")
     assert not home.folder(row.id, None).exists()
 
 
