@@ -33,7 +33,7 @@ def paced(rate: float) -> Figures:
     with Recorder(home, row.id, specs.load(row.spec), journal) as recorder:
         process = _process(recorder)
         step = 0
-        while journal.cursor(row.id) == 0:
+        while journal.cursor(row.id, "mlflow") == 0:
             step = _report(journal, row.id, step, rate)
         begin, worked, first = time.monotonic(), _worked(process), step
         while time.monotonic() < begin + MEASURED_S:
@@ -85,9 +85,7 @@ def _append(journal: Journal, sweep: str, events: list[Event]) -> None:
 
 
 def _process(recorder: Recorder) -> psutil.Process:
-    process = recorder._process
-    assert process is not None
-    return psutil.Process(process.pid)
+    return psutil.Process(recorder._processes["mlflow"].pid)
 
 
 def _worked(process: psutil.Process) -> float:

@@ -33,7 +33,7 @@ LAYERS: tuple[dict[str, str], ...] = (
     {
         "controller": "decides: events in, orders out; no I/O, no clock",
         "backends": "carry out orders: ray, tune, local, simulate",
-        "tracking": "copies the journal to MLflow",
+        "tracking": "copies the journal to MLflow and other sinks",
     },
     {
         "state": "what the journal's events say about a sweep and its trials",

@@ -73,7 +73,7 @@ class Record:
     state: SweepState
     runs: Mapping[str, str]  # MLflow's run of each trial
     driver: DriverState
-    behind: int  # events not yet sent to MLflow
+    behind: int  # events not yet sent to every sink
     registered: str = ""  # the registered model version, in words; empty: none yet
 
     @property

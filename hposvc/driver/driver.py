@@ -77,11 +77,12 @@ class Driver:
         try:
             while True:
                 recorder = Recorder(self.home, self.sweep.id, spec, self.journal)
-                # The lease is kept until MLflow has everything, however slow MLflow is.
+                # The lease is kept until every sink has everything, however slow it is.
                 with lease.renewed_in_background(), recorder:
                     state = self._drive(spec, engine, lease, recorder)
-                    if self._query(lambda: recorder.behind):  # noqa: B023 - it is called at once
-                        self._say("sending the remaining events to MLflow")
+                    waiting = self._query(lambda: recorder.waiting)  # noqa: B023 - called at once
+                    if waiting:
+                        self._say(f"sending the remaining events to {' and '.join(waiting)}")
                 self._say("")
                 if self._query(
                     partial(self.journal.release_lease, lease, partial(_when_due, state))

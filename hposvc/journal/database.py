@@ -121,12 +121,14 @@ RUNS = Table(
     Column("run", String(64), nullable=False),
 )
 CURSORS = Table(
-    "cursors",
+    "sink_cursors",
     _SCHEMA,
     Column("sweep", String(200), primary_key=True),
-    Column("seq", BigInteger, nullable=False),  # MLflow has all events up to this number
+    Column("sink", String(40), primary_key=True),
+    Column("seq", BigInteger, nullable=False),  # the sink has all events up to this number
     Column("registered", Text),  # outcome of registering the best trial; null: none yet
 )
+EARLIER_CURSORS = "cursors"  # an earlier version's table, from when MLflow was the only sink
 
 
 log = logging.getLogger("hposvc")
@@ -272,7 +274,7 @@ def _remedy(error: DBAPIError) -> str:
 
 
 def _migrate(connection: Connection) -> None:
-    """Add the columns that tables of an earlier version lack; all of these may be null."""
+    """Bring tables of an earlier version up to date: added columns may all be null."""
     for table in _SCHEMA.sorted_tables:
         existing = {column["name"] for column in inspect(connection).get_columns(table.name)}
         for column in table.columns:
@@ -280,6 +282,24 @@ def _migrate(connection: Connection) -> None:
                 name = connection.dialect.identifier_preparer.quote(column.name)
                 kind = column.type.compile(connection.dialect)
                 connection.execute(text(f"ALTER TABLE {table.name} ADD COLUMN {name} {kind}"))
+    _adopt_earlier_cursors(connection)
+
+
+def _adopt_earlier_cursors(connection: Connection) -> None:
+    """Move the cursors of an earlier version into the present table, as MLflow's."""
+    tables = inspect(connection)
+    if not tables.has_table(EARLIER_CURSORS):
+        return
+    existing = {column["name"] for column in tables.get_columns(EARLIER_CURSORS)}
+    registered = "registered" if "registered" in existing else "NULL"
+    connection.execute(
+        text(
+            f"INSERT INTO {CURSORS.name} (sweep, sink, seq, registered) "
+            f"SELECT sweep, 'mlflow', seq, {registered} FROM {EARLIER_CURSORS} WHERE sweep NOT IN "
+            f"(SELECT sweep FROM {CURSORS.name} WHERE sink = 'mlflow')"
+        )
+    )
+    connection.execute(text(f"DROP TABLE {EARLIER_CURSORS}"))
 
 
 def _file(url: str) -> Path | None:

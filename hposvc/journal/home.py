@@ -17,7 +17,8 @@ from trainables.errors import is_disk_full
 from trainables.storage import checkpoint, stores
 
 SIGNATURE = "journal.txt"  # in a sweep's folder
-RECORDER = "recorder.lock"  # in a sweep's folder
+RECORDER = re.compile(r"recorder(-\w+)?\.lock")  # in a sweep's folder; one for each sink
+JSON_LINES = "tracking.jsonl"  # in a sweep's folder
 MARK = re.compile(r"\.seen-[0-9a-f]{16}")  # of a probe whether all nodes see the folder
 LOG = re.compile(r"[0-9]+-[0-9]+\.log")  # ORDER-RANK
 # SLOT-RANK; and NCCL's record of collectives, to whose name NCCL appends the rank
@@ -192,7 +193,7 @@ def find_ours(folder: Path) -> Iterator[Path]:
     if folder.is_symlink():
         return
     for path in _entries(folder):
-        file = path.name in (SIGNATURE, RECORDER)
+        file = path.name in (SIGNATURE, JSON_LINES) or RECORDER.fullmatch(path.name)
         if (
             file
             if path.is_file()

@@ -1,8 +1,8 @@
 """The journal: the events of each sweep, in order, durable before anything acts on them.
 
 The key (sweep, seq) is unique, so if two drivers write to a sweep, the second is refused. Other
-tables hold users' requests (`requests`) and the progress of copying events to MLflow (`runs`,
-`cursors`). Which driver is at work is recorded in lease.py.
+tables hold users' requests (`requests`), MLflow's runs (`runs`), and the progress of copying events
+to each sink (`sink_cursors`). Which driver is at work is recorded in lease.py.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sqlalchemy import Connection, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from hposvc.events import VERSION, Event, Finished, Requested, Verb, from_json, to_json
@@ -280,13 +280,13 @@ class Journal:
         with self.store.writing() as connection:
             connection.execute(delete(RUNS).where(RUNS.c.sweep == sweep, RUNS.c.trial.in_(trials)))
 
-    def cursor(self, sweep: str) -> int:
-        """Return the number of the last event that MLflow has."""
+    def cursor(self, sweep: str, sink: str) -> int:
+        """Return the number of the last event that a sink has."""
         with self.store.reading() as connection:
-            return connection.execute(_select_cursor(sweep)).scalar() or 0
+            return connection.execute(_select_cursor(sweep, sink)).scalar() or 0
 
-    def advance(self, sweep: str, since: int, seq: int) -> None:
-        """Record that MLflow has all events up to number `seq`.
+    def advance(self, sweep: str, sink: str, since: int, seq: int) -> None:
+        """Record that a sink has all events up to number `seq`.
 
         Args:
             since: the cursor as this recorder last read or advanced it.
@@ -294,32 +294,34 @@ class Journal:
         Raises:
             Fenced: another recorder, perhaps on another host, has moved the cursor meanwhile.
         """
-        mine = (CURSORS.c.sweep == sweep) & (CURSORS.c.seq == since)
+        mine = _is_cursor(sweep, sink) & (CURSORS.c.seq == since)
         with self.store.writing() as connection:
             if connection.execute(update(CURSORS).where(mine).values(seq=seq)).rowcount == 1:
                 return
-            current = connection.execute(_select_cursor(sweep)).scalar()
+            current = connection.execute(_select_cursor(sweep, sink)).scalar()
             if current is not None:
-                raise Fenced(f"{sweep}: MLflow was told up to event {current}, not {since}")
+                raise Fenced(f"{sweep}: {sink} was sent events up to {current}, not {since}")
             try:
-                connection.execute(insert(CURSORS).values(sweep=sweep, seq=seq))
+                connection.execute(insert(CURSORS).values(sweep=sweep, sink=sink, seq=seq))
             except IntegrityError as error:  # Postgres lets both come this far
-                raise Fenced(f"{sweep}: another recorder began to tell MLflow") from error
+                raise Fenced(f"{sweep}: another recorder began to send to {sink}") from error
 
-    def rewind(self, sweep: str) -> None:
-        """Reset the cursor, so that all events are compared with MLflow and missing ones sent."""
+    def rewind(self, sweep: str, sink: str, seq: int = 0) -> None:
+        """Set the cursor of a sink back, so that events after `seq` are sent again if missing."""
         with self.store.writing() as connection:
-            connection.execute(update(CURSORS).where(CURSORS.c.sweep == sweep).values(seq=0))
+            mine = update(CURSORS).where(_is_cursor(sweep, sink))
+            connection.execute(mine.values(seq=seq))
 
     def registered(self, sweep: str) -> str:
         """Return how registering the best trial in MLflow went, for people; empty: not tried."""
-        query = select(CURSORS.c.registered).where(CURSORS.c.sweep == sweep)
+        mine = (CURSORS.c.sweep == sweep) & CURSORS.c.registered.is_not(None)
+        query = select(CURSORS.c.registered).where(mine)
         with self.store.reading() as connection:
             return connection.execute(query).scalar() or ""
 
-    def record_registered(self, sweep: str, text: str) -> None:
-        """Store how registering the best trial went; the sweep must have a cursor."""
-        mine = update(CURSORS).where(CURSORS.c.sweep == sweep)
+    def record_registered(self, sweep: str, sink: str, text: str) -> None:
+        """Store how registering the best trial went; the sink must have a cursor."""
+        mine = update(CURSORS).where(_is_cursor(sweep, sink))
         with self.store.writing() as connection:
             connection.execute(mine.values(registered=text))
 
@@ -332,8 +334,12 @@ def _select_last(sweep: str) -> Select[Any]:
     return select(func.max(EVENTS.c.seq)).where(EVENTS.c.sweep == sweep)
 
 
-def _select_cursor(sweep: str) -> Select[Any]:
-    return select(CURSORS.c.seq).where(CURSORS.c.sweep == sweep)
+def _is_cursor(sweep: str, sink: str) -> ColumnElement[bool]:
+    return (CURSORS.c.sweep == sweep) & (CURSORS.c.sink == sink)
+
+
+def _select_cursor(sweep: str, sink: str) -> Select[Any]:
+    return select(CURSORS.c.seq).where(_is_cursor(sweep, sink))
 
 
 def _fenced(sweep: str, after: int) -> Fenced:

@@ -28,7 +28,7 @@ from hposvc.api import Sweeps
 from hposvc.journal.database import StoreError
 from hposvc.journal.home import PRIVATE, Home
 from hposvc.journal.lease import driver_state
-from hposvc.tracking.recorder_process import hide_passwords
+from hposvc.tracking.mlflow_server import hide_passwords
 
 Level = Literal["ok", "warn", "fail"]
 

@@ -12,7 +12,7 @@ from hposvc.journal.home import find
 from hposvc.journal.lease import Busy
 from hposvc.spec import registry
 from hposvc.spec.model_registry import Register, read_gate
-from hposvc.tracking.recorder_process import quiet_mlflow
+from hposvc.tracking.mlflow_server import quiet_mlflow
 
 if TYPE_CHECKING:
     from hposvc.tracking.promotion import Promotion

@@ -29,7 +29,7 @@ from hposvc.operations import delete
 from hposvc.remote import client
 from hposvc.remote.job_payload import JobPayload, SharedFolderProbe
 from hposvc.spec import SweepSpec, fingerprint
-from hposvc.tracking.recorder_process import hide_passwords, is_recorded, tracking_uri
+from hposvc.tracking.mlflow_server import hide_passwords, is_recorded, tracking_uri
 from trainables.runtime.output import redirect_output
 from trainables.runtime.redaction import redact
 

@@ -17,7 +17,7 @@ from sqlalchemy import make_url
 
 from hposvc.journal.home import Home
 from hposvc.spec import SweepSpec
-from hposvc.tracking.recorder_process import is_recorded, tracking_uri
+from hposvc.tracking.mlflow_server import is_recorded, tracking_uri
 
 MLFLOWS = "MLFLOW_"  # beginning of MLflow's own variables: its address and its credentials
 SEEN = ".seen-"  # beginning of the names of probe files

@@ -141,7 +141,9 @@ class SweepSpec:
             ),
             *cross_checks.search_problems(self.search, self.scheduler, len(self.objectives)),
             *cross_checks.search_option_problems(self.search, lambda: self.space),
-            *register_problems(self.register, self.engine, len(self.objectives)),
+            *register_problems(
+                self.register, self.engine, len(self.objectives), self.tracking.send_to
+            ),
             *cross_checks.plateau_problems(lambda: self.plateau, self.checkpoints),
             *cross_checks.engine_problems(
                 self.engine, self.trainable or self.command, self.resources

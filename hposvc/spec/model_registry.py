@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -59,8 +59,10 @@ class Register:
             raise fail(f"is {shown(self.alias)}, {message}", "alias")
 
 
-def register_problems(register: Register | None, engine: Engine, metrics: int) -> Iterator[Problem]:
-    """Check that there is one best trial, and that it has a checkpoint."""
+def register_problems(
+    register: Register | None, engine: Engine, metrics: int, send_to: Sequence[str]
+) -> Iterator[Problem]:
+    """Check that there is one best trial with a checkpoint, and that MLflow hears of the sweep."""
     if register is None:
         return
     if metrics > 1:
@@ -68,4 +70,7 @@ def register_problems(register: Register | None, engine: Engine, metrics: int) -
         yield Problem(("register",), f"{message}; remove it", at_key=True)
     if engine.traits.simulated:
         message = "asks for a checkpoint, and a simulated trial has none; remove it"
+        yield Problem(("register",), message, at_key=True)
+    if "mlflow" not in send_to:
+        message = "asks for MLflow, which is not in tracking.send_to; add mlflow there"
         yield Problem(("register",), message, at_key=True)

@@ -13,10 +13,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PlainValidator
 
-from hposvc.errors import fail, shown
+from hposvc.errors import fail, no_such, shown
 from hposvc.spec.engines import ENGINES, EngineType
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.registry import REFERENCE
+from hposvc.spec.sinks import SINKS
 from hposvc.spec.types import (
     CLOSED,
     FILE_REFERENCE,
@@ -327,14 +328,23 @@ class Checkpoints:
 
 @dataclass(frozen=True)
 class Tracking:
-    """The MLflow server and experiment of a sweep."""
+    """Where the runs of a sweep are sent, and the MLflow server and experiment."""
 
+    send_to: tuple[Word, ...] = ("mlflow",)  # keys of SINKS
     uri: Word | None = None  # None: MLFLOW_TRACKING_URI, or the embedded server
     experiment: Word | None = None  # None: the project
     system_metrics: bool = False  # a Task's metrics of its machine, by MLflow's names
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
+        for number, name in enumerate(self.send_to):
+            if name not in SINKS:
+                raise fail(no_such("sink", name, SINKS), "send_to", number)
+            if name in self.send_to[:number]:
+                raise fail(f"names {name} twice; remove one", "send_to", number)
+        for key in ("uri", "experiment"):
+            if getattr(self, key) is not None and "mlflow" not in self.send_to:
+                raise fail("is for MLflow, which is not in send_to; add mlflow there", key)
         if self.uri is not None and (self.uri.startswith("file:") or ":" not in self.uri):
             message = "names a folder, which MLflow 3 refuses; write sqlite:///PATH or http://HOST"
             raise fail(message, "uri")

@@ -1,1 +1,1 @@
-"""MLflow as a projection of the journal, written by a separate process off the control loop."""
+"""The runs of a sweep: computed from the journal, and sent to sinks such as MLflow off the loop."""

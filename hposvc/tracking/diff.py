@@ -47,8 +47,8 @@ def compare_attributes(
         settled = tag in nested or at_most.tags.get(tag) == text
         if settled and run.data.tags.get(tag) != text:
             yield Difference(name, f"tag {tag}", _quoted(run.data.tags.get(tag)), _quoted(text))
-    for param, text in at_least.params.items():
-        actual = run.data.params.get(param)
+    for param, value in at_least.params.items():
+        actual, text = run.data.params.get(param), str(value)
         if actual != text:
             remedy: Remedy = "tell" if actual is None else "kept"
             yield Difference(name, f"param {param}", _quoted(actual), _quoted(text), remedy)

@@ -22,8 +22,9 @@ from hposvc.journal.database import StoreError
 from hposvc.journal.home import Home
 from hposvc.spec import SweepSpec
 from hposvc.tracking.file_lock import locked
+from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import PARENT, Entry, Point
-from hposvc.tracking.recorder_process import hide_passwords, tracking_uri
+from searchers.values import Value
 from trainables.dataset import DataSet
 
 __all__ = ["Run", "Tracker", "TrackerError", "embedded_uri", "mlflow_errors", "tracker_of"]
@@ -206,7 +207,7 @@ class Tracker:
         with _single_process(self.home, self.uri):
             self.client = MlflowClient(tracking_uri=self.uri, registry_uri=self.uri)
 
-    def _compatible_params(self, run: str, params: Mapping[str, str]) -> dict[str, str]:
+    def _compatible_params(self, run: str, params: Mapping[str, Value]) -> dict[str, Value]:
         """Return the params except those that the run has with other values, which can't change."""
         logged = self.client.get_run(run).data.params
         others = [name for name, text in params.items() if logged.get(name, text) != text]
@@ -262,8 +263,8 @@ def _dataset_input(data: DataSet) -> DatasetInput:
     return DatasetInput(dataset, [InputTag(CONTEXT, data.context)])
 
 
-def _params(params: Mapping[str, str]) -> list[Param]:
-    return [Param(name, text) for name, text in params.items()]
+def _params(params: Mapping[str, Value]) -> list[Param]:
+    return [Param(name, str(text)) for name, text in params.items()]
 
 
 @contextmanager

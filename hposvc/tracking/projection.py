@@ -1,12 +1,10 @@
-"""The projection of a journal to the runs that MLflow should hold; MLflow itself is not used here.
+"""The projection of a journal to the runs that sinks should hold: a run a trial, and the sweep's.
 
 All content comes from journaled events, times included, so sending an entry twice changes nothing.
 Times are milliseconds since the epoch; a simulated clock starts when the sweep was created.
 """
 
 import hashlib
-import posixpath
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
@@ -33,13 +31,12 @@ from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.tracking.hyperparameter_series import ParameterHistory
 from hposvc.tracking.system_metrics import system_metrics
+from searchers.values import Value
 from trainables.dataset import DataSet
 
 PARENT = ""  # the key of the sweep's own run; other runs have their trial's name as key
 EXPERIMENT = "experiment"  # key in the journal's table of runs, for the id of their experiment
-NESTING = "mlflow.parentRunId"  # MLflow's tag for the run under which a run is nested
-MOST_TEXT = 6000  # characters of a param; MLflow cuts longer ones, and refuses longer names
-MOST_NAME = 250
+DESCRIPTION = "hposvc.description"  # tag of the sweep's own run
 OBJECTIVE = "objective"  # metric of a trial's value so far; MLflow lists it before groups
 
 RunEnd = Literal["FINISHED", "FAILED", "KILLED"]
@@ -58,7 +55,7 @@ class Point(NamedTuple):
 class Entry:
     """Content to be sent to a run."""
 
-    params: dict[str, str] = field(default_factory=dict)
+    params: dict[str, Value] = field(default_factory=dict)
     tags: dict[str, str] = field(default_factory=dict)
     points: list[Point] = field(default_factory=list)
     status: RunEnd | None = None  # None: running
@@ -66,16 +63,7 @@ class Entry:
     reopened: bool = False  # an ended run runs again: its sweep was extended, or its trial retried
     inputs: tuple[DataSet, ...] = ()  # each has a digest; pairs of name and digest are unique
     name: str = ""  # the run's name for people; empty: unchanged
-
-
-def legal_name(name: str) -> str:
-    """Return the name with characters that MLflow refuses replaced by underscores."""
-    plain = re.sub(r"[^/\w.\- :]", "_", name)
-    if plain != posixpath.normpath(plain) or plain.startswith("/"):
-        plain = plain.replace("/", "_")
-    if plain in ("", ".") or plain.startswith(".."):
-        plain = f"_{plain}"
-    return plain[:MOST_NAME]
+    start: int | None = None  # ms, of a run that is new; None: it is not
 
 
 def run_name(sweep: str, trial: str, mark: str = "") -> str:
@@ -121,9 +109,7 @@ class Projection:
             points = self._points.setdefault(event.trial, [])
             metrics = {**self._objective(event), **self._system_metrics(event), **event.metrics}
             prefix = self._metric_prefix(event)
-            points += [
-                Point(legal_name(prefix + k), v, time, event.step) for k, v in metrics.items()
-            ]
+            points += [Point(prefix + k, v, time, event.step) for k, v in metrics.items()]
         if isinstance(event, Described) and self.state.trials[event.trial].data is event.data:
             self._described.add(event.trial)
         changed = [name for name in affected if self._state_and_reason(name) != before[name]]
@@ -152,19 +138,14 @@ class Projection:
         self._points.clear()
         return entries
 
-    def start(self, run: str) -> int | None:
-        """Return when a run began (ms); None: its trial was not proposed."""
-        return self._starts.get(run)
-
     def current_entry(self, run: str) -> Entry:
         """Return the present content of a run, without its metrics."""
         if run == PARENT:
             status, end = self._sweep_status(), self._ends.get(PARENT)
             return Entry({}, self._parent_tags(), [], status, end, name=self.sweep.id)
         trial = self.state.trials[run]
-        # Params never change in MLflow.
-        first = trial.segments[0].params if trial.segments else trial.params
-        params = {legal_name(name): str(value)[:MOST_TEXT] for name, value in first.items()}
+        # Those at the beginning: params of a run never change.
+        params = dict(trial.segments[0].params if trial.segments else trial.params)
         tags = {
             "hposvc.sweep": self.sweep.id,
             "hposvc.trial": run,
@@ -178,7 +159,7 @@ class Projection:
             tags["hposvc.shrink"] = str(trial.shrink)
         if run in self._changes:
             for name, text in self._changes[run].current_values().items():
-                tags[legal_name(f"hp/{name}")] = text[:MOST_TEXT]
+                tags[f"hp/{name}"] = text
         inputs, name = _inputs(trial.data), run_name(self.sweep.id, run, self._name_mark(trial))
         end = self._ends.get(run)
         return Entry(params, tags, [], _status(trial), end, inputs=inputs, name=name)
@@ -219,7 +200,7 @@ class Projection:
         """Add points for parameter values that change as an order goes out."""
         changes = self._changes.setdefault(trial, ParameterHistory(tuple(self.spec.space.searched)))
         for name, value, at, step in changes.add_segments(self.state.trials[trial].segments, time):
-            point = Point(legal_name(f"hp/{name}"), value, at, step)
+            point = Point(f"hp/{name}", value, at, step)
             self._points.setdefault(trial, []).append(point)
 
     def _take_entry(self, name: str) -> Entry:
@@ -237,8 +218,17 @@ class Projection:
             else current.name
         )
         self._sent_names[name] = current.name
+        start = self._starts[name] if name in self._new else None
         return Entry(
-            params, current.tags, points, current.status, current.end, reopened, inputs, renamed
+            params,
+            current.tags,
+            points,
+            current.status,
+            current.end,
+            reopened,
+            inputs,
+            renamed,
+            start,
         )
 
     def _affected_runs(self, event: Event) -> Iterable[str]:
@@ -306,10 +296,7 @@ class Projection:
         for name in ("mean", "low", "high"):
             if interval.get(name) is not None:
                 values[f"final/{name}"] = interval[name]
-        points = [
-            Point(legal_name(name), value, time, self._ended_trials)
-            for name, value in values.items()
-        ]
+        points = [Point(name, value, time, self._ended_trials) for name, value in values.items()]
         if points:
             self._points.setdefault(PARENT, []).extend(points)
 
@@ -322,14 +309,14 @@ class Projection:
 
     def _parent_tags(self) -> dict[str, str]:
         spec = self.spec
-        tags = {legal_name(name): str(value)[:MOST_TEXT] for name, value in spec.tags.items()}
+        tags = {name: str(value) for name, value in spec.tags.items()}
         if spec.description:
-            tags["mlflow.note.content"] = spec.description[:MOST_TEXT]
+            tags[DESCRIPTION] = spec.description
         return tags | {
             "hposvc.sweep": self.sweep.id,
             "hposvc.state": self.state.state,
             "hposvc.reason": self.state.reason,
-            "hposvc.metric": ", ".join(metric.name for metric in spec.objectives)[:MOST_TEXT],
+            "hposvc.metric": ", ".join(metric.name for metric in spec.objectives),
             "hposvc.goal": ", ".join(metric.goal for metric in spec.objectives),
             "hposvc.search": spec.search.name,
             "hposvc.scheduler": spec.scheduler.name,
@@ -337,7 +324,7 @@ class Projection:
 
 
 def _inputs(data: Iterable[DataSet]) -> tuple[DataSet, ...]:
-    """Return data sets with unique name and digest, as MLflow needs; of duplicates, the first."""
+    """Return data sets with unique name and digest; of duplicates, the first."""
     unique: dict[tuple[str, str], DataSet] = {}
     for data_set in data:
         fingerprint = hashlib.sha256(

@@ -17,9 +17,12 @@ from hposvc.tracking import provenance
 from hposvc.tracking.diff import Difference, compare_attributes, compare_data, compare_points
 from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_client import Run, Tracker, held_data, mlflow_errors, tracker_of
+from hposvc.tracking.mlflow_names import NESTING, legal_entry
+from hposvc.tracking.mlflow_server import is_recorded
+from hposvc.tracking.mlflow_sink import MLflowSink
 from hposvc.tracking.outbox import Outbox
-from hposvc.tracking.projection import NESTING, PARENT, Entry, Projection
-from hposvc.tracking.recorder_process import is_recorded
+from hposvc.tracking.projection import PARENT, Entry, Projection
+from hposvc.tracking.sink import Setting, recorder_lock
 
 OWN_PREFIXES = ("hposvc.", "mlflow.", "hp/")  # of tags that users do not set
 
@@ -87,8 +90,10 @@ class Reconciler:
             }
             if to_renew:
                 self._drop_runs(to_renew)
-            self.journal.rewind(self.sweep.id)
-            outbox = Outbox(self.sweep, self.spec, self.journal, self.tracker)
+            self.journal.rewind(self.sweep.id, MLflowSink.name)
+            setting = Setting(self.home, self.journal, self.sweep, self.spec)
+            sink = MLflowSink(setting, self.tracker)
+            outbox = Outbox(self.sweep, self.spec, self.journal, sink)
             outbox.open()
             outbox.turn()
             outbox.finish()
@@ -97,7 +102,7 @@ class Reconciler:
     def _compare(self, stance: Stance) -> Comparison:
         """Compare; with a driver at work, MLflow may be anywhere between cursor and present."""
         driven = stance == "driven"
-        cursor = self.journal.cursor(self.sweep.id) if driven else None
+        cursor = self.journal.cursor(self.sweep.id, MLflowSink.name) if driven else None
         at_least = self._entries(cursor)
         with mlflow_errors(self.tracker.uri):
             runs_by_trial = self._find_runs() if self.tracker.find() else {}
@@ -119,7 +124,7 @@ class Reconciler:
             if seq is not None and number > seq:
                 break
             projection.apply(event)
-        return projection.take_entries()
+        return {name: legal_entry(entry) for name, entry in projection.take_entries().items()}
 
     def _find_runs(self) -> dict[str, list[Run]]:
         """Return the runs by trial, with the recorded run of each trial first."""
@@ -181,7 +186,8 @@ class Reconciler:
         lease.acquire()
         try:
             folder = self.home.folder(self.sweep.id, self.spec.storage)
-            with lease.renewed_in_background(), locked(folder / "recorder.lock"):
+            lock = recorder_lock(folder, MLflowSink.name)
+            with lease.renewed_in_background(), locked(lock):
                 yield
         finally:
             lease.release()

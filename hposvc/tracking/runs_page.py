@@ -9,7 +9,8 @@ import json
 from urllib.parse import quote
 
 from hposvc.spec import SweepSpec
-from hposvc.tracking.projection import OBJECTIVE, legal_name
+from hposvc.tracking.mlflow_names import legal_name
+from hposvc.tracking.projection import OBJECTIVE
 
 LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` answers
 MOST_COLUMNS = 12  # of parameters

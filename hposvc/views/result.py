@@ -12,11 +12,12 @@ from hposvc.events import RENEWALS, Verb, error_line
 from hposvc.journal.home import Home
 from hposvc.operations.requests import RequestReceipt
 from hposvc.spec import SweepSpec
+from hposvc.spec.sinks import SINKS
 from hposvc.state.summary import untrained
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER
+from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import EXPERIMENT
-from hposvc.tracking.recorder_process import hide_passwords, tracking_uri
 from hposvc.tracking.runs_page import address
 from hposvc.views import replicates
 from hposvc.views.dashboard import one_line
@@ -125,11 +126,12 @@ def _copyable_line(name: str, text: str) -> Text:
 
 
 def describe_backlog(record: Record) -> str:
-    """Say what to do if MLflow lacks events; empty: it has all of them."""
+    """Say what to do if a sink lacks events; empty: each has all of them."""
     if not record.behind:
         return ""
-    sweep = record.row.id
-    return f"MLflow was not told of {record.behind} events; when it answers: hposvc resume {sweep}"
+    sweep, sinks = record.row.id, record.state.spec.tracking.send_to
+    names = " or ".join(SINKS[sink].title for sink in sinks)
+    return f"{names} was not sent {record.behind} events; when it answers: hposvc resume {sweep}"
 
 
 def failures(sweep: str, messages: Mapping[str, str]) -> RenderableType:

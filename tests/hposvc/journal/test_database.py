@@ -57,7 +57,7 @@ def test_a_writer_takes_its_place_before_it_reads(database):
     """The second of two transactions that read and then write sees what the first wrote."""
     store = Store(database)
     with store.writing() as connection:
-        connection.execute(insert(CURSORS).values(sweep="s", seq=0))
+        connection.execute(insert(CURSORS).values(sweep="s", sink="a", seq=0))
 
     def count():
         mine = Store(database)
@@ -82,7 +82,7 @@ def test_an_error_in_a_transaction_takes_all_of_it_back(database):
 
     def fail() -> None:
         with store.writing() as connection:
-            connection.execute(insert(CURSORS).values(sweep="s", seq=1))
+            connection.execute(insert(CURSORS).values(sweep="s", sink="a", seq=1))
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -178,7 +178,7 @@ def test_a_full_disk_is_told_as_what_it_is(tmp_path):
         with store.writing() as connection:
             connection.exec_driver_sql("PRAGMA max_page_count=1")
             for number in range(2000):
-                values = {"sweep": f"s{number}" * 20, "seq": number}
+                values = {"sweep": f"s{number}" * 20, "sink": "a", "seq": number}
                 connection.execute(insert(CURSORS).values(values))
 
     with pytest.raises(StoreError, match="full"):
@@ -203,4 +203,40 @@ def test_a_relative_journal_is_found_from_another_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "elsewhere")
     with store.writing() as connection:
         assert connection.execute(select(CURSORS)).all() == []
+    store.close()
+
+
+EARLIER_CURSORS = (
+    "CREATE TABLE cursors (sweep VARCHAR(200) NOT NULL PRIMARY KEY, seq BIGINT NOT NULL{})"
+)
+
+
+@pytest.mark.parametrize("registered", ["digits version 1", None])
+def test_cursors_of_an_earlier_version_become_mlflow_s(database, registered):
+    """They were in a table without sinks, which once had no column `registered` either."""
+    store = Store(database)
+    with store.writing() as connection:
+        connection.exec_driver_sql("DROP TABLE sink_cursors")
+        connection.exec_driver_sql(EARLIER_CURSORS.format(", registered TEXT" * bool(registered)))
+        values = f"'s', 7, '{registered}'" if registered else "'s', 7"
+        connection.exec_driver_sql(f"INSERT INTO cursors VALUES ({values})")
+    store.close()
+    for _ in range(2):
+        store = Store(database)
+        with store.reading() as connection:
+            assert connection.execute(select(CURSORS)).all() == [("s", "mlflow", 7, registered)]
+        store.close()
+
+
+def test_a_cursor_that_an_earlier_version_still_writes_sets_none_back(database):
+    store = Store(database)
+    with store.writing() as connection:
+        connection.execute(insert(CURSORS).values(sweep="s", sink="mlflow", seq=9))
+        connection.exec_driver_sql(EARLIER_CURSORS.format(""))
+        connection.exec_driver_sql("INSERT INTO cursors VALUES ('s', 2), ('other', 3)")
+    store.close()
+    store = Store(database)
+    with store.reading() as connection:
+        rows = connection.execute(select(CURSORS.c.sweep, CURSORS.c.seq)).all()
+    assert sorted(rows) == [("other", 3), ("s", 9)]
     store.close()

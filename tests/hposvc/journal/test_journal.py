@@ -193,18 +193,27 @@ def test_requests_are_taken_once_and_those_that_came_meanwhile_stay(journal):
 
 def test_runs_and_cursors_are_kept_beside_the_events(journal):
     assert journal.runs("s") == {}
-    assert journal.cursor("s") == 0
+    assert journal.cursor("s", "mlflow") == 0
     journal.record_runs("s", {"": "parent", "t0001": "one"})
     journal.record_runs("s", {"t0001": "two"})
     journal.record_runs("s", {})
     assert journal.runs("s") == {"": "parent", "t0001": "two"}
     assert journal.run("s", "t0001") == "two"
     assert journal.run("s", "t0002") is None
-    journal.advance("s", 0, 5)
-    journal.advance("s", 5, 9)
-    with pytest.raises(Fenced, match="up to event 9, not 5"):
-        journal.advance("s", 5, 7)  # a recorder that another one has overtaken
-    assert (journal.cursor("s"), journal.cursor("other")) == (9, 0)
+    journal.advance("s", "mlflow", 0, 5)
+    journal.advance("s", "mlflow", 5, 9)
+    with pytest.raises(Fenced, match="up to 9, not 5"):
+        journal.advance("s", "mlflow", 5, 7)  # a recorder that another one has overtaken
+    assert (journal.cursor("s", "mlflow"), journal.cursor("other", "mlflow")) == (9, 0)
+
+
+def test_each_sink_has_a_cursor_of_its_own(journal):
+    journal.advance("s", "mlflow", 0, 5)
+    journal.advance("s", "json_lines", 0, 7)
+    journal.rewind("s", "mlflow", 2)
+    journal.record_registered("s", "mlflow", "version 1")
+    assert [journal.cursor("s", sink) for sink in ("mlflow", "json_lines", "other")] == [2, 7, 0]
+    assert (journal.registered("s"), journal.registered("other")) == ("version 1", "")
 
 
 def test_an_append_that_was_carried_out_without_an_answer_can_be_made_again(journal):

@@ -6,6 +6,7 @@ import shutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from outboxes import mlflow_outbox
 
 from hposvc import api
 from hposvc.backends.backend import OutOfReach
@@ -15,8 +16,6 @@ from hposvc.errors import SpecError
 from hposvc.journal.database import StoreError
 from hposvc.journal.home import Home, claim, clear, find_ours, sign, signature
 from hposvc.operations import delete, garbage
-from hposvc.tracking.mlflow_client import tracker_of
-from hposvc.tracking.outbox import Outbox
 from trainables.storage import checkpoint, stores
 
 SPEC = {
@@ -29,7 +28,9 @@ SPEC = {
 }
 OURS = [
     "journal.txt",
-    "recorder.lock",
+    "recorder-mlflow.lock",
+    "recorder-json_lines.lock",
+    "tracking.jsonl",
     ".tune/experiment/state.json",
     f".seen-{'0' * 16}/driver",
     "logs/recorder.log",
@@ -223,7 +224,7 @@ def test_a_refused_sweep_leaves_no_run_in_mlflow_either(home, tracked):
     sweeps = api.Sweeps(home, home.journal())
     spec = api.validate(SPEC, {})
     row = api.create(sweeps, spec, "one")
-    outbox = Outbox(row, spec, sweeps.journal, tracker_of(home, "one", spec))
+    outbox = mlflow_outbox(home, row, sweeps.journal)
     outbox.open()
     outbox.turn()
     outbox.prepare()

@@ -34,7 +34,7 @@ STATES = ("QUEUED", "INTERRUPTED", "PAUSING", "STOPPING", "PAUSED", "COMPLETED",
 
 @pytest.fixture
 def sweeps(tmp_path, monkeypatch):
-    monkeypatch.setattr("hposvc.tracking.recorder_process.MOST_SIMULATED", 0)
+    monkeypatch.setattr("hposvc.tracking.mlflow_server.MOST_SIMULATED", 0)
     monkeypatch.setattr(steering, "HEEDED_S", 0.1)
     for name in ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI"):
         monkeypatch.delenv(name, raising=False)

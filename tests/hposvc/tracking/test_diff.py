@@ -1,26 +1,19 @@
 """Differences between MLflow and the journal."""
 
 import math
-import os
 
 from hypothesis import given
 from hypothesis import strategies as st
+from outboxes import mlflow_outbox, send_all
 
-from hposvc import spec as specs
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.tracking.diff import compare_points
-from hposvc.tracking.mlflow_client import Tracker
-from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.projection import Entry, Point
 
 
 def tell(home: Home, row: SweepRow, journal: Journal) -> None:
-    reading, writing = os.pipe()
-    os.close(writing)
-    tracker = Tracker(home, home.tracking_uri, row.project, row.id)
-    assert follow(Outbox(row, specs.load(row.spec), journal, tracker), reading)
-    os.close(reading)
+    send_all(mlflow_outbox(home, row, journal))
 
 
 def held(tracked, row: SweepRow) -> dict[str, object]:

@@ -1,19 +1,17 @@
 """Values that change within a run: points and tags, beside params that never change."""
 
-import os
 from collections.abc import Sequence
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from outboxes import mlflow_outbox, send_all
 from simulated_sweeps import Lab, fold, make_spec
 
 from hposvc import spec as specs
 from hposvc.events import Event
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal, SweepRow
-from hposvc.tracking.mlflow_client import Tracker
-from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.projection import Entry, Projection
 
 PBT = {"type": "pbt", "interval": 2, "quantile": 0.4, "mutate": {"lr": 2, "wide": {}}}
@@ -62,7 +60,7 @@ def test_params_are_those_of_the_beginning_and_tags_those_of_the_end(copied):
     state, entries = fold(specs.load(row.spec), events), entries_of(row, events, set())
     for trial in state.trials.values():
         entry, first = entries[trial.id], trial.segments[0].params
-        assert entry.params == {name: str(value) for name, value in first.items()}
+        assert entry.params == first
         tags = {name: text for name, text in entry.tags.items() if name.startswith("hp/")}
         now = {f"hp/{name}": str(value) for name, value in trial.params.items()}
         assert tags == (now if len(trial.segments) > 1 else {})
@@ -89,23 +87,19 @@ def test_values_of_a_fixed_schedule_are_points_though_they_are_constants(tmp_pat
     entry = entries_of(row, lab.events(), set())["t0001"]
     points = [point[:2] + point[3:] for point in entry.points if "hp/" in point.name]
     assert points == [("hp/lr", 0.01, 1), ("hp/lr", 0.02, 5)]
-    assert (entry.params["lr"], entry.tags["hp/lr"]) == ("0.01", "0.02")
+    assert (entry.params["lr"], entry.tags["hp/lr"]) == (0.01, "0.02")
     assert "hp/depth" not in entry.tags
 
 
 def test_a_population_told_again_and_again_has_every_point_once(simulated, home, tracked):
     row, journal = simulated(scheduler=PBT)
-    reading, writing = os.pipe()
-    os.close(writing)
     points_by_run = []
     for cursor in (0, 0, journal.last(row.id) // 2):
-        journal.advance(row.id, journal.cursor(row.id), cursor)
-        tracker = Tracker(home, home.tracking_uri, row.project, row.id)
-        assert follow(Outbox(row, specs.load(row.spec), journal, tracker), reading)
+        journal.advance(row.id, "mlflow", journal.cursor(row.id, "mlflow"), cursor)
+        send_all(mlflow_outbox(home, row, journal))
         points_by_run.append(
             {name: tracked.points(run) for name, run in tracked.runs(row.id).items()}
         )
-    os.close(reading)
     assert points_by_run[0] == points_by_run[1] == points_by_run[2]
     names = {name for points in points_by_run[0].values() for name, *_ in points}
     assert "hp/lr" in names

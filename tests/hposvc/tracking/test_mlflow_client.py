@@ -9,14 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from mlflow.data import get_source
-from mlflow.utils.validation import _validate_metric_name
 
 from hposvc.journal.home import Home
 from hposvc.tracking.mlflow_client import Tracker, embedded_uri
-from hposvc.tracking.projection import Entry, Point, legal_name
+from hposvc.tracking.projection import Entry, Point
 from trainables.dataset import DataSet
 
 ENTRY = Entry(
@@ -258,9 +255,3 @@ def test_an_embedded_database_in_use_gets_its_write_ahead_log_later(home: Home):
         assert journal_mode(database) == "delete"
     Tracker(home, home.tracking_uri, "valleys", "s-1").find()
     assert journal_mode(database) == "wal"
-
-
-@given(st.text(max_size=300))
-@settings(max_examples=100, deadline=None)
-def test_a_legal_name_is_one_that_mlflow_takes(text: str):
-    _validate_metric_name(legal_name(text))

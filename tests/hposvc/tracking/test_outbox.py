@@ -8,15 +8,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from mlflow.artifacts import load_text
+from outboxes import mlflow_outbox
 
 from hposvc import spec as specs
 from hposvc.events import Attached, Closed, Ended, Finished, Ordered, Proposed, Reported
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Fenced, Journal, SweepRow
 from hposvc.tracking.mlflow_client import Tracker
+from hposvc.tracking.mlflow_server import QUIET
 from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.projection import EXPERIMENT
-from hposvc.tracking.recorder_process import QUIET
 from trainables.order import Order
 
 
@@ -32,8 +33,7 @@ def gone() -> Iterator[int]:
 @pytest.fixture
 def outbox(home: Home) -> Callable[[SweepRow, Journal], Outbox]:
     def make(row: SweepRow, journal: Journal) -> Outbox:
-        tracker = Tracker(home, home.tracking_uri, row.project, row.id)
-        return Outbox(row, specs.load(row.spec), journal, tracker)
+        return mlflow_outbox(home, row, journal)
 
     return make
 
@@ -202,7 +202,7 @@ def test_told_twice_from_the_start_there_is_not_one_point_more(simulated, tell, 
     row, journal = simulated()
     tell(row, journal)
     before = everything(tracked, row)
-    journal.rewind(row.id)
+    journal.rewind(row.id, "mlflow")
     tell(row, journal)
     assert everything(tracked, row) == before
     assert len(tracked.all(deleted=True)) == 13
@@ -257,18 +257,18 @@ def test_a_run_that_the_journal_does_not_know_of_is_found_again(waiting, outbox,
     first.turn()
     before = {name: run.info.run_id for name, run in tracked.runs(row.id).items()}
     journal.forget_runs(row.id, list(before))  # as if the recorder died before it recorded them
-    journal.rewind(row.id)
+    journal.rewind(row.id, "mlflow")
     second = outbox(row, journal)
     second.open()
     second.turn()
     assert {name: run.info.run_id for name, run in tracked.runs(row.id).items()} == before
-    assert {**before, EXPERIMENT: first.tracker.open()} == journal.runs(row.id)
+    assert {**before, EXPERIMENT: first.sink.tracker.open()} == journal.runs(row.id)
 
 
 def test_of_two_runs_of_a_trial_the_recorded_one_stays(waiting, outbox, tracked):
     row, journal = waiting
     first = outbox(row, journal)
-    experiment = first.tracker.open()
+    experiment = first.sink.tracker.open()
     first.open()
     first.turn()
     expected = journal.run(row.id, "t0001")
@@ -281,7 +281,7 @@ def test_of_two_runs_of_a_trial_the_recorded_one_stays(waiting, outbox, tracked)
 def test_a_users_runs_with_the_sweeps_tags_stay(waiting, outbox, tracked):
     row, journal = waiting
     first = outbox(row, journal)
-    experiment = first.tracker.open()
+    experiment = first.sink.tracker.open()
     first.open()
     first.turn()
     expected = {name: run.info.run_id for name, run in tracked.runs(row.id).items()}
@@ -312,7 +312,9 @@ def test_what_is_kept_from_the_garbage_collector_is_there_by_then(waiting, outbo
     row, journal = waiting
     end(row, journal)
     cursors = []
-    assert follow(outbox(row, journal), gone, loaded=lambda: cursors.append(journal.cursor(row.id)))
+    assert follow(
+        outbox(row, journal), gone, loaded=lambda: cursors.append(journal.cursor(row.id, "mlflow"))
+    )
     assert cursors == [journal.last(row.id)]
 
 
@@ -363,15 +365,15 @@ def test_points_of_a_trial_that_runs_wait_until_a_run_begins_or_ends(waiting, ou
     journal.append(row.id, journal.last(row.id), [Ordered(row.created, order)])
     assert sender.read()
     sender.send_pending()
-    cursor = journal.cursor(row.id)
+    cursor = journal.cursor(row.id, "mlflow")
     report = Reported(row.created + 1, 1, "t0001", 1, {"loss": 0.5})
     journal.append(row.id, journal.last(row.id), [report])
     assert not sender.read()
-    assert journal.cursor(row.id) == cursor
+    assert journal.cursor(row.id, "mlflow") == cursor
     journal.append(row.id, journal.last(row.id), [Ended(row.created + 2, 1, "t0001")])
     assert sender.read()
     sender.send_pending()
-    assert journal.cursor(row.id) == journal.last(row.id)
+    assert journal.cursor(row.id, "mlflow") == journal.last(row.id)
     run = tracked.runs(row.id)["t0001"]
     at = round(1000 * (row.created + 1))
     assert tracked.points(run) == [("loss", 1, at, "0.5"), ("objective", 1, at, "0.5")]
@@ -431,7 +433,7 @@ def test_a_recorder_that_another_one_has_overtaken_does_not_take_the_cursor_back
     early.turn()
     with pytest.raises(Fenced):
         late.send_pending()
-    assert journal.cursor(row.id) == journal.last(row.id)
+    assert journal.cursor(row.id, "mlflow") == journal.last(row.id)
 
 
 def test_a_trial_that_begins_while_they_are_taken_back_keeps_its_run(waiting, outbox, tracked):
@@ -463,5 +465,6 @@ def test_a_tracker_out_of_reach_is_given_up_when_the_driver_is_gone(
         monkeypatch.setenv(name, value)
     row, journal = waiting
     nobody = Tracker(home, "http://127.0.0.1:9", "waiting", row.id)
-    assert not follow(Outbox(row, specs.load(row.spec), journal, nobody), gone, give_up_s=0.0)
-    assert journal.cursor(row.id) == 0
+    sender = mlflow_outbox(home, row, journal, nobody)
+    assert not follow(sender, gone, give_up_s=0.0)
+    assert journal.cursor(row.id, "mlflow") == 0

@@ -1,7 +1,6 @@
 """If these fail, a worse model becomes the champion, or one is registered twice."""
 
 import json
-import os
 import shutil
 import sys
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 import mlflow
 import pytest
 from mlflow import MlflowClient
+from outboxes import mlflow_outbox, send_all
 from replicated import text_of
 from rich.console import Group
 from simulated_sweeps import at_desk
@@ -33,9 +33,8 @@ from hposvc.operations.delete import remove
 from hposvc.spec.model_registry import Register
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.mlflow_client import tracker_of
-from hposvc.tracking.outbox import Outbox, follow, register_best
+from hposvc.tracking.mlflow_server import QUIET
 from hposvc.tracking.promotion import Promotion, Unfit, candidate, promote
-from hposvc.tracking.recorder_process import QUIET
 from hposvc.views.result import summary
 from trainables.order import Order
 from trainables.storage.checkpoint import Saved, store
@@ -72,11 +71,8 @@ class Made:
             *(Closed(NOW, "trials"), Finished(NOW, "COMPLETED", "trials")),
         ]
         self.journal.append(name, 0, events)
-        self.outbox = Outbox(self.row, self.spec, self.journal, self.tracker)
-        reading, writing = os.pipe()
-        os.close(writing)
-        assert follow(self.outbox, reading)
-        os.close(reading)
+        self.outbox = mlflow_outbox(home, self.row, self.journal, self.tracker)
+        send_all(self.outbox)
 
     @property
     def state(self) -> SweepState:
@@ -196,20 +192,20 @@ def test_a_recorder_decides_once_and_takes_no_alias_back(home, client):
     Made(home, "first", 0.5).promote()
     sweep = Made(home, "second", 0.4)
     # What a spec with a section `register` has.
-    object.__setattr__(sweep.outbox.spec, "register", Register("digits"))
-    register_best(sweep.outbox)
+    object.__setattr__(sweep.outbox.sink.spec, "register", Register("digits"))
+    sweep.outbox.sink.close(sweep.state)
     assert champion(client) == "2"
     client.set_registered_model_alias("digits", "champion", "1")  # a user's own decision
-    register_best(sweep.outbox)
+    sweep.outbox.sink.close(sweep.state)
     assert champion(client) == "1"
     assert versions(client) == {"1": "first", "2": "second"}
 
 
 def test_a_recorder_tells_the_driver_what_it_registered_or_why_not(home):
     sweep = Made(home, "first", 0.5)
-    object.__setattr__(sweep.outbox.spec, "register", Register("digits"))
+    object.__setattr__(sweep.outbox.sink.spec, "register", Register("digits"))
     assert sweep.journal.registered("first") == ""
-    register_best(sweep.outbox)
+    sweep.outbox.sink.close(sweep.state)
     outcome = "digits version 1 (first t0001) is champion now: no version had it"
     assert sweep.journal.registered("first") == outcome
     record = api.load(api.Sweeps(home, sweep.journal), "first")
@@ -224,13 +220,13 @@ def test_a_recorder_that_can_not_register_goes_on_and_says_why(home, caplog):
     caplog.set_level("INFO", "hposvc")
     sweep = Made(home, "first", 0.5)
     (sweep.folder / "model.txt").unlink()
-    object.__setattr__(sweep.outbox.spec, "register", Register("digits"))
-    register_best(sweep.outbox)
+    object.__setattr__(sweep.outbox.sink.spec, "register", Register("digits"))
+    sweep.outbox.sink.close(sweep.state)
     outcome = sweep.journal.registered("first")
     assert outcome.startswith("nothing is registered: first: the checkpoint of t0001")
     assert outcome in caplog.messages
     sweep.tracker.client.search_model_versions = None
-    register_best(sweep.outbox)
+    sweep.outbox.sink.close(sweep.state)
     assert sweep.journal.registered("first").startswith("the best trial could not be registered")
 
 

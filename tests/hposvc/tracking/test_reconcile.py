@@ -1,13 +1,13 @@
 """If these fail, `hposvc doctor ID` misses differences, or loses data."""
 
 import math
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from mlflow.entities import Dataset, DatasetInput
+from outboxes import mlflow_outbox, send_all
 
 from hposvc import spec as specs
 from hposvc.events import Attached, Described, Ordered, Proposed
@@ -16,7 +16,6 @@ from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import Lease
 from hposvc.tracking.diff import compare_points
 from hposvc.tracking.mlflow_client import Tracker, TrackerError, held_data
-from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.projection import Entry, Point
 from hposvc.tracking.reconcile import Comparison, Reconciler
 from trainables.dataset import DataSet
@@ -48,11 +47,7 @@ def told(simulated, home: Home, kept: Path) -> Told:
 
 
 def tell(home: Home, row: SweepRow, journal: Journal) -> None:
-    reading, writing = os.pipe()
-    os.close(writing)
-    tracker = Tracker(home, home.tracking_uri, row.project, row.id)
-    assert follow(Outbox(row, specs.load(row.spec), journal, tracker), reading)
-    os.close(reading)
+    send_all(mlflow_outbox(home, row, journal))
 
 
 def seen(found: Comparison) -> set[tuple[str, str, str]]:
@@ -177,7 +172,7 @@ def test_what_the_journal_says_and_nobody_told_is_missing(simulated, home: Home)
     assert (comparison.runs, comparison.agrees) == (0, False)
     assert seen(comparison) == {(name, "run", "tell") for name in ("", "t0001", "t0002")}
     assert reconciler.mend().agrees
-    assert journal.cursor(row.id) == journal.last(row.id)
+    assert journal.cursor(row.id, "mlflow") == journal.last(row.id)
 
 
 def test_a_lost_data_set_is_told_again_and_the_user_s_own_stays(home: Home, tracked):
@@ -250,7 +245,7 @@ def test_a_param_that_the_trial_logged_otherwise_is_told_and_stays(simulated, ho
     row, journal = simulated(trials={"max": 1})
     tracker = Tracker(home, home.tracking_uri, row.project, row.id)
     tracker.open()
-    outbox = Outbox(row, specs.load(row.spec), journal, tracker)
+    outbox = mlflow_outbox(home, row, journal, tracker)
     outbox.open()
     tags = {"hposvc.sweep": row.id, "hposvc.trial": "t0001", "hposvc.state": "PENDING"}
     run = tracker.create("t0001", None, tags)
@@ -285,7 +280,7 @@ def test_a_driver_that_is_ahead_of_its_recorder_is_no_difference(home: Home):
     row, journal = SweepRow("ahead-1", "a", "ahead", 1e9, specs.dump(spec), {}), home.journal()
     assert journal.create(row)
     journal.append(row.id, 0, [Attached(1e9, "here:1"), Proposed(1e9, "t0001", {"lr": 0.1}, {}, 1)])
-    outbox = Outbox(row, spec, journal, Tracker(home, home.tracking_uri, "ahead", row.id))
+    outbox = mlflow_outbox(home, row, journal)
     outbox.open()
     outbox.turn()
     outbox.prepare()

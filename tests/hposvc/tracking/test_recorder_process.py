@@ -21,7 +21,8 @@ from hposvc import spec as specs
 from hposvc.events import Attached, Closed, Finished, Ordered, Proposed, Reported
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
-from hposvc.tracking.recorder_process import MOST_SIMULATED, Recorder, hide_passwords, is_recorded
+from hposvc.tracking.mlflow_server import MOST_SIMULATED, hide_passwords, is_recorded
+from hposvc.tracking.recorder_process import Recorder
 from trainables.order import Order
 
 PATIENCE_S = 60.0
@@ -41,7 +42,7 @@ def recorder_of(home: Home, row: SweepRow, journal: Journal) -> Recorder:
 
 def recorders(home: Home, sweep: str) -> list[psutil.Process]:
     """Return the processes that hold the sweep's recorder lock open."""
-    lock = str(home.folder(sweep, None) / "recorder.lock")
+    lock = str(home.folder(sweep, None) / "recorder-mlflow.lock")
     holders = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -168,14 +169,13 @@ def test_it_is_never_there_twice_after_kills_at_random_moments(simulated, home: 
 
 
 def process_of(recorder: Recorder) -> int:
-    assert recorder._process is not None
-    return recorder._process.pid
+    return recorder._processes["mlflow"].pid
 
 
 def test_one_that_was_killed_in_mid_sweep_is_replaced_at_the_end(home: Home, tracked):
     row, journal = begin(home, "killed-1", 2)
     with recorder_of(home, row, journal) as recorder:
-        until(lambda: journal.cursor(row.id))
+        until(lambda: journal.cursor(row.id, "mlflow"))
         os.kill(process_of(recorder), signal.SIGKILL)
         end(row, journal)
     assert recorder.behind == 0
@@ -201,7 +201,7 @@ def test_a_trial_is_told_its_run(home: Home, tracked):
 def test_run_ids_are_kept_when_a_sweep_is_resumed(home: Home, tracked):
     row, journal = begin(home, "kept-1", 2)
     recorder = recorder_of(home, row, journal).__enter__()
-    until(lambda: journal.cursor(row.id))
+    until(lambda: journal.cursor(row.id, "mlflow"))
     recorder.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
     before = {name: run.info.run_id for name, run in tracked.runs(row.id).items()}
     assert sorted(before) == ["", "t0001", "t0002"]
@@ -228,7 +228,7 @@ with Recorder(home, row.id, specs.load(row.spec), journal):
 def test_when_its_driver_is_killed_it_tells_the_rest_and_ends(home: Home, tracked):
     row, journal = begin(home, "orphan-1", 3)
     subprocess.run([sys.executable, "-c", DRIVER, str(home.path), row.id], check=False)
-    until(lambda: journal.cursor(row.id) == journal.last(row.id))
+    until(lambda: journal.cursor(row.id, "mlflow") == journal.last(row.id))
     until(lambda: not recorders(home, row.id))
     assert sorted(tracked.runs(row.id)) == ["", "t0001", "t0002", "t0003"]
 
@@ -290,12 +290,12 @@ def test_a_server_that_goes_and_comes_back_gets_everything(home: Home, tracked):
     with ExitStack() as stack:
         with server(home.path, port):
             recorder = recorder_of(home, row, journal).__enter__()
-            until(lambda: journal.cursor(row.id))
-        seq = journal.cursor(row.id)
+            until(lambda: journal.cursor(row.id, "mlflow"))
+        seq = journal.cursor(row.id, "mlflow")
         end(row, journal)
         log = home.folder(row.id, None) / "logs" / "recorder.log"
         until(lambda: "Connection refused" in log.read_text())
-        assert journal.cursor(row.id) == seq
+        assert journal.cursor(row.id, "mlflow") == seq
         stack.enter_context(server(home.path, port))
         recorder.__exit__(None, None, None)
         assert recorder.behind == 0

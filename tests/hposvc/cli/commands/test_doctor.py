@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from hposvc.cli.main import main
-from hposvc.tracking.recorder_process import QUIET
+from hposvc.tracking.mlflow_server import QUIET
 
 
 @pytest.fixture

@@ -1,0 +1,251 @@
+"""Runs as lines of JSON: each event's lines once and in order, whenever the writer dies."""
+
+import json
+import math
+import os
+import random
+import re
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from outboxes import send_all
+
+from hposvc import spec as specs
+from hposvc.events import Proposed, Reported
+from hposvc.journal.home import Home
+from hposvc.journal.journal import Journal, SweepRow
+from hposvc.tracking.json_lines import JsonLines
+from hposvc.tracking.mlflow_client import Tracker
+from hposvc.tracking.mlflow_sink import MLflowSink
+from hposvc.tracking.outbox import Outbox, follow
+from hposvc.tracking.recorder_process import Recorder
+from hposvc.tracking.sink import Setting
+
+BOTH = {"tracking": {"send_to": ["mlflow", "json_lines"]}}
+ALONE = {"tracking": {"send_to": ["json_lines"]}}
+DEADLINE_S = 60.0
+
+
+def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
+    spec = specs.restore(row.spec)
+    return Outbox(row, spec, journal, JsonLines(Setting(home, journal, row, spec)))
+
+
+def file_of(home: Home, row: SweepRow) -> Path:
+    return home.folder(row.id, None) / "tracking.jsonl"
+
+
+def lines_of(path: Path, kind: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def states_of(home: Home, row: SweepRow) -> dict[str | None, dict[str, Any]]:
+    """Return the last state of the sweep (None) and of each trial."""
+    return {line["trial"]: line for line in lines_of(file_of(home, row), "state")}
+
+
+@pytest.fixture
+def written(simulated, home: Home) -> tuple[SweepRow, Journal, bytes]:
+    """Return a simulated sweep, and the file of a writer that nobody disturbed."""
+    row, journal = simulated(**ALONE)
+    send_all(outbox(home, row, journal))
+    whole = file_of(home, row).read_bytes()
+    assert journal.cursor(row.id, "json_lines") == journal.last(row.id)
+    return row, journal, whole
+
+
+def test_every_report_of_every_trial_is_a_line_under_the_name_that_it_was_given(written, home):
+    row, journal, _ = written
+    expected = [
+        (event.trial, event.step, round(1000 * (row.created + event.time)), event.metrics)
+        for _, event in journal.read(row.id)
+        if isinstance(event, Reported)
+    ]
+    lines = [line for line in lines_of(file_of(home, row), "metrics") if line["trial"]]
+    assert len(lines) == len(expected)
+    for line, (trial, step, time_ms, metrics) in zip(lines, expected, strict=True):
+        assert (line["trial"], line["step"], line["time_ms"]) == (trial, step, time_ms)
+        assert line["metrics"]["acc@1"] == metrics["acc@1"]
+        loss = metrics["loss"]
+        assert line["metrics"]["loss"] == (loss if math.isfinite(loss) else None)
+    assert any(line["metrics"]["loss"] is None for line in lines)
+
+
+def test_every_trial_begins_with_its_params_as_they_are_and_ends(written, home):
+    row, journal, _ = written
+    proposed = {
+        event.trial: event.params
+        for _, event in journal.read(row.id)
+        if isinstance(event, Proposed)
+    }
+    begun = {line["trial"]: line["params"] for line in lines_of(file_of(home, row), "begin")}
+    assert begun == {None: {}, **proposed}
+    states = states_of(home, row)
+    assert {trial: last["status"] for trial, last in states.items()} == dict.fromkeys(
+        begun, "FINISHED"
+    )
+    assert all(last["end_ms"] >= round(1000 * row.created) for last in states.values())
+    best = [trial for trial, last in states.items() if last["tags"].get("hposvc.best") == "true"]
+    assert len(best) == 1
+
+
+def test_event_and_part_name_each_line_once_and_in_order(written):
+    *_, whole = written
+    names = [(line["event"], line["part"]) for line in map(json.loads, whole.splitlines())]
+    assert names == sorted(set(names))
+
+
+@given(data=st.data())
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_wherever_the_file_and_the_cursor_end_no_line_is_lost_or_written_twice(
+    written, home: Home, data: st.DataObject
+):
+    """A writer dies between two bytes, before or after its cursor moved; or a disk loses some."""
+    row, journal, whole = written
+    path, last = file_of(home, row), journal.last(row.id)
+    for _ in range(2):
+        path.write_bytes(whole[: data.draw(st.integers(0, len(whole)), label="bytes")])
+        journal.rewind(row.id, "json_lines", data.draw(st.integers(0, last), label="cursor"))
+    before = path.read_bytes()
+    sender = outbox(home, row, journal)
+    sender.open()
+    sender.turn()
+    assert path.read_bytes() == whole, len(before)
+    assert journal.cursor(row.id, "json_lines") == last
+
+
+def test_lines_that_are_there_are_not_written_again_by_a_resume(written, home: Home):
+    row, journal, whole = written
+    sender = outbox(home, row, journal)
+    sender.recheck()
+    send_all(sender)
+    assert file_of(home, row).read_bytes() == whole
+
+
+def test_a_deleted_file_is_written_anew(written, home: Home):
+    row, journal, whole = written
+    file_of(home, row).unlink()
+    send_all(outbox(home, row, journal))
+    assert file_of(home, row).read_bytes() == whole
+
+
+def test_a_writer_that_is_killed_at_random_bytes_leaves_each_line_once(simulated, home: Home):
+    row, journal = simulated(**ALONE)
+    path, chance, torn = file_of(home, row), random.Random(7), 0
+    for _ in range(12):
+        size = chance.randint(1, 900)
+        child = os.fork()
+        if child == 0:
+            try:
+                write_and_die(home, row, size)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        torn += not path.read_bytes().endswith(b"\n")
+    assert torn > 0
+    send_all(outbox(home, row, journal))
+    killed = path.read_bytes()
+    path.unlink()
+    send_all(outbox(home, row, journal))
+    assert killed == path.read_bytes()
+
+
+def write_and_die(home: Home, row: SweepRow, size: int) -> None:
+    """Write this many bytes of a sweep's lines, and be killed; in a process of its own."""
+
+    def append_and_die(self: JsonLines, data: bytes) -> None:
+        with self.path.open("ab") as file:
+            file.write(data[:size])
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    JsonLines._append = append_and_die
+    sender = outbox(home, row, home.journal())
+    sender.open()
+    sender.turn()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_both_sinks_get_a_sweep_from_recorders_of_their_own(simulated, home: Home, tracked):
+    row, journal = simulated(**BOTH)
+    spec = specs.restore(row.spec)
+    with Recorder(home, row.id, spec, journal) as recorder:
+        pass
+    assert (recorder.behind, recorder.waiting) == (0, [])
+    assert len(tracked.runs(row.id)) == 13
+    assert len(lines_of(file_of(home, row), "begin")) == 13
+    assert (home.folder(row.id, None) / "logs" / "recorder.log").read_text() == ""
+
+
+def test_a_tracking_server_out_of_reach_does_not_hold_the_lines_up(
+    simulated, home: Home, monkeypatch
+):
+    """MLflow's recorder keeps trying meanwhile; nothing is told it, and all is in the file."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    away = {**BOTH["tracking"], "uri": "http://127.0.0.1:9"}
+    row, journal = simulated(tracking=away)
+    recorder = Recorder(home, row.id, specs.restore(row.spec), journal).__enter__()
+    wait_until(lambda: journal.cursor(row.id, "json_lines") == journal.last(row.id))
+    recorder.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert recorder.behind == journal.last(row.id)
+    assert recorder.waiting == ["MLflow"]
+    assert {state["status"] for state in states_of(home, row).values()} == {"FINISHED"}
+
+
+def test_without_mlflow_nothing_goes_there(simulated, home: Home, tracked):
+    row, journal = simulated(**ALONE)
+    with Recorder(home, row.id, specs.restore(row.spec), journal) as recorder:
+        assert recorder.environment("t0001") == {}
+    assert (recorder.behind, tracked.all()) == (0, [])
+    assert {state["status"] for state in states_of(home, row).values()} == {"FINISHED"}
+
+
+def test_a_broken_sink_moves_its_own_cursor_only(simulated, home: Home, tracked):
+    row, journal = simulated(**BOTH)
+    file_of(home, row).mkdir(parents=True)  # where the file should be
+    reading, writing = os.pipe()
+    os.close(writing)
+    assert not follow(outbox(home, row, journal), reading, give_up_s=0.0)
+    spec = specs.restore(row.spec)
+    tracker = Tracker(home, home.tracking_uri, row.project, row.id)
+    sink = MLflowSink(Setting(home, journal, row, spec), tracker)
+    assert follow(Outbox(row, spec, journal, sink), reading)
+    os.close(reading)
+    assert journal.cursor(row.id, "json_lines") == 0
+    assert journal.cursor(row.id, "mlflow") == journal.last(row.id)
+
+
+def test_pandas_reads_the_curves_as_the_page_says(written, home: Home, monkeypatch):
+    row, journal, _ = written
+    page = (Path(__file__).parents[3] / "docs" / "json-lines.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    monkeypatch.chdir(file_of(home, row).parent)
+    names: dict[str, pd.DataFrame] = {}
+    exec(compile(program, "docs/json-lines.md", "exec"), names)
+    events = [event for _, event in journal.read(row.id) if isinstance(event, Reported)]
+    finite = [event for event in events if math.isfinite(event.metrics["loss"])]
+    assert names["curves"].notna().sum().sum() == len(finite)
+    assert all(
+        names["curves"].loc[event.step, event.trial] == pytest.approx(event.metrics["loss"])
+        for event in finite
+    )
+    assert list(names["params"].columns) == ["lr", "wide"]
+    assert len(names["params"]) == 12
+    assert set(names["states"].status) == {"FINISHED"}
