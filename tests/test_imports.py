@@ -48,7 +48,7 @@ TRAINABLES: tuple[tuple[str, ...], ...] = (
     ("programs", "training_state", "monitoring", "environment", "combinations"),
     ("worker",),
     ("link", "lora", "optim", "order"),
-    ("training", "storage", "blocks", "pretrained", "dataset", "metrics", "randomness"),
+    ("training", "storage", "blocks", "modules", "pretrained", "dataset", "metrics", "randomness"),
     ("errors", "listener", "stopping", "earlier_names", "vmap_options"),
 )
 

@@ -6,7 +6,6 @@ from itertools import chain
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor import empty as empty_dtensor
 
@@ -17,6 +16,7 @@ from trainables.checkpoints.snapshot import (
     named_parameters,
     original_name,
 )
+from trainables.modules import reshard
 from trainables.optim.averaging import RUNNING, Ema
 from trainables.pretrained import fingerprints
 from trainables.training_state.loop_state import TrainingState
@@ -73,9 +73,7 @@ def restore(source: Source, state: TrainingState, whole: bool = True) -> None:
             }
         )
     _restore_extra_state(source, state.model, model_tensors)
-    for module in state.model.modules():  # else a forward pass would use weights gathered before
-        if isinstance(module, FSDPModule):
-            module.reshard()
+    reshard(state.model)  # else a forward pass would use weights gathered before
     state_dict = optimizer.state_dict()
     state_dict["state"] = {
         index: saved.entry for index, saved in enumerate(optimizer_entries) if saved.entry

@@ -8,15 +8,13 @@ that flatness and sharpness are comparable between models with weights of other 
 Axes: P points on each side, F filters of a weight.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-Moves = list[tuple[Tensor, Tensor]]  # of each weight, along both directions
+from trainables.modules import reshard, restored
 
 
 @torch.no_grad()
@@ -36,7 +34,7 @@ def landscape(
         raise ValueError(
             f"landscape: {points} points, radius {radius}; give 2 points or more, a radius above 0"
         )
-    _reshard(model)
+    reshard(model)
     steps = torch.linspace(-radius, radius, points, dtype=torch.float64).tolist()
     weights = [weight for weight in model.parameters() if weight.ndim > 1]
     generator = torch.Generator().manual_seed(seed)
@@ -44,15 +42,18 @@ def landscape(
     first = [direction(weight, generator) for weight in weights]
     second = [direction(weight, generator) for weight in weights]
     losses: list[Tensor] = []
-    with restored(model):
-        origins = [weight.detach().clone() for weight in weights]
-        for i in steps:
-            for j in steps:
-                moves = zip(weights, origins, first, second, strict=True)
-                for weight, origin, along_first, along_second in moves:
-                    weight.copy_(origin + i * along_first + j * along_second)
-                losses.append(loss().detach().double())
-                _reshard(model)
+    try:
+        with restored([*model.parameters(), *model.buffers()]):
+            origins = [weight.detach().clone() for weight in weights]
+            for i in steps:
+                for j in steps:
+                    moves = zip(weights, origins, first, second, strict=True)
+                    for weight, origin, along_first, along_second in moves:
+                        weight.copy_(origin + i * along_first + j * along_second)
+                    losses.append(loss().detach().double())
+                    reshard(model)
+    finally:
+        reshard(model)
     return torch.stack(losses).reshape(points, points).cpu()
 
 
@@ -66,30 +67,6 @@ def direction(weight: Tensor, generator: torch.Generator) -> Tensor:
         torch.linalg.vector_norm(x, dim=across, keepdim=True) for x in (full_weight, draw)
     )
     return _distribute_like(draw * (size / draw_size), weight)
-
-
-@contextmanager
-def restored(model: nn.Module) -> Iterator[None]:
-    """Restore weights and buffers on exit; they may change within this context."""
-    tensors = [*model.parameters(), *model.buffers()]
-    saved = [tensor.detach().clone() for tensor in tensors]
-    try:
-        yield
-    finally:
-        _reshard(model)
-        with torch.no_grad():
-            for tensor, copy in zip(tensors, saved, strict=True):
-                tensor.copy_(copy)
-
-
-def _reshard(model: nn.Module) -> None:
-    """Free gathered weights: without a backward pass, fully_shard's root keeps its own.
-
-    The root would compute with these, whatever values the shards have by then (torch 2.13).
-    """
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()
 
 
 def _distribute_like(whole: Tensor, like: Tensor) -> Tensor:

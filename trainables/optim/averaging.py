@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from trainables.modules import reshard
 from trainables.optim.norms import local_part
 
 RUNNING = ("running_mean", "running_var")  # names of buffers in torch's norms
@@ -93,6 +93,4 @@ class Ema:
         for weight, value in values:
             weight.copy_(value)
         # Otherwise a forward pass would use the old values, gathered by an earlier pass.
-        for module in self._model.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()
+        reshard(self._model)

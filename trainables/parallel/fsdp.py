@@ -23,6 +23,7 @@ from torch.distributed.fsdp import (
 )
 
 from trainables.blocks import blocks
+from trainables.modules import reshard
 from trainables.parallel.strategies import Group
 from trainables.parallel.tensor import check_gradients, split_layers, sync_replicated
 from trainables.training import Precision
@@ -159,9 +160,7 @@ def _resharded_afterwards(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for module in model.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()
+        reshard(model)
 
 
 def policy(precision: Precision) -> MixedPrecisionPolicy:

@@ -5,8 +5,8 @@ stages, Narayanan et al., Efficient Large-Scale Language Model Training (2021), 
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -21,6 +21,7 @@ from torch.distributed.pipelining import (
 )
 from torch.distributed.pipelining.stage import _PipelineStageBase
 
+from trainables.modules import evaluating
 from trainables.training import PipelineSchedule
 from trainables.worker import Worker
 
@@ -178,7 +179,7 @@ class RankStages:
             for number in range(self.count):
                 output = None
                 if (stage := self.stages.get(number)) is not None:
-                    with _evaluating(stage):
+                    with evaluating(stage):
                         output = stage(torch.zeros_like(passed[-1], device=self.device))
                 passed.append(_broadcast_shape(output, number % dist.get_world_size()))
         return passed
@@ -289,14 +290,3 @@ def _broadcast_shape(values: Tensor | None, source: int) -> Tensor:
     dist.broadcast_object_list(message, src=source)
     shape, dtype = message[0] or (torch.Size(), torch.float32)
     return torch.empty(shape, dtype=dtype, device="meta")
-
-
-@contextmanager
-def _evaluating(stage: Stage) -> Iterator[None]:
-    training = {module: module.training for module in stage.modules()}
-    stage.eval()
-    try:
-        yield
-    finally:
-        for module, mode in training.items():
-            module.training = mode

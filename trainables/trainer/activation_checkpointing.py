@@ -3,9 +3,8 @@
 Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (2016), section 4.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from trainables.blocks import blocks
+from trainables.modules import restored
 
 
 def checkpoint_blocks(model: nn.Module, every: int, compiled: bool = False) -> None:
@@ -55,31 +55,15 @@ def _checkpointed(block: nn.Module, compiled: bool) -> Callable[..., Any]:
             return own_forward(*args, **kwargs)
         return type(block).forward(block, *args, **kwargs)  # sharding changes the block's class
 
+    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """Return the contexts of the first pass and of the recomputation."""
+        return nullcontext(), restored(block.buffers())  # running means have counted the batch
+
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
             return forward(*args, **kwargs)
         if compiled or next(block.buffers(), None) is None:
             return checkpoint(forward, *args, use_reentrant=False, **kwargs)
-        contexts = partial(_recompute_contexts, block)
         return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
 
     return wrapped
-
-
-def _recompute_contexts(
-    block: nn.Module,
-) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    """Return the contexts of the first pass and of the recomputation."""
-    return nullcontext(), _buffers_restored(block)
-
-
-@contextmanager
-def _buffers_restored(block: nn.Module) -> Iterator[None]:
-    """Restore running means on exit: they have counted the batch already."""
-    saved = [(buffer, buffer.clone()) for buffer in block.buffers()]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for buffer, value in saved:
-                buffer.copy_(value)

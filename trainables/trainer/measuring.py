@@ -4,8 +4,8 @@ Rank 0 measures; the other ranks wait for it, and raise its error if it fails.
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 
 from trainables.data import Batch
 from trainables.metrics import checked
+from trainables.modules import evaluating
 from trainables.parallel.gathering import gather_results
 from trainables.parallel.strategies import Strategy
 from trainables.randomness import derive, preserved, seed_all
@@ -51,7 +52,7 @@ def _run_measure(passes: ForwardBackward, strategy: Strategy) -> dict[str, float
     with eager, preserved(), torch.no_grad():
         seed_all(derive(worker.seed, "model"))
         model, sample = _complete_model(passes, strategy)
-        with _eval_mode(model), formats.autocast(worker.training.precision, sample[0].device):
+        with evaluating(model), formats.autocast(worker.training.precision, sample[0].device):
             values = task.measure(model, sample)
     return _checked(task, values)
 
@@ -83,18 +84,6 @@ def _complete_model(passes: ForwardBackward, strategy: Strategy) -> tuple[nn.Mod
         return passes.unwrapped_model, sample
     model = passes.task.build_model().to("cpu", formats.stored(training.precision))
     return model, tuple(column.cpu() for column in sample)
-
-
-@contextmanager
-def _eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put the model into eval mode in this context; restore each module's own mode on exit."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def _checked(task: "Task", found: object) -> dict[str, float]:

@@ -4,14 +4,11 @@ If samples have positions, such as the pixels of an image, one sample has values
 norm. A trial pass of one sample shows whether it has.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from trainables.modules import reshard, restored
 from trainables.parallel.batchnorm import CpuBatchNorm
 from trainables.parallel.strategies import Strategy
 from trainables.trainer.forward_backward import ForwardBackward
@@ -86,20 +83,10 @@ def _has_batch_norm(model: nn.Module) -> bool:
 
 
 def _try_forward(passes: ForwardBackward, at_B: Tensor) -> None:
-    with torch.no_grad(), passes.autocast(), _buffers_restored(passes.unwrapped_model):
-        passes.unwrapped_model.train()
-        passes.task.compute_losses(passes.unwrapped_model, passes.data.train.batch(at_B))
-
-
-@contextmanager
-def _buffers_restored(model: nn.Module) -> Iterator[None]:
-    """Restore running statistics, and free gathered weights, on exit."""
-    saved = [(buffer, buffer.clone()) for buffer in model.buffers()]
+    model = passes.unwrapped_model
     try:
-        yield
+        with torch.no_grad(), passes.autocast(), restored(model.buffers()):
+            model.train()
+            passes.task.compute_losses(model, passes.data.train.batch(at_B))
     finally:
-        for buffer, value in saved:
-            buffer.copy_(value)
-        for module in model.modules():
-            if isinstance(module, FSDPModule):
-                module.reshard()
+        reshard(model)
