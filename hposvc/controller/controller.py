@@ -4,6 +4,7 @@
 returns the events that follow from one that just happened, `next` the work for a free slot.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from hposvc.controller import elasticity, replication, stopping
 from hposvc.controller.stopping import decided
 from hposvc.errors import SpecError
 from hposvc.events import (
+    RENEWALS,
     WIDER,
     Attached,
     Closed,
@@ -28,6 +30,7 @@ from hposvc.events import (
     Suspended,
     Verdict,
 )
+from hposvc.schedulers import scheduler as facts
 from hposvc.schedulers.early_stopping import EarlyStopping
 from hposvc.schedulers.scheduler import (
     Advance,
@@ -60,6 +63,7 @@ class Controller:
         init=False
     )  # None: no trial is stopped for its own curve
     state: SweepState = field(init=False)
+    told: list[facts.Fact] = field(default_factory=list, init=False)  # what the scheduler was told
 
     def __post_init__(self) -> None:
         spec = self.spec
@@ -69,10 +73,14 @@ class Controller:
 
     def apply(self, event: Event) -> None:
         """Apply an event to the state, and tell the scheduler the facts that follow from it."""
-        facts = self.state.apply(event)
-        for fact in facts:
-            self.scheduler.apply(fact)
-        if self.early_stopping is not None and isinstance(event, Reported) and facts:
+        new = self.state.apply(event)
+        if isinstance(event, Requested) and event.verb in RENEWALS:
+            self._renew_scheduler(new)
+        else:
+            self.told += new
+            for fact in new:
+                self.scheduler.apply(fact)
+        if self.early_stopping is not None and isinstance(event, Reported) and new:
             self.early_stopping.apply(report_of(self.state.trials[event.trial], event.step))
         if (
             self.early_stopping is not None
@@ -80,6 +88,25 @@ class Controller:
             and not event.order.replicate
         ):
             self._begin_anew(self.state.trials[event.order.trial], self.early_stopping)
+
+    def _renew_scheduler(self, new: Sequence[facts.Fact]) -> None:
+        """Begin a scheduler over the present plan, and tell it all facts that still hold.
+
+        Trials that are back have not left: failed trials that are retried, and completed trials
+        that can become longer. A sweep that takes new trials again is not closed.
+        """
+        back = {trial.id for trial in self.state.trials.values() if not trial.over}
+        back |= {fact.trial for fact in new if isinstance(fact, facts.Paused | facts.Left)}
+
+        def holds(fact: facts.Fact) -> bool:
+            if isinstance(fact, facts.Closed):
+                return self.state.closed is not None
+            return not isinstance(fact, facts.Left) or fact.trial not in back
+
+        self.told = [*filter(holds, self.told), *new]
+        self.scheduler = self.policy.scheduler(self.state.spec.plan)
+        for fact in self.told:
+            self.scheduler.apply(fact)
 
     def _begin_anew(self, trial: TrialState, early_stopping: EarlyStopping) -> None:
         """Forget the curve of a trial that goes on with other weights or values."""

@@ -30,11 +30,9 @@ from hposvc.schedulers.scheduler import (
     Fact,
     Left,
     NewTrial,
-    Opened,
     Ordered,
     Paused,
     Plan,
-    Reopened,
     Report,
     Running,
     Scheduler,
@@ -50,6 +48,7 @@ class Asha:
 
     eta: int = 3  # one trial in eta goes on from a rung
     mode: Literal["stop", "promote"] = "stop"
+    revision: ClassVar[int] = 2  # 2: an old end that became a rung ranks failed trials, too
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -85,37 +84,25 @@ class _Stopping(Resumable):
     metrics: int
     rungs: dict[int, LossRanking | Fronts]  # by step
     last_reports: dict[str, Report] = field(default_factory=dict)  # last report at a rung, by trial
-    changes: int = 0  # number of facts that may let a trial go on that was refused before
-    refused: int | None = None  # memo: the value of `changes` at which no trial could go on
+    refused: bool = False  # memo: no idle trial is good enough to go on
 
     def apply(self, fact: Fact) -> None:
         super().apply(fact)
-        self.changes += not isinstance(fact, Ordered | Report) or fact.trial in self.unfinished
         match fact:
             case Report() if fact.step in self.rungs:
-                self.changes += 1
                 self.rungs[fact.step].add(fact.trial, fact.vector)
                 self.last_reports[fact.trial] = fact
-            case Reopened(failed=False, report=Report() as report) if report.step in self.rungs:
-                self.rungs[report.step].add(fact.trial, report.vector)
-                self.last_reports[fact.trial] = report
-            case Opened(plan=plan):
-                self.steps = rungs(plan.first, plan.last, self.eta)[:-1]
-                self.rungs |= {
-                    step: empty_ranking(self.metrics)
-                    for step in self.steps
-                    if step not in self.rungs
-                }
+                self.refused = False
+            case Paused():
+                self.refused = False
 
     def next(self) -> NewTrial | Advance | Wait | SearchDone:
         new = self.idle_move() if self.closed else NewTrial(self.last, self.steps)
         return self.resume_next() or new
 
     def resume_next(self) -> Advance | None:
-        if self.refused == self.changes:  # no fact since then could let a trial go on
-            return None
-        advance = super().resume_next()
-        self.refused = None if advance else self.changes
+        advance = None if self.refused else super().resume_next()
+        self.refused = advance is None
         return advance
 
     def goes_on(self, trial: str, step: int) -> bool:
@@ -125,8 +112,7 @@ class _Stopping(Resumable):
         return self.judge(report).verdict == "continue"
 
     def max_concurrency(self) -> int:
-        waiting = 0 if self.refused == self.changes else len(self.unfinished)
-        return len(self.running) + waiting
+        return len(self.running) + (0 if self.refused else len(self.unfinished))
 
     def judge(self, report: Report) -> Decision:
         rung = self.rungs[report.step]
@@ -156,11 +142,6 @@ class _Rung:
     def leave(self, trial: str) -> None:
         del self.losses[trial]
         self.gone.add(trial)
-
-    def take_back(self, report: Report) -> None:
-        """Take a trial back that had left the rung; among the arrived it counts once."""
-        self.losses[report.trial] = report.loss
-        self.gone.discard(report.trial)
 
     def promotable(self, eta: int, closed: bool) -> str | None:
         """Return the best waiting trial if it is among the best floor(n/eta) of the rung."""
@@ -192,9 +173,6 @@ class _FrontRung:
     def leave(self, trial: str) -> None:
         self.waiting.discard(trial)
         self.candidate_is_current = self.candidate_is_current and trial != self.candidate
-
-    def take_back(self, report: Report) -> None:
-        """Do nothing: a trial that had left the rung still counts among the arrived."""
 
     def promotable(self, eta: int, closed: bool) -> str | None:
         """Return the best waiting trial among the best floor(n/eta), or a non-dominated one.
@@ -237,31 +215,12 @@ class _Promoting(Running):
                 self.rungs[self.rung_of[fact.trial]].wait(fact.trial)
             case Paused():  # the trial was ordered before the end was moved
                 self.between[fact.trial] = self.last_steps.get(fact.trial, 0)
-            case Reopened(failed=False, report=Report() as report):
-                self._readmit(report)
-            case Reopened(report=Report() as report) if report.step in self.rungs:
-                self.rungs[report.step].take_back(report)
-                self.rung_of[report.trial] = report.step
             case Ordered():
                 self.between.pop(fact.trial, None)
                 self._leave_rung(fact.trial, below=fact.last)
             case Left():
                 self.between.pop(fact.trial, None)
                 self._leave_rung(fact.trial, below=self.steps[-1] + 1)
-            case Opened(plan=plan):
-                self.steps = rungs(plan.first, plan.last, self.eta)
-                new = (step for step in self.steps[:-1] if step not in self.rungs)
-                self.rungs |= {step: _empty_rung(self.metrics) for step in new}
-
-    def _readmit(self, report: Report) -> None:
-        """Take back a trial that had completed at the end before the end was moved."""
-        rung = self.rungs.get(report.step)
-        if rung is None:
-            self.between[report.trial] = report.step
-        else:
-            rung.arrive(report)
-            self.rung_of[report.trial] = report.step
-            rung.wait(report.trial)
 
     def _leave_rung(self, trial: str, below: int) -> None:
         if trial in self.rung_of and self.rung_of[trial] < below:

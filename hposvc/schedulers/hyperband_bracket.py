@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from hposvc.schedulers.rung_ranking import Losses, ranked
-from hposvc.schedulers.scheduler import TrialStop
+from hposvc.schedulers.scheduler import Closed, Fact, Left, Ordered, Paused, Report, TrialStop
 
 
 @dataclass(frozen=True)
@@ -23,105 +23,168 @@ def bracket_shape(s: int, s_max: int, eta: int, last: int) -> BracketShape:
 
 
 @dataclass
+class Rung:
+    """The trials that were ordered to a rung."""
+
+    step: int
+    losses: dict[str, Losses] = field(default_factory=dict)  # infinite until they report
+    under_way: set[str] = field(default_factory=set)  # trials running to the rung
+    arrived: int = 0  # number of trials that were ordered to the rung
+    decided: bool = False
+
+
+@dataclass
 class Bracket:
-    """A bracket under way, at one of its rungs."""
+    """A bracket under way; all rungs below the first undecided one, the frontier, are decided."""
 
     number: int  # from 0, in the order begun
     shape: BracketShape
     metrics: int = 1
     trials: int = 0  # number of trials in the bracket
     full: bool = False  # whether no more new trials are expected
-    rung: int = 0  # index of the current rung
-    arrived: int = 0  # number of trials that came to the current rung
-    decided_losses: dict[int, dict[str, Losses]] = field(default_factory=dict)  # by rung
-    losses: dict[str, Losses] = field(default_factory=dict)  # of trials at the rung, not yet left
-    under_way: set[str] = field(default_factory=set)  # trials running to the rung, or about to
-    due: dict[str, None] = field(default_factory=dict)  # trials to order to `target`, best first
-    decided: bool = False  # the rung is decided, and no trial has gone on from it yet
+    rungs: list[Rung] = field(init=False)
+    rung_of: dict[str, int] = field(default_factory=dict)  # index of the rung of live trials
+    due: dict[str, int] = field(default_factory=dict)  # trials to order, and up to which step
+    stops: dict[str, TrialStop] = field(default_factory=dict)  # of the trials that have not left
+
+    def __post_init__(self) -> None:
+        self.rungs = [Rung(step) for step in self.shape.steps]
+
+    def apply(self, fact: Fact) -> None:
+        """Take note of what happened, and decide the frontier once all its trials are there."""
+        match fact:
+            case Ordered(trial=trial):
+                self._order(trial, self.shape.steps.index(fact.last))
+            case Report(trial=trial):
+                self.rungs[self.rung_of[trial]].losses[trial] = fact.vector
+            case Paused(trial=trial):
+                self._arrive(trial, self.rung_of[trial])
+            case Left(trial=trial) if trial in self.rung_of:
+                self._leave(trial, self.rungs[self.rung_of.pop(trial)])
+            case Closed():
+                self.full = True
+        if self._complete:
+            self._decide(self._frontier)
 
     @property
-    def quota(self) -> int:
-        """The number of trials that go on from the current rung, if as many have a finite loss."""
-        return self.quota_of(self.rung)
-
-    def quota_of(self, rung: int) -> int:
-        """Return how many trials go on from a rung, if as many have a finite loss."""
-        if rung == len(self.shape.steps) - 1:
-            return 0
-        share: int = self.shape.eta ** (rung + 1)
-        return max(1, self.trials // share)
+    def takes_trials(self) -> bool:
+        """Whether a new trial may join: one is missing, and no trial has gone on."""
+        return self.trials < self.shape.trials and not any(rung.arrived for rung in self.rungs[1:])
 
     @property
-    def target(self) -> int:
-        """The step to which due trials are ordered."""
-        return self.shape.steps[self.rung + self.decided]
+    def over(self) -> bool:
+        """Whether no trial of the bracket runs, waits for others, or waits to be stopped."""
+        rung = self._frontier_rung
+        return not (self._busy or self.stops or (rung is not None and rung.losses))
 
     @property
     def max_concurrency(self) -> int:
         """The number of orders of the bracket that can run at once from now on."""
-        promoted = self.quota if self.metrics == 1 or self.quota == 0 else len(self.losses)
-        return max(len(self.under_way), len(self.due), min(promoted, len(self.losses)))
-
-    def enter(self, trial: str) -> None:
-        """Add a new trial to the first rung; a decision made without it is withdrawn."""
-        self.trials += 1
-        self.arrived += 1
-        self.full = self.full or self.trials == self.shape.trials
-        self.losses[trial] = (math.inf,)
-        self.under_way.add(trial)
-        self.due.clear()
-        self.decided = False
-
-    def promote(self, trial: str) -> None:
-        """Note that a due trial was ordered; the first one moves the bracket to its next rung."""
-        if self.decided:
-            self.rung += 1
-            self.arrived = len(self.due)
-            self.losses = dict.fromkeys(self.due, (math.inf,))
-            self.under_way = set(self.due)
-            self.decided = False
-        del self.due[trial]
-
-    def is_undecided_at(self, rung: int) -> bool:
-        """Return whether the bracket is at this rung and has not decided it yet."""
-        return rung == self.rung and not self.decided
-
-    def add_late(self, trial: str, losses: Losses, *, under_way: bool) -> None:
-        """Add a late trial to the current rung; `under_way`: it still runs to the rung."""
-        self.losses[trial] = losses
-        if under_way:
-            self.under_way.add(trial)
-
-    def late_rank(self, trial: str, losses: Losses, rung: int) -> tuple[int, int]:
-        """Return the rank of a late trial at a decided rung, and how many would have gone on."""
-        compared = {**self.decided_losses[rung], trial: losses}
-        order, spared = ranked(compared)
-        finite = sum(math.isfinite(vector[0]) for vector in compared.values())
-        return order.index(trial) + 1, min(max(self.quota_of(rung), spared), finite)
-
-    def leave(self, trial: str) -> None:
-        """Drop a trial that is over; no other trial takes its place."""
-        self.losses.pop(trial, None)
-        self.under_way.discard(trial)
-        self.due.pop(trial, None)
+        rung = self._frontier_rung
+        if rung is None:
+            return self._busy
+        heading = len(rung.under_way) + self._due_at(rung)
+        there = len(rung.losses) + self._due_at(rung)
+        quota = self._quota(self._frontier)
+        promoted = there if self.metrics > 1 and quota else min(quota, there)
+        return self._busy - heading + max(heading, promoted)
 
     @property
-    def complete(self) -> bool:
-        """Whether the rung can be decided and is not decided yet."""
-        return self.full and not self.under_way and not self.decided
+    def _busy(self) -> int:
+        """The number of trials that run or are due."""
+        return len(self.due) + sum(len(rung.under_way) for rung in self.rungs)
 
-    def decide(self) -> list[TrialStop]:
-        """Decide which trials go on from the rung, and return the stops of the others."""
-        order, spared = ranked(self.losses)
-        quota = max(self.quota, spared) if self.quota else 0
-        chosen = [trial for trial in order[:quota] if math.isfinite(self.losses[trial][0])]
-        self.due = dict.fromkeys(chosen)
-        self.decided = True
-        self.decided_losses[self.rung] = dict(self.losses)
-        step = self.shape.steps[self.rung]
-        others = f"of {self.arrived} at step {step} of bracket {self.number + 1}"
-        others = f"{others}, top {len(chosen)} continue"
-        return [
-            TrialStop(trial, "rung", f"rank {rank} {others}")
-            for rank, trial in enumerate(order[len(chosen) :], len(chosen) + 1)
-        ]
+    @property
+    def _frontier(self) -> int:
+        """The index of the first undecided rung; beyond the last if all are decided."""
+        return sum(rung.decided for rung in self.rungs)
+
+    @property
+    def _frontier_rung(self) -> Rung | None:
+        return self.rungs[self._frontier] if self._frontier < len(self.rungs) else None
+
+    @property
+    def _complete(self) -> bool:
+        """Whether all trials that can come to the frontier are there."""
+        rung = self._frontier_rung
+        if rung is None or not self.full or rung.under_way or self._due_at(rung):
+            return False
+        return self._frontier == 0 or bool(rung.losses)
+
+    def _due_at(self, rung: Rung) -> int:
+        """Return how many trials are due to be ordered to a rung."""
+        return sum(step == rung.step for step in self.due.values())
+
+    def _quota(self, index: int) -> int:
+        """Return how many trials go on from a rung, if as many have a finite loss."""
+        if index == len(self.rungs) - 1:
+            return 0
+        share: int = self.shape.eta ** (index + 1)
+        return max(1, self.trials // share)
+
+    def _order(self, trial: str, index: int) -> None:
+        """Note that a trial runs to a rung: it is new, it goes on, or its last order was lost."""
+        if trial not in self.rung_of:
+            self.trials += 1
+            self.full = self.full or self.trials == self.shape.trials
+            self._withdraw_decision()
+        elif self.rung_of[trial] == index:
+            return
+        else:
+            self.full = True
+            while self._frontier < index:  # an earlier scheduler decided with fewer trials
+                self._decide(self._frontier)
+            self.due.pop(trial, None)
+            self.stops.pop(trial, None)
+        self.rung_of[trial] = index
+        rung = self.rungs[index]
+        rung.losses[trial] = (math.inf,)
+        rung.under_way.add(trial)
+        rung.arrived += 1
+
+    def _withdraw_decision(self) -> None:
+        """Let the first rung wait for a new trial, if it was decided without it."""
+        rung = self.rungs[0]
+        rung.decided = False
+        rung.losses = {name: loss for name, loss in rung.losses.items() if name in self.rung_of}
+        self.due.clear()
+        self.stops.clear()
+
+    def _arrive(self, trial: str, index: int) -> None:
+        self.rungs[index].under_way.discard(trial)
+        if self.rungs[index].decided:  # the trial comes late
+            order, count = self._ranking(index)
+            self._judge(trial, index, order.index(trial) + 1, count)
+
+    def _leave(self, trial: str, rung: Rung) -> None:
+        """Drop a trial that is over; no other trial takes its place at the frontier."""
+        if trial in rung.under_way or not rung.decided:
+            rung.losses.pop(trial, None)
+        rung.under_way.discard(trial)
+        self.due.pop(trial, None)
+        self.stops.pop(trial, None)
+
+    def _decide(self, index: int) -> None:
+        """Decide which of the trials that came to a rung go on."""
+        self.rungs[index].decided = True
+        order, count = self._ranking(index)
+        for rank, trial in enumerate(order, 1):
+            self._judge(trial, index, rank, count)
+
+    def _ranking(self, index: int) -> tuple[list[str], int]:
+        """Return the trials that came to a rung, best first, and how many of them go on."""
+        rung, quota = self.rungs[index], self._quota(index)
+        came = {name: loss for name, loss in rung.losses.items() if name not in rung.under_way}
+        order, spared = ranked(came)
+        best = order[: max(quota, spared) if quota else 0]
+        return order, sum(math.isfinite(came[trial][0]) for trial in best)
+
+    def _judge(self, trial: str, index: int, rank: int, count: int) -> None:
+        """Let a trial go on if it is among the best `count` of a rung, and stop it otherwise."""
+        if rank <= count:
+            self.due[trial] = self.shape.steps[index + 1]
+            return
+        rung = self.rungs[index]
+        others = f"of {rung.arrived} at step {rung.step} of bracket {self.number + 1}"
+        detail = f"rank {rank} {others}, top {count} continue"
+        self.stops[trial] = TrialStop(trial, "rung", detail)

@@ -4,9 +4,9 @@ A trial is stopped at step s when its best loss up to s is strictly worse than t
 mean losses up to s, (o_1 + … + o_s) / s, of the trials that are over. A step without a report
 counts with the loss of the next report. Trials that ended before s have no such mean and are left
 out, except diverged trials, whose last report was infinite: their mean is infinite at every step
-after their last finite report. If a diverged trial is tried again and recovers, the infinite report
-counts as a step without a report. A trial is never compared with trials still running, so no
-decision depends on their speed.
+after their last finite report. A trial is never compared with trials still running, so no decision
+depends on their speed. When trials are made longer, those that paused at the old end count as over
+up to there.
 
 With several metrics a finished trial has a vector of means, one per metric, and a trial has a
 vector of best losses. A trial is stopped when more than half of the vectors of means dominate its
@@ -31,9 +31,8 @@ from hposvc.schedulers.scheduler import (
     Fact,
     Left,
     NewTrial,
-    Opened,
+    Paused,
     Plan,
-    Reopened,
     Report,
     Scheduler,
     SearchDone,
@@ -51,7 +50,9 @@ class Median:
     min_trials: int = 5  # trials that must be over, and have reached a step, before it stops any
     interval: int | None = None  # steps between judgements; None: 1, or more for long trials
     ends_steadily: ClassVar[bool] = True
-    revision: ClassVar[int] = 2  # 2: a diverged trial counts at the steps of an extension, too
+    # 2: a diverged trial counts at the steps of an extension, too; 3: a retried trial counts when
+    # it is over again, and a trial that paused at an old end counts up to there
+    revision: ClassVar[int] = 3
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -68,7 +69,6 @@ class Median:
             last=plan.last,
             steps=steps,
             min_trials=self.min_trials,
-            interval=interval,
             means={step: _no_means(plan.metrics) for step in steps},
         )
 
@@ -95,12 +95,6 @@ class _LossHistory:
     def _mean_at(self, step: int, loss: float) -> float:
         """Return the mean loss up to a step between the last report and the next, of `loss`."""
         return (self.total + (step - self.step) * loss) / step
-
-    def add_mean_at_end(self, steps: tuple[int, ...]) -> None:
-        """Add the mean at the last reported step, if trials are judged there by now."""
-        index = len(self.means)
-        if index < len(steps) and steps[index] == self.step:
-            self.means.append(self._mean_at(self.step, 0.0))
 
 
 @dataclass
@@ -182,13 +176,11 @@ def _no_means(metrics: int) -> _Means | _MeanVectors:
 @dataclass(kw_only=True)
 class _Medians(Resumable):
     min_trials: int
-    interval: int  # between two of `steps`
     means: dict[int, _Means | _MeanVectors]  # of the trials that are over, by step
-    # One history per metric: of running trials, and of trials that are over.
-    running_losses: dict[str, list[_LossHistory]] = field(default_factory=dict)
-    finished_losses: dict[str, list[_LossHistory]] = field(default_factory=dict)
+    # The histories of each trial that is not over, one per metric.
+    histories: dict[str, list[_LossHistory]] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)  # number of a trial's means in `means`
-    diverged: set[str] = field(default_factory=set)  # trials whose last report was infinite
+    diverged: set[str] = field(default_factory=set)  # trials that are about to be over
     # Ascending: the last finite step (0: none) of each diverged trial that is over.
     diverged_after: list[int] = field(default_factory=list)
 
@@ -197,42 +189,25 @@ class _Medians(Resumable):
         match fact:
             case Report():
                 self._add(fact)
-            case Left() if fact.trial in self.running_losses:
-                histories = self.running_losses.pop(fact.trial)
-                self.finished_losses[fact.trial] = histories
-                self._count_means(fact.trial, histories)
-                if fact.trial in self.diverged:
-                    insort(self.diverged_after, histories[0].step)
-            case Reopened() if fact.trial in self.finished_losses:
-                histories = self.finished_losses.pop(fact.trial)
-                self.running_losses[fact.trial] = histories
-                if fact.trial in self.diverged:
-                    self.diverged_after.remove(histories[0].step)
-            case Opened(plan=plan):
-                self.steps = tuple(range(plan.first, plan.last, self.interval))
-                new = (step for step in self.steps if step not in self.means)
-                self.means |= {step: _no_means(plan.metrics) for step in new}
-                for trial, histories in self.finished_losses.items():
-                    self._count_means(trial, histories)
+            case Paused() | Left() if fact.trial in self.histories:
+                self._count_means(fact.trial)
+        if isinstance(fact, Left):
+            histories = self.histories.pop(fact.trial, ())
+            if histories and fact.trial in self.diverged:
+                insort(self.diverged_after, histories[0].step)
 
     def _add(self, report: Report) -> None:
-        histories = self.running_losses.setdefault(
-            report.trial, [_LossHistory() for _ in report.vector]
-        )
+        histories = self.histories.setdefault(report.trial, [_LossHistory() for _ in report.vector])
         if any(math.isinf(loss) for loss in report.vector):
             self.diverged.add(report.trial)
             return
-        self.diverged.discard(report.trial)
         for history, loss in zip(histories, report.vector, strict=True):
             history.add(report.step, loss, self.steps)
 
-    def _count_means(self, trial: str, histories: list[_LossHistory]) -> None:
-        """Add the means of a trial that is over to those that other trials are compared with."""
-        for history in histories:
-            history.add_mean_at_end(self.steps)
-        rows = list(zip(*(history.means for history in histories), strict=True))
-        counted = self.counted.get(trial, 0)  # a reopened trial's earlier means count already
-        for step, means in list(zip(self.steps, rows, strict=False))[counted:]:
+    def _count_means(self, trial: str) -> None:
+        """Add the means of a trial to those that other trials are compared with."""
+        rows = list(zip(*(history.means for history in self.histories[trial]), strict=True))
+        for step, means in list(zip(self.steps, rows, strict=False))[self.counted.get(trial, 0) :]:
             self.means[step].add(means)
         self.counted[trial] = len(rows)
 
@@ -241,7 +216,9 @@ class _Medians(Resumable):
         return self.resume_next() or new
 
     def judge(self, report: Report) -> Decision:
-        best = tuple(history.best for history in self.running_losses[report.trial])
+        if report.step not in self.means:  # a milestone from when trials were shorter
+            return Decision("continue", "median", f"trials are not compared at step {report.step}")
+        best = tuple(history.best for history in self.histories[report.trial])
         means, diverged = self.means[report.step], bisect_left(self.diverged_after, report.step)
         reached = len(means) + diverged
         worse = reached >= self.min_trials and means.median_beats(best, diverged)

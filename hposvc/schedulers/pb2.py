@@ -187,10 +187,10 @@ class _Bandits(Population):
     outcomes: deque[Outcome] = field(default_factory=lambda: deque(maxlen=MAX_OUTCOMES))
 
     def apply(self, fact: Fact) -> None:
-        if isinstance(fact, Ordered) and fact.trial not in self.intervals:
-            self._begin_interval(fact)  # before `super().apply` forgets the member's donor
         super().apply(fact)
         match fact:
+            case Ordered() if fact.trial not in self.intervals:
+                self._begin_interval(fact)
             case Report():
                 self._end_interval(fact)
             case Paused() | Left():
@@ -202,10 +202,10 @@ class _Bandits(Population):
         return Select(donor, self.policy, clock, loss, tuple(self.outcomes), latest)
 
     def _begin_interval(self, fact: Ordered) -> None:
-        clock = self.clocks.get(fact.trial, 0)
-        source = self._donor(fact.trial, clock) or fact.trial
+        source = fact.parent if fact.parent in self.losses else fact.trial
         values = {name: fact.params[name] for name in self.policy.mutate if name in fact.params}
-        self.intervals[fact.trial] = Interval(clock, values, self.losses.get(source))
+        before = self.losses.get(source)
+        self.intervals[fact.trial] = Interval(self.clocks[fact.trial], values, before)
 
     def _end_interval(self, report: Report) -> None:
         """End the member's interval if the member was ranked or diverged, and begin the next."""

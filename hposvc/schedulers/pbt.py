@@ -41,11 +41,9 @@ from hposvc.schedulers.scheduler import (
     Fact,
     Left,
     NewTrial,
-    Opened,
     Ordered,
     Paused,
     Plan,
-    Reopened,
     Report,
     Running,
     Scheduler,
@@ -69,6 +67,8 @@ class Pbt:
     resample: float = 0.25  # the chance that a value is drawn afresh (Ray Tune's default)
     name: ClassVar[str] = "pbt"  # in a spec
     compares_across_steps: ClassVar[bool] = True  # members are ranked at different steps
+    # 2: a retried member keeps its rank, and completed members that go on are weak or strong
+    revision: ClassVar[int] = 2
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
@@ -160,10 +160,6 @@ class Population(Running):
                 insort(self.paused, self._turn_key(fact.trial))
             case Left():
                 self._leave(fact.trial)
-            case Opened(plan=plan):
-                self.plan, self.steps = plan, self.policy.steps(plan)
-            case Reopened():
-                self._readmit(fact)
 
     def next(self) -> NewTrial | Advance | Wait | SearchDone:
         if self._awaits_members:
@@ -250,16 +246,6 @@ class Population(Running):
         if self.clocks.setdefault(trial, 0) < self.plan.last or trial not in self.losses:
             self._unrank(trial)
             self.gone.add(trial)
-
-    def _readmit(self, fact: Reopened) -> None:
-        """Take a member back: if it failed it runs on, if it completed it may train for longer."""
-        self.gone.discard(fact.trial)
-        if fact.report is not None and math.isfinite(fact.report.loss):
-            self._unrank(fact.trial)
-            self.losses[fact.trial] = fact.report.loss
-            insort(self.ranked, (fact.report.loss, fact.trial))
-        if not fact.failed:
-            insort(self.paused, self._turn_key(fact.trial))
 
     def _unrank(self, trial: str) -> None:
         loss = self.losses.pop(trial, None)

@@ -19,11 +19,9 @@ from hposvc.schedulers.scheduler import (
     Fact,
     Left,
     NewTrial,
-    Opened,
     Ordered,
     Paused,
     Plan,
-    Reopened,
     Report,
     Running,
     Scheduler,
@@ -125,10 +123,6 @@ class _SingleTrial(Running):
                 self.paused = fact.trial
             case Left():
                 self.paused = None
-            case Opened(plan=plan):
-                self.last = plan.last
-            case Reopened(failed=False):
-                self.paused = fact.trial
 
     @property
     def end(self) -> int:

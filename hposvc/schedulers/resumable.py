@@ -7,10 +7,8 @@ from hposvc.schedulers.scheduler import (
     Advance,
     Fact,
     Left,
-    Opened,
     Ordered,
     Paused,
-    Reopened,
     Report,
     Running,
 )
@@ -32,14 +30,10 @@ class Resumable(Running):
                 self.last_steps[fact.trial] = fact.step
             case Paused():  # the trial was ordered before the end was moved
                 self.unfinished[fact.trial] = self.last_steps.get(fact.trial, 0)
-            case Reopened(failed=False, report=Report() as report):
-                self.unfinished[fact.trial] = report.step
             case Ordered() | Left():
                 self.unfinished.pop(fact.trial, None)
                 if isinstance(fact, Left):
                     self.last_steps.pop(fact.trial, None)
-            case Opened():
-                self.last = fact.plan.until
 
     def resume_next(self) -> Advance | None:
         """Return the advance of the next trial below the end; None: no idle trial goes on."""

@@ -4,6 +4,13 @@ A scheduler knows trials by name, step and loss (lower is better; the losses of 
 are infinite). Parameters, checkpoints, retries and clocks belong to the controller. The state of a
 scheduler changes in `apply` alone, so replaying a journal rebuilds it; every other method only
 reads the state, at constant cost (or the logarithm of a rung's size).
+
+The facts are five: Ordered, Report, Paused, Left and Closed. Left and Closed are final. If a user
+extends a sweep or retries its trials, the controller replaces the scheduler by a new one over the
+present plan, and repeats all facts to it in their order, without those that hold no longer: a
+retried trial has not left but was slow, a completed trial that can become longer has paused, and a
+sweep that takes new trials is not closed. So a new scheduler may hear that trials were ordered
+that it would not have chosen, and follows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,8 +46,9 @@ class Ordered:
 
     trial: str
     until: int | None
-    # The trial's values; most schedulers never look at them.
+    # The trial's values, and the trial that it copies, if any; most schedulers look at neither.
     params: Params = field(default_factory=dict, compare=False)
+    parent: str | None = field(default=None, compare=False)
 
     @property
     def last(self) -> int:
@@ -49,7 +57,7 @@ class Ordered:
         return self.until
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Report:
     """The first report of a trial at a step."""
 
@@ -79,38 +87,11 @@ class Left:
 
 
 @dataclass(frozen=True)
-class Halted:
-    """The sweep was ended while the trial ran; the trial goes on if the end is taken back."""
-
-    trial: str
-
-
-@dataclass(frozen=True)
 class Closed:
     """There will be no new trials."""
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A user moved a limit of the sweep: there may be new trials again, or longer trials."""
-
-    plan: Plan
-
-
-@dataclass(frozen=True)
-class Reopened:
-    """A trial that had left is back.
-
-    A failed trial is about to be ordered again. A completed trial stays as it is unless the
-    scheduler advances it, now that trials are longer.
-    """
-
-    trial: str
-    report: Report | None  # the trial's last report; None: it never reported
-    failed: bool = False
-
-
-Fact = Ordered | Report | Paused | Left | Halted | Closed | Opened | Reopened
+Fact = Ordered | Report | Paused | Left | Closed
 
 
 @dataclass(frozen=True)
@@ -241,12 +222,10 @@ class Running:
         match fact:
             case Ordered():
                 self.running.add(fact.trial)
-            case Paused() | Left() | Halted():
+            case Paused() | Left():
                 self.running.discard(fact.trial)
             case Closed():
                 self.closed = True
-            case Opened():
-                self.closed = False
 
     def trials_to_stop(self) -> Sequence[TrialStop]:
         """Return no trials: by default every paused trial may go on."""

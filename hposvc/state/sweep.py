@@ -302,7 +302,6 @@ class SweepState:
     def _reopen(self) -> None:
         """Undo the end of the sweep: trials that it cut off go on, and there can be new ones."""
         self._go_on()
-        self.trials.new_facts.append(facts.Opened(self.spec.plan))
         if self.closed != "space":
             self.closed = None
         self.trials.reopen()

@@ -118,7 +118,7 @@ class TrialTable(Mapping[str, TrialState]):
         trial.begin(order, time)
         self.checkpoints.lend(trial)
         self._move(trial, "RUNNING")
-        self.new_facts.append(facts.Ordered(name, order.until, order.params))
+        self.new_facts.append(facts.Ordered(name, order.until, order.params, order.parent))
 
     def report(self, event: Reported) -> None:
         """Apply a report of a running order."""
@@ -236,8 +236,6 @@ class TrialTable(Mapping[str, TrialState]):
         trial.failures.clear()
         trial.reason = trial.message = ""
         trial.excused_s = trial.seconds
-        report = report_of(trial, trial.step) if trial.step else None
-        self.new_facts.append(facts.Reopened(trial.id, report, failed=True))
         if trial.step > 0 and trial.done:  # it failed when its steps were done
             self._settle(trial)
         else:
@@ -247,7 +245,7 @@ class TrialTable(Mapping[str, TrialState]):
         """Let a completed trial go on to a later last step."""
         self.checkpoints.mend(trial)
         if not trial.lost_lineage:  # it has nothing to go on from
-            self.new_facts.append(facts.Reopened(trial.id, report_of(trial, trial.step)))
+            self.new_facts.append(facts.Paused(trial.id))
 
     def stop_all(self, time: float, reason: str, paused: str) -> None:
         """Stop the trials that are not over, because their sweep is.
@@ -365,9 +363,8 @@ class TrialTable(Mapping[str, TrialState]):
         self._count(trial, phase)
         if phase == "PAUSED":
             self.new_facts.append(facts.Paused(trial.id))
-        elif phase in OVER:
-            left = facts.Left if trial.ended_from is None else facts.Halted
-            self.new_facts.append(left(trial.id))
+        elif phase in OVER and trial.ended_from is None:  # otherwise the end may be taken back
+            self.new_facts.append(facts.Left(trial.id))
 
     def _count(self, trial: TrialState, phase: TrialPhase) -> None:
         before, trial.state = trial.state, phase

@@ -9,7 +9,7 @@ from invariants import check
 from simulated_sweeps import CALLS, Flaky, Lab, fold, make_controller, make_spec
 
 from hposvc.driver.loop import Interrupted
-from hposvc.events import Attached, Decided, Requested
+from hposvc.events import Attached, Decided, Ordered, Requested
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Fenced, Journal
 
@@ -89,6 +89,31 @@ def test_a_crash_after_every_event_loses_nothing(lab, name):
                 assert (same.state, same.reason) == (trial.state, trial.reason)
                 assert same.values == trial.values
                 assert same.attempts == trial.attempts
+
+
+@pytest.mark.parametrize("name", ["stop", "promote", "median", "hyperband", "pbt"])
+def test_a_crash_after_every_event_of_a_retried_and_extended_sweep_loses_nothing(lab, name):
+    sections = {"engine": TROUBLED, **SWEEPS[name], "failure": {"user_retries": 0}}
+    spec = make_spec(**sections)
+    first = lab.run(spec, "whole")
+    failed = [trial.id for trial in first.trials.values() if trial.state == "FAILED"]
+    assert failed
+    ended = len(lab.events("whole"))
+    most = len(first.trials) + 4
+    lab.journal.request("whole", "retry")
+    lab.journal.request("whole", "extend", changes={"trials.max": most})
+    extended = make_spec(**{**sections, "trials": {"max": most, "parallel": 4}})
+    lab.run(spec, "whole")
+    all_events = lab.events("whole")
+    again = {e.order.trial for e in all_events[ended:] if isinstance(e, Ordered)}
+    assert again.issuperset(failed)
+    check(extended, all_events)
+    for length in range(ended + 2, len(all_events), 3):
+        CALLS.clear()
+        sweep = f"after-{length}"
+        lab.journal.append(sweep, 0, all_events[:length])
+        lab.run(spec, sweep)
+        check(extended, lab.events(sweep))
 
 
 def test_a_crash_after_every_event_of_a_sweep_that_is_stopped(lab):

@@ -39,8 +39,8 @@ class Witness:
             self.rungs.setdefault(fact.step, {})[fact.trial] = fact.vector
         self.real.apply(fact)
         for bracket in getattr(self.real, "live", {}).values():
-            for trial in self.real.stops.keys() & bracket.losses.keys():
-                self.check(trial, bracket.losses)
+            for trial in bracket.stops:
+                self.check(trial, bracket.rungs[bracket.rung_of[trial]].losses)
 
     def judge(self, report):
         decision = self.real.judge(report)

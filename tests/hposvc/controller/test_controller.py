@@ -6,6 +6,7 @@ import pytest
 from simulated_sweeps import at_desk
 
 from hposvc.events import Attached, Closed, Decided, Reported, Requested
+from hposvc.schedulers import scheduler as facts
 from hposvc.schedulers.scheduler import NewTrial, SearchDone, Wait
 from trainables.order import Order
 
@@ -250,3 +251,49 @@ def test_an_order_says_what_to_run():
     desk = at_desk()
     order = desk.start(lr=0.01)
     assert order == Order(1, "t0001", {"lr": 0.01}, None, 1, 9, ())
+
+
+def test_a_retried_trial_is_to_its_scheduler_one_that_was_slow():
+    """Otherwise each scheduler has to know what a retry is."""
+    desk = at_desk(scheduler="fifo", trials={"max": 2})
+    failed, other = desk.start(), desk.start()
+    desk.report(failed, 1, 0.5)
+    desk.fail(failed, "user")
+    desk.report(other, 1, 0.4)
+    assert facts.Left("t0001") in desk.controller.told
+    before = desk.controller.scheduler
+    desk.happen(Requested(desk.time, "retry", "t0001"))
+    assert desk.controller.told == [
+        facts.Ordered("t0001", 9),
+        facts.Closed(),
+        facts.Ordered("t0002", 9),
+        facts.Report("t0001", 1, 0.5),
+        facts.Report("t0002", 1, 0.4),
+        facts.Closed(),
+    ]
+    assert desk.controller.scheduler is not before
+    assert desk.controller.scheduler.running == {"t0001", "t0002"}
+
+
+def test_an_extended_sweep_has_a_scheduler_of_its_new_length_that_knows_what_completed():
+    desk = at_desk(scheduler={"type": "asha", "eta": 3}, trials={"max": 1})
+    order = desk.start()
+    for step in range(1, 10):
+        desk.report(order, step, 1 / step)
+    desk.end(order)
+    desk.happen(desk.controller.finish(desk.time))
+    desk.happen(Requested(desk.time, "extend", changes={"fidelity.max": 27, "trials.max": 2}))
+    scheduler = desk.controller.scheduler
+    assert (scheduler.last, scheduler.steps, scheduler.closed) == (27, (1, 3, 9), False)
+    assert {step: len(rung) for step, rung in scheduler.rungs.items()} == {1: 1, 3: 1, 9: 1}
+    again = desk.start()
+    assert (again.trial, again.first, again.until) == ("t0001", 10, 27)
+
+
+def test_an_extension_that_is_refused_changes_nothing_for_the_scheduler():
+    desk = at_desk(scheduler={"type": "asha", "eta": 3})
+    desk.report(desk.start(), 1, 0.5)
+    before = desk.controller.scheduler
+    request = Requested(desk.time, "extend", changes={"fidelity.max": 3}, refused="too late")
+    desk.happen(request)
+    assert desk.controller.scheduler == before

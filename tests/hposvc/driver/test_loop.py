@@ -172,17 +172,17 @@ def test_a_driver_says_when_its_scheduler_has_other_rules_than_the_last_one_s(
     lab, caplog, monkeypatch
 ):
     monkeypatch.setattr("hposvc.driver.loop.POLL_S", 0.0)
-    spec = make_spec(scheduler={"type": "asha"})
+    spec = make_spec(scheduler="fifo")
     lab.run(spec, interrupted=asks_once(lab, "pause"))
     lab.run(spec, interrupted=asks_once(lab, "pause"))
     assert "decided by" not in caplog.text
-    monkeypatch.setattr("hposvc.schedulers.asha.Asha.revision", 2, raising=False)
+    monkeypatch.setattr("hposvc.schedulers.fifo.Fifo.revision", 2, raising=False)
     lab.run(spec)
-    assert "the last driver decided by scheduler asha 1, this one decides by asha 2" in caplog.text
+    assert "the last driver decided by scheduler fifo 1, this one decides by fifo 2" in caplog.text
     assert [event.scheduler for event in lab.events() if isinstance(event, Attached)] == [
-        "asha 1",
-        "asha 1",
-        "asha 2",
+        "fifo 1",
+        "fifo 1",
+        "fifo 2",
     ]
 
 

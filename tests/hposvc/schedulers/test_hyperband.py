@@ -5,7 +5,7 @@ import sys
 from random import Random
 
 import pytest
-from hyperband_reference import Brackets, Cluster, Rescan, fates, layout, theory
+from hyperband_reference import Brackets, Cluster, Renewed, Rescan, fates, layout, theory
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from simulated_sweeps import Flaky, make_controller, make_spec
@@ -26,11 +26,9 @@ from hposvc.schedulers.scheduler import (
     Ordered,
     Paused,
     Plan,
-    Reopened,
     Report,
     SearchDone,
     TrialStop,
-    Wait,
 )
 from searchers.random_search import Random as RandomSearch
 
@@ -143,28 +141,27 @@ def test_rungs_end_at_the_last_step_and_lie_not_below_the_first(first, last, eta
 def test_who_is_tried_again_goes_on_where_it_would_have_and_the_sweep_ends(
     seed, eta, first, more, slots, most
 ):
-    last, scheduler = first + more, Hyperband(eta).scheduler(Plan(first, first + more))
-    facts, apply = [], scheduler.apply
-    scheduler.apply = lambda fact: (facts.append(fact), apply(fact))
+    last = first + more
+    scheduler = Renewed(Hyperband(eta), Plan(first, last))
     cluster = Cluster(scheduler, Random(seed), last, slots, most, returns=True)
     assert cluster.run(), "the sweep does not end"
     for cut in scheduler.trials_to_stop():
         cluster.stopped.add(cut.trial)
         cluster.leave(cut.trial)
     assert not cluster.paused
-    for goes, may, must in fates(cluster, facts, eta, first, last):
+    for goes, may, must in fates(cluster, scheduler.facts, eta, first, last):
         event(f"goes on: {goes}")
         assert may if goes else not must
 
 
 def test_a_trial_that_comes_back_in_time_is_compared_and_holds_its_bracket_up():
-    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
+    scheduler = Renewed(Hyperband(eta=3), Plan(1, 9))
     for number in range(7):
         stand(scheduler, f"t{number}", 1, number)
     for trial in ("back", "slow"):
         scheduler.apply(Ordered(trial, 1))
     scheduler.apply(Left("back"))
-    scheduler.apply(Reopened("back", None, failed=True))
+    scheduler.take_back("back")
     stand(scheduler, "slow", 1, 9)
     assert scheduler.next() == NewTrial(3), "its bracket waits for it"
     stand(scheduler, "back", 1, 0.5)
@@ -172,8 +169,21 @@ def test_a_trial_that_comes_back_in_time_is_compared_and_holds_its_bracket_up():
     assert scheduler.next() == Advance("t0", 3)
 
 
+def test_a_rung_from_which_no_trial_has_gone_on_waits_for_a_retried_one():
+    scheduler = Renewed(Hyperband(eta=3), Plan(1, 9))
+    for trial in [f"t{number}" for number in range(8)]:
+        stand(scheduler, trial, 1, int(trial[1]))
+    scheduler.apply(Ordered("back", 1))
+    scheduler.apply(Left("back"))
+    assert scheduler.next() == Advance("t0", 3)
+    scheduler.take_back("back")
+    assert scheduler.next() == NewTrial(3)
+    stand(scheduler, "back", 1, -1)
+    assert scheduler.next() == Advance("back", 3)
+
+
 def test_a_trial_that_comes_back_late_goes_as_far_as_it_would_have():
-    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
+    scheduler = Renewed(Hyperband(eta=3), Plan(1, 9))
     for trial in ("good", "poor"):
         scheduler.apply(Ordered(trial, 1))
         scheduler.apply(Left(trial))
@@ -187,45 +197,34 @@ def test_a_trial_that_comes_back_late_goes_as_far_as_it_would_have():
         scheduler.apply(Left(trial))
     assert (scheduler.next(), scheduler.max_concurrency()) == (SearchDone(), 0)
     for trial, loss in [("good", 0.5), ("poor", 4.5)]:
-        scheduler.apply(Reopened(trial, None, failed=True))
+        scheduler.take_back(trial)
         stand(scheduler, trial, 1, loss)
-    where = "rank 6 of 8 at step 1 of bracket 1, top 3 continue; it came late"
-    assert scheduler.trials_to_stop() == [TrialStop("poor", "rung", where)]
+    where = "of 9 at step 1 of bracket 1, top 3 continue"
+    assert scheduler.trials_to_stop() == [TrialStop("poor", "rung", f"rank 7 {where}")]
     scheduler.apply(Left("poor"))
     assert (scheduler.next(), scheduler.max_concurrency()) == (Advance("good", 3), 1)
     stand(scheduler, "good", 3, 0.5)
-    where = "rank 2 of 4 at step 3 of bracket 1, top 1 continue; it came late"
-    assert scheduler.trials_to_stop() == [TrialStop("good", "rung", where)]
+    where = "of 4 at step 3 of bracket 1, top 1 continue"
+    assert scheduler.trials_to_stop() == [TrialStop("good", "rung", f"rank 2 {where}")]
     scheduler.apply(Left("good"))
     assert scheduler.next() == SearchDone()
 
 
-@pytest.mark.parametrize("losses", [(0.5, 4.5), (4.5, 0.5)])
-def test_a_journal_that_was_begun_when_those_tried_again_went_alone_goes_on(losses):
-    """An earlier version ordered retried trials to the end, whatever their bracket decided."""
-    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
-    for trial, loss in [("t0", 0), ("t1", 1)]:
-        stand(scheduler, trial, 1, loss)
-    for trial in ("one", "other", "slow"):
-        scheduler.apply(Ordered(trial, 1))
-    scheduler.apply(Closed())
-    for trial, loss in zip(("one", "other"), losses, strict=True):
-        scheduler.apply(Left(trial))
-        scheduler.apply(Reopened(trial, None, failed=True))
-        stand(scheduler, trial, 1, loss)
-    scheduler.apply(Ordered("one", 9))  # before the rung is decided
-    stand(scheduler, "slow", 1, 9)
-    scheduler.apply(Ordered("other", 9))  # after it
-    assert scheduler.next() == Advance("t0", 3)
-    assert stopped(scheduler) == ["t1", "slow"]
-    for trial in ("t1", "slow"):
-        scheduler.apply(Left(trial))
-    stand(scheduler, "t0", 3, 0)
-    scheduler.apply(Ordered("t0", 9))
-    for trial in ("one", "other", "t0"):
-        assert scheduler.next() == Wait()
-        scheduler.apply(Left(trial))
-    assert (scheduler.next(), scheduler.trials_to_stop()) == (SearchDone(), [])
+def test_a_bracket_that_went_on_with_fewer_trials_stays_so_when_there_are_more():
+    facts = Renewed(Hyperband(eta=3), Plan(1, 9))
+    for trial in ("t0", "t1", "t2"):
+        stand(facts, trial, 1, int(trial[1]))
+    extended = Renewed(Hyperband(eta=3), Plan(1, 9), list(facts.facts))
+    assert extended.next() == NewTrial(1), "no trial has gone on: the bracket takes more"
+    facts.apply(Closed())
+    stand(facts, "t0", 3, 0)
+    extended = Renewed(
+        Hyperband(eta=3), Plan(1, 9), [fact for fact in facts.facts if fact != Closed()]
+    )
+    assert stopped(extended) == stopped(facts) == ["t1", "t2"]
+    assert extended.next() == facts.next() == Advance("t0", 9)
+    stand(extended, "t0", 9, 0)
+    assert extended.next() == NewTrial(3)
 
 
 def test_equal_losses_rank_as_the_trials_came():

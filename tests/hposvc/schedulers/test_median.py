@@ -20,12 +20,12 @@ from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.schedulers.median import Median
 from hposvc.schedulers.scheduler import (
+    Advance,
     Left,
     NewTrial,
-    Opened,
     Ordered,
+    Paused,
     Plan,
-    Reopened,
     Report,
     SearchDone,
 )
@@ -83,19 +83,23 @@ def test_decisions_are_those_of_a_rescan_and_the_sweep_ends(
 def test_decisions_are_those_of_a_rescan_when_trials_are_retried_and_become_longer(
     seed, min_trials, interval, first, last
 ):
+    """As a controller does it, each time with another scheduler, which is told what holds."""
     rng = Random(seed)
     scheduler = both(min_trials, interval, first, last)
-    reached, running = {}, set()  # the last reported step by trial; trials under way
+    facts = scheduler.reference.facts
+    reached, running, diverged = {}, set(), set()  # `reached`: the last reported step by trial
     for _ in range(120):
         action = rng.random()
-        over = [t for t, step in reached.items() if t not in running and step < last]
+        over = [t for t in reached if t not in running and t not in diverged and reached[t] < last]
         if action < 0.02:
             last += rng.randint(1, 4)
-            scheduler.apply(Opened(Plan(first, last)))
-            scheduler.reference.steps = tuple(range(first, last, interval))
+            scheduler = renewed(both(min_trials, interval, first, last), facts)
+            facts = scheduler.reference.facts
         elif action < 0.15 and over:
             trial = rng.choice(over)
-            scheduler.apply(Reopened(trial, None, failed=True))
+            held = [fact for fact in facts if fact != Left(trial)]
+            scheduler = renewed(both(min_trials, interval, first, last), held)
+            facts = scheduler.reference.facts
             running.add(trial)
         elif action < 0.4 or not running:
             trial = f"t{len(reached)}"
@@ -113,9 +117,17 @@ def test_decisions_are_those_of_a_rescan_when_trials_are_retried_and_become_long
                 judged = loss < math.inf and step < last
                 verdict = judged and scheduler.judge(Report(trial, step, loss)).verdict
                 stop = stop or loss == math.inf or verdict == "stop"
+                diverged |= {trial} if loss == math.inf else set()
             if stop or step == last:
                 scheduler.apply(Left(trial))
                 running.remove(trial)
+
+
+def renewed(scheduler, facts):
+    """Return a scheduler that was told these facts."""
+    for fact in facts:
+        scheduler.apply(fact)
+    return scheduler
 
 
 @settings(max_examples=40, deadline=None)
@@ -152,9 +164,9 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
     journal.store.close()
 
 
-def after(curves, **options):
-    """Return a scheduler of trials of four steps, after these trials have ended."""
-    scheduler = Median(**options).scheduler(Plan(1, 4))
+def after(curves, last=4, **options):
+    """Return a scheduler of trials of so many steps, after these trials have ended."""
+    scheduler = Median(**options).scheduler(Plan(1, last))
     for number, curve in enumerate(curves):
         scheduler.apply(Ordered(f"t{number}", 4))
         for step, loss in curve.items():
@@ -206,27 +218,34 @@ def test_a_diverged_trial_is_the_worst_from_there_on_and_poisons_no_median():
 def test_a_diverged_trial_is_the_worst_at_the_steps_of_an_extension_too():
     """Otherwise trials beyond the old end are compared with the survivors alone."""
     good = {1: 4.0, 2: 4.0, 3: 4.0, 4: 4.0}
-    scheduler = after([good, {1: math.inf}, {1: 1.0, 2: math.inf}], min_trials=3)
-    scheduler.apply(Opened(Plan(1, 8)))
+    scheduler = after([good, {1: math.inf}, {1: 1.0, 2: math.inf}], last=8, min_trials=3)
     assert verdict(scheduler, 5.0, 5.0, 5.0, 5.0) == "continue"
     assert scheduler.judge(Report("new", 4, 5.0)).detail.startswith("1 of 3 means up to step 4")
     scheduler.apply(Report("new", 5, 5.0))
     assert "0 of 2 means up to step 5" in scheduler.judge(Report("new", 5, 5.0)).detail
 
 
-def test_a_diverged_trial_that_recovers_counts_like_any_other():
-    """Otherwise its good losses count as infinite, and worse trials are compared with nothing."""
-    gone = {1: 1.0, 2: math.inf}
-    scheduler = after([gone], min_trials=1)
-    assert verdict(scheduler, 5.0, 5.0, 5.0) == "continue"
-    scheduler.apply(Reopened("t0", Report("t0", 2, math.inf), failed=True))
-    assert scheduler.judge(Report("new", 3, 5.0)).detail.startswith("0 of 0 means")
-    scheduler.apply(Ordered("t0", 4))
-    scheduler.apply(Report("t0", 3, 2.5))
-    scheduler.apply(Left("t0"))
-    # The mean up to step 3 is (1 + 2.5 + 2.5) / 3.
-    assert scheduler.judge(Report("new", 3, 5.0)).verdict == "stop"
-    assert scheduler.means[3].means == [2.0]
+def test_a_completed_trial_that_goes_on_counts_up_to_the_old_end_and_then_beyond_it():
+    """Otherwise nobody is compared with anybody until the first trials come to the new end."""
+    scheduler = Median(min_trials=1).scheduler(Plan(1, 8))
+    stand = [Ordered("old", 4), *(Report("old", step, 4.0) for step in range(1, 5)), Paused("old")]
+    for fact in stand:
+        scheduler.apply(fact)
+    assert scheduler.next() == Advance("old", 8, (5, 6, 7))
+    assert verdict(scheduler, 9.0, 9.0, 9.0, 5.0) == "stop"
+    for fact in (Ordered("old", 8), Report("old", 6, 4.0), Left("old")):
+        scheduler.apply(fact)
+    assert [len(scheduler.means[step]) for step in (1, 4, 6, 7)] == [1, 1, 1, 0]
+
+
+def test_a_milestone_that_longer_trials_do_not_have_stops_nobody():
+    """A trial that a pause cut off goes on with the milestones that it had."""
+    scheduler = Median(min_trials=1).scheduler(Plan(1, 400))
+    for fact in (Ordered("t0", 150), Report("t0", 11, 1.0), Left("t0")):
+        scheduler.apply(fact)
+    report = Report("t1", 11, 9.0)
+    scheduler.apply(report)
+    assert scheduler.judge(report).verdict == "continue"
 
 
 def test_a_step_that_was_not_reported_counts_with_the_next_report():

@@ -212,7 +212,7 @@ def test_a_copy_begins_from_the_loss_of_its_donor():
     scheduler.apply(Paused("t5"))
     change = scheduler.next().change
     assert (change.donor, change.clock, change.loss) == ("t1", 2, 1.0)
-    scheduler.apply(Ordered("t5", 8, {"lr": 0.7}))
+    scheduler.apply(Ordered("t5", 8, {"lr": 0.7}, parent="t1"))
     assert scheduler.intervals["t5"] == Interval(2, {"lr": 0.7}, 1.0)
     scheduler.apply(Report("t5", 4, 0.75))
     assert scheduler.outcomes[-1] == Outcome(Interval(2, {"lr": 0.7}, 1.0), 4, 0.75)

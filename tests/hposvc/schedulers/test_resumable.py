@@ -6,11 +6,8 @@ from hposvc.schedulers.resumable import Resumable
 from hposvc.schedulers.scheduler import (
     Advance,
     Left,
-    Opened,
     Ordered,
     Paused,
-    Plan,
-    Reopened,
     Report,
 )
 
@@ -30,24 +27,17 @@ def test_an_idle_trial_goes_on_to_the_end_with_the_milestones_that_are_left(wait
     assert waiting.resume_next() is None
 
 
-def test_a_moved_end_is_where_trials_go_on_to(waiting):
-    waiting.apply(Opened(Plan(1, 27)))
-    assert waiting.resume_next().until == 27
-
-
 def test_a_trial_that_has_left_does_not_go_on(waiting):
     waiting.apply(Left("t1"))
     assert waiting.resume_next() is None
     assert waiting.max_concurrency() == 0
 
 
-def test_a_completed_trial_that_is_back_goes_on_and_a_failed_one_is_ordered_by_others(waiting):
-    waiting.apply(Left("t1"))
-    waiting.apply(Reopened("t2", Report("t2", 9, 0.1), failed=True))
-    assert waiting.resume_next() is None
-    waiting.apply(Opened(Plan(1, 27)))
-    waiting.apply(Reopened("t1", Report("t1", 9, 0.1)))
-    assert waiting.resume_next() == Advance("t1", 27, ())
+def test_a_trial_that_paused_at_the_end_before_goes_on_to_the_new_one():
+    longer = Resumable(27, (1, 3, 9))
+    for fact in (Ordered("t1", 9), Report("t1", 9, 0.1), Paused("t1")):
+        longer.apply(fact)
+    assert longer.resume_next() == Advance("t1", 27, ())
 
 
 def test_slots_are_needed_for_what_runs_and_what_goes_on(waiting):

@@ -5,6 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 from both import Both
 
@@ -15,7 +16,7 @@ from hposvc.schedulers.scheduler import (
     NewTrial,
     Ordered,
     Paused,
-    Reopened,
+    Plan,
     Report,
     SearchDone,
     Wait,
@@ -171,6 +172,32 @@ def rising(params, step):
     return {"loss": 1 / step + math.log10(params["lr"])}, 1.0
 
 
+@dataclass
+class Renewed:
+    """A scheduler that a new one replaces when a trial is retried, as the controller does it."""
+
+    policy: Any
+    plan: Plan
+    facts: list = field(default_factory=list)
+    real: Any = None
+
+    def __post_init__(self):
+        self.real = self.policy.scheduler(self.plan)
+        for fact in self.facts:
+            self.real.apply(fact)
+
+    def apply(self, fact):
+        self.facts.append(fact)
+        self.real.apply(fact)
+
+    def take_back(self, trial):
+        self.facts = [fact for fact in self.facts if fact != Left(trial)]
+        self.__post_init__()
+
+    def __getattr__(self, name):
+        return getattr(self.real, name)
+
+
 class Cluster:
     """Slots whose trials report, fail, are retried, killed and diverge in any order.
 
@@ -296,10 +323,9 @@ class Cluster:
         """Retry a failed trial, as by a user's request."""
         trial, until = self.failed.popitem()
         step = self.steps[trial]
-        report = Report(trial, step, self.losses[trial][step]) if step else None
         self.returned.add(trial)
         self.allowed = math.inf
-        self.scheduler.apply(Reopened(trial, report, failed=True))
+        self.scheduler.take_back(trial)
         if step < until:
             self.lost[trial] = until
         elif step == self.last:

@@ -14,7 +14,6 @@ from hposvc.schedulers.scheduler import (
     NewTrial,
     Ordered,
     Plan,
-    Reopened,
     Report,
     SearchDone,
     Wait,
@@ -62,8 +61,7 @@ class Rescan:
             losses = [next(loss for at, loss in curve if at >= i) for i in range(1, step + 1)]
             return sum(losses) / step
         diverged = reports and reports[-1].loss == math.inf
-        is_back = any(isinstance(fact, Reopened) for fact in facts[left:])
-        return math.inf if diverged and not is_back else None
+        return math.inf if diverged else None
 
 
 @dataclass

@@ -60,12 +60,13 @@ class Members:
         if change is not None:
             self.params[trial] = change.values(SPACE, self.params[change.donor], self.rng)
             self.loss[trial] = self.loss[change.donor]
-        self.order(trial, move)
+        self.order(trial, move, change)
 
-    def order(self, trial, move):
+    def order(self, trial, move, change=None):
         self.milestones[trial] = move.milestones
         self.running.add(trial)
-        self.scheduler.apply(Ordered(trial, LAST, self.params[trial]))
+        donor = None if change is None else change.donor
+        self.scheduler.apply(Ordered(trial, LAST, self.params[trial], donor))
 
     def step(self, trial):
         self.clock[trial] += 1
