@@ -19,7 +19,7 @@ def widen(state: SweepState, ranks: int, now: float) -> list[Event]:
     """Return the suspension of each trial that is to continue with this many ranks."""
     return [
         decided(now, trial, "park", WIDER, f"from {_workers(trial)} workers to {ranks}")
-        for trial in state.trials.running()
+        for trial in state.running()
         if _workers(trial) < ranks and gained_s(trial, now) > WORTH_S
     ]
 

@@ -124,6 +124,17 @@ def test_why_a_trial_changed_its_workers_is_told(lab):
     assert any("there was room for more workers" in why for why in told)
 
 
+def test_replicates_of_finalists_grow_as_trials_do(lab):
+    state = lab.run(spec({"min": 1, "max": 8}, trials=4, finalists={"top": 2, "seeds": 2}))
+    events = lab.events()
+    replicates = {e.order.id for e in events if isinstance(e, Ordered) and e.order.replicate}
+    grown = [e for e in events if isinstance(e, Decided) and e.order in replicates]
+    assert grown
+    assert {event.reason for event in grown} == {WIDER}
+    assert most_ranks_out(events) <= SLOTS
+    assert [len(state.replicates.values(name)) for name in state.replicates.finalists] == [2, 2]
+
+
 def test_nobody_grows_while_new_trials_may_come():
     """Their room is taken by the next trial."""
     controller = make_controller(spec({"min": 1, "max": 8}))
