@@ -85,8 +85,8 @@ clean:
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
-# The dependencies once, then our wheel each time that a source changed. Python compiles what it
-# imports, a small part of them.
+# The dependencies once, then our wheel each time that a source changed. Pip would compile one file
+# after another; a few of the packages' files are not meant for this Python.
 PIP := $(BIN)/pip install --quiet --no-compile
 $(VENV)/.dependencies: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) --constraint constraints.txt .
@@ -95,6 +95,7 @@ $(VENV)/.dependencies: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.developer: pyproject.toml constraints.txt | $(VENV)/.dependencies
 	$(PIP) --constraint constraints.txt '.[dev]'
 	$(PIP) --constraint constraints.txt --no-deps $(TEXT)
+	$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib > /dev/null || true
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)

@@ -35,6 +35,8 @@ Phase = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
 class JobsError(Exception):
     """No dashboard answers, or it refuses the request."""
 
+    exit_code = 5  # of the command line: out of reach
+
 
 class TooLarge(JobsError):
     """A package is larger than a dashboard accepts."""

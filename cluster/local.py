@@ -43,6 +43,8 @@ POLL_S = 0.2
 class ClusterError(Exception):
     """The cluster did not start, or did not stop."""
 
+    exit_code = 5  # of the command line: out of reach
+
 
 @dataclass(frozen=True)
 class Shape:

@@ -15,9 +15,13 @@ NAME = re.compile(r"[\w][\w.:-]*")
 class BadName(ValueError):
     """The text cannot be the name of a node."""
 
+    exit_code = 2  # of the command line: bad usage
+
 
 class NotHeld(LookupError):
     """The node is not in quarantine."""
+
+    exit_code = 4  # of the command line: not found
 
 
 def hold(home: Path, node: str, reason: str) -> None:

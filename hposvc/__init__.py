@@ -8,11 +8,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hposvc.backends.backend import OutOfReach
-    from hposvc.driver.loop import Interrupted
-    from hposvc.errors import SpecError
+    from hposvc.errors import Interrupted, NotFound, OutOfReach, SpecError
     from hposvc.handle import Handle, load
-    from hposvc.journal.home import NotFound
     from hposvc.result import Best, NoSingleBest, NoValue, Result
     from hposvc.spec import Metric, SweepSpec
     from hposvc.sweep import Sweep

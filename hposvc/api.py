@@ -17,11 +17,11 @@ from hposvc import spec as specs
 from hposvc.driver.driver import Driver
 from hposvc.driver.loop import Watcher
 from hposvc.driver.warm_start import resolve
-from hposvc.errors import SpecError, fail
+from hposvc.errors import NotFound, SpecError, StoreError, fail
 from hposvc.events import DriverState, Event, UnknownEvent, to_json
 from hposvc.journal.compression import Damaged
-from hposvc.journal.database import StoreError, retry_until_answered
-from hposvc.journal.home import SIGNATURE, Home, NotFound, as_store_errors, claim, clear, find
+from hposvc.journal.database import retry_until_answered
+from hposvc.journal.home import SIGNATURE, Home, as_store_errors, claim, clear, find
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import driver_state
 from hposvc.spec import SweepSpec, fingerprint

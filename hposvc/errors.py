@@ -1,7 +1,7 @@
-"""Problems in a document, each with the path of the value that is wrong.
+"""Errors that a caller may meet, each with its exit code, and problems in a document.
 
-A path is a tuple of keys and list indices, `("parameters", "lr", "min")`. `SpecError` is the only
-error raised by reading and checking a spec.
+A problem has the path of the value that is wrong, a tuple of keys and list indices such as
+`("parameters", "lr", "min")`. `SpecError` is the only error raised by reading and checking a spec.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,6 +12,7 @@ from searchers.names import nearest
 Path = tuple[str | int, ...]
 SHOWN = 20  # problems in a message; a longer list hides the first mistake from its reader
 WIDTH = 60  # characters of a value in a message
+BUG, USAGE, NO_VALUE, NOT_FOUND, OUT_OF_REACH, INTERRUPTED = 1, 2, 3, 4, 5, 130  # exit codes
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Problem:
 class SpecError(ValueError):
     """The problems of a spec; the text has a line for each of them."""
 
+    exit_code = USAGE
+
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__(self.problems)
@@ -50,6 +53,52 @@ class SpecError(ValueError):
         if len(self.problems) > SHOWN:
             lines.append(f"... and {len(self.problems) - SHOWN} more")
         return "\n".join(lines)
+
+
+class NotFound(Exception):
+    """There is no such sweep, or no such trial of it."""
+
+    exit_code = NOT_FOUND
+
+
+class StoreError(Exception):
+    """The store is out of reach, or is no database that can hold a journal."""
+
+    exit_code = OUT_OF_REACH
+
+
+class Unanswered(StoreError):
+    """The store does not answer now, but may answer if asked again in a moment."""
+
+
+class Unwritable(StoreError):
+    """The home is not a folder that can be written."""
+
+    exit_code = USAGE
+
+
+class OutOfReach(Exception):
+    """The cluster can't be reached, or can never give what the spec asks for."""
+
+    exit_code = OUT_OF_REACH
+
+
+class Busy(Exception):
+    """Another driver is at work on the sweep."""
+
+    exit_code = USAGE
+
+
+class Fenced(Exception):
+    """Another driver, or another recorder, wrote to the sweep."""
+
+    exit_code = USAGE
+
+
+class Interrupted(Exception):
+    """The driver got Ctrl-C or SIGTERM; the sweep can be resumed."""
+
+    exit_code = INTERRUPTED
 
 
 def fail(message: str, *path: str | int, place: str = "", at_key: bool = False) -> SpecError:

@@ -269,6 +269,8 @@ def error_line(message: str) -> str:
 class UnknownEvent(ValueError):
     """The journal holds an event that this version does not know."""
 
+    exit_code = 2  # of the command line: bad usage
+
 
 def to_json(event: Event) -> str:
     """Return the event's fields but for kind and time, which are columns of the journal."""

@@ -12,15 +12,11 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hposvc import api
 from hposvc.analysis import reproduction
-from hposvc.backends.backend import OutOfReach
-from hposvc.driver.loop import Interrupted
-from hposvc.errors import SpecError
+from hposvc.errors import Interrupted, NotFound, OutOfReach, SpecError
 from hposvc.events import Event, Verb
-from hposvc.journal.home import NotFound
 from hposvc.operations import requests
 from hposvc.remote import client, submit
 from hposvc.result import Best, Result
-from hposvc.state.trial import OVER
 from hposvc.views import result
 from hposvc.views.console import console
 from hposvc.views.live import LiveView
@@ -200,7 +196,7 @@ class Handle:
         watched = api.watch(self.sweeps, self.id)
         while (record := watched.record()).phase == "RUNNING" or _is_starting(record):
             time.sleep(POLL_S)
-        if record.phase not in (*OVER, "PAUSED"):
+        if not record.state.finished and record.phase != "PAUSED":
             raise OutOfReach(f"{self.id} is {record.phase}: no driver is at work; resume() goes on")
         return self._result(record)
 

@@ -36,6 +36,8 @@ Trainable = Callable[..., Any]  # a class with train(worker), or a function
 class LoadError(ValueError):
     """A trainable cannot be found, or does not fit its parameters."""
 
+    exit_code = 2  # of the command line: bad usage
+
 
 class CodeChanged(LoadError):
     """Code has changed since the sweep's driver started."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from hposvc import spec as specs
 from hposvc.api import OpenSweep
-from hposvc.journal.home import NotFound
+from hposvc.errors import NotFound
 from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import Segment

@@ -24,8 +24,7 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis import lineage
 from hposvc.analysis.lineage import LineageSegment
-from hposvc.errors import SpecError
-from hposvc.journal.home import NotFound
+from hposvc.errors import NotFound, SpecError
 from hposvc.journal.journal import SweepRow
 from hposvc.spec import Metric, SweepSpec, fingerprint
 from hposvc.state.estimates import estimates

@@ -25,10 +25,6 @@ from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage
 Answer = Literal["continue", "stop"]
 
 
-class OutOfReach(Exception):
-    """The cluster can't be reached, or can never give what the spec asks for (exit code 5)."""
-
-
 @dataclass(frozen=True)
 class Setting:
     """The sweep that a backend works for, and how to reach its cluster, files and code."""

@@ -1,7 +1,8 @@
 """Check that all nodes can share checkpoints, through a common folder or an object store."""
 
 from cluster.shared_storage import nodes_without
-from hposvc.backends.backend import OutOfReach, Setting
+from hposvc.backends.backend import Setting
+from hposvc.errors import OutOfReach
 from hposvc.spec.paths import checkpoints_url
 from trainables.storage import stores
 from trainables.storage.stores import StoreFailed

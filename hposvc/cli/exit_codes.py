@@ -7,31 +7,8 @@ from pathlib import Path
 
 import click
 
+from hposvc.errors import BUG, INTERRUPTED, USAGE
 from hposvc.views.console import note
-
-BUG, USAGE, NO_VALUE, NOT_FOUND, OUT_OF_REACH, INTERRUPTED = 1, 2, 3, 4, 5, 130
-
-# Classes by name, so that none has to be imported; subclasses have the code of their base.
-CODES = {
-    "click.exceptions.ClickException": USAGE,
-    "hposvc.errors.SpecError": USAGE,
-    "hposvc.journal.lease.Busy": USAGE,
-    "hposvc.journal.journal.Fenced": USAGE,
-    "hposvc.events.UnknownEvent": USAGE,
-    "hposvc.driver.proposals.SearcherFailed": USAGE,
-    "trainables.load.LoadError": USAGE,
-    "hposvc.journal.home.NotFound": NOT_FOUND,
-    "hposvc.journal.home.Unwritable": USAGE,
-    "hposvc.journal.database.StoreError": OUT_OF_REACH,
-    "hposvc.backends.backend.OutOfReach": OUT_OF_REACH,
-    "cluster.quarantine.BadName": USAGE,
-    "cluster.quarantine.NotHeld": NOT_FOUND,
-    "cluster.jobs.JobsError": OUT_OF_REACH,
-    "cluster.local.ClusterError": OUT_OF_REACH,
-    "hposvc.driver.loop.Interrupted": INTERRUPTED,
-    "click.exceptions.Abort": INTERRUPTED,
-    "builtins.KeyboardInterrupt": INTERRUPTED,
-}
 
 
 def report(error: BaseException, home: Path | None) -> int:
@@ -55,9 +32,12 @@ def report(error: BaseException, home: Path | None) -> int:
 
 
 def exit_code(error: BaseException) -> int:
-    """Return an error's exit code: that of its class or nearest base; else 1, a bug of hposvc."""
-    names = (f"{cls.__module__}.{cls.__qualname__}" for cls in type(error).__mro__)
-    return next((CODES[name] for name in names if name in CODES), BUG)
+    """Return an error's exit code: that of its class; else 1, a bug of hposvc."""
+    if isinstance(error, click.exceptions.Abort | KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(error, click.ClickException):
+        return USAGE
+    return getattr(type(error), "exit_code", BUG)
 
 
 def _usage_message(error: click.UsageError) -> str:

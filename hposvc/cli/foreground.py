@@ -8,9 +8,8 @@ from dataclasses import asdict
 
 from hposvc.analysis.reproduction import Trained
 from hposvc.api import Record
-from hposvc.cli.exit_codes import NO_VALUE, OUT_OF_REACH
 from hposvc.cli.options import Shared
-from hposvc.driver.loop import Interrupted
+from hposvc.errors import NO_VALUE, OUT_OF_REACH, Interrupted
 from hposvc.journal.home import Home
 from hposvc.views import disk_full, result
 from hposvc.views.audit import compared

@@ -9,6 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from hposvc.spec.types import format_bytes
+
 CHECK_S = 5.0  # seconds between checks
 # Kept free for logs and the journal, on disks of at least 100 times that; on smaller disks a share.
 MIN_FREE_BYTES, MIN_FREE_SHARE = 64 * 2**20, 0.01
@@ -48,16 +50,6 @@ class DiskSpace:
         disks = [(folder, shutil.disk_usage(_nearest_existing(folder))) for folder in self.folders]
         folder, disk = min(disks, key=lambda candidate: candidate[1].free)
         return folder, disk.free, disk.total
-
-
-def format_bytes(count: int) -> str:
-    """Format a number of bytes: `512 B`, `3.4 MiB`, `20 GiB`."""
-    amount, unit = float(count), "B"
-    for larger_unit in ("KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024:
-            break
-        amount, unit = amount / 1024, larger_unit
-    return f"{amount:.1f}".removesuffix(".0") + f" {unit}"
 
 
 def _describe_space(folder: Path, free: int) -> str:

@@ -17,9 +17,10 @@ from hposvc.backends.backend import Backend, Setting
 from hposvc.controller.controller import Controller
 from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.limit_warnings import MissingLimitMetrics
-from hposvc.driver.loop import Interrupted, Listener, Runner, Watcher
+from hposvc.driver.loop import Listener, Runner, Watcher
 from hposvc.driver.proposals import BackgroundProposer, Proposer, SyncProposer
 from hposvc.driver.warm_start import leading, load_warm_start
+from hposvc.errors import Interrupted
 from hposvc.events import RENEWALS, Requested
 from hposvc.journal.database import retry_until_answered
 from hposvc.journal.home import Home, sign

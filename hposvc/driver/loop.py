@@ -16,8 +16,9 @@ from typing import Protocol, TypeVar, runtime_checkable
 from hposvc.backends.backend import Backend
 from hposvc.controller.controller import Controller
 from hposvc.driver.deletions import Deletions
-from hposvc.driver.disk_space import DiskSpace, format_bytes
+from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.proposals import Exhausted, Proposer
+from hposvc.errors import Interrupted, Unanswered
 from hposvc.events import (
     RENEWALS,
     Attached,
@@ -30,10 +31,11 @@ from hposvc.events import (
     StorageExhausted,
     WarmStarted,
 )
-from hposvc.journal.database import Unanswered, retry_until_answered
+from hposvc.journal.database import retry_until_answered
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.schedulers.scheduler import NewTrial, SearchDone
+from hposvc.spec.types import format_bytes
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import trial_name
 from searchers.searcher import Observation
@@ -47,10 +49,6 @@ GROUP = 1000  # events of a simulation per transaction: nothing outside acts on 
 AHEAD = 16  # proposals kept ready where results do not matter
 
 Result = TypeVar("Result")
-
-
-class Interrupted(Exception):
-    """The driver got Ctrl-C or SIGTERM; the sweep can be resumed."""
 
 
 class Watcher(Protocol):

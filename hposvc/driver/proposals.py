@@ -28,6 +28,8 @@ History = Callable[[], Sequence[Observation]]
 class SearcherFailed(Exception):
     """A user's own search method raised; the message says what was raised, and where."""
 
+    exit_code = 2  # of the command line: bad usage
+
 
 class Exhausted(Exception):
     """The space has no untried configuration left."""

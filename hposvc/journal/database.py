@@ -45,6 +45,7 @@ from sqlalchemy.exc import (
     OperationalError,
 )
 
+from hposvc.errors import StoreError, Unanswered
 from trainables.errors import DISK_FULL_TEXT
 
 BUSY_S = 30.0  # how long a writer waits for another writer
@@ -134,14 +135,6 @@ EARLIER_CURSORS = "cursors"  # an earlier version's table, from when MLflow was 
 log = logging.getLogger("hposvc")
 
 Answer = TypeVar("Answer")
-
-
-class StoreError(Exception):
-    """The store is out of reach, or is no database that can hold a journal."""
-
-
-class Unanswered(StoreError):
-    """The store does not answer now, but may answer if asked again in a moment."""
 
 
 def retry_until_answered(

@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hposvc.errors import fail
+from hposvc.errors import NotFound, StoreError, Unwritable, fail
 from hposvc.events import LAST
-from hposvc.journal.database import Store, StoreError
+from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal, SweepRow
 from trainables.errors import is_disk_full
 from trainables.storage import checkpoint, stores
@@ -25,14 +25,6 @@ LOG = re.compile(r"[0-9]+-[0-9]+\.log")  # ORDER-RANK
 LOG_OF_SLOT = re.compile(r"slot-[0-9]+-[0-9]+(?:\.log|-nccl-[0-9]+)")
 PRIVATE = 0o700  # mode of a new home: specs, logs and checkpoints are nobody else's business
 SHOWN = 3  # names of files that are not ours, in a message
-
-
-class Unwritable(StoreError):
-    """The home is not a folder that can be written (exit code 2)."""
-
-
-class NotFound(Exception):
-    """There is no such sweep, or no such trial of it (exit code 4)."""
 
 
 @dataclass(frozen=True)

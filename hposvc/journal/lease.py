@@ -23,8 +23,9 @@ import psutil
 from sqlalchemy import Connection, Select, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from hposvc.errors import Busy, StoreError
 from hposvc.events import DriverState
-from hposvc.journal.database import LEASES, Store, StoreError
+from hposvc.journal.database import LEASES, Store
 
 EXPIRY_S = 60.0
 RENEW_S = 10.0
@@ -34,10 +35,6 @@ LOOK_S = 0.5  # between two looks at a watched lease
 
 
 log = logging.getLogger("hposvc")
-
-
-class Busy(Exception):
-    """Another driver is at work on the sweep."""
 
 
 @dataclass

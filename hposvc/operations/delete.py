@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.driver.loop import Interrupted
-from hposvc.journal.database import StoreError
+from hposvc.errors import Busy, Fenced, Interrupted, StoreError
 from hposvc.journal.home import SIGNATURE, clear, find, signature
-from hposvc.journal.journal import Fenced, SweepRow
-from hposvc.journal.lease import Busy, Lease
+from hposvc.journal.journal import SweepRow
+from hposvc.journal.lease import Lease
 from hposvc.spec import SweepSpec, registry
 from hposvc.spec.paths import store_url
 from trainables.storage import checkpoint, stores

@@ -25,7 +25,7 @@ from sqlalchemy import make_url
 from cluster import health
 from cluster.node_health import NodeHealth
 from hposvc.api import Sweeps
-from hposvc.journal.database import StoreError
+from hposvc.errors import StoreError
 from hposvc.journal.home import PRIVATE, Home
 from hposvc.journal.lease import driver_state
 from hposvc.tracking.mlflow_server import hide_passwords

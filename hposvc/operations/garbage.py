@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hposvc import api
+from hposvc.errors import Busy
 from hposvc.journal.home import clear, find_ours, signature
-from hposvc.journal.lease import Busy, Lease
+from hposvc.journal.lease import Lease
 from hposvc.spec.paths import checkpoints_url
 from hposvc.state.sweep import SweepState
 from trainables.load import PICKLE

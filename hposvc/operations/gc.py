@@ -4,13 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hposvc.api import Sweeps
-from hposvc.errors import SpecError
+from hposvc.errors import Busy, Fenced, SpecError, StoreError
 from hposvc.events import UnknownEvent
 from hposvc.journal.compression import Damaged
-from hposvc.journal.database import StoreError
 from hposvc.journal.home import find
-from hposvc.journal.journal import Fenced
-from hposvc.journal.lease import Busy, Lease, driver_state
+from hposvc.journal.lease import Lease, driver_state
 from hposvc.operations import garbage
 from hposvc.operations.garbage import Garbage
 

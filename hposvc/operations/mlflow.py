@@ -7,9 +7,8 @@ configured before.
 from typing import TYPE_CHECKING, cast
 
 from hposvc import api
-from hposvc.errors import fail
+from hposvc.errors import Busy, fail
 from hposvc.journal.home import find
-from hposvc.journal.lease import Busy
 from hposvc.spec import registry
 from hposvc.spec.model_registry import Register, read_gate
 from hposvc.tracking.mlflow_server import quiet_mlflow

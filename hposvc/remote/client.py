@@ -20,9 +20,9 @@ from typing import Any
 from cluster.jobs import Job, Jobs, JobsError, with_retries
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.backends.backend import OutOfReach
+from hposvc.errors import NotFound, OutOfReach
 from hposvc.events import LAST, Event, Verb, from_json, to_json
-from hposvc.journal.home import Home, NotFound
+from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.operations import requests
 from hposvc.remote.archive import EMPTY_ARCHIVE

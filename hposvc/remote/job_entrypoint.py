@@ -18,11 +18,11 @@ from cluster.launch import Unreachable, connect
 from cluster.secret_transfer import PayloadGone, take
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.backends.backend import OutOfReach, Setting
+from hposvc.backends.backend import Setting
 from hposvc.backends.shared_storage import check_shared
 from hposvc.driver.driver import Driver
 from hposvc.driver.loop import Watcher
-from hposvc.errors import SpecError, fail
+from hposvc.errors import OutOfReach, SpecError, fail
 from hposvc.journal.home import Home, as_store_errors
 from hposvc.journal.journal import SweepRow
 from hposvc.operations import delete

@@ -21,9 +21,8 @@ from pydantic import TypeAdapter, ValidationError
 from cluster import local
 from cluster.jobs import Job, Jobs, with_retries
 from hposvc import spec as specs
-from hposvc.backends.backend import OutOfReach
-from hposvc.errors import Problem, SpecError, fail
-from hposvc.journal.home import Home, NotFound
+from hposvc.errors import NotFound, OutOfReach, Problem, SpecError, fail
+from hposvc.journal.home import Home
 from hposvc.remote.archive import SourceArchive, pack, pack_own_packages
 from hposvc.remote.job_metadata import (
     HOME,

@@ -62,6 +62,16 @@ def read_bytes(value: object) -> int:
     return int(size)
 
 
+def format_bytes(count: int) -> str:
+    """Format a number of bytes: `512 B`, `3.4 MiB`, `20 GiB`."""
+    amount, unit = float(count), "B"
+    for larger_unit in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger_unit
+    return f"{amount:.1f}".removesuffix(".0") + f" {unit}"
+
+
 def read_interval(value: object) -> Every:
     """Return the interval of checkpoints, from units of fidelity, `500 steps` or a duration.
 

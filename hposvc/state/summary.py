@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hposvc.errors import SpecError
 from hposvc.events import DriverState, error_line
 from hposvc.schedulers.scheduler import rungs
 from hposvc.spec import Metric, SweepSpec
@@ -138,9 +137,17 @@ def eta_of(spec: SweepSpec) -> int | None:
     """
     try:
         eta = getattr(build(SCHEDULERS, spec.scheduler), "eta", None)
-    except SpecError:
+    except ValueError:
         return None
     return eta if isinstance(eta, int) and eta > 1 else None
+
+
+def rung_steps(spec: SweepSpec) -> tuple[int, ...]:
+    """Return the steps at which the scheduler decides; empty: it has no rungs."""
+    eta = eta_of(spec)
+    if eta is None or spec.last_step is None:
+        return ()
+    return rungs(spec.first_step, spec.last_step, eta)
 
 
 def untrained(sweep: str, state: SweepState) -> str:

@@ -18,7 +18,7 @@ from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run,
 from mlflow.exceptions import MlflowException
 from sqlalchemy import make_url
 
-from hposvc.journal.database import StoreError
+from hposvc.errors import StoreError
 from hposvc.journal.home import Home
 from hposvc.spec import SweepSpec
 from hposvc.tracking.file_lock import locked

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from hposvc.journal.home import NotFound
+from hposvc.errors import NotFound
 from hposvc.spec import Metric
 from hposvc.spec.model_registry import Register
 from hposvc.state.sweep import SweepState

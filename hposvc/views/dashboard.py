@@ -17,10 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from hposvc.events import DriverState
-from hposvc.schedulers.scheduler import rungs
-from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, trait
-from hposvc.state.summary import INTERRUPTED, counted, eta_of, phase, untrained
+from hposvc.state.summary import INTERRUPTED, counted, phase, rung_steps, untrained
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialPhase, TrialState
 from hposvc.views.disk_full import disk_notes
@@ -186,14 +184,6 @@ def _head(state: SweepState, elapsed_s: float) -> RenderableType:
         grid.add_row("finals", _bar(replicates.done, replicates.total, state), text)
     rung_counts = _rungs(state)
     return Group(grid, rung_counts) if rung_counts else grid
-
-
-def rung_steps(spec: SweepSpec) -> tuple[int, ...]:
-    """Return the steps at which the scheduler decides; empty: it has no rungs."""
-    eta = eta_of(spec)
-    if eta is None or spec.last_step is None:
-        return ()
-    return rungs(spec.first_step, spec.last_step, eta)
 
 
 def _rungs(state: SweepState) -> Text:

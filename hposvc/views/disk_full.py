@@ -1,6 +1,6 @@
 """Notes about a sweep's disk space."""
 
-from hposvc.driver.disk_space import format_bytes
+from hposvc.spec.types import format_bytes
 from hposvc.state.sweep import SweepState
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from hposvc.driver.disk_space import format_bytes
 from hposvc.operations.garbage import Garbage
+from hposvc.spec.types import format_bytes
 from hposvc.views.tables import make_table
 
 

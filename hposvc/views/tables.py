@@ -11,7 +11,8 @@ from rich.text import Text
 
 from hposvc import spec as specs
 from hposvc.spec import Metric, SweepSpec
-from hposvc.views.dashboard import COLOURS, Configuration, rung_steps
+from hposvc.state.summary import rung_steps
+from hposvc.views.dashboard import COLOURS, Configuration
 from hposvc.views.formatting import (
     NONE,
     configuration,

@@ -12,11 +12,10 @@ from sqlalchemy import insert, update
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.cli.main import main
-from hposvc.errors import SpecError
+from hposvc.errors import Busy, NotFound, SpecError
 from hposvc.events import Attached, Finished, Requested
 from hposvc.journal.database import EVENTS, SWEEPS
-from hposvc.journal.home import NotFound
-from hposvc.journal.lease import Busy, Lease
+from hposvc.journal.lease import Lease
 from hposvc.operations import requests
 from trainables.runtime.assignment import log_file
 

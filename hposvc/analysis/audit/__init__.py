@@ -12,8 +12,8 @@ from hposvc.analysis.audit.entry import Line
 from hposvc.analysis.audit.sweep_audit import decisions
 from hposvc.analysis.audit.trial_audit import TrialAudit
 from hposvc.api import OpenSweep
+from hposvc.errors import NotFound
 from hposvc.events import Event
-from hposvc.journal.home import NotFound
 from hposvc.spec import SweepSpec
 
 __all__ = ["Audit", "Line", "explain", "of_sweep", "of_trial"]

@@ -13,7 +13,7 @@ from ray._private.state import available_resources_per_node  # no public name (R
 
 from cluster import quarantine
 from cluster.launch import Connection, Unreachable, connect, running
-from hposvc.backends.backend import OutOfReach, Setting
+from hposvc.backends.backend import Setting
 from hposvc.backends.ray.placement import (
     NODE,
     count_ranks,
@@ -25,6 +25,7 @@ from hposvc.backends.ray.placement import (
 )
 from hposvc.backends.ray.rank_group import GONE_S
 from hposvc.backends.shared_storage import check_shared
+from hposvc.errors import OutOfReach
 from hposvc.spec import Resources
 from trainables.programs.rendezvous import LOOPBACK
 from trainables.runtime.assignment import Inherited, SlotConfig

@@ -13,10 +13,11 @@ from ray._private.state import state as cluster_state  # no public name exists (
 from cluster import quarantine
 from cluster.inspection import Inspection, stored_results
 from cluster.node_health import hardware_issues
-from hposvc.backends.backend import OutOfReach, Setting
+from hposvc.backends.backend import Setting
 from hposvc.backends.ray.cluster import RayCluster
 from hposvc.backends.ray.node_failures import DEATHS_IN_A_ROW, NodeFailures
 from hposvc.backends.ray.slot import Slot
+from hposvc.errors import OutOfReach
 from hposvc.events import BackendEvent, Cause, Failed
 from trainables.link import Report
 from trainables.monitoring import slow_ranks

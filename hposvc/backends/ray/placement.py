@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from hposvc.backends.backend import OutOfReach
+from hposvc.errors import OutOfReach
 from hposvc.spec import Resources
 
 Bundle = dict[str, float]

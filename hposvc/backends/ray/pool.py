@@ -12,13 +12,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
-from hposvc.backends.backend import Answer, OutOfReach, Setting, to_events
+from hposvc.backends.backend import Answer, Setting, to_events
 from hposvc.backends.ray.cluster import FRESH_DEATHS, RayCluster
 from hposvc.backends.ray.elasticity import ElasticWorkers
 from hposvc.backends.ray.node_eviction import NodeEviction, NodeEvictions, leave_node
 from hposvc.backends.ray.placement import describe_needs
 from hposvc.backends.ray.rank_group import GONE_S, describe_error, is_permanent, start_error
 from hposvc.backends.ray.slot import Signal, Slot
+from hposvc.errors import OutOfReach
 from hposvc.events import BackendEvent, Cause, Ended, Failed
 from trainables.link import Report
 from trainables.order import Order

@@ -11,8 +11,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from hposvc.backends.backend import OutOfReach
-from hposvc.errors import fail
+from hposvc.errors import OutOfReach, fail
 from trainables.errors import shortened, text_of
 from trainables.load import CodeChanged
 from trainables.runtime.assignment import Assignment, SlotConfig

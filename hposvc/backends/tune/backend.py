@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hposvc.backends.backend import Answer, OutOfReach, Setting, to_events
+from hposvc.backends.backend import Answer, Setting, to_events
 from hposvc.backends.ray.cluster import FRESH_DEATHS, RayCluster, await_gone
 from hposvc.backends.ray.placement import STRATEGIES, bundle, label_selectors, rank_options
 from hposvc.backends.tune.connections import SlotConnections
 from hposvc.backends.tune.exchange import OrderExchange
 from hposvc.backends.tune.experiment import Experiment, Orders, Request, Results
 from hposvc.backends.tune.tune_slot import OrderStarted, SlotLost, SlotMessage
+from hposvc.errors import OutOfReach
 from hposvc.events import BackendEvent, Ended, Failed
 from hposvc.spec import Resources
 from trainables.order import Order

@@ -3,8 +3,8 @@
 import click
 
 from hposvc.cli.app import commands, home_of
-from hposvc.cli.exit_codes import OUT_OF_REACH
 from hposvc.cli.options import Shared, share
+from hposvc.errors import OUT_OF_REACH
 from hposvc.views.console import note, show
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import click
 
 from hposvc.cli.app import home_of, open_sweep, read_spec, verb
-from hposvc.cli.exit_codes import NO_VALUE
 from hposvc.cli.options import Shared, cluster_address, ray_address, settings, spec_file, sweep_id
+from hposvc.errors import NO_VALUE
 from hposvc.views.console import note, show
 
 PICTURES = (".png", ".svg", ".pdf")

@@ -5,8 +5,8 @@ from dataclasses import asdict
 import click
 
 from hposvc.cli.app import open_home, verb
-from hposvc.cli.exit_codes import OUT_OF_REACH
 from hposvc.cli.options import Shared
+from hposvc.errors import OUT_OF_REACH
 from hposvc.views.console import note, show
 
 

@@ -11,8 +11,7 @@ from hposvc import spec as specs
 from hposvc.analysis import reproduction
 from hposvc.backends.local import Local
 from hposvc.backends.simulate import Simulation
-from hposvc.errors import SpecError
-from hposvc.journal.home import NotFound
+from hposvc.errors import NotFound, SpecError
 from hposvc.spec.stopping import Budget, Stop
 
 PBT = {"type": "pbt", "interval": 1, "quantile": 0.5, "mutate": {"lr": {}}}

@@ -8,8 +8,9 @@ from simulated_sweeps import make_controller, make_spec
 
 from hposvc.backends.backend import Setting
 from hposvc.backends.local import Local
-from hposvc.driver.loop import Interrupted, Runner
+from hposvc.driver.loop import Runner
 from hposvc.driver.proposals import BackgroundProposer
+from hposvc.errors import Interrupted
 from hposvc.events import Checkpointed, Ended, Failed, Ordered, Reported
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal

@@ -4,8 +4,9 @@ import pytest
 from simulated_sweeps import make_spec
 
 from hposvc.backends import shared_storage
-from hposvc.backends.backend import OutOfReach, Setting
+from hposvc.backends.backend import Setting
 from hposvc.backends.shared_storage import check_shared
+from hposvc.errors import OutOfReach
 from trainables.storage.stores import StoreFailed
 
 

@@ -11,11 +11,11 @@ from reference_page import PAGE, TEXT, braced, codes, rows, section, verb_docume
 from ruamel.yaml import YAML
 
 import hposvc
+from hposvc import errors
 from hposvc.analysis.memory import StrategyForecast
 from hposvc.analysis.model_size import BestUse
 from hposvc.analysis.scaling_law import Law
 from hposvc.analysis.worker_scaling import Speed
-from hposvc.cli import exit_codes
 from hposvc.cli.main import commands
 from hposvc.cli.not_yet import LATER
 from hposvc.operations.doctor import Check
@@ -169,7 +169,8 @@ def test_the_page_has_every_argument_and_option_of_a_verb():
 
 def test_the_page_has_every_exit_code():
     codes_of_the_page = {int(code) for code, *_ in rows("code", "means")}
-    assert codes_of_the_page == {0, exit_codes.BUG, *exit_codes.CODES.values(), exit_codes.NO_VALUE}
+    classes = [each for each in vars(errors).values() if hasattr(each, "exit_code")]
+    assert codes_of_the_page == {0, errors.BUG, errors.NO_VALUE, *(c.exit_code for c in classes)}
 
 
 def test_the_page_has_the_fields_of_json_documents_that_classes_write():

@@ -8,10 +8,10 @@ import pytest
 from invariants import check
 from simulated_sweeps import CALLS, Flaky, Lab, fold, make_controller, make_spec
 
-from hposvc.driver.loop import Interrupted
+from hposvc.errors import Fenced, Interrupted
 from hposvc.events import Attached, Decided, Ordered, Requested
 from hposvc.journal.database import Store
-from hposvc.journal.journal import Fenced, Journal
+from hposvc.journal.journal import Journal
 
 TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
 SEVERAL = {

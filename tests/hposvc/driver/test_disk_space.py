@@ -14,7 +14,7 @@ from small_disk import SIZE, small
 
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.driver.disk_space import DiskSpace, format_bytes
+from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.loop import Runner
 from hposvc.driver.proposals import SyncProposer
 from hposvc.events import Attached, Failed, Requested, StorageExhausted
@@ -22,6 +22,7 @@ from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.spec import registry
+from hposvc.spec.types import format_bytes
 
 MESSAGE = "Traceback ...\nOSError: [Errno 28] No space left on device: '/data/x'"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from hposvc import api
-from hposvc.errors import SpecError
+from hposvc.errors import Busy, Fenced, SpecError
 from hposvc.events import Attached
-from hposvc.journal.journal import Fenced, Journal
-from hposvc.journal.lease import Busy, Lease
+from hposvc.journal.journal import Journal
+from hposvc.journal.lease import Lease
 from hposvc.operations import requests
 
 SECRET = "hunter-22-never-seen"

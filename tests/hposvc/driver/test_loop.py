@@ -14,13 +14,14 @@ from sqlalchemy import update
 
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
-from hposvc.driver.loop import Interrupted, Runner
+from hposvc.driver.loop import Runner
 from hposvc.driver.proposals import BackgroundProposer, SearcherFailed, SyncProposer
+from hposvc.errors import Busy, Interrupted, Unanswered
 from hposvc.events import Attached, Ended, Failed, Proposed, Reported, Requested
 from hposvc.journal import database as stores
-from hposvc.journal.database import LEASES, Store, Unanswered
+from hposvc.journal.database import LEASES, Store
 from hposvc.journal.journal import Journal
-from hposvc.journal.lease import Busy, Lease
+from hposvc.journal.lease import Lease
 from searchers.random_search import Random
 
 TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}

@@ -14,13 +14,11 @@ from sqlalchemy import delete
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.driver.loop import Interrupted
 from hposvc.driver.proposals import propose
 from hposvc.driver.warm_start import leading, load_warm_start, resolve, translate_params
-from hposvc.errors import SpecError
+from hposvc.errors import Interrupted, NotFound, SpecError
 from hposvc.events import WarmStarted
 from hposvc.journal.database import SWEEPS
-from hposvc.journal.home import NotFound
 from searchers.random_search import Random
 from searchers.searcher import Observation
 from searchers.space import Space

@@ -12,12 +12,13 @@ from sqlalchemy import select, update
 
 from hposvc import spec as specs
 from hposvc.cli.main import main
+from hposvc.errors import Fenced, StoreError
 from hposvc.events import Ended, Finished, Reported, Requested, UnknownEvent, from_json
 from hposvc.journal import compression
 from hposvc.journal.compression import Damaged, Row, pack, unpack
-from hposvc.journal.database import EVENTS, Store, StoreError
+from hposvc.journal.database import EVENTS, Store
 from hposvc.journal.home import Home
-from hposvc.journal.journal import Fenced, Journal, SweepRow
+from hposvc.journal.journal import Journal, SweepRow
 
 OVER = Finished(9.0, "COMPLETED", "trials")
 KILLED = """

@@ -10,7 +10,8 @@ import psutil
 import pytest
 from sqlalchemy import insert, select
 
-from hposvc.journal.database import CURSORS, Store, StoreError
+from hposvc.errors import StoreError
+from hposvc.journal.database import CURSORS, Store
 
 SECRET = "hunter2"
 OPEN = """

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hposvc.journal.database import StoreError
-from hposvc.journal.home import Home, NotFound, Unwritable, as_store_errors, find
+from hposvc.errors import NotFound, StoreError, Unwritable
+from hposvc.journal.home import Home, as_store_errors, find
 from hposvc.journal.journal import SweepRow
 
 

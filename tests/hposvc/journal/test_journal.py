@@ -12,10 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hposvc.errors import Fenced
 from hposvc.events import Attached, Ended, Finished, Proposed, Reported, Requested
 from hposvc.journal import journal as journals
 from hposvc.journal.database import Store
-from hposvc.journal.journal import Fenced, Journal, SweepRow
+from hposvc.journal.journal import Journal, SweepRow
 
 
 @pytest.fixture

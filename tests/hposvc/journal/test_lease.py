@@ -12,9 +12,10 @@ import psutil
 import pytest
 from sqlalchemy import select, update
 
+from hposvc.errors import Busy, StoreError
 from hposvc.journal import lease as leases
-from hposvc.journal.database import LEASES, Store, StoreError
-from hposvc.journal.lease import EXPIRY_S, RENEW_S, Busy, Lease, driver_state, process_start
+from hposvc.journal.database import LEASES, Store
+from hposvc.journal.lease import EXPIRY_S, RENEW_S, Lease, driver_state, process_start
 
 HOLDER = """
 import sys

@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 from outboxes import mlflow_outbox
 
 from hposvc import api
-from hposvc.backends.backend import OutOfReach
 from hposvc.cli.main import main
-from hposvc.driver.loop import Interrupted
-from hposvc.errors import SpecError
-from hposvc.journal.database import StoreError
+from hposvc.errors import Interrupted, OutOfReach, SpecError, StoreError
 from hposvc.journal.home import Home, claim, clear, find_ours, sign, signature
 from hposvc.operations import delete, garbage
 from trainables.storage import checkpoint, stores

@@ -9,10 +9,9 @@ import pytest
 
 from hposvc import api
 from hposvc.driver.driver import Driver
-from hposvc.errors import SpecError
+from hposvc.errors import Busy, NotFound, SpecError
 from hposvc.events import Attached, Finished, Requested, Suspended
-from hposvc.journal.home import NotFound
-from hposvc.journal.lease import Busy, Lease, holder
+from hposvc.journal.lease import Lease, holder
 from hposvc.operations import requests as steering
 from hposvc.operations.requests import more_trials, steer
 

@@ -7,8 +7,7 @@ from simulated_sweeps import make_spec
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.backends.backend import OutOfReach
-from hposvc.errors import SpecError, fail
+from hposvc.errors import OutOfReach, SpecError, fail
 from hposvc.remote.job_entrypoint import _check_proof, prepare, redacted_output
 from hposvc.remote.job_payload import JobPayload, StoreLocations
 

@@ -11,9 +11,10 @@ from mlflow.artifacts import load_text
 from outboxes import mlflow_outbox
 
 from hposvc import spec as specs
+from hposvc.errors import Fenced
 from hposvc.events import Attached, Closed, Ended, Finished, Ordered, Proposed, Reported
 from hposvc.journal.home import Home
-from hposvc.journal.journal import Fenced, Journal, SweepRow
+from hposvc.journal.journal import Journal, SweepRow
 from hposvc.tracking.mlflow_client import Tracker
 from hposvc.tracking.mlflow_server import QUIET
 from hposvc.tracking.outbox import Outbox, follow

@@ -6,9 +6,9 @@ import pytest
 
 from cluster import quarantine
 from cluster.node_health import Issue, NodeHealth
-from hposvc.backends.backend import OutOfReach
 from hposvc.backends.ray import node_eviction
 from hposvc.backends.ray.node_eviction import NodeEvictions
+from hposvc.errors import OutOfReach
 
 SOUND = ()
 BROKEN = (Issue("it is broken", "mend it", True), Issue("and dusty", "clean it", False))

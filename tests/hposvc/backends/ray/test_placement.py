@@ -2,9 +2,8 @@
 
 import pytest
 
-from hposvc.backends.backend import OutOfReach
 from hposvc.backends.ray.placement import label_selectors, labelled_resources, suitable_nodes
-from hposvc.errors import SpecError
+from hposvc.errors import OutOfReach, SpecError
 from hposvc.spec import Resources
 from hposvc.spec.parsing.coercion import fill
 

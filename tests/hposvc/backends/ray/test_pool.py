@@ -18,9 +18,9 @@ from cluster import inspection, launch
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis import audit
-from hposvc.backends.backend import OutOfReach, Setting
+from hposvc.backends.backend import Setting
 from hposvc.backends.ray.pool import RayPool
-from hposvc.errors import SpecError
+from hposvc.errors import OutOfReach, SpecError
 from hposvc.events import Checkpointed, Failed, Ordered, Reported
 from hposvc.operations import requests
 

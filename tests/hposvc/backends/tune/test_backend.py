@@ -13,7 +13,7 @@ from invariants import check
 from cluster import launch
 from hposvc import Sweep, api
 from hposvc import spec as specs
-from hposvc.backends.backend import OutOfReach
+from hposvc.errors import OutOfReach
 from hposvc.events import Ended
 
 pytestmark = [pytest.mark.ray, pytest.mark.long]
