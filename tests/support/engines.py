@@ -126,7 +126,7 @@ def in_slots(home):
     """Return the processes of slots in a home's Ray, with their command lines."""
     daemon = json.loads((home / "ray" / "address.json").read_text())["pid"]
     children = psutil.Process(daemon).children(recursive=True)
-    slots = re.compile(r"ray::(Rank|OrderTrial|\S+/slot-)")
+    slots = re.compile(r"ray::(Rank|SlotTrial|\S+/slot-)")
     commands = living(child.pid for child in children)
     return {pid: command for pid, command in commands.items() if slots.match(command)}
 

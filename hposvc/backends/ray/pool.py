@@ -21,9 +21,10 @@ from hposvc.backends.ray.rank_group import GONE_S, describe_error, is_permanent,
 from hposvc.backends.ray.slot import Signal, Slot
 from hposvc.errors import OutOfReach
 from hposvc.events import BackendEvent, Cause, Ended, Failed
+from hposvc.spec import Resources
 from trainables.link import Report
 from trainables.order import Order
-from trainables.runtime.assignment import Outcome
+from trainables.runtime.assignment import Outcome, SlotConfig
 from trainables.runtime.wire import Message, PreemptionStarted, Ready
 
 TELL_S = 0.5  # seconds between two messages about what slots wait for
@@ -124,7 +125,10 @@ class RayPool:
                     self._check_cluster()
                 self._drain_signals(0.1)
         finally:
-            self._cluster.close()
+            self._leave_cluster()
+
+    def _leave_cluster(self) -> None:
+        self._cluster.close()
 
     def _drain_signals(self, timeout_s: float) -> list[BackendEvent]:
         """Handle all queued signals and return their events; wait `timeout_s` for the first."""
@@ -193,9 +197,12 @@ class RayPool:
             name = f"{self._setting.sweep}/slot-{self._started}"
             resources = self._cluster.resources.with_workers(self._ranks)
             config = replace(self._config, world_size=self._ranks)
-            slot = Slot(name, config, resources, self._cluster.switchboard, self._post)
+            slot = self._make_slot(name, config, resources)
             self._slots.append(slot)
             slot.reserve()
+
+    def _make_slot(self, name: str, config: SlotConfig, resources: Resources) -> Slot:
+        return Slot(name, config, resources, self._cluster.switchboard, self._post)
 
     def _post(self, slot: Slot, signal: Signal, payload: Future[Any] | Message) -> None:
         self._signals.put((slot, signal, payload))

@@ -1,1 +1,1 @@
-"""The Ray Tune backend, which runs orders as a Tune experiment; see backend.py."""
+"""The Ray Tune backend, whose slots are the trials of a Tune experiment; see backend.py."""

@@ -1,28 +1,31 @@
-"""The Ray Tune experiment that carries out orders: what Tune calls, and the thread it runs in."""
+"""The Ray Tune experiment that holds the slots: what Tune calls, and the thread it runs in."""
 
 import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 from ray.tune import CheckpointConfig, PlacementGroupFactory
 from ray.tune.experiment import Experiment as Specification
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import SearchAlgorithm
-from ray.util.placement_group import PlacementGroup, placement_group_table
+from ray.util.placement_group import PlacementGroup
 
+from hposvc.backends.ray.placement import STRATEGIES, bundle, label_selectors
 from hposvc.backends.ray.rank_group import GONE_S
-from hposvc.backends.tune.exchange import ExperimentClosed, OrderExchange
-from hposvc.backends.tune.trainable import MESSAGES, TASK, OrderTrial, Task
-from hposvc.backends.tune.tune_slot import SlotLost
-from trainables.runtime.assignment import Outcome
-from trainables.runtime.wire import Call
+from hposvc.backends.ray.slot import Slot
+from hposvc.errors import OutOfReach
+from hposvc.spec import Resources
 
 # Tune 2.60: no result files, no snapshots (hposvc has its journal), no tables, no stacks on stderr.
 SETTINGS: Mapping[str, str] = {
@@ -34,81 +37,168 @@ SETTINGS: Mapping[str, str] = {
 }
 FOLDER = "trials"  # Tune writes nothing there but its errors
 LOGGERS = ("ray.tune", "ray.train", "ray.air")
+GROUP = "group"  # key of a trial's only result
+# Once a slot was released, Tune takes a step so often, and for so long, to end the trial's process.
+POLL_S, ENDING_S = 0.1, 10.0
 
 
-class Request(PlacementGroupFactory):
-    """The resources of a slot; remembers the placement groups that Tune requests."""
+class ExperimentClosed(Exception):
+    """Raised in Tune's calls to end the experiment; Tune then ends its trials."""
 
-    _asked: tuple[PlacementGroup, ...] = ()  # groups that may not be placed yet
 
-    def to_placement_group(self) -> PlacementGroup:
-        group: PlacementGroup = super().to_placement_group()
-        self._asked = (*self._asked, group)
-        return group
+@dataclass(eq=False)
+class TuneSlot(Slot):
+    """A slot whose resources are those of a Tune trial."""
 
-    def waits(self) -> bool:
-        """Whether the cluster has no room for some group."""
-        states = [(group, placement_group_table(group).get("state")) for group in self._asked]
-        self._asked = tuple(group for group, state in states if state == "PENDING")
-        return bool(self._asked)
+    trials: "SlotTrials" = field(kw_only=True)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_asked": ()}  # pickled with each trial
+    def reserve(self) -> None:
+        """Have Tune begin a trial."""
+        self.requested_at = time.monotonic()
+        self.trials.request(self)
+
+    def release(self) -> None:
+        """Have Tune give the trial's resources back; the ranks must be gone."""
+        self.trials.release(self)
+
+    def place(self, group: PlacementGroup) -> None:
+        """Take the placement group of the trial; called in Tune's thread."""
+        self._group = group
+        placed: Future[Any] = Future()
+        placed.set_result(None)
+        self.post(self, "placed", placed)
+
+    def fail(self, why: str) -> None:
+        """Report that the trial's process died before its first result."""
+        failed: Future[Any] = Future()
+        failed.set_exception(OutOfReach(why))
+        self.post(self, "placed", failed)
+
+
+class SlotTrial(tune.Trainable):
+    """Holds the resources of a slot: its only result is its placement group."""
+
+    def step(self) -> dict[str, Any]:
+        return {GROUP: ray.util.get_current_placement_group()}
 
 
 class _Trial(Trial):
-    """A Tune trial that carries out one order, without set-up that Tune repeats for each trial."""
+    """A Tune trial that holds a slot, without set-up that Tune repeats for each trial."""
 
-    def __init__(
-        self, name: str, task: Task, specification: Specification, resources: PlacementGroupFactory
-    ) -> None:
+    def __init__(self, slot: TuneSlot, specification: Specification) -> None:
         super().__init__(
             specification.run_identifier,
-            config={TASK: task},
-            trial_id=name,
+            trial_id=slot.name.rpartition("/")[2],
             storage=specification.storage,
-            placement_group_factory=resources,
+            placement_group_factory=_request(slot.resources),
             checkpoint_config=CheckpointConfig(checkpoint_at_end=False),
             stub=True,  # no look-up of the trainable, which is known
         )
         assert self.storage is not None
         self.storage.trial_dir_name = FOLDER
 
-    def get_trainable_cls(self) -> type[OrderTrial]:
-        return OrderTrial
+    def get_trainable_cls(self) -> type[SlotTrial]:
+        return SlotTrial
 
     def init_local_path(self) -> None:
-        """Do nothing: all trials share the folder that Orders makes."""
+        """Do nothing: all trials share the folder that SlotTrials makes."""
 
     def set_ray_actor(self, ray_actor: Any) -> None:
         """Note the process without a call to it: our results need none of Tune's default values."""
         self.temporary_state.ray_actor = ray_actor
 
 
-class Orders(SearchAlgorithm):
-    """The search algorithm that makes a Tune trial of each order."""
+class SlotTrials(SearchAlgorithm):
+    """The search algorithm that makes a Tune trial of each slot that the pool requests."""
 
-    def __init__(
-        self, exchange: OrderExchange, call: Call, resources: PlacementGroupFactory
-    ) -> None:
-        self._exchange, self._call, self._resources = exchange, call, resources
-        self._made = 0
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._requested: list[TuneSlot] = []
+        self._slots: dict[str, TuneSlot] = {}  # by the id of their trial
+        self._trials: dict[TuneSlot, Trial] = {}
+        self._unplaced: set[TuneSlot] = set()  # whose trial has no process yet
+        self._released: set[TuneSlot] = set()
+        self._settled_at = 0.0  # monotonic seconds; then the trials of released slots have ended
+        self._closed = False
         self._specification: Specification | None = None
 
+    # Called by the driver.
+    def request(self, slot: TuneSlot) -> None:
+        """Have Tune begin a trial for a slot."""
+        with self._changed:
+            self._requested.append(slot)
+            self._changed.notify_all()
+
+    def release(self, slot: TuneSlot) -> None:
+        """Have Tune give the resources of a slot back."""
+        with self._changed:
+            if slot in self._requested:
+                self._requested.remove(slot)
+            elif slot in self._trials:
+                self._released.add(slot)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """End the experiment at Tune's next call."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    # Called by Tune.
     def add_configurations(self, experiments: Any) -> None:
         [self._specification] = experiments
         self._staging().joinpath(FOLDER).mkdir(parents=True)
 
     def next_trial(self) -> Trial | None:
-        assignment = self._exchange.next_order()
-        if assignment is None:
-            return None
-        assert self._specification is not None
-        self._made += 1
-        order = assignment.order
-        name = f"{order.trial}-{order.id}.{self._made}"
-        task = Task(self._call, assignment)
-        return _Trial(name, task, self._specification, self._resources)
+        """Return the trial of a requested slot, or None; wait where Tune has nothing else to do."""
+        with self._changed:
+            if not self._unplaced:  # Tune itself waits for resources
+                wait_s = POLL_S if time.monotonic() < self._settled_at else None
+                self._changed.wait_for(
+                    lambda: self._requested or self._released or self._closed, wait_s
+                )
+            if self._closed:
+                raise ExperimentClosed
+            if not self._requested:
+                return None
+            slot = self._requested.pop(0)
+            assert self._specification is not None
+            trial = _Trial(slot, self._specification)
+            self._trials[slot], self._slots[trial.trial_id] = trial, slot
+            self._unplaced.add(slot)
+            return trial
+
+    def place(self, trial: Trial, group: PlacementGroup) -> None:
+        """Give a slot the placement group of its trial."""
+        with self._changed:
+            slot = self._slots[trial.trial_id]
+            self._unplaced.discard(slot)
+        slot.place(group)
+
+    def fail(self, trial: Trial) -> None:
+        """Forget a trial whose process died."""
+        with self._changed:
+            slot = self._slots[trial.trial_id]
+            was_unplaced = slot in self._unplaced
+            self._forget(slot)
+        if was_unplaced:  # otherwise its ranks died too, as Tune removes their placement group
+            slot.fail(_describe_death(trial))
+
+    def pause_released(self, tune_controller: Any) -> None:
+        """Pause the trials of released slots, which gives their resources back.
+
+        Tune never continues them. While any trial is paused, Tune does not wait for new ones in a
+        loop of its own, in which it would not notice that resources are free.
+        """
+        with self._changed:
+            released = list(self._released)
+        for slot in released:
+            trial = self._trials[slot]
+            tune_controller.pause_trial(trial, should_checkpoint=False)
+            if trial.status != Trial.PENDING:  # then Tune has not scheduled it yet
+                self._settled_at = time.monotonic() + ENDING_S
+                with self._changed:
+                    self._forget(slot)
 
     def forget_files(self) -> None:
         """Delete the files that Tune left in Ray's own folder on this machine."""
@@ -118,120 +208,75 @@ class Orders(SearchAlgorithm):
             with suppress(OSError):  # other experiments of the same second use it
                 home.parent.rmdir()
 
+    def _forget(self, slot: TuneSlot) -> None:
+        self._unplaced.discard(slot)
+        self._released.discard(slot)
+        self._trials.pop(slot, None)
+
     def _staging(self) -> Path:
         assert self._specification is not None
         return Path(self._specification.storage.experiment_driver_staging_path)
 
 
-class Results(TrialScheduler):
-    """The trial scheduler that passes reports to the driver, and keeps or ends idle slots.
+class Holder(TrialScheduler):
+    """The trial scheduler that lets every trial keep its resources until its slot is released."""
 
-    Args:
-        await_ranks_gone: waits until all ranks of an order are gone; returns whether a slot had
-            the order.
-        is_crowded: returns whether the cluster has no room for some trial.
-    """
-
-    def __init__(
-        self,
-        exchange: OrderExchange,
-        await_ranks_gone: Callable[[int], bool],
-        is_crowded: Callable[[], bool],
-    ) -> None:
-        self._exchange = exchange
-        self._await_ranks_gone = await_ranks_gone
-        self._is_crowded = is_crowded
+    def __init__(self, trials: SlotTrials) -> None:
+        self._trials = trials
 
     def on_trial_add(self, tune_controller: Any, trial: Trial) -> None:
-        idle = self._exchange.register(trial)
-        if idle is not None:
-            tune_controller.stop_trial(idle)  # Tune gives its process to the next trial at once
+        pass
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
-        for trial in self._exchange.withdrawn_trials():
-            if trial.temporary_state.ray_actor is None:
-                tune_controller.stop_trial(trial)
-        waiting = self._make_room(tune_controller)
-        for trial in self._exchange.step():
-            tune_controller.pause_trial(trial)  # asked for a checkpoint, the slot leaves instead
-        return waiting
+        self._trials.pause_released(tune_controller)
+        return None
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
-        messages = result[MESSAGES]
-        over = isinstance(messages[-1], Outcome | SlotLost)
-        if over:
-            self._exchange.mark_idle(trial)
-        self._exchange.send(messages)
-        if not over:
-            return str(TrialScheduler.CONTINUE)
-        # The answer may be the next order, which Tune then need not look for later.
-        self._exchange.await_answer()
+        self._trials.place(trial, result[GROUP])
         return str(TrialScheduler.NOOP)
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
-        if self._exchange.remove(trial):
-            begun = self._await_ranks_gone(trial.config[TASK].assignment.order.id)
-            self._report_lost(trial, _describe_death(trial), fresh=not begun)
+        self._trials.fail(trial)
 
     def on_trial_complete(self, tune_controller: Any, trial: Trial, result: Any) -> None:
-        trial.config = {}  # Tune keeps its trials for ever
+        pass
 
     def on_trial_remove(self, tune_controller: Any, trial: Trial) -> None:
-        """Report the order of a trial that was removed before it had a process."""
-        self._exchange.remove(trial)
-        self._report_lost(trial, "the order had not begun", fresh=True)
+        pass
 
     def debug_string(self) -> str:
-        return "orders of hposvc"
-
-    def _make_room(self, tune_controller: Any) -> Trial | None:
-        """Stop an idle slot whose resources a trial waits for, and return that trial.
-
-        Tune places trials in their order: while a group waits, the last trial has no process.
-        """
-        waiting = self._exchange.waiting_trial()
-        if waiting is None or not self._is_crowded():
-            return None
-        idle = self._exchange.pop_idle()
-        if idle is None:
-            return None
-        tune_controller.stop_trial(idle)  # Tune gives its process to the trial returned here
-        return waiting
-
-    def _report_lost(self, trial: Trial, why: str, fresh: bool) -> None:
-        self._exchange.send([SlotLost(trial.config[TASK].assignment.order.id, why, fresh)])
-        self._exchange.await_answer()
-
-
-def _describe_death(trial: Trial) -> str:
-    file = trial.error_file
-    lines = Path(file).read_text().strip().splitlines() if file else []
-    return f"the trial's process died: {lines[-1].strip() if lines else 'Tune does not say why'}"
+        return "slots of hposvc"
 
 
 class Experiment:
-    """A Tune experiment running in a thread until the exchange is closed.
+    """A Tune experiment running in a thread until it is ended.
 
     Args:
         folder: the experiment's own; deleted at the end.
+        slots: the most slots at once.
     """
 
-    def __init__(
-        self, name: str, exchange: OrderExchange, orders: Orders, results: Results, folder: Path
-    ):
+    def __init__(self, name: str, folder: Path, slots: int) -> None:
+        self.trials = SlotTrials()
         self._name, self._folder = name, folder
-        self._exchange, self._orders, self._results = exchange, orders, results
-        settings = {**SETTINGS, "TUNE_MAX_PENDING_TRIALS_PG": str(exchange.limit)}
+        settings = {**SETTINGS, "TUNE_MAX_PENDING_TRIALS_PG": str(slots)}
         self._original_environ = {name: os.environ.get(name) for name in settings}
         self._levels = {name: logging.getLogger(name).level for name in LOGGERS}
         os.environ.update(settings)
         for name in LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
+        self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="tune", daemon=True)
         self._thread.start()
 
+    def check(self) -> None:
+        """Raise the error that ended Tune's own loop, if one did."""
+        if self._error is not None:
+            raise self._error
+
     def end(self) -> None:
-        """Wait for the experiment's end, and clean up; the exchange must be closed."""
+        """End the experiment and clean up."""
+        self.trials.close()
         self._thread.join(GONE_S)
         for name, value in self._original_environ.items():
             if value is None:
@@ -241,18 +286,17 @@ class Experiment:
         for name, level in self._levels.items():
             logging.getLogger(name).setLevel(level)
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._orders.forget_files()
+        self.trials.forget_files()
 
     def _run(self) -> None:
         try:
             tune.run(
-                OrderTrial,
+                SlotTrial,
                 name=self._name,
-                search_alg=self._orders,
-                scheduler=self._results,
+                search_alg=self.trials,
+                scheduler=Holder(self.trials),
                 storage_path=str(self._folder),
                 checkpoint_config=CheckpointConfig(checkpoint_at_end=False),
-                reuse_actors=True,
                 max_failures=0,
                 raise_on_failed_trial=False,
                 verbose=0,
@@ -260,4 +304,19 @@ class Experiment:
         except ExperimentClosed:
             pass
         except BaseException as error:  # noqa: BLE001 - the driver's thread raises it again
-            self._exchange.send([error])
+            self._error = error
+
+
+def _request(resources: Resources) -> PlacementGroupFactory:
+    """Request a bundle for each rank; the trial's own process takes no resources."""
+    return PlacementGroupFactory(
+        [{}, *[bundle(resources)] * resources.ranks],
+        strategy=STRATEGIES[resources.placement],
+        bundle_label_selector=label_selectors(resources) or None,  # Tune drops the empty bundle
+    )
+
+
+def _describe_death(trial: Trial) -> str:
+    file = trial.error_file
+    lines = Path(file).read_text().strip().splitlines() if file else []
+    return f"the trial's process died: {lines[-1].strip() if lines else 'Tune does not say why'}"
