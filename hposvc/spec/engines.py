@@ -26,14 +26,7 @@ class EngineType:
 
 ENGINES: Mapping[str, EngineType] = {
     "ray": EngineType("hposvc.backends.ray.pool:RayPool", (METRICS,), on_nodes=True),
-    "tune": EngineType(
-        "hposvc.backends.tune.backend:RayTune",
-        (METRICS,),
-        on_nodes=True,
-        elastic=False,
-        batched=False,
-        finds_slow_nodes=False,
-    ),
+    "tune": EngineType("hposvc.backends.tune.backend:RayTune", (METRICS,), on_nodes=True),
     "local": EngineType(
         "hposvc.backends.local:Local",
         several_ranks=False,

@@ -157,7 +157,6 @@ def test_what_is_no_number_of_trials_is_refused(trials_per_process):
     ("sections", "said"),
     [
         ({"engine": "local", "trials": {"max": 1}}, "engine local gives a process one trial"),
-        ({"engine": "tune"}, "engine tune gives a process one trial"),
         ({"resources": {"workers": 2}}, "trials that train at once have one worker each"),
         (
             {"failure": {"nan": "skip"}},
