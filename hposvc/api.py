@@ -182,7 +182,7 @@ class LocalSweep:
     def logs(self, trial: str | None, rank: int | None) -> list[dict[str, Any]]:
         return [
             {**asdict(log), "path": str(log.path), "text": log.path.read_text(errors="replace")}
-            for log in logs(self.sweeps, self.name, trial, rank)
+            for log in logs(self.sweeps, self.record(), trial, rank)
         ]
 
 
@@ -311,7 +311,7 @@ def watch(sweeps: Sweeps, sweep: str) -> Watched:
 
 
 def logs(
-    sweeps: Sweeps, sweep: str, trial: str | None = None, rank: int | None = None
+    sweeps: Sweeps, record: Record, trial: str | None = None, rank: int | None = None
 ) -> list[Log]:
     """Return the log files of a trial's ranks, oldest order first.
 
@@ -322,11 +322,6 @@ def logs(
     Raises:
         NotFound: no such trial.
     """
-    return find_logs(sweeps, load(sweeps, sweep), trial, rank)
-
-
-def find_logs(sweeps: Sweeps, record: Record, trial: str | None, rank: int | None) -> list[Log]:
-    """Return the log files as `logs` does, for a sweep that was read already."""
     if trial is not None:
         check_trial(record, trial)
         names = [trial]

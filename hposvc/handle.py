@@ -17,6 +17,7 @@ from hposvc.events import Event, Verb
 from hposvc.operations import requests
 from hposvc.remote import client, submit
 from hposvc.result import Best, Result
+from hposvc.spec import NOTHING
 from hposvc.views import result
 from hposvc.views.console import console
 from hposvc.views.live import LiveView
@@ -24,7 +25,6 @@ from hposvc.views.live import LiveView
 if TYPE_CHECKING:
     import pandas as pd
 
-NOTHING: Mapping[str, object] = {}
 POLL_S = 0.5  # seconds between two reads of the journal of a sweep that another process drives
 P = ParamSpec("P")
 R = TypeVar("R")

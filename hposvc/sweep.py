@@ -16,11 +16,11 @@ import cloudpickle
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import fail
-from hposvc.handle import NOTHING, Handle, conclude, driving, without_our_frames
+from hposvc.handle import Handle, conclude, driving, without_our_frames
 from hposvc.operations import start
 from hposvc.remote import submit
 from hposvc.result import Result
-from hposvc.spec import Metric
+from hposvc.spec import NOTHING, Metric
 from hposvc.spec.registry import REFERENCE
 from hposvc.spec.sections import (
     Checkpoints,

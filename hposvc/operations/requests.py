@@ -16,13 +16,13 @@ from hposvc.errors import Busy, NotFound, fail
 from hposvc.events import RENEWALS, DriverState, Verb
 from hposvc.journal.home import find
 from hposvc.journal.lease import Holder, holder
+from hposvc.spec import NOTHING
 from hposvc.spec.extension import LIMITS, accepted, trials_increment
 from hposvc.state.sweep import SweepPhase
 from hposvc.state.trial import OVER, TrialPhase
 
 POLL_S = 0.05
 HEEDED_S = 1.0  # a driver looks for requests five times a second; later while it starts or ends
-NOTHING: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True)

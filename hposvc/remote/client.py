@@ -46,7 +46,6 @@ ANSWER = "hposvc: answer "  # beginning of the log line that holds the answer
 ANSWER_S = 180.0  # longest wait for an answer
 LOG_RATE = 2**20  # characters per second read at most while following a job's log
 FOLLOW_S = 0.5  # seconds between two reads of the ranks' logs
-NO_CHANGES: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True)
@@ -187,7 +186,7 @@ def follow(sweeps: api.Sweeps, name: str, trial: str | None, rank: int | None) -
         if trial is not None:
             api.check_trial(record, trial)
             over = over or record.state.trials[trial].over
-        for log in api.find_logs(sweeps, record, trial, rank):
+        for log in api.logs(sweeps, record, trial, rank):
             with log.path.open(errors="replace") as file:
                 file.seek(read.get(log.path, 0))
                 text = file.read()
@@ -207,7 +206,7 @@ def steer(
     name: str,
     verb: Verb,
     trial: str | None = None,
-    changes: Mapping[str, object] = NO_CHANGES,
+    changes: Mapping[str, object] = specs.NOTHING,
     address: str | None = None,
 ) -> requests.RequestReceipt:
     """Send a request for a sweep, or for one trial, and return its receipt."""

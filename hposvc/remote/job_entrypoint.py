@@ -8,9 +8,9 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,7 +21,6 @@ from hposvc import spec as specs
 from hposvc.backends.backend import Setting
 from hposvc.backends.shared_storage import check_shared
 from hposvc.driver.driver import Driver
-from hposvc.driver.loop import Watcher
 from hposvc.errors import OutOfReach, SpecError, fail
 from hposvc.journal.home import Home, as_store_errors
 from hposvc.journal.journal import SweepRow
@@ -42,24 +41,6 @@ REMEDIES = {
 }
 
 
-@dataclass(frozen=True)
-class PreparedSweep:
-    """A sweep that is ready to be driven here."""
-
-    sweeps: api.Sweeps
-    row: SweepRow
-    payload: JobPayload
-
-    def drive(self, watchers: Sequence[Watcher]) -> api.Record:
-        """Drive the sweep to its end, and return it as its journal describes it."""
-        home, journal, address = self.sweeps.home, self.sweeps.journal, _address()
-        driver = Driver(home, journal, self.row, address, watchers, self.payload.secrets)
-        folder = home.folder(self.row.id, self.row.spec.get("storage"))
-        with delete.delete_if_refused(self.sweeps, self.row), as_store_errors(home.path, folder):
-            driver.drive()
-        return api.load(self.sweeps, self.row.id)
-
-
 def unpack(name: str) -> JobPayload:
     """Take this job's payload, and give this process the sender's variables and import paths.
 
@@ -75,8 +56,8 @@ def unpack(name: str) -> JobPayload:
     return payload
 
 
-def prepare(payload: JobPayload) -> PreparedSweep:
-    """Check that this machine reaches all it needs, and record the sweep if it is new.
+def prepare(payload: JobPayload) -> tuple[api.Sweeps, SweepRow]:
+    """Check that this machine reaches all it needs; return the sweep, recorded if it is new.
 
     Raises:
         OutOfReach: the journal, tracker or storage can't be reached; the message has the remedy.
@@ -103,7 +84,7 @@ def prepare(payload: JobPayload) -> PreparedSweep:
         raise fail(f"{message}; give another --id, or ask for a new one by --new", "--id")
     elif not api.load(sweeps, row.id).state.finished:
         fingerprint.check_unchanged(row.id, row.spec, row.code)
-    return PreparedSweep(sweeps, row, payload)
+    return sweeps, row
 
 
 def drive(name: str, watching: api.Watching) -> tuple[Home, api.Record]:
@@ -112,9 +93,17 @@ def drive(name: str, watching: api.Watching) -> tuple[Home, api.Record]:
     Raises:
         OutOfReach, SpecError: see `unpack` and `prepare`.
     """
-    prepared = prepare(unpack(name))
-    with watching(prepared.row.id) as watchers:
-        return prepared.sweeps.home, prepared.drive(watchers)
+    payload = unpack(name)
+    sweeps, row = prepare(payload)
+    home, journal = sweeps.home, sweeps.journal
+    folder = home.folder(row.id, row.spec.get("storage"))
+    with (
+        watching(row.id) as watchers,
+        delete.delete_if_refused(sweeps, row),
+        as_store_errors(home.path, folder),
+    ):
+        Driver(home, journal, row, _address(), watchers, payload.secrets).drive()
+    return home, api.load(sweeps, row.id)
 
 
 def answer(name: str) -> str:

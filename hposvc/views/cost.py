@@ -6,6 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from hposvc.analysis.memory import StrategyForecast
+from hposvc.analysis.model_size import BestUse
 from hposvc.analysis.scaling_law import Fit
 from hposvc.analysis.worker_scaling import Speed
 from hposvc.views.formatting import NONE, number
@@ -107,7 +108,7 @@ def share(value: float | None) -> str:
     return NONE if value is None else f"{value:.1%}"
 
 
-def law(fit: Fit, budget: float | None) -> list[RenderableType]:
+def law(fit: Fit, use: BestUse | None) -> list[RenderableType]:
     """Return a law's coefficients with their intervals, and the best use of a budget."""
     table = make_table("coefficient", "value", "95% interval")
     signs = {"floor": "E", "a": "A", "alpha": "alpha", "b": "B", "beta": "beta"}
@@ -117,16 +118,14 @@ def law(fit: Fit, budget: float | None) -> list[RenderableType]:
             low, high = fit.intervals[name]
             table.add_row(sign, number(value), f"{number(low)} to {number(high)}")
     parts: list[RenderableType] = [formula(fit), table]
-    if budget is not None:
-        weights, samples = fit.law.optimum(budget)
-        of_weights, of_samples = fit.interval(budget)
-        best = make_table(f"for {budget:.3g} FLOPs", "best", "95% interval")
+    if use is not None:
+        best = make_table(f"for {use.flops:.3g} FLOPs", "best", "95% interval")
         for name, value, (low, high) in (
-            ("weights N", weights, of_weights),
-            ("data D", samples, of_samples),
+            ("weights N", use.weights, use.weights_interval),
+            ("data D", use.samples, use.samples_interval),
         ):
             best.add_row(name, f"{value:.3g}", f"{low:.3g} to {high:.3g}")
-        best.add_row("loss", number(fit.law.loss(weights, samples)), "")
+        best.add_row("loss", number(fit.law.loss(use.weights, use.samples)), "")
         parts.append(best)
     return parts
 

@@ -236,12 +236,14 @@ def test_logs_are_those_of_a_trial_in_the_order_of_its_orders(sweeps):
         file = log_file(folder, "t0003", order, rank)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("hello")
-    logs = api.logs(sweeps, row.id, "t0003")
+    logs = api.logs(sweeps, api.load(sweeps, row.id), "t0003")
     assert [(log.order, log.rank) for log in logs] == [(2, 0), (2, 1), (10, 0)]
-    assert [(log.order, log.rank) for log in api.logs(sweeps, row.id, "t0003", 1)] == [(2, 1)]
-    assert api.logs(sweeps, row.id, "t0004") == []
+    assert [
+        (log.order, log.rank) for log in api.logs(sweeps, api.load(sweeps, row.id), "t0003", 1)
+    ] == [(2, 1)]
+    assert api.logs(sweeps, api.load(sweeps, row.id), "t0004") == []
     with pytest.raises(NotFound):
-        api.logs(sweeps, row.id, "t9999")
+        api.logs(sweeps, api.load(sweeps, row.id), "t9999")
 
 
 def unreadable(sweeps, name, kind="renewed", body="{}", **spec):

@@ -138,7 +138,7 @@ def laws(
 
         charts.law(law.fit, budget, plot)
     if not shared.json(law.data()):
-        show(*cost.law(law.fit, budget))
+        show(*cost.law(law.fit, law.budget))
 
 
 def numbers(text: str) -> list[int]:

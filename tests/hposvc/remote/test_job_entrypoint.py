@@ -48,9 +48,9 @@ def test_a_sweep_that_comes_twice_is_the_same_though_its_earlier_one_has_another
         spec = make_spec(warm_start={"from": name, "top": top})
         return JobPayload("after", str(home), spec=specs.dump(spec))
 
-    first = prepare(payload(3))
+    _, first = prepare(payload(3))
     api.create(sweeps, make_spec(), "before-2")
-    assert prepare(payload(3)).row == first.row
-    assert first.row.spec["warm_start"] == {"from": ["before"], "top": 3}
+    assert prepare(payload(3))[1] == first
+    assert first.spec["warm_start"] == {"from": ["before"], "top": 3}
     with pytest.raises(SpecError, match="there is a sweep after with another spec"):
         prepare(payload(4))

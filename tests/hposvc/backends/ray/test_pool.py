@@ -225,7 +225,7 @@ def test_a_trainable_that_never_reports_is_told_how(sweeps):
 
 def test_output_of_an_order_is_in_its_log(sweeps):
     sweep, _ = run(sweeps, spec("one_rank_raises", parameters={"bad": True}))
-    (log,) = api.logs(sweeps, sweep, "t0001")
+    (log,) = api.logs(sweeps, api.load(sweeps, sweep), "t0001")
     assert "Default process group has not been initialized" in log.path.read_text()
 
 
