@@ -84,11 +84,10 @@ def to_events(message: OrderMessage, trial: str, now: float) -> list[BackendEven
             return [Checkpointed(now, order, trial, message.saved)]
         case DataDeclared():
             return [Described(now, order, trial, message.data)]
+        case Outcome(kind="ended"):
+            return [Ended(now, order, trial, message.how)]
         case Outcome():
-            ended = message.kind == "ended"
-            return [
-                Ended(now, order, trial, message.how) if ended else _failed(message, trial, now)
-            ]
+            return [_failed(message, trial, now)]
     report = Reported(now, order, trial, message.step, message.metrics)
     saved = message.checkpoint
     return [report] if saved is None else [Checkpointed(now, order, trial, saved), report]
