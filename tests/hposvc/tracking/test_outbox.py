@@ -209,6 +209,28 @@ def test_told_twice_from_the_start_there_is_not_one_point_more(simulated, tell, 
     assert len(tracked.all(deleted=True)) == 13
 
 
+def test_a_home_of_the_time_when_mlflow_was_the_only_sink_goes_on(
+    simulated, home, outbox, tell, tracked
+):
+    row, journal = simulated()
+    tell(row, journal)
+    before, last = everything(tracked, row), journal.last(row.id)
+    with journal.store.writing() as connection:
+        connection.exec_driver_sql("DROP TABLE sink_cursors")
+        connection.exec_driver_sql(
+            "CREATE TABLE cursors (sweep VARCHAR(200) PRIMARY KEY, seq BIGINT, registered TEXT)"
+        )
+        connection.exec_driver_sql(f"INSERT INTO cursors VALUES ('{row.id}', {last}, 'version 1')")
+    journal.store.close()
+    later = home.journal()
+    sender = outbox(row, later)
+    sender.open()
+    assert sender.seq == later.cursor(row.id, "mlflow") == last
+    assert (later.registered(row.id), later.cursor(row.id, "json_lines")) == ("version 1", 0)
+    tell(row, later)
+    assert everything(tracked, row) == before
+
+
 def everything(tracked, row: SweepRow) -> dict[str, object]:
     return {
         name: (run.info, run.data.params, run.data.tags, tracked.points(run))
