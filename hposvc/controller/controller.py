@@ -222,7 +222,7 @@ class Controller:
     def finish(self, now: float) -> Finished | Suspended:
         """Return the last event, once `next` has nothing left."""
         state = self.state
-        return stopping.rest(state, now) if state.resting else stopping.finish(state, now)
+        return stopping.suspend(state, now) if state.resting else stopping.finish(state, now)
 
     def _advance(self, move: Advance) -> Order:
         """Return the order that continues a paused trial, with new values if it is to change."""
@@ -257,7 +257,7 @@ class Controller:
             return [decided(event.time, trial, "stop", "diverged", what)]
         if trial.replicate_of is not None:
             return []  # no target, no scheduler: it is trained to its end
-        reached = stopping.reach(self.state, trial, event.time)
+        reached = stopping.check_target(self.state, trial, event.time)
         if reached or trial.intends("suspend"):
             return reached
         return self._judge(trial, event.time)
@@ -265,11 +265,12 @@ class Controller:
     def _follow(self, event: Ended | Failed) -> list[Event]:
         """Return what follows from the end of an order, for the sweep and for the trial."""
         trial = self.state.trials[event.trial]
-        if isinstance(event, Failed) and (full := stopping.fill(self.state, event)):
+        if isinstance(event, Failed) and (full := stopping.check_disk(self.state, event)):
             return full
         if trial.id in self.state.trials.waiting and not (self.halted or self.state.resting):
             return self._judge(trial, event.time)
-        return stopping.check_failures(self.state, event.time)
+        failures = stopping.check_failures(self.state, event.time)
+        return failures or stopping.check_plateau(self.state, event.time)
 
     def _judge(self, trial: TrialState, time: float) -> list[Event]:
         """Return the decision that a trial at a milestone waits for, or its early stop."""
@@ -338,7 +339,7 @@ class Controller:
         if state.asked == "drain" and state.closed is None:
             events.append(Closed(time, "drain"))
         trials = state.trials.values()
-        met = filter(None, (stopping.reach(state, trial, time) for trial in trials))
+        met = filter(None, (stopping.check_target(state, trial, time) for trial in trials))
         events += next(met, [])
         if len(state.trials) == state.spec.trials.max and state.closed is None:
             events.append(Closed(time, "trials"))

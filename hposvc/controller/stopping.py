@@ -63,7 +63,7 @@ def suspend_all(state: SweepState, time: float, reason: str) -> list[Event]:
     return [decided(time, trial, "park", reason) for trial in running]
 
 
-def fill(state: SweepState, event: Failed) -> list[Event]:
+def check_disk(state: SweepState, event: Failed) -> list[Event]:
     """Return the event of a full disk, if that is why the order failed."""
     ended = state.halted and not state.replicates.begun
     if event.cause != "storage" or state.full or ended:
@@ -72,7 +72,7 @@ def fill(state: SweepState, event: Failed) -> list[Event]:
     return [StorageExhausted(event.time, lines[-1])]
 
 
-def reach(state: SweepState, trial: TrialState, time: float) -> list[Event]:
+def check_target(state: SweepState, trial: TrialState, time: float) -> list[Event]:
     """Return the end of the sweep if a trial meets every target."""
     objectives = state.spec.objectives
     targets = [metric.target is not None for metric in objectives]
@@ -84,21 +84,29 @@ def reach(state: SweepState, trial: TrialState, time: float) -> list[Event]:
 
 
 def check_failures(state: SweepState, time: float) -> list[Event]:
-    """Return the end of a sweep with too many failures, or of proposals at a plateau."""
+    """Return the end of a sweep with too many failures."""
+    if state.halted:
+        return []
     stop = state.spec.stop
     alike = state.trials.most_alike >= ALIKE and stop.max_failed is None
-    if (alike or state.trials.lacks_metric) and not state.halted:
+    if alike or state.trials.lacks_metric:
         return halt(state, time, "failures")
-    if stop.max_failed is not None and not state.halted:
+    if stop.max_failed is not None:
         ended = sum(
             state.trials.counts.get(phase, 0) for phase in ("COMPLETED", "STOPPED", "FAILED")
         )
         failed = state.trials.counts.get("FAILED", 0)
         if ended >= stop.max_failed.after and failed >= stop.max_failed.share * ended:
             return halt(state, time, "failures")
-    most = None if stop.plateau is None else stop.plateau.trials
-    early_stopping = most is not None and state.trials.gains.since >= most and state.closed is None
-    return [Closed(time, "plateau")] if early_stopping else []
+    return []
+
+
+def check_plateau(state: SweepState, time: float) -> list[Event]:
+    """Return the end of proposals, if enough trials have ended since the best improved."""
+    plateau = state.spec.stop.plateau
+    if plateau is None or state.closed is not None or state.trials.gains.since < plateau.trials:
+        return []
+    return [Closed(time, "plateau")]
 
 
 def check_timeouts(state: SweepState, now: float) -> list[Event]:
@@ -141,7 +149,7 @@ def spending(state: SweepState, now: float) -> Iterator[tuple[float, float]]:
         yield hours * resources.cpus_per_worker, budget.cpu_hours
 
 
-def rest(state: SweepState, now: float) -> Suspended:
+def suspend(state: SweepState, now: float) -> Suspended:
     """Return the last event of a driver that releases a sweep to be resumed."""
     return Suspended(now) if state.asked == "pause" else Suspended(now, DISK_FULL)
 
