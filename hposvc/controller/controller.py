@@ -59,11 +59,9 @@ class Controller:
     spec: SweepSpec  # as first recorded; `state.spec` has the present limits
     policy: Policy
     scheduler: Scheduler = field(init=False)
-    early_stopping: EarlyStopping | None = field(
-        init=False
-    )  # None: no trial is stopped for its own curve
+    early_stopping: EarlyStopping | None = field(init=False)  # None: no trial stops for its curve
     state: SweepState = field(init=False)
-    told: list[facts.Fact] = field(default_factory=list, init=False)  # what the scheduler was told
+    facts_told: list[facts.Fact] = field(default_factory=list, init=False)  # to the scheduler
 
     def __post_init__(self) -> None:
         spec = self.spec
@@ -77,7 +75,7 @@ class Controller:
         if isinstance(event, Requested) and event.verb in RENEWALS:
             self._renew_scheduler(new)
         else:
-            self.told += new
+            self.facts_told += new
             for fact in new:
                 self.scheduler.apply(fact)
         if self.early_stopping is not None and isinstance(event, Reported) and new:
@@ -103,9 +101,9 @@ class Controller:
                 return self.state.closed is not None
             return not isinstance(fact, facts.Left) or fact.trial not in back
 
-        self.told = [*filter(holds, self.told), *new]
+        self.facts_told = [*filter(holds, self.facts_told), *new]
         self.scheduler = self.policy.scheduler(self.state.spec.plan)
-        for fact in self.told:
+        for fact in self.facts_told:
             self.scheduler.apply(fact)
 
     def _begin_anew(self, trial: TrialState, early_stopping: EarlyStopping) -> None:
@@ -324,9 +322,9 @@ class Controller:
         replicates = self.state.replicates.trials.running()
         ended = [
             *([] if trial.over else [trial]),
-            *(one for one in replicates if one.shown_as == trial.id),
+            *(replicate for replicate in replicates if replicate.shown_as == trial.id),
         ]
-        return [decided(event.time, one, verdict, "user") for one in ended]
+        return [decided(event.time, ending, verdict, "user") for ending in ended]
 
     def _catch_up(self, time: float) -> list[Event]:
         """Return the decisions that the previous driver had not made when it exited."""

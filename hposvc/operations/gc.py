@@ -15,7 +15,7 @@ from hposvc.operations.garbage import Garbage
 
 @dataclass
 class Freed:
-    """What was freed, or would be."""
+    """Files that were deleted, or would be."""
 
     items: list[Garbage] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)  # what stays although it is garbage, and why

@@ -46,9 +46,9 @@ def accepted(spec: SweepSpec, changes: Mapping[str, object], trials: int = 0) ->
     if problems:
         raise SpecError(problems)
     counted = {key: _counted(key, value, spec, trials) for key, value in changes.items()}
-    known = spec.problems()  # an earlier version, whose rules were others, recorded the spec
+    recorded = spec.problems()  # an earlier version, whose rules were others, recorded the spec
     after = specs.thaw(_with_changes(specs.dump(spec), counted)).problems()
-    if added := [problem for problem in after if problem not in known]:
+    if added := [problem for problem in after if problem not in recorded]:
         raise SpecError(dict.fromkeys(added))
     return counted
 

@@ -97,8 +97,8 @@ class SweepState:
             case _:
                 self._follow(event)
         self.replicates.trials.new_facts.clear()  # no scheduler knows of replicates
-        told, self.trials.new_facts = self.trials.new_facts, []
-        return told
+        new_facts, self.trials.new_facts = self.trials.new_facts, []
+        return new_facts
 
     @property
     def finished(self) -> bool:

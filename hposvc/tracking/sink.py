@@ -1,4 +1,4 @@
-"""What a sink does: a place that the runs of a sweep are sent to, such as an MLflow server.
+"""Sinks: places that the runs of a sweep are sent to, such as an MLflow server.
 
 hposvc/spec/sinks.py lists the sinks. Each has a recorder process of its own (outbox.py) and a
 cursor of its own in the journal, so a sink that is slow or away delays no other.
@@ -33,7 +33,7 @@ class Setting:
 
 
 class Batch(NamedTuple):
-    """What the events after the last batch, up to number `seq`, change."""
+    """The changes made by the events after the last batch, up to number `seq`."""
 
     seq: int
     entries: Mapping[str, Entry]  # by run; the sweep's own run comes last

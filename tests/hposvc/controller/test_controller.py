@@ -260,10 +260,10 @@ def test_a_retried_trial_is_to_its_scheduler_one_that_was_slow():
     desk.report(failed, 1, 0.5)
     desk.fail(failed, "user")
     desk.report(other, 1, 0.4)
-    assert facts.Left("t0001") in desk.controller.told
+    assert facts.Left("t0001") in desk.controller.facts_told
     before = desk.controller.scheduler
     desk.happen(Requested(desk.time, "retry", "t0001"))
-    assert desk.controller.told == [
+    assert desk.controller.facts_told == [
         facts.Ordered("t0001", 9),
         facts.Closed(),
         facts.Ordered("t0002", 9),
