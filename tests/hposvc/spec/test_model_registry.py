@@ -34,11 +34,13 @@ def test_names_that_mlflow_refuses_are_refused_at_once(changes):
         replace(Register("digits"), **changes)
 
 
-def test_a_front_and_a_simulation_have_nothing_to_register():
-    register = Register("digits")
-    assert list(register_problems(None, Engine("ray"), 2)) == []
-    assert list(register_problems(register, Engine("ray"), 1)) == []
-    [front] = register_problems(register, Engine("ray"), 2)
+def test_a_front_a_simulation_and_a_sweep_that_mlflow_does_not_see_have_nothing_to_register():
+    register, sinks = Register("digits"), ("mlflow",)
+    assert list(register_problems(None, Engine("ray"), 2, ())) == []
+    assert list(register_problems(register, Engine("ray"), 1, sinks)) == []
+    [front] = register_problems(register, Engine("ray"), 2, sinks)
     assert "front" in front.message
-    [simulated] = register_problems(register, Engine("simulate", "a:b"), 1)
+    [simulated] = register_problems(register, Engine("simulate", "a:b"), 1, sinks)
     assert "no" in simulated.message
+    [unseen] = register_problems(register, Engine("ray"), 1, ("json_lines",))
+    assert "tracking.send_to" in unseen.message
