@@ -61,8 +61,10 @@ def deterministic(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @contextmanager
 def group(order: int = 1) -> Iterator[None]:
     """Provide the process group of a slot's order: here of one rank, on NCCL."""
-    with RankStore.open("127.0.0.1", 1, gpu=True).group(order):
+    rank_store = RankStore.open("127.0.0.1", 1, gpu=True)
+    with rank_store.group(order):
         yield
+    rank_store.drop()
 
 
 def on(device: str, until: int = 3, folder: Path | None = None, **training) -> Worker:
@@ -159,29 +161,32 @@ def test_accumulation_over_nccl_learns_what_the_whole_batch_does(monkeypatch):
         assert_close(learned(PLAIN, worker), single, 1e-9)
 
 
-def test_a_slot_makes_a_new_nccl_group_for_each_order():
-    """A group that is left over, or can't be made twice, hangs the slot's next order."""
-    rank_store = RankStore.open("127.0.0.1", 1, gpu=True)
+def test_a_slot_keeps_its_nccl_group_from_clean_order_to_clean_order():
+    """A group takes seconds to make."""
+    rank_store, groups = RankStore.open("127.0.0.1", 1, gpu=True), []
     for order in range(1, 4):
         with rank_store.group(order):
             ones = torch.ones(2, device="cuda")
             dist.all_reduce(ones)
             assert ones.tolist() == [1.0, 1.0]
-        assert not dist.is_initialized()
+            groups.append(dist.group.WORLD)
+    assert groups == [groups[0]] * 3
+    rank_store.drop()
+    assert not dist.is_initialized()
 
 
-def test_an_order_that_fails_over_nccl_leaves_its_group_open_and_that_is_seen():
-    """Closing it could wait for ever for the other ranks, so the slot is replaced instead."""
-    before = process_state.baseline()
-    try:
-        with pytest.raises(ValueError, match="bad batch"), group():
-            raise ValueError("bad batch")
-        assert "torch process group: was False, is True" in process_state.difference(
-            before, process_state.baseline()
-        )
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
+def test_an_order_that_fails_over_nccl_leaves_no_group_and_the_next_order_has_one():
+    """Destroying it could wait for ever for the other ranks, so it is aborted."""
+    rank_store = RankStore.open("127.0.0.1", 1, gpu=True)
+    with pytest.raises(ValueError, match="bad batch"), rank_store.group(1):
+        dist.all_reduce(torch.ones(2, device="cuda"))
+        raise ValueError("bad batch")
+    assert not dist.is_initialized()
+    with rank_store.group(2):
+        ones = torch.ones(2, device="cuda")
+        dist.all_reduce(ones)
+        assert ones.tolist() == [1.0, 1.0]
+    rank_store.drop()
 
 
 # Checkpoints
@@ -350,9 +355,11 @@ def test_a_first_order_of_a_process_is_clean_in_every_precision_and_over_nccl():
         "    DigitsCNN(width=128).train(replace(worker, gpu=True))\n"
         "    print(precision, process_state.difference(before, process_state.baseline()))\n"
         "fit.choose = lambda worker, plan: Ddp(worker)\n"
-        "with RankStore.open('127.0.0.1', 1, gpu=True).group(1):\n"
+        "store = RankStore.open('127.0.0.1', 1, gpu=True)\n"
+        "with store.group(1):\n"
         "    DigitsCNN(width=128).train(replace(Worker.alone(until=2), gpu=True))\n"
-        "print('nccl', process_state.difference(before, process_state.baseline()))"
+        "after = process_state.baseline(keeps_group=store.keeps_group)\n"
+        "print('nccl', process_state.difference(before, after))"
     )
     assert fresh_process(code).splitlines() == [f"{name} []" for name in [*PRECISIONS, "nccl"]]
 
@@ -376,11 +383,14 @@ def test_an_order_over_nccl_is_carried_out_as_a_rank_does(tmp_path):
         link = LocalLink()
         with single_rank() as seat:
             task = Assignment(Order(order, f"t000{order}", params, None, 1, 2, ()))
-            company = RankContext(seat, rank_store.group(order))
+            company = RankContext(
+                seat, rank_store.group(order), keeps_group=lambda: rank_store.keeps_group
+            )
             outcome = carry_out(place, task, 0, link, company)
         assert (outcome.kind, outcome.message) == ("ended", "")
         assert [report.step for report in link.reports] == [1, 2]
     assert outcome.leaks == ()
+    rank_store.drop()
 
 
 # Random numbers

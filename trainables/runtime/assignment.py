@@ -279,7 +279,7 @@ def _train(
     # A trial resumed after its last report may have nothing left to do.
     if worker.reported is None and (worker.until is not None or worker.first == 1):
         raise ReportError(
-            "train returned without a report; call worker.report(step, {...}), "
+            "the trainable returned without a report; call worker.report(step, {...}), "
             "or hposvc.report({...}) where there is no worker"
         )
     return "ended", "", _how_ended(worker)
