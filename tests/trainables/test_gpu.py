@@ -177,10 +177,14 @@ def test_a_slot_keeps_its_nccl_group_from_clean_order_to_clean_order():
 
 def test_an_order_that_fails_over_nccl_leaves_no_group_and_the_next_order_has_one():
     """Destroying it could wait for ever for the other ranks, so it is aborted."""
-    rank_store = RankStore.open("127.0.0.1", 1, gpu=True)
-    with pytest.raises(ValueError, match="bad batch"), rank_store.group(1):
+
+    def fail_after_a_collective():
         dist.all_reduce(torch.ones(2, device="cuda"))
         raise ValueError("bad batch")
+
+    rank_store = RankStore.open("127.0.0.1", 1, gpu=True)
+    with pytest.raises(ValueError, match="bad batch"), rank_store.group(1):
+        fail_after_a_collective()
     assert not dist.is_initialized()
     with rank_store.group(2):
         ones = torch.ones(2, device="cuda")
