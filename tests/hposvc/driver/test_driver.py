@@ -1,16 +1,21 @@
 """A driver on this machine: environment, secrets, leases and leftovers of earlier drivers."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from hposvc import api
 from hposvc.errors import Busy, Fenced, SpecError
 from hposvc.events import Attached
+from hposvc.journal import lease as leases
+from hposvc.journal.database import LEASES
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.operations import requests
+from hposvc.tracking.recorder_process import Recorder
 
 SECRET = "hunter-22-never-seen"
 TRAIN = """
@@ -118,6 +123,29 @@ def test_nothing_is_deleted_before_an_earlier_driver_is_fenced(spec, home, monke
     assert their_checkpoint.exists()
     assert api.resume(sweeps, "one").state.finished
     assert not their_checkpoint.exists()
+
+
+def test_the_lease_is_renewed_until_every_sink_has_everything(spec, home, monkeypatch):
+    """Or another driver would take the sweep over while a slow MLflow is told its end."""
+    sweeps = api.Sweeps(home, home.journal())
+    monkeypatch.setattr(leases, "RENEW_S", 0.05)
+
+    class Slow(Recorder):
+        """A recorder whose sinks need longer than a lease lasts by itself."""
+
+        def __exit__(self, *error):
+            before, deadline = renewed(), time.monotonic() + 20
+            while renewed() == before:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            super().__exit__(*error)
+
+    def renewed():
+        with sweeps.journal.store.reading() as connection:
+            return connection.execute(select(LEASES.c.renewed)).scalar_one()
+
+    monkeypatch.setattr("hposvc.driver.driver.Recorder", Slow)
+    assert api.drive(sweeps, api.create(sweeps, spec, "one")).state.finished
 
 
 def test_a_listener_that_breaks_ends_no_sweep(spec, home, caplog):

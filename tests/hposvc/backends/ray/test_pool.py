@@ -328,15 +328,35 @@ def test_an_address_where_nothing_answers_is_said(sweeps):
         api.drive(sweeps, row, address="127.0.0.1:1")
 
 
-def test_a_pool_whose_ranks_do_not_go_in_time_can_be_closed_twice(sweeps, home, monkeypatch):
-    """The second close comes after leaving Ray, whose error would hide the driver's own."""
-    monkeypatch.setattr("hposvc.backends.ray.pool.GONE_S", 0.0)
+def open_pool(home):
+    """Return a pool with a rank that is up."""
     pool = RayPool(Setting("twice", spec("steady"), home, home))
     deadline = time.monotonic() + 60
     while not any(slot.ranks.present for slot in pool._slots):
         assert time.monotonic() < deadline
         pool.capacity()
         pool.events(0.1)
+    return pool
+
+
+def test_a_pool_whose_cluster_goes_as_it_is_closed_leaves_ray_all_the_same(
+    sweeps, home, monkeypatch
+):
+    def lost():
+        raise OutOfReach("the head is gone")
+
+    pool = open_pool(home)
+    monkeypatch.setattr(pool._cluster, "check", lost)
+    pool.close()
+    assert not pool._slots
+    assert not ray.is_initialized()
+    assert_no_ranks(sweeps)
+
+
+def test_a_pool_whose_ranks_do_not_go_in_time_can_be_closed_twice(sweeps, home, monkeypatch):
+    """The second close comes after leaving Ray, whose error would hide the driver's own."""
+    monkeypatch.setattr("hposvc.backends.ray.pool.GONE_S", 0.0)
+    pool = open_pool(home)
     pool.close()
     assert pool._slots
     assert not ray.is_initialized()
