@@ -40,6 +40,7 @@ SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
 # sweep; extend: go on with other limits; retry: try failed trials again
 Verb = Literal["stop", "drain", "kill", "pause", "extend", "retry"]
 RENEWALS: tuple[Verb, ...] = ("extend", "retry")  # requests with which an ended sweep goes on
+NOTHING: Mapping[str, object] = {}  # no changes
 End = Literal["trials", "space", "plateau", "drain", "target", "budget", "user", "failures"]
 # The ends that stop running trials as well; at the other ends they go on.
 HALTS: tuple[End, ...] = ("target", "budget", "user", "failures")

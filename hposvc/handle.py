@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from hposvc import api
 from hposvc.analysis import reproduction
 from hposvc.errors import Interrupted, NotFound, OutOfReach, SpecError
-from hposvc.events import Event, Verb
+from hposvc.events import NOTHING, Event, Verb
 from hposvc.operations import requests
 from hposvc.remote import client, submit
 from hposvc.result import Best, Result
-from hposvc.spec import NOTHING
 from hposvc.views import result
 from hposvc.views.console import console
 from hposvc.views.live import LiveView

@@ -15,13 +15,12 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, 
 from sqlalchemy.exc import IntegrityError
 
 from hposvc.errors import Fenced, StoreError
-from hposvc.events import VERSION, Event, Finished, Requested, Verb, from_json, to_json
+from hposvc.events import NOTHING, VERSION, Event, Finished, Requested, Verb, from_json, to_json
 from hposvc.journal.compression import KIND as PACKED
 from hposvc.journal.compression import MIN_EVENTS, CompressedEvents, Damaged, Row, pack, unpack
 from hposvc.journal.database import CURSORS, EVENTS, LEASES, REQUESTS, RUNS, SWEEPS, Store
 from hposvc.journal.lease import Lease, find_holder
 
-NOTHING: Mapping[str, object] = {}
 Due = Literal["now", "later", "void"]
 PAGE = 1000  # rows read at a time
 

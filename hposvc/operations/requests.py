@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, replace
 from hposvc import api
 from hposvc.driver.driver import ENDS, Driver
 from hposvc.errors import Busy, NotFound, fail
-from hposvc.events import RENEWALS, DriverState, Verb
+from hposvc.events import NOTHING, RENEWALS, DriverState, Verb
 from hposvc.journal.home import find
 from hposvc.journal.lease import Holder, holder
-from hposvc.spec import NOTHING
 from hposvc.spec.extension import LIMITS, accepted, trials_increment
 from hposvc.state.sweep import SweepPhase
 from hposvc.state.trial import OVER, TrialPhase

@@ -21,7 +21,7 @@ from cluster.jobs import Job, Jobs, JobsError, with_retries
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.errors import NotFound, OutOfReach
-from hposvc.events import LAST, Event, Verb, from_json, to_json
+from hposvc.events import LAST, NOTHING, Event, Verb, from_json, to_json
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.operations import requests
@@ -206,7 +206,7 @@ def steer(
     name: str,
     verb: Verb,
     trial: str | None = None,
-    changes: Mapping[str, object] = specs.NOTHING,
+    changes: Mapping[str, object] = NOTHING,
     address: str | None = None,
 ) -> requests.RequestReceipt:
     """Send a request for a sweep, or for one trial, and return its receipt."""
