@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -258,7 +258,13 @@ def restore(data: Mapping[str, object]) -> SweepSpec:
     """
     folder = data.get("folder")
     paths.import_too(folder if isinstance(folder, str) else None)
-    return thaw(data)
+    return _thaw_once(json.dumps(data))
+
+
+@lru_cache(maxsize=8)
+def _thaw_once(text: str) -> SweepSpec:
+    """Return a recorded spec: it never changes, and one command needs it several times."""
+    return thaw(json.loads(text))
 
 
 def thaw(data: Mapping[str, object]) -> SweepSpec:

@@ -45,6 +45,15 @@ def test_a_run_parses_its_spec_once(hposvc, spec, monkeypatch):
     assert parsed == [specs.SweepSpec]
 
 
+@pytest.mark.parametrize("verb", ["resume", "audit", "status"])
+def test_a_command_parses_a_recorded_spec_once(hposvc, spec, monkeypatch, verb):
+    assert hposvc("run", spec(name=f"for-{verb}"), "--id", "once").code == 0
+    fill, parsed = specs.fill, []
+    monkeypatch.setattr(specs, "fill", lambda *given: parsed.append(given[0]) or fill(*given))
+    assert hposvc(verb, "once").code == 0
+    assert parsed == [specs.SweepSpec]
+
+
 def test_a_sweep_without_a_value_exits_3(hposvc, spec):
     ran = hposvc("run", spec(**curve("broken")), "-o", "json")
     assert ran.code == 3
