@@ -161,7 +161,7 @@ def held(rank: int, training: Training) -> dict[str, int]:
     """Return a rank's count of numbers after an epoch, and of models after the order."""
     with prepare(Wide(), of(rank, training)) as session:
         session.train_epoch(1)
-        flats = session.strategy.made.partitions.flats
+        flats = session.strategy.state.partitions.flats
         model = ref(session.passes.unwrapped_model)
         weights = sum(map(torch.numel, session.passes.unwrapped_model.parameters()))
         counts = {"flat": sum(map(torch.numel, flats)), "weights": weights}
