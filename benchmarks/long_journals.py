@@ -190,7 +190,7 @@ def main() -> None:
     options = parser.parse_args()
     print(heading())
     show_reports((10, 100, 1_000) if options.quick else MARKS)
-    show_commands(50 if options.quick else 2_500, 1 if options.quick else options.repeats)
+    show_commands(50 if options.quick else 1_250, 1 if options.quick else options.repeats)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ A snapshot may be missing, damaged or of another build: then the journal is read
 Nothing but reads for people uses it; a driver always folds the journal itself.
 """
 
+import gc
 import hashlib
 import logging
 import os
@@ -40,7 +41,7 @@ def load(file: Path, identity: str) -> Snapshot | None:
         head, _, body = file.read_bytes().partition(b"\n")
         if head.decode() != _head(identity, body):
             return None
-        snapshot: Snapshot = pickle.loads(body)
+        snapshot = _unpickle(body)
     except (OSError, ValueError, pickle.PickleError, EOFError, AttributeError, ImportError):
         return None
     return snapshot
@@ -62,6 +63,21 @@ def save(file: Path, identity: str, snapshot: Snapshot) -> None:
 def is_due(before: int, seq: int) -> bool:
     """Return whether a snapshot is worth its writing: the longer the last one, the rarer."""
     return seq - before >= max(WORTH, before // 2)
+
+
+def _unpickle(body: bytes) -> Snapshot:
+    """Return a snapshot from its bytes, without the garbage collector, which has nothing to find.
+
+    It would look through what was read so far again and again, for most of the time.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        snapshot: Snapshot = pickle.loads(body)
+    finally:
+        if collects:
+            gc.enable()
+    return snapshot
 
 
 def _head(identity: str, body: bytes) -> str:
