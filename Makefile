@@ -29,7 +29,7 @@ test: $(VENV)/.developing
 tests: $(VENV)/.developing
 	$(PYTEST) tests
 
-# Kills, and what the pages and the examples show: some 25 minutes more.
+# Kills, and what the pages and the examples show: half an hour more.
 test-long: $(VENV)/.developing
 	$(PYTEST) -m 'long and not full' tests
 

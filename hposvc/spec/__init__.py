@@ -18,6 +18,7 @@ from typing import Annotated, Any
 from pydantic import PlainValidator
 
 from hposvc.errors import Problem, SpecError
+from hposvc.events import NOTHING
 from hposvc.schedulers.early_stopping import Plateau
 from hposvc.schedulers.scheduler import Plan
 from hposvc.spec import cross_checks, paths, registry
@@ -63,9 +64,8 @@ from trainables.training import Training
 
 __all__ = ["Budget", "Checkpoints", "Engine", "Environment", "Failure", "Fidelity", "Limit"]
 __all__ += ["Metric", "PlugIn", "Resources", "SpecError", "SweepSpec", "Tracking", "Training"]
-__all__ += ["Trials", "check", "dump", "load", "restore", "thaw"]
+__all__ += ["NOTHING", "Trials", "check", "dump", "load", "restore", "thaw"]
 
-NOTHING: Mapping[str, object] = {}
 NAME_KEYS = {"search": "method", "scheduler": "type", "engine": "type"}  # `engine: local`
 
 Search = Annotated[PlugIn, PlainValidator(partial(registry.read, SEARCHERS))]
