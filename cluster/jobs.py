@@ -84,12 +84,17 @@ class Jobs:
         except _NotFound:
             return None
 
-    def find_all(self, label: str, value: str) -> list[Job]:
-        """Return the jobs with this label and value in their metadata, oldest first."""
+    def find_all(self, label: str, value: str | None = None) -> list[Job]:
+        """Return the jobs with this label in their metadata, oldest first.
+
+        Args:
+            value: of the label; None: any.
+        """
         matching = [
             job
             for job in self.get("/api/jobs/", list)
-            if job["submission_id"] and (job.get("metadata") or {}).get(label) == value
+            if job["submission_id"] and label in (metadata := job.get("metadata") or {})
+            if value in (None, metadata[label])
         ]
         return [
             _parse_job(job) for job in sorted(matching, key=lambda job: job.get("start_time") or 0)

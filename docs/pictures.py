@@ -26,6 +26,7 @@ from hposvc.backends.simulate import Simulation
 from hposvc.controller.controller import Controller
 from hposvc.driver.loop import Runner
 from hposvc.driver.proposals import SyncProposer
+from hposvc.events import Event
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
@@ -75,7 +76,7 @@ class Picture:
 
 
 def run(picture: Picture) -> Story:
-    """The sweep, as its journal has it; nobody else is told of it, MLflow included."""
+    """The sweep, as its journal has it."""
     spec = specs.load(
         {
             "metric": {"name": "loss", "goal": "minimize"},
@@ -91,6 +92,11 @@ def run(picture: Picture) -> Story:
             "seed": 4,
         }
     )
+    return read(simulate(spec), LAST)
+
+
+def simulate(spec: specs.SweepSpec) -> list[Event]:
+    """Run a simulated sweep, and return its events; nobody is told of it, MLflow included."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         journal = Journal(Store(f"sqlite:///{folder / 'journal.db'}"))
@@ -104,7 +110,7 @@ def run(picture: Picture) -> Story:
         ).run("pictures:1")
         events = [event for _, event in journal.read(name)]
         journal.store.close()
-    return read(events, LAST)
+    return events
 
 
 def draw(picture: Picture, story: Story) -> Figure:

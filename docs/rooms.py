@@ -20,10 +20,21 @@ PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
 # From the outside in, each room with its content: a room may import those of later layers, never
 # one of an earlier layer or of its own. A new folder or module of hposvc needs a line here.
 LAYERS: tuple[dict[str, str], ...] = (
+    {"integrations": "in other libraries' words: sklearn"},
     {"__main__": "python -m hposvc", "sweep": "define and run a sweep in Python"},
+    {"connection": "a server's sweeps in Python"},
     {"handle": "an existing sweep in Python", "cli": "the command's verbs"},
-    {"views": "what people see: tables, the live table", "remote": "the same verbs on a cluster"},
     {
+        "server": "the same verbs over HTTP, for a team",
+        "agent": "take trials from a server, without Ray",
+    },
+    {
+        "views": "what people see: tables, the live table",
+        "remote": "the same verbs on a cluster, or on a server",
+    },
+    {"reporting": "charts, and the report that holds them"},
+    {
+        "drafts": "a first spec for one's own code",
         "operations": "requests, delete, gc, doctor",
         "analysis": "audit, reproduction, costs",
         "result": "the results of a sweep as tables",
@@ -32,7 +43,7 @@ LAYERS: tuple[dict[str, str], ...] = (
     {"driver": "a session that runs a sweep: joins the three rooms below"},
     {
         "controller": "decides: events in, orders out; no I/O, no clock",
-        "backends": "carry out orders: ray, tune, local, simulate",
+        "backends": "carry out orders: ray, tune, local, agents",
         "tracking": "copies the journal to MLflow and other sinks",
     },
     {
@@ -66,7 +77,8 @@ ROOMS = tuple(room for layer in LAYERS for room in layer)
 
 # In pixels; the middle of the first room's column and row, and what lies between two of them.
 LEFT, TOP, PITCH = 282, 22, 24
-BOX_WIDTH, BOX_HEIGHT, WIDTH = 84, 18, 830
+BOX_WIDTH, BOX_HEIGHT = 84, 18
+WIDTH = LEFT + PITCH * len(ROOMS)  # to beyond the last room's box
 DARK, GREY, LIGHT, BAND = "#1f2733", "#5b6270", "#bcc7d3", "#f0f4f8"
 BLUE, RED = "#2f7fb5", "#d1402f"
 LEGEND = (

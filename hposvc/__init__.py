@@ -1,6 +1,7 @@
 """Hyperparameter sweeps on Ray.
 
-Every name is imported on first use, so `import hposvc` itself loads next to nothing.
+Every name is imported on first use, so `import hposvc` itself loads next to nothing. That holds for
+`hposvc.sklearn` and the other libraries' names too.
 """
 
 from importlib import import_module
@@ -8,8 +9,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hposvc.errors import Interrupted, NotFound, OutOfReach, SpecError
+    from hposvc.connection import Server, connect
+    from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
     from hposvc.handle import Handle, load
+    from hposvc.integrations import sklearn
     from hposvc.result import Best, NoSingleBest, NoValue, Result
     from hposvc.spec import Metric, SweepSpec
     from hposvc.sweep import Sweep
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Best": "hposvc.result",
+    "Denied": "hposvc.errors",
     "Handle": "hposvc.handle",
     "Interrupted": "hposvc.errors",
     "Metric": "hposvc.spec",
@@ -26,16 +30,21 @@ _HOMES = {
     "NotFound": "hposvc.errors",
     "OutOfReach": "hposvc.errors",
     "Result": "hposvc.result",
+    "Server": "hposvc.connection",
     "SpecError": "hposvc.errors",
     "Sweep": "hposvc.sweep",
     "SweepSpec": "hposvc.spec",
     "TuneSearch": "hposvc.tune_search",
+    "connect": "hposvc.connection",
     "get_checkpoint": "trainables.session",
     "load": "hposvc.handle",
     "report": "trainables.session",
 }
+# Modules that speak other libraries' languages: `hposvc.sklearn` is hposvc.integrations.sklearn.
+_INTEGRATIONS = ("sklearn",)
 __all__ = [
     "Best",
+    "Denied",
     "Handle",
     "Interrupted",
     "Metric",
@@ -44,20 +53,25 @@ __all__ = [
     "NotFound",
     "OutOfReach",
     "Result",
+    "Server",
     "SpecError",
     "Sweep",
     "SweepSpec",
     "TuneSearch",
     "__version__",
+    "connect",
     "get_checkpoint",
     "load",
     "report",
+    "sklearn",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return version("hposvc")
+    if name in _INTEGRATIONS:
+        return import_module(f"hposvc.integrations.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'hposvc' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -4,16 +4,20 @@ Errors: SpecError (bad usage, exit code 2), NotFound (4), OutOfReach and StoreEr
 Fenced (another driver has the sweep, 2), Interrupted (130).
 """
 
+import codecs
+import os
 import secrets
+import stat
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from hposvc import spec as specs
+from hposvc.backends.backend import Backend, Setting
 from hposvc.driver.driver import Driver
 from hposvc.driver.loop import Watcher
 from hposvc.driver.warm_start import resolve
@@ -21,8 +25,8 @@ from hposvc.errors import NotFound, SpecError, StoreError, fail
 from hposvc.events import DriverState, Event, UnknownEvent, to_json
 from hposvc.journal.compression import Damaged
 from hposvc.journal.database import retry_until_answered
-from hposvc.journal.home import SIGNATURE, Home, as_store_errors, claim, clear, find
-from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.home import LOG, SIGNATURE, Home, as_store_errors, claim, clear, find
+from hposvc.journal.journal import Journal, Listed, SweepRow
 from hposvc.journal.lease import driver_state
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.paths import store_url
@@ -35,11 +39,22 @@ from trainables.storage import stores
 from trainables.storage.stores import StoreFailed
 
 UNREADABLE = "UNREADABLE"  # in place of a state: this version can't read the sweep
-LISTED = 1  # version of the cached `ls` rows; raise it when `ls` shows other facts
-
+LISTED = 2  # version of the cached `ls` rows; raise it when `ls` shows other facts
+LOOK_S = 0.5  # between two looks at a sweep whose logs are followed
 
 # Opened with the id of a sweep that is about to be driven: gives the watchers of its turns.
 Watching = Callable[[str], AbstractContextManager[Sequence[Watcher]]]
+
+
+# Chooses the trials whose MLflow runs a record has: a long sweep has thousands. None: all trials.
+RunsOf = Callable[[SweepState], Collection[str] | None]
+
+# Opens a backend that carries out orders within the driver's own calls, on its own thread.
+Embedded = Callable[[Setting], Backend]
+
+
+def all_trials(state: SweepState) -> None:
+    """Choose the runs of all trials."""
 
 
 def unwatched(sweep: str) -> AbstractContextManager[Sequence[Watcher]]:
@@ -64,6 +79,28 @@ class Sweeps:
         home = Home.of(path)
         return cls(home, home.journal())
 
+    def read(self, sweep: str, after: int) -> Iterable[tuple[int, Event]]:
+        """Return a sweep's events after a number, each with its number."""
+        return self.journal.read(sweep, after)
+
+    def record_of(
+        self, row: SweepRow, look: Callable[[], SweepState], runs_of: RunsOf = all_trials
+    ) -> "Record":
+        """Return a sweep as its journal has it now; `look` reads its state."""
+        # First the driver: one that ends now writes its events before it lets go.
+        driver = driver_state(self.journal.store, row.id)
+        return _record(self, row, look(), driver, runs_of)
+
+    def driver_of(self, row: SweepRow) -> DriverState:
+        """Return whether a driver is at work on a sweep."""
+        return driver_state(self.journal.store, row.id)
+
+    def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
+        """Return the last bytes of the newest log of a trial; empty: it has none here."""
+        files = _list_logs(self.home.folder(row.id, row.spec.get("storage")), trial)
+        first_ranks = [log for log in files if log.rank == 0]
+        return str(first_ranks[-1].part(most)["text"]) if first_ranks else ""
+
 
 @dataclass(frozen=True)
 class Record:
@@ -75,6 +112,9 @@ class Record:
     driver: DriverState
     behind: int  # events not yet sent to every sink
     registered: str = ""  # the registered model version, in words; empty: none yet
+    tracking_uri: str = ""  # where a server has MLflow; empty: where the home or the spec says
+    # Notifications that could not be delivered so far, as JSON data.
+    undelivered: Sequence[Mapping[str, Any]] = ()
 
     @property
     def phase(self) -> str:
@@ -84,7 +124,8 @@ class Record:
     def status(self) -> dict[str, Any]:
         """Return the sweep's status in a few figures."""
         figures = summary.status(self.row.id, self.state, self.runs, self.driver)
-        return {**figures, "registered": self.registered or None}
+        undelivered = list(self.undelivered)
+        return {**figures, "registered": self.registered or None, "undelivered": undelivered}
 
     def trials(self) -> list[dict[str, Any]]:
         """Return all trials, in the order in which they were proposed."""
@@ -113,33 +154,71 @@ class Record:
         return {trial.id: trial.message for trial in summary.failures(self.state)}
 
 
+class Source(Protocol):
+    """Where sweeps are read from: this home's journal, or a server."""
+
+    @property
+    def home(self) -> Home:
+        """The home of this machine, which caches what long journals come to."""
+
+    def read(self, sweep: str, after: int) -> Iterable[tuple[int, Event]]:
+        """Return a sweep's events after a number, each with its number."""
+
+    def record_of(self, row: SweepRow, look: Callable[[], SweepState]) -> Record:
+        """Return a sweep as its journal has it now; `look` reads its state."""
+
+    def driver_of(self, row: SweepRow) -> DriverState:
+        """Return whether a driver is at work on a sweep."""
+
+    def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
+        """Return the last bytes of the newest log of a trial; empty: it has none."""
+
+
+def ignore(event: Event) -> None:
+    """Do nothing with an event."""
+
+
 @dataclass
 class Watched:
     """A sweep that is read repeatedly; each look applies only the new events of the journal."""
 
-    sweeps: Sweeps
+    source: Source
     row: SweepRow
     state: SweepState  # as of the last look
     seq: int = 0  # number of the last event applied to `state`
     snapshot_seq: int = 0  # of the last event in the snapshot of a long journal; 0: there is none
 
-    def look(self) -> SweepState:
-        """Return the state as the journal has it now; the next look changes this object."""
-        event = None
-        for seq, event in self.sweeps.journal.read(self.row.id, self.seq):
-            self.state.apply(event)
-            self.seq = seq
+    def look(self, tell: Callable[[Event], None] = ignore) -> SweepState:
+        """Return the state as the journal has it now; the next look changes this object.
+
+        Args:
+            tell: called with each new event, after it was applied.
+        """
+        event = self.apply(self.source.read(self.row.id, self.seq), tell)
         if event is not None and snapshot.is_due(self.snapshot_seq, self.seq):
             self.snapshot_seq = self.seq
             latest = snapshot.Snapshot(self.seq, to_json(event), self.state)
-            snapshot.save(self.sweeps.home.snapshot(self.row.id), _identity_of(self.row), latest)
+            snapshot.save(self.source.home.snapshot(self.row.id), _identity_of(self.row), latest)
         return self.state
+
+    def apply(
+        self, numbered: Iterable[tuple[int, Event]], tell: Callable[[Event], None] = ignore
+    ) -> Event | None:
+        """Apply events read after the last one, and return the last of them; None: there are none.
+
+        Args:
+            tell: called with each event, after it was applied.
+        """
+        event = None
+        for seq, event in numbered:
+            self.state.apply(event)
+            self.seq = seq
+            tell(event)
+        return event
 
     def record(self) -> Record:
         """Return the sweep as the journal has it now; the next look changes the record's state."""
-        store = self.sweeps.journal.store
-        driver = driver_state(store, self.row.id)  # first: a driver ending now writes its events
-        return _record(self.sweeps, self.row, self.look(), driver)
+        return self.source.record_of(self.row, self.look)
 
 
 @dataclass(frozen=True)
@@ -150,6 +229,36 @@ class Log:
     order: int
     rank: int
     path: Path
+
+    def data(self) -> dict[str, Any]:
+        """Return the log for JSON, with its text."""
+        with self._opened() as file:
+            text = file.read().decode(errors="replace")
+        return {**asdict(self), "path": str(self.path), "text": text}
+
+    def part(self, most: int, offset: int | None = None) -> dict[str, Any]:
+        """Return the log for JSON, with a part of its text, and where that begins and ends.
+
+        Args:
+            most: at most so many bytes.
+            offset: of the first byte, and only whole characters; None: the last bytes.
+        """
+        with self._opened() as file:
+            begin = max(0, os.fstat(file.fileno()).st_size - most) if offset is None else offset
+            file.seek(begin)
+            content = file.read(most)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text = decoder.decode(content, final=offset is None)
+        end = begin + len(content) - len(decoder.getstate()[0])
+        return {**asdict(self), "path": str(self.path), "text": text, "offset": begin, "next": end}
+
+    def _opened(self) -> IO[bytes]:
+        """Open the file; a link or a pipe that took its place is neither followed nor awaited."""
+
+        def opener(name: str, flags: int) -> int:
+            return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+        return open(self.path, "rb", opener=opener)
 
 
 class OpenSweep(Protocol):
@@ -176,14 +285,11 @@ class LocalSweep:
         return load(self.sweeps, self.name)
 
     def history(self) -> tuple[SweepRow, list[Event]]:
-        row = load(self.sweeps, self.name).row
+        row = find(self.sweeps.journal, self.name)
         return row, [event for _, event in self.sweeps.journal.read(row.id)]
 
     def logs(self, trial: str | None, rank: int | None) -> list[dict[str, Any]]:
-        return [
-            {**asdict(log), "path": str(log.path), "text": log.path.read_text(errors="replace")}
-            for log in logs(self.sweeps, self.record(), trial, rank)
-        ]
+        return [log.data() for log in logs(self.sweeps, self.record(), trial, rank)]
 
 
 def validate(source: Path | Mapping[str, object], set: Mapping[str, object]) -> SweepSpec:
@@ -212,12 +318,25 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
     id_taken = fail(f"{message} settings; for new ones: hposvc fork {name} --set ...", "--id")
     if sweeps.journal.find(name) is not None:
         raise id_taken
-    spec = resolve(sweeps.journal, spec)
-    frozen, code = specs.dump(spec), fingerprint.describe(spec)
-    row = SweepRow(name, spec.name, spec.project, time.time(), frozen, code, spec)
-    _claim(sweeps, name, spec)
+    row = prepare(sweeps, spec, name, fingerprint.describe(spec))
     if not sweeps.journal.create(row):  # another process created the id a moment ago
         raise id_taken
+    return row
+
+
+def prepare(sweeps: Sweeps, spec: SweepSpec, name: str, code: Mapping[str, Any]) -> SweepRow:
+    """Return the row of a new sweep that is to be recorded, and claim its folder.
+
+    Args:
+        name: the sweep's id.
+        code: the fingerprint of its code; empty: its driver makes it.
+
+    Raises:
+        SpecError, NotFound, StoreError: see `create`.
+    """
+    spec = resolve(sweeps.journal, spec)
+    row = SweepRow(name, spec.name, spec.project, time.time(), specs.dump(spec), code, spec)
+    _claim(sweeps, name, spec)
     return row
 
 
@@ -239,15 +358,22 @@ def _claim(sweeps: Sweeps, sweep: str, spec: SweepSpec) -> None:
 
 
 def drive(
-    sweeps: Sweeps, row: SweepRow, watchers: Sequence[Watcher] = (), address: str | None = None
+    sweeps: Sweeps,
+    row: SweepRow,
+    watchers: Sequence[Watcher] = (),
+    address: str | None = None,
+    embedded: Embedded | None = None,
 ) -> Record:
     """Run a recorded sweep to its end, from the beginning or from where its last driver stopped.
+
+    Args:
+        embedded: opens a backend that works within this call; None: that of the sweep's engine.
 
     Raises:
         StoreError: a file of the home, or of the sweep's folder, can't be read or written.
     """
     with as_store_errors(sweeps.home.path, sweeps.home.folder(row.id, row.spec.get("storage"))):
-        state = Driver(sweeps.home, sweeps.journal, row, address, watchers).drive()
+        state = Driver(sweeps.home, sweeps.journal, row, address, watchers, None, embedded).drive()
     ask_driver = partial(driver_state, sweeps.journal.store, row.id)
     return retry_until_answered(lambda: _record(sweeps, row, state, ask_driver()), row.id)
 
@@ -282,14 +408,9 @@ def ls(
         tag: `name`, or `name=value`.
         since: list only sweeps created at or after this time, in seconds of the epoch.
     """
-    rows = [
-        row
-        for row in sweeps.journal.sweeps()
-        if (project is None or row.project == project)
-        and (since is None or row.created >= since)
-        and (tag is None or _has_tag(row, tag))
-    ]
-    return [_ls_row_or_reason(sweeps, row) for row in rows]
+    rows = sweeps.journal.sweeps(project, since)
+    read = partial(_read_state, sweeps)
+    return ls_rows(sweeps, [row for row in rows if tag is None or has_tag(row, tag)], read)
 
 
 def load(sweeps: Sweeps, sweep: str) -> Record:
@@ -307,7 +428,37 @@ def watch(sweeps: Sweeps, sweep: str) -> Watched:
     Raises:
         NotFound: no such sweep.
     """
-    return _watch(sweeps, find(sweeps.journal, sweep))
+    return watch_row(sweeps, find(sweeps.journal, sweep))
+
+
+def looks(watched: Watched, trial: str | None) -> Iterator[Record]:
+    """Yield a sweep every now and then, the last time when it or the trial has ended."""
+    while True:
+        record = watched.record()
+        over = record.driver != "alive" or record.state.finished
+        if trial is not None:
+            check_trial(record, trial)
+            over = over or record.state.trials[trial].over
+        yield record
+        if over:
+            return
+        time.sleep(LOOK_S)
+
+
+def fold(source: Source, row: SweepRow, spec: SweepSpec) -> Watched:
+    """Return a sweep as of its snapshot in the home, or as of its beginning.
+
+    Args:
+        spec: the spec that the row holds.
+    """
+    cached = snapshot.load(source.home.snapshot(row.id), _identity_of(row))
+    if cached is not None:
+        # A journal that was set back to a backup may hold another event of this number.
+        for seq, event in source.read(row.id, cached.seq - 1):
+            if seq == cached.seq and to_json(event) == cached.event:
+                return Watched(source, row, cached.state, seq, seq)
+            break
+    return Watched(source, row, SweepState(spec))
 
 
 def logs(
@@ -345,20 +496,12 @@ def check_trial(record: Record, trial: str) -> None:
 
 def _read_state(sweeps: Sweeps, row: SweepRow) -> SweepState:
     """Return a sweep's state as of now."""
-    return _watch(sweeps, row).look()
+    return watch_row(sweeps, row).look()
 
 
-def _watch(sweeps: Sweeps, row: SweepRow) -> Watched:
+def watch_row(sweeps: Sweeps, row: SweepRow) -> Watched:
     """Return a sweep as of its snapshot, or as of its beginning."""
-    spec = specs.restore(row.spec)  # its code can be imported from here on
-    cached = snapshot.load(sweeps.home.snapshot(row.id), _identity_of(row))
-    if cached is not None:
-        # A journal that was set back to a backup may hold another event of this number.
-        for seq, event in sweeps.journal.read(row.id, cached.seq - 1):
-            if seq == cached.seq and to_json(event) == cached.event:
-                return Watched(sweeps, row, cached.state, seq, seq)
-            break
-    return Watched(sweeps, row, SweepState(spec))
+    return fold(sweeps, row, specs.restore(row.spec))  # its code can be imported from here on
 
 
 def _identity_of(row: SweepRow) -> str:
@@ -366,50 +509,75 @@ def _identity_of(row: SweepRow) -> str:
     return repr((row.id, row.created, row.spec))
 
 
-def _record(sweeps: Sweeps, row: SweepRow, state: SweepState, driver: DriverState) -> Record:
+def _record(
+    sweeps: Sweeps,
+    row: SweepRow,
+    state: SweepState,
+    driver: DriverState,
+    runs_of: RunsOf = all_trials,
+) -> Record:
     recorder = Recorder(sweeps.home, row.id, state.spec, sweeps.journal)
-    runs, registered = sweeps.journal.runs(row.id), sweeps.journal.registered(row.id)
-    return Record(row, state, runs, driver, recorder.behind, registered)
+    runs = sweeps.journal.runs(row.id, runs_of(state))
+    registered = sweeps.journal.registered(row.id)
+    return Record(
+        row, state, runs, driver, recorder.behind, registered, undelivered=recorder.undelivered
+    )
 
 
 def _list_logs(folder: Path, trial: str) -> list[Log]:
-    files = log_file(folder, trial, 0, 0).parent.glob("*-*.log")
+    found = log_file(folder, trial, 0, 0).parent.glob("*-*.log")
+    files = [file for file in found if LOG.fullmatch(file.name)]
+    files = [file for file in files if stat.S_ISREG(file.lstat().st_mode)]
     numbers = {file: file.stem.partition("-") for file in files}
     logs = [Log(trial, int(order), int(rank), file) for file, (order, _, rank) in numbers.items()]
     return sorted(logs, key=lambda log: (log.order, log.rank))
 
 
-def _has_tag(row: SweepRow, tag: str) -> bool:
+def has_tag(row: SweepRow, tag: str) -> bool:
+    """Return whether a sweep has a tag, `name` or `name=value`."""
     name, equals, value = tag.partition("=")
     tags = row.spec.get("tags", {})
     return name in tags and (not equals or str(tags[name]) == value)
 
 
-def _ls_row_or_reason(sweeps: Sweeps, row: SweepRow) -> dict[str, Any]:
-    """Return a sweep's row of `ls`; for an unreadable sweep, with the reason under `why`.
+def ls_rows(
+    sweeps: Sweeps, rows: Sequence[SweepRow], read: Callable[[SweepRow], SweepState]
+) -> list[dict[str, Any]]:
+    """Return the rows of `ls`; of an unreadable sweep, with the reason under `why`.
 
-    A sweep written by another version must not hide the others.
+    Args:
+        read: returns a sweep's state as of now; called for sweeps that have not ended.
     """
+    known = sweeps.journal.listed([row.id for row in rows])
+    # A sweep that was deleted just now is left out.
+    return [_ls_row_or_reason(sweeps, row, known[row.id], read) for row in rows if row.id in known]
+
+
+def _ls_row_or_reason(
+    sweeps: Sweeps, row: SweepRow, known: Listed, read: Callable[[SweepRow], SweepState]
+) -> dict[str, Any]:
+    """Return a sweep's row of `ls`. A sweep of another version must not hide the others."""
     try:
-        return {**_ls_row(sweeps, row), "why": None}
+        return {**_ls_row(sweeps, row, known, read), "why": None}
     except Exception as error:  # events of another version may break anything
         if isinstance(error, StoreError) and not isinstance(error.__cause__, Damaged):
             raise
         is_ours = isinstance(error, StoreError | SpecError | UnknownEvent)
         why = f"{error}" if is_ours else f"{type(error).__name__}: {error}"
-    unread = {"state": UNREADABLE, "trials": None, "best_value": None, "front": None, "why": why}
-    return {**_identity(row), **unread}
+    unknown = ("trials", "best_value", "front", "elapsed_s", "gpu_hours")
+    return {**_identity(row), "state": UNREADABLE, **dict.fromkeys(unknown), "why": why}
 
 
-def _ls_row(sweeps: Sweeps, row: SweepRow) -> dict[str, Any]:
+def _ls_row(
+    sweeps: Sweeps, row: SweepRow, known: Listed, read: Callable[[SweepRow], SweepState]
+) -> dict[str, Any]:
     """Return a sweep's row of `ls`; the journal caches the rows of ended sweeps."""
-    key = {"version": LISTED, "seq": sweeps.journal.last(row.id)}  # what the cached row depends on
-    cached = sweeps.journal.listed(row.id)
-    if cached.get("of") == key:
-        return dict(cached["row"])
+    key = {"version": LISTED, "seq": known.seq}  # what the cached row depends on
+    if known.row.get("of") == key:
+        return dict(known.row["row"])
     # The driver first: one that ends now writes its last events before it lets go.
     driver = driver_state(sweeps.journal.store, row.id)
-    state = _read_state(sweeps, row)
+    state = read(row)
     listed = _summarize(row, state, driver)
     if state.finished:
         with suppress(StoreError):  # without a cached row, the next `ls` computes it again
@@ -425,6 +593,8 @@ def _summarize(row: SweepRow, state: SweepState, driver: DriverState) -> dict[st
         "trials": len(state.trials),
         "best_value": value,
         "front": len(state.front) if state.spec.several else None,
+        "elapsed_s": round(state.worked_s, 3),
+        "gpu_hours": state.gpu_hours,
     }
 
 

@@ -4,14 +4,22 @@ A problem has the path of the value that is wrong, a tuple of keys and list indi
 `("parameters", "lr", "min")`. `SpecError` is the only error raised by reading and checking a spec.
 """
 
+import os
+import re
+import time
+import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
+from typing import Any
 
 from searchers.names import nearest
 
 Path = tuple[str | int, ...]
 SHOWN = 20  # problems in a message; a longer list hides the first mistake from its reader
 WIDTH = 60  # characters of a value in a message
+PLACE = re.compile(r"(?P<file>.*):(?P<line>[0-9]+):(?P<column>[0-9]+)", re.DOTALL)
+NEAREST = re.compile(r"did you mean (?P<quote>['\"])(?P<name>.*?)(?P=quote)")
 BUG, USAGE, NO_VALUE, NOT_FOUND, OUT_OF_REACH, INTERRUPTED = 1, 2, 3, 4, 5, 130  # exit codes
 
 
@@ -27,6 +35,18 @@ class Problem:
     def under(self, *path: str | int) -> "Problem":
         """Return the problem as seen from a document that holds this document at `path`."""
         return replace(self, path=(*path, *self.path))
+
+    def entry(self, code: str = "spec_error") -> dict[str, Any]:
+        """Return the problem as JSON; see the function `entry`."""
+        place = PLACE.fullmatch(self.place)
+        return entry(
+            code,
+            f"{self}",
+            file=place["file"] if place else self.place or None,
+            line=int(place["line"]) if place else None,
+            column=int(place["column"]) if place else None,
+            key=dotted(self.path) or None,
+        )
 
     def __str__(self) -> str:
         path = dotted(self.path)
@@ -89,6 +109,20 @@ class Busy(Exception):
     exit_code = USAGE
 
 
+class LeaseLost(Busy):
+    """An order of a trial is not the agent's any more."""
+
+
+class SweepOver(Busy):
+    """A sweep has ended, and gives out no more trials."""
+
+
+class Denied(Exception):
+    """The server does not know the caller's token, or does not let the caller do this."""
+
+    exit_code = USAGE
+
+
 class Fenced(Exception):
     """Another driver, or another recorder, wrote to the sweep."""
 
@@ -99,6 +133,31 @@ class Interrupted(Exception):
     """The driver got Ctrl-C or SIGTERM; the sweep can be resumed."""
 
     exit_code = INTERRUPTED
+
+
+class Left(Exception):
+    """The user left a sweep that goes on without this process."""
+
+    exit_code = INTERRUPTED
+
+
+def save_traceback(error: BaseException, home: FilePath | None) -> FilePath:
+    """Write the traceback of a bug to a file in the home, and return the file.
+
+    Args:
+        home: None: HPOSVC_HOME, or ~/.hposvc.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+    # Not by Home.of: that, or a module it imports, may be what is broken.
+    chosen = home or os.environ.get("HPOSVC_HOME") or "~/.hposvc"
+    folder = FilePath(chosen).expanduser() / "errors"
+    folder.mkdir(exist_ok=True)  # a home that was deleted stays so
+    file = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    with file.open("a") as log:  # a server may break twice in a second
+        log.write("".join(traceback.format_exception(error)))
+    return file
 
 
 def fail(message: str, *path: str | int, place: str = "", at_key: bool = False) -> SpecError:
@@ -113,6 +172,34 @@ def dotted(path: Sequence[str | int]) -> str:
         dot = "." if text else ""
         text += f"[{part}]" if isinstance(part, int) else f"{dot}{shorten(part)}"
     return text
+
+
+def entry(
+    code: str,
+    message: str,
+    *,
+    file: str | None = None,
+    line: int | None = None,
+    column: int | None = None,
+    key: str | None = None,
+    fix: str | None = None,
+) -> dict[str, Any]:
+    """Return an error as JSON, as a server answers it and the record of an operation has it."""
+    values = {"code": code, "message": message, "file": file, "line": line, "column": column}
+    values |= {"key": key, "fix": fix or _remedy(message)}
+    # Half of a surrogate pair, which JSON can hold, can't be sent as UTF-8.
+    return {
+        name: value.encode(errors="replace").decode() if isinstance(value, str) else value
+        for name, value in values.items()
+    }
+
+
+def _remedy(message: str) -> str | None:
+    """Return the remedy in one of our messages, `what is wrong; what to do`; None: it has none."""
+    near = NEAREST.search(message)
+    if near:
+        return f"write {near['name']}"
+    return message.partition("; ")[2] or None
 
 
 def no_such(kind: str, name: str, known: Iterable[str]) -> str:

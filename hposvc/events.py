@@ -7,6 +7,7 @@ know about.
 """
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -40,7 +41,12 @@ SweepEnd = Literal["COMPLETED", "STOPPED", "FAILED"]
 # sweep; extend: go on with other limits; retry: try failed trials again
 Verb = Literal["stop", "drain", "kill", "pause", "extend", "retry"]
 RENEWALS: tuple[Verb, ...] = ("extend", "retry")  # requests with which an ended sweep goes on
+ENDS: tuple[Verb, ...] = ("stop", "kill", "pause")  # requests that need no slots
 NOTHING: Mapping[str, object] = {}  # no changes
+# Moments that a spec's `notify` can ask for. Those of an Alert are journaled when they come; the
+# sweep's own end is a moment without one.
+AlertKind = Literal["new_best", "trial_failed", "plateau", "budget", "stalled"]
+MomentKind = Literal["done", "failed"] | AlertKind
 End = Literal["trials", "space", "plateau", "drain", "target", "budget", "user", "failures"]
 # The ends that stop running trials as well; at the other ends they go on.
 HALTS: tuple[End, ...] = ("target", "budget", "user", "failures")
@@ -48,13 +54,14 @@ HALTS: tuple[End, ...] = ("target", "budget", "user", "failures")
 
 @dataclass(frozen=True)
 class Attached:
-    """A driver took over the sweep; running orders of an earlier driver are lost."""
+    """A driver took over the sweep; running orders of the last one are lost, but for `kept`."""
 
     kind: ClassVar[str] = "attached"
     time: float
     driver: str  # host:pid
     resumes: bool = True  # whether a pause is over; False: the driver only ends or pauses the sweep
     scheduler: str = ""  # name and revision, "asha 1"; empty in journals of version 2
+    kept: tuple[int, ...] = ()  # running orders that go on: agents have them, or will
 
 
 @dataclass(frozen=True)
@@ -87,6 +94,22 @@ class Ordered:
     kind: ClassVar[str] = "ordered"
     time: float
     order: Order
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An order's ranks are up: the model of their device, and their node.
+
+    Several models, or nodes, of one order are joined by " + ". A backend that does not know writes
+    no such event; journals of earlier versions have none.
+    """
+
+    kind: ClassVar[str] = "placed"
+    time: float
+    order: int
+    trial: str
+    device: str  # model of the GPU, or of the CPU in a sweep without GPUs; empty: unknown
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -225,11 +248,26 @@ class Finished:
     reason: str
 
 
+@dataclass(frozen=True)
+class Alerted:
+    """A moment has come that the spec's `notify` asks for."""
+
+    kind: ClassVar[str] = "alerted"
+    time: float
+    what: AlertKind
+    text: str  # for people
+    # The threshold passed: trials of a plateau, share of the budget, seconds of a stall; else 0.
+    at: float = 0.0
+    trial: str | None = None
+    value: float | None = None  # of a new best trial, with one metric
+
+
 Event = (
     Attached
     | WarmStarted
     | Proposed
     | Ordered
+    | Placed
     | Checkpointed
     | Reported
     | Described
@@ -242,10 +280,12 @@ Event = (
     | Closed
     | Suspended
     | Finished
+    | Alerted
 )
-BackendEvent = Checkpointed | Reported | Described | Ended | Failed
+BackendEvent = Placed | Checkpointed | Reported | Described | Ended | Failed
 
 _TYPES: dict[str, type[Event]] = {event_type.kind: event_type for event_type in get_args(Event)}
+EVENT_KINDS: tuple[str, ...] = tuple(_TYPES)
 _ENCODER = json.JSONEncoder(default=vars, separators=(",", ":"))
 
 
@@ -294,6 +334,18 @@ def from_json(kind: str, time: float, body: str) -> Event:
         raise UnknownEvent(_unknown(f"what stands in an event of kind {kind!r}")) from error
 
 
+def finite(data: Any) -> Any:
+    """Return an event's data with texts in place of numbers that JSON does not have."""
+    match data:
+        case float() if not math.isfinite(data):
+            return "NaN" if math.isnan(data) else "Infinity" if data > 0 else "-Infinity"
+        case dict():
+            return {key: finite(value) for key, value in data.items()}
+        case list():
+            return [finite(value) for value in data]
+    return data
+
+
 def _unknown(what: str) -> str:
     return (
         f"journal: {what} is unknown here (this hposvc reads version {VERSION}); "
@@ -317,6 +369,8 @@ def _restored(event_type: type[Event], time: float, values: dict[str, Any]) -> E
         values["saved"] = Saved(**values["saved"])
     if event_type is Described:
         values["data"] = tuple(DataSet(**fields) for fields in values["data"])
+    if event_type is Attached:
+        values["kept"] = tuple(values.get("kept", ()))
     if event_type is Proposed:
         values["milestones"] = tuple(values["milestones"])
     if event_type is WarmStarted:

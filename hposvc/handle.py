@@ -2,8 +2,7 @@
 
 import logging
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial, wraps
@@ -11,11 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from hposvc import api
-from hposvc.analysis import reproduction
-from hposvc.errors import Interrupted, NotFound, OutOfReach, SpecError
+from hposvc.analysis.verdict import verdict
+from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
 from hposvc.events import NOTHING, Event, Verb
 from hposvc.operations import requests
 from hposvc.remote import client, submit
+from hposvc.remote.server.connection import Server
+from hposvc.reporting import comparable, comparison, writing
 from hposvc.result import Best, Result
 from hposvc.views import result
 from hposvc.views.console import console
@@ -24,7 +25,6 @@ from hposvc.views.live import LiveView
 if TYPE_CHECKING:
     import pandas as pd
 
-POLL_S = 0.5  # seconds between two reads of the journal of a sweep that another process drives
 P = ParamSpec("P")
 R = TypeVar("R")
 log = logging.getLogger("hposvc")
@@ -37,7 +37,7 @@ def without_our_frames(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except (SpecError, NotFound, OutOfReach) as error:
+        except (SpecError, NotFound, OutOfReach, Denied) as error:
             raise error.with_traceback(None) from None
 
     return call
@@ -66,7 +66,7 @@ def load(sweep: str, home: Path | str | None = None) -> "Handle":
 class Handle:
     """A recorded sweep; every method reads its journal anew."""
 
-    sweeps: api.Sweeps
+    sweeps: client.Place  # those of a home, or of a server
     id: str
     submitted: submit.Submitted | None = None  # None: the sweep was not submitted from this home
 
@@ -109,6 +109,49 @@ class Handle:
         """
         return self._open().logs(trial, rank)
 
+    @without_our_frames
+    def report(
+        self,
+        out: Path | str | None = None,
+        form: writing.Format | None = None,
+        others: Sequence["Handle"] = (),
+    ) -> list[Path]:
+        """Write the sweep's report, and return its files; the first is the one to open.
+
+        Args:
+            out: the file; None: `ID-report.html` in the current folder.
+            form: html, md or json; None: by the ending of `out`.
+            others: sweeps for sections of their own, which are compared with this one.
+        """
+        opened = [handle._open() for handle in (self, *others)]
+        file = None if out is None else Path(out)
+        return writing.report(opened, file, form, self.sweeps.home)
+
+    @without_our_frames
+    def why(self) -> list[dict[str, Any]]:
+        """Say what the sweep found and how sure that is, as `hposvc why -o json` prints it."""
+        record = self._open().record()
+        return verdict(record.row.id, record.state).data()
+
+    @without_our_frames
+    def compare(
+        self,
+        others: Sequence["Handle"],
+        by: Sequence[str] = (),
+        cost: comparable.Cost = "hours",
+    ) -> dict[str, Any]:
+        """Compare the sweep with others at equal cost, as `hposvc compare -o json` prints it.
+
+        Args:
+            by: dotted keys of the spec whose values make groups; empty: each sweep is one.
+            cost: hours (GPU-hours, or worker-hours), trials or time.
+
+        Raises:
+            SpecError: the sweeps can't be compared.
+        """
+        opened = [handle._open() for handle in (self, *others)]
+        return comparison.compare(opened, by, cost).data()
+
     def stop(self, trial: str | None = None) -> None:
         """Ask the sweep, or one trial, to stop; running trials stop at their next report."""
         self._steer("stop", trial)
@@ -123,7 +166,7 @@ class Handle:
 
     @without_our_frames
     def resume(self, progress: bool = True, accept_code: bool = False) -> Result:
-        """Continue the sweep in this process, and return when it has ended.
+        """Continue the sweep in this process, or on its server, and return when it has ended.
 
         Args:
             progress: show progress on stderr.
@@ -135,8 +178,7 @@ class Handle:
             OutOfReach: the sweep's journal is on a cluster; submit the sweep again to continue.
         """
         self._check_here("resume")
-        watching = partial(driving, progress=progress)
-        trained = reproduction.resume(self.sweeps, self.id, accept_code, None, watching)
+        trained = client.resume(self.sweeps, self.id, accept_code, None, self._watching(progress))
         return conclude(self.sweeps, trained.record, progress)
 
     @without_our_frames
@@ -148,7 +190,8 @@ class Handle:
     ) -> Result:
         """Raise the sweep's limits: more trials, longer trials, or a larger budget.
 
-        An ended sweep continues in this process, and the call returns when it has ended again.
+        An ended sweep continues in this process, or on its server, and the call returns when it
+        has ended again.
         If a driver is running the sweep, the driver takes the new limits, and the call returns
         at once.
 
@@ -161,8 +204,7 @@ class Handle:
             SpecError: a key is no limit, or its value does not fit.
         """
         self._check_here("extend")
-        watching = partial(driving, progress=progress)
-        answer = requests.extend(self.sweeps, self.id, trials, set, None, watching)
+        answer = client.extend(self.sweeps, self.id, trials, set, None, self._watching(progress))
         return self._report(answer, progress)
 
     @without_our_frames
@@ -175,8 +217,7 @@ class Handle:
             NotFound: there is no such trial, or it did not fail.
         """
         self._check_here("retry")
-        watching = partial(driving, progress=progress)
-        answer = requests.retry(self.sweeps, self.id, trial, None, watching)
+        answer = client.retry(self.sweeps, self.id, trial, None, self._watching(progress))
         return self._report(answer, progress)
 
     @without_our_frames
@@ -184,7 +225,8 @@ class Handle:
         """Wait until the sweep has ended or is paused, and return its result.
 
         Args:
-            progress: copy the output of a submitted sweep's driver to stderr.
+            progress: copy the output of a submitted sweep's driver to stderr, or show a server's
+                sweep there.
 
         Raises:
             OutOfReach: the driver ended before the sweep did; call `resume`, or submit again.
@@ -192,12 +234,14 @@ class Handle:
         if self.submitted is not None:
             show = _write if progress else _ignore
             return self._result(client.await_end(self.sweeps, self.submitted, show))
-        watched = api.watch(self.sweeps, self.id)
-        while (record := watched.record()).phase == "RUNNING" or _is_starting(record):
-            time.sleep(POLL_S)
-        if not record.state.finished and record.phase != "PAUSED":
-            raise OutOfReach(f"{self.id} is {record.phase}: no driver is at work; resume() goes on")
-        return self._result(record)
+        return self._result(client.await_rest(self.sweeps, self.id, self._watching(progress)))
+
+    def _watching(self, progress: bool) -> api.Watching:
+        """Return what shows the sweep while it goes on, if `progress`."""
+        if isinstance(self.sweeps, Server):
+            opener = f"hposvc.connect({self.sweeps.http.url!r}).load"
+            return partial(driving, progress=progress, opener=opener)
+        return partial(driving, progress=progress)
 
     def _result(self, record: api.Record) -> Result:
         return Result(self.id, record.phase, record, self._events)
@@ -233,8 +277,11 @@ class Handle:
 
 
 @contextmanager
-def driving(sweep: str, progress: bool) -> Iterator[list[LiveView]]:
+def driving(sweep: str, progress: bool, opener: str = "hposvc.load") -> Iterator[list[LiveView]]:
     """Show a sweep on stderr while it is driven, if `progress`.
+
+    Args:
+        opener: the function that opens the sweep elsewhere.
 
     Raises:
         Interrupted: by Ctrl-C; the message says how to go on.
@@ -244,7 +291,7 @@ def driving(sweep: str, progress: bool) -> Iterator[list[LiveView]]:
             yield []
             return
         stderr = console(sys.stderr)
-        stderr.print(f"{sweep}: look at it from elsewhere by hposvc.load({sweep!r})")
+        stderr.print(f"{sweep}: look at it from elsewhere by {opener}({sweep!r})")
         with LiveView(sweep, stderr) as view:
             yield [view]
     except Interrupted as error:
@@ -252,7 +299,7 @@ def driving(sweep: str, progress: bool) -> Iterator[list[LiveView]]:
         raise Interrupted(message) from error
 
 
-def conclude(sweeps: api.Sweeps, record: api.Record, progress: bool) -> Result:
+def conclude(sweeps: client.Place, record: api.Record, progress: bool) -> Result:
     """Return the result of a sweep that was driven; with `progress`, print a summary on stderr."""
     if progress:
         stderr = console(sys.stderr)
@@ -262,11 +309,6 @@ def conclude(sweeps: api.Sweeps, record: api.Record, progress: bool) -> Result:
     if record.behind:
         log.warning("%s", result.describe_backlog(record))
     return Handle(sweeps, record.row.id).result()
-
-
-def _is_starting(record: api.Record) -> bool:
-    """Whether a driver has the sweep but has not begun it yet: starting Ray takes a while."""
-    return record.phase == "QUEUED" and record.driver == "alive"
 
 
 def _write(text: str) -> None:

@@ -15,7 +15,10 @@ from trainables.storage.stores import is_url
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("trial", "state", "reason", "value", "step", "attempts", "duration_s", "gpu_hours")
+COLUMNS = (
+    *("trial", "state", "reason", "value", "step", "attempts", "duration_s", "gpu_hours"),
+    *("baseline", "device"),
+)
 TOP = 10  # trials shown in a notebook
 
 
@@ -39,6 +42,8 @@ class Best:
     checkpoint: Path | str | None  # a folder or a store's URL; None: not kept, or never written
     mlflow_run_id: str | None = field(repr=False)
     trained_to_end: bool  # False: the trial was stopped, or the scheduler did not promote it
+    baseline: bool = False  # whether it is the trial that measures the metric's noise
+    device: str | None = None  # model of its GPU, or of its CPU; None: unknown
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,7 +62,7 @@ class Result:
         spec, names = self.record.state.spec, _headings(self.record.state.spec)
         column = names[0] if spec.several else "value"
         falling = spec.objectives[0].goal == "minimize"
-        frame = self.trials.drop(columns=["attempts", "gpu_hours"])
+        frame = self.trials.drop(columns=["attempts", "gpu_hours", "baseline", "device"])
         frame = frame[[name for name in frame if not str(name).startswith("metrics.")]]
         best = frame.sort_values(column, ascending=falling).head(TOP)
         table = best.to_html(index=False, na_rep="", float_format="{:.5g}".format)
@@ -151,7 +156,8 @@ class Result:
 
         The columns are COLUMNS, one for each parameter, then `metrics.NAME` for each further
         metric of the trial's last report. `duration_s` is the time for which the trial's ranks
-        were at work.
+        were at work. `baseline` says whether it is the trial that measures the metric's noise, and
+        `device` the model of its GPU, or of its CPU in a sweep without GPUs; None: unknown.
 
         With several metrics, each metric has a column in place of `value`; a metric with the name
         of another column of this table or of `pareto` is `metrics.NAME`. A parameter with the name

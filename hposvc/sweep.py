@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import cloudpickle
 
 from hposvc import api
 from hposvc import spec as specs
+from hposvc.connection import Server, connect
 from hposvc.errors import fail
 from hposvc.handle import Handle, conclude, driving, without_our_frames
 from hposvc.operations import start
@@ -33,6 +34,9 @@ from hposvc.spec.sections import (
 )
 from trainables.load import PICKLE
 from trainables.training import Training
+
+if TYPE_CHECKING:
+    from hposvc.analysis.forecast.plan import Plan
 
 Section: TypeAlias = Mapping[str, object] | None
 log = logging.getLogger("hposvc")
@@ -77,6 +81,8 @@ class Sweep:
         budget: Section = None,
         stop: Section = None,
         finalists: Section = None,
+        baseline: Section = None,
+        price: Section = None,
         failure: Section | Failure = None,
         checkpoints: Section | Checkpoints = None,
         environment: Section = None,
@@ -84,6 +90,7 @@ class Sweep:
         storage: Path | str | None = None,
         tracking: Section | Tracking = None,
         register: Section = None,
+        notify: Mapping[str, object] | Sequence[Mapping[str, object]] | None = None,
         seed: int | None = None,
         description: str | None = None,
         tags: Section = None,
@@ -135,10 +142,43 @@ class Sweep:
             Interrupted: by Ctrl-C; the sweep can be resumed.
         """
         sweeps = api.Sweeps.open(None if home is None else Path(home))
-        spec = api.validate(self._spec(sweeps.home.path), {})
+        spec = api.validate(self.sections(sweeps.home.path), {})
         watching = partial(driving, progress=progress)
         record = start.run(sweeps, spec, address=address, watching=watching)
         return conclude(sweeps, record, progress)
+
+    @without_our_frames
+    def plan(
+        self,
+        pilot: bool = False,
+        sources: Sequence[str] = (),
+        seconds_per_step: float | None = None,
+        gpu_memory: str | None = None,
+        home: Path | str | None = None,
+        address: str | None = None,
+    ) -> "Plan":
+        """Forecast the sweep's trials, time, money and disk; nothing runs without a pilot.
+
+        Args:
+            pilot: run a few short trials first, to measure.
+            sources: ids of earlier sweeps to take times from; empty: the newest of the same code.
+            seconds_per_step: what a step takes; without fidelity, what a trial takes.
+            gpu_memory: a size, or the name of a GPU, to compare with what a trial needs.
+            home: see `run`.
+            address: of a Ray cluster for the pilot; None: start Ray on this machine.
+
+        Raises:
+            SpecError: the spec is wrong, or two sources of times are named.
+            NotFound: there is no such earlier sweep.
+            OutOfReach: the cluster does not answer, or can never give the pilot's resources.
+        """
+        from hposvc.analysis.forecast.plan import Question
+        from hposvc.remote import planning
+
+        sweeps = api.Sweeps.open(None if home is None else Path(home))
+        spec = api.validate(self.sections(sweeps.home.path), {})
+        question = Question(pilot, tuple(sources), seconds_per_step, gpu_memory)
+        return planning.plan(sweeps, spec, question, address)
 
     @without_our_frames
     def submit(
@@ -148,8 +188,9 @@ class Sweep:
         new: bool = False,
         ephemeral: bool = False,
         home: Path | str | None = None,
+        server: Server | str | None = None,
     ) -> Handle:
-        """Run the sweep as a job of a Ray cluster; a second submit attaches to that job.
+        """Run the sweep as a job of a Ray cluster, or on a server; a second submit attaches to it.
 
         Args:
             address: address of the cluster's dashboard, http://HEAD:8265; its token is
@@ -158,19 +199,30 @@ class Sweep:
             new: use an id that was never used, so that another sweep starts.
             ephemeral: keep journal and tracker on the head of the cluster.
             home: see `run`.
+            server: a server, or its URL, in place of a cluster; `hposvc.connect` has more.
 
         Raises:
             SpecError: the spec is wrong.
             JobsError: no dashboard answers, or it wants another token.
             OutOfReach: the cluster can't reach the journal, the tracker or the storage.
         """
+        if server is not None:
+            if address is not None or ephemeral:
+                raise fail("are Ray's, which a server has; leave them out", "address, ephemeral")
+            connected = connect(server, home=home) if isinstance(server, str) else server
+            return connected.submit(self, id=id, new=new)
         sweeps = api.Sweeps.open(None if home is None else Path(home))
-        spec = api.validate(self._spec(sweeps.home.path), {})
+        spec = api.validate(self.sections(sweeps.home.path), {})
         options = submit.SubmitOptions(address, id, new, ephemeral)
         submitted = submit.submit(sweeps.home, spec, options, log.info).submitted
         return Handle(sweeps, submitted.sweep, submitted)
 
-    def _spec(self, home: Path) -> dict[str, object]:
+    def sections(self, home: Path) -> dict[str, object]:
+        """Return the sections of the sweep's spec.
+
+        Args:
+            home: folder for the trainable, if it has to be pickled.
+        """
         if self._trainable is None:
             return self._sections
         return {**self._sections, "trainable": _reference(self._trainable, home / "pickles")}

@@ -11,6 +11,9 @@ import pytest
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Ray starts ranks with a niceness of 15: beside other tests they would hardly get any time.
+os.environ.setdefault("RAY_worker_niceness", "0")
+os.environ["HPOSVC_REPORT"] = "off"  # hundreds of tests run a small sweep
 SUPPORT = Path(__file__).parent / "support"
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # Test modules import the modules of these folders by name, and specs name their functions.
@@ -18,6 +21,8 @@ sys.path[:0] = [str(SUPPORT), str(SUPPORT / "schedulers")]
 sys.path += [str(EXAMPLES / name) for name in ("", "images", "language_model", "tables")]
 
 if TYPE_CHECKING:
+    from browser import Opener
+    from playwright.sync_api import Browser
     from remote_cluster import Remote
 
 
@@ -60,3 +65,24 @@ def remote() -> "Iterator[Remote]":
 
     with remote_cluster.start() as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def chromium() -> "Iterator[Browser]":
+    """The system's Chromium; the test is skipped where there is none.
+
+    Playwright keeps a loop of asyncio running meanwhile, which tests of other modules start anew.
+    """
+    import browser
+
+    with browser.start() as started:
+        yield started
+
+
+@pytest.fixture
+def open_tab(chromium: "Browser") -> "Iterator[Opener]":
+    """A function that opens a file or an address in the browser (tests/support/browser.py)."""
+    import browser
+
+    with browser.opener(chromium) as function:
+        yield function

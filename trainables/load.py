@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -24,9 +25,11 @@ from trainables.training import Training
 from trainables.worker import Params, Worker
 
 PICKLE = "pickle:"
+REFERENCE_OF_MODULE = re.compile(r"\w+(\.\w+)*")
 SEARCHED = 2  # folders named in an error
 TUNE_TRAINABLE = "ray.tune.trainable.trainable.Trainable"
 TASK = "trainables.task.Task"
+packages_allowed: frozenset[str] | None = None  # to import from; None: all (see `allow_only`)
 TRAINING = PREFIX  # parameters with this prefix set options of the training runtime
 ITS_OWN = "makes its updates itself; write nan: stop, or give a Task"
 
@@ -37,6 +40,10 @@ class LoadError(ValueError):
     """A trainable cannot be found, or does not fit its parameters."""
 
     exit_code = 2  # of the command line: bad usage
+
+
+class UserCodeForbidden(LoadError):
+    """This process, which serves several users, imports nobody's code."""
 
 
 class CodeChanged(LoadError):
@@ -77,12 +84,31 @@ class Sources:
             self._seen[name] = now
 
 
+def allow_only(packages: Iterable[str]) -> None:
+    """Import nothing outside these packages from now on, in the whole process."""
+    global packages_allowed
+    packages_allowed = frozenset(packages)
+
+
+def check_allowed(reference: str) -> None:
+    """Check that the code of a reference may be imported.
+
+    Raises:
+        UserCodeForbidden: this process imports no code of users.
+    """
+    place = reference.rpartition(":")[0]
+    ours = place.partition(".")[0] in (packages_allowed or ()) and "__main__" not in place
+    if packages_allowed is not None and not (ours and REFERENCE_OF_MODULE.fullmatch(place)):
+        raise UserCodeForbidden(f"{reference}: this process imports no code of users")
+
+
 def resolve(reference: str) -> Trainable:
     """Return the class or function of a reference, loading its module once.
 
     Raises:
         LoadError: the name does not exist. Errors raised by the user's module propagate unchanged.
     """
+    check_allowed(reference)
     if reference.startswith(PICKLE):
         import cloudpickle
 
@@ -115,6 +141,7 @@ def source(reference: str) -> Path:
     place, _ = _split(reference)
     if place.endswith(".py"):
         return _file(place)
+    check_allowed(reference)  # looking for a module imports its package
     try:
         spec = importlib.util.find_spec(place)
     except ModuleNotFoundError as error:

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 from hposvc import spec as specs
-from hposvc.api import OpenSweep
+from hposvc.api import OpenSweep, Record
 from hposvc.errors import NotFound
 from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
@@ -29,7 +29,7 @@ from searchers.values import identity
 REPLACED = ("name", "description", "parameters", "scheduler", "trials")
 USELESS = (
     *("search", "constraints", "initial", "warm_start"),
-    *("budget", "stop", "finalists", "register"),
+    *("budget", "stop", "finalists", "baseline", "register"),
 )
 
 
@@ -121,7 +121,15 @@ def best_schedule(sweep: OpenSweep) -> Schedule:
     Raises:
         NotFound: there is no such sweep, or no trial has a value.
     """
-    record = sweep.record()
+    return schedule_of(sweep.record())
+
+
+def schedule_of(record: Record) -> Schedule:
+    """Return the schedule of the best trial of a sweep that was read.
+
+    Raises:
+        NotFound: no trial has a value.
+    """
     segments = winner_lineage(record.state)
     if not segments:
         raise NotFound(f"{record.row.id}: no trial has a value, so there is no schedule")

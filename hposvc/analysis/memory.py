@@ -1,13 +1,13 @@
 """Memory of a spec's training: forecast for each strategy, and measured for its own."""
 
-from contextlib import AbstractContextManager, chdir, nullcontext
+from contextlib import AbstractContextManager, chdir, nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hposvc.errors import fail
+from hposvc.errors import SpecError, fail
 from hposvc.spec import SweepSpec
 from searchers.searcher import call_rng
 from searchers.space import Params
@@ -48,8 +48,8 @@ class Case:
         Raises:
             SpecError: the spec does not train a Task; only a Task's model is known in advance.
         """
-        if spec.initial:
-            params = spec.space.complete(spec.initial[0], call_rng(spec.seed, 0))
+        if spec.first_points:
+            params = spec.space.complete(spec.first_points[0], call_rng(spec.seed, 0))
         else:
             params = spec.space.decode(np.full(len(spec.space.searched), 0.5))
         training = load.training_of(spec.training, params)
@@ -180,3 +180,54 @@ def report(
     if not measure and all(row.forecast is None for row in rows):
         raise fail(rows[0].refusal)
     return MemoryReport(case.params, rows, limit, taken)
+
+
+@dataclass(frozen=True)
+class OwnMemory:
+    """The memory of a trial's fullest rank under the spec's own strategy, in bytes."""
+
+    forecast: Forecast
+    limit: int | None  # of the GPU to compare with; None: it is not known
+    ranks: int
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether a rank fits on the GPU; None: the GPU is not known."""
+        return None if self.limit is None else self.forecast.fits(self.limit)
+
+    @property
+    def checkpoint(self) -> int:
+        """The bytes of a checkpoint, roughly: weights and the state of the optimizer."""
+        return self.forecast.parameters + self.forecast.optimizer
+
+    def data(self) -> dict[str, Any]:
+        """Return the memory for JSON."""
+        return {"peak": self.forecast.peak, "gpu_memory": self.limit, "fits": self.fits}
+
+
+def own_memory(spec: SweepSpec, gpu_memory: str | None = None) -> OwnMemory | None:
+    """Forecast a trial's memory under the spec's own strategy; None: there is no forecast.
+
+    Args:
+        gpu_memory: size or name of a GPU to compare with; None: that of `resources.accelerator`.
+
+    Raises:
+        SpecError: the GPU is not known.
+    """
+    limit = None
+    try:
+        limit = None if gpu_memory is None else memory_of(gpu_memory)
+    except ValueError as error:
+        raise fail(f"{error}", "--gpu-memory") from error
+    if gpu_memory is None and spec.resources.accelerator is not None:
+        with suppress(ValueError):  # a name of Ray's that says nothing of the memory
+            limit = memory_of(spec.resources.accelerator.lower())
+    on_gpu = spec.resources.gpus_per_worker > 0 or limit is not None
+    try:
+        with in_trial_folder(spec):
+            case = Case.of(spec)
+            own = next(each for each in variants(case.training, case.ranks) if each.chosen)
+            row = _row(case.task, case.task.load_data(), own, on_gpu)
+    except SpecError:  # no Task, so nothing is known of it
+        return None
+    return None if row.forecast is None else OwnMemory(row.forecast, limit, case.ranks)

@@ -162,24 +162,45 @@ def original(sweeps: api.Sweeps, sweep: str, trial: str, accept_code: bool) -> O
         SpecError: the trainable's source changed since the sweep began, and `accept_code` is False.
     """
     record = api.load(sweeps, sweep)
+    data = replay_data(record, trial)
+    if not accept_code:
+        fingerprint.check_unchanged(record.row.id, record.row.spec, record.row.code)
+    return describe(record, trial, free_name(sweeps, record.row.id, trial), specs.check(data))
+
+
+def replay_data(record: api.Record, trial: str) -> dict[str, object]:
+    """Return the data of the spec that trains a recorded trial again.
+
+    Raises:
+        NotFound: there is no such trial, or it has no value.
+    """
     api.check_trial(record, trial)
-    state, recorded = record.state, record.state.trials[trial]
+    recorded = record.state.trials[trial]
     if not recorded.values:
         reason = recorded.reason or recorded.state.lower()
         raise NotFound(
             f"{trial} of {record.row.id} has no value ({reason}), so there is nothing to compare; "
             f"`hposvc trials {record.row.id}` lists those that have"
         )
-    if not accept_code:
-        fingerprint.check_unchanged(record.row.id, record.row.spec, record.row.code)
-    segments = lineage.ancestry(state, trial, recorded.step)
-    replayed = lineage.repeat_spec(record.row.id, state.spec, segments)
-    tags = {**replayed.get("tags", {}), TAG: f"{record.row.id}/{trial}"}
+    segments = lineage.ancestry(record.state, trial, recorded.step)
+    replayed = lineage.repeat_spec(record.row.id, record.state.spec, segments)
+    return {**replayed, "tags": {**replayed.get("tags", {}), TAG: f"{record.row.id}/{trial}"}}
+
+
+def describe(record: api.Record, trial: str, again: str, spec: SweepSpec) -> Original:
+    """Return a recorded trial that has values.
+
+    Args:
+        again: the sweep that trains it again.
+        spec: of that sweep.
+    """
+    state = record.state
+    segments = lineage.ancestry(state, trial, state.trials[trial].step)
     return Original(
         sweep=record.row.id,
         trial=trial,
-        again=_free_name(sweeps, f"{record.row.id}-repro-{trial}"),
-        spec=specs.check({**replayed, "tags": tags}),
+        again=again,
+        spec=spec,
         curve=_curve(state, segments),
         spreads=_spreads(state),
         deviation=_deviation(state),
@@ -187,16 +208,22 @@ def original(sweeps: api.Sweeps, sweep: str, trial: str, accept_code: bool) -> O
     )
 
 
+def trial_of(row: SweepRow) -> tuple[str, str] | None:
+    """Return the sweep and the trial that a sweep trains again; None: it is no reproduction."""
+    sweep, _, trial = f"{row.spec.get('tags', {}).get(TAG, '')}".rpartition("/")
+    return (sweep, trial) if sweep else None
+
+
 def resumed(sweeps: api.Sweeps, row: SweepRow) -> Original | None:
     """Return the original of an interrupted reproduction that is resumed.
 
     None: the sweep is not a reproduction, or the original is gone or was continued meanwhile.
     """
-    sweep, _, trial = f"{row.spec.get('tags', {}).get(TAG, '')}".rpartition("/")
-    if not sweep or sweeps.journal.find(sweep) is None:
+    repeated = trial_of(row)
+    if repeated is None or sweeps.journal.find(repeated[0]) is None:
         return None
     try:
-        before = original(sweeps, sweep, trial, accept_code=True)
+        before = original(sweeps, *repeated, accept_code=True)
     except (NotFound, SpecError):
         return None
     return replace(before, again=row.id) if before.spec == specs.restore(row.spec) else None
@@ -324,8 +351,9 @@ def _doubts(row: SweepRow, state: SweepState, segments: Sequence[LineageSegment]
     return doubts
 
 
-def _free_name(sweeps: api.Sweeps, name: str) -> str:
-    """Return the name, with a number appended if a sweep has it already."""
+def free_name(sweeps: api.Sweeps, sweep: str, trial: str) -> str:
+    """Return an id that no sweep has for one that trains a trial again."""
+    name = f"{sweep}-repro-{trial}"
     taken = {row.id for row in sweeps.journal.sweeps()}
     number, free = 1, name
     while free in taken:

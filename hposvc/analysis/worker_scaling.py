@@ -6,28 +6,18 @@ Source of strong and weak scaling: Gustafson, Reevaluating Amdahl's Law (1988).
 """
 
 import os
-import socket
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
 from hposvc import spec as specs
+from hposvc.analysis import short_sweep
 from hposvc.analysis.memory import Case
-from hposvc.backends.backend import Backend, Setting
-from hposvc.controller.controller import Controller
-from hposvc.driver.driver import interruptible
-from hposvc.driver.loop import Runner
-from hposvc.driver.proposals import SyncProposer
 from hposvc.errors import fail
-from hposvc.events import Event, Reported
-from hposvc.journal.database import Store
+from hposvc.events import Reported
 from hposvc.journal.home import Home
-from hposvc.journal.journal import Journal
-from hposvc.journal.lease import Lease
-from hposvc.spec import SweepSpec, registry
+from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
 from trainables.memory_estimation import short_run
 from trainables.memory_estimation.forecast import adapted_to_ranks, micro_batch
@@ -69,18 +59,6 @@ class Speed:
         """Return the fields for JSON, with samples per second and rank."""
         per_rank = None if self.samples_per_s is None else self.samples_per_s / self.workers
         return {**asdict(self), "samples_per_s_per_rank": per_rank, "failure": self.failure or None}
-
-
-@dataclass
-class MetricsCollector:
-    """A watcher that keeps all reported metrics."""
-
-    metrics: dict[int, Mapping[str, float]] = field(default_factory=dict)  # by step
-
-    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
-        for event in events:
-            if isinstance(event, Reported):
-                self.metrics.setdefault(event.step, event.metrics)
 
 
 def measure(
@@ -186,31 +164,12 @@ def one_trial_spec(spec: SweepSpec, case: Case, plan: Plan, workers: int) -> Swe
 
 def run(spec: SweepSpec, home: Home, address: str | None) -> tuple[SweepState, dict[int, Any]]:
     """Run a sweep with a temporary journal; return its state, and reported metrics by step."""
-    collector = MetricsCollector()
-    name = f"{NAME}-{spec.resources.ranks}-{os.getpid()}"
-    with tempfile.TemporaryDirectory(prefix="hposvc-") as folder, interruptible() as interrupted:
-        secrets = spec.environment.reveal(os.environ)
-        environment = spec.environment.runtime_env
-        place = Path(folder)
-        setting = Setting(
-            name, spec, place, home.path, address, secrets=secrets, runtime_env=environment
-        )
-        journal = Journal(Store(f"sqlite:///{place / 'journal.db'}"))
-        backend: Backend = registry.resolve(spec.engine.traits.backend)(setting)
-        try:
-            state = Runner(
-                sweep=name,
-                controller=Controller(spec, registry.build(registry.SCHEDULERS, spec.scheduler)),
-                backend=backend,
-                proposer=SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
-                journal=journal,
-                lease=Lease(journal.store, name),
-                watchers=[collector],
-                interrupted=interrupted.is_set,
-            ).run(f"{socket.gethostname()}:{os.getpid()}")
-        finally:
-            journal.store.close()
-    return state, dict(collector.metrics)
+    ran = short_sweep.run(spec, f"{NAME}-{spec.resources.ranks}-{os.getpid()}", home, address)
+    metrics: dict[int, Any] = {}
+    for event in ran.events:
+        if isinstance(event, Reported):
+            metrics.setdefault(event.step, event.metrics)
+    return ran.state, metrics
 
 
 def _with_medians(speed: Speed, steps: Sequence[Mapping[str, float]]) -> Speed:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
 from hposvc.events import (
     OWN,
@@ -13,6 +13,7 @@ from hposvc.events import (
     Described,
     Ended,
     Failed,
+    Placed,
     Reported,
 )
 from hposvc.spec import SweepSpec
@@ -20,9 +21,13 @@ from hposvc.spec.paths import checkpoints_url
 from trainables.order import Order
 from trainables.programs.command import Command
 from trainables.runtime.assignment import Outcome, SlotConfig
-from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage
+from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage, OrderPlaced
 
-Answer = Literal["continue", "stop"]
+if TYPE_CHECKING:
+    from hposvc.backends.agents import Mailbox
+
+# yield: the order ends here, but its trial is to go on later
+Answer = Literal["continue", "yield", "stop"]
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Setting:
     runtime_env: Mapping[str, object] = field(default_factory=dict)  # prepared by Ray on each node
     # Checksums of the trainable's source files.
     code: Mapping[str, str] = field(default_factory=dict)
+    mailbox: "Mailbox | None" = None  # the exchange with agents; None: there is none
     # Shows the user what it waits for.
     say: Callable[[str], None] = field(default=lambda text: None, repr=False)
 
@@ -82,6 +88,8 @@ def to_events(message: OrderMessage, trial: str, now: float) -> list[BackendEven
     match message:
         case CheckpointSaved():
             return [Checkpointed(now, order, trial, message.saved)]
+        case OrderPlaced():
+            return [Placed(now, order, trial, message.device, message.node)]
         case DataDeclared():
             return [Described(now, order, trial, message.data)]
         case Outcome(kind="ended"):
@@ -123,7 +131,7 @@ class Backend(Protocol):
         """Carry out an order; only rank 0 sees the environment."""
 
     def decide(self, order: int, verdict: Answer) -> None:
-        """Pass a decision to the order's ranks: at a milestone, or `stop` at any time."""
+        """Pass a decision to the order's ranks: at a milestone, or an end at any time."""
 
     def kill(self, order: int) -> None:
         """Kill an order without asking its ranks; `Ended` follows when they are gone."""
@@ -144,3 +152,24 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Kill everything, and return when all of it is gone."""
+
+
+@runtime_checkable
+class Lasting(Protocol):
+    """A backend whose orders outlive the driver: agents have them, or will get them."""
+
+    def adopt(self, orders: Sequence[tuple[Order, int]]) -> tuple[int, ...]:
+        """Take over the orders of an earlier driver; nothing is written yet.
+
+        Args:
+            orders: that run as far as the journal says, each with its trial's last step.
+
+        Returns:
+            The numbers of those that go on; the others are lost.
+        """
+
+    def delivered(self) -> Sequence[int]:
+        """Return the numbers of the messages behind the events of the last call of `events`.
+
+        They are deleted in the transaction that writes these events.
+        """

@@ -5,11 +5,12 @@ breakpoint anywhere stops everything. The two threads share only queues.
 """
 
 import os
+import platform
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -20,9 +21,10 @@ from hposvc.events import BackendEvent
 from trainables.dataset import DataSet
 from trainables.link import Report
 from trainables.load import CodeChanged, Sources
+from trainables.monitoring import device
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome, carry_out
-from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage
+from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage, OrderPlaced
 from trainables.storage.checkpoint import Saved
 
 JOIN_S = 5.0  # for a trainable to stop at `close`; after that its daemon thread is abandoned
@@ -56,7 +58,7 @@ class Local:
     virtual: ClassVar[bool] = False
 
     def __init__(self, setting: Setting) -> None:
-        check_shared(setting)
+        check_shared(replace(setting, address=None))  # no other node takes part
         self._config = config = setting.slot_config()
         self._original_environ = dict(os.environ)
         self._sources = Sources(config.code)
@@ -80,6 +82,8 @@ class Local:
         self._check_code()
         assignment = Assignment(order, environment)
         link = _Link(order.id, self._messages)
+        here = OrderPlaced(order.id, device.model(self._config.gpu), platform.node())
+        self._messages.put(here)
         thread = threading.Thread(target=self._carry_out, args=(assignment, link), daemon=True)
         self._running = _Running(order, thread, link.answers)
         thread.start()

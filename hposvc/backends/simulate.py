@@ -74,7 +74,7 @@ class Simulation:
         run = self._runs.get(order)
         if run is None:
             return
-        run.verdict = verdict
+        run.verdict = "continue" if verdict == "continue" else "stop"
         if run.waits:
             run.waits = False
             self._plan(run)

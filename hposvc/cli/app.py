@@ -1,43 +1,49 @@
 """The command `hposvc`, and the decorator that adds a verb to it."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from hposvc.cli.options import Shared, share
 
 if TYPE_CHECKING:
     from hposvc.api import OpenSweep, Sweeps
     from hposvc.journal.home import Home
+    from hposvc.remote.client import Place
+    from hposvc.remote.server.connection import Server
     from hposvc.spec import SweepSpec
 
+SERVER = "HPOSVC_SERVER"
 
 # Title of each group of verbs in the help: an example, and the verbs.
 GROUPS = {
+    "Begin": ("hposvc init train.py", ("init", "schema")),
     "Run": ("hposvc run sweep.yaml --set trials.max=20", ("validate", "run", "submit", "resume")),
     "Look": (
         "hposvc trials last --top 5",
-        ("ls", "status", "trials", "best", "logs", "audit", "export"),
+        (
+            *("ui", "ls", "status", "watch", "trials", "best", "why", "logs", "audit", "report"),
+            *("compare", "events", "export"),
+        ),
     ),
     "Steer": (
         "hposvc extend last --trials 20",
-        ("pause", "stop", "kill", "extend", "retry", "fork", "repro", "promote", "rm"),
+        ("pause", "stop", "kill", "extend", "retry", "fork", "repro", "promote", "notify", "rm"),
     ),
     "Cluster": ("hposvc cluster up --local 2", ("cluster", "doctor", "gc")),
-    "Cost": ("hposvc memory sweep.yaml --gpu-memory h100", ("memory", "scaling", "laws")),
+    "Share": ("hposvc serve --port 8900", ("serve", "agent", "token")),
+    "Cost": ("hposvc plan sweep.yaml --pilot", ("plan", "memory", "scaling", "laws")),
 }
 # Verbs of other tools, with the nearest thing that hposvc has.
 ELSEWHERE = {
-    "importance": "importances come from searchers.Explanation in Python, see docs/searchers.md",
-    "explain": "importances come from searchers.Explanation in Python, see docs/searchers.md",
+    "importance": "`hposvc why ID` says what mattered; `hposvc report ID` draws it",
+    "explain": "`hposvc why ID` explains a sweep, `hposvc audit ID TRIAL` a trial",
     "plot": "MLflow draws curves; `hposvc trials ID --csv` gives the trials to any other tool",
-    "compare": "MLflow compares runs; `hposvc ls` lists the best value of each sweep",
-    "report": "`hposvc best ID` and `hposvc trials ID --top 10` say what came out",
-    "dashboard": "`hposvc best ID` says how to open MLflow; `hposvc status ID` shows a sweep",
-    "ui": "`hposvc best ID` says how to open MLflow; `hposvc status ID` shows a sweep",
-    "watch": "`hposvc status ID` shows a sweep, `hposvc logs ID TRIAL -f` follows a trial",
+    "dashboard": "`hposvc ui` opens sweeps in a browser",
     "list": "`hposvc ls` lists sweeps",
     "delete": "`hposvc rm ID` deletes a sweep",
     "start": "`hposvc run SPEC` runs a sweep",
@@ -110,11 +116,35 @@ def open_home(shared: Shared) -> "Sweeps":
     return Sweeps.open(shared.home)
 
 
+def find_server(shared: Shared) -> "Server | None":
+    """Return the server that the command line or HPOSVC_SERVER names; None: neither does.
+
+    Raises:
+        UsageError: the command line names a server, and a cluster of Ray's too.
+    """
+    url = os.environ.get(SERVER) if shared.server is None else shared.server
+    if not url:
+        return None
+    context = click.get_current_context()
+    if context.get_parameter_source("address") == ParameterSource.COMMANDLINE:
+        if shared.server is None:
+            return None  # what is said now counts more than the variable
+        raise click.UsageError("--address is of Ray, which the server has; leave out one", context)
+    from hposvc.remote.server.connection import Server
+
+    return Server.at(url, home=shared.home)
+
+
+def open_place(shared: Shared) -> "Place":
+    """Open the sweeps of a server if one is named, or else those of the home."""
+    return find_server(shared) or open_home(shared)
+
+
 def open_sweep(shared: Shared, sweep: str, address: str | None) -> "OpenSweep":
-    """Open a sweep of the home, or of the cluster at the address, to be read."""
+    """Open a sweep of the home, of a server or of the cluster at the address, to be read."""
     from hposvc.remote import client
 
-    return client.open_sweep(open_home(shared), sweep, address)
+    return client.open_sweep(open_place(shared), sweep, address)
 
 
 def read_spec(spec: Path, sets: tuple[str, ...]) -> "SweepSpec":

@@ -1,13 +1,11 @@
 """Errors as exit codes and as one line on stderr (docs/CONTRACT.md#exit-codes)."""
 
-import os
-import time
 import traceback
 from pathlib import Path
 
 import click
 
-from hposvc.errors import BUG, INTERRUPTED, USAGE
+from hposvc.errors import BUG, INTERRUPTED, USAGE, save_traceback
 from hposvc.views.console import note
 
 
@@ -49,14 +47,9 @@ def _usage_message(error: click.UsageError) -> str:
 
 def _save_traceback(error: BaseException, home: Path | None) -> str:
     """Write the traceback to a file, and return the message that names the file."""
-    # Not by Home.of: that, or a module it imports, may be what is broken.
-    folder = Path(home or os.environ.get("HPOSVC_HOME") or "~/.hposvc").expanduser() / "errors"
-    file = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
-    text = "".join(traceback.format_exception(error))
     message = f"hposvc broke, which is a bug: {type(error).__name__}: {error}"
     try:
-        folder.mkdir(exist_ok=True)  # a home that was deleted stays so
-        file.write_text(text)
+        file = save_traceback(error, home)
     except OSError:
-        return f"{text}{message}"
+        return f"{''.join(traceback.format_exception(error))}{message}"
     return f"{message}; the traceback is in {file}"

@@ -20,7 +20,7 @@ from hposvc.views.live import LiveView
 @contextmanager
 def starting(sweep: str, live: bool = True) -> Iterator[list[LiveView]]:
     """Say how a new sweep can be watched; then show it as `driving` does, if `live`."""
-    note(f"{sweep}: watch it from another terminal by `hposvc status {sweep}`")
+    note(f"{sweep}: watch and steer it from another terminal by `hposvc watch {sweep}`")
     with driving(sweep) as views:
         yield views if live else []
 
@@ -55,6 +55,8 @@ def conclude(shared: Shared, record: Record, home: Home) -> int:
         show(*result.summary(record, home))
     if record.behind:
         note(result.describe_backlog(record))
+    if record.undelivered:
+        note(result.describe_undelivered(record))
     if record.state.state == "PAUSED" and record.state.full:
         note(disk_full.full_message(record.row.id, record.state))
         return OUT_OF_REACH

@@ -9,21 +9,31 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
+from hposvc.cli import exit_codes
 from hposvc.cli.app import commands
 from hposvc.cli.commands import (  # noqa: F401 - imported to register their verbs
+    agent,
     audit,
     cluster,
+    compare,
     control,
     cost,
     doctor,
+    events,
     export,
     gc,
+    init,
     inspect,
+    notify,
+    plan,
     promote,
+    report,
     run,
+    serve,
     submit,
+    token,
+    watch,
 )
-from hposvc.cli.exit_codes import report
 from hposvc.cli.not_yet import LATER, later
 from hposvc.cli.options import Shared
 
@@ -38,5 +48,5 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     try:
         code = commands.main(arguments, "hposvc", obj=shared, standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - reported, then exit
-        code = report(error, shared.home)
+        code = exit_codes.report(error, shared.home)
     sys.exit(code)

@@ -42,6 +42,7 @@ class Shared:
 
     output: Literal["table", "json"] = "table"
     home: Path | None = None  # None: HPOSVC_HOME, or the user's own
+    server: str | None = None  # URL; None: HPOSVC_SERVER, empty: none
 
     def json(self, data: object) -> bool:
         """Print the data if JSON was asked for (NaN and infinity as null); return whether so."""
@@ -71,7 +72,14 @@ def share(command: F) -> F:
         callback=keep,
         help="Keep sweeps in this folder; by default HPOSVC_HOME or ~/.hposvc.",
     )
-    return output(home(command))
+    server = click.option(
+        "--server",
+        metavar="URL",
+        expose_value=False,
+        callback=keep,
+        help="Work with the sweeps of the server at URL; by default HPOSVC_SERVER.",
+    )
+    return output(home(server(command)))
 
 
 def _finite(data: object) -> object:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from hposvc.controller import elasticity, replication, stopping
+from hposvc.controller import elasticity, moments, replication, stopping
 from hposvc.controller.stopping import decided
 from hposvc.errors import SpecError
 from hposvc.events import (
@@ -161,6 +161,8 @@ class Controller:
             trial = state.trials[next(iter(state.trials.waiting))]
             order = trial.next_order(state.next_order, trial.until, trial.milestones)
             return self._seeded(order)
+        if (order_of_baseline := replication.baseline(state)) is not None:
+            return order_of_baseline
         move = self.scheduler.next()
         if isinstance(move, Advance):
             return self._seeded(self._advance(move))
@@ -184,7 +186,8 @@ class Controller:
         width = 0 if self.halted else self.scheduler.max_concurrency()
         trials, replicates = self.state.trials, self.state.replicates.trials
         needed = len(trials.orders) + len(trials.waiting) + len(trials.backing_off)
-        return max(max(width, needed) + len(replicates.orders), replication.width(self.state))
+        beside = len(replicates.orders) + replication.baseline_left(self.state)
+        return max(max(width, needed) + beside, replication.width(self.state))
 
     def widen(self, ranks: int, now: float) -> list[Event]:
         """Return the ends of orders whose trials go on faster with this many ranks, free now."""
@@ -199,13 +202,14 @@ class Controller:
 
     def expire(self, now: float) -> list[Event]:
         """Return the events due now: kills of trials that ignored a stop, timeouts, an exhausted
-        budget, retries."""
+        budget, retries, moments to tell."""
         return [
             *self._enforce(now),
             *stopping.check_timeouts(self.state, now),
             *(RetryDue(now, name) for name in self.state.retries_due(now)),
             *stopping.check_budget(self.state, now),
             *replication.check_budget(self.state, now),
+            *moments.due(self.state, now),
         ]
 
     def _enforce(self, now: float) -> list[Event]:
@@ -341,6 +345,11 @@ class Controller:
         events += next(met, [])
         if len(state.trials) == state.spec.trials.max and state.closed is None:
             events.append(Closed(time, "trials"))
-        for name in list(state.trials.waiting):
+        undecided = (
+            trial.id
+            for trial in state.trials.running()  # in orders that outlived the driver before
+            if trial.awaiting is not None and trial.intent is None
+        )
+        for name in [*state.trials.waiting, *undecided]:
             events += self._judge(state.trials[name], time)
         return events

@@ -1,7 +1,10 @@
-"""Replicates: when the best trials are trained again with other random numbers.
+"""Replicates: when trials are trained again with other random numbers.
 
-Replicates begin when the search has nothing left to run and nobody ended the sweep. They may use
-the reserve of the budget; when all of the budget is used up, those that run are ended.
+The baseline's are the first orders after its own trial, so that the noise is known early; slots
+that it does not need go on with the search. Those that run at a target go on to their ends.
+
+Those of finalists begin when the search has nothing left to run and nobody ended the sweep. They
+may use the reserve of the budget; when all of the budget is used up, those that run are ended.
 """
 
 from collections.abc import Sequence
@@ -25,6 +28,21 @@ def due(state: SweepState) -> bool:
     return all(spent < limit for spent, limit in spending(state, state.now))
 
 
+def baseline(state: SweepState) -> Order | None:
+    """Return the next order of the baseline; None: it has none ready."""
+    backing_off = state.replicates.trials.backing_off
+    pending = (trial for trial in state.replicates.baseline if trial.state == "PENDING")
+    ready = next((trial for trial in pending if trial.id not in backing_off), None)
+    return None if ready is None else _order(state, ready)
+
+
+def baseline_left(state: SweepState) -> int:
+    """Return how many replicates of the baseline wait for an order."""
+    if state.halted or state.resting:
+        return 0
+    return sum(trial.state == "PENDING" for trial in state.replicates.baseline)
+
+
 def step(state: SweepState) -> Order | Wait | SearchDone:
     """Return the work for a free slot when the search is over."""
     trials = state.replicates.trials
@@ -32,7 +50,7 @@ def step(state: SweepState) -> Order | Wait | SearchDone:
     ready = next((trial for trial in pending if trial.id not in trials.backing_off), None)
     if ready is not None:
         return _order(state, ready)
-    return Wait() if trials.orders or pending else SearchDone()
+    return Wait() if trials.orders or pending or baseline_left(state) else SearchDone()
 
 
 def width(state: SweepState) -> int:
@@ -48,8 +66,11 @@ def width(state: SweepState) -> int:
 def check_budget(state: SweepState, now: float) -> list[Event]:
     """Return the end of replicates that have used up the whole budget."""
     replicates = state.replicates
-    goes_on = replicates.begun and replicates.closed is None and replicates.done < replicates.total
-    if not goes_on or all(spent < limit for spent, limit in spending(state, now)):
+    if all(spent < limit for spent, limit in spending(state, now)):
+        return []
+    if not replicates.begun:  # the baseline's
+        return [*stop_running(replicates.trials.running(), now, "budget")]
+    if replicates.closed is not None or replicates.done == replicates.total:
         return []
     return [Closed(now, "budget"), *stop_running(replicates.trials.running(), now, "budget")]
 

@@ -21,7 +21,8 @@ from hposvc.driver.loop import Listener, Runner, Watcher
 from hposvc.driver.proposals import BackgroundProposer, Proposer, SyncProposer
 from hposvc.driver.warm_start import leading, load_warm_start
 from hposvc.errors import Interrupted
-from hposvc.events import RENEWALS, Requested
+from hposvc.events import ENDS, RENEWALS, Requested
+from hposvc.journal.agents import AgentMailbox
 from hposvc.journal.database import retry_until_answered
 from hposvc.journal.home import Home, sign
 from hposvc.journal.journal import Due, Journal, SweepRow
@@ -39,7 +40,6 @@ log = logging.getLogger("hposvc")
 
 Result = TypeVar("Result")
 
-ENDS = ("stop", "kill", "pause")  # requests that need no slots
 NOWHERE = "nowhere"  # in place of an engine: no slots
 
 
@@ -55,6 +55,9 @@ class Driver:
     # Secrets delivered with a Ray job, whose runtime environment Ray has prepared; None: the driver
     # itself reads secrets from its environment and has Ray prepare the processes.
     delivered: Mapping[str, str] | None = field(default=None, repr=False)
+    # In place of the engine's backend: the caller carries out orders within `drive`, which makes
+    # every proposal from all results so far. None: the engine's.
+    embedded: Callable[[Setting], Backend] | None = None
 
     def drive(self) -> SweepState:
         """Take the sweep over and run it to its end; a sweep that has ended is only reconciled.
@@ -77,7 +80,14 @@ class Driver:
         self._query(partial(lease.acquire, self._say))
         try:
             while True:
-                recorder = Recorder(self.home, self.sweep.id, spec, self.journal)
+                recorder = Recorder(
+                    self.home,
+                    self.sweep.id,
+                    spec,
+                    self.journal,
+                    self.delivered or {},
+                    reports=self.embedded is None,  # it takes longer than a small search
+                )
                 # The lease is kept until every sink has everything, however slow it is.
                 with lease.renewed_in_background(), recorder:
                     state = self._drive(spec, engine, lease, recorder)
@@ -102,6 +112,8 @@ class Driver:
         if state.finished and engine != NOWHERE:
             # Its driver may have died before doing so.
             _delete_unknown_checkpoints(folder, None, state)
+            if spec.engine.traits.foreign:
+                self._mailbox.close()
         if state.finished or (
             engine == NOWHERE and not self._query(lambda: self._end_requested(state))
         ):
@@ -116,7 +128,7 @@ class Driver:
             setting = replace(setting, code=fingerprint.fingerprint(spec))
         with ExitStack() as stack:
             path = NO_SLOTS if engine == NOWHERE else ENGINES[engine].backend
-            opened: Backend = registry.resolve(path)(setting)
+            opened: Backend = (self.embedded or registry.resolve(path))(setting)
             backend = stack.enter_context(closing(opened))
             self._query(lease.check)  # starting a cluster may have taken long
             interrupted = stack.enter_context(interruptible())
@@ -125,10 +137,12 @@ class Driver:
                 sweep=self.sweep.id,
                 controller=controller,
                 backend=backend,
-                proposer=_build_proposer(spec, backend.virtual, earlier or ()),
+                proposer=_build_proposer(
+                    spec, backend.virtual or self.embedded is not None, earlier or ()
+                ),
                 journal=self.journal,
                 lease=lease,
-                watchers=[*self.watchers, *self._engine_watchers(engine, setting)],
+                watchers=[*self.watchers, *self._engine_watchers(engine, setting), recorder],
                 interrupted=interrupted.is_set,
                 environment=recorder.environment,
                 earlier=earlier,
@@ -138,14 +152,20 @@ class Driver:
                 # Not before: until then an earlier, unseen driver may still write.
                 attached=lambda: (
                     _delete_unknown_checkpoints(folder, checkpoints_at, state)
-                    if has_slots
+                    if has_slots and not state.running()  # agents write checkpoints meanwhile
                     else None
                 ),
             )
             runner.run(f"{socket.gethostname()}:{os.getpid()}")
+        if spec.engine.traits.foreign:
+            self._mailbox.close()  # also of orders that were lost because no agents were awaited
         if has_slots:
             _delete_unknown_checkpoints(folder, checkpoints_at, state)
         return state
+
+    @property
+    def _mailbox(self) -> AgentMailbox:
+        return AgentMailbox(self.journal.store, self.sweep.id)
 
     def _query(self, ask: Callable[[], Result]) -> Result:
         """Query the journal, waiting patiently while it does not answer."""
@@ -174,7 +194,14 @@ class Driver:
 
     def _build_setting(self, spec: specs.SweepSpec, folder: Path, clock: float) -> Setting:
         setting = Setting(
-            self.sweep.id, spec, folder, self.home.path, self.address, clock, say=self._say
+            self.sweep.id,
+            spec,
+            folder,
+            self.home.path,
+            self.address,
+            clock,
+            mailbox=self._mailbox,
+            say=self._say,
         )
         if self.delivered is not None:
             return replace(setting, secrets=self.delivered)
@@ -238,9 +265,7 @@ def _when_due(state: SweepState, request: Requested) -> Due:
     return "void" if request.verb == "pause" and state.state == "PAUSED" else "now"
 
 
-def _build_proposer(
-    spec: specs.SweepSpec, virtual: bool, earlier: Sequence[Observation]
-) -> Proposer:
+def _build_proposer(spec: specs.SweepSpec, waits: bool, earlier: Sequence[Observation]) -> Proposer:
     searcher_alone = registry.build(registry.SEARCHERS, spec.search)
     searcher, first = warm_started(searcher_alone, earlier), leading(spec, earlier)
     if earlier and searcher is searcher_alone and not first:
@@ -251,9 +276,7 @@ def _build_proposer(
             ", ".join(warm_startable_methods()),
         )
     return (
-        SyncProposer(spec, searcher, first)
-        if virtual
-        else BackgroundProposer(spec, searcher, first)
+        SyncProposer(spec, searcher, first) if waits else BackgroundProposer(spec, searcher, first)
     )
 
 

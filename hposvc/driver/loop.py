@@ -7,13 +7,13 @@ watchers. A driver that dies between two turns loses nothing that was acted on.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeVar, runtime_checkable
 
-from hposvc.backends.backend import Backend
+from hposvc.backends.backend import Answer, Backend, Lasting
 from hposvc.controller.controller import Controller
 from hposvc.driver.deletions import Deletions
 from hposvc.driver.disk_space import DiskSpace
@@ -29,6 +29,7 @@ from hposvc.events import (
     Ordered,
     Proposed,
     StorageExhausted,
+    Verdict,
     WarmStarted,
 )
 from hposvc.journal.database import retry_until_answered
@@ -47,6 +48,14 @@ POLL_S = 0.2  # seconds between checks of requests and the clock
 HURRY_S = 0.01  # seconds to wait for events while a slot waits for a proposal
 GROUP = 1000  # events of a simulation per transaction: nothing outside acts on them
 AHEAD = 16  # proposals kept ready where results do not matter
+
+# What a backend is told; `kill` is no answer.
+ANSWERS: Mapping[Verdict, Answer] = {
+    "continue": "continue",
+    "pause": "yield",
+    "park": "yield",
+    "stop": "stop",
+}
 
 Result = TypeVar("Result")
 
@@ -124,6 +133,7 @@ class Runner:
             # Dropped by earlier drivers; `attached` deletes what is left of them.
             state.checkpoints.dropped.clear()
             self._commit()
+            self._repeat_answers()
             self.attached()
             self._release_unneeded_slots()
             while not state.finished and state.state != "PAUSED":
@@ -142,7 +152,23 @@ class Runner:
                 revision,
             )
         resumes = not self.only_ends
-        self._apply(Attached(self.backend.now(), driver, resumes, revision))
+        backend, running = self.backend, self.controller.state.running()
+        held = [(trial.order, trial.step) for trial in running if trial.order is not None]
+        kept = backend.adopt(held) if isinstance(backend, Lasting) else ()
+        self._apply(Attached(backend.now(), driver, resumes, revision, kept))
+
+    def _repeat_answers(self) -> None:
+        """Answer adopted orders again: the last driver may have died before it did."""
+        for trial in self.controller.state.running():
+            order, intent = trial.order, trial.intent
+            if order is None:
+                continue
+            if intent is not None and intent.killed:
+                self.backend.kill(order.id)
+            elif intent is not None:
+                self.backend.decide(order.id, "stop" if intent.kind == "stop" else "yield")
+            elif trial.awaiting is None and trial.step >= order.first:
+                self.backend.decide(order.id, "continue")
 
     def _finish(self) -> None:
         """Write events that a simulation has not written yet, and show the final state."""
@@ -287,10 +313,11 @@ class Runner:
             return None
         written, self._unwritten = self._unwritten, []
         taken, self._handled_requests = self._handled_requests, []
+        messages = self.backend.delivered() if isinstance(self.backend, Lasting) else ()
 
         def append() -> int:
             self.lease.check()
-            return self.journal.append(self.sweep, self.seq, written, taken)
+            return self.journal.append(self.sweep, self.seq, written, taken, messages)
 
         self.seq = self._query(append)
         return written
@@ -331,8 +358,7 @@ class Runner:
                 if event.verdict == "kill":
                     self.backend.kill(event.order)
                 else:
-                    go_on = event.verdict == "continue"
-                    self.backend.decide(event.order, "continue" if go_on else "stop")
+                    self.backend.decide(event.order, ANSWERS[event.verdict])
         self._delete_dropped()
 
     def _delete_dropped(self) -> None:

@@ -43,14 +43,16 @@ def propose(
 ) -> Proposal | None:
     """Return the next proposal; None: the space is used up.
 
-    The user's initial points come first, then the best configurations of warm-start sweeps, then
-    the searcher's proposals.
+    The baseline and the user's initial points come first, then the best configurations of
+    warm-start sweeps, then the searcher's proposals.
     """
     rng = call_rng(spec.seed, len(history))
-    if len(history) < len(spec.initial):
-        point = spec.space.complete(spec.initial[len(history)], rng)
-        return Proposal(point, {"source": "initial"})
-    if len(history) < len(spec.initial) + len(leading):
+    first = spec.first_points
+    if len(history) < len(first):
+        point = spec.space.complete(first[len(history)], rng)
+        is_baseline = spec.baseline is not None and not history
+        return Proposal(point, {"source": "baseline" if is_baseline else "initial"})
+    if len(history) < len(first) + len(leading):
         tried = {spec.space.key(seen.params) for seen in history}
         for params in leading:
             if spec.space.key(params) not in tried:

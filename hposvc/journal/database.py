@@ -23,6 +23,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Float,
+    Index,
     Integer,
     MetaData,
     String,
@@ -92,6 +93,17 @@ EVENTS = Table(
     Column("time", Float(53), nullable=False),
     Column("body", Text, nullable=False),
 )
+FEED = Table(
+    "feed",  # a row for each transaction that wrote events, of all sweeps: see feed.py
+    _SCHEMA,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
+    Column("xid", BigInteger, nullable=False),  # Postgres: the transaction's number; SQLite: 0
+    Column("sweep", String(200), nullable=False, index=True),
+    Column("since", BigInteger, nullable=False),  # the events have the numbers behind this one
+    Column("seq", BigInteger, nullable=False),  # up to this one
+    Index("feed_order", "xid", "id"),
+    sqlite_autoincrement=True,  # the number of a deleted row is not given again
+)
 REQUESTS = Table(
     "requests",
     _SCHEMA,
@@ -114,6 +126,14 @@ LEASES = Table(
     Column("renewed", Float(53), nullable=False),
     Column("machine", String(120)),  # boot and process table; null: an earlier version's driver
 )
+SUPERVISED = Table(
+    "supervised",  # sweeps that a server is to find drivers for
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("asked", String(40), nullable=False),  # tells a request for a driver from a later one
+    Column("since", Float(53), nullable=False),  # the first request's time: the place in the queue
+    Column("accept_code", Integer, nullable=False),  # 1: go on although the code has changed
+)
 RUNS = Table(
     "runs",
     _SCHEMA,
@@ -128,6 +148,108 @@ CURSORS = Table(
     Column("sink", String(40), primary_key=True),
     Column("seq", BigInteger, nullable=False),  # the sink has all events up to this number
     Column("registered", Text),  # outcome of registering the best trial; null: none yet
+)
+OPERATIONS = Table(  # what was asked of the server, by whom, and what became of it
+    "operations",
+    _SCHEMA,
+    Column("id", String(40), primary_key=True),
+    Column("verb", String(20), nullable=False),
+    Column("sweep", String(200), index=True),
+    Column("trial", String(40)),
+    Column("by", String(250), nullable=False),
+    Column("state", String(10), nullable=False),  # running, done, failed
+    Column("created", Float(53), nullable=False),
+    Column("ended", Float(53)),
+    Column("result", Text),  # JSON
+    Column("errors", Text),  # JSON
+    Column("server", String(200)),  # the process at work on it; null: the sweep's driver
+)
+SUBMISSIONS = Table(  # sweeps that came to the server
+    "submissions",
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("by", String(250), nullable=False),
+    Column("digest", String(64), nullable=False),  # SHA-256 of the request
+    Column("archive", String(64)),  # SHA-256 of the files; null: the sweep came without files
+    Column("time", Float(53), nullable=False),
+    Column("operation", String(40), nullable=False),
+)
+SUBMISSION_KEYS = Table(  # Idempotency-Key of requests
+    "submission_keys",
+    _SCHEMA,
+    Column("by", String(250), primary_key=True),
+    Column("key", String(250), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("sweep", String(200), nullable=False, index=True),
+)
+TOKENS = Table(
+    "tokens",
+    _SCHEMA,
+    Column("id", String(20), primary_key=True),
+    Column("hash", String(64), nullable=False, unique=True),  # SHA-256 of the token, hex
+    Column("owner", String(200), nullable=False),
+    Column("scopes", Text, nullable=False),  # JSON list
+    Column("created", Float(53), nullable=False),
+    Column("by", String(250), nullable=False),
+    Column("expires", Float(53)),  # null: never
+    Column("used", Float(53)),  # to the minute; null: never
+    Column("revoked", Float(53)),  # null: it was not
+)
+SESSIONS = Table(
+    "sessions",  # of browsers
+    _SCHEMA,
+    Column("hash", String(64), primary_key=True),  # SHA-256 of the cookie, hex
+    Column("token", String(20), nullable=False),
+    Column("expires", Float(53), nullable=False),
+)
+AGENT_ORDERS = Table(
+    "agent_orders",
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("id", Integer, primary_key=True, autoincrement=False),  # of the order
+    Column("trial", String(40), nullable=False),
+    Column("body", Text, nullable=False),  # what an agent needs to carry it out, JSON
+    Column("state", String(10), nullable=False),  # open, leased, over
+    Column("client", String(200)),  # that has it, or had it last
+    Column("since", Float(53)),  # when the client got it, for people
+    Column("beats", BigInteger, nullable=False),  # grows with each sign of life
+    Column("step", BigInteger, nullable=False),  # the last step reported
+    Column("low", BigInteger, nullable=False),  # the client may send the steps after this one
+    Column("saved", Text),  # the last checkpoint that the client reported, JSON
+    Column("decided", BigInteger, nullable=False),  # milestones up to this step are passed
+    Column("told", String(10)),  # stop, yield; null: it goes on
+    Column("ended", String(10)),  # what its client told: done, failed, released
+)
+AGENT_MESSAGES = Table(
+    "agent_messages",
+    _SCHEMA,
+    Column("id", Integer, primary_key=True),
+    Column("sweep", String(200), nullable=False, index=True),
+    Column("number", Integer, nullable=False),  # of the order
+    Column("body", Text, nullable=False),  # JSON
+)
+AGENT_CLIENTS = Table(
+    "agent_clients",
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("client", String(200), primary_key=True),
+    Column("wants", Integer, nullable=False),  # trials that it asked for and did not get
+    Column("looks", BigInteger, nullable=False),  # grows whenever it asks
+    Column("host", String(250), nullable=False),
+    Column("seen", Float(53), nullable=False),  # for people
+)
+AGENT_TABLES = (AGENT_ORDERS, AGENT_MESSAGES, AGENT_CLIENTS)
+DELIVERIES = Table(
+    "deliveries",  # of notifications
+    _SCHEMA,
+    Column("sweep", String(200), primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),  # the event's number
+    Column("channel", Integer, primary_key=True, autoincrement=False),  # its place in `notify`
+    Column("what", String(20), nullable=False),
+    Column("state", String(20), nullable=False),  # waiting, sent or failed
+    Column("attempts", Integer, nullable=False),
+    Column("due", Float(53), nullable=False),  # of the next attempt, or the time of the last one
+    Column("reason", Text, nullable=False),  # why the last attempt failed; empty: it did not
 )
 EARLIER_CURSORS = "cursors"  # an earlier version's table, from when MLflow was the only sink
 

@@ -4,7 +4,7 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,8 @@ from trainables.storage import checkpoint, stores
 SIGNATURE = "journal.txt"  # in a sweep's folder
 RECORDER = re.compile(r"recorder(-\w+)?\.lock")  # in a sweep's folder; one for each sink
 JSON_LINES = "tracking.jsonl"  # in a sweep's folder
+REPORT = "report.html"  # in a sweep's folder
+DRIVER_LOG = "driver.log"  # among a sweep's logs; of a driver that a server started
 MARK = re.compile(r"\.seen-[0-9a-f]{16}")  # of a probe whether all nodes see the folder
 LOG = re.compile(r"[0-9]+-[0-9]+\.log")  # ORDER-RANK
 # SLOT-RANK; and NCCL's record of collectives, to whose name NCCL appends the rank
@@ -45,17 +47,31 @@ class Home:
         """
         chosen = path or environment.get("HPOSVC_HOME") or Path.home() / ".hposvc"
         folder = Path(chosen).expanduser().absolute()
-        embedded = f"sqlite:///{folder / 'mlflow.db'}"
         return cls(
             folder,
             _database(folder, environment),
-            environment.get("MLFLOW_TRACKING_URI") or embedded,
+            environment.get("MLFLOW_TRACKING_URI") or _embedded_mlflow(folder),
         )
+
+    @property
+    def embedded_uri(self) -> str:
+        """The URI of the embedded MLflow, a database in the home that needs no server."""
+        return _embedded_mlflow(self.path)
 
     @property
     def artifacts(self) -> Path:
         """The folder in which the embedded MLflow keeps artifacts."""
         return self.path / "mlartifacts"
+
+    @property
+    def archives(self) -> Path:
+        """The folder of the archives that came with submitted sweeps, as `SHA256.zip`."""
+        return self.path / "server" / "archives"
+
+    @property
+    def unpacked(self) -> Path:
+        """The folder of the unpacked archives; sweeps run in those, which have their SHA-256."""
+        return self.path / "server" / "files"
 
     def journal(self) -> Journal:
         """Open the journal; create it and the home if missing, readable by the user alone.
@@ -84,8 +100,13 @@ class Home:
         return Path(storage).expanduser().absolute() / sweep
 
 
-def find(journal: Journal, name: str) -> SweepRow:
+def find(
+    journal: Journal, name: str, visible: Callable[[SweepRow], bool] = lambda row: True
+) -> SweepRow:
     """Return the sweep with this id, or the only one whose id begins so, or for `last` the newest.
+
+    Args:
+        visible: whether the asker may know of a sweep; others are as if they did not exist.
 
     Raises:
         NotFound: no sweep matches, or several do.
@@ -93,9 +114,9 @@ def find(journal: Journal, name: str) -> SweepRow:
     if not name:  # every id begins with it: `hposvc rm "$UNSET"` must not delete the only sweep
         raise NotFound("the sweep's id is empty; `hposvc ls` lists all sweeps")
     exact = journal.find(name)
-    if exact is not None:
+    if exact is not None and visible(exact):
         return exact
-    sweeps = journal.sweeps()
+    sweeps = [sweep for sweep in journal.sweeps() if visible(sweep)]
     if name == LAST and sweeps:
         return sweeps[0]
     matches = [sweep for sweep in sweeps if sweep.id.startswith(name)]
@@ -147,8 +168,8 @@ def as_store_errors(*folders: Path) -> Iterator[None]:
 def sign(folder: Path, journal: str) -> None:
     """Sign a sweep's folder with its journal, so that no other journal takes it for garbage."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / SIGNATURE).exists():
-        (folder / SIGNATURE).write_text(journal)
+    with suppress(FileExistsError), (folder / SIGNATURE).open("x") as file:
+        file.write(journal)
 
 
 def signature(folder: Path) -> str | None:
@@ -168,9 +189,11 @@ def claim(folder: Path, journal: str) -> None:
         if folder.is_symlink():
             raise fail(f"{folder} is a link; {remedy}", "storage")
         folder.mkdir(parents=True, exist_ok=True)
-        if signature(folder) != journal and (
-            names := sorted(entry.name for entry in folder.iterdir())
-        ):
+        # In this order: another thread may claim the folder for the same sweep, and begin it.
+        names = sorted(entry.name for entry in folder.iterdir() if entry.name != SIGNATURE)
+        owner = signature(folder)
+        if owner != journal and (names or owner):
+            names = names or [SIGNATURE]
             some = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
             message = f"{folder} is there already, with files that are not this journal's ({some})"
             raise fail(f"{message}; they stay as they are: {remedy}", "storage")
@@ -185,7 +208,7 @@ def find_ours(folder: Path) -> Iterator[Path]:
     if folder.is_symlink():
         return
     for path in _entries(folder):
-        file = path.name in (SIGNATURE, JSON_LINES) or RECORDER.fullmatch(path.name)
+        file = path.name in (SIGNATURE, JSON_LINES, REPORT) or RECORDER.fullmatch(path.name)
         if (
             file
             if path.is_file()
@@ -194,7 +217,7 @@ def find_ours(folder: Path) -> Iterator[Path]:
             yield path
     yield from checkpoint.find_ours(folder / "checkpoints")
     for entry in _entries(folder / "logs"):
-        if entry.name == "recorder.log":
+        if entry.name in ("recorder.log", DRIVER_LOG):
             yield entry
         name = LOG_OF_SLOT if entry.name == "slots" else LOG
         if entry.name == "slots" or checkpoint.TRIAL.fullmatch(entry.name):
@@ -233,3 +256,7 @@ def _entries(folder: Path) -> list[Path]:
     if folder.is_symlink() or not folder.is_dir():
         return []
     return sorted(path for path in folder.iterdir() if not path.is_symlink())
+
+
+def _embedded_mlflow(folder: Path) -> str:
+    return f"sqlite:///{folder / 'mlflow.db'}"

@@ -7,22 +7,61 @@ to each sink (`sink_cursors`). Which driver is at work is recorded in lease.py.
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from itertools import islice
+from typing import Any, Literal, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, delete, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    delete,
+    func,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from hposvc.errors import Fenced, StoreError
-from hposvc.events import NOTHING, VERSION, Event, Finished, Requested, Verb, from_json, to_json
+from hposvc.events import (
+    NOTHING,
+    VERSION,
+    Ended,
+    Event,
+    Finished,
+    Reported,
+    Requested,
+    Verb,
+    from_json,
+    to_json,
+)
+from hposvc.journal import feed
 from hposvc.journal.compression import KIND as PACKED
 from hposvc.journal.compression import MIN_EVENTS, CompressedEvents, Damaged, Row, pack, unpack
-from hposvc.journal.database import CURSORS, EVENTS, LEASES, REQUESTS, RUNS, SWEEPS, Store
+from hposvc.journal.database import (
+    AGENT_MESSAGES,
+    AGENT_TABLES,
+    CURSORS,
+    DELIVERIES,
+    EVENTS,
+    FEED,
+    LEASES,
+    REQUESTS,
+    RUNS,
+    SUBMISSION_KEYS,
+    SUBMISSIONS,
+    SUPERVISED,
+    SWEEPS,
+    Store,
+)
 from hposvc.journal.lease import Lease, find_holder
 
 Due = Literal["now", "later", "void"]
 PAGE = 1000  # rows read at a time
+ADVANCES = (Reported.kind, Ended.kind, Finished.kind)  # kinds of events by which a sweep gets on
 
 
 @dataclass(frozen=True)
@@ -39,14 +78,27 @@ class SweepRow:
     parsed: object = field(default=None, compare=False, repr=False)
 
 
+class Listed(NamedTuple):
+    """A sweep in a list, which is known without reading its events."""
+
+    seq: int  # the number of its last event; 0 before the first
+    row: dict[str, Any]  # what `record_listed` stored; empty: nothing yet
+
+
 class Journal:
     """All sweeps of a store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def create(self, sweep: SweepRow) -> bool:
-        """Record a new sweep; return False if its id is taken."""
+    def create(
+        self, sweep: SweepRow, along: Callable[[Connection], object] = lambda connection: None
+    ) -> bool:
+        """Record a new sweep; return False if its id is taken.
+
+        Args:
+            along: writes more in the same transaction; what it refuses takes the id too.
+        """
         try:
             with self.store.writing() as connection:
                 connection.execute(
@@ -60,13 +112,33 @@ class Journal:
                         code=json.dumps(sweep.code),
                     )
                 )
+                feed.announce(connection, sweep.id, 0, 0)
+                along(connection)
         except IntegrityError:
             return False
         return True
 
-    def sweeps(self) -> list[SweepRow]:
-        """Return all sweeps, newest first."""
-        query = select(SWEEPS).order_by(SWEEPS.c.created.desc(), SWEEPS.c.id.desc())
+    def sweeps(
+        self,
+        project: str | None = None,
+        since: float | None = None,
+        before: tuple[float, str] | None = None,
+        limit: int | None = None,
+    ) -> list[SweepRow]:
+        """Return all sweeps, or those of a project, newest first.
+
+        Args:
+            since: only sweeps created at this time or later.
+            before: only sweeps that come after this one in the list: its creation and id.
+            limit: at most so many.
+        """
+        query = select(SWEEPS).order_by(SWEEPS.c.created.desc(), SWEEPS.c.id.desc()).limit(limit)
+        if project is not None:
+            query = query.where(SWEEPS.c.project == project)
+        if since is not None:
+            query = query.where(SWEEPS.c.created >= since)
+        if before is not None:
+            query = query.where(tuple_(SWEEPS.c.created, SWEEPS.c.id) < tuple_(*before))
         with self.store.reading() as connection:
             return [_sweep_row(row) for row in connection.execute(query)]
 
@@ -76,12 +148,13 @@ class Journal:
             row = connection.execute(select(SWEEPS).where(SWEEPS.c.id == sweep)).one_or_none()
         return None if row is None else _sweep_row(row)
 
-    def listed(self, sweep: str) -> dict[str, Any]:
-        """Return what `record_listed` stored; empty: nothing yet."""
-        query = select(SWEEPS.c.listed).where(SWEEPS.c.id == sweep)
+    def listed(self, sweeps: Collection[str]) -> dict[str, Listed]:
+        """Return what is known about sweeps without reading their events, by id."""
+        last = select(func.max(EVENTS.c.seq)).where(EVENTS.c.sweep == SWEEPS.c.id)
+        query = select(SWEEPS.c.id, last.scalar_subquery(), SWEEPS.c.listed)
         with self.store.reading() as connection:
-            listed: dict[str, Any] = json.loads(connection.execute(query).scalar() or "{}")
-        return listed
+            rows = connection.execute(query.where(SWEEPS.c.id.in_(sweeps)))
+            return {name: Listed(seq or 0, json.loads(row or "{}")) for name, seq, row in rows}
 
     def record_listed(self, sweep: str, listed: Mapping[str, Any]) -> None:
         """Store a summary of a sweep's events, so that `ls` need not read them again."""
@@ -89,15 +162,38 @@ class Journal:
         with self.store.writing() as connection:
             connection.execute(mine.values(listed=json.dumps(listed)))
 
+    def record_code(self, sweep: str, code: Mapping[str, Any]) -> None:
+        """Store what identifies the code of a sweep that was recorded before it was looked at."""
+        unknown = (SWEEPS.c.id == sweep) & (SWEEPS.c.code == "{}")
+        with self.store.writing() as connection:
+            connection.execute(update(SWEEPS).where(unknown).values(code=json.dumps(code)))
+
     def remove(self, sweep: str) -> None:
         """Delete a sweep and all its events, requests, leases and runs."""
         with self.store.writing() as connection:
-            for table in (EVENTS, REQUESTS, LEASES, RUNS, CURSORS):
+            for table in (
+                EVENTS,
+                FEED,
+                REQUESTS,
+                LEASES,
+                RUNS,
+                CURSORS,
+                DELIVERIES,
+                SUPERVISED,
+                SUBMISSIONS,
+                SUBMISSION_KEYS,
+                *AGENT_TABLES,
+            ):
                 connection.execute(delete(table).where(table.c.sweep == sweep))
             connection.execute(delete(SWEEPS).where(SWEEPS.c.id == sweep))
 
     def append(
-        self, sweep: str, after: int, events: Sequence[Event], taken: Sequence[int] = ()
+        self,
+        sweep: str,
+        after: int,
+        events: Sequence[Event],
+        taken: Sequence[int] = (),
+        messages: Sequence[int] = (),
     ) -> int:
         """Write events behind number `after` in one transaction, and return the new last number.
 
@@ -105,6 +201,7 @@ class Journal:
 
         Args:
             taken: ids of requests that are among the events, or void; they are deleted as well.
+            messages: ids of agents' messages that are among the events; deleted likewise.
 
         Raises:
             Fenced: another driver wrote events there. Nothing is written.
@@ -113,7 +210,7 @@ class Journal:
             Row(seq, event.kind, event.time, to_json(event))
             for seq, event in enumerate(events, after + 1)
         ]
-        if not rows and not taken:
+        if not rows and not taken and not messages:
             return after
         last = after + len(rows)
         try:
@@ -123,7 +220,12 @@ class Journal:
                     # The key does not detect the number of an event that is in a pack.
                     if connection.execute(_select_last(sweep)).scalar() != last:
                         raise _fenced(sweep, after)
+                    feed.announce(connection, sweep, after, last)
                 connection.execute(delete(REQUESTS).where(REQUESTS.c.id.in_(taken)))
+                if messages:
+                    connection.execute(
+                        delete(AGENT_MESSAGES).where(AGENT_MESSAGES.c.id.in_(messages))
+                    )
         except IntegrityError as error:
             if self.last(sweep) != last or self._page(sweep, after, last, len(rows)) != rows:
                 raise _fenced(sweep, after) from error
@@ -135,15 +237,33 @@ class Journal:
         Raises:
             StoreError: packed events are damaged.
         """
-        for row in self._rows(sweep, after):
+        for seq, kind, at, body in self.rows(sweep, after):
+            yield seq, from_json(kind, at, body)
+
+    def rows(self, sweep: str, after: int = 0, most: int | None = None) -> Iterator[Row]:
+        """Yield all events behind number `after`, in order, as they are stored.
+
+        They may be of any version.
+
+        Args:
+            most: at most so many events; None: all.
+
+        Raises:
+            StoreError: packed events are damaged.
+        """
+        unpacked = self._unpacked(sweep, after, min(PAGE, most or PAGE))
+        yield from unpacked if most is None else islice(unpacked, most)
+
+    def _unpacked(self, sweep: str, after: int, page: int) -> Iterator[Row]:
+        for stored in self._rows(sweep, after, page):
             try:
-                unpacked = unpack(row) if row.kind == PACKED else (row,)
+                unpacked = unpack(stored) if stored.kind == PACKED else (stored,)
             except Damaged as error:
                 raise StoreError(f"journal {self.store}: {sweep}: {error}") from error
-            for seq, kind, at, body in unpacked:
-                if seq > after:  # a pack may hold earlier events too
-                    after = seq
-                    yield seq, from_json(kind, at, body)
+            for row in unpacked:
+                if row.seq > after:  # a pack may hold earlier events too
+                    after = row.seq
+                    yield row
 
     def last(self, sweep: str) -> int:
         """Return the number of the last event; 0 before the first."""
@@ -178,13 +298,13 @@ class Journal:
                 raise _fenced(sweep, last)
             connection.execute(insert(EVENTS), _event_values(sweep, packs.rows))
 
-    def _rows(self, sweep: str, after: int) -> Iterator[Row]:
+    def _rows(self, sweep: str, after: int, limit: int = PAGE) -> Iterator[Row]:
         """Yield the rows behind number `after` that exist now, with one page in memory at a time.
 
         No transaction stays open between pages, so a slow reader does not block writers.
         """
         last = self.last(sweep)
-        while after < last and (page := self._page(sweep, after, last, PAGE)):
+        while after < last and (page := self._page(sweep, after, last, limit)):
             yield from page
             after = page[-1].seq
 
@@ -209,13 +329,9 @@ class Journal:
 
         A driver alive at this moment will see the request: `release_lease` checks once more.
         """
-        limits = json.dumps(dict(changes))
-        row = {"sweep": sweep, "time": time.time(), "verb": verb, "trial": trial}
-        row |= {"changes": limits, "by": by}
         with self.store.writing() as connection:
             find_holder(connection, sweep)  # keeps the driver from releasing the lease in between
-            inserted = insert(REQUESTS).values(row).returning(REQUESTS.c.id)
-            return int(connection.execute(inserted).scalar_one())
+            return add_request(connection, sweep, verb, trial, changes, by)
 
     def requests(self, sweep: str) -> list[tuple[int, Requested]]:
         """Return the pending requests, as (id, event)."""
@@ -239,9 +355,28 @@ class Journal:
             lease.release_in(connection)
         return True
 
-    def runs(self, sweep: str) -> dict[str, str]:
-        """Return MLflow's run of each trial, the parent's under "", and the id of `experiment`."""
+    def withdraw(self, sweep: str, verb: Verb) -> None:
+        """Delete the pending requests of a verb for the whole sweep."""
+        mine = (REQUESTS.c.sweep == sweep) & (REQUESTS.c.verb == verb)
+        with self.store.writing() as connection:
+            connection.execute(delete(REQUESTS).where(mine, REQUESTS.c.trial.is_(None)))
+
+    def advanced(self, sweep: str, after: int) -> bool:
+        """Return whether a trial got on behind event number `after`."""
+        mine = (EVENTS.c.sweep == sweep) & (EVENTS.c.seq > after)
+        query = select(EVENTS.c.seq).where(mine, EVENTS.c.kind.in_(ADVANCES)).limit(1)
+        with self.store.reading() as connection:
+            return connection.execute(query).first() is not None
+
+    def runs(self, sweep: str, trials: Collection[str] | None = None) -> dict[str, str]:
+        """Return MLflow's run of each trial, the parent's under "", and the id of `experiment`.
+
+        Args:
+            trials: only the runs of these; None: all.
+        """
         query = select(RUNS.c.trial, RUNS.c.run).where(RUNS.c.sweep == sweep)
+        if trials is not None:
+            query = query.where(RUNS.c.trial.in_(trials))
         with self.store.reading() as connection:
             return {row.trial: row.run for row in connection.execute(query)}
 
@@ -334,6 +469,21 @@ def _fenced(sweep: str, after: int) -> Fenced:
         f"{sweep}: another driver wrote event {after + 1}; this one stops here. "
         f"`hposvc status {sweep}` tells how the sweep goes on"
     )
+
+
+def add_request(
+    connection: Connection,
+    sweep: str,
+    verb: Verb,
+    trial: str | None,
+    changes: Mapping[str, object],
+    by: str,
+) -> int:
+    """Record a request within a transaction that has locked the sweep's lease; return its id."""
+    row = {"sweep": sweep, "time": time.time(), "verb": verb, "trial": trial}
+    row |= {"changes": json.dumps(dict(changes)), "by": by}
+    inserted = insert(REQUESTS).values(row).returning(REQUESTS.c.id)
+    return int(connection.execute(inserted).scalar_one())
 
 
 def _pending_requests(connection: Connection, sweep: str) -> list[tuple[int, Requested]]:

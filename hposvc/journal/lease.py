@@ -181,10 +181,15 @@ class Lease:
         connection.execute(delete(LEASES).where(mine))
 
     def _busy(self, which: str) -> Busy:
-        return Busy(
-            f"{self.sweep}: a driver is at work on it ({which}); "
-            f"watch it with `hposvc status {self.sweep}`, end it with `hposvc stop {self.sweep}`"
-        )
+        return busy(self.sweep, which)
+
+
+def busy(sweep: str, which: str) -> Busy:
+    """Return the error that a driver is at work on the sweep; `which` says what is known of it."""
+    return Busy(
+        f"{sweep}: a driver is at work on it ({which}); "
+        f"watch it with `hposvc status {sweep}`, end it with `hposvc stop {sweep}`"
+    )
 
 
 @dataclass(frozen=True)
@@ -200,8 +205,11 @@ def find_holder(connection: Connection, sweep: str) -> Holder:
     writing = connection.get_execution_options().get("writing", False)
     query = _select_lease(sweep).with_for_update() if writing else _select_lease(sweep)
     row = connection.execute(query).one_or_none()
-    if row is None:
-        return Holder("none")
+    return Holder("none") if row is None else holder_of(row)
+
+
+def holder_of(row: Any) -> Holder:
+    """Return the holder of a lease, from its row."""
     return Holder("alive" if _lives(row) else "dead", f"{row.host}:{row.pid}")
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.errors import Busy, Fenced, Interrupted, StoreError
+from hposvc.errors import Busy, Fenced, Interrupted, StoreError, entry
+from hposvc.journal import operations, submitted_secrets
 from hposvc.journal.home import SIGNATURE, clear, find, signature
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.lease import Lease
@@ -57,6 +58,9 @@ def remove(
             message = f"{row.id} is not removed: {type(error).__name__}: {error}"
             raise StoreError(f"{message}; fix that and run the command again") from error
         sweeps.journal.remove(row.id)
+        submitted_secrets.delete(sweeps.home, row.id)
+        deleted = entry("not_found", f"{row.id} was deleted before its driver began")
+        operations.end_waiting(sweeps.journal.store, row.id, errors=[deleted])
     finally:
         lease.release()
     return Removed(row.id, left)

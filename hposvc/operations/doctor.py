@@ -22,7 +22,6 @@ from urllib.parse import urlsplit
 from packaging.requirements import Requirement
 from sqlalchemy import make_url
 
-from cluster import health
 from cluster.node_health import NodeHealth
 from hposvc.api import Sweeps
 from hposvc.errors import StoreError
@@ -222,6 +221,8 @@ def _probe_sqlite(uri: str) -> None:
 
 
 def _ray(home: Home, deep: bool, given_address: str | None) -> Iterator[Check]:
+    from cluster import health  # imports ray, which other verbs need not wait for
+
     folder = home.path / "ray"
     address = given_address or health.running(folder)
     if address is None and not deep:
@@ -241,6 +242,8 @@ def examine_cluster(home: Home, address: str | None, deep: bool, remedy: str) ->
         deep: probe every node.
         remedy: for a cluster that does not answer.
     """
+    from cluster import health  # see above
+
     folder, target = home.path / "ray", address or "local"
     answer = health.ask_nodes(target, folder, home.path) if deep else health.ask(target, folder)
     name = address or "one of this machine's own"

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from hposvc import api
 from hposvc.errors import Busy
-from hposvc.journal.home import clear, find_ours, signature
+from hposvc.journal import submissions
+from hposvc.journal.home import Home, clear, find_ours, signature
 from hposvc.journal.lease import Lease
 from hposvc.spec.paths import checkpoints_url
 from hposvc.state.sweep import SweepState
@@ -58,19 +59,28 @@ def of_sweep(sweeps: api.Sweeps, sweep: str) -> list[Garbage]:
 
 
 def of_home(sweeps: api.Sweeps) -> list[Garbage]:
-    """Return folders and functions that no sweep of the journal refers to.
+    """Return folders, functions and submitted files that no sweep of the journal refers to.
 
-    Nothing is garbage if the journal is empty or outside the home, and no folder that another
-    journal has signed: it may belong to a journal that was lost.
+    Nothing is garbage if the journal is empty, and no folder that another journal has signed: it
+    may belong to a journal that was lost. If the journal is outside the home, only submitted files
+    are.
     """
     folders = _folders(
         sweeps.home.path / "sweeps"
     )  # read before the journal, which then includes new sweeps
     pickles = _pickles(sweeps.home.path / "pickles")
+    submitted = _submitted(sweeps.home)
     rows = sweeps.journal.sweeps()
+    used = submissions.archives(sweeps.journal.store)
+    unused = [path for path in submitted if path.name.partition(".")[0] not in used]
+    owned = rows and signature(sweeps.home.archives.parent) == f"{sweeps.journal.store}"
+    archives = [
+        Garbage("archive", f"{path}", _size(path), "no sweep's files")
+        for path in (unused if owned else [])
+    ]
     journal_in_home = sweeps.home.database == f"sqlite:///{sweeps.home.path / 'hposvc.db'}"
     if not rows or not journal_in_home:
-        return []
+        return archives
     ids = {row.id for row in rows}
     named = {f"{row.spec.get('trainable')}" for row in rows}
     return [
@@ -84,6 +94,7 @@ def of_home(sweeps: api.Sweeps) -> list[Garbage]:
             for path in pickles
             if f"{PICKLE}{path}" not in named
         ),
+        *archives,
     ]
 
 
@@ -147,9 +158,26 @@ def _folders(place: Path) -> list[Path]:
 
 
 def _pickles(place: Path) -> list[Path]:
-    now = time.time()
     named = (path for path in sorted(place.glob("*")) if PICKLED.fullmatch(path.name))
-    return [path for path in named if now - path.stat().st_mtime > MIN_AGE_S]
+    return [path for path in named if _is_old(path)]
+
+
+def _submitted(home: Home) -> list[Path]:
+    """Return the archives of submitted files that nobody used lately, and what is left of them.
+
+    A zip comes before its folder: without the zip, the folder is not taken for whole.
+    """
+    zips, folders = ([*place.glob("*")] for place in (home.archives, home.unpacked))
+    recent = {path.name.partition(".")[0] for path in zips if not _is_old(path)} - {""}
+    old = [path for path in (*zips, *folders) if _is_old(path)]
+    return [path for path in old if path.name.partition(".")[0] not in recent]
+
+
+def _is_old(path: Path) -> bool:
+    try:
+        return time.time() - path.lstat().st_mtime > MIN_AGE_S
+    except FileNotFoundError:  # moved to its place a moment ago
+        return False
 
 
 def _sizes(folder: Path) -> int:

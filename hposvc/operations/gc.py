@@ -1,7 +1,8 @@
 """Deletion of what no sweep needs, and compression of the journal of ended sweeps."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from hposvc.api import Sweeps
 from hposvc.errors import Busy, Fenced, SpecError, StoreError
@@ -20,6 +21,10 @@ class Freed:
     items: list[Garbage] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)  # what stays although it is garbage, and why
     vacuum_later: bool = False  # the journal's file keeps its size, because a sweep runs
+
+    def data(self, dry_run: bool) -> list[dict[str, Any]]:
+        """Return the files for JSON."""
+        return [{**asdict(item), "freed": not dry_run} for item in self.items]
 
 
 def collect(

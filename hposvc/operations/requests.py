@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from hposvc import api
-from hposvc.driver.driver import ENDS, Driver
+from hposvc.driver.driver import Driver
 from hposvc.errors import Busy, NotFound, fail
-from hposvc.events import NOTHING, RENEWALS, DriverState, Verb
+from hposvc.events import ENDS, NOTHING, RENEWALS, DriverState, Verb
 from hposvc.journal.home import find
 from hposvc.journal.lease import Holder, holder
 from hposvc.spec.extension import LIMITS, accepted, trials_increment
@@ -42,14 +42,53 @@ def steer(
     verb: Verb,
     trial: str | None = None,
     changes: Mapping[str, object] = NOTHING,
+    by: str | None = None,
 ) -> RequestReceipt:
     """Request a verb of hposvc.events of a sweep, or of one of its trials.
+
+    Args:
+        by: name of the user; None: whoever this process belongs to.
 
     Raises:
         NotFound: there is no such sweep or trial.
         SpecError: a changed key is not a limit, or a value does not fit.
     """
     record = api.load(sweeps, sweep)
+    answer, due = check(sweeps, record, verb, trial, changes)
+    if not due:
+        return answer
+    row = record.row
+    number = sweeps.journal.request(row.id, verb, trial, changes, by or asker())
+    driver = _await_driver(sweeps, row.id, number)
+    if driver.state == "alive":
+        return replace(answer, driver="alive", place=driver_place(driver))
+    # No driver is at work: the state changes only if this process changes it.
+    if trial is None and verb in ENDS:
+        try:
+            state = Driver(sweeps.home, sweeps.journal, row).end()
+        except Busy:  # another driver has just resumed the sweep, and sees the request
+            driver = holder(sweeps.journal.store, row.id)
+            return replace(answer, driver="alive", place=driver_place(driver))
+    else:
+        state = api.load(sweeps, row.id).state
+    return replace(answer, state=state.state, driver=driver.state, place="")
+
+
+def check(
+    sweeps: api.Sweeps,
+    record: api.Record,
+    verb: Verb,
+    trial: str | None,
+    changes: Mapping[str, object],
+) -> tuple[RequestReceipt, bool]:
+    """Check a request that is to be recorded for the sweep's driver.
+
+    Returns:
+        the receipt, and whether it is to be recorded; False: it is so already.
+
+    Raises:
+        NotFound, SpecError: see `steer`.
+    """
     row, state = record.row, record.state
     if trial is not None:
         api.check_trial(record, trial)
@@ -58,30 +97,18 @@ def steer(
     if verb == "retry":
         _check_failed(record, trial)
     driver = holder(sweeps.journal.store, row.id)
-    place = _driver_place(driver)
+    place = driver_place(driver)
     answer = RequestReceipt(row.id, state.state, driver.state, place, changes=dict(changes))
     if verb not in RENEWALS:
         paused = verb == "pause" and state.state == "PAUSED" and driver.state != "alive"
         if state.finished or (paused and trial is None):
-            return answer
-        # An ended trial may have replicates.
-        over = trial is not None and state.trials[trial].over and state.spec.finalists is None
+            return answer, False
+        spec = state.spec
+        may_have_replicates = spec.finalists is not None or spec.baseline is not None
+        over = trial is not None and state.trials[trial].over and not may_have_replicates
         if trial is not None and over:
-            return replace(answer, trial_state=state.trials[trial].state)
-    number = sweeps.journal.request(row.id, verb, trial, changes, _asker())
-    driver = _await_driver(sweeps, row.id, number)
-    if driver.state == "alive":
-        return replace(answer, driver="alive", place=_driver_place(driver))
-    # No driver is at work: the state changes only if this process changes it.
-    if trial is None and verb in ENDS:
-        try:
-            state = Driver(sweeps.home, sweeps.journal, row).end()
-        except Busy:  # another driver has just resumed the sweep, and sees the request
-            driver = holder(sweeps.journal.store, row.id)
-            return replace(answer, driver="alive", place=_driver_place(driver))
-    else:
-        state = api.load(sweeps, row.id).state
-    return replace(answer, state=state.state, driver=driver.state, place="")
+            return replace(answer, trial_state=state.trials[trial].state), False
+    return answer, True
 
 
 def extend(
@@ -144,19 +171,21 @@ def _renew(
                 return api.drive(sweeps, find(sweeps.journal, answer.sweep), watchers, address)
         except Busy:  # another process has the lease: it takes the request, or releases the lease
             watched = api.watch(sweeps, answer.sweep)
-            answer = _update_receipt(watched, answer)
+            answer = _update_receipt(sweeps, watched, answer)
             while answer.state in OVER and answer.driver == "alive":
-                answer = _update_receipt(watched, answer)
+                answer = _update_receipt(sweeps, watched, answer)
             over = answer.driver != "alive"
     return answer
 
 
-def _update_receipt(watched: api.Watched, answer: RequestReceipt) -> RequestReceipt:
+def _update_receipt(
+    sweeps: api.Sweeps, watched: api.Watched, answer: RequestReceipt
+) -> RequestReceipt:
     """Return the receipt with the states a moment later."""
     time.sleep(POLL_S)
-    driver = holder(watched.sweeps.journal.store, answer.sweep)
+    driver = holder(sweeps.journal.store, answer.sweep)
     state = watched.look().state
-    return replace(answer, state=state, driver=driver.state, place=_driver_place(driver))
+    return replace(answer, state=state, driver=driver.state, place=driver_place(driver))
 
 
 def _await_driver(sweeps: api.Sweeps, sweep: str, request: int) -> Holder:
@@ -201,11 +230,13 @@ def _check_changes(record: api.Record, changes: Mapping[str, object]) -> None:
         raise fail(f"can't be moved while a driver is at work: {message}", "fidelity.max")
 
 
-def _driver_place(driver: Holder) -> str:
+def driver_place(driver: Holder) -> str:
+    """Return host:pid of the driver at work; empty: there is none."""
     return driver.place if driver.state == "alive" else ""
 
 
-def _asker() -> str:
+def asker() -> str:
+    """Return user@host of this process."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):  # no such user: a container with a bare number

@@ -24,6 +24,7 @@ COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
 }
 CONDITION = re.compile(r"(?P<name>.+?)(?P<sign><=|>=|!=|=|<|>)(?P<value>.*)")
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # the first characters of a formula
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,14 @@ def table(rows: Sequence[Row], spec: SweepSpec) -> str:
     for row in rows:
         cells = [row[name] for name in OWN_COLUMNS]
         values = [_column(row, spec, name) for name in metrics]
-        writer.writerow([*cells, *values, *(row["params"].get(name) for name in spec.space)])
+        params = [row["params"].get(name) for name in spec.space]
+        writer.writerow(map(_without_formula, [*cells, *values, *params]))
     return text.getvalue()
+
+
+def _without_formula(value: object) -> object:
+    """Return a cell that a spreadsheet shows as it is: it runs a text that begins so."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def _filter(rows: Sequence[Row], spec: SweepSpec, condition: str) -> list[Row]:

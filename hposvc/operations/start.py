@@ -25,6 +25,7 @@ def run(
     address: str | None = None,
     watching: api.Watching = api.unwatched,
     debug: bool = False,
+    embedded: api.Embedded | None = None,
 ) -> api.Record:
     """Record a new sweep, and run it to its end; if it is refused, delete its record.
 
@@ -32,6 +33,7 @@ def run(
         identifier: None: the spec's name with six random digits.
         address: of a Ray cluster; None: start Ray on this machine.
         debug: run one trial in this process.
+        embedded: see `api.drive`.
 
     Raises:
         SpecError: the spec needs a secret that is missing; see `api.create` for more.
@@ -44,7 +46,7 @@ def run(
     spec.environment.reveal(os.environ)  # refuse a missing secret before the sweep begins
     row = api.create(sweeps, spec, identifier)
     with delete_if_refused(sweeps, row), watching(row.id) as watchers:
-        return api.drive(sweeps, row, watchers, address)
+        return api.drive(sweeps, row, watchers, address, embedded)
 
 
 def fork(
@@ -64,6 +66,10 @@ def fork(
         NotFound: there is no such sweep.
         SpecError: the changed spec is not valid, or has other metrics than the first sweep.
     """
-    record = api.load(sweeps, sweep)
-    data = {**specs.dump(record.state.spec), "warm_start": {"from": [record.row.id]}}
+    data = fork_data(api.load(sweeps, sweep))
     return run(sweeps, api.validate(data, set), identifier, address, watching)
+
+
+def fork_data(record: api.Record) -> dict[str, object]:
+    """Return the data of a sweep's spec for another sweep that learns from it."""
+    return {**specs.dump(record.state.spec), "warm_start": {"from": [record.row.id]}}

@@ -18,7 +18,7 @@ import stat
 import subprocess
 import tempfile
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -59,8 +59,28 @@ class SourceArchive:
         return hashlib.sha256(f"{spec!r} {self.code}".encode()).hexdigest()
 
 
+def list_all(top: Path) -> list[str]:
+    """Return the relative paths of all files in a folder."""
+    return [path.relative_to(top).as_posix() for path in top.rglob("*")]
+
+
+def list_unignored(top: Path) -> list[str]:
+    """Return the files that no .gitignore names, including those of nested repositories."""
+    names = []
+    for name in _git_files(top):
+        inner = top / name  # git lists a nested repository as one name, without its files
+        nested = inner.is_dir() and not inner.is_symlink() and (inner / ".git").exists()
+        nested_names = list_unignored(inner) if nested else []
+        names += [f"{name.rstrip('/')}/{file}" for file in nested_names] if nested else [name]
+    return names
+
+
 def pack(
-    spec: SweepSpec, folder: Path, paths: Sequence[str], private: Sequence[Path] = ()
+    spec: SweepSpec,
+    folder: Path,
+    paths: Sequence[str],
+    private: Sequence[Path] = (),
+    list_files: Callable[[Path], list[str]] = list_unignored,
 ) -> SourceArchive:
     """Collect the files that a sweep needs on a cluster.
 
@@ -68,6 +88,8 @@ def pack(
         folder: the folder to which the spec's paths are relative.
         paths: this process's import paths; those inside the folder become import paths there.
         private: files and folders that are never sent, like the files of the spec's secrets.
+        list_files: lists a folder's files, by their relative paths. git reads the configuration of
+            the folder, which can run programs, so the folder must be the user's own.
 
     Raises:
         SpecError: the folder is too large, or a file that the spec names does not lie in it.
@@ -78,7 +100,7 @@ def pack(
         spec, elsewhere = _relocate_command(spec, works_in, None, ())
         return SourceArchive(_without_folders(spec), _zip(files), (), elsewhere)
     private_paths = {(folder / path).resolve() for path in (*private, *spec.environment.files)}
-    candidates = _candidate_files(top, spec.environment.excludes)
+    candidates = _candidate_files(top, list_files(top), spec.environment.excludes)
     left_out = [name for name in candidates if _is_secret(name, spec.environment.includes)]
     names = _without_private(
         top, [name for name in candidates if name not in {*left_out}], private_paths
@@ -218,9 +240,8 @@ def _relocate_pickle(spec: SweepSpec) -> tuple[SweepSpec, list[tuple[str, Path]]
     return replace(spec, trainable=f"{load.PICKLE}{inside}"), [(inside, file)]
 
 
-def _candidate_files(top: Path, excludes: Sequence[str]) -> list[str]:
-    """Return the relative paths of a folder's files that git lists and `excludes` does not."""
-    names = _list_unignored(top)
+def _candidate_files(top: Path, names: Sequence[str], excludes: Sequence[str]) -> list[str]:
+    """Return those of the names in a folder that are files, and that `excludes` does not name."""
     return sorted(
         name
         for name in names
@@ -273,17 +294,6 @@ def _without_private(top: Path, names: Sequence[str], stay: Collection[Path]) ->
     }
 
 
-def _list_unignored(top: Path) -> list[str]:
-    """Return the files that no .gitignore names, including those of nested repositories."""
-    names = []
-    for name in _git_files(top):
-        inner = top / name  # git lists a nested repository as one name, without its files
-        nested = inner.is_dir() and not inner.is_symlink() and (inner / ".git").exists()
-        nested_names = _list_unignored(inner) if nested else []
-        names += [f"{name.rstrip('/')}/{file}" for file in nested_names] if nested else [name]
-    return names
-
-
 def _git_files(top: Path) -> list[str]:
     """List a folder with git's ignore rules, even if the folder is no repository.
 
@@ -294,7 +304,7 @@ def _git_files(top: Path) -> list[str]:
         if next(top.rglob(".gitignore"), None) is not None:
             message = f"{top} has a .gitignore, and there is no git here to read it; install git"
             raise fail(message, "environment", "working_dir")
-        return [path.relative_to(top).as_posix() for path in top.rglob("*")]
+        return list_all(top)
     listing = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
     result = subprocess.run(["git", "-C", top, *listing], capture_output=True)
     if result.returncode:  # no repository: use an empty one, with this folder as its work tree

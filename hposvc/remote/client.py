@@ -1,4 +1,7 @@
-"""Read and steer a sweep wherever its journal is: here, or on the head of a cluster.
+"""Read and steer a sweep wherever its journal is: here, on a server, or on the head of a cluster.
+
+A verb calls a function of this module with a place: the sweeps of this home, or a server's. For
+those of a server, `routed` calls the function of hposvc/remote/server that has the same name.
 
 If the journal can't be reached from here, a small job on the head reads it and prints the answer
 as a line of its log. The answer holds all events of the journal, so every view shows a remote
@@ -13,23 +16,31 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from cluster.jobs import Job, Jobs, JobsError, with_retries
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.errors import NotFound, OutOfReach
+from hposvc.analysis import reproduction
+from hposvc.errors import NotFound, OutOfReach, fail
 from hposvc.events import LAST, NOTHING, Event, Verb, from_json, to_json
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
-from hposvc.operations import requests
+from hposvc.operations import delete, doctor, event_log, gc, mlflow, notify, requests, start, tokens
 from hposvc.remote.archive import EMPTY_ARCHIVE
 from hposvc.remote.job_payload import JobPayload, locate
+from hposvc.remote.server import following, maintenance, reading, steering, submission
+from hposvc.remote.server.connection import Server
+from hposvc.remote.server.submission import Accepted
 from hposvc.remote.submit import (
     OVER,
     POLL_S,
+    Listing,
+    Say,
+    SubmitOptions,
+    SubmitOutcome,
     Submitted,
     command,
     dial,
@@ -39,6 +50,8 @@ from hposvc.remote.submit import (
     runtime_env,
     unreadable,
 )
+from hposvc.remote.submit import submit as submit_job
+from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
 
 ASKS = "hposvc.asks"  # metadata key of a job that answers a question: its sweep
@@ -46,6 +59,53 @@ ANSWER = "hposvc: answer "  # beginning of the log line that holds the answer
 ANSWER_S = 180.0  # longest wait for an answer
 LOG_RATE = 2**20  # characters per second read at most while following a job's log
 FOLLOW_S = 0.5  # seconds between two reads of the ranks' logs
+
+
+Place: TypeAlias = api.Sweeps | Server
+H = TypeVar("H")
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+def routed(
+    there: Callable[Concatenate[Server, P], R],
+) -> Callable[[Callable[Concatenate[H, P], S]], Callable[Concatenate[H | Server, P], R | S]]:
+    """Return a decorator of a function for this home's sweeps; `there` is that for a server's.
+
+    Their types say that both take the same arguments.
+    """
+
+    def decorate(
+        here: Callable[Concatenate[H, P], S],
+    ) -> Callable[Concatenate[H | Server, P], R | S]:
+        @wraps(here)
+        def call(place: H | Server, /, *args: P.args, **kwargs: P.kwargs) -> R | S:
+            if isinstance(place, Server):
+                return there(place, *args, **kwargs)
+            return here(place, *args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+run = routed(submission.run)(start.run)
+fork = routed(submission.fork)(start.fork)
+resume = routed(steering.resume)(reproduction.resume)
+reproduce = routed(submission.reproduce)(reproduction.reproduce)
+extend = routed(steering.extend)(requests.extend)
+retry = routed(steering.retry)(requests.retry)
+remove = routed(steering.remove)(delete.remove)
+promote = routed(steering.promote)(mlflow.promote)
+check = routed(maintenance.check)(mlflow.check)
+collect = routed(maintenance.collect)(gc.collect)
+send_again = routed(maintenance.send_again)(notify.send_again)
+events = routed(reading.events)(event_log.events)
+create_token = routed(maintenance.create_token)(tokens.create_token)
+list_tokens = routed(maintenance.list_tokens)(tokens.list_tokens)
+revoke_token = routed(maintenance.revoke_token)(tokens.revoke_token)
+examine = routed(reading.examine)(doctor.examine)  # takes a home's folder in place of its sweeps
 
 
 @dataclass(frozen=True)
@@ -150,20 +210,28 @@ class SharedSweep(api.LocalSweep):
         return []
 
 
+@routed(reading.open_sweep)
 def open_sweep(sweeps: api.Sweeps, name: str, address: str | None = None) -> api.OpenSweep:
     """Return a sweep to be read, local or remote; see `find`."""
     return find(sweeps, name, address) or SharedSweep(sweeps, name)
 
 
-@dataclass(frozen=True)
-class Listing:
-    """All sweeps that a home knows."""
+@routed(reading.watch)
+def watch(sweeps: api.Sweeps, name: str) -> api.Watched:
+    """Return a sweep of this home that can be read repeatedly.
 
-    sweeps: list[dict[str, Any]]  # those of its journal, newest first; see `api.ls`
-    remote: list[Submitted]  # those whose journal is on their cluster
-    unreadable: Mapping[Path, str]  # files about submitted sweeps, with the reason
+    Raises:
+        NotFound: there is no such sweep.
+        SpecError: its journal is on a cluster.
+    """
+    remote = find(sweeps, name)
+    if remote is not None:
+        message = f"of {remote.sweep} is on a cluster; hposvc status {remote.sweep} asks for it"
+        raise fail(message, "the journal", at_key=True)
+    return api.watch(sweeps, name)
 
 
+@routed(reading.ls)
 def ls(
     sweeps: api.Sweeps,
     project: str | None = None,
@@ -175,17 +243,12 @@ def ls(
     return Listing(listed, remote_sweeps(sweeps), unreadable(sweeps.home))
 
 
+@routed(following.follow)
 def follow(sweeps: api.Sweeps, name: str, trial: str | None, rank: int | None) -> Iterator[str]:
     """Yield the new text of a trial's logs as the ranks write it, until the trial has ended."""
     read: dict[Path, int] = {}
     shown: Path | None = None
-    watched = api.watch(sweeps, name)
-    while True:
-        record = watched.record()
-        over = record.driver != "alive" or record.state.finished
-        if trial is not None:
-            api.check_trial(record, trial)
-            over = over or record.state.trials[trial].over
+    for record in api.looks(api.watch(sweeps, name), trial):
         for log in api.logs(sweeps, record, trial, rank):
             with log.path.open(errors="replace") as file:
                 file.seek(read.get(log.path, 0))
@@ -196,11 +259,9 @@ def follow(sweeps: api.Sweeps, name: str, trial: str | None, rank: int | None) -
                 shown = log.path
             if text:
                 yield text
-        if over:
-            return
-        time.sleep(FOLLOW_S)
 
 
+@routed(steering.steer)
 def steer(
     sweeps: api.Sweeps,
     name: str,
@@ -216,8 +277,51 @@ def steer(
     return requests.steer(sweeps, name, verb, trial, changes)
 
 
-def await_end(sweeps: api.Sweeps, submitted: Submitted, show: Callable[[str], None]) -> api.Record:
-    """Show the log of a submitted sweep's job until the job has ended, and return the sweep.
+@routed(submission.submit)
+def submit(
+    sweeps: api.Sweeps, spec: SweepSpec, options: SubmitOptions, say: Say
+) -> SubmitOutcome | Accepted:
+    """Submit a sweep to a cluster as a job, or to a server; see `submit.submit`."""
+    return submit_job(sweeps.home, spec, options, say)
+
+
+@routed(following.await_rest)
+def await_rest(
+    sweeps: api.Sweeps, sweep: str, watching: api.Watching = api.unwatched
+) -> api.Record:
+    """Wait until a sweep that another process drives has ended or is paused.
+
+    Args:
+        watching: what shows a server's sweep meanwhile; nothing shows one of this home.
+
+    Raises:
+        OutOfReach: the driver ended before the sweep did.
+    """
+    watched = api.watch(sweeps, sweep)
+    while (record := watched.record()).phase == "RUNNING" or _is_starting(record):
+        time.sleep(FOLLOW_S)
+    if not record.state.finished and record.phase != "PAUSED":
+        raise OutOfReach(f"{sweep} is {record.phase}: no driver is at work; resume() goes on")
+    return record
+
+
+def _is_starting(record: api.Record) -> bool:
+    """Whether a driver has the sweep but has not begun it yet: starting Ray takes a while."""
+    return record.phase == "QUEUED" and record.driver == "alive"
+
+
+@routed(following.await_end)
+def await_end(
+    sweeps: api.Sweeps,
+    submitted: Submitted,
+    show: Callable[[str], None],
+    watching: api.Watching = api.unwatched,
+) -> api.Record:
+    """Show a submitted sweep until it has ended, and return it.
+
+    Args:
+        show: receives the log of a cluster's job.
+        watching: what shows a server's sweep.
 
     Raises:
         OutOfReach, SpecError, NotFound: the job ended before the sweep did; see `submit.job_error`.
@@ -279,6 +383,7 @@ def _to_data(sweeps: api.Sweeps, record: api.Record) -> dict[str, object]:
         "driver": record.driver,
         "behind": record.behind,
         "registered": record.registered,
+        "undelivered": list(record.undelivered),
     }
 
 
@@ -287,8 +392,15 @@ def _from_data(data: Mapping[str, Any]) -> api.Record:
     state = SweepState(specs.restore(row.spec))
     for kind, time_s, body in data["events"]:
         state.apply(from_json(kind, time_s, body))
-    registered = data.get("registered", "")
-    return api.Record(row, state, data["runs"], data["driver"], data["behind"], registered)
+    return api.Record(
+        row,
+        state,
+        data["runs"],
+        data["driver"],
+        data["behind"],
+        registered=data.get("registered", ""),
+        undelivered=data.get("undelivered", ()),
+    )
 
 
 def _connect(home: Home, submitted: Submitted) -> RemoteSweep:

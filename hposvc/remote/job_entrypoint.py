@@ -8,9 +8,10 @@ import os
 import socket
 import sys
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,13 +22,16 @@ from hposvc import spec as specs
 from hposvc.backends.backend import Setting
 from hposvc.backends.shared_storage import check_shared
 from hposvc.driver.driver import Driver
+from hposvc.driver.loop import Watcher
 from hposvc.errors import OutOfReach, SpecError, fail
+from hposvc.journal import supervision
 from hposvc.journal.home import Home, as_store_errors
 from hposvc.journal.journal import SweepRow
-from hposvc.operations import delete
+from hposvc.operations import delete, supervised
 from hposvc.remote import client
 from hposvc.remote.job_payload import JobPayload, SharedFolderProbe
 from hposvc.spec import SweepSpec, fingerprint
+from hposvc.state.sweep import SweepState
 from hposvc.tracking.mlflow_server import hide_passwords, is_recorded, tracking_uri
 from trainables.runtime.output import redirect_output
 from trainables.runtime.redaction import redact
@@ -64,9 +68,7 @@ def prepare(payload: JobPayload) -> tuple[api.Sweeps, SweepRow]:
         SpecError: the trainable can't be imported here, its source has changed, or the journal has
             a sweep of this id with another spec.
     """
-    for proof in payload.proofs:
-        _check_proof(proof)
-    sweeps = api.Sweeps.open(None if payload.home is None else Path(payload.home))
+    sweeps = _open(payload)
     row = sweeps.journal.find(payload.sweep)
     spec = specs.restore(payload.spec if row is None else row.spec)
     # The check below imports the trainable, which may need its ranks' variables at import.
@@ -94,6 +96,8 @@ def drive(name: str, watching: api.Watching) -> tuple[Home, api.Record]:
         OutOfReach, SpecError: see `unpack` and `prepare`.
     """
     payload = unpack(name)
+    if payload.supervised:
+        return _drive_supervised(payload, watching)
     sweeps, row = prepare(payload)
     home, journal = sweeps.home, sweeps.journal
     folder = home.folder(row.id, row.spec.get("storage"))
@@ -104,6 +108,26 @@ def drive(name: str, watching: api.Watching) -> tuple[Home, api.Record]:
     ):
         Driver(home, journal, row, _address(), watchers, payload.secrets).drive()
     return home, api.load(sweeps, row.id)
+
+
+def _drive_supervised(payload: JobPayload, watching: api.Watching) -> tuple[Home, api.Record]:
+    """Drive a sweep that a server has recorded, with the paths of this machine."""
+    sweeps = _open(payload)
+    home, journal, spec = sweeps.home, sweeps.journal, specs.restore(payload.spec)
+    os.environ.update({**spec.environment.env, **payload.secrets})
+    _check_tracker(home, spec)
+    if spec.engine.traits.on_nodes:
+        _check_storage(home, payload.sweep, spec)
+
+    def run(row: SweepRow, watchers: Sequence[Watcher]) -> SweepState:
+        return Driver(home, journal, row, _address(), watchers, payload.secrets).drive()
+
+    asked = supervision.find(journal.store, payload.sweep)
+    if asked is not None:
+        here = partial(replace, spec=payload.spec)
+        with as_store_errors(home.path, home.folder(payload.sweep, spec.storage)):
+            supervised.carry_out(sweeps, asked, watching, here, run)
+    return home, api.load(sweeps, payload.sweep)
 
 
 def answer(name: str) -> str:
@@ -139,6 +163,17 @@ def _with_recorded_sweeps(asked: SweepSpec, recorded_spec: SweepSpec) -> SweepSp
     return replace(
         asked, warm_start=replace(asked.warm_start, sweeps=recorded_spec.warm_start.sweeps)
     )
+
+
+def _open(payload: JobPayload) -> api.Sweeps:
+    """Open the home of a job, once it is clear that this machine has the sender's folders.
+
+    Raises:
+        OutOfReach: a folder is not shared.
+    """
+    for proof in payload.proofs:
+        _check_proof(proof)
+    return api.Sweeps.open(None if payload.home is None else Path(payload.home))
 
 
 def _check_proof(proof: SharedFolderProbe) -> None:

@@ -51,6 +51,7 @@ class JobPayload:
     paths: tuple[str, ...] = ()  # folders to import from, relative to the working folder
     proofs: tuple[SharedFolderProbe, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    supervised: bool = False  # a server started the job, and has recorded the sweep
     # To answer a question; see client.py:
     question: str = ""
     arguments: Mapping[str, object] = field(default_factory=dict)

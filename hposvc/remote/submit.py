@@ -12,9 +12,10 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,8 +23,10 @@ from cluster import local
 from cluster.jobs import Job, Jobs, with_retries
 from hposvc import spec as specs
 from hposvc.errors import NotFound, OutOfReach, Problem, SpecError, fail
+from hposvc.journal import submitted_secrets
 from hposvc.journal.home import Home
-from hposvc.remote.archive import SourceArchive, pack, pack_own_packages
+from hposvc.journal.journal import SweepRow
+from hposvc.remote.archive import SourceArchive, list_all, pack, pack_own_packages
 from hposvc.remote.job_metadata import (
     HOME,
     JOURNAL,
@@ -112,6 +115,24 @@ class SubmitOutcome:
             "address": self.submitted.address,
         }
 
+    def describe(self) -> list[str]:
+        """Describe it and the next steps, as lines for people."""
+        sweep, job = self.submitted.sweep, self.job
+        relation = "is on" if self.attached else "began on"
+        texts = [f"{sweep} {relation} {self.submitted.address}: job {job.id} {job.state}"]
+        if self.attached and job.ended:
+            texts.append(f"it has ended; to run it once more: hposvc submit --new; {sweep} stays")
+        return [*texts, f"look at it by: hposvc status {sweep}"]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All sweeps that a home knows."""
+
+    sweeps: list[dict[str, Any]]  # those of its journal, newest first; see `api.ls`
+    remote: list[Submitted]  # those whose journal is on their cluster
+    unreadable: Mapping[Path, str]  # files about submitted sweeps, with the reason
+
 
 def load_submitted(home: Home) -> list[Submitted]:
     """Return all sweeps submitted from this home, newest first, without unreadable files."""
@@ -157,11 +178,8 @@ def submit(home: Home, spec: SweepSpec, options: SubmitOptions, say: Say) -> Sub
         SpecError: the spec is wrong, here or on the cluster; or another sweep has the id.
     """
     jobs = dial(home, options.address)
-    packed = pack(spec, Path(spec.folder or Path.cwd()), sys.path, _private_paths(home, spec))
-    if packed.left_out:
-        names = ", ".join(packed.left_out[:LEFT_OUT])
-        more = ", ..." if packed.left_out[LEFT_OUT:] else ""
-        say(f"left here, as they may hold secrets: {names}{more}; environment.includes sends them")
+    packed = pack(spec, Path(spec.folder or Path.cwd()), sys.path, private_paths(home, spec))
+    say_left_out(packed, say)
     sweep = _identify(spec, packed, options)
     previous = _find_begun(jobs, sweep)
     # A sweep that has begun keeps its journal's place, whatever the options say now.
@@ -186,8 +204,56 @@ def submit(home: Home, spec: SweepSpec, options: SubmitOptions, say: Say) -> Sub
     return _watch_begin(home, jobs, job, payload.proofs, _submitted_to(jobs, job, labels))
 
 
-def _make_payload(sweep: str, packed: SourceArchive, locations: StoreLocations) -> JobPayload:
-    values = packed.spec.environment.reveal(os.environ)
+def say_left_out(packed: SourceArchive, say: Say) -> None:
+    """Say which files are not sent, if some are not because they may hold secrets."""
+    if packed.left_out:
+        names = ", ".join(packed.left_out[:LEFT_OUT])
+        more = ", ..." if packed.left_out[LEFT_OUT:] else ""
+        say(f"left here, as they may hold secrets: {names}{more}; environment.includes sends them")
+
+
+def supervise(home: Home, row: SweepRow, address: str, variables: Mapping[str, str]) -> Job:
+    """Start a job that drives a sweep which a server has recorded, and return it without waiting.
+
+    All files of the sweep's folder are sent, and nothing else of this machine.
+
+    Args:
+        variables: for the environment of the job, beside those of every job.
+
+    Raises:
+        JobsError: no dashboard answers, or it refuses the request.
+        SpecError: the spec names files outside its folder, or a secret is missing.
+    """
+    spec = specs.thaw(row.spec)
+    jobs = dial(home, address)
+    last = with_retries(partial(latest_job, jobs, row.id))
+    if last is not None and not last.ended:  # of an earlier server
+        return last
+    folder = Path(spec.folder or home.path).resolve()
+    works_in = Path(spec.works_in or folder).resolve()
+    if not works_in.is_relative_to(folder):
+        raise fail(f"{works_in} is not in the sweep's folder", "environment", "working_dir")
+    if spec.environment.files:
+        message = "files of secrets are not read by a server with a cluster; give the secret's name"
+        raise fail(message, "environment", "secrets")
+    sent = replace(spec, environment=replace(spec.environment, working_dir=f"{works_in}"))
+    packed = pack(sent, folder, [f"{works_in}"], private_paths(home, spec), list_all)
+    found = locate(home, spec)
+    locations = replace(found, variables={**found.variables, **variables})
+    labels = describe(row.id, packed, locations)
+    environment = runtime_env(jobs, packed.archive, spec.environment.pip)
+    sources = {**os.environ, **submitted_secrets.read(home, row.id)}
+    payload = replace(_make_payload(row.id, packed, locations, sources), supervised=True)
+    return _start(jobs, payload, environment, labels)
+
+
+def _make_payload(
+    sweep: str,
+    packed: SourceArchive,
+    locations: StoreLocations,
+    variables: Mapping[str, str] = os.environ,
+) -> JobPayload:
+    values = packed.spec.environment.reveal(variables)
     frozen = specs.dump(packed.spec)
     return JobPayload(
         sweep,
@@ -305,7 +371,7 @@ def _identify(spec: SweepSpec, packed: SourceArchive, options: SubmitOptions) ->
     return f"{spec.name}-{packed.digest(specs.dump(packed.spec))[:10]}"
 
 
-def _private_paths(home: Home, spec: SweepSpec) -> list[Path]:
+def private_paths(home: Home, spec: SweepSpec) -> list[Path]:
     """Return paths that are never sent, even from inside the folder: tokens, data, results."""
     password_files = [Path(os.environ[name]) for name in PRIVATE if os.environ.get(name)]
     is_folder = spec.storage is not None and not is_url(spec.storage)

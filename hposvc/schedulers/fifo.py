@@ -21,6 +21,7 @@ class Fifo:
     """Train every trial to its end, in the order proposed."""
 
     ends_steadily: ClassVar[bool] = True
+    keeps_all: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def scheduler(self, plan: Plan) -> _Queue:

@@ -65,7 +65,9 @@ class Pbt:
     mutate: dict[str, object]  # how each parameter may change: see pbt_mutation.py
     quantile: float = 0.2  # the share that copies, and the share that is copied
     resample: float = 0.25  # the chance that a value is drawn afresh (Ray Tune's default)
+    changes_values: ClassVar[bool] = True
     name: ClassVar[str] = "pbt"  # in a spec
+    keeps_all: ClassVar[bool] = True
     compares_across_steps: ClassVar[bool] = True  # members are ranked at different steps
     # 2: a retried member keeps its rank, and completed members that go on are weak or strong
     revision: ClassVar[int] = 2

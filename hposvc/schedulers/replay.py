@@ -51,6 +51,7 @@ class Replay:
     seed_of: str | None = None  # like a shift's, for the steps before the first shift
     until: int | None = None  # the step after which it ends; None: the end of a trial
     fixed_length: ClassVar[bool] = True
+    changes_values: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     def scheduler(self, plan: Plan) -> Scheduler:

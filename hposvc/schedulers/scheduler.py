@@ -185,7 +185,8 @@ class Policy(Protocol):
     the last one. False if there is none: `fixed_length` (an extended sweep cannot have longer
     trials), `needs_model` (the search method must learn from results), `compares_across_steps`
     (trials are compared at different steps), `ends_steadily` (trials end one after another, so
-    that the time left can be estimated).
+    that ended ones show how far trials come), `keeps_all` (no trial ends for its values),
+    `changes_values` (a trial may go on with other values).
     """
 
     def scheduler(self, plan: Plan) -> Scheduler:

@@ -8,8 +8,7 @@ docs/CONTRACT.md#the-spec describes every key.
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -29,10 +28,12 @@ from hposvc.spec.earlier_names import spec_today
 from hposvc.spec.environment import Environment
 from hposvc.spec.metrics import Limit, Limits, limit_problems, metric_problems, read_limit
 from hposvc.spec.model_registry import Register, register_problems
+from hposvc.spec.notify import Moment, Notify, notify_problems
 from hposvc.spec.parsing import overrides
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.parsing.document import Document, from_mapping, read_file
 from hposvc.spec.parsing.unsupported import planned_feature_problems
+from hposvc.spec.price import Price
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, PluginType
 from hposvc.spec.sections import (
     Checkpoints,
@@ -45,7 +46,7 @@ from hposvc.spec.sections import (
     Tracking,
     Trials,
 )
-from hposvc.spec.stopping import Budget, Finalists, Stop
+from hposvc.spec.stopping import Baseline, Budget, Finalists, Stop
 from hposvc.spec.types import (
     CLOSED,
     VERSION,
@@ -103,12 +104,15 @@ class SweepSpec:
     budget: Budget = field(default_factory=Budget)
     stop: Stop = field(default_factory=Stop)
     finalists: Finalists | None = None  # None: nothing is trained again
+    baseline: Baseline | None = None  # None: the noise of the metric is not measured
+    price: Price = field(default_factory=Price)  # changes nothing about how the sweep runs
     failure: Failure = field(default_factory=Failure)
     checkpoints: Checkpoints = field(default_factory=Checkpoints)
     environment: Environment = field(default_factory=Environment)
     storage: Storage | None = None  # None: a folder under HPOSVC_HOME
     tracking: Tracking = field(default_factory=Tracking)
     register: Register | None = None  # None: nothing is registered
+    notify: Notify = ()  # who is told of which moments
     seed: Count = 0
     description: str = ""
     tags: dict[str, Scalar] = field(default_factory=dict)
@@ -136,6 +140,9 @@ class SweepSpec:
             *cross_checks.ending_problems(
                 self.stop, self.budget, self.finalists, len(self.objectives)
             ),
+            *cross_checks.baseline_problems(
+                self.baseline, self.initial, lambda: self.space, self.scheduler, self.plan
+            ),
             *cross_checks.scheduler_problems(
                 self.scheduler, lambda: self.space, self.fidelity, self.plan
             ),
@@ -144,6 +151,7 @@ class SweepSpec:
             *register_problems(
                 self.register, self.engine, len(self.objectives), self.tracking.send_to
             ),
+            *notify_problems(self.notify, self.budget, self.objectives),
             *cross_checks.plateau_problems(lambda: self.plateau, self.checkpoints),
             *cross_checks.engine_problems(
                 self.engine, self.trainable or self.command, self.resources
@@ -169,6 +177,11 @@ class SweepSpec:
     def objectives(self) -> tuple[Metric, ...]:
         """The metrics that are optimised: one, or several."""
         return self.metrics if self.metric is None else (self.metric,)
+
+    def money(self, rank_s: float) -> float | None:
+        """Return what rank-seconds cost; None: the price is unknown."""
+        price = self.price.of_rank_hour(self.resources.gpus_per_worker)
+        return None if price is None else price * rank_s / 3600
 
     @property
     def several(self) -> bool:
@@ -199,10 +212,22 @@ class SweepSpec:
         """The search space of the declared parameters and constraints."""
         return Space.from_dict(self.parameters, self.constraints)
 
+    @property
+    def first_points(self) -> tuple[Mapping[str, Scalar], ...]:
+        """The points that are tried first: the baseline's, then the initial ones."""
+        if self.baseline is None or self.baseline.params is None:
+            return self.initial
+        return (self.baseline.params, *self.initial)
+
     @cached_property
     def plateau(self) -> Plateau | None:
         """The rule that stops a trial for its own curve, beside any scheduler; None: no rule."""
         return registry.sibling_option(self.scheduler, "plateau", Plateau)
+
+    @cached_property
+    def moments(self) -> frozenset[Moment]:
+        """The moments that some channel of `notify` is told of."""
+        return frozenset(moment for channel in self.notify for moment in channel.moments)
 
     @property
     def plan(self) -> Plan:
@@ -227,9 +252,12 @@ class SweepSpec:
 
 
 def load(
-    source: Path | str | Mapping[str, object], set: Mapping[str, object] = NOTHING
+    source: Path | str | Document | Mapping[str, object], set: Mapping[str, object] = NOTHING
 ) -> SweepSpec:
-    """Return the spec in a file (by its path) or a dict, with the values of `set` at dotted keys.
+    """Return the spec in a file (by its path), a document or a dict, with the values of `set`.
+
+    Args:
+        set: new values, by dotted keys.
 
     Raises:
         SpecError: all problems, each with file, line and column. If the spec uses planned
@@ -277,7 +305,7 @@ def thaw(data: Mapping[str, object]) -> SweepSpec:
         SpecError: the data is not a spec of this version.
     """
     document = from_mapping(spec_today(data))
-    with _placed(document):
+    with document.placing():
         return fill(SweepSpec, _with_strategy(document.data))
 
 
@@ -297,8 +325,12 @@ def dump(spec: SweepSpec) -> dict[str, object]:
     return plain
 
 
-def _document(source: Path | str | Mapping[str, object], set: Mapping[str, object]) -> Document:
-    if isinstance(source, Mapping):
+def _document(
+    source: Path | str | Document | Mapping[str, object], set: Mapping[str, object]
+) -> Document:
+    if isinstance(source, Document):
+        document, folder = source, Path.cwd()
+    elif isinstance(source, Mapping):
         document, folder = from_mapping(resolve_callable_space(source)), Path.cwd()
     else:
         document, folder = read_file(Path(source)), paths.folder_of(Path(source))
@@ -311,7 +343,7 @@ def _document(source: Path | str | Mapping[str, object], set: Mapping[str, objec
     if isinstance(source, Mapping):
         paths.import_too(f"{located['folder'] or folder}")
     else:
-        paths.import_first(f"{located['folder']}")
+        paths.import_first(f"{located['folder'] or folder}")
     return replace(document, data=located)
 
 
@@ -325,29 +357,22 @@ def _expand(data: dict[str, object]) -> dict[str, object]:
 
 
 def _read(document: Document, read: Callable[[dict[str, object]], SweepSpec]) -> SweepSpec:
-    with _placed(document):
+    with document.placing():
         planned = list(planned_feature_problems(document.data))
         if planned:
             raise SpecError(planned)
         return read(_with_strategy(document.data))
 
 
-@contextmanager
-def _placed(document: Document) -> Iterator[None]:
-    """Give the problems of a spec their places in its document, in the document's order."""
-    try:
-        yield
-    except SpecError as error:
-        problems = sorted(error.problems, key=document.order)
-        raise SpecError(map(document.place, problems)) from error
-
-
 def _checked(data: dict[str, object]) -> SweepSpec:
     problems: list[Problem] = []
     for section, kind in PLUG_IN_SECTIONS.items():
         try:
-            if section in data:
-                registry.build(kind, registry.read(kind, data[section]))
+            if section not in data:
+                continue
+            plug_in = registry.read(kind, data[section])
+            if registry.may_be_imported(plug_in):
+                registry.build(kind, plug_in)
         except SpecError as error:
             problems += (problem.under(section) for problem in error.problems)
     try:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, PlainValidator
+from pydantic import AfterValidator, PlainValidator, WithJsonSchema
 
 from hposvc.errors import Problem, SpecError, no_such, shown
 from hposvc.spec.types import CLOSED
@@ -44,7 +44,11 @@ def check_pattern(text: str) -> str:
     return text
 
 
-CommandItems = Annotated[tuple[str, ...], PlainValidator(read_items)]
+CommandItems = Annotated[
+    tuple[str, ...],
+    PlainValidator(read_items),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1}),
+]
 Pattern = Annotated[str, AfterValidator(check_pattern)]
 Launch = Literal["rank", "node"]
 

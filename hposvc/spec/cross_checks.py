@@ -11,7 +11,7 @@ from hposvc.errors import Problem, SpecError, called_now, no_such
 from hposvc.schedulers.early_stopping import Plateau
 from hposvc.schedulers.scheduler import Demanding, Plan
 from hposvc.spec.parsing.coercion import fill
-from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, trait
+from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, may_be_imported, trait
 from hposvc.spec.sections import (
     Checkpoints,
     Engine,
@@ -20,7 +20,7 @@ from hposvc.spec.sections import (
     Resources,
     Trials,
 )
-from hposvc.spec.stopping import Budget, Finalists, Stop
+from hposvc.spec.stopping import Baseline, Budget, Finalists, Stop
 from searchers.domains import Choice, Constant, Domain
 from searchers.methods import METHODS, load, takes_several
 from searchers.options import check
@@ -50,18 +50,22 @@ def space_problems(space: Callable[[], Space], initial: Sequence[Params]) -> Ite
     except SpaceError as error:
         yield Problem(error.path, error.message)
         return
-    yield from islice(_point_problems(built, initial), MAX_PROBLEMS)
+    problems = (
+        problem
+        for index, point in enumerate(initial)
+        for problem in _point_problems(built, point, ("initial", index))
+    )
+    yield from islice(problems, MAX_PROBLEMS)
 
 
-def _point_problems(space: Space, initial: Sequence[Params]) -> Iterator[Problem]:
-    for index, point in enumerate(initial):
-        try:
-            space.complete(point, np.random.default_rng(0))
-        except SpaceError as error:
-            if error.path and error.path[0] in point:
-                yield Problem(("initial", index, *error.path), error.message)
-            else:
-                yield Problem(("initial", index), str(error))
+def _point_problems(space: Space, point: Params, path: tuple[str | int, ...]) -> Iterator[Problem]:
+    try:
+        space.complete(point, np.random.default_rng(0))
+    except SpaceError as error:
+        if error.path and error.path[0] in point:
+            yield Problem((*path, *error.path), error.message)
+        else:
+            yield Problem(path, str(error))
 
 
 def trial_count_problems(
@@ -87,6 +91,33 @@ def ending_problems(
     if budget.reserve is not None and finalists is None:
         message = "is kept for finalists, and there are none; give finalists: {top, seeds}"
         yield Problem(("budget", "reserve"), message, at_key=True)
+
+
+def baseline_problems(
+    baseline: Baseline | None,
+    initial: Sequence[Params],
+    space: Callable[[], Space],
+    scheduler: PlugIn,
+    plan: Plan,
+) -> Iterator[Problem]:
+    """Check that a baseline has a configuration that lies in the space and keeps its values."""
+    if baseline is None:
+        return
+    if plan.metrics > 1:
+        message = f"measures the noise of one metric, and there are {plan.metrics}; remove it"
+        yield Problem(("baseline",), message, at_key=True)
+    if baseline.params is None and not initial:
+        message = "needs a configuration; give params: {...}, or initial: [{...}]"
+        yield Problem(("baseline",), message, at_key=True)
+    if trait(SCHEDULERS, scheduler, "changes_values"):
+        message = f"is one configuration, and scheduler {scheduler.name} changes values of trials"
+        yield Problem(("baseline",), f"{message}; remove it", at_key=True)
+    try:
+        built = space()
+    except SpaceError:
+        return  # reported elsewhere
+    if baseline.params is not None:
+        yield from _point_problems(built, baseline.params, ("baseline", "params"))
 
 
 def scheduler_problems(
@@ -128,6 +159,8 @@ def search_option_problems(search: PlugIn, space: Callable[[], Space]) -> Iterat
 
 
 def _uses_results(search: PlugIn) -> bool:
+    if not may_be_imported(search):
+        return True  # its sweep's own process checks it
     try:
         return bool(getattr(load(search.name), "uses_results", True))
     except ValueError:
@@ -162,7 +195,7 @@ def engine_problems(
     if engine.traits.simulated and runs is not None:
         message = "is given, but engine simulate calls engine.curve instead; remove one of them"
         yield Problem(("trainable" if isinstance(runs, str) else "command",), message, at_key=True)
-    if not engine.traits.simulated and runs is None:
+    if not (engine.traits.simulated or engine.traits.foreign) and runs is None:
         message = "is missing; give module:Name, path/to/file.py:Name, or a command"
         yield Problem(("trainable",), message, at_key=True)
     if not engine.traits.several_ranks and resources.ranks > 1:
@@ -287,7 +320,7 @@ def searched_training_problems(
         return  # reported elsewhere
     searched = [name for name in built if name.startswith(TRAINING)]
     problems: dict[Problem, None] = {}
-    for params in islice(_sample_forever(built), SAMPLES):
+    for params in islice(_sample_forever(built), SAMPLES if searched else 1):
         try:
             drawn = training_of(
                 training, {name: params[name] for name in searched if name in params}

@@ -22,6 +22,7 @@ class EngineType:
     elastic: bool = True  # a trial's workers can be changed while it runs
     batched: bool = True  # a process can train several trials at once
     finds_slow_nodes: bool = True
+    foreign: bool = False  # agents take its trials, which may bring code of their own
 
 
 ENGINES: Mapping[str, EngineType] = {
@@ -33,6 +34,14 @@ ENGINES: Mapping[str, EngineType] = {
         elastic=False,
         batched=False,
         finds_slow_nodes=False,
+    ),
+    "agents": EngineType(
+        "hposvc.backends.agents:Agents",
+        on_nodes=True,
+        elastic=False,
+        batched=False,
+        finds_slow_nodes=False,
+        foreign=True,
     ),
     "simulate": EngineType("hposvc.backends.simulate:Simulation", simulated=True),
 }

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import ConfigDict, PlainValidator
+from pydantic import ConfigDict, PlainValidator, WithJsonSchema
 
 from hposvc.errors import Problem, SpecError, fail, shown
 from hposvc.spec.types import Word
@@ -84,8 +84,17 @@ def _name_problems(names: Mapping[str, object]) -> Iterator[tuple[str, str]]:
             yield name, f"{name} is set for each rank by Ray or by us; remove it"
 
 
-Variables = Annotated[dict[str, str], PlainValidator(read_variables)]
-Secrets = Annotated[dict[str, str], PlainValidator(read_secrets)]
+Variables = Annotated[
+    dict[str, str],
+    PlainValidator(read_variables),
+    WithJsonSchema({"type": "object", "additionalProperties": {"type": ["string", "number"]}}),
+]
+_SOURCE = {"type": "object", "minProperties": 1, "maxProperties": 1}
+Secrets = Annotated[
+    dict[str, str],
+    PlainValidator(read_secrets),
+    WithJsonSchema({"type": "array", "items": {"anyOf": [{"type": "string"}, _SOURCE]}}),
+]
 
 
 @dataclass(frozen=True)

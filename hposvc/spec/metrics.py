@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Annotated, Literal
 
-from pydantic import PlainValidator
+from pydantic import PlainValidator, WithJsonSchema
 
 from hposvc.errors import SHOWN, Problem, SpecError, no_such, shown
 from hposvc.spec.sections import Metric
@@ -91,7 +91,11 @@ def _clash_with_earlier(limit: Limit, earlier: Mapping[tuple[str, str], Limit]) 
     return None
 
 
-Limits = Annotated[tuple[str, ...], PlainValidator(check_limits)]
+Limits = Annotated[
+    tuple[str, ...],
+    PlainValidator(check_limits),
+    WithJsonSchema({"type": "array", "items": {"type": "string", "pattern": "<=|>="}}),
+]
 
 
 def limit_problems(limits: Sequence[Limit], reported: Collection[str]) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import PlainValidator
+from pydantic import PlainValidator, WithJsonSchema
 
 from hposvc.errors import Problem, fail, no_such, shown
 from hposvc.spec.sections import Engine
@@ -35,7 +35,14 @@ def read_gate(value: object) -> float:
     return float(value)  # type: ignore[arg-type]
 
 
-Gate = Annotated[float, PlainValidator(read_gate)]
+_AMOUNT = {"type": "number", "minimum": 0}
+_IMPROVEMENT = {
+    **{"type": "object", "properties": {"improvement": _AMOUNT}},
+    **{"required": ["improvement"], "additionalProperties": False},
+}
+Gate = Annotated[
+    float, PlainValidator(read_gate), WithJsonSchema({"anyOf": [_AMOUNT, _IMPROVEMENT]})
+]
 
 
 @dataclass(frozen=True)

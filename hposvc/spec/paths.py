@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hposvc.spec.environment import FILE_PREFIX
 from hposvc.spec.types import FILE_REFERENCE
+from trainables import load
 from trainables.load import PICKLE
 from trainables.storage.stores import is_url
 
@@ -57,7 +58,12 @@ def locate(data: Mapping[str, object], folder: Path) -> dict[str, object]:
 
 
 def import_first(folder: str) -> None:
-    """Put a folder first on sys.path, before all other modules of the same names."""
+    """Put a folder first on sys.path, before all other modules of the same names.
+
+    A process that imports no code of users leaves sys.path as it is; so does `import_too`.
+    """
+    if load.packages_allowed is not None:
+        return
     if folder not in sys.path:
         _spec_folders.add(folder)
     sys.path[:] = [folder, *(entry for entry in sys.path if entry != folder)]
@@ -71,6 +77,8 @@ def import_too(folder: str | None) -> None:
     Args:
         folder: None: the modules that the spec needs are on the path already.
     """
+    if load.packages_allowed is not None:
+        return
     before_specs = [entry for entry in sys.path if entry not in _spec_folders]
     others = [entry for entry in sys.path if entry in _spec_folders and entry != folder]
     if folder is not None and folder not in before_specs and Path(folder).is_dir():

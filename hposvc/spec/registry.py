@@ -82,6 +82,8 @@ def build(kind: PluginType[T], plug_in: PlugIn) -> T:
     if plug_in.name not in kind.classes and ":" not in plug_in.name:
         raise fail(f"{plug_in.name}: {no_such(kind.noun, plug_in.name, kind.classes)}", kind.key)
     try:
+        if not may_be_imported(plug_in):
+            load.check_allowed(f"user's {plug_in.name}")
         cls = resolve(kind.classes.get(plug_in.name, plug_in.name))
     except ValueError as error:
         raise fail(str(error), kind.key) from error
@@ -97,11 +99,18 @@ def trait(kind: PluginType[T], plug_in: PlugIn, name: str) -> bool:
 
     False if the plug-in has none, cannot be imported, or is not what the spec says.
     """
+    if not may_be_imported(plug_in):
+        return False
     try:
         value = getattr(resolve(kind.classes.get(plug_in.name, plug_in.name)), name, False)
         return bool(getattr(build(kind, plug_in), name) if isinstance(value, property) else value)
     except ValueError:
         return False
+
+
+def may_be_imported(plug_in: PlugIn) -> bool:
+    """Return whether this process may import the plug-in: a server imports no code of users."""
+    return ":" not in plug_in.name or load.packages_allowed is None
 
 
 def _own_options(kind: PluginType[T], cls: type, plug_in: PlugIn) -> dict[str, object]:
@@ -160,6 +169,7 @@ def resolve(reference: str) -> Any:
     """
     if not REFERENCE.fullmatch(reference):
         raise ValueError(f"'{shorten(reference)}' is no name of a plug-in; write module:Name")
+    load.check_allowed(reference)
     module_name, _, name = reference.partition(":")
     try:
         module = importlib.import_module(module_name)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from statistics import mean
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, PlainValidator
+from pydantic import AfterValidator, Field, PlainValidator, TypeAdapter, WithJsonSchema
 
 from hposvc.errors import fail, no_such, shown
 from hposvc.spec.engines import ENGINES, EngineType
@@ -178,7 +178,12 @@ def read_workers(value: object) -> object:
     raise ValueError(f"is {shown(value)}; give 1 or more, or {{min: 1, max: 4}}")
 
 
-Workers = Annotated[int | Span, PlainValidator(read_workers)]
+_SPAN = TypeAdapter(Span).json_schema()
+Workers = Annotated[
+    int | Span,
+    PlainValidator(read_workers),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, _SPAN]}),
+]
 
 
 @dataclass(frozen=True)
@@ -240,11 +245,18 @@ def _check_engine(name: str) -> str:
 class Engine:
     """The engine: the backend that carries out orders."""
 
-    type: Annotated[str, AfterValidator(_check_engine)] = "ray"
+    type: Annotated[str, AfterValidator(_check_engine), WithJsonSchema({"enum": list(ENGINES)})] = (
+        "ray"
+    )
     curve: str | None = None  # for simulate: a function, (params, step) -> (metrics, seconds)
+    # For agents: seconds without a sign of life after which a trial is taken away. None: a minute.
+    lease: Annotated[Seconds, Field(ge=1, le=1e6)] | None = None
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
+        if self.lease is not None and not self.traits.foreign:
+            message = f"is for type agents, and type is {self.type}; remove it"
+            raise fail(message, "lease", at_key=True)
         simulated = self.traits.simulated
         if simulated and self.curve is None:
             raise fail("is missing; give module:function", "curve", at_key=True)
@@ -256,6 +268,11 @@ class Engine:
             return
         remedy = "write module:function or path/to/file.py:function"
         raise fail(f"is {shown(self.curve)}; {remedy}", "curve")
+
+    @property
+    def lease_s(self) -> float:
+        """Return the seconds of an agent's lease."""
+        return 60.0 if self.lease is None else self.lease
 
     @property
     def traits(self) -> EngineType:

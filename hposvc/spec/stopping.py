@@ -1,12 +1,16 @@
-"""Rules that end a sweep before its last trial, and the finalists trained again at its end."""
+"""Rules that end a sweep before its last trial, and the trials that are trained again.
 
+These are the finalists at its end, and the baseline at its beginning.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from hposvc.errors import fail, shown
-from hposvc.spec.types import CLOSED, Positive, Seconds
+from hposvc.spec.types import CLOSED, Positive, Scalar, Seconds
 
 
 def read_share(value: object) -> float:
@@ -22,7 +26,11 @@ def read_share(value: object) -> float:
     return float(share)
 
 
-Share = Annotated[float, BeforeValidator(read_share)]
+_FRACTION = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
+_PERCENTAGE = {"type": "string", "pattern": "^[0-9.]+ ?%$"}
+Share = Annotated[
+    float, BeforeValidator(read_share), WithJsonSchema({"anyOf": [_FRACTION, _PERCENTAGE]})
+]
 Hours = Annotated[float, Field(gt=0)]
 
 
@@ -87,4 +95,16 @@ class Finalists:
 
     top: Positive = 3  # trials
     seeds: Annotated[int, Field(ge=2)] = 5  # trainings of each
+    __pydantic_config__ = CLOSED
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The configuration that measures the noise of the metric: the sweep's first trial.
+
+    Beside the search it is trained to the end with several other seeds.
+    """
+
+    seeds: Annotated[int, Field(ge=2)] = 5  # trainings beside the trial itself
+    params: Mapping[str, Scalar] | None = None  # None: the first of `initial`
     __pydantic_config__ = CLOSED

@@ -3,9 +3,16 @@
 import math
 import re
 from contextlib import suppress
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, PlainValidator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+)
 
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.events import LAST
@@ -181,17 +188,67 @@ def read_scalar(value: object) -> object:
     return value
 
 
+def text_like(pattern: str) -> WithJsonSchema:
+    """Return the JSON schema of texts that match a pattern as a whole."""
+    return WithJsonSchema({"type": "string", "pattern": f"^(?:{pattern})$"})
+
+
+def number_or_text(kind: Literal["number", "integer"], pattern: str, low: float) -> WithJsonSchema:
+    """Return the JSON schema of numbers from `low` up, and of texts that match a pattern."""
+    text = {"type": "string", "pattern": f"^(?:{pattern})$"}
+    return WithJsonSchema({"anyOf": [{"type": kind, "minimum": low}, text]})
+
+
+SCALAR_SCHEMA = {"type": ["number", "string", "boolean", "null"]}
+_VALUES = {"anyOf": [SCALAR_SCHEMA, {"type": "array", "items": SCALAR_SCHEMA, "minItems": 1}]}
+_WHEN = {"type": "object", "additionalProperties": _VALUES, "minProperties": 1}
+_RANGE = {
+    **{"min": {"type": "number"}, "max": {"type": "number"}, "log": {"type": "boolean"}},
+    **{"step": {"type": "number"}, "type": {"enum": ["int", "float"]}, "when": _WHEN},
+}
+_CHOICE = {
+    **{"values": {"type": "array", "items": SCALAR_SCHEMA, "minItems": 1}},
+    **{"ordered": {"type": "boolean"}, "when": _WHEN},
+}
+_DOMAIN: dict[str, Any] = {
+    "if": {"type": "object", "required": ["values"]},
+    "then": {"properties": _CHOICE, "additionalProperties": False},
+    "else": {
+        "if": {"type": "object"},
+        "then": {"properties": _RANGE, "additionalProperties": False, "required": ["min", "max"]},
+        "else": SCALAR_SCHEMA,
+    },
+}
+_PERIOD = f"{UPDATES.pattern}|({DURATION.pattern})+"
+_LABEL = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+
 Word = Annotated[str, Field(min_length=1)]
 Positive = Annotated[int, Field(ge=1)]
 Count = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, BeforeValidator(read_seconds)]
-Bytes = Annotated[int, BeforeValidator(read_bytes)]
-Interval = Annotated[int | str, PlainValidator(read_every)]
-Parallel = Annotated[int | Literal["auto"], PlainValidator(read_parallel)]
-Retries = Annotated[int | Literal["unlimited"], PlainValidator(read_retries)]
-Version = Annotated[int, AfterValidator(check_version)]
-Name = Annotated[str, AfterValidator(check_name)]
+Seconds = Annotated[
+    float, BeforeValidator(read_seconds), number_or_text("number", f"({DURATION.pattern})+", 0)
+]
+Bytes = Annotated[int, BeforeValidator(read_bytes), number_or_text("integer", SIZE.pattern, 1)]
+Interval = Annotated[int | str, PlainValidator(read_every), number_or_text("integer", _PERIOD, 1)]
+Parallel = Annotated[
+    int | Literal["auto"], PlainValidator(read_parallel), number_or_text("integer", "auto", 1)
+]
+Retries = Annotated[
+    int | Literal["unlimited"],
+    PlainValidator(read_retries),
+    number_or_text("integer", "unlimited", 0),
+]
+Version = Annotated[int, AfterValidator(check_version), WithJsonSchema({"const": VERSION})]
+Name = Annotated[str, AfterValidator(check_name), text_like(NAME.pattern)]
 Reference = Annotated[str, AfterValidator(check_reference)]
-Parameters = Annotated[dict[str, object], AfterValidator(check_parameters)]
-Labels = Annotated[dict[str, str], PlainValidator(read_labels)]
-Scalar = Annotated[Value, PlainValidator(read_scalar)]
+Parameters = Annotated[
+    dict[str, object],
+    AfterValidator(check_parameters),
+    WithJsonSchema({"type": "object", "additionalProperties": _DOMAIN, "minProperties": 1}),
+]
+Labels = Annotated[
+    dict[str, str],
+    PlainValidator(read_labels),
+    WithJsonSchema({"type": "object", "additionalProperties": _LABEL}),
+]
+Scalar = Annotated[Value, PlainValidator(read_scalar), WithJsonSchema(SCALAR_SCHEMA)]

@@ -5,9 +5,21 @@ from typing import TYPE_CHECKING
 
 from hposvc.errors import fail
 from hposvc.spec import registry
+from trainables import load
 
 if TYPE_CHECKING:
     from hposvc.spec import SweepSpec
+
+PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
+
+
+def forbid_user_code() -> None:
+    """Import no code of users in this process from now on: it serves several users.
+
+    Specs are checked as far as that goes. `import_and_check`, and the plug-ins of the spec, are for
+    the process that drives the sweep.
+    """
+    load.allow_only(PACKAGES)
 
 
 def import_and_check(spec: "SweepSpec") -> "SweepSpec":

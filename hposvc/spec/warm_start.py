@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import PlainValidator
+from pydantic import PlainValidator, WithJsonSchema
 
 from hposvc.errors import Problem, SpecError, no_such, shown
 
@@ -50,4 +50,13 @@ def to_mapping(warm: WarmStart) -> dict[str, Any]:
     return {"from": list(warm.sweeps), "top": warm.top}
 
 
-WarmStartSection = Annotated[WarmStart, PlainValidator(read)]
+_ID = {"type": "string", "minLength": 1}
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "from": {"anyOf": [_ID, {"type": "array", "items": _ID, "minItems": 1}]},
+        "top": {"type": "integer", "minimum": 0, "default": 0},
+    },
+    **{"required": ["from"], "additionalProperties": False},
+}
+WarmStartSection = Annotated[WarmStart, PlainValidator(read), WithJsonSchema(_SCHEMA)]

@@ -1,16 +1,23 @@
-"""The replicates of a sweep: its best trials trained again with other random numbers.
+"""The replicates of a sweep: trials trained again with other random numbers.
+
+At its end these are its best trials, the finalists; at its beginning the first trial, its baseline.
 
 A replicate is a trial in a table of its own, so no scheduler, searcher or ranking sees it. Its
 orders and events have the name of its finalist; the orders have its number as well.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 
 from hposvc.events import Decided, End, Requested, Verdict
 from hposvc.state.trial import TrialState
 from hposvc.state.trial_table import TrialTable
+
+
+def replica_name(trial: str, number: int) -> str:
+    """Return the name of the n-th replicate of a trial, from 1."""
+    return f"{trial}.{number}"
 
 
 @dataclass
@@ -21,6 +28,7 @@ class Replicates:
     finalists: dict[str, list[TrialState]] = field(
         default_factory=dict
     )  # the replicates of each, the best trial of the search first
+    baseline: list[TrialState] = field(default_factory=list)  # the replicates of the first trial
     begun: bool = False  # whether the finalists are chosen
     closed: End | None = None  # why no more replicates are trained; None: they go on
     over: bool = False  # the sweep ended after its replicates
@@ -59,6 +67,27 @@ class Replicates:
         completed = (one for one in self.finalists.get(finalist, ()) if one.state == "COMPLETED")
         return [trial.value for trial in completed if trial.value is not None]
 
+    @property
+    def baseline_values(self) -> list[float]:
+        """The results of the baseline's completed replicates, as reported: the metric's noise."""
+        completed = (trial for trial in self.baseline if trial.state == "COMPLETED")
+        return [trial.value for trial in completed if trial.value is not None]
+
+    def measure(self, trial: TrialState, seeds: int) -> None:
+        """Plan the replicates of the baseline; a finalist that it becomes shares them."""
+        self.baseline = self.lineup([trial], seeds)[trial.id]
+        for replicate in self.baseline:
+            self.trials.add(replicate)
+
+    @property
+    def baseline_trial(self) -> str | None:
+        """The trial whose replicates measure the metric's noise; None: the spec has no baseline."""
+        return self.baseline[0].replicate_of if self.baseline else None
+
+    def is_baseline(self, trial: str, number: int) -> bool:
+        """Return whether the n-th replicate of a trial belongs to the baseline."""
+        return any(one.replicate_of == trial and one.number == number for one in self.baseline)
+
     def lineup(self, leaders: Iterable[TrialState], seeds: int) -> dict[str, list[TrialState]]:
         """Return the replicates of these trials, existing ones included."""
         return {
@@ -66,8 +95,13 @@ class Replicates:
             for finalist in leaders
         }
 
+    def planned(self, leaders: Sequence[TrialState], seeds: int) -> bool:
+        """Return whether the baseline has all replicates that these trials need."""
+        every = (one.id for row in self.lineup(leaders, seeds).values() for one in row)
+        return bool(leaders) and all(name in self.trials for name in every)
+
     def _replicate(self, finalist: TrialState, number: int) -> TrialState:
-        name = f"{finalist.id}.{number}"
+        name = replica_name(finalist.id, number)
         return self.trials.get(name) or TrialState(
             id=name,
             objectives=finalist.objectives,
@@ -99,12 +133,12 @@ class Replicates:
         self.retry(None)
 
     def clear(self, time: float) -> None:
-        """Remove all replicates, because trials are longer from now on."""
+        """Remove all replicates, also of the baseline, because trials are longer from now on."""
         self.trials.lose_orders(time)  # their driver is gone: it could not make trials longer
         for trial in self.trials.values():
             self.trials.checkpoints.forget(trial)
         self.trials = self.trials.emptied()
-        self.finalists = {}
+        self.finalists, self.baseline = {}, []
 
     def failed(self, finalist: str | None = None) -> list[TrialState]:
         """Return the replicates that failed, of a finalist or of all."""
@@ -120,8 +154,8 @@ class Replicates:
 
     def end(self, event: Requested) -> None:
         """End the waiting replicates of a trial that somebody ended; others are told to end."""
-        for trial in self.finalists.get(event.trial or "", ()):
-            if trial.state == "PENDING":
+        for trial in self.trials.values():
+            if trial.replicate_of == event.trial and trial.state == "PENDING":
                 verdict: Verdict = "kill" if event.verb == "kill" else "stop"
                 decided = Decided(event.time, trial.id, None, trial.step, verdict, "user")
                 self.trials.decide(trial, decided)

@@ -12,6 +12,7 @@ from hposvc.state.estimates import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
 from searchers import pareto
+from trainables.storage.checkpoint import FOREIGN, Saved
 
 INTERRUPTED = "INTERRUPTED"  # never recorded: derived from the lease at each look
 PHASES: tuple[TrialPhase, ...] = ("RUNNING", "PAUSED", "COMPLETED", "STOPPED", "FAILED")
@@ -31,6 +32,8 @@ def status(
         "elapsed_s": round(state.worked_s, 3),
         "queued_s": round(state.queued_s, 3),
         "gpu_hours": state.gpu_hours,
+        "money": state.money,
+        "currency": state.spec.price.currency,
         "proposals": {"waited": state.waits, "waited_s": round(state.waited_s, 3)},
         "driver": driver,
     }
@@ -64,7 +67,7 @@ def best(
 def front(sweep: str, state: SweepState, runs: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the unbeaten trials: one for one metric; for several, sorted by the first one."""
     trials = sorted((state.trials[name] for name in state.front), key=lambda trial: trial.losses)
-    rows = [_best(sweep, state.spec, trial, runs.get(trial.id)) for trial in trials]
+    rows = [_best(sweep, state, trial, runs.get(trial.id)) for trial in trials]
     estimate = of_best(state)  # if there is one, the front is the best finalist alone
     return rows if estimate is None else [{**row, "estimate": estimate.data()} for row in rows]
 
@@ -111,9 +114,10 @@ def named(spec: SweepSpec, values: Sequence[float]) -> float | list[float] | Non
     return next(iter(values), None)
 
 
-def _best(sweep: str, spec: SweepSpec, trial: TrialState, run: str | None) -> dict[str, Any]:
+def _best(sweep: str, state: SweepState, trial: TrialState, run: str | None) -> dict[str, Any]:
     selected = trial.selected
     assert selected is not None  # the best trials have values
+    spec = state.spec
     step, metrics = selected
     saved = trial.checkpoint_at(step)
     return {
@@ -124,10 +128,16 @@ def _best(sweep: str, spec: SweepSpec, trial: TrialState, run: str | None) -> di
         "metrics": _finite(metrics),
         "step": step,
         "trained_to_end": trial.completed(spec.last_step),
-        # A simulated checkpoint has a name and no files.
-        "checkpoint": saved.path if saved is not None and saved.size else None,
+        "checkpoint": saved.path if saved is not None and _exists(saved) else None,
         "mlflow_run_id": run,
+        "baseline": trial.id == state.replicates.baseline_trial,
+        "device": ", ".join(trial.uses) or None,
     }
+
+
+def _exists(saved: Saved) -> bool:
+    """Return whether there is such a checkpoint: a simulated one has a name and no files."""
+    return saved.size > 0 or saved.path.startswith(FOREIGN)
 
 
 def eta_of(spec: SweepSpec) -> int | None:
@@ -175,10 +185,7 @@ def trials(
     state: SweepState, runs: Mapping[str, str], driver: DriverState = "alive"
 ) -> list[dict[str, Any]]:
     """Return all trials, in the order proposed."""
-    return [
-        {**_trial(state, trial, runs.get(trial.id)), "state": _seen(trial.state, driver)}
-        for trial in state.trials.values()
-    ]
+    return [trial_row(state, trial, runs, driver) for trial in state.trials.values()]
 
 
 def failures(state: SweepState) -> Sequence[TrialState]:
@@ -186,11 +193,14 @@ def failures(state: SweepState) -> Sequence[TrialState]:
     return [trial for trial in state.trials.values() if trial.state == "FAILED"]
 
 
-def _trial(state: SweepState, trial: TrialState, run: str | None) -> dict[str, Any]:
+def trial_row(
+    state: SweepState, trial: TrialState, runs: Mapping[str, str], driver: DriverState
+) -> dict[str, Any]:
+    """Return the facts about one trial."""
     gpus = state.spec.resources.gpus_per_worker
     return {
         "trial": trial.id,
-        "state": trial.state,
+        "state": _seen(trial.state, driver),
         "reason": trial.reason,
         "detail": error_line(trial.message),
         "params": dict(trial.reported_params),
@@ -202,8 +212,11 @@ def _trial(state: SweepState, trial: TrialState, run: str | None) -> dict[str, A
         "shrink": trial.shrink,
         "duration_s": round(trial.seconds_at(state.now), 3),
         "gpu_hours": trial.rank_s_at(state.now) * gpus / 3600,
-        "mlflow_run_id": run,
+        "mlflow_run_id": runs.get(trial.id),
         "parent": trial.parent,
+        "baseline": trial.id == state.replicates.baseline_trial,
+        "device": ", ".join(trial.uses) or None,
+        "node": trial.node or None,
     }
 
 

@@ -16,6 +16,7 @@ from hposvc.events import (
     Failed,
     Finished,
     Ordered,
+    Placed,
     Proposed,
     Reported,
     Requested,
@@ -28,8 +29,9 @@ from hposvc.events import (
 from hposvc.schedulers import scheduler as facts
 from hposvc.spec import SweepSpec
 from hposvc.spec.extension import changed
+from hposvc.state.alerts import Alerts
 from hposvc.state.checkpoints import CheckpointManager
-from hposvc.state.replicates import Replicates
+from hposvc.state.replicates import Replicates, replica_name
 from hposvc.state.trial import OVER, TrialState
 from hposvc.state.trial_table import TrialTable
 from searchers.searcher import Observation
@@ -62,6 +64,7 @@ class SweepState:
     scheduler: str = ""  # name and revision of the last driver's; empty: it did not say
     queued_s: float = 0.0  # of these seconds, before its first order: no slot was ready
     queued: bool = False  # whether a driver is at work that has given no order yet
+    alerts: Alerts = field(default_factory=Alerts)
 
     def __post_init__(self) -> None:
         self.checkpoints = CheckpointManager(self.spec.checkpoints, self._prized)
@@ -96,6 +99,7 @@ class SweepState:
                 self._finish(event)
             case _:
                 self._follow(event)
+        self.alerts.apply(event, self.trials)
         self.replicates.trials.new_facts.clear()  # no scheduler knows of replicates
         new_facts, self.trials.new_facts = self.trials.new_facts, []
         return new_facts
@@ -150,6 +154,11 @@ class SweepState:
         """GPU-hours of all orders, of running ones up to the last event."""
         return self.rank_s * self.spec.resources.gpus_per_worker / 3600
 
+    @property
+    def money(self) -> float | None:
+        """What all orders cost so far; None: the price is unknown."""
+        return self.spec.money(self.rank_s)
+
     def running(self) -> list[TrialState]:
         """Return the running trials, and the running replicates."""
         return [*self.trials.running(), *self.replicates.trials.running()]
@@ -186,8 +195,8 @@ class SweepState:
                 self._order(event.order, event.time)
             case Checkpointed():
                 self.checkpoints.take(self.by_order(event.order), event.saved)
-            case Described():
-                self.trials[event.trial].describe(event.data)
+            case Described() | Placed():
+                self._describe(event)
             case Reported():
                 self._table_of(event.order).report(event)
             case Decided():
@@ -199,6 +208,13 @@ class SweepState:
                 self._table_of(event.order).fail(event)
             case RetryDue():
                 self._stop_backoff(event)
+
+    def _describe(self, event: Described | Placed) -> None:
+        """Record what the ranks of an order say of it."""
+        if isinstance(event, Described):
+            self.trials[event.trial].describe(event.data)
+        elif (trial := self.by_order(event.order)) is not None:
+            trial.place(event.device, event.node)
 
     def _stop_backoff(self, event: RetryDue) -> None:
         for table in self._tables:
@@ -219,6 +235,14 @@ class SweepState:
                 number=len(self.trials),
             )
         )
+        if len(self.trials) == 1:
+            self._plan_baseline()
+
+    def _plan_baseline(self) -> None:
+        """Let the sweep's first trial be trained with other seeds, if the spec has a baseline."""
+        if self.spec.baseline is not None and self.trials:
+            first = next(iter(self.trials.values()))
+            self.replicates.measure(first, self.spec.baseline.seeds)
 
     def _order(self, order: Order, time: float) -> None:
         self.next_order, self.queued = order.id + 1, False
@@ -227,17 +251,17 @@ class SweepState:
         if not order.replicate:
             self.trials.order(order.trial, order, time)
             return
-        options = self.spec.finalists
-        assert options is not None  # otherwise there are no replicates
-        self.replicates.begin(self.trials.leaders(options.top), options.seeds)
-        replicate = self.replicates.finalists[order.trial][order.replicate - 1]
-        self.replicates.trials.order(replicate.id, order, time)
+        options, replicates = self.spec.finalists, self.replicates
+        if not replicates.is_baseline(order.trial, order.replicate):
+            assert options is not None  # otherwise there are no other replicates
+            replicates.begin(self.trials.leaders(options.top), options.seeds)
+        replicates.trials.order(replica_name(order.trial, order.replicate), order, time)
 
     def _attach(self, event: Attached) -> None:
         for table in self._tables:
-            table.lose_orders(self.now)
+            table.lose_orders(self.now, event.kept)
         self.started = event.time if self.started is None else self.started
-        self.now, self.driven, self.queued = event.time, True, True
+        self.now, self.driven, self.queued = event.time, True, not event.kept
         self.scheduler = event.scheduler
         if event.resumes and self.asked == "pause":
             self.asked = None
@@ -274,6 +298,7 @@ class SweepState:
         self._reopen()
         if self.spec.last_step != before.last_step:  # no trial can become shorter
             self.replicates.clear(self.now)
+            self._plan_baseline()
             for trial in completed:
                 self.trials.prolong(trial)
 
@@ -326,8 +351,10 @@ class SweepState:
         # Nobody waits for trials at a rung any more, unless they were to go on.
         self.trials.stop_all(event.time, event.reason, event.reason if self.halted else "rung")
         finalists = self.spec.finalists
-        if finalists is not None and self.replicates.finalists:
-            self.replicates.begin(self.trials.leaders(finalists.top), finalists.seeds)
-            self.replicates.over = True
+        if finalists is not None:
+            leaders = self.trials.leaders(finalists.top)
+            if self.replicates.finalists or self.replicates.planned(leaders, finalists.seeds):
+                self.replicates.begin(leaders, finalists.seeds)
+                self.replicates.over = True
         self.replicates.trials.stop_all(event.time, event.reason, event.reason)
         self.state, self.reason, self.driven = event.state, event.reason, False

@@ -59,6 +59,17 @@ class Segment:
     start: Saved | None = None  # None: from scratch
 
 
+@dataclass
+class DeviceUse:
+    """The time that a trial spent on a model of device."""
+
+    rank_s: float = 0.0  # of ended orders
+    # Between two reports of an order: steps, and rank-seconds. What comes before an order's first
+    # report is left out: it may be the start of a process.
+    steps: int = 0
+    steps_rank_s: float = 0.0
+
+
 def trial_name(number: int) -> str:
     """Return the name of a sweep's n-th trial, from 1."""
     return f"t{number:04d}"
@@ -91,6 +102,9 @@ class TrialState:
     awaiting: int | None = None  # the milestone that it reached and that is undecided
     decided: int = 0  # the last decided milestone
     intent: Intent | None = None  # None: its order goes on to its end
+    device: str = ""  # the models that its order runs on, or its last one; empty: unknown
+    node: str = ""
+    uses: dict[str, DeviceUse] = field(default_factory=dict)  # by device, in order of use
     data: tuple[DataSet, ...] = ()  # its samples, if its trainable declared them
     checkpoints: list[Saved] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)  # one, unless it copies or changes
@@ -100,6 +114,8 @@ class TrialState:
     seconds: float = 0.0  # of orders
     excused_s: float = 0.0  # of these seconds, before somebody had it tried again
     rank_s: float = 0.0  # rank-seconds of orders
+    reported: tuple[int, float] | None = None  # step and time of its order's last report
+    costs: list[tuple[int, float]] = field(default_factory=list)  # (step, rank_s by its report)
 
     def __post_init__(self) -> None:
         self.curves = {metric.name: [] for metric in self.objectives}
@@ -246,6 +262,32 @@ class TrialState:
             self.awaiting = self.milestones[reached - 1]
         return True
 
+    def place(self, device: str, node: str) -> None:
+        """Record where its order runs."""
+        self.device, self.node = device, node
+        if device:
+            self.uses.setdefault(device, DeviceUse())
+
+    def follow_pace(self, time: float) -> None:
+        """Record how long the steps since its order's last report took, at a report that counts."""
+        use = self.uses.get(self.device)
+        if use is not None and self.reported is not None and self.order is not None:
+            step, before = self.reported
+            use.steps += self.step - step
+            use.steps_rank_s += max(0.0, time - before) * self.order.workers
+        self.reported = (self.step, time)
+
+    def devices(self, time: float) -> dict[str, float]:
+        """Return its rank-seconds on each model of device up to a time; empty text: unknown."""
+        spent = {device: use.rank_s for device, use in self.uses.items()}
+        present = self.rank_s_at(time) - self.rank_s
+        if present:
+            spent[self.device] = spent.get(self.device, 0.0) + present
+        unknown = self.rank_s_at(time) - sum(spent.values())
+        if unknown > 1e-6:  # more than a rounding error
+            spent[""] = spent.get("", 0.0) + unknown
+        return spent
+
     def ran_s(self, time: float) -> float:
         """Return the seconds that it ran up to a time, since somebody last had it tried again."""
         return self.seconds_at(time) - self.excused_s
@@ -272,6 +314,7 @@ class TrialState:
             start = order.start if copies else None
             self.segments.append(Segment(order.params, after, order.parent, start))
         self.order, self.ordered_at = order, time
+        self.device, self.node, self.reported = "", "", None
         self.intent = None
         self.params, self.until = order.params, order.until
         self.milestones = tuple(sorted({*self.milestones, *order.milestones}))

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -18,6 +18,7 @@ from trainables.order import Order
 
 RETURNED_EARLY = "returned early"
 RECENT = 5  # trials that ended last
+PACES = 64  # of trials that ended last
 
 
 @dataclass
@@ -37,7 +38,14 @@ class TrialTable(Mapping[str, TrialState]):
     orders: dict[int, str] = field(default_factory=dict)  # running trials, by order
     counts: dict[TrialPhase, int] = field(default_factory=dict)
     heights: Counter[int] = field(default_factory=Counter)  # trials by their last reported step
+    ended_heights: Counter[int] = field(default_factory=Counter)  # of these, trials that are over
+    paused_heights: Counter[int] = field(default_factory=Counter)  # and those that are paused
+    # Seconds and steps of the trials that ended last.
+    paces: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=PACES))
     ended: deque[str] = field(default_factory=lambda: deque(maxlen=RECENT))  # trials, newest last
+    busy_ranks: int = 0  # of running orders
+    peak_ranks: int = 0  # the most at once so far
+    peak_orders: int = 0  # likewise
     results: int = 0  # grows when there is something for a searcher to learn
     ended_s: float = 0.0  # rank-seconds of ended orders
     gains: PlateauCounter = field(default_factory=PlateauCounter)
@@ -87,6 +95,11 @@ class TrialTable(Mapping[str, TrialState]):
         """Return the running trials."""
         return [self._trials[name] for name in self.orders.values()]
 
+    def live(self) -> list[TrialState]:
+        """Return the trials that run, or need an order."""
+        names = (*self.orders.values(), *self.waiting, *self.backing_off)
+        return [self._trials[name] for name in names]
+
     def by_order(self, order: int | None) -> TrialState | None:
         """Return the trial that runs an order; None: no trial of this table does."""
         name = None if order is None else self.orders.get(order)
@@ -116,6 +129,9 @@ class TrialTable(Mapping[str, TrialState]):
         self.waiting.pop(name, None)
         self.orders[order.id] = name
         trial.begin(order, time)
+        self.busy_ranks += order.workers
+        self.peak_ranks = max(self.peak_ranks, self.busy_ranks)
+        self.peak_orders = max(self.peak_orders, len(self.orders))
         self.checkpoints.lend(trial)
         self._move(trial, "RUNNING")
         self.new_facts.append(facts.Ordered(name, order.until, order.params, order.parent))
@@ -128,6 +144,8 @@ class TrialTable(Mapping[str, TrialState]):
         awaited, before = trial.awaiting, trial.step
         if not trial.report(event.step, event.metrics):
             return
+        trial.costs.append((event.step, trial.rank_s_at(event.time)))
+        trial.follow_pace(event.time)
         self.heights[before] -= 1
         self.heights[trial.step] += 1
         self._changed.add(trial.id)
@@ -207,9 +225,11 @@ class TrialTable(Mapping[str, TrialState]):
             del self.waiting[trial.id]
             self.backing_off[trial.id] = event.time + wait
 
-    def lose_orders(self, time: float) -> None:
-        """Take all orders off their trials, because their driver is gone."""
+    def lose_orders(self, time: float, kept: Collection[int] = ()) -> None:
+        """Take all orders but the kept ones off their trials, because their driver is gone."""
         for order, name in list(self.orders.items()):
+            if order in kept:
+                continue
             trial = self._trials[name]
             self._charge(trial, time)
             del self.orders[order]
@@ -312,10 +332,14 @@ class TrialTable(Mapping[str, TrialState]):
 
     def _charge(self, trial: TrialState, time: float) -> None:
         """Add the time of a trial's order, which ends now, to the totals."""
+        assert trial.order is not None  # it ran until now
+        self.busy_ranks -= trial.order.workers
         before, after = trial.rank_s, trial.rank_s_at(time)
         trial.seconds += max(0.0, time - trial.ordered_at)
         trial.rank_s = after
         self.ended_s += after - before
+        if (use := trial.uses.get(trial.device)) is not None:
+            use.rank_s += after - before
 
     def _lose(self, trial: TrialState) -> None:
         """Handle a lost order: the trial needs another one, unless it was told to stop."""
@@ -370,11 +394,14 @@ class TrialTable(Mapping[str, TrialState]):
         before, trial.state = trial.state, phase
         self.counts[before] -= 1
         self.counts[phase] = self.counts.get(phase, 0) + 1
+        self.ended_heights[trial.step] += (phase in OVER) - (before in OVER)
+        self.paused_heights[trial.step] += (phase == "PAUSED") - (before == "PAUSED")
         self._changed.add(trial.id)
         if "FAILED" in (before, phase):  # a value counts while its trial has not failed
             self._ranking.update(trial)
         if phase in OVER:
             self.ended.append(trial.id)
+            self.paces.append((trial.seconds, trial.step))
         if phase == "PAUSED" or phase in OVER:
             self.results += 1
             if trial.ended_from is None and not self.spec.several:

@@ -3,29 +3,14 @@
 import math
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
+from hposvc.tracking.comparison import Difference, Remedy
 from hposvc.tracking.mlflow_client import Run
 from hposvc.tracking.projection import Entry, Point
 
 SHOWN = 5  # steps named in a message
 
-# tell: sending the entry again repairs it. renew: a new run is needed, since MLflow deletes no
-# points. kept: the trial itself logged the param, and MLflow never changes one, so it stays.
-Remedy = Literal["tell", "renew", "kept"]
 Exact = tuple[int, int, str]  # a point of a metric as compared: (step, ms, value)
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A difference between MLflow and the journal."""
-
-    run: str  # its trial's name; empty: the sweep's own run
-    what: str
-    found: str
-    expected: str
-    remedy: Remedy = "tell"
 
 
 def compare_attributes(

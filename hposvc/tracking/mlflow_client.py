@@ -1,4 +1,4 @@
-"""The recorder's client of MLflow; only this file and models.py import MLflow.
+"""The recorder's client of MLflow; only this file, models.py and served_files.py import MLflow.
 
 A tracker names runs by their trial and finds them again by their tags. Every operation can be
 repeated safely: runs are searched before they are made, and values already there stay as they are.
@@ -6,15 +6,25 @@ repeated safely: runs are searched before they are made, and values already ther
 
 import json
 import logging
+import re
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
+from mlflow.entities import (
+    Dataset,
+    DatasetInput,
+    InputTag,
+    LoggedModelStatus,
+    Metric,
+    Param,
+    Run,
+    RunTag,
+)
 from mlflow.exceptions import MlflowException
 from sqlalchemy import make_url
 
@@ -22,17 +32,19 @@ from hposvc.errors import StoreError
 from hposvc.journal.home import Home
 from hposvc.spec import SweepSpec
 from hposvc.tracking.file_lock import locked
+from hposvc.tracking.mlflow_names import NOTE
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import PARENT, Entry, Point
 from searchers.values import Value
 from trainables.dataset import DataSet
 
-__all__ = ["Run", "Tracker", "TrackerError", "embedded_uri", "mlflow_errors", "tracker_of"]
+__all__ = ["Run", "Tracker", "TrackerError", "mlflow_errors", "tracker_of"]
 
 PAGE = 1000  # runs per search request
 OURS = "hposvc.state"  # the tag that a recorder sets on each run with its first call
 CONTEXT = "mlflow.data.context"  # MLflow's tag for the use of a data set
 VIEW = "mlflow.sharedViewState."  # with the view's key: MLflow's tag for a shared view
+KIND, TRAINING = "mlflow.experimentKind", "custom_model_development"  # as opposed to traces
 OWN_TAGS = ("hposvc.best", "hposvc.rank", "hposvc.trial", "hposvc.sweep")
 
 log = logging.getLogger("hposvc")
@@ -196,12 +208,58 @@ class Tracker:
         """Store a view of the sweep's runs (JSON) where MLflow's page looks for shared views."""
         self.client.set_experiment_tag(self._experiment_id, f"{VIEW}{self.sweep}", view)
 
+    def describe_experiment(self, change: Callable[[str], str | None]) -> None:
+        """Change the experiment's description, and mark its kind where nobody did.
+
+        Args:
+            change: returns the new description for the present one; None: leave it.
+        """
+        with _single_process(self.home, self.uri):
+            tags = self.client.get_experiment(self._experiment_id).tags
+            note = change(tags.get(NOTE, ""))
+            if note is not None:
+                self.client.set_experiment_tag(self._experiment_id, NOTE, note)
+            if KIND not in tags:
+                self.client.set_experiment_tag(self._experiment_id, KIND, TRAINING)
+
     def add_files(self, run: str, files: Mapping[str, str]) -> None:
         """Add texts to a run as artifacts, except those that the run already has."""
         present = self.files(run)
         for name, text in files.items():
             if name not in present:
                 self.client.log_text(run, text, name)
+
+    def log_checkpoint(
+        self, run: str, folder: Path, params: Mapping[str, str], tags: Mapping[str, str]
+    ) -> None:
+        """Log a checkpoint as a model of a run, named after the sweep.
+
+        Args:
+            folder: the checkpoint's files.
+            params: of the model, shown beside it.
+            tags: identify the model among those of the run: it is logged only once.
+        """
+        query = f"source_run_id = '{run}'"
+        for model in self.client.search_logged_models([self._experiment_id], query):
+            if tags.items() <= model.tags.items():
+                break
+        else:
+            model = self.client.create_logged_model(
+                self._experiment_id,
+                name=re.sub(r"[/:.%\"']", "-", self.sweep),
+                source_run_id=run,
+                tags=dict(tags),
+                params=dict(params),
+                model_type="checkpoint",
+            )
+        if model.status != LoggedModelStatus.READY:  # whoever made it may have died before the end
+            self.client.log_model_artifacts(model.model_id, str(folder))
+            self.client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+
+    def upload(self, run: str, file: Path) -> None:
+        """Add a file, if there is one, to a run as an artifact, in place of an earlier one."""
+        if file.exists():
+            self.client.log_artifact(run, f"{file}")
 
     def _connect(self) -> None:
         with _single_process(self.home, self.uri):
@@ -235,11 +293,6 @@ def tracker_of(home: Home, sweep: str, spec: SweepSpec) -> Tracker:
     """Return the tracker of a sweep, as its spec and its home configure it."""
     experiment = spec.tracking.experiment or spec.project
     return Tracker(home, tracking_uri(home, spec), experiment, sweep)
-
-
-def embedded_uri(home: Home) -> str:
-    """Return the URI of the embedded MLflow, a database in the home that needs no server."""
-    return f"sqlite:///{home.path / 'mlflow.db'}"
 
 
 def held_data(run: Run) -> set[tuple[str, str]]:
@@ -279,7 +332,7 @@ def _single_process(home: Home, uri: str) -> Iterator[None]:
     database = Path(make_url(uri).database or ":memory:")
     with locked(home.path / "mlflow.lock"):
         _create_database(database)
-        if uri == embedded_uri(home):
+        if uri == home.embedded_uri:
             _enable_wal(database)
         yield
 

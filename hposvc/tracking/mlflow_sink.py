@@ -10,13 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+from hposvc.journal.home import REPORT
 from hposvc.state.sweep import SweepState
 from hposvc.tracking import provenance, runs_page
+from hposvc.tracking.description import headline
 from hposvc.tracking.mlflow_client import Run, Tracker, tracker_of
 from hposvc.tracking.mlflow_names import NESTING, legal_entry
 from hposvc.tracking.mlflow_server import hide_passwords
 from hposvc.tracking.projection import EXPERIMENT, PARENT, Entry, Projection, run_name
-from hposvc.tracking.promotion import promote_once
+from hposvc.tracking.promotion import log_best, promote_once
 from hposvc.tracking.sink import Batch, Setting, Sink
 
 log = logging.getLogger("hposvc")
@@ -36,6 +38,7 @@ class MLflowSink(Sink):
         self.sweep, self.spec, self.journal = setting.sweep, setting.spec, setting.journal
         self.tracker = tracker or tracker_of(setting.home, setting.sweep.id, setting.spec)
         self._alive = setting.alive
+        self._report = setting.folder / REPORT
         self._runs: dict[str, str] = {}  # id of each run
         self._untouched: dict[str, Run] = {}  # runs found in MLflow and not changed since
         self._unused: set[str] = set()  # runs that were withdrawn
@@ -89,12 +92,18 @@ class MLflowSink(Sink):
             self._complete_runs(projection)
 
     def close(self, state: SweepState) -> None:
-        """Register the best trial of an ended sweep, if its spec says so.
+        """Log the best checkpoint of an ended sweep as a model; register it if its spec says so.
 
         The outcome is stored beside the journal, for the driver to print.
         """
         register, sweep = self.spec.register, self.sweep.id
-        if register is None or not state.finished:
+        if not state.finished:
+            return
+        try:
+            log_best(self.tracker, state, self.journal.runs(sweep))
+        except Exception as error:  # noqa: BLE001 - the sweep is recorded, and its checkpoint kept
+            log.warning("the best checkpoint could not be logged: %s", _describe(error))
+        if register is None:
             return
         try:
             outcome = promote_once(self.tracker, register, state, self.journal.runs(sweep))
@@ -118,6 +127,7 @@ class MLflowSink(Sink):
             self._send(runs[name].info.run_id, self.tracker.missing(runs[name], entry))
         self._attach_files()
         self._share_view(finished=True)
+        self._describe_experiment(headline(projection.state))
 
     def _choose_runs(self, runs_by_trial: Mapping[str, list[Run]]) -> dict[str, Run]:
         """Keep a single run per trial, the recorded or else the first, and delete the others."""
@@ -137,6 +147,7 @@ class MLflowSink(Sink):
         self._create_run(PARENT, entry.start, tags)
         self._attach_files()
         self._share_view(finished=entry.status is not None)
+        self._describe_experiment("running")
 
     def _send_entry(self, name: str, entry: Entry) -> None:
         if name not in self._runs:
@@ -169,9 +180,17 @@ class MLflowSink(Sink):
         """Store the view that the printed address opens."""
         self.tracker.store_view(runs_page.view(self.sweep.id, self.spec, finished))
 
+    def _describe_experiment(self, result: str) -> None:
+        """Put the sweep, with its links, at the top of the experiment's description."""
+        run, experiment = self._runs[PARENT], self.journal.runs(self.sweep.id)[EXPERIMENT]
+        report = REPORT if self._report.exists() else ""
+        line = runs_page.note_line(experiment, run, self.sweep.id, result, report)
+        self.tracker.describe_experiment(lambda note: runs_page.note_with(note, line))
+
     def _attach_files(self) -> None:
         try:
             self.tracker.add_files(self._runs[PARENT], provenance.files(self.sweep.spec))
+            self.tracker.upload(self._runs[PARENT], self._report)
         except Exception as error:  # noqa: BLE001 - the artifact store may be out of reach alone
             log.warning("the spec and the packages could not be attached: %s", _describe(error))
 

@@ -9,31 +9,26 @@ the sink stays out of reach after the driver is gone.
 import faulthandler
 import gc
 import logging
-import select
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from hposvc import spec as specs
 from hposvc.events import Finished
-from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import registry
 from hposvc.spec.sinks import SINKS
 from hposvc.state.trial import trial_name
 from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_server import hide_passwords, quiet_mlflow
-from hposvc.tracking.polling import Pacing
+from hposvc.tracking.polling import Pacing, is_driver_gone
 from hposvc.tracking.projection import PARENT, Projection
 from hposvc.tracking.recorder_process import OUT_OF_REACH
 from hposvc.tracking.sink import Batch, Setting, Sink, recorder_lock
 
 GIVE_UP_S = 30.0  # seconds that the sink may be out of reach once the driver is gone
-HANG_S = 120.0  # a longer call ends the process, with its stacks in the log
 FIRST, AHEAD = 8, 2  # runs created in advance: at the start, and ahead of the newest trial
 MOST_BATCHES = 1000  # sent together, of a sink that takes an event at a time
 
@@ -158,7 +153,7 @@ def follow(
     pacing = Pacing(give_up_s)
     opened = warm = False
     while True:
-        driver_gone = _driver_gone(driver, pacing.pause_s)
+        driver_gone = is_driver_gone(driver, pacing.pause_s)
         outbox.alive()
         try:
             if not opened:
@@ -188,24 +183,13 @@ def _describe(error: Exception) -> str:
     return hide_passwords(f"{type(error).__name__}: {error}")
 
 
-def _driver_gone(driver: int, timeout_s: float) -> bool:
-    """Wait up to `timeout_s` for the driver to close its end or die; return whether it has."""
-    return bool(select.select([driver], [], [], timeout_s)[0])
-
-
 def main(task: Mapping[str, Any]) -> None:
     """Record the task's sweep in its sink; standard input is the pipe to the driver."""
     logging.basicConfig(format=f"%(asctime)s {task['sink']}: %(message)s", level=logging.INFO)
     quiet_mlflow()
-    home = Home(Path(task["path"]), task["database"], task["tracking_uri"])
-    journal = home.journal()
-    sweep = journal.find(task["sweep"])
-    assert sweep is not None  # the driver works on it
-    spec = specs.restore(sweep.spec)
-    watchdog = partial(faulthandler.dump_traceback_later, HANG_S, exit=True)
-    setting = Setting(home, journal, sweep, spec, watchdog)
+    setting = Setting.of_task(task)
     sink: Sink = registry.resolve(SINKS[task["sink"]].sink)(setting)
-    outbox = Outbox(sweep, spec, journal, sink, watchdog)
+    outbox = Outbox(setting.sweep, setting.spec, setting.journal, sink, setting.alive)
     # Another recorder may still be sending the events of a dead driver.
     with locked(recorder_lock(setting.folder, sink.name)):
         outbox.recheck()

@@ -1,6 +1,7 @@
 """The timing of the recorder: when to read the journal, and when to send to MLflow."""
 
 import math
+import select
 import time
 
 POLL_S = 0.2
@@ -8,6 +9,7 @@ IDLE_S = 1.0  # the longest pause between two reads of the journal
 # Seconds for which points of a running trial are collected: each MLflow call takes some 10 ms of
 # CPU, however few points it sends, and a trial that reports ten times a second needs that CPU.
 GATHER_S = 5.0
+HANG_S = 120.0  # a longer call ends the process, with its stacks in the log
 BACKOFF_S = 10.0  # the longest pause between two attempts to reach the tracker
 
 
@@ -41,3 +43,12 @@ class Pacing:
             self._failing_since is not None
             and time.monotonic() - self._failing_since >= self._give_up_s
         )
+
+
+def is_driver_gone(driver: int, timeout_s: float) -> bool:
+    """Wait up to `timeout_s` for the driver to close its end or die; return whether it has.
+
+    Args:
+        driver: file descriptor of a pipe whose other end the driver holds open.
+    """
+    return bool(select.select([driver], [], [], timeout_s)[0])

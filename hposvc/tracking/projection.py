@@ -29,6 +29,7 @@ from hposvc.state import summary
 from hposvc.state.estimates import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from hposvc.tracking.description import describe
 from hposvc.tracking.hyperparameter_series import ParameterHistory
 from hposvc.tracking.system_metrics import system_metrics
 from searchers.values import Value
@@ -264,7 +265,10 @@ class Projection:
     def _metric_prefix(self, event: Reported) -> str:
         """Return the prefix of a replicate's metrics; empty for reports of the trial itself."""
         replicate = self.state.replicates.trials.by_order(event.order)
-        return "" if replicate is None else f"final/{replicate.number}/"
+        if replicate is None:
+            return ""
+        stage = "baseline" if replicate in self.state.replicates.baseline else "final"
+        return f"{stage}/{replicate.number}/"
 
     def _ended(self, name: str) -> bool:
         return self.state.finished if name == PARENT else self.state.trials[name].over
@@ -276,7 +280,7 @@ class Projection:
         self._rerunning.update(names)
 
     def _end_runs(self, names: list[str], time: int) -> None:
-        """End runs; as trials end, add the best value so far to the parent's points.
+        """End runs; as trials end, add the best value so far and the cost to the parent's points.
 
         With several metrics, the best value of each and the hypervolume are added when the sweep
         ends.
@@ -284,12 +288,12 @@ class Projection:
         self._ends.update(dict.fromkeys(names, time))
         new = sum(name != PARENT for name in names)
         self._ended_trials += new
-        values: dict[str, float] = {}
+        values = self._costs() if new else {}
         due = PARENT in names if self.spec.several else new > 0
-        if due:
-            pairs = zip(self.spec.objectives, summary.bests(self.state), strict=False)
-            values = {f"best/{metric.name}": value for metric, value in pairs}
-        if self.spec.several and values:
+        bests = summary.bests(self.state) if due else []
+        pairs = zip(self.spec.objectives, bests, strict=False)
+        values |= {f"best/{metric.name}": value for metric, value in pairs}
+        if self.spec.several and bests:
             values["hypervolume"] = summary.hypervolume(self.state)
         estimate = of_best(self.state) if PARENT in names else None
         interval = {} if estimate is None else estimate.data()
@@ -299,6 +303,15 @@ class Projection:
         points = [Point(name, value, time, self._ended_trials) for name, value in values.items()]
         if points:
             self._points.setdefault(PARENT, []).extend(points)
+
+    def _costs(self) -> dict[str, float]:
+        """Return what was spent so far, as metrics of the parent."""
+        gpus = {"gpu_hours": self.state.gpu_hours} if self.spec.resources.gpus_per_worker else {}
+        return {
+            "trials": len(self.state.trials),
+            "worker_hours": self.state.rank_s / 3600,
+            **gpus,
+        }
 
     def _sweep_status(self) -> RunEnd | None:
         if not self.state.finished:
@@ -310,8 +323,8 @@ class Projection:
     def _parent_tags(self) -> dict[str, str]:
         spec = self.spec
         tags = {name: str(value) for name, value in spec.tags.items()}
-        if spec.description:
-            tags[DESCRIPTION] = spec.description
+        if description := describe(self.state):
+            tags[DESCRIPTION] = description
         return tags | {
             "hposvc.sweep": self.sweep.id,
             "hposvc.state": self.state.state,

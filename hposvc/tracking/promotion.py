@@ -19,10 +19,12 @@ from hposvc.spec.model_registry import Register
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_client import Tracker, mlflow_errors
-from hposvc.tracking.projection import PARENT
+from hposvc.tracking.mlflow_names import legal_entry
+from hposvc.tracking.projection import PARENT, Entry
 from trainables.storage.checkpoint import CheckpointDamaged, Saved, verify
 
 KEY = ("hposvc.sweep", "hposvc.trial", "hposvc.step")  # tags that identify a run's version
+MOST_LOGGED = 256 * 2**20  # bytes of a checkpoint that is logged without being asked for
 DECIDED = "hposvc.decision"  # the decision in words; each alias has its own tag
 
 
@@ -239,6 +241,21 @@ def promote(
         ):
             tracker.client.set_tag(runs[PARENT], name, text)
     return made
+
+
+def log_best(tracker: Tracker, state: SweepState, runs: Mapping[str, str]) -> None:
+    """Log the best trial's checkpoint as a model of its run, unless that is done or it is large."""
+    try:
+        best = candidate(tracker.sweep, state)
+    except Unfit:
+        return
+    if best.trial not in runs or best.saved.size > MOST_LOGGED:
+        return
+    params = legal_entry(Entry(dict(state.trials[best.trial].reported_params))).params
+    with tempfile.TemporaryDirectory(prefix="hposvc-") as scratch:
+        folder = verify(best.saved, lambda: Path(scratch))
+        texts = {name: str(value) for name, value in params.items()}
+        tracker.log_checkpoint(runs[best.trial], folder, texts, best.tags)
 
 
 def promote_once(

@@ -7,14 +7,14 @@ to the user.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
 
 from hposvc import spec as specs
-from hposvc.journal.home import Home
+from hposvc.journal.home import REPORT, Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import Lease, driver_state
 from hposvc.tracking import provenance
-from hposvc.tracking.diff import Difference, compare_attributes, compare_data, compare_points
+from hposvc.tracking.comparison import Comparison, Difference, Stance
+from hposvc.tracking.diff import compare_attributes, compare_data, compare_points
 from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_client import Run, Tracker, held_data, mlflow_errors, tracker_of
 from hposvc.tracking.mlflow_names import NESTING, legal_entry
@@ -27,23 +27,6 @@ from hposvc.tracking.sink import Setting, recorder_lock
 OWN_PREFIXES = ("hposvc.", "mlflow.", "hp/")  # of tags that users do not set
 
 Entries = Mapping[str, Entry]
-Stance = Literal["compared", "mended", "driven", "unrecorded"]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """The result of comparing a sweep's runs in MLflow with its journal."""
-
-    sweep: str
-    stance: Stance  # driven: a driver is at work, so nothing was repaired
-    runs: int = 0  # number compared, including the sweep's own
-    points: int = 0  # number of metric points compared
-    differences: tuple[Difference, ...] = ()
-
-    @property
-    def agrees(self) -> bool:
-        """Whether nothing needs repair."""
-        return all(difference.remedy == "kept" for difference in self.differences)
 
 
 @dataclass
@@ -169,7 +152,7 @@ class Reconciler:
     def _is_ours(self, run: Run, name: str, entries: Entries) -> bool:
         """Whether the run holds nothing but what a recorder sends."""
         entry, data = entries[name], run.data
-        files = set(provenance.FILES) if name == PARENT else set()
+        files = {*provenance.FILES, REPORT} if name == PARENT else set()
         tags = {tag for tag in data.tags if not tag.startswith(OWN_PREFIXES)}
         return (
             data.metrics.keys() <= self._own_metrics(name, entries)

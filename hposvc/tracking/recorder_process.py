@@ -1,22 +1,31 @@
-"""The driver's handle of the recorders: for each sink, a separate process (outbox.py).
+"""The driver's handle of the recorders: separate processes, one for each sink (outbox.py), and one
+for notifications (notifications.py).
 
 MLflow takes 2 s to import and, measured on two cores, 16 ms a trial in the embedded database or
 47 ms over HTTP; in the driver's process, slots would wait for that. A recorder's standard input is
-a pipe: when the driver closes it, or dies, the recorder sends the rest of the journal and ends.
+a pipe: when the driver closes it, or dies, the recorder sends the rest of the journal and ends. One
+that dies earlier is started again: what it did not send is in the journal.
 """
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 
+from hposvc.errors import StoreError
+from hposvc.events import Event, Finished
+from hposvc.journal.deliveries import Deliveries
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal
 from hposvc.spec import SweepSpec
 from hposvc.spec.sinks import SINKS
+from hposvc.state.sweep import SweepState
 from hposvc.tracking.mlflow_server import (
     QUIET,
     TrialRuns,
@@ -32,9 +41,20 @@ FLUSH_S = 5.0  # seconds that an interrupted sweep waits for its recorders
 
 # Run by the new interpreter before it can import hposvc: it takes over the driver's import path.
 BOOT = (
-    "import json, sys; task = json.loads(sys.stdin.readline()); sys.path[:] = task.pop('import'); "
-    "from hposvc.tracking.outbox import main; main(task)"
+    "import importlib, json, sys; task = json.loads(sys.stdin.readline()); "
+    "sys.path[:] = task.pop('import'); importlib.import_module(task.pop('program')).main(task)"
 )
+NOTIFICATIONS = "notifications"  # the recorder that sends what `notify` asks for
+REPORT = "report"  # the process that writes the report at the end
+# Programs by name; what else has a name is a sink. They are imported by the new process alone.
+PROGRAMS = {NOTIFICATIONS: "hposvc.tracking.notifications", REPORT: "hposvc.reporting.at_end"}
+SWITCH = "HPOSVC_REPORT"  # `off`: no report is written at a sweep's end
+REPORT_S = 300.0  # seconds that an ended sweep waits for its report
+LONGEST_S = 30.0  # between two starts of a recorder that dies again and again
+POLL_S = 0.05  # seconds between two looks at the recorders of a sweep that is over
+WAIT_S = 30.0  # seconds that an ended sweep waits for its notifications
+
+NO_SECRETS: Mapping[str, str] = {}
 
 log = logging.getLogger("hposvc")
 
@@ -42,21 +62,40 @@ log = logging.getLogger("hposvc")
 class Recorder:
     """Starts a recorder process for each sink with the sweep, and waits for them at the end."""
 
-    def __init__(self, home: Home, sweep: str, spec: SweepSpec, journal: Journal) -> None:
+    def __init__(
+        self,
+        home: Home,
+        sweep: str,
+        spec: SweepSpec,
+        journal: Journal,
+        secrets: Mapping[str, str] = NO_SECRETS,
+        reports: bool = True,
+    ) -> None:
+        self._secrets = secrets  # variables for notifications, beside this process's own
+        self._reports = reports  # whether a report is written at the end
         self.home, self.sweep, self.spec, self.journal = home, sweep, spec, journal
         self.folder = home.folder(sweep, spec.storage)
         self.sinks = [
             name for name in spec.tracking.send_to if name != "mlflow" or is_recorded(spec)
         ]
-        self._processes: dict[str, subprocess.Popen[str]] = {}  # by sink
+        self._names = [*self.sinks, *([NOTIFICATIONS] if spec.notify else [])]
+        self._processes: dict[str, RestartedProcess] = {}  # by name
         self._trial_runs = TrialRuns(journal, sweep, tracking_uri(home, spec))
 
     def __enter__(self) -> "Recorder":
-        for sink in self.sinks:
-            self._start(sink)
+        for name in self._names:
+            title = SINKS[name].title if name in SINKS else name
+            self._processes[name] = RestartedProcess(
+                f"{self.sweep}: the recorder of {title}", partial(self._start, name)
+            )
         if "mlflow" in self.spec.tracking.send_to and "mlflow" not in self.sinks:
             message = "%s: not recorded in MLflow: %s; give `tracking` to have it recorded"
             log.warning(message, self.sweep, why_not(self.spec))
+        for channel in self.spec.notify:
+            for variable in channel.variables:
+                if not {**os.environ, **self._secrets}.get(variable):
+                    message = "%s: %s will not be notified: %s is not set; export it, and resume"
+                    log.warning(message, self.sweep, channel.title, variable)
         return self
 
     def __exit__(
@@ -65,14 +104,24 @@ class Recorder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is not None:
-            self._close(self.sinks, FLUSH_S)
-            return
-        codes = self._close(self.sinks, None)
-        killed = [sink for sink in self.sinks if codes[sink] not in (0, OUT_OF_REACH)]
-        for sink in killed:
-            self._start(sink)
-        self._close(killed, None)
+        if kind is None:
+            self._write_report()
+        for name, process in self._processes.items():  # all at once: they work beside each other
+            limit_s = WAIT_S if name == NOTIFICATIONS else math.inf
+            process.close(limit_s if kind is None else FLUSH_S)
+        while any([process.is_awaited() for process in self._processes.values()]):
+            time.sleep(POLL_S)
+        for process in self._processes.values():
+            if kind is not None:
+                process.kill()  # what it did not send waits in the journal
+            elif not process.tend():
+                message = "%s: not all notifications are sent; process %d tries on for an hour"
+                log.warning(message, self.sweep, process.pid)
+
+    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+        """Start recorders that died again; called in each turn of the driver's loop."""
+        for process in self._processes.values():
+            process.tend()
 
     @property
     def uri(self) -> str:
@@ -89,21 +138,65 @@ class Recorder:
         """The sinks that were not sent all events yet, as people know them."""
         return [SINKS[sink].title for sink in self.sinks if self._count_unsent(sink)]
 
+    @property
+    def undelivered(self) -> list[dict[str, object]]:
+        """The notifications that no attempt has delivered yet, as JSON data."""
+        if not self.spec.notify:
+            return []
+        return [
+            {**vars(delivery), "channel": self.spec.notify[delivery.channel].title}
+            for delivery in Deliveries(self.journal.store, self.sweep).all()
+            if delivery.state != "sent" and delivery.reason
+        ]
+
     def environment(self, trial: str) -> dict[str, str]:
         """Return the variables that tell rank 0 of a trial its MLflow run; empty: no run yet."""
-        return self._trial_runs.environment(trial) if "mlflow" in self._processes else {}
+        return self._trial_runs.environment(trial) if "mlflow" in self.sinks else {}
+
+    def _write_report(self) -> None:
+        """Have another process write the report of an ended sweep; nothing waits but the end.
+
+        Before the recorders end: the one of MLflow attaches the report.
+        """
+        if not self._reports or os.environ.get(SWITCH) == "off" or not self._has_ended():
+            return
+        try:
+            with self._start(REPORT) as process:
+                try:
+                    process.communicate(timeout=REPORT_S)
+                except BaseException:
+                    process.kill()
+                    raise
+        except (OSError, subprocess.TimeoutExpired) as error:
+            log.warning("%s: no report: %s; try hposvc report %s", self.sweep, error, self.sweep)
+            return
+        if process.returncode:
+            message = "%s: no report: see recorder.log in %s, and hposvc report %s"
+            log.warning(message, self.sweep, self.folder / "logs", self.sweep)
+
+    def _has_ended(self) -> bool:
+        try:
+            last = self.journal.last(self.sweep)
+            return any(
+                isinstance(event, Finished) for _, event in self.journal.read(self.sweep, last - 1)
+            )
+        except StoreError:  # then the report can wait for `hposvc report`
+            return False
 
     def _count_unsent(self, sink: str) -> int:
         return self.journal.last(self.sweep) - self.journal.cursor(self.sweep, sink)
 
-    def _start(self, sink: str) -> None:
+    def _start(self, name: str) -> subprocess.Popen[str]:
+        notifies = name == NOTIFICATIONS
         task = {
             "import": sys.path,
+            "program": PROGRAMS.get(name, "hposvc.tracking.outbox"),
             "path": str(self.home.path),
             "database": self.home.database,  # may hold a password, so it is not an argument
             "tracking_uri": self.home.tracking_uri,
             "sweep": self.sweep,
-            "sink": sink,
+            "sink": name,
+            "secrets": dict(self._secrets) if notifies else {},
         }
         logs = self.folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
@@ -117,26 +210,67 @@ class Recorder:
                 env={**QUIET, **os.environ},
                 text=True,
             )
-        self._processes[sink] = process
         pipe = process.stdin
         assert pipe is not None
         pipe.write(json.dumps(task) + "\n")
         pipe.flush()
-
-    def _close(self, sinks: list[str], timeout_s: float | None) -> dict[str, int]:
-        """Close the pipes, and return the exit codes; kill after `timeout_s` (None: never)."""
-        processes = {sink: self._processes[sink] for sink in sinks}
-        for process in processes.values():  # all at once, so that they work beside each other
-            assert process.stdin is not None
-            process.stdin.close()
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        return {sink: _wait(process, deadline) for sink, process in processes.items()}
+        return process
 
 
-def _wait(process: subprocess.Popen[str], deadline: float | None) -> int:
-    """Return a process's exit code; kill the process at the deadline (monotonic seconds)."""
-    try:
-        return process.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        process.kill()  # what it did not send waits in the journal
-        return process.wait()
+class RestartedProcess:
+    """A process that is started again when it dies before its work is done.
+
+    It comes back at once at first, and after growing pauses if it dies again and again. It is given
+    up only after `close`, when the longest pause was of no use.
+    """
+
+    def __init__(self, title: str, start: Callable[[], subprocess.Popen[str]]) -> None:
+        self._title, self._start = title, start
+        self._process, self._started = start(), time.monotonic()
+        self._pause_s = 0.0
+        self._deadline: float | None = None  # monotonic seconds, from `close` on
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self, limit_s: float) -> None:
+        """Tell the process that nothing more comes; it is awaited for `limit_s` seconds."""
+        self._deadline, self._pause_s = time.monotonic() + limit_s, 0.0
+        self._close_pipe()
+
+    def is_awaited(self) -> bool:
+        """Return whether to wait on for a closed process."""
+        assert self._deadline is not None
+        return not self.tend() and time.monotonic() < self._deadline
+
+    def kill(self) -> None:
+        """Kill the process, if it still runs."""
+        self._process.kill()
+        self._process.wait()
+
+    def tend(self) -> bool:
+        """Start the process again if it died, and return whether its work is done, or given up."""
+        code, now = self._process.poll(), time.monotonic()
+        if code in (0, OUT_OF_REACH):
+            return True
+        if code is None or now < self._started + self._pause_s:
+            return False
+        if now > self._started + 2 * LONGEST_S:  # it worked for long
+            self._pause_s = 0.0
+        if self._deadline is not None and self._pause_s == LONGEST_S:
+            return True
+        if self._pause_s == 0.0:
+            log.warning("%s died (exit code %d); it starts again", self._title, code)
+        self._started, self._pause_s = now, min(max(1.0, 2 * self._pause_s), LONGEST_S)
+        try:
+            self._process = self._start()
+        except OSError as error:  # memory or disk are short
+            log.warning("%s can't start: %s", self._title, error)
+        if self._deadline is not None:
+            self._close_pipe()
+        return False
+
+    def _close_pipe(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()

@@ -14,6 +14,9 @@ from hposvc.tracking.projection import OBJECTIVE
 
 LOCAL = "http://127.0.0.1:5000"  # where `mlflow ui` answers
 MOST_COLUMNS = 12  # of parameters
+MOST_SWEEPS = 10  # lines of an experiment's description
+MARK = "viewStateShareKey="  # in each line that is ours
+WORKFLOW = "workflowType=machine_learning"  # or else MLflow shows pages for traces
 
 
 def address(uri: str, experiment: str, sweep: str) -> str:
@@ -24,8 +27,38 @@ def address(uri: str, experiment: str, sweep: str) -> str:
         experiment: its id.
     """
     server = uri.rstrip("/") if uri.startswith(("http://", "https://")) else LOCAL
-    query = f"viewStateShareKey={quote(sweep)}&workflowType=machine_learning"
-    return f"{server}/#/experiments/{experiment}/runs?{query}"
+    return f"{server}/{_runs(experiment, sweep)}"
+
+
+def note_line(experiment: str, run: str, sweep: str, result: str, report: str) -> str:
+    """Return a sweep's line in its experiment's description, with links.
+
+    Args:
+        experiment, run: ids of the experiment and of the sweep's own run.
+        result: what came out so far, in words.
+        report: the artifact with the sweep's report; empty: there is none.
+    """
+    page = f"#/experiments/{experiment}/runs/{run}"
+    links = [
+        f"[report]({page}/artifacts/{quote(report)}?{WORKFLOW})" if report else "",
+        f"[runs, best first]({_runs(experiment, sweep)})",
+        f"[charts]({page}/model-metrics?{WORKFLOW})",
+    ]
+    return " · ".join([f"**{sweep}**: {result}", *filter(None, links)])
+
+
+def note_with(note: str, line: str) -> str | None:
+    """Return an experiment's description with a sweep's line at the top; None: it is not ours.
+
+    MLflow shows the first line above the runs. A description that a person wrote, or changed, has
+    a line without our mark, and is left alone.
+    """
+    lines = [text for text in note.splitlines() if text.strip()]
+    if not all(MARK in text for text in lines):
+        return None
+    sweep = line.partition(": ")[0]
+    others = [text for text in lines if text.partition(": ")[0] != sweep]
+    return "\n\n".join([line, *others][:MOST_SWEEPS])
 
 
 def view(sweep: str, spec: SweepSpec, finished: bool) -> str:
@@ -51,6 +84,10 @@ def view(sweep: str, spec: SweepSpec, finished: bool) -> str:
             "columnOrder": columns,
         }
     )
+
+
+def _runs(experiment: str, sweep: str) -> str:
+    return f"#/experiments/{experiment}/runs?{MARK}{quote(sweep)}&{WORKFLOW}"
 
 
 def _column(kind: str, name: str) -> str:

@@ -4,15 +4,19 @@ hposvc/spec/sinks.py lists the sinks. Each has a recorder process of its own (ou
 cursor of its own in the journal, so a sink that is slow or away delays no other.
 """
 
+import faulthandler
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
+from hposvc import spec as specs
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
+from hposvc.tracking.polling import HANG_S
 from hposvc.tracking.projection import Entry, Projection
 
 
@@ -25,6 +29,16 @@ class Setting:
     sweep: SweepRow
     spec: SweepSpec
     alive: Callable[[], None] = lambda: None  # to be called between requests: resets a watchdog
+
+    @classmethod
+    def of_task(cls, task: Mapping[str, Any]) -> "Setting":
+        """Return the setting of a recorder's task (recorder_process.py), with a watchdog."""
+        home = Home(Path(task["path"]), task["database"], task["tracking_uri"])
+        journal = home.journal()
+        sweep = journal.find(task["sweep"])
+        assert sweep is not None  # the driver works on it
+        watchdog = partial(faulthandler.dump_traceback_later, HANG_S, exit=True)
+        return cls(home, journal, sweep, specs.restore(sweep.spec), watchdog)
 
     @property
     def folder(self) -> Path:

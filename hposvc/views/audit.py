@@ -16,7 +16,7 @@ COLOURS = {
     **dict.fromkeys(("proposed", "driven"), "bold"),
     **dict.fromkeys(("continued", "ordered", "finished"), "green"),
     **dict.fromkeys(("exploited", "changed", "copied", "asked"), "cyan"),
-    **dict.fromkeys(("paused", "parked", "saved", "removed", "rested"), "bright_black"),
+    **dict.fromkeys(("paused", "parked", "placed", "saved", "removed", "rested"), "bright_black"),
     **dict.fromkeys(("stopped", "killed", "closed", "lost"), "yellow"),
     "failed": "red",
 }
@@ -35,7 +35,7 @@ def timeline(lines: Sequence[Line], unit: str) -> Table:
     for column in table.columns[:-1]:
         column.no_wrap = True
     start = lines[0].time if lines else 0.0
-    for line in _merge_checkpoint_lines(lines):
+    for line in merge_checkpoint_lines(lines):
         step = NONE if line.step is None else str(line.step)
         table.add_row(
             duration(line.time - start),
@@ -78,7 +78,7 @@ def _all_digits(value: float | None) -> str:
     return NONE if value is None else repr(value)
 
 
-def _merge_checkpoint_lines(lines: Iterable[Line]) -> Iterator[Line]:
+def merge_checkpoint_lines(lines: Iterable[Line]) -> Iterator[Line]:
     """Merge consecutive lines about checkpoints into one line; yield the others unchanged."""
     for stored, group in groupby(lines, key=lambda line: line.what in STORED):
         lines_of_kind = list(group)

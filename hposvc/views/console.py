@@ -1,12 +1,17 @@
 """Printing to the terminal: data to stdout, everything else to stderr."""
 
 import os
+import re
 import sys
 from typing import TextIO
 
 import click
 from rich.console import Console, RenderableType
 
+# Control characters, but for tabs, line feeds and colours: what others wrote must not steer a
+# terminal.
+CONTROL = re.compile("\x1b(?!\\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 WIDE = 10_000  # columns of an output that is no terminal, so that no table is cut
 
 
@@ -21,7 +26,7 @@ def show(*parts: RenderableType) -> None:
     target = console(sys.stdout)
     with target.capture() as captured:
         target.print(*parts, sep="\n", crop=False)
-    emit(captured.get())
+    emit(CONTROL.sub(REPLACEMENT, captured.get()))
 
 
 def emit(text: str) -> None:
@@ -35,4 +40,4 @@ def emit(text: str) -> None:
 
 def note(text: str) -> None:
     """Write a message that is not data to stderr."""
-    click.echo(text, err=True)
+    click.echo(CONTROL.sub(REPLACEMENT, text), err=True)

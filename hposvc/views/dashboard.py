@@ -16,8 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from hposvc.events import DriverState
-from hposvc.spec.registry import SCHEDULERS, trait
+from hposvc.events import DriverState, error_line
+from hposvc.state.remaining import Remaining, remaining
 from hposvc.state.summary import INTERRUPTED, counted, phase, rung_steps, untrained
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialPhase, TrialState
@@ -28,10 +28,13 @@ from hposvc.views.formatting import (
     duration,
     evenly_spaced,
     number,
+    rough,
     scalar,
     sparkline,
+    trial_values,
     why_ended,
 )
+from hposvc.views.waits import describe_waits
 from searchers.domains import Constant
 
 TRIALS: dict[TrialPhase, str] = {
@@ -47,6 +50,7 @@ COLOURS |= {"QUEUED": "bright_black", "UNREADABLE": "bold red", INTERRUPTED: "ye
 BAR = 32  # characters of a progress bar
 FRONT = 6  # trials of the front that are shown
 ENDED = 3  # ended trials that are shown, the last ones
+SERVER = "http://HOST:8900"  # in place of the URL of a server, in an example
 LONG_WAIT_S = 2.0  # shortest wait for the first slot that is mentioned
 
 
@@ -57,6 +61,7 @@ class Panels:
     sweep: str
     rows: int = 12  # most running trials shown
     expand: bool = True  # widen to the terminal's width
+    tight: bool = False  # leave out empty lines, for a low terminal
 
     def draw(
         self, state: SweepState, elapsed_s: float, driver: DriverState = "alive"
@@ -66,40 +71,58 @@ class Panels:
         Args:
             elapsed_s: how long drivers worked on the sweep, including their wait for slots.
         """
-        parts = [_head(state, elapsed_s), _front(state) if state.spec.several else _best(state)]
-        running = list(state.trials.running())
         now = state.now + elapsed_s - state.elapsed_s
+        waits = describe_waits(state, now, driver)
+        gap = [] if self.tight else [Text()]
+        parts = [
+            _head(state, elapsed_s, waits),
+            _front(state) if state.spec.several else _best(state),
+        ]
+        running = list(state.trials.running())
         if running:
-            parts += [Text(), _running_table(state, running[: self.rows], now)]
+            parts += [*gap, _running_table(state, running[: self.rows], now)]
         if len(running) > self.rows:
             parts.append(Text(f"… and {len(running) - self.rows} more", style="bright_black"))
         if _last_ended(state):
-            parts += [Text(), _ended_table(state)]
+            parts += [*gap, _ended_table(state)]
         return Panel(
-            Group(*parts, Text(), _counts(state, driver)),
+            Group(*parts, *gap, _counts(state, driver)),
             title=Text(self.sweep, style="bold"),
             title_align="left",
             subtitle=_phase(state, elapsed_s, driver),
             subtitle_align="right",
             box=box.ROUNDED,
             border_style="bright_black",
-            padding=(1, 2),
+            padding=(0, 1) if self.tight else (1, 2),
             expand=self.expand,
         )
 
 
 def status_view(
-    sweep: str, state: SweepState, driver: DriverState, terminal: bool
+    sweep: str, state: SweepState, driver: DriverState, terminal: bool, served: bool = False
 ) -> RenderableType:
-    """Draw the view of `status`: the panel, then notes on the driver and the disk."""
+    """Draw the view of `status`: the panel, then notes on the driver and the disk.
+
+    Args:
+        served: a server starts the sweep's driver, once it has one free.
+    """
     seconds = elapsed_s(state, time.time()) if driver == "alive" else state.elapsed_s
     panel = Panels(sweep, expand=terminal).draw(state, seconds, driver)
     lines = [*filter(None, [untrained(sweep, state)]), *disk_notes(sweep, state)]
-    if state.state == "RUNNING" and driver != "alive":
+    if served and state.state in ("QUEUED", "RUNNING") and driver != "alive":
+        lines.append("waiting for a driver; the server starts it once fewer than --drivers work")
+    elif state.state == "RUNNING" and driver != "alive":
         lines.append(f"not running (interrupted); go on with: hposvc resume {sweep}")
     elif state.state == "QUEUED" and driver != "alive":
         lines.append(f"not running yet; start it with: hposvc resume {sweep}")
+    elif state.state == "RUNNING" and _lacks_agents(state):
+        lines.append(f"waiting for agents; start one by: hposvc agent {sweep} --server {SERVER}")
     return Group(panel, *(Text(line, style="yellow") for line in lines)) if lines else panel
+
+
+def _lacks_agents(state: SweepState) -> bool:
+    """Return whether trials wait for an agent, and no agent has one."""
+    return state.spec.engine.traits.foreign and not any(state.trials.running())
 
 
 def elapsed_s(state: SweepState, now: float) -> float:
@@ -111,6 +134,12 @@ def elapsed_s(state: SweepState, now: float) -> float:
     if state.state != "RUNNING" or state.spec.engine.traits.simulated:
         return state.elapsed_s
     return state.elapsed_s + max(0.0, now - state.now)
+
+
+def time_left(state: SweepState, elapsed_s: float) -> Remaining | None:
+    """Return how long a sweep still takes after so many seconds; None: it can't be known yet."""
+    left = remaining(state)
+    return None if left is None else left.after(elapsed_s - state.elapsed_s)
 
 
 def searched(state: SweepState) -> list[str]:
@@ -139,36 +168,26 @@ def _phase(state: SweepState, elapsed_s: float, driver: DriverState = "alive") -
         if queued_s >= LONG_WAIT_S
         else "",
     ]
-    left_s = None if shown != "RUNNING" else remaining_s(state, elapsed_s - queued_s)
-    parts.append("" if left_s is None else f" · about {duration(left_s)} left")
+    left = time_left(state, elapsed_s) if shown == "RUNNING" else None
+    parts.append(f" · {describe_remaining(left)}" if left else "")
     text = (f"{shown}: {why}" if why else shown, f"bold {COLOURS[shown]}")
     return Text.assemble(text, *parts)
 
 
-def remaining_s(state: SweepState, worked_s: float) -> float | None:
-    """Estimate how many seconds a sweep still takes; None: there is no honest estimate.
-
-    The estimate assumes the pace of the ended trials. So it needs some of them, and a scheduler
-    under which trials end one after another rather than all in the last rung.
-    """
-    limit, scheduler = state.spec.trials.max, state.spec.scheduler
-    done = sum(state.trials.counts.get(phase, 0) for phase in OVER)
-    steady = trait(SCHEDULERS, scheduler, "ends_steadily")
-    if (
-        limit is None
-        or not steady
-        or done < max(3, len(state.trials.orders))
-        or state.replicates.total
-    ):
-        return None
-    left_s = (limit - done) * worked_s / done
-    wall_s = state.spec.budget.wall_s
-    # The wall-clock budget includes the wait for the first slot.
-    return left_s if wall_s is None else min(left_s, max(0.0, wall_s - worked_s - state.queued_s))
+def describe_remaining(left: Remaining | None) -> str:
+    """Return how long a sweep still takes, as in `about 4m left (3m to 7m)`; empty: not known."""
+    if left is None:
+        return ""
+    expected, low, high = (rough(part) for part in (left.expected_s, left.low_s, left.high_s))
+    if expected == high:
+        return f"about {expected} left" if low == high else f"at most {high} left"
+    if low == expected or left.low_s <= 0:
+        return f"about {expected} left (at most {high})"
+    return f"about {expected} left ({low} to {high})"
 
 
-def _head(state: SweepState, elapsed_s: float) -> RenderableType:
-    """Draw the progress bars of trials, wall-clock budget and finals, and the rungs' counts."""
+def _head(state: SweepState, elapsed_s: float, waits: Sequence[str]) -> RenderableType:
+    """Draw the progress bars, and lines about slots, rungs and what the sweep waits for."""
     grid = Table.grid(padding=(0, 2))
     spec = state.spec
     done = sum(state.trials.counts.get(phase, 0) for phase in OVER)
@@ -182,12 +201,21 @@ def _head(state: SweepState, elapsed_s: float) -> RenderableType:
     if replicates.total:
         text = f"{replicates.done} of {replicates.total} trainings"
         grid.add_row("finals", _bar(replicates.done, replicates.total, state), text)
-    rung_counts = _rungs(state)
-    return Group(grid, rung_counts) if rung_counts else grid
+    lines = [
+        ("slots", slots(state)),
+        ("rungs", rungs(state)),
+        ("waits", Text(" · ".join(waits), "yellow")),
+    ]
+    details = Table.grid(padding=(0, 2))
+    for name, line in lines:
+        if line:
+            line.no_wrap, line.overflow = name == "waits", "ellipsis"
+            details.add_row(f"{name:<6}", line)
+    return Group(grid, details)
 
 
-def _rungs(state: SweepState) -> Text:
-    """Describe how many trials reached each rung, as in `rungs  9 at 1 · 3 at 3`.
+def rungs(state: SweepState) -> Text:
+    """Describe how many trials reached each rung, as in `9 at 1 · 3 at 3 (2 wait)`.
 
     Empty if the scheduler has no rungs.
     """
@@ -198,8 +226,34 @@ def _rungs(state: SweepState) -> Text:
         sum(count for height, count in state.trials.heights.items() if height >= step)
         for step in steps
     ]
-    text = " · ".join(f"{count} at {step}" for count, step in zip(counts, steps, strict=True))
-    return Text.assemble(("rungs   ", ""), (f"{text} {_unit(state)}", "bright_black"))
+    paused = state.trials.paused_heights
+    notes = [f" ({paused[step]} wait)" if paused[step] else "" for step in steps]
+    text = " · ".join(
+        f"{count} at {step}{note}" for count, step, note in zip(counts, steps, notes, strict=True)
+    )
+    return Text(f"{text} {_unit(state)}", "bright_black")
+
+
+def slots(state: SweepState) -> Text:
+    """Describe how many slots are busy, as in `3 of 4 busy · 92% so far`; empty: none ever was."""
+    tables = (state.trials, state.replicates.trials)
+    busy, most = len(state.running()), max(table.peak_orders for table in tables)
+    share = utilisation(state)
+    if share is None:
+        return Text()
+    if state.finished:
+        return Text(f"{most} at most, {share:.0%} busy")
+    return Text.assemble(
+        f"{busy} of {max(busy, most)} busy", (f" · {share:.0%} so far", "bright_black")
+    )
+
+
+def utilisation(state: SweepState) -> float | None:
+    """Return the share of the time that the slots were busy; None: there were none so far."""
+    most = max(table.peak_ranks for table in (state.trials, state.replicates.trials))
+    if not most or state.worked_s <= 0:
+        return None
+    return min(1.0, state.rank_s / most / state.worked_s)
 
 
 def _bar(completed: float, total: float, state: SweepState) -> ProgressBar:
@@ -215,9 +269,12 @@ def _best(state: SweepState) -> RenderableType:
         return grid
     trial = state.trials[state.best]
     step = trial.step if trial.selected is None else trial.selected[0]
-    place = f"  {trial.id} at {_unit(state)} {step}"
     line = Text.assemble(
-        f"{trial.metric.name} ", (number(trial.value), "bold green"), (place, "bright_black")
+        f"{trial.metric.name} ",
+        (number(trial.value), "bold green"),
+        (f"  {trial.id}", "bright_black"),
+        baseline_mark(trial.id == state.replicates.baseline_trial),
+        (f" at {_unit(state)} {step}", "bright_black"),
     )
     grid.add_row("best  ", line)
     grid.add_row("", _configuration(trial, searched(state)))
@@ -277,19 +334,30 @@ def _ended_table(state: SweepState) -> RenderableType:
     for name in ("ended last", _unit(state), *(metric.name for metric in state.spec.objectives)):
         table.add_column(name, no_wrap=True, justify="left" if name == "ended last" else "right")
     table.add_column("time", justify="right", no_wrap=True)
-    table.add_column("why", no_wrap=True, overflow="ellipsis")
+    table.add_column("why", ratio=1)  # the only column that may shrink
     for trial in _last_ended(state)[:ENDED]:
         missing = [None] * (len(trial.objectives) - len(trial.values))
         values = (number(value) for value in [*trial.values, *missing])
-        why = trial.state.lower() + (f" ({trial.reason})" if trial.reason else "")
         table.add_row(
-            Text(trial.id),
+            Text.assemble(trial.id, baseline_mark(trial.id == state.replicates.baseline_trial)),
             str(trial.step),
             *values,
             duration(trial.seconds),
-            Text(why, style=COLOURS[trial.state]),
+            CutLine(why_over(trial), COLOURS[trial.state]),
         )
     return table
+
+
+def baseline_mark(is_baseline: bool) -> tuple[str, str]:
+    """Return the mark behind the name of a trial, with its style; empty: it is no baseline."""
+    return (" baseline" if is_baseline else "", "magenta")
+
+
+def why_over(trial: TrialState) -> str:
+    """Return why a trial ended, as in `stopped (rung): rank 4 of 5`, or `failed (oom): ...`."""
+    reason = f"{trial.state.lower()} ({trial.reason})" if trial.reason else trial.state.lower()
+    detail = error_line(trial.message) if trial.state != "COMPLETED" else ""
+    return f"{reason}: {detail}" if detail else reason
 
 
 def _cells(
@@ -297,6 +365,7 @@ def _cells(
 ) -> Iterator[RenderableType]:
     yield Text.assemble(
         (trial.id, "bold green" if is_best else "bold"),
+        baseline_mark(trial.id == state.replicates.baseline_trial),
         (f" ×{trial.attempts}" if trial.attempts > 1 else "", "yellow"),
         (f" ← {trial.parent}" if trial.parent else "", "bright_black"),  # the trial it copied
     )
@@ -354,9 +423,44 @@ class Configuration:
         return line if count == len(self.pairs) else line.append(f"{self.gap}…", "bright_black")
 
 
+@dataclass(frozen=True)
+class CutLine:
+    """A text that is cut to its width, however narrow that is."""
+
+    text: str
+    style: str
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(1, max(1, Text(self.text).cell_len))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self.text, self.style, no_wrap=True, overflow="ellipsis")
+
+
 def trend(trial: TrialState) -> str:
     """Return the trial's curve of the first metric as a sparkline; falling values fall."""
     return sparkline([trial.curve[place][1] for place in evenly_spaced(len(trial.curve))])
+
+
+def progress_line(state: SweepState, elapsed_s: float) -> str:
+    """Describe a running sweep in a line: trials, best, rungs, time left, and what it waits for."""
+    done = sum(state.trials.counts.get(phase, 0) for phase in OVER)
+    limit = state.spec.trials.max
+    waits = describe_waits(state, state.now + elapsed_s - state.elapsed_s)
+    if state.best is not None:
+        best = f"best {trial_values(state.trials[state.best])} ({state.best})"
+    else:
+        best = f"front of {len(state.front)}" if state.front else ""
+    rungs_text, slots_text = rungs(state).plain, slots(state).plain
+    parts = (
+        f"{done} trials" if limit is None else f"{done} of {limit} trials",
+        best,
+        slots_text and f"slots {slots_text.replace(' · ', ', ')}",
+        rungs_text and f"rungs {rungs_text.replace(' · ', ', ')}",
+        describe_remaining(time_left(state, elapsed_s)),
+        waits and f"waits for {'; '.join(waits)}",
+    )
+    return " · ".join(part for part in parts if part)
 
 
 def _counts(state: SweepState, driver: DriverState = "alive") -> Text:

@@ -46,7 +46,9 @@ def why_ended(state: SweepState) -> str:
     """Return why a sweep ended or is paused, in words for people; empty: there is no reason."""
     plateau = state.spec.stop.plateau
     texts = {
-        "trials": f"all {len(state.trials)} trials are done",
+        "trials": f"all {len(state.trials)} trials are done"
+        if len(state.trials) != 1
+        else "its only trial is done",
         "space": "every configuration has been tried",
         "plateau": f"no better value in {plateau.trials} trials" if plateau else "plateau",
         "drain": "no new trials, as a user asked",
@@ -73,6 +75,20 @@ def duration(seconds: float) -> str:
     if total_s < 86400:
         return f"{hours}h {minutes % 60:02}m"
     return f"{days}d {hours % 24}h"
+
+
+def rough(seconds: float) -> str:
+    """Return an estimated time span with about two digits: `40s`, `4m`, `1h 20m`, `3d`."""
+    if seconds < 90:
+        return f"{math.ceil(seconds / 5) * 5}s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes}m"
+    if minutes < 600:
+        hours, rest = divmod(round(minutes / 5) * 5, 60)
+        return f"{hours}h {rest:02}m" if rest else f"{hours}h"
+    hours = round(minutes / 60)
+    return f"{hours}h" if hours < 48 else f"{round(hours / 24)}d"
 
 
 def micro_batch_share(times: int) -> str:

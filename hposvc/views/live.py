@@ -17,7 +17,7 @@ from rich.text import Text
 from hposvc.events import Event, Finished, error_line
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from hposvc.views.dashboard import Panels, elapsed_s
+from hposvc.views.dashboard import Panels, elapsed_s, progress_line
 from hposvc.views.formatting import (
     at_step,
     duration,
@@ -27,7 +27,9 @@ from hposvc.views.formatting import (
 )
 
 REDRAWS = 4  # per second
-FRAME = 14  # lines of the panel besides the running trials
+FRAME, TIGHT_FRAME = 24, 18  # lines of the panel besides the running trials; without empty ones
+LOW = 34  # lines of a terminal below which the panel has no empty ones
+SUMMARY_S = 60.0  # between two lines about the whole sweep, without a terminal
 
 
 class LiveView:
@@ -73,7 +75,9 @@ class LivePanel:
     """The sweep's panel, redrawn in place."""
 
     def __init__(self, sweep: str, console: Console) -> None:
-        self._panels = Panels(sweep, max(3, console.height - FRAME))
+        tight = console.height < LOW
+        frame = TIGHT_FRAME if tight else FRAME
+        self._panels = Panels(sweep, max(3, console.height - frame), tight=tight)
         self._drawn = 0.0
         self._sweep = sweep
         self._panel: RenderableType | None = None
@@ -122,13 +126,16 @@ class Waiting:
 
 
 class PlainLines:
-    """The view without a terminal: a line for each ended trial and for each new best."""
+    """The view without a terminal: a line for each ended trial and new best, and now and then one
+    about the whole sweep.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._over: set[str] = set()
         self._best = ("", math.inf, "")  # the best trial as last printed: id, loss, values as text
         self._waiting = ""  # the last text printed by `say`
+        self._summed_up = time.monotonic()
         self._front: set[str] = set()  # the front as last printed, with several metrics
 
     def say(self, text: str) -> None:
@@ -155,10 +162,29 @@ class PlainLines:
             self._print_front(state)
         elif state.best is not None:
             self._print_best(state, state.trials[state.best])
+        if time.monotonic() - self._summed_up >= SUMMARY_S and not state.finished:
+            self.sum_up(state)
         for event in events:
             if isinstance(event, Finished):
-                why = why_ended(state)
-                self._say(f"{event.state}{f': {why}' if why else ''}")
+                self.say_end(state)
+
+    def skip(self, state: SweepState) -> None:
+        """Say nothing of what happened until now."""
+        self._over = {name for name, trial in state.trials.items() if trial.over}
+        self._front = {name for name in state.front if state.trials[name].over}
+        if state.best is not None:
+            best = state.trials[state.best]
+            self._best = (best.id, best.loss, trial_values(best))
+
+    def say_end(self, state: SweepState) -> None:
+        """Print how the sweep ended."""
+        why = why_ended(state)
+        self._say(f"{state.state}{f': {why}' if why else ''}")
+
+    def sum_up(self, state: SweepState) -> None:
+        """Print a line about the whole sweep."""
+        self._summed_up = time.monotonic()
+        self._say(progress_line(state, elapsed_s(state, time.time())))
 
     def _print_best(self, state: SweepState, best: TrialState) -> None:
         """Print a new best trial, with the reason if its value is no better than the last best."""

@@ -2,7 +2,7 @@
 
 from rich.table import Table
 
-from hposvc.tracking.reconcile import Comparison
+from hposvc.tracking.comparison import Comparison
 from hposvc.views.tables import make_table
 
 REMEDIES = {

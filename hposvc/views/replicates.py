@@ -1,5 +1,7 @@
 """The table of the finalists, for people."""
 
+from statistics import mean, stdev
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -31,6 +33,19 @@ def result(state: SweepState) -> RenderableType | None:
             *([reasons(finalist) or NONE] if some_missing else []),
         )
     return Group(table, Text(sentence(finalists)))
+
+
+def baseline(state: SweepState) -> RenderableType | None:
+    """Return the noise that the baseline measured, in a sentence; None: it has no two values."""
+    values = state.replicates.baseline_values
+    if len(values) < 2:
+        return None
+    metric, name = state.spec.objectives[0].name, state.replicates.baseline[0].shown_as
+    spread = f"{number(mean(values))}, standard deviation {stdev(values):.2g}"
+    return Text(
+        f"baseline {name}: {metric} {spread} over {len(values)} seeds; "
+        "smaller differences between trials may be noise"
+    )
 
 
 def interval(estimate: Estimate) -> str:

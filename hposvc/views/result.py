@@ -7,9 +7,11 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hposvc.analysis import devices
+from hposvc.analysis.verdict import worth
 from hposvc.api import Record
 from hposvc.events import RENEWALS, Verb, error_line
-from hposvc.journal.home import Home
+from hposvc.journal.home import REPORT, Home
 from hposvc.operations.requests import RequestReceipt
 from hposvc.spec import SweepSpec
 from hposvc.spec.sinks import SINKS
@@ -20,9 +22,10 @@ from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import EXPERIMENT
 from hposvc.tracking.runs_page import address
 from hposvc.views import replicates
-from hposvc.views.dashboard import one_line
+from hposvc.views.dashboard import baseline_mark, one_line
 from hposvc.views.formatting import NONE, duration, number, scalar
 from hposvc.views.tables import front
+from hposvc.views.waits import LONG_S, LONG_SHARE
 
 SHOWN = 5  # failed trials listed at most
 LATER: Mapping[Verb, str] = {
@@ -40,8 +43,7 @@ WHEN: Mapping[Verb, str] = {
     "pause": "pauses when its trials next report; hposvc resume goes on",
     "drain": "begins no new trials; those that run go on to their ends",
 }
-# Waiting for proposals is mentioned from so many seconds on, and this share of the sweep's time.
-LONG_S, LONG_SHARE = 5.0, 0.05
+FATES = {"failed": "given up", "waiting": "more to come"}  # by the state of a delivery
 
 
 def summary(record: Record, home: Home) -> list[RenderableType]:
@@ -52,13 +54,22 @@ def summary(record: Record, home: Home) -> list[RenderableType]:
         parts.append(best(best_trials, spec))
     if warning := untrained(record.row.id, record.state):
         parts.append(Text(warning, style="yellow"))
+    if unlike := devices.describe([record.state]):
+        parts.append(Text(unlike, style="yellow"))
     finalists = replicates.result(record.state)
     if finalists is not None:
         parts.append(finalists)
+    noise = replicates.baseline(record.state)
+    if noise is not None:
+        parts.append(noise)
+    parts.extend(Text(sentence) for sentence in worth(record.state))
     if describe_waits(record.state):
         parts.append(Text(describe_waits(record.state), style="yellow"))
     if spec.register is not None and record.state.finished:
         parts.append(_copyable_line("registry", record.registered or unregistered(record)))
+    report = home.folder(record.row.id, spec.storage) / REPORT
+    if record.state.finished and report.exists():
+        parts.append(_copyable_line("report", f"{report}"))
     parts.extend(mlflow(record, home))
     return parts
 
@@ -99,7 +110,9 @@ def _best_trial(trial: Mapping[str, Any], spec: SweepSpec) -> RenderableType:
     grid.add_column(style="bright_black", min_width=10)  # aligns with _copyable_line's names
     unit = spec.fidelity.unit if spec.fidelity else "step"
     value = Text.assemble(
-        (number(trial["value"]), "bold green"), f" at {unit} {trial['step']}, {trial['trial']}"
+        (number(trial["value"]), "bold green"),
+        f" at {unit} {trial['step']}, {trial['trial']}",
+        baseline_mark(trial["baseline"]),
     )
     grid.add_row(spec.objectives[0].name, value)
     for name, chosen in trial["params"].items():
@@ -111,7 +124,7 @@ def mlflow(record: Record, home: Home) -> list[RenderableType]:
     """Return how to open the sweep in MLflow; empty if MLflow has nothing of the sweep yet."""
     if EXPERIMENT not in record.runs:
         return []
-    uri = hide_passwords(tracking_uri(home, record.state.spec))
+    uri = record.tracking_uri or hide_passwords(tracking_uri(home, record.state.spec))
     link = _copyable_line("MLflow", address(uri, record.runs[EXPERIMENT], record.row.id))
     if uri.startswith(("http://", "https://")):
         return [link]
@@ -134,6 +147,19 @@ def describe_backlog(record: Record) -> str:
     return f"{names} was not sent {record.behind} events; when it answers: hposvc resume {sweep}"
 
 
+def describe_undelivered(record: Record) -> str:
+    """Say which notifications were not delivered, why, and what to do; empty: all were."""
+    lines = [
+        f"{each['channel']} was not told of {each['what']}: {each['reason']} "
+        f"({each['attempts']} attempts, {FATES[each['state']]})"
+        for each in record.undelivered[:SHOWN]
+    ]
+    if len(record.undelivered) > SHOWN:
+        lines.append(f"… and {len(record.undelivered) - SHOWN} more notifications")
+    again = f"when that is mended: hposvc notify {record.row.id}"
+    return "\n".join([*lines, again]) if lines else ""
+
+
 def failures(sweep: str, messages: Mapping[str, str]) -> RenderableType:
     """Describe the failed trials, each with its error and the command that shows its log.
 
@@ -151,8 +177,14 @@ def logs(entries: Sequence[Mapping[str, Any]]) -> str:
     return "".join(head.format(**log) + (log["text"] or placeholder) for log in entries)
 
 
-def describe_receipt(answer: RequestReceipt, verb: Verb, trial: str | None) -> str:
-    """Say what will come of a request, and which process carries it out."""
+def describe_receipt(
+    answer: RequestReceipt, verb: Verb, trial: str | None, starts_drivers: bool = False
+) -> str:
+    """Say what will come of a request, and which process carries it out.
+
+    Args:
+        starts_drivers: a server goes on with ended sweeps that are extended or retried.
+    """
     host, _, pid = answer.place.rpartition(":")
     target, resume = trial or answer.sweep, f"hposvc resume {answer.sweep}"
     if answer.trial_state is not None:
@@ -160,9 +192,12 @@ def describe_receipt(answer: RequestReceipt, verb: Verb, trial: str | None) -> s
     if answer.state in OVER and verb not in RENEWALS:
         return f"{answer.sweep} has ended: {answer.state}"
     if answer.driver == "alive":
-        return f"asked the driver (process {pid} on {host}): {target} {WHEN[verb]}"
+        when = "ends when it next reports" if trial and verb == "stop" else WHEN[verb]
+        return f"asked the driver (process {pid} on {host}): {target} {when}"
     if answer.state == "PAUSED" and verb == "pause":
         return f"{answer.sweep} is paused; go on with: {resume}"
+    if starts_drivers and verb in RENEWALS:
+        return f"{target} {LATER[verb]}; its server goes on with {answer.sweep}"
     return f"{answer.sweep} is not running; {target} {LATER[verb]} when you resume it: {resume}"
 
 

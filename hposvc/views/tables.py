@@ -12,7 +12,7 @@ from rich.text import Text
 from hposvc import spec as specs
 from hposvc.spec import Metric, SweepSpec
 from hposvc.state.summary import rung_steps
-from hposvc.views.dashboard import COLOURS, Configuration
+from hposvc.views.dashboard import COLOURS, Configuration, baseline_mark
 from hposvc.views.formatting import (
     NONE,
     configuration,
@@ -56,8 +56,9 @@ def trials(
     smaller = ["micro-batch"] if any(trial["shrink"] for trial in listed) else []
     again = ["attempts"] if any(trial["attempts"] > 1 for trial in listed) else []
     columns = ("trial", *copies, "state", unit, *(metric.name for metric in spec.objectives))
+    unlike = ["device"] if len({trial["device"] for trial in listed} - {None}) > 1 else []
     reasons = ["reason"] if any(_reason(trial) for trial in listed) else []
-    table = make_table(*columns, "time", *again, *smaller, *reasons, "configuration")
+    table = make_table(*columns, "time", *unlike, *again, *smaller, *reasons, "configuration")
     for column in table.columns[:-1]:
         column.no_wrap = True  # only the configuration leaves out what does not fit
     names = [name for name in spec.space if not isinstance(spec.space[name], Constant)]
@@ -66,12 +67,13 @@ def trials(
         params = trial["params"]
         pairs = [(name, scalar(params[name])) for name in names if name in params]
         table.add_row(
-            Text(trial["trial"], style),
+            Text.assemble((trial["trial"], style), baseline_mark(trial["baseline"])),
             *(trial["parent"] or NONE for _ in copies),
             phase(trial["state"]),
             str(trial["step"]),
             *(Text(text, style) for text in values(trial["value"], spec)),
             duration(trial["duration_s"]),
+            *(trial["device"] or NONE for _ in unlike),
             *(str(trial["attempts"]) for _ in again),
             *(micro_batch_share(trial["shrink"]) or NONE for _ in smaller),
             *(_reason(trial) or NONE for _ in reasons),
@@ -103,7 +105,7 @@ def front(trials: Sequence[Mapping[str, Any]], spec: SweepSpec) -> Table:
     for trial in trials:
         table.add_row(
             *(Text(text, "bold green") for text in values(trial["value"], spec)),
-            trial["trial"],
+            Text.assemble(trial["trial"], baseline_mark(trial["baseline"])),
             str(trial["step"]),
             configuration(trial["params"], searched),
         )

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.random import Generator
 
 from searchers.gp.encoding import Encoding, Points
 from searchers.gp.fits import MODELS
@@ -79,6 +80,20 @@ class Belief:
         chunks = [self._mixture(chunk_MD) for chunk_MD in self._chunks(points)]
         mean_M, deviation_M = np.hstack(chunks)
         return self.lowest + self.span * mean_M, self.span * deviation_M
+
+    def draw(self, points: Points, draws: int, rng: Generator) -> Array:
+        """Return losses (S x M) of functions that the models hold possible, half of each model.
+
+        Args:
+            points: some two thousand at most, as the time is cubic in their number.
+            draws: functions of each model.
+        """
+        x_MD = self.encoding.columns_of(points)
+        shares = [
+            self._share_of_span(view, view.process.draw(x_MD, draws, rng)) for view in self.views
+        ]
+        losses_SM: Array = self.lowest + self.span * np.vstack(shares)
+        return losses_SM
 
     def _chunks(self, points: Points) -> list[Array]:
         x_MD = self.encoding.columns_of(points)

@@ -17,7 +17,7 @@ import numpy as np
 
 from searchers.explain.belief import Belief
 from searchers.explain.dependence import Dependence, dependence
-from searchers.explain.variance import indices, pair_indices
+from searchers.explain.variance import drawn_indices, indices, pair_indices
 from searchers.gp.encoding import units
 from searchers.gp.kernels import Array, Index
 from searchers.names import nearest
@@ -25,6 +25,8 @@ from searchers.searcher import Observation
 from searchers.space import Params, Space
 
 Shares = Mapping[str, float]
+DRAWS = 24  # functions of each model
+DRAWN_POINTS = 1024  # at which functions are drawn together
 SIGNS = {"minimize": 1.0, "maximize": -1.0}
 
 
@@ -118,6 +120,29 @@ class Explanation:
             self._by_name(sobol.total_P, order_P),
             self._by_name(np.mean(sensitivities, axis=0), order_P),
         )
+
+    def importance_draws(self, draws: int = DRAWS) -> Mapping[str, tuple[Array, Array]]:
+        """Return each parameter's main and total shares in functions drawn from the models.
+
+        Their spread is how unsure the models are of the shares: without evidence any function of
+        the prior is possible. Weak effects that a mean flattens keep their place in the draws.
+
+        Args:
+            draws: functions of each of the models.
+        """
+        inputs = len(self.space.searched)
+        samples = 2 ** int(math.log2(max(16.0, DRAWN_POINTS / (inputs + 2))))
+        rng = np.random.default_rng(0)
+
+        def draw(unit_MP: Array) -> Array:
+            losses_SM = self.belief.draw(self.belief.encoding.snap(unit_MP), draws, rng)
+            return (losses_SM - self.belief.lowest) / self.belief.span
+
+        main_SP, total_SP = drawn_indices(draw, inputs, samples)
+        return {
+            name: (main_SP[:, index], total_SP[:, index])
+            for index, name in enumerate(self.space.searched)
+        }
 
     def interactions(self, worst: float | None = None) -> dict[tuple[str, str], float]:
         """Return the variance share that two parameters have only together, the largest first.

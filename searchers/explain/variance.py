@@ -56,12 +56,24 @@ def indices(function: Function, inputs: int, samples: int = 2048, seed: int = 0)
     Args:
         samples: a power of 2.
     """
-    drawn = Samples.of(function, *_halves(inputs, samples, seed))
-    if drawn.variance == 0.0:
-        return Indices(np.zeros(inputs), np.zeros(inputs))
-    main_P = 1.0 - drawn.share(drawn.b_S, drawn.ab_PS)
-    total_P = drawn.share(drawn.a_S, drawn.ab_PS)
-    return Indices(np.clip(main_P, 0.0, 1.0), np.clip(total_P, 0.0, 1.0))
+    return _indices(Samples.of(function, *_halves(inputs, samples, seed)))
+
+
+def drawn_indices(draw: Function, inputs: int, samples: int, seed: int = 0) -> tuple[Array, Array]:
+    """Return first-order and total indices (both S x P) of S functions that are drawn together.
+
+    Args:
+        draw: returns the values of the S functions, (S, M), at all M = samples * (inputs + 2)
+            points at once.
+        samples: a power of 2.
+    """
+    a_SP, b_SP = _halves(inputs, samples, seed)
+    everywhere = [a_SP, b_SP, *(_with_column_of(a_SP, b_SP, i) for i in range(inputs))]
+    found = [
+        _indices(Samples(one[0], one[1], one[2:], float(one[:2].var())))
+        for one in draw(np.vstack(everywhere)).reshape(-1, inputs + 2, samples)
+    ]
+    return np.array([one.main_P for one in found]), np.array([one.total_P for one in found])
 
 
 def pair_indices(function: Function, inputs: int, samples: int = 2048, seed: int = 0) -> Array:
@@ -80,6 +92,15 @@ def pair_indices(function: Function, inputs: int, samples: int = 2048, seed: int
     pair_PP = np.clip(closed_PP - main_P - main_P[:, None], 0.0, 1.0)
     np.fill_diagonal(pair_PP, 0.0)
     return pair_PP
+
+
+def _indices(drawn: Samples) -> Indices:
+    if drawn.variance == 0.0:
+        inputs = len(drawn.ab_PS)
+        return Indices(np.zeros(inputs), np.zeros(inputs))
+    main_P = 1.0 - drawn.share(drawn.b_S, drawn.ab_PS)
+    total_P = drawn.share(drawn.a_S, drawn.ab_PS)
+    return Indices(np.clip(main_P, 0.0, 1.0), np.clip(total_P, 0.0, 1.0))
 
 
 def _halves(inputs: int, samples: int, seed: int) -> tuple[Array, Array]:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 
 from searchers.fidelity import NO_FAULT, primary_loss
 from searchers.gp.kernels import Array, Index
@@ -123,6 +124,10 @@ class AtMaxFidelity:
     def predict(self, x_MD: Array) -> tuple[Array, Array]:
         """See `Posterior.predict`."""
         return self.process.predict(_with_zero_context(x_MD, self.contexts))
+
+    def draw(self, x_MD: Array, draws: int, rng: Generator) -> Array:
+        """See `Posterior.draw`."""
+        return self.process.draw(_with_zero_context(x_MD, self.contexts), draws, rng)
 
     def predict_with_gradient(self, x_MD: Array) -> tuple[Array, Array, Array, Array]:
         """See `Posterior.predict_with_gradient`."""

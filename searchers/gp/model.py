@@ -236,6 +236,20 @@ class Posterior:
         v_NM = solve_triangular(self.chol_NN, k_NM, lower=True, check_finite=False)
         return k_NM.T @ self.alpha_N, self._variance(v_NM)
 
+    def draw(self, x_MD: Array, draws: int, rng: Generator) -> Array:
+        """Return the values of random functions of the posterior at the queries, (draws, M).
+
+        In O(M^3): the values of one function depend on each other.
+        """
+        scaled_MD = x_MD * self.inverse_D
+        k_NM = self._covariance(scaled_MD)
+        v_NM = solve_triangular(self.chol_NN, k_NM, lower=True, check_finite=False)
+        own_MM = self.hyperparameters.scale * self.kernel(scaled_MD, scaled_MD) - v_NM.T @ v_NM
+        chol_MM = safe_cholesky(own_MM)
+        drawn_MS = chol_MM @ rng.standard_normal((len(x_MD), draws))
+        drawn_SM: Array = (k_NM.T @ self.alpha_N) + drawn_MS.T
+        return drawn_SM
+
     def predict_with_gradient(self, x_MD: Array) -> tuple[Array, Array, Array, Array]:
         """Return mean_M, variance_M and their gradients with respect to the queries, both MD."""
         slopes = self.kernel.slopes(self.scaled_ND, x_MD * self.inverse_D)

@@ -140,12 +140,19 @@ def shellcheck(file, *options):
     assert done.returncode == 0, done.stdout
 
 
-def test_bash_and_shellcheck_take_the_slurm_script():
-    script = DEPLOY / "slurm.sbatch"
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("slurm.sbatch", {"--nodes", "--ntasks-per-node", "--time", "--signal"}),
+        ("slurm-agents.sbatch", {"--array", "--ntasks", "--time", "--signal", "--requeue"}),
+    ],
+)
+def test_bash_and_shellcheck_take_the_slurm_scripts(name, needed):
+    script = DEPLOY / name
     subprocess.run(["bash", "-n", script], check=True)
     shellcheck(script)
     directives = re.findall(r"^#SBATCH (--[\w-]+)(?:=\S+)?$", script.read_text(), re.M)
-    assert {"--nodes", "--ntasks-per-node", "--time", "--signal"} <= set(directives)
+    assert needed <= set(directives)
 
 
 def test_grafana_asks_for_the_metrics_that_there_are_and_for_all_of_them():

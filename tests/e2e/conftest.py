@@ -2,16 +2,21 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from real_server import ending_drivers
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 240
+NOTHING: Mapping[str, str] = {}
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Complete = Callable[[str, Mapping[str, Any]], dict[str, Any]]
@@ -27,8 +32,10 @@ def home(home_with_ray: Path) -> Path:
 def python(home: Path) -> Run:
     """Runs `python ARGUMENTS` on the home; it must end well, unless a code is given."""
 
-    def run(*arguments: str, cwd: Path = ROOT, code: int = 0) -> "subprocess.CompletedProcess[str]":
-        environment = {**os.environ, "HPOSVC_HOME": str(home), "OMP_NUM_THREADS": "1"}
+    def run(
+        *arguments: str, cwd: Path = ROOT, code: int = 0, variables: Mapping[str, str] = NOTHING
+    ) -> "subprocess.CompletedProcess[str]":
+        environment = {**environment_of(home), **variables}
         ended = subprocess.run(
             [sys.executable, *arguments],
             capture_output=True,
@@ -36,12 +43,49 @@ def python(home: Path) -> Run:
             cwd=cwd,
             timeout=DEADLINE_S,
             check=False,
-            env={**environment, "PYTHONPATH": str(ROOT)},
+            env=environment,
         )
         assert ended.returncode == code, ended.stderr
         return ended
 
     return run
+
+
+@pytest.fixture(scope="module")
+def server(home: Path) -> Iterator[str]:
+    """The address of a server of the home."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "hposvc", "serve", "--port", f"{port}"]
+    with (
+        ending_drivers(home),
+        subprocess.Popen(command, env=environment_of(home), cwd=ROOT) as process,
+    ):
+        try:
+            deadline = time.monotonic() + DEADLINE_S
+            while not answers(address):
+                assert process.poll() is None
+                assert time.monotonic() < deadline, "the server does not answer"
+                time.sleep(0.1)
+            yield address
+        finally:
+            process.terminate()
+
+
+def answers(address: str) -> bool:
+    """Whether a server is healthy."""
+    try:
+        with urllib.request.urlopen(f"{address}/healthz", timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def environment_of(home: Path) -> dict[str, str]:
+    """The environment of commands on a home."""
+    ours = {"HPOSVC_HOME": str(home), "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    return {**os.environ, **ours}
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """The verbs of the command line, called from Python."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -99,7 +100,7 @@ def test_an_ended_sweep_is_listed_without_its_events_until_something_happens(swe
     api.drive(sweeps, row)
     first = api.ls(sweeps)
     with monkeypatch.context() as patch:
-        patch.delattr(api, "_read_state")
+        patch.delattr(api, "watch_row")
         assert api.ls(sweeps) == first
     assert (first[0]["state"], first[0]["trials"]) == ("COMPLETED", 210)
     more = Requested(0.0, "extend", None, {"trials.max": 220})
@@ -111,7 +112,7 @@ def test_what_an_other_version_listed_is_worked_out_anew(sweeps, monkeypatch):
     row = api.create(sweeps, make())
     api.drive(sweeps, row)
     [listed] = api.ls(sweeps)
-    kept = sweeps.journal.listed(row.id)
+    kept = sweeps.journal.listed([row.id])[row.id].row
     assert {**kept["row"], "why": None} == listed
     older = {**kept["of"], "version": 0}
     sweeps.journal.record_listed(row.id, {"of": older, "row": {"sweep": "nonsense"}})
@@ -244,6 +245,24 @@ def test_logs_are_those_of_a_trial_in_the_order_of_its_orders(sweeps):
     assert api.logs(sweeps, api.load(sweeps, row.id), "t0004") == []
     with pytest.raises(NotFound):
         api.logs(sweeps, api.load(sweeps, row.id), "t9999")
+
+
+def test_what_a_trial_puts_among_its_logs_is_no_log(sweeps, tmp_path):
+    row = api.create(sweeps, make())
+    api.drive(sweeps, row)
+    log = log_file(sweeps.home.folder(row.id, None), "t0003", 1, 0)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "secret").write_text("sesame")
+    log.write_text("hello")
+    log.with_name("x-y.log").touch()
+    log.with_name("2-0.log").symlink_to(tmp_path / "secret")
+    os.mkfifo(log.with_name("3-0.log"))
+    (found,) = api.logs(sweeps, api.load(sweeps, row.id), "t0003")
+    assert found.part(100)["text"] == "hello"
+    log.unlink()
+    log.symlink_to(tmp_path / "secret")  # swapped after it was listed
+    with pytest.raises(OSError, match="symbolic links"):
+        found.part(100)
 
 
 def unreadable(sweeps, name, kind="renewed", body="{}", **spec):

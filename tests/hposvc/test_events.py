@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hposvc.events import (
+    Alerted,
     Attached,
     Cause,
     Checkpointed,
@@ -20,6 +21,7 @@ from hposvc.events import (
     Failed,
     Finished,
     Ordered,
+    Placed,
     Proposed,
     Reported,
     Requested,
@@ -84,6 +86,7 @@ EVENTS = {
     Proposed: st.builds(Proposed, times, texts, params, notes, numbers, steps, times),
     WarmStarted: st.builds(WarmStarted, times, st.lists(observations, max_size=3).map(tuple)),
     Ordered: st.builds(Ordered, times, orders),
+    Placed: st.builds(Placed, times, numbers, texts, texts, texts),
     Checkpointed: st.builds(Checkpointed, times, numbers, texts, saves),
     Reported: st.builds(Reported, times, numbers, texts, numbers, st.dictionaries(texts, floats)),
     Described: st.builds(
@@ -102,6 +105,15 @@ EVENTS = {
     Failed: st.builds(Failed, times, numbers, texts, st.sampled_from(get_args(Cause)), texts),
     Requested: st.builds(Requested, times, st.sampled_from(["stop", "kill"]), st.none() | texts),
     RetryDue: st.builds(RetryDue, times, texts),
+    Alerted: st.builds(
+        Alerted,
+        times,
+        st.sampled_from(["new_best", "budget"]),
+        texts,
+        st.floats(0, 1e9),
+        st.none() | texts,
+        st.none() | st.floats(allow_nan=False),
+    ),
     StorageExhausted: st.builds(StorageExhausted, times, texts),
     Suspended: st.builds(Suspended, times, texts),
     Closed: st.builds(Closed, times, st.sampled_from(["trials", "space", "target"])),

@@ -12,14 +12,15 @@ from types import SimpleNamespace
 import pytest
 
 import hposvc
-from hposvc import NotFound, SpecError, Sweep, api, handle
+from hposvc import NotFound, SpecError, Sweep, api
 from hposvc.api import Sweeps
 from hposvc.events import Attached, from_json
-from hposvc.handle import POLL_S, Handle
+from hposvc.handle import Handle
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.operations.requests import HEEDED_S
 from hposvc.remote import client
+from hposvc.remote.client import FOLLOW_S
 
 ROOT = Path(__file__).parent.parent.parent
 CURVE = """
@@ -69,6 +70,11 @@ def test_a_sweep_that_has_ended_is_opened_by_its_id_or_a_part_of_it_or_last(ran,
         assert handle.best().value == handle.trials().value.min()
     with pytest.raises(NotFound, match="valle-1: no such sweep"):
         hposvc.load("valle-1", home)
+
+
+def test_a_handle_says_why(ran, home):
+    topics = [each["topic"] for each in hposvc.load("last", home=home).why()]
+    assert topics[:3] == ["best", "sure", "gain"]
 
 
 def test_trials_have_durations_and_all_metrics(ran):
@@ -216,7 +222,7 @@ def test_wait_has_patience_with_a_driver_that_starts(tmp_path):
     waiting = pool.submit(hposvc.load(row.id, tmp_path).wait, progress=False)
     try:
         with pytest.raises(TimeoutError):
-            waiting.result(3 * POLL_S)
+            waiting.result(3 * FOLLOW_S)
     finally:
         lease.release()
         pool.shutdown()
@@ -245,8 +251,9 @@ def grows(ran, tmp_path, monkeypatch):
 
     grow(0)
     monkeypatch.setattr("hposvc.journal.journal.from_json", read)
-    for module in (handle, client):
-        monkeypatch.setattr(module, "time", SimpleNamespace(sleep=grow))
+    clock = SimpleNamespace(**{**vars(time), "sleep": grow})
+    for module in (api, client):
+        monkeypatch.setattr(module, "time", clock)
     return hposvc.load("grows", tmp_path), events, kinds_read
 
 

@@ -31,6 +31,7 @@ SECTIONS = {
     "parameters": {"x": {"values": [1, 2, 3, 4], "ordered": True}, "step": {"values": [1, 2]}},
     "search": "grid",
     "budget": {"wall": "1h"},
+    "tracking": {"send_to": []},
 }
 
 
@@ -52,6 +53,17 @@ def test_the_result_has_the_best_and_a_row_a_trial(tmp_path):
     assert list(frame.columns) == [*COLUMNS, "x", "params.step"]
     assert len(frame) == 8
     assert frame.value.min() == result.best.value
+
+
+def test_a_plan_says_what_it_will_cost(tmp_path):
+    priced = Sweep(**SECTIONS, price={"worker_hour": 2.0, "currency": "EUR"})
+    plan = priced.plan(seconds_per_step=60, home=tmp_path / "home")
+    assert plan.forecast.trials.expected == 8
+    assert plan.money.expected == pytest.approx(2 * plan.forecast.rank_hours.expected)
+    assert plan.data()["currency"] == "EUR"
+    assert Sweep(**SECTIONS).plan(seconds_per_step=60, home=tmp_path / "home").money is None
+    record = priced.run(home=tmp_path / "home", progress=False).record
+    assert record.status()["money"] == pytest.approx(record.state.rank_s / 1800)
 
 
 def test_several_metrics_may_be_dataclasses_too(tmp_path):
@@ -100,9 +112,8 @@ def test_what_cannot_be_imported_by_name_is_pickled_under_its_checksum(tmp_path)
         worker.report(1, {"loss": scale * params["x"]})
 
     sections = {"metric": SECTIONS["metric"], "parameters": {"x": {"values": [1, 2]}}}
-    result = Sweep(train, engine="local", trials={"max": 2}, **sections).run(
-        tmp_path, progress=False
-    )
+    sections |= {"engine": "local", "trials": {"max": 2}, "tracking": {"send_to": []}}
+    result = Sweep(train, **sections).run(tmp_path, progress=False)
     assert result.best.value == 2.0
     [file] = (tmp_path / "pickles").iterdir()
     assert result.record.row.spec["trainable"] == f"pickle:{file}"
@@ -111,7 +122,7 @@ def test_what_cannot_be_imported_by_name_is_pickled_under_its_checksum(tmp_path)
 
 def test_what_can_be_imported_goes_by_its_name(tmp_path):
     sweep = Sweep(DigitsCNN, metric=SECTIONS["metric"], parameters={"lr": 0.1}, trials={"max": 1})
-    assert sweep._spec(tmp_path)["trainable"] == "trainables.zoo.digits:DigitsCNN"
+    assert sweep.sections(tmp_path)["trainable"] == "trainables.zoo.digits:DigitsCNN"
     assert not (tmp_path / "pickles").exists()
 
 
@@ -127,7 +138,8 @@ def test_a_class_of_a_script_can_be_swept(tmp_path):
         "        worker.report(1, {'loss': self.x})\n"
         "metric = {'name': 'loss', 'goal': 'minimize'}\n"
         "sweep = Sweep(Net, metric=metric, parameters={'x': {'values': [3, 2]}},\n"
-        "              engine='local', search='grid', trials={'max': 2})\n"
+        "              engine='local', search='grid', trials={'max': 2},\n"
+        "              tracking={'send_to': []})\n"
         f"print(sweep.run(home={str(tmp_path)!r}).best.value)\n"
     )
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"}

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from agent_clients import open_bench
 
 from hposvc import spec as specs
 from hposvc.backends.backend import Setting
-from hposvc.events import Checkpointed, Ended, Failed, Reported
+from hposvc.events import Checkpointed, Ended, Failed, Placed, Reported
 from hposvc.spec import registry
 from hposvc.spec.engines import ENGINES
 from trainables.order import Order
 
-PATIENCE_S = 90.0  # for anything to happen on a loaded machine
+ALONE = ("local", "agents")  # engines that are given one order at a time here
+PATIENCE_S = 180.0  # for anything to happen on a loaded machine
 
 
 def make_spec(engine, ranks=1, **sections):
@@ -29,7 +31,7 @@ def make_spec(engine, ranks=1, **sections):
             "fidelity": {"max": 1000},
             "parameters": {"lr": 0.1},
             "search": "random",
-            "trials": {"max": 9, "parallel": 1 if ranks > 1 or engine == "local" else 2},
+            "trials": {"max": 9, "parallel": 1 if ranks > 1 or engine in ALONE else 2},
             "resources": {"workers": ranks, "cpus_per_worker": 0.5},
             **sections,
         }
@@ -50,7 +52,9 @@ class Bench:
     def of(cls, name, ranks, folder, home, **sections):
         spec = make_spec(name, ranks, **sections)
         setting = Setting(f"{name}-{ranks}", spec, folder, home)
-        return cls(name, ranks, registry.resolve(ENGINES[name].backend)(setting), {}, folder)
+        backend = registry.resolve(ENGINES[name].backend)
+        opened = open_bench(backend, setting, folder) if name == "agents" else backend(setting)
+        return cls(name, ranks, opened, {}, folder)
 
     @property
     def real(self):
@@ -69,7 +73,8 @@ class Bench:
 
     def pump(self, timeout_s=0.05):
         for event in self.backend.events(timeout_s):
-            self.seen[event.order].append(event)
+            if not isinstance(event, Placed):  # backends that simulate do not know
+                self.seen[event.order].append(event)
 
     def wait(self, holds):
         """Collect events until the condition holds."""

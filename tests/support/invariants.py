@@ -30,13 +30,13 @@ def check_orders(events):
         if isinstance(event, Ordered):
             order = event.order
             assert order.id not in running
-            assert order.trial not in running.values()
+            assert order.replicate or order.trial not in running.values()
             assert order.first <= order.until
             running[order.id] = order.trial
         elif isinstance(event, Ended | Failed):
             assert running.pop(event.order) == event.trial
         elif isinstance(event, Attached):
-            running.clear()
+            running = {order: trial for order, trial in running.items() if order in event.kept}
     assert not running
 
 

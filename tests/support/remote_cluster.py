@@ -61,6 +61,11 @@ class Remote:
         """Ray's own files."""
         return self.folder / "ray"
 
+    @property
+    def log(self) -> Path:
+        """What the nodes print."""
+        return self.folder / "nodes.log"
+
     def environment(self, home: Path) -> dict[str, str]:
         """Of a process that submits."""
         clean = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
@@ -74,11 +79,18 @@ class Remote:
             return str(answer.read().decode())
 
 
-def until(condition: Callable[[], object], what: str, deadline_s: float = START_S) -> None:
-    """Wait for a condition."""
+def until(
+    condition: Callable[[], object],
+    what: str,
+    deadline_s: float = START_S,
+    log: Path | None = None,
+) -> None:
+    """Wait for a condition; where it does not come, fail with what it is and the log's end."""
     deadline = time.monotonic() + deadline_s
     while not condition():
-        assert time.monotonic() < deadline, f"after {deadline_s:g} s still not: {what}"
+        if time.monotonic() > deadline:
+            said = log.read_text()[-3000:] if log is not None else ""
+            raise AssertionError(f"after {deadline_s:g} s still not: {what}\n{said}")
         time.sleep(0.1)
 
 
@@ -98,9 +110,9 @@ def start() -> Iterator[Remote]:
     nodes = []
     try:
         nodes.append(_node(remote, namespace, [remote.mine], head))
-        until(lambda: _alive(remote) >= 1, "a head")
+        until(lambda: _alive(remote) >= 1, "a head", log=remote.log)
         nodes.append(_node(remote, namespace, [remote.mine, remote.heads], worker))
-        until(lambda: _alive(remote) >= 2, "a worker")
+        until(lambda: _alive(remote) >= 2, "a worker", log=remote.log)
         yield remote
     finally:
         for process in reversed(nodes):
@@ -124,7 +136,7 @@ def _node(
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**remote.environment(home), "RAY_AUTH_MODE": "token", "PATH": path}
     environment.pop("PYTHONPATH", None)
-    with (remote.folder / "nodes.log").open("a") as log:
+    with remote.log.open("a") as log:
         return subprocess.Popen(
             command, stdout=log, stderr=log, env=environment, cwd="/", start_new_session=True
         )

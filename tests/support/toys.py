@@ -30,6 +30,14 @@ def slow(params, worker):
         worker.report(step, {"loss": 1.0, "pid": os.getpid()}, checkpoint=worker.scratch())
 
 
+def waits_at_a_gate(params, worker):
+    """Train once the file exists."""
+    while not Path(params["gate"]).exists():
+        time.sleep(0.05)
+    for step in worker.steps():
+        worker.report(step, {"loss": 1.0})
+
+
 def ddp(params, worker):
     """Train with real data-parallel steps on every rank."""
     import torch

@@ -14,7 +14,7 @@ from trainables.order import Order
 from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, log_file
 from trainables.runtime.coordinator import Coordinator, Switchboard
 from trainables.runtime.ranks import Rank
-from trainables.runtime.wire import CheckpointSaved, DataDeclared, Ready
+from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderPlaced, Ready
 from trainables.training import Training
 
 WAIT_S = 120
@@ -46,7 +46,7 @@ class Slot:
         while not isinstance(message := self.said.get(timeout=WAIT_S), Outcome):
             if isinstance(message, CheckpointSaved):
                 self.kept.append(message)
-            if isinstance(message, CheckpointSaved | DataDeclared):
+            if isinstance(message, CheckpointSaved | DataDeclared | OrderPlaced):
                 continue
             reports.append(message)
             if message.step in milestones:

@@ -291,16 +291,21 @@ def _how_ended(worker: Worker) -> How:
     return "" if worker.told_to_stop else "returned"
 
 
+def trial_seed(seed: int, order: Order) -> int:
+    """Return the seed of an order's trial in a sweep with this seed."""
+    number = int("".join(filter(str.isdigit, order.seed_of or order.trial)) or 0)
+    return seed * 1_000_003 + number
+
+
 def make_worker(config: SlotConfig, order: Order, rank: int, link: Link) -> Worker:
     """Return the Worker that a rank's trainable gets for an order."""
-    number = int("".join(filter(str.isdigit, order.seed_of or order.trial)) or 0)
     return Worker(
         rank=rank,
         world_size=config.world_size,
         first=order.first,
         until=order.until,
         total=config.total,
-        seed=config.seed * 1_000_003 + number,
+        seed=trial_seed(config.seed, order),
         training=load.training_of(config.training, order.params),
         params=order.params,
         trial=order.trial,

@@ -34,6 +34,7 @@ from trainables.runtime.wire import (
     RankMessage,
     Ready,
     disable_nagle,
+    placed,
 )
 from trainables.stopping import SIGTERM_TEXT
 
@@ -133,6 +134,7 @@ class Coordinator:
         self._stall_s = stall_s
         self._lock = threading.Lock()
         self._ranks: dict[int, Connection] = {}
+        self._hellos: dict[int, Hello] = {}
         self._store_address: Address | None = None
         self._current: _Current | None = None
 
@@ -140,6 +142,7 @@ class Coordinator:
         """Register a rank; once all are there, send them the address of rank 0's store."""
         with self._lock:
             self._ranks[hello.rank] = connection
+            self._hellos[hello.rank] = hello
             self._store_address = hello.rank_store or self._store_address
             if len(self._ranks) < self._world_size:
                 return
@@ -152,6 +155,9 @@ class Coordinator:
         """Send an order to the ranks, which must be idle."""
         with self._lock:
             self._current = _Current(assignment.order)
+            hellos = [self._hellos[rank] for rank in sorted(self._hellos)]
+            if (place := placed(assignment.order.id, hellos)) is not None:
+                self._say(place)
             for connection in self._ranks.values():
                 with suppress(OSError):  # whoever watches the rank notices that it is gone
                     connection.send(assignment)

@@ -7,6 +7,7 @@ learns of the rank's death at once, even between orders.
 
 import gc
 import os
+import platform
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from trainables import environment, load
 from trainables.dataset import DataSet
 from trainables.link import Report
+from trainables.monitoring import device
 from trainables.order import Order
 from trainables.programs.rendezvous import RankAddress, RankEnv, reserved_port, single_rank
 from trainables.runtime import process_state
@@ -117,8 +119,9 @@ class Rank:
         """Send the hello, and open or join the ranks' store if there are several."""
         world_size, gpu = self._config.world_size, self._config.gpu
         host = own_host(coordinator.connection)
+        here = (device.model(gpu), platform.node())
         if world_size == 1:
-            coordinator.send(Hello(slot, 0, (host, 0)))
+            coordinator.send(Hello(slot, 0, (host, 0), *here))
             coordinator.receive()
             return None
         from trainables.parallel.group import RankStore, set_gloo_interface
@@ -126,10 +129,10 @@ class Rank:
         set_gloo_interface(host)
         if self._rank == 0:
             rank_store = RankStore.open(host, world_size, gpu, self._config.stall_s)
-            coordinator.send(Hello(slot, 0, (host, rank_store.port)))
+            coordinator.send(Hello(slot, 0, (host, rank_store.port), *here))
             coordinator.receive()
         else:
-            coordinator.send(Hello(slot, self._rank, None))
+            coordinator.send(Hello(slot, self._rank, None, *here))
             master, port = coordinator.receive()
             rank_store = RankStore.join(
                 master, port, self._rank, world_size, gpu, self._config.stall_s

@@ -8,6 +8,7 @@ costs some 15 microseconds of CPU on either side, a call between Ray actors 20 t
 import os
 import socket
 import threading
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing.connection import Client, Connection
@@ -35,6 +36,16 @@ class Hello(NamedTuple):
     slot: str
     rank: int
     rank_store: Address | None
+    device: str = ""  # the model of the rank's GPU, or of its CPU
+    node: str = ""
+
+
+class OrderPlaced(NamedTuple):
+    """The devices' models and the nodes of the ranks that carry out an order."""
+
+    order: int
+    device: str
+    node: str
 
 
 class CheckpointSaved(NamedTuple):
@@ -80,9 +91,10 @@ class PreemptionStarted(NamedTuple):
     why: str
 
 
-# About an order: rank 0 sends them, and the coordinator passes them on. An outcome comes from each
-# rank, which is then ready for another order; the coordinator passes on that of the whole group.
-OrderMessage = Report | CheckpointSaved | DataDeclared | Outcome
+# About an order: the coordinator writes OrderPlaced; rank 0 sends the others, and the coordinator
+# passes them on. An outcome comes from each rank, which is then ready for another order; the
+# coordinator passes on that of the whole group.
+OrderMessage = OrderPlaced | Report | CheckpointSaved | DataDeclared | Outcome
 RankMessage = OrderMessage | Beat | PreemptionNotice  # of a rank
 Message = OrderMessage | Ready | PreemptionStarted  # to the owner of the slot
 
@@ -102,6 +114,16 @@ class CoordinatorConnection:
     def receive(self) -> Any:
         """Wait for the coordinator's next message; raises EOFError or OSError if it is gone."""
         return self.connection.recv()
+
+
+def placed(order: int, hellos: Iterable[Hello]) -> OrderPlaced | None:
+    """Return where the ranks of these hellos carry out an order; None: they did not say."""
+    ranks = list(hellos)
+    devices = dict.fromkeys(rank.device for rank in ranks if rank.device)
+    nodes = dict.fromkeys(rank.node for rank in ranks if rank.node)
+    if not devices and not nodes:
+        return None
+    return OrderPlaced(order, " + ".join(devices), " + ".join(nodes))
 
 
 def connect(call: Call) -> "Connection":

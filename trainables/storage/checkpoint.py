@@ -22,6 +22,7 @@ MANIFEST = "manifest.json"
 # Lists files that other ranks have uploaded to the store; its content goes into the manifest.
 PARTS_IN_STORE = "elsewhere.json"
 TUNE_FOLDER = ".tune"  # in a sweep's folder: the files that Ray Tune writes of an experiment
+FOREIGN = "agent:"  # before what a worker outside of hposvc calls its checkpoint
 SCRATCH = ".scratch"  # under the checkpoint folder, so that a rename never crosses file systems
 
 
@@ -178,6 +179,8 @@ def verify(saved: Saved, scratch: Callable[[], Path] = temporary_folder) -> Path
         CheckpointDamaged: with the first file that differs.
         StoreFailed: the store can't be reached, or refuses.
     """
+    if saved.path.startswith(FOREIGN):
+        raise CheckpointDamaged(saved.path, "a checkpoint of hposvc", "one of another program")
     if not stores.is_url(saved.path):
         _compare(Path(saved.path) / MANIFEST, saved.checksum)
         check(Path(saved.path))
@@ -210,6 +213,8 @@ def remove(saved: Saved) -> None:
 
     A second call does no harm, and finishes a deletion that a process began before it died.
     """
+    if saved.path.startswith(FOREIGN):
+        return  # whoever wrote it looks after it
     if stores.is_url(saved.path):
         stores.delete(saved.path, first=MANIFEST)
         return

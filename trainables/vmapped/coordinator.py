@@ -21,6 +21,7 @@ from trainables.runtime.wire import (
     PreemptionStarted,
     RankMessage,
     Ready,
+    placed,
 )
 from trainables.stopping import SIGTERM_TEXT
 from trainables.vmapped.wire import ALL_ORDERS, Answer
@@ -47,6 +48,7 @@ class BatchCoordinator:
         self._say, self._stall_s = say, stall_s
         self._lock = threading.Lock()
         self._rank: Connection | None = None
+        self._hello: Hello | None = None
         self._orders: dict[int, _RunningOrder] = {}
         self._leaving = ""  # why the rank is to end; empty if it is not
         self._heard_at = time.monotonic()
@@ -54,7 +56,7 @@ class BatchCoordinator:
     def join(self, hello: Hello, connection: Connection) -> None:
         """Take over the connection of the rank, which is now ready for orders."""
         with self._lock:
-            self._rank = connection
+            self._rank, self._hello = connection, hello
             connection.send(hello.rank_store)
         threading.Thread(target=self._listen, args=(connection,), daemon=True).start()
         self._say(Ready())
@@ -65,6 +67,9 @@ class BatchCoordinator:
             if not self._orders:
                 self._heard_at = time.monotonic()
             self._orders[assignment.order.id] = _RunningOrder(assignment.order)
+            hellos = [] if self._hello is None else [self._hello]
+            if (place := placed(assignment.order.id, hellos)) is not None:
+                self._say(place)
             self._send(assignment)
 
     def decide(self, order: int, verdict: Literal["continue", "stop"]) -> None:

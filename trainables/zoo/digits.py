@@ -11,13 +11,10 @@ from functools import cache
 from typing import Literal, get_args
 
 import torch
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from trainables.data import Batch, Data, Tensors
-from trainables.optim.lars import Lars
 from trainables.task import Task
 
 Optimizer = Literal["sgd", "adamw", "lars"]
@@ -79,6 +76,8 @@ class DigitsCNN(Task):
         weights = model.parameters()
         if self.optimizer == "adamw":
             return torch.optim.AdamW(weights, lr=self.lr, weight_decay=self.weight_decay)
+        from trainables.optim.lars import Lars  # a second, which those who choose it wait
+
         kind = torch.optim.SGD if self.optimizer == "sgd" else Lars
         return kind(weights, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
 
@@ -103,6 +102,9 @@ def digits() -> Data:
 
     The split is stratified and never changes, so trials and sweeps can be compared.
     """
+    from sklearn.datasets import load_digits  # a second, which only ranks need to wait
+    from sklearn.model_selection import train_test_split
+
     pixels, labels = load_digits(return_X_y=True)
     split = train_test_split(pixels, labels, test_size=VALIDATION, stratify=labels, random_state=0)
     train, validation = (

@@ -12,6 +12,7 @@ from trainables.order import Order
 MAX_MESSAGE = 160  # characters of a failure's last line
 ORIGINS = {
     "initial": "one of the spec's initial points",
+    "baseline": "the spec's baseline",
     "warm_start": "led in a sweep that this one learns from",
 }
 DESIGNS = {"start": "quasi-random design", "fallback": "quasi-random design, as a fallback"}
@@ -93,6 +94,11 @@ def order_text(order: Order) -> str:
     on = f" on {order.workers} workers" if order.workers else ""
     until = "its own end" if order.until is None else f"{order.until}"
     return f"steps {order.first} to {until}{on} {start}{seed}{smaller}"
+
+
+def place_text(device: str, node: str) -> str:
+    """Return where an order is at work."""
+    return " ".join(part for part in (device and f"on {device}", node and f"at {node}") if part)
 
 
 def changes_text(changed: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ from hposvc.analysis.audit import phrasing
 from hposvc.analysis.audit.entry import Line
 from hposvc.events import (
     HALTS,
+    Alerted,
     Attached,
     Closed,
     Event,
@@ -37,7 +38,9 @@ def _describe(
     """Return the word, reason and facts of an event; None: it is not about the whole sweep."""
     match event:
         case Attached():
+            running -= len(event.kept)
             lost = f"; {running} running trials of the driver before start again" if running else ""
+            lost += f"; {len(event.kept)} trials of agents go on" if event.kept else ""
             host, _, pid = event.driver.rpartition(":")
             by = f"by process {pid} on {host}{lost}"
             return "driven", by, {"driver": event.driver, "lost": running}
@@ -55,6 +58,9 @@ def _describe(
             return word, f"{no_more}{why}; {counts}", {**closing}
         case StorageExhausted():
             return "full", event.detail, {"detail": event.detail}
+        case Alerted():
+            facts = {"moment": event.what, "at": event.at, "trial": event.trial}
+            return "alerted", f"{event.what}: {event.text}", {**facts}
         case Suspended():
             return "paused", f"the driver has ended: {event.reason}", {"reason": event.reason}
         case Finished():

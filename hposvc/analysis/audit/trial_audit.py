@@ -19,6 +19,7 @@ from hposvc.events import (
     Failed,
     Finished,
     Ordered,
+    Placed,
     Proposed,
     Reported,
     Requested,
@@ -65,6 +66,7 @@ class TrialAudit:
     replicates: dict[int | None, TrialState] = field(default_factory=dict)  # by order
     pause_written: bool = False  # whether a decision to pause has been written
     next_reason: str = "it was lost"  # the reason for its next order
+    place: str = ""  # where it was at work last, as written
 
     def __post_init__(self) -> None:
         self.state = SweepState(self.spec)
@@ -146,7 +148,9 @@ class TrialAudit:
                 self._write_decision(event, trial)
             case Failed() if event.trial == self.trial and event.order == before.order:
                 self._write_failure(event, trial)
-            case Attached() if before.order is not None:
+            case Placed() if event.trial == self.trial and event.order == before.order:
+                self._write_place(event, trial)
+            case Attached() if before.order is not None and trial.order is None:
                 self.next_reason = "the driver before was lost"
                 why = f"{event.driver} took the sweep over; order {before.order} is lost"
                 self._write(event, trial, "lost", why, {"driver": event.driver})
@@ -191,6 +195,14 @@ class TrialAudit:
         else:
             why = f"{work}: {self.next_reason}"
         self._write(event, trial, "ordered", why, detail)
+
+    def _write_place(self, event: Placed, trial: TrialState) -> None:
+        """Write a line if its order is elsewhere, or on another device, than the one before."""
+        place = phrasing.place_text(event.device, event.node)
+        if place != self.place:
+            detail = {"device": event.device, "node": event.node, "order": event.order}
+            self._write(event, trial, "placed", place, detail)
+        self.place = place
 
     def _write_change(
         self, event: Ordered, trial: TrialState, before: _Before, detail: dict[str, Any]

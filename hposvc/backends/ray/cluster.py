@@ -100,7 +100,8 @@ class RayCluster:
 
     def log_room_changes(self) -> None:
         """Log when no live node has room for a slot any more, and when a node has room again."""
-        if _count_fitting(self.resources) > 0:
+        nodes = suitable_nodes(self.resources, [node for node in ray.nodes() if node["Alive"]])
+        if count_slots(self.resources, [node["Resources"] for node in nodes]) > 0:
             if self._full_logged:
                 log.warning("%s: a node has room for its trials again", self._setting.sweep)
             self._full_logged = False

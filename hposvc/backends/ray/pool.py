@@ -91,7 +91,7 @@ class RayPool:
     def decide(self, order: int, verdict: Answer) -> None:
         slot = self._slot_of(order)
         if slot is not None:
-            slot.decide(order, verdict)
+            slot.decide(order, "continue" if verdict == "continue" else "stop")
 
     def kill(self, order: int) -> None:
         slot = self._slot_of(order)

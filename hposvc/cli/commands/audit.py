@@ -1,8 +1,8 @@
-"""Verbs that explain a trial's decisions (`audit`) and train it again (`repro`)."""
+"""Verbs that explain a sweep (`why`) and a trial (`audit`), and train it again (`repro`)."""
 
 import click
 
-from hposvc.cli.app import home_of, open_home, open_sweep, verb
+from hposvc.cli.app import home_of, open_place, open_sweep, verb
 from hposvc.cli.options import Shared, cluster_address, optional_trial, ray_address, sweep_id
 from hposvc.views.console import show
 
@@ -27,6 +27,24 @@ def audit(shared: Shared, sweep: str, trial: str | None, address: str | None) ->
 
 @verb
 @sweep_id
+@cluster_address
+def why(shared: Shared, sweep: str, address: str | None) -> None:
+    """Say in ten sentences what a sweep found.
+
+    The best configuration and how sure that is, what it gained and cost, what mattered, what to
+    mind and to try next.
+    """
+    from hposvc.analysis.verdict import verdict
+    from hposvc.views.verdict import sentences
+
+    record = open_sweep(shared, sweep, address).record()
+    found = verdict(record.row.id, record.state)
+    if not shared.json(found.data()):
+        show(sentences(found))
+
+
+@verb
+@sweep_id
 @click.argument("trial")
 @click.option(
     "--accept-code", is_flag=True, help="Continue even if the trainable's code has changed."
@@ -38,8 +56,8 @@ def repro(shared: Shared, sweep: str, trial: str, accept_code: bool, address: st
     The answer is `verdict`: equal, within noise, or different; the exit code is 0 for each. After
     Ctrl-C `resume` goes on with it, and gives the answer.
     """
-    from hposvc.analysis.reproduction import reproduce
     from hposvc.cli.foreground import conclude_trained, starting
+    from hposvc.remote import client
 
-    trained = reproduce(open_home(shared), sweep, trial, accept_code, address, starting)
+    trained = client.reproduce(open_place(shared), sweep, trial, accept_code, address, starting)
     return conclude_trained(shared, trained, home_of(shared))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.cli.app import home_of, open_home, read_settings, verb
+from hposvc.cli.app import home_of, open_place, read_settings, verb
 from hposvc.cli.options import (
     Shared,
     cluster_address,
@@ -68,10 +68,10 @@ def extend(
     A running sweep takes it at once. One that has ended continues here.
     """
     from hposvc.cli.foreground import driving
-    from hposvc.operations import requests
+    from hposvc.remote import client
 
     limits = read_settings(sets)
-    answer = requests.extend(open_home(shared), sweep, trials, limits, address, driving)
+    answer = client.extend(open_place(shared), sweep, trials, limits, address, driving)
     return report(shared, answer, "extend", None)
 
 
@@ -85,9 +85,9 @@ def retry(shared: Shared, sweep: str, trial: str | None, address: str | None) ->
     Without TRIAL: all of them.
     """
     from hposvc.cli.foreground import driving
-    from hposvc.operations import requests
+    from hposvc.remote import client
 
-    answer = requests.retry(open_home(shared), sweep, trial, address, driving)
+    answer = client.retry(open_place(shared), sweep, trial, address, driving)
     return report(shared, answer, "retry", trial)
 
 
@@ -104,10 +104,10 @@ def fork(
     --set changes its settings; the others are those of this sweep.
     """
     from hposvc.cli.foreground import conclude, starting
-    from hposvc.operations import start
+    from hposvc.remote import client
 
     changes = read_settings(sets)
-    record = start.fork(open_home(shared), sweep, changes, name, address, starting)
+    record = client.fork(open_place(shared), sweep, changes, name, address, starting)
     return conclude(shared, record, home_of(shared))
 
 
@@ -119,13 +119,13 @@ def rm(shared: Shared, sweep: str, yes: bool) -> None:
 
     Files in its folder that the sweep did not write stay, too. At a terminal, it asks first.
     """
-    from hposvc.operations import delete
+    from hposvc.remote import client
 
     def confirm(name: str) -> None:
         if not yes and sys.stdin.isatty() and sys.stderr.isatty():
             click.confirm(f"remove {name}, with its checkpoints and logs?", abort=True, err=True)
 
-    removed = delete.remove(open_home(shared), sweep, confirm)
+    removed = client.remove(open_place(shared), sweep, confirm)
     if not shared.json({"removed": removed.sweep, "left": removed.left or None}):
         show(f"{removed.sweep} is removed; MLflow keeps its runs")
     if removed.left:
@@ -136,7 +136,7 @@ def steer(shared: Shared, verb: "Verb", sweep: str, trial: str | None, address: 
     """Record the request, and print who will carry it out."""
     from hposvc.remote import client
 
-    receipt = client.steer(open_home(shared), sweep, verb, trial, address=address)
+    receipt = client.steer(open_place(shared), sweep, verb, trial, address=address)
     report(shared, receipt, verb, trial)
 
 

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import click
 
-from hposvc.cli.app import open_home, verb
+from hposvc.cli.app import find_server, open_place, verb
 from hposvc.cli.options import Shared, ray_address
 from hposvc.errors import OUT_OF_REACH
 from hposvc.views.console import show
@@ -30,22 +30,21 @@ def doctor(shared: Shared, sweep: str | None, deep: bool, fix: bool, address: st
 
 
 def _check_machine(shared: Shared, deep: bool, address: str | None) -> int:
-    from hposvc.operations import doctor
+    from hposvc.remote import client
     from hposvc.views.doctor import checks
 
-    results = list(doctor.examine(shared.home, deep, address))
+    results = list(client.examine(find_server(shared) or shared.home, deep, address))
     if not shared.json([asdict(check) for check in results]):
         show(checks(results))
     return OUT_OF_REACH if any(check.state == "fail" for check in results) else 0
 
 
 def _check_mlflow(shared: Shared, sweep: str, fix: bool) -> int:
-    from hposvc.operations import mlflow
+    from hposvc.remote import client
+    from hposvc.views.mlflow_diff import differences, verdict
 
-    comparison = mlflow.check(open_home(shared), sweep, fix)
-    from hposvc.views.mlflow_diff import differences, verdict  # loads mlflow, configured by now
-
-    if not shared.json({**asdict(comparison), "agrees": comparison.agrees}):
+    comparison = client.check(open_place(shared), sweep, fix)
+    if not shared.json(comparison.data()):
         if comparison.differences:
             show(differences(comparison))
         show(verdict(comparison))

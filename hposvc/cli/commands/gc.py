@@ -1,10 +1,8 @@
 """The verb that deletes files which no sweep needs."""
 
-from dataclasses import asdict
-
 import click
 
-from hposvc.cli.app import open_home, verb
+from hposvc.cli.app import open_place, verb
 from hposvc.cli.options import Shared
 from hposvc.errors import OUT_OF_REACH
 from hposvc.views.console import note, show
@@ -20,11 +18,11 @@ def gc(shared: Shared, sweep: str | None, dry_run: bool, compact: bool) -> int:
     These are orphaned and incomplete checkpoints, and folders of no sweep. With ID: of that sweep
     alone. Sweeps that are running are left as they are.
     """
-    from hposvc.operations.gc import collect
+    from hposvc.remote import client
     from hposvc.views.gc import garbage_table
 
-    freed = collect(open_home(shared), sweep, dry_run, compact)
-    if not shared.json([{**asdict(item), "freed": not dry_run} for item in freed.items]):
+    freed = client.collect(open_place(shared), sweep, dry_run, compact)
+    if not shared.json(freed.data(dry_run)):
         show(garbage_table(freed.items, freed=not dry_run))
     if freed.vacuum_later:
         note("a sweep runs, which would wait: gc once more after it makes the file smaller")

@@ -5,7 +5,7 @@ import time
 
 import click
 
-from hposvc.cli.app import home_of, open_home, open_sweep, verb
+from hposvc.cli.app import find_server, home_of, open_place, open_sweep, verb
 from hposvc.cli.options import Shared, cluster_address, optional_trial, sweep_id
 from hposvc.views.console import emit, note, show
 
@@ -25,7 +25,7 @@ def ls(shared: Shared, project: str | None, tag: str | None, since: str | None) 
         created_after = None if since is None else formatting.parse_time(since, time.time())
     except ValueError as error:
         raise click.UsageError(f"--since {error}, or a date like 2025-11-01") from error
-    listing = client.ls(open_home(shared), project, tag, created_after)
+    listing = client.ls(open_place(shared), project, tag, created_after)
     if not shared.json(listing.sweeps):
         show(tables.sweeps(listing.sweeps))
         for sent in listing.remote:
@@ -47,8 +47,11 @@ def status(shared: Shared, sweep: str, address: str | None) -> None:
     record = open_sweep(shared, sweep, address).record()
     if not shared.json(record.status()):
         wide = sys.stdout.isatty()
-        panel = dashboard.status_view(record.row.id, record.state, record.driver, wide)
+        served = find_server(shared) is not None
+        panel = dashboard.status_view(record.row.id, record.state, record.driver, wide, served)
         show(panel, *result.mlflow(record, home_of(shared)))
+        if record.undelivered:
+            note(result.describe_undelivered(record))
 
 
 @verb
@@ -90,14 +93,16 @@ def trials(
 @sweep_id
 @cluster_address
 def best(shared: Shared, sweep: str, address: str | None) -> None:
-    """Show the best trial and its checkpoint; of several metrics the Pareto front."""
+    """Show the best trial, how sure it is, and its checkpoint; of several metrics the front."""
+    from hposvc.analysis.verdict import sureness
     from hposvc.views import result
 
     record = open_sweep(shared, sweep, address).record()
     if shared.json(record.best()):
         return
     if front := record.front():
-        show(result.best(front, record.state.spec), *result.mlflow(record, home_of(shared)))
+        show(result.best(front, record.state.spec))
+        show(*sureness(record.state), *result.mlflow(record, home_of(shared)))
     if warning := record.warning():
         note(warning)
 
@@ -126,7 +131,7 @@ def logs(
     if follow and (address is not None or shared.output == "json"):
         raise click.UsageError("--follow reads files of this machine, and prints text")
     if follow:
-        for text in client.follow(open_home(shared), sweep, trial, rank):
+        for text in client.follow(open_place(shared), sweep, trial, rank):
             emit(text)
         return
     log_texts = open_sweep(shared, sweep, address).logs(trial, rank)

@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 import click
 
-from hposvc.cli.app import open_home, verb
+from hposvc.cli.app import open_place, verb
 from hposvc.cli.options import Shared, sweep_id
 from hposvc.views.console import emit
 
@@ -23,8 +23,8 @@ from hposvc.views.console import emit
 )
 def promote(shared: Shared, sweep: str, model: str, alias: str, gate: float) -> None:
     """Register the best trial's checkpoint in MLflow."""
-    from hposvc.operations import mlflow
+    from hposvc.remote import client
 
-    promotion = mlflow.promote(open_home(shared), sweep, model, alias, gate)
+    promotion = client.promote(open_place(shared), sweep, model, alias, gate)
     if not shared.json(asdict(promotion)):
         emit(f"{promotion}\n")

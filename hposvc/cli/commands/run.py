@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from hposvc.cli.app import home_of, open_home, read_settings, read_spec, verb
+from hposvc.cli.app import home_of, open_place, read_settings, read_spec, verb
 from hposvc.cli.options import Shared, ray_address, settings, spec_file, sweep_id
 from hposvc.views.console import show
 
@@ -37,16 +37,16 @@ def run(
     debug: bool,
     address: str | None,
 ) -> int:
-    """Run a sweep on this machine.
+    """Run a sweep on this machine, or on the server's.
 
     After Ctrl-C or a crash, `hposvc resume ID` continues it from the last checkpoints.
     """
     from hposvc.cli.foreground import conclude, starting
-    from hposvc.operations import start
+    from hposvc.remote import client
 
     checked = read_spec(spec, sets)
     watching = partial(starting, live=not debug)
-    record = start.run(open_home(shared), checked, name, address, watching, debug)
+    record = client.run(open_place(shared), checked, name, address, watching, debug)
     return conclude(shared, record, home_of(shared))
 
 
@@ -61,8 +61,8 @@ def resume(shared: Shared, sweep: str, accept_code: bool, address: str | None) -
 
     For a sweep that has ended, only MLflow is brought up to date.
     """
-    from hposvc.analysis import reproduction
     from hposvc.cli.foreground import conclude_trained, driving
+    from hposvc.remote import client
 
-    trained = reproduction.resume(open_home(shared), sweep, accept_code, address, driving)
+    trained = client.resume(open_place(shared), sweep, accept_code, address, driving)
     return conclude_trained(shared, trained, home_of(shared))

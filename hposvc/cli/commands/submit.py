@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hposvc.cli.app import commands, open_home, read_spec, verb
+from hposvc.cli.app import commands, open_place, read_spec, verb
 from hposvc.cli.options import Shared, settings, share, spec_file
 from hposvc.views.console import console, emit, note, show
 
 if TYPE_CHECKING:
     from hposvc.driver.loop import Watcher
     from hposvc.events import Event
-    from hposvc.remote.submit import SubmitOutcome
     from hposvc.state.sweep import SweepState
 
 payload_name = click.option("--payload", required=True)
@@ -47,48 +46,38 @@ def submit(
     wait: bool,
     ephemeral: bool,
 ) -> int:
-    """Run a sweep as a job of a Ray cluster.
+    """Run a sweep as a job of a Ray cluster, or on a server.
 
-    Submitting the same sweep again attaches to that job.
+    Submitting the same sweep again attaches to it.
 
-    The cluster's token is RAY_AUTH_TOKEN. The files of the spec's folder are sent along, except
-    those that a .gitignore names.
+    The cluster's token is RAY_AUTH_TOKEN, the server's HPOSVC_TOKEN. The files of the spec's folder
+    are sent along, except those that a .gitignore names.
     """
-    from hposvc.cli.foreground import conclude
+    from hposvc.cli.foreground import conclude, driving
     from hposvc.remote import client, submit
 
     if new and name is not None:
         raise click.UsageError("--new makes an id of its own; leave out --id or --new")
-    checked, sweeps = read_spec(spec, sets), open_home(shared)
+    checked, place = read_spec(spec, sets), open_place(shared)
     options = submit.SubmitOptions(address, name, new, ephemeral)
-    outcome = submit.submit(sweeps.home, checked, options, note)
+    outcome = client.submit(place, checked, options, note)
     if not wait:
         if not shared.json(outcome.data()):
-            show(*describe(outcome))
+            show(*outcome.describe())
         return 0
     submitted = outcome.submitted
-    note(f"{submitted.sweep}: Ctrl-C ends only the waiting; hposvc status {submitted.sweep}")
-    record = client.await_end(sweeps, submitted, write)
+    note(f"{submitted.sweep}: Ctrl-C ends only the waiting; {outcome.describe()[-1]}")
+    record = client.await_end(place, submitted, write, driving)
     if not submitted.shared and shared.output != "json":
         # MLflow is on the head, not in this home; the log shown above has its address.
         record = replace(record, runs={})
-    return conclude(shared, record, sweeps.home)
+    return conclude(shared, record, place.home)
 
 
 def write(text: str) -> None:
     """Write a part of a job's log to stderr."""
     sys.stderr.write(text)
     sys.stderr.flush()
-
-
-def describe(outcome: "SubmitOutcome") -> list[str]:
-    """Describe the outcome of a submit and the next steps, as lines for people."""
-    sweep, job = outcome.submitted.sweep, outcome.job
-    relation = "began on" if not outcome.attached else "is on"
-    texts = [f"{sweep} {relation} {outcome.submitted.address}: job {job.id} {job.state}"]
-    if outcome.attached and job.ended:
-        texts.append(f"it has ended; to run it once more: hposvc submit --new; {sweep} stays")
-    return [*texts, f"look at it by: hposvc status {sweep}"]
 
 
 class BeginAnnouncer:

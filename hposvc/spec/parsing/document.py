@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral, Real
@@ -36,9 +36,14 @@ class Document:
             problem, place=f"{self.name}:{mark.line}:{mark.column}" if mark else self.name
         )
 
-    def order(self, problem: Problem) -> Mark:
-        """Return a sort key that orders problems as they stand in the document."""
-        return self._mark(problem) or Mark(0, 0)
+    @contextmanager
+    def placing(self) -> Iterator[None]:
+        """Give the problems that the block raises their places, in the document's order."""
+        try:
+            yield
+        except SpecError as error:
+            problems = sorted(error.problems, key=lambda each: self._mark(each) or Mark(0, 0))
+            raise SpecError(map(self.place, problems)) from error
 
     def _mark(self, problem: Problem) -> Mark | None:
         if problem.at_key and problem.path in self.keys:

@@ -41,7 +41,7 @@ def _planned_words(key: str, words: Collection[str], instead: str) -> PlannedFea
 
 
 PLANNED = (
-    *_planned_keys("queue", "notify"),
+    *_planned_keys("queue"),
     _planned_words("resources.gpus_per_worker", ("auto",), "give a number"),
 )
 

@@ -49,6 +49,7 @@ def given(**sections):
         "trials": {"max": 10, "parallel": 6},
         "resources": {"cpus_per_worker": 0.5},
         "training": {"trials_per_process": 4, "precision": "64-true"},
+        "tracking": {"send_to": []},
         **sections,
     }
 
@@ -106,8 +107,13 @@ def test_stopped_trials_make_room_for_others(home):
 
 
 @pytest.mark.ray
-@pytest.mark.long
-@pytest.mark.parametrize(("how", "cause"), [("SIGKILL", "infra"), ("SIGTERM", "preempt")])
+@pytest.mark.parametrize(
+    ("how", "cause"),
+    [
+        pytest.param("SIGTERM", "preempt", marks=pytest.mark.long),
+        pytest.param("SIGKILL", "infra", marks=pytest.mark.full),
+    ],
+)
 def test_a_process_that_dies_sends_its_trials_back_to_their_checkpoints(home, tmp_path, how, cause):
     """A process told to end, as on a spot node, first checkpoints its trials: no failure."""
     (tmp_path / "fragile.py").write_text(FRAGILE)

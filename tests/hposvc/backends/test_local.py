@@ -1,5 +1,6 @@
 """The local backend: a function, its checkpoints, its errors, and a resumed sweep."""
 
+import platform
 import sys
 import time
 
@@ -11,7 +12,7 @@ from hposvc.backends.local import Local
 from hposvc.driver.loop import Runner
 from hposvc.driver.proposals import BackgroundProposer
 from hposvc.errors import Interrupted
-from hposvc.events import Checkpointed, Ended, Failed, Ordered, Reported
+from hposvc.events import Checkpointed, Ended, Failed, Ordered, Placed, Reported
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
@@ -21,6 +22,7 @@ from trainables.storage import checkpoint
 
 CODE = '''
 import os
+import platform
 import sys
 from pathlib import Path
 from trainables.stopping import StopTrial
@@ -103,13 +105,22 @@ def order(until=3, first=1, milestones=(), start=None, number=1):
 
 
 def await_events(engine, kind, seconds=20.0):
-    """Return all events up to the first of a kind."""
+    """Return all events up to the first of a kind, without where orders run."""
     seen, deadline = [], time.monotonic() + seconds
     while time.monotonic() < deadline:
-        seen += engine.events(0.05)
+        seen += [event for event in engine.events(0.05) if not isinstance(event, Placed)]
         if seen and isinstance(seen[-1], kind):
             return seen
     raise TimeoutError(f"no {kind.__name__} came; only {seen}")
+
+
+def test_an_order_says_where_it_runs(engine):
+    local = engine()
+    local.start(order(), {})
+    [placed] = local.events(20.0)
+    assert (placed.kind, placed.trial, placed.node) == ("placed", "t0001", platform.node())
+    assert placed.device
+    await_events(local, Ended)
 
 
 def test_an_order_reports_each_step_behind_its_checkpoint(engine):
@@ -122,6 +133,11 @@ def test_an_order_reports_each_step_behind_its_checkpoint(engine):
     assert [event.step for event in seen if isinstance(event, Reported)] == [1, 2, 3]
     assert [event.saved.step for event in seen if isinstance(event, Checkpointed)] == [1, 2, 3]
     assert local.capacity() == 1
+
+
+def test_no_cluster_is_asked_even_if_there_is_one(tmp_path, module):
+    spec = make_spec(engine="local", trainable=f"{module}:train")
+    Local(Setting("s", spec, tmp_path / "sweep", tmp_path, "127.0.0.1:1")).close()
 
 
 def test_the_trainable_waits_until_its_report_was_taken(engine, module):

@@ -25,6 +25,7 @@ def run(sweeps, name, workers=1, **sections):
         "search": "random",
         "trials": {"max": 1, "parallel": 1},
         "resources": {"workers": workers, "cpus_per_worker": 0.5},
+        "tracking": {"send_to": []},
         **sections,
     }
     row = api.create(sweeps, specs.load(document))

@@ -81,6 +81,7 @@ class Terminal:
             "search": "random",
             "trials": {"max": most},
             "storage": str(self.folder),
+            "tracking": {"send_to": []},
             **sections,
         }
         (self.folder / "spec.yaml").write_text(json.dumps(spec))

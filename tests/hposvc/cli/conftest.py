@@ -1,38 +1,14 @@
-"""The command line in this process, and a spec for it."""
+"""The command line in this process, in tests/support, and a function that writes its spec."""
 
 import json
 import sys
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
-
-from hposvc.cli.main import main
+from command_line import SPEC, run
 
 SUPPORT = Path(__file__).parents[2] / "support"
-# Six trials of a grid, which end at once; simulations without trials.max are not sent to MLflow.
-SPEC = {
-    "name": "valley",
-    "project": "tests",
-    "tags": {"team": "blue"},
-    "engine": {"type": "simulate", "curve": "curves:valley"},
-    "metric": {"name": "loss", "goal": "minimize"},
-    "fidelity": {"max": 3},
-    "parameters": {"x": {"values": [1, 2, 3, 4, 5, 6], "ordered": True}, "width": 64},
-    "search": "grid",
-    "budget": {"wall": "1h"},
-}
-
-
-@dataclass(frozen=True)
-class Answer:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def data(self):
-        return json.loads(self.out)
 
 
 @pytest.fixture
@@ -44,14 +20,7 @@ def hposvc(tmp_path, monkeypatch, capfd):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
 
-    def run(*arguments):
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main([str(argument) for argument in arguments])
-        captured = capfd.readouterr()
-        return Answer(left.value.code or 0, captured.out, captured.err)
-
-    return run
+    return partial(run, capfd)
 
 
 @pytest.fixture

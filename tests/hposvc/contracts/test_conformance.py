@@ -15,6 +15,7 @@ ON_RAY = pytest.mark.ray
 ALONE = [
     "simulate",
     "local",
+    "agents",
     pytest.param("ray", marks=ON_RAY),
     pytest.param("tune", marks=ON_RAY),
 ]

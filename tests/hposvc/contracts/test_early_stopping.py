@@ -31,6 +31,7 @@ def test_the_best_checkpoint_of_a_trial_at_rest_is_kept(tmp_path, home_with_ray,
         trials={"max": 2, "parallel": 1},
         resources={"workers": workers, "cpus_per_worker": 0.5},
         engine=engine,
+        tracking={"send_to": []},
     ).run(home=home_with_ray, progress=False)
     assert result.state == "COMPLETED"
     assert list(result.trials.state) == ["STOPPED", "STOPPED"]

@@ -74,6 +74,7 @@ def sections(tmp_path, monkeypatch):
         "search": "random",
         "trials": {"max": 2},
         "engine": "local",
+        "tracking": {"send_to": []},
     }
 
 

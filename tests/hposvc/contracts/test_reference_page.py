@@ -20,6 +20,7 @@ from hposvc.cli.main import commands
 from hposvc.cli.not_yet import LATER
 from hposvc.operations.doctor import Check
 from hposvc.operations.garbage import Garbage
+from hposvc.operations.notify import Sent
 from hposvc.operations.requests import RequestReceipt
 from hposvc.spec import dump, thaw
 from hposvc.spec.parsing.unsupported import PLANNED
@@ -27,9 +28,8 @@ from hposvc.spec.registry import SCHEDULERS, resolve
 from hposvc.state import summary
 from hposvc.state.sweep import SweepPhase
 from hposvc.state.trial import TrialPhase
-from hposvc.tracking.diff import Difference
+from hposvc.tracking.comparison import Comparison, Difference
 from hposvc.tracking.promotion import Promotion
-from hposvc.tracking.reconcile import Comparison
 from searchers.methods import METHODS, load
 from searchers.optimizer import Optimizer, create
 from trainables.memory_estimation.forecast import Forecast, Variant
@@ -45,11 +45,13 @@ FULL = {
     "warm_start": {"from": "another"},
     "scheduler": {"type": "fifo", "plateau": {"patience": 5}},
     "stop": {"plateau": {"trials": 30}, "max_failed": {}},
+    "baseline": {"params": {"lr": 0.01}},
     "finalists": {},
     "register": {"model": "digits"},
 }
 # Mappings with names of users' own, and the options of training, which have a table of their own.
 LEAVES = {"parameters", "training", "tags", "resources.custom", "resources.labels"}
+LEAVES |= {"baseline.params"}
 LEAVES |= {"environment.env", "environment.secrets"}
 KEYS = {codes(row[0])[0]: row for row in rows("key", "type", "default", text=section("The spec"))}
 WITH_DEFAULT = [key for key, row in KEYS.items() if row[2].startswith("`") and key != "folder"]
@@ -136,6 +138,9 @@ def test_the_page_has_no_planned_key():
 VERBS = {tuple(codes(row[0])[0].split()): row for row in rows("verb", "options", "does")}
 
 
+GROUPS = {name for name, verb in commands.commands.items() if isinstance(verb, click.Group)}
+
+
 def on_the_page():
     """Yield the words of each verb on the page, with its command and its row."""
     for words, row in VERBS.items():
@@ -148,22 +153,22 @@ def on_the_page():
 def test_the_page_has_every_verb_and_no_planned_one():
     visible = {name for name, command in commands.commands.items() if not command.hidden}
     assert {words[0] for words in VERBS} == visible
-    assert {words[1] for words in VERBS if words[0] == "cluster"} == {
-        *commands.commands["cluster"].commands
-    }
+    for group in GROUPS:
+        on_page = {words[1] for words in VERBS if words[0] == group}
+        assert on_page == {*commands.commands[group].commands}
     assert not visible & {*LATER}
 
 
 def test_the_page_has_every_argument_and_option_of_a_verb():
     shared = {option for row in rows("option", "meaning") for option in codes(row[0])}
     shared = {option.split()[0] for option in shared}
-    assert shared == {"-o", "--output", "--home"}
+    assert shared == {"-o", "--output", "--home", "--server"}
     for words, command, row in on_the_page():
         arguments = [each for each in command.params if isinstance(each, click.Argument)]
         options = [each for each in command.params if isinstance(each, click.Option)]
         of_the_page = {option.split()[0] for option in codes(row[1])}
         assert of_the_page | shared == {name for each in options for name in each.opts} | shared
-        given = [word for word in words[1 + (words[0] == "cluster") :] if word != "--schedule"]
+        given = [word for word in words[1 + (words[0] in GROUPS) :] if word != "--schedule"]
         assert [word.startswith("[") for word in given] == [not each.required for each in arguments]
 
 
@@ -176,7 +181,13 @@ def test_the_page_has_every_exit_code():
 def test_the_page_has_the_fields_of_json_documents_that_classes_write():
     """tests/hposvc/cli/test_main.py runs verbs that need neither a cluster nor MLflow."""
     cells = verb_documents()
-    classes = {"gc": Garbage, "doctor": Check, "promote": Promotion, "doctor ID": Comparison}
+    classes = {
+        "gc": Garbage,
+        "doctor": Check,
+        "promote": Promotion,
+        "notify": Sent,
+        "doctor ID": Comparison,
+    }
     added = {"gc": {"freed"}, "doctor ID": {"agrees"}}
     for verb, cls in classes.items():
         assert names_of(cls) | added.get(verb, set()) == braced(cells[verb]), verb
@@ -196,13 +207,14 @@ def test_the_page_has_every_state():
 
 def test_the_names_of_the_page_exist_in_python():
     classes = {"Sweep": hposvc.Sweep, "Result": hposvc.Result, "Handle": hposvc.Handle}
+    classes["Server"] = hposvc.Server
     classes["worker"] = Worker
     for heading, cls in classes.items():
         listed = [name for row in rows(f"`{heading}`") for name in codes(row[0])]
         assert listed
         for signature in listed:
             name, _, arguments = signature.rstrip(")").partition("(")
-            if name in ("Sweep", "hposvc.load"):
+            if name in ("Sweep", "hposvc.load", "hposvc.connect"):
                 continue
             member = getattr(cls, name, None)
             assert member is not None or name in names_of(cls), (heading, name)

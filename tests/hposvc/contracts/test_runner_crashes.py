@@ -255,10 +255,10 @@ def test_a_failover_of_postgres_costs_a_sweep_a_wait_and_no_event(tmp_path, capl
 class DyingJournal(Journal):
     """Its process is killed before the second group of events is durable."""
 
-    def append(self, sweep, after, events, taken=()):
+    def append(self, sweep, after, events, taken=(), messages=()):
         if after and events:
             raise KeyboardInterrupt
-        return super().append(sweep, after, events, taken)
+        return super().append(sweep, after, events, taken, messages)
 
 
 def test_a_request_survives_a_crash_before_it_is_durable(lab):

@@ -17,41 +17,67 @@ from hposvc.cli.main import commands
 from hposvc.cli.not_yet import LATER
 
 ROOT = Path(hposvc.__file__).parent
-BELOW = ("api", "operations", "analysis", "remote")  # rooms of the functions
+BELOW = (
+    "api",
+    "operations",
+    "analysis",
+    "remote",
+    "reporting",
+    "server",
+    "agent",
+    "drafts",
+)  # rooms of the functions
 SHOWN = ("cli", "views")
 # The function of each verb. A second one answers an option that asks for something else.
 FUNCTIONS = {
+    "init": ["drafts.draft.draft", "drafts.draft.write"],
+    "schema": ["drafts.draft.schema"],
     "validate": ["api.validate"],
-    "run": ["operations.start.run"],
-    "submit": ["remote.submit.submit", "remote.client.await_end"],  # --wait
-    "resume": ["analysis.reproduction.resume"],
+    "run": ["remote.client.run"],
+    "submit": ["remote.client.submit", "remote.client.await_end"],  # --wait
+    "resume": ["remote.client.resume"],
     "ls": ["remote.client.ls"],
     "status": ["api.OpenSweep.record"],
+    "watch": ["remote.client.watch"],
     "trials": ["operations.selection.trials"],
-    "best": ["api.OpenSweep.record"],
+    "best": ["api.OpenSweep.record", "analysis.verdict.sureness"],
+    "why": ["api.OpenSweep.record", "analysis.verdict.verdict"],
     "logs": ["api.OpenSweep.logs", "remote.client.follow"],  # --follow
     "audit": ["analysis.audit.explain"],
+    "report": ["reporting.writing.report"],
+    "compare": ["reporting.comparison.compare"],
     "export": ["analysis.lineage.best_schedule"],
+    "events": ["remote.client.events"],
     "pause": ["remote.client.steer"],
     "stop": ["remote.client.steer"],
     "kill": ["remote.client.steer"],
-    "extend": ["operations.requests.extend"],
-    "retry": ["operations.requests.retry"],
-    "fork": ["operations.start.fork"],
-    "repro": ["analysis.reproduction.reproduce"],
-    "promote": ["operations.mlflow.promote"],
-    "rm": ["operations.delete.remove"],
+    "extend": ["remote.client.extend"],
+    "retry": ["remote.client.retry"],
+    "fork": ["remote.client.fork"],
+    "repro": ["remote.client.reproduce"],
+    "promote": ["remote.client.promote"],
+    "rm": ["remote.client.remove"],
     "cluster up": ["operations.cluster.up"],
     "cluster status": ["operations.cluster.status"],
     "cluster down": ["cluster.local.down"],
     "cluster hold": ["cluster.quarantine.hold"],
     "cluster lift": ["cluster.quarantine.lift"],
-    "doctor": ["operations.doctor.examine", "operations.mlflow.check"],  # ID
-    "gc": ["operations.gc.collect"],
+    "doctor": ["remote.client.examine", "remote.client.check"],  # ID
+    "gc": ["remote.client.collect"],
+    "notify": ["remote.client.send_again", "operations.notify.try_out"],  # --test
+    "serve": ["server.serving.serve"],
+    "ui": ["server.serving.serve"],
+    "token create": ["remote.client.create_token"],
+    "token list": ["remote.client.list_tokens"],
+    "token revoke": ["remote.client.revoke_token"],
+    "agent": ["agent.start.take_trials"],
+    "agent-rank": ["agent.rank_process.serve_rank", "agent.rank_process.position_of"],
+    "plan": ["remote.planning.plan"],
     "memory": ["analysis.memory.report"],
     "scaling": ["analysis.worker_scaling.measure"],
     "laws": ["analysis.model_size.law_of"],
     "drive": ["remote.job_entrypoint.drive"],
+    "supervised": ["operations.supervised.drive"],
     "answer": ["remote.job_entrypoint.answer"],
 }
 

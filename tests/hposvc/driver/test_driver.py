@@ -41,6 +41,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
             "trials": {"max": 2},
             "search": "grid",
             "engine": "local",
+            "tracking": {"send_to": []},
             "environment": {
                 "env": {"MODE": f"{SECRET}!"},
                 "secrets": [{"PASSWORD": f"file:{tmp_path / 'password'}"}],
@@ -112,9 +113,9 @@ def test_nothing_is_deleted_before_an_earlier_driver_is_fenced(spec, home, monke
     their_checkpoint.mkdir(parents=True)
     append = Journal.append
 
-    def overtaken(journal, sweep, after, events, taken=()):
+    def overtaken(journal, sweep, after, events, *taken):
         append(journal, sweep, after, [Attached(0.0, "there:2")])
-        return append(journal, sweep, after, events, taken)
+        return append(journal, sweep, after, events, *taken)
 
     with monkeypatch.context() as patched:
         patched.setattr(Journal, "append", overtaken)

@@ -187,6 +187,9 @@ def test_gc_packs_what_has_ended_and_all_of_it_reads_as_before(tmp_path, capsys,
     journal.append("two", journal.last("two"), ended(1))  # a driver is at work on it again
     written = list(journal.read("one"))
     file = tmp_path / "home" / "hposvc.db"
+    tables = Home.of(tmp_path / "empty").journal().store
+    tables.vacuum()
+    empty = (tmp_path / "empty" / "hposvc.db").stat().st_size
     journal.store.vacuum()
     before = file.stat().st_size
 
@@ -202,5 +205,5 @@ def test_gc_packs_what_has_ended_and_all_of_it_reads_as_before(tmp_path, capsys,
     assert gc("one")[0] == 0
     assert rows(journal, "one") == ["packed"]
     assert list(journal.read("one")) == written
-    assert file.stat().st_size < 0.7 * before
+    assert file.stat().st_size - empty < 0.7 * (before - empty)
     assert gc("one") == (0, "nothing to free\n")

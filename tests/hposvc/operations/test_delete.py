@@ -11,6 +11,7 @@ from outboxes import mlflow_outbox
 from hposvc import api
 from hposvc.cli.main import main
 from hposvc.errors import Interrupted, OutOfReach, SpecError, StoreError
+from hposvc.journal import operations
 from hposvc.journal.home import Home, claim, clear, find_ours, sign, signature
 from hposvc.operations import delete, garbage
 from trainables.storage import checkpoint, stores
@@ -130,6 +131,16 @@ def test_a_sweep_never_moves_into_a_folder_with_somebody_s_files(sweeps, tmp_pat
     folder.mkdir()
     api.create(sweeps, spec, "data")
     assert signature(folder) == f"{sweeps.journal.store}"
+
+
+def test_what_waited_for_the_driver_of_a_removed_sweep_has_failed(sweeps):
+    api.create(sweeps, api.validate(SPEC, {}), "s")
+    with sweeps.journal.store.writing() as connection:
+        name = operations.begin(connection, "submit", "s", None, "ann", None)
+    delete.remove(sweeps, "s")
+    ended = operations.find(sweeps.journal.store, name)
+    assert ended.state == "failed"
+    assert "s was deleted" in ended.errors[0]["message"]
 
 
 def test_removing_a_sweep_leaves_the_user_s_files_in_its_folder(sweeps, tmp_path, capsys):

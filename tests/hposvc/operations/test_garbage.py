@@ -10,6 +10,7 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.cli.main import main
 from hposvc.events import Attached, Checkpointed, Ordered, Proposed, Reported, Suspended
+from hposvc.journal import submissions
 from hposvc.journal.home import Home, sign
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.lease import Lease
@@ -192,3 +193,36 @@ def hposvc(capsys, *arguments):
         main([str(argument) for argument in arguments])
     assert not left.value.code
     return capsys.readouterr().out
+
+
+def test_submitted_files_that_no_sweep_uses_go_after_an_hour(sweeps):
+    home, used, unused, fresh, halved = sweeps.home, "a" * 64, "b" * 64, "c" * 64, "d" * 64
+    sign(home.archives.parent, f"{sweeps.journal.store}")
+    for name in (used, unused, fresh, halved):
+        make(home.unpacked / name / "train.py")
+    zips = [make(home.archives / f"{name}.zip") for name in (used, unused, fresh)]
+    draft = make(home.archives / ".0123456789abcdef")
+    row = SweepRow("one", "one", "default", 0.0, specs.dump(specs.load(SPEC)), {})
+    submissions.create(sweeps.journal, row, "ann", "digest", used)
+    for old in (
+        *zips[:2],
+        draft,
+        *(home.unpacked / name for name in (used, unused, fresh, halved)),
+    ):
+        os.utime(old, (time.time() - 7200,) * 2)
+    found = garbage.of_home(sweeps)
+    assert {item.path for item in found if item.what == "archive"} == {
+        f"{path}" for path in (zips[1], home.unpacked / unused, draft, home.unpacked / halved)
+    }
+    for item in found:
+        garbage.free(item)
+    assert {path.name for path in home.unpacked.iterdir()} == {used, fresh}
+    assert (home.unpacked / used / "train.py").exists()
+
+
+def test_submitted_files_of_another_journal_stay(sweeps):
+    sign(sweeps.home.archives.parent, "another")
+    old = make(sweeps.home.archives / f"{'b' * 64}.zip")
+    os.utime(old, (time.time() - 7200,) * 2)
+    record(sweeps)
+    assert garbage.of_home(sweeps) == []

@@ -81,3 +81,11 @@ def test_csv_has_every_parameter_and_the_metric():
     assert rows[2]["metrics.acc"] == "0.9"
     assert (rows[2]["params.lr"], rows[2]["params.opt"]) == ("0.3", "adamw")
     assert rows[1]["metrics.acc"] == ""
+
+
+def test_a_cell_of_csv_is_no_formula():
+    hostile = {**ROWS[0], "detail": "=cmd|' /C calc'!A0", "reason": "-1+1", "state": "@SUM(A1)"}
+    (row,) = csv.DictReader(io.StringIO(table([hostile], SPEC)))
+    shown = {name: row[name] for name in ("detail", "reason", "state") if name in row}
+    assert shown
+    assert all(text.startswith("'") for text in shown.values())

@@ -30,6 +30,7 @@ SMALL = {
     "metric": {"name": "loss", "goal": "minimize"},
     "parameters": {"space": "suggesting:space"},
     "trials": {"max": 6},
+    "tracking": {"send_to": []},
 }
 SPACE = {
     "optimizer": Choice(("sgd", "adam")),

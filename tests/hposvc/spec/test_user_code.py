@@ -1,10 +1,14 @@
 """Checks of a spec that import the user's code."""
 
 import json
+import sys
 
 import pytest
 
-from hposvc.spec import SpecError, check
+from hposvc.spec import SpecError, check, registry
+from hposvc.spec import load as load_spec
+from hposvc.spec.user_code import forbid_user_code
+from trainables import load
 
 SMALL = {
     "trainable": "my_code:Net",
@@ -38,3 +42,28 @@ def test_check_imports_the_trainable_and_the_curve(tmp_path, monkeypatch):
         check(simulated, {"engine.curve": "checked_code:curv"})
     with pytest.raises(SpecError, match=r"engine\.curve: checked_code:__name__ is no function"):
         check(simulated, {"engine.curve": "checked_code:__name__"})
+
+
+def test_a_process_that_serves_others_imports_no_code_of_users(tmp_path, monkeypatch):
+    (tmp_path / "theirs.py").write_text("raise SystemExit('imported')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(load, "packages_allowed", None)
+    forbid_user_code()
+    before = list(sys.path)
+    for reference in ("theirs:f", f"{tmp_path}/theirs.py:f", "hposvc.__main__:main", "os:getcwd"):
+        with pytest.raises(ValueError, match="imports no code of users"):
+            registry.resolve_function(reference)
+        with pytest.raises(ValueError, match="imports no code of users"):
+            load.resolve(reference)
+    with pytest.raises(ValueError, match="imports no code of users"):
+        load.resolve(f"pickle:{tmp_path}/x.pkl")
+    plug_in = registry.PlugIn("theirs:Searcher")
+    assert not registry.trait(registry.SEARCHERS, plug_in, "uses_results")
+    with pytest.raises(SpecError, match="imports no code of users"):
+        registry.build(registry.SEARCHERS, plug_in)
+    plugged = {"search": "theirs:Searcher", "scheduler": "theirs:Rule", "fidelity": {"max": 9}}
+    load_spec(small(trainable="theirs:f", folder=f"{tmp_path}", **plugged))
+    assert registry.resolve("hposvc.schedulers.asha:Asha").__name__ == "Asha"
+    assert registry.build(registry.SEARCHERS, registry.PlugIn("random")) is not None
+    assert sys.path == before
+    assert "theirs" not in sys.modules

@@ -12,7 +12,7 @@ import pytest
 from mlflow.data import get_source
 
 from hposvc.journal.home import Home
-from hposvc.tracking.mlflow_client import Tracker, embedded_uri
+from hposvc.tracking.mlflow_client import Tracker
 from hposvc.tracking.projection import Entry, Point
 from trainables.dataset import DataSet
 
@@ -189,7 +189,7 @@ from pathlib import Path
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from hposvc.journal.home import Home
-from hposvc.tracking.mlflow_client import Tracker, embedded_uri
+from hposvc.tracking.mlflow_client import Tracker
 
 left = int(sys.argv[2])
 
@@ -201,7 +201,7 @@ def die(*_):
         os._exit(9)
 
 home = Home.of(Path(sys.argv[1]), {})
-Tracker(home, embedded_uri(home), "anything", "sweep").open()
+Tracker(home, home.embedded_uri, "anything", "sweep").open()
 """
 
 
@@ -211,7 +211,7 @@ def test_a_death_while_mlflow_makes_its_tables_leaves_no_half_database(tmp_path,
         command = [sys.executable, "-c", KILLED, str(home.path), str(statements)]
         assert subprocess.run(command, check=False, timeout=120).returncode == 9
         assert not (home.path / "mlflow.db").exists()
-    tracker = Tracker(home, embedded_uri(home), "anything", "s-1")
+    tracker = Tracker(home, home.embedded_uri, "anything", "s-1")
     tracker.open()
     create(tracker)
     assert [*tracker.runs()] == ["t0001"]

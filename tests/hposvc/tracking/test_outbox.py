@@ -13,8 +13,9 @@ from outboxes import mlflow_outbox
 from hposvc import spec as specs
 from hposvc.errors import Fenced
 from hposvc.events import Attached, Closed, Ended, Finished, Ordered, Proposed, Reported
-from hposvc.journal.home import Home
+from hposvc.journal.home import REPORT, Home
 from hposvc.journal.journal import Journal, SweepRow
+from hposvc.reporting.writing import write
 from hposvc.tracking.mlflow_client import Tracker
 from hposvc.tracking.mlflow_server import QUIET
 from hposvc.tracking.outbox import Outbox, follow
@@ -144,6 +145,10 @@ def test_the_view_that_the_printed_address_opens_lists_the_best_first(simulated,
     assert listed[0].data.tags["hposvc.best"] == "true"
     assert listed[-1].info.run_id == runs[""].info.run_id
     assert view["selectedColumns"][:2] == ["metrics.`objective`", "tags.`hposvc.state`"]
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+    assert f"runs/{runs[''].info.run_id}" in experiment.tags["mlflow.note.content"]
+    best = listed[0].data.tags["hposvc.trial"]
+    assert f"by {best}, best of 12" in experiment.tags["mlflow.note.content"]
 
 
 def test_every_report_is_one_point_nan_included(simulated, tell, tracked):
@@ -189,10 +194,14 @@ def test_the_best_trial_alone_is_marked(simulated, tell, tracked):
     assert runs[""].data.metrics["best/loss"] == losses[best[0]]
 
 
-def test_the_parent_holds_the_spec_and_the_packages(simulated, tell, tracked, tmp_path):
+def test_the_parent_holds_the_spec_the_packages_and_the_report(
+    simulated, tell, tracked, home, tmp_path
+):
     row, journal = simulated()
+    write(home.folder(row.id, None), {REPORT: "<!doctype html>what came out"})
     tell(row, journal)
     parent = tracked.runs(row.id)[""]
+    assert load_text(f"{parent.info.artifact_uri}/{REPORT}") == "<!doctype html>what came out"
     assert "\nmlflow==" in load_text(f"{parent.info.artifact_uri}/environment.txt")
     again = tmp_path / "spec.yaml"
     again.write_text(load_text(f"{parent.info.artifact_uri}/spec.yaml"))

@@ -154,12 +154,22 @@ def test_nan_is_a_point_and_ends_the_trial_as_diverged():
 
 
 def test_the_best_value_is_a_point_each_time_that_a_trial_ends():
-    assert entries_of(STORY)[PARENT].points == [
+    points = entries_of(STORY)[PARENT].points
+    assert [point for point in points if point.name == "best/val loss"] == [
         Point("best/val loss", 0.7, 1_004_500, 1),
         Point("best/val loss", 0.6, 1_005_100, 2),
         Point("best/val loss", 0.3, 1_006_000, 3),
         Point("best/val loss", 0.3, 1_006_600, 4),
     ]
+
+
+def test_what_was_spent_is_a_point_each_time_that_a_trial_ends():
+    points = entries_of(STORY)[PARENT].points
+    trials = [point.value for point in points if point.name == "trials"]
+    hours = [point.value for point in points if point.name == "worker_hours"]
+    assert len(trials) == len(hours) == 4
+    assert (trials, hours) == (sorted(trials), sorted(hours))
+    assert hours[0] > 0
 
 
 def test_the_mark_of_the_best_moves():
@@ -195,7 +205,7 @@ def test_a_front_is_marked_and_the_parent_has_each_best_and_the_hypervolume_once
         fold.apply(Ended(1004.0, number, f"t000{number}"))
     entries = fold.take_entries()
     assert [entries[f"t000{n}"].tags["hposvc.best"] for n in (1, 2, 3)] == ["true", "false", "true"]
-    assert PARENT not in entries or not entries[PARENT].points
+    assert not [point for point in entries[PARENT].points if point.name.startswith("best/")]
     fold.apply(Finished(1005.0, "COMPLETED", "trials"))
     parent = fold.take_entries()[PARENT]
     assert (parent.tags["hposvc.metric"], parent.tags["hposvc.goal"]) == (
@@ -240,6 +250,9 @@ def test_a_killed_sweep_is_a_killed_run():
 def test_the_parent_has_the_users_description_and_tags():
     tags = projection().take_entries()[PARENT].tags
     assert tags["hposvc.description"] == "a valley"
+    description = entries_of(STORY)[PARENT].tags["hposvc.description"]
+    assert description.startswith("a valley\n\n**Best: t0003**, val loss 0.3 at step ")
+    assert "trials (" in description
     assert (tags["team"], tags["ticket"], tags["hposvc.sweep"]) == ("vision", "17", "s-1")
 
 

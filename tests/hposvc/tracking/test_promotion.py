@@ -32,6 +32,7 @@ from hposvc.journal.journal import SweepRow
 from hposvc.operations.delete import remove
 from hposvc.spec.model_registry import Register
 from hposvc.state.sweep import SweepState
+from hposvc.tracking import promotion
 from hposvc.tracking.mlflow_client import tracker_of
 from hposvc.tracking.mlflow_server import QUIET
 from hposvc.tracking.promotion import Promotion, Unfit, candidate, promote
@@ -199,6 +200,45 @@ def test_a_recorder_decides_once_and_takes_no_alias_back(home, client):
     sweep.outbox.sink.close(sweep.state)
     assert champion(client) == "1"
     assert versions(client) == {"1": "first", "2": "second"}
+
+
+def logged_models(client, sweep):
+    experiment = client.get_experiment_by_name("models").experiment_id
+    query = f"source_run_id = '{sweep.journal.runs(sweep.row.id)['t0001']}'"
+    return list(client.search_logged_models([experiment], query))
+
+
+def test_the_best_checkpoint_is_a_logged_model_of_its_run_once(home, client, tmp_path):
+    sweep = Made(home, "first", 0.5)
+    sweep.outbox.sink.close(sweep.state)
+    sweep.outbox.sink.close(sweep.state)
+    (model,) = logged_models(client, sweep)
+    assert (model.name, model.params, model.status) == ("first", {"lr": "0.1"}, "READY")
+    assert model.tags["hposvc.value"] == "0.5"
+    mlflow.set_tracking_uri(home.tracking_uri)
+    folder = mlflow.artifacts.download_artifacts(f"models:/{model.model_id}", dst_path=tmp_path)
+    assert (Path(folder) / "model.txt").read_text() == "weights of first"
+
+
+def test_a_model_whose_files_were_not_all_there_is_completed(home, client, monkeypatch):
+    sweep = Made(home, "first", 0.5)
+
+    def die(self, model_id, folder):
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MlflowClient, "log_model_artifacts", die)
+        sweep.outbox.sink.close(sweep.state)
+    assert [model.status for model in logged_models(client, sweep)] == ["PENDING"]
+    sweep.outbox.sink.close(sweep.state)
+    assert [model.status for model in logged_models(client, sweep)] == ["READY"]
+
+
+def test_a_large_checkpoint_is_logged_only_if_it_is_registered(home, client, monkeypatch):
+    monkeypatch.setattr(promotion, "MOST_LOGGED", 1)
+    sweep = Made(home, "first", 0.5)
+    sweep.outbox.sink.close(sweep.state)
+    assert logged_models(client, sweep) == []
 
 
 def test_a_recorder_tells_the_driver_what_it_registered_or_why_not(home):

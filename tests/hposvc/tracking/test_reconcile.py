@@ -14,10 +14,11 @@ from hposvc.events import Attached, Described, Ordered, Proposed
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.journal.lease import Lease
+from hposvc.tracking.comparison import Comparison
 from hposvc.tracking.diff import compare_points
 from hposvc.tracking.mlflow_client import Tracker, TrackerError, held_data
 from hposvc.tracking.projection import Entry, Point
-from hposvc.tracking.reconcile import Comparison, Reconciler
+from hposvc.tracking.reconcile import Reconciler
 from trainables.dataset import DataSet
 from trainables.order import Order
 

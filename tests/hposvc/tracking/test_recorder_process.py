@@ -1,5 +1,6 @@
 """The recorder process: with a driver, without one, and while the tracker is out of reach."""
 
+import math
 import os
 import random
 import signal
@@ -8,21 +9,27 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from mlflow import MlflowClient
 
+from hposvc import api
 from hposvc import spec as specs
-from hposvc.events import Attached, Closed, Finished, Ordered, Proposed, Reported
+from hposvc.events import Attached, Closed, Event, Finished, Ordered, Proposed, Reported
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal, SweepRow
+from hposvc.state.sweep import SweepState
+from hposvc.tracking import recorder_process
 from hposvc.tracking.mlflow_server import MOST_SIMULATED, hide_passwords, is_recorded
-from hposvc.tracking.recorder_process import Recorder
+from hposvc.tracking.reconcile import Reconciler
+from hposvc.tracking.recorder_process import Recorder, RestartedProcess
 from trainables.order import Order
 
 PATIENCE_S = 60.0
@@ -172,14 +179,114 @@ def process_of(recorder: Recorder) -> int:
     return recorder._processes["mlflow"].pid
 
 
-def test_one_that_was_killed_in_mid_sweep_is_replaced_at_the_end(home: Home, tracked):
-    row, journal = begin(home, "killed-1", 2)
+TRAIN = """
+import time
+from pathlib import Path
+
+def train(params, worker):
+    worker.report(1, {"loss": params["lr"]})
+    for step, awaited in ((2, "killed"), (3, "agreed")):
+        deadline = time.monotonic() + 250.0
+        while not Path(awaited).exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        worker.report(step, {"loss": params["lr"] / step})
+"""
+
+
+@dataclass
+class Killer:
+    """A watcher that kills the recorder once it has sent a trial's first step.
+
+    The trial then reports a second step, and a third one when MLflow has the second.
+    """
+
+    home: Home
+    journal: Journal
+    row: SweepRow
+    folder: Path  # where the trial looks for the word to go on
+    points: int = 0  # that MLflow had right while the sweep ran
+
+    def turn(self, state: SweepState, events: Sequence[Event]) -> None:
+        """Kill the recorder, or compare MLflow with the journal."""
+        step = max((trial.step for trial in state.trials.values()), default=0)
+        sent = self.journal.cursor(self.row.id, "mlflow") == self.journal.last(self.row.id)
+        if step == 1 and sent and not (self.folder / "killed").exists():
+            [process] = recorders(self.home, self.row.id)
+            process.kill()
+            (self.folder / "killed").touch()
+        elif step == 2 and sent and not self.points:
+            comparison = Reconciler(self.home, self.journal, self.row).compare()
+            assert (comparison.stance, comparison.differences) == ("driven", ())
+            self.points = comparison.points
+            (self.folder / "agreed").touch()
+
+
+def test_one_that_is_killed_in_mid_sweep_is_replaced_while_the_sweep_runs(
+    home: Home, tracked, tmp_path: Path
+):
+    (tmp_path / "train.py").write_text(TRAIN)
+    spec = specs.load(
+        {
+            "trainable": f"{tmp_path / 'train.py'}:train",
+            "folder": f"{tmp_path}",
+            "metric": {"name": "loss", "goal": "minimize"},
+            "fidelity": {"max": 3},
+            "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
+            "trials": {"max": 1},
+            "search": "random",
+            "engine": "local",
+        }
+    )
+    sweeps = api.Sweeps(home, home.journal())
+    row = api.create(sweeps, spec, "killed-1")
+    killer = Killer(home, sweeps.journal, row, tmp_path)
+    record = api.drive(sweeps, row, [killer])
+    assert record.state.finished
+    assert record.behind == 0
+    assert killer.points > 0
+    comparison = Reconciler(home, sweeps.journal, row).compare()
+    assert comparison.agrees
+    assert comparison.points > killer.points
+    assert len(tracked.runs(row.id)) == 2
+
+
+def test_one_that_is_killed_at_the_end_is_replaced(home: Home, tracked):
+    row, journal = begin(home, "killed-2", 2)
     with recorder_of(home, row, journal) as recorder:
         until(lambda: journal.cursor(row.id, "mlflow"))
         os.kill(process_of(recorder), signal.SIGKILL)
         end(row, journal)
     assert recorder.behind == 0
     assert_complete(tracked, row, 2)
+
+
+def test_one_that_dies_again_and_again_is_given_up_only_at_the_end(monkeypatch, caplog):
+    """A clock that steps by 10 ms a look shows the pauses between its starts."""
+    starts, now = [], [0.0]
+
+    def start() -> subprocess.Popen[str]:
+        starts.append(now[0])
+        if len(starts) == 3:
+            raise OSError("no memory")
+        process = subprocess.Popen(["false"], stdin=subprocess.PIPE, text=True)
+        process.wait()
+        return process
+
+    monkeypatch.setattr(recorder_process, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    restarted = RestartedProcess("it", start)
+    while now[0] < 200.0:
+        assert not restarted.tend()
+        now[0] += 0.01
+    pauses = [later - earlier for earlier, later in pairwise(starts)]
+    assert pauses == pytest.approx([0.0, 1, 2, 4, 8, 16, 30, 30, 30, 30, 30], abs=0.02)
+    restarted.close(math.inf)
+    closed_at, while_open = now[0], len(starts)
+    while restarted.is_awaited():
+        now[0] += 0.01
+    assert now[0] - closed_at == pytest.approx(61, abs=1)
+    assert len(starts) == while_open + 6
+    assert caplog.messages.count("it died (exit code 1); it starts again") == 2
+    assert "it can't start: no memory" in caplog.messages
 
 
 def test_a_trial_is_told_its_run(home: Home, tracked):

@@ -5,7 +5,15 @@ import pytest
 from simulated_sweeps import make_several, make_spec
 
 from hposvc.tracking.projection import OBJECTIVE
-from hposvc.tracking.runs_page import LOCAL, MOST_COLUMNS, address, view
+from hposvc.tracking.runs_page import (
+    LOCAL,
+    MOST_COLUMNS,
+    MOST_SWEEPS,
+    address,
+    note_line,
+    note_with,
+    view,
+)
 
 
 @pytest.mark.parametrize(
@@ -41,3 +49,23 @@ def test_only_so_many_parameters_have_a_column():
     many = {f"p{k}": {"min": 0.0, "max": 1.0} for k in range(30)}
     columns = json.loads(view("s", make_spec(parameters=many), finished=True))["columnOrder"]
     assert sum(column.startswith("params.") for column in columns) == MOST_COLUMNS
+
+
+def test_the_newest_sweep_is_at_the_top_of_the_description_and_each_is_there_once():
+    note = ""
+    for number in range(MOST_SWEEPS + 2):
+        for result in ("running", "loss 0.5 by t0001"):
+            line = note_line("7", "abc", f"s-{number}", result, "report.html")
+            note = note_with(note, line)
+    lines = note.splitlines()[::2]
+    assert lines[0] == line
+    assert "(#/experiments/7/runs/abc/artifacts/report.html?" in line
+    assert len(lines) == MOST_SWEEPS
+    assert "running" not in note
+
+
+def test_a_description_that_a_person_wrote_or_changed_stays():
+    line = note_line("7", "abc", "s", "running", "")
+    assert "report" not in line
+    assert note_with("Our digits.", line) is None
+    assert note_with(f"Our digits.\n\n{line}", line) is None

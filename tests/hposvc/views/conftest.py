@@ -55,6 +55,11 @@ class Story:
         proposed = Proposed(self.tick(), trial, params, {}, 27)
         return self.happen(proposed, Ordered(self.time, work))
 
+    def order(self, trial: str, order: int) -> Sequence[Event]:
+        """Give a trial another order."""
+        params = self.state.trials[trial].params
+        return self.happen(Ordered(self.tick(), Order(order, trial, params, None, 1, 27)))
+
     def report(self, trial: str, order: int, step: int, value: float) -> Sequence[Event]:
         return self.happen(Reported(self.tick(), order, trial, step, {"val/accuracy": value}))
 

@@ -5,14 +5,14 @@ import time
 from rich.console import Console
 
 from hposvc import spec as specs
-from hposvc.events import Ended, Reported, Requested, Suspended
+from hposvc.events import Attached, Ended, Reported, Requested, Suspended
 from hposvc.state.sweep import SweepState
 from hposvc.views.dashboard import (
     TRIALS,
     Configuration,
     Panels,
     elapsed_s,
-    remaining_s,
+    progress_line,
     status_view,
     trend,
     varying,
@@ -144,6 +144,27 @@ def test_a_sweep_without_its_driver_is_interrupted_and_so_are_its_trials(story):
     assert "resume" not in text_of(status_view("digits-1", story.state, "alive", terminal=True))
 
 
+def test_a_servers_sweep_without_a_driver_waits_for_one_and_needs_no_resume(story):
+    for view in (
+        status_view("digits-1", SweepState(story.state.spec), "none", terminal=True, served=True),
+        status_view("digits-1", story.state, "dead", terminal=True, served=True),
+    ):
+        assert "waiting for a driver" in text_of(view)
+        assert "resume" not in text_of(view)
+    alive = status_view("digits-1", story.state, "alive", terminal=True, served=True)
+    assert "waiting for a driver" not in text_of(alive)
+
+
+def test_a_sweep_of_agents_says_how_to_start_one_while_none_has_a_trial(story):
+    spec = specs.dump(story.state.spec)
+    story.state = SweepState(specs.load({**spec, "engine": "agents"}))
+    story.happen(Attached(story.time, "host:1"))
+    hint = "waiting for agents; start one by: hposvc agent digits-1 --server http://HOST:8900"
+    assert hint in text_of(status_view("digits-1", story.state, "alive", terminal=True))
+    story.begin("t0001", 1)
+    assert hint not in text_of(status_view("digits-1", story.state, "alive", terminal=True))
+
+
 def test_a_paused_sweep_says_only_that(story):
     story.happen(Requested(story.tick(), "pause"), Suspended(story.tick()))
     text = text_of(status_view("digits-1", story.state, "none", terminal=True))
@@ -165,29 +186,53 @@ def test_the_trials_that_ended_last_are_shown_with_how_long_they_took(story):
 
 
 def test_the_time_left_follows_the_pace_of_the_trials_that_ended(story):
+    assert " left" not in text_of(Panels("digits-1").draw(story.state, 0.0))
     for number in range(1, 4):
-        assert remaining_s(story.state, 90.0) is None
         story.begin(f"t{number:04}", number)
+        story.time += 60
         story.report(f"t{number:04}", number, 27, 0.5)
         story.happen(Ended(story.tick(), number, f"t{number:04}"))
-    assert remaining_s(story.state, 90.0) == 60.0  # 3 of 5 took 90 s
-    assert remaining_s(story.state, 7190.0) == 9.0  # of 2 h, one second of which was a wait
-    assert "about 1m 00s left" in text_of(Panels("digits-1").draw(story.state, 91.0))
+    drawn = text_of(Panels("digits-1").draw(story.state, story.state.elapsed_s))
+    assert "about 2m left (" in drawn  # two more, each of a minute
+    later = text_of(Panels("digits-1").draw(story.state, story.state.elapsed_s + 60))
+    assert re.search(r"about (60|65)s left", later)
+
+
+def test_a_low_terminal_gets_all_of_it_in_eighty_columns(story):
+    story = under(story, {"type": "asha"})
+    story.happen(Attached(story.time, "host:1"))
+    for number in range(1, 9):
+        story.begin(f"t{number:04}", number)
+        story.report(f"t{number:04}", number, 1, number / 10)
+    for number in range(1, 5):
+        story.stop(f"t{number:04}", number, 1, "rung")
+    text = text_of(Panels("digits-1", rows=4, tight=True).draw(story.state, 60.0), width=80)
+    lines = text.splitlines()
+    assert len(lines) <= 24
+    assert all(len(line) == 80 for line in lines)
+    assert "ended last" in text
+    assert "4 of 8 busy" in text
+
+
+def test_a_line_says_as_much_as_the_panel(story):
+    story = under(story, {"type": "asha"})
+    story.happen(Attached(story.time, "host:1"))
+    story.begin("t0001", 1)
+    story.report("t0001", 1, 1, 0.9)
+    story.begin("t0002", 2)
+    story.fail("t0002", 2, "node lost", "infra")
+    story.order("t0002", 3)
+    story.fail("t0002", 3, "node lost", "infra")
+    line = progress_line(story.state, story.state.elapsed_s)
+    for part in ("0 of 5 trials", "best val/accuracy 0.9 (t0001)", "slots 1 of 2 busy", "1 at 1, "):
+        assert part in line
+    assert line.endswith("waits for retry of t0002 in 2s")
 
 
 def under(story, scheduler):
     """Return a story of the same sweep under another scheduler."""
     data = {**specs.dump(story.state.spec), "scheduler": scheduler}
     return type(story)(SweepState(specs.restore(data)))
-
-
-def test_no_time_left_is_made_up_where_trials_end_all_in_the_last_rung(story):
-    scheduler = {"type": "asha", "mode": "promote"}
-    story = under(story, scheduler)
-    for number in range(1, 4):
-        story.begin(f"t{number:04}", number)
-        story.stop(f"t{number:04}", number, 1, "user")
-    assert remaining_s(story.state, 90.0) is None
 
 
 def test_what_each_rung_holds_is_shown(story):

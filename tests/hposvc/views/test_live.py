@@ -93,7 +93,7 @@ def test_a_terminal_gets_the_table_and_its_cursor_back(story):
         view.turn(story.state, story.finish())
     text = console.file.getvalue()
     assert "digits-1: starting" in text
-    assert "COMPLETED: all 1 trials are done" in text
+    assert "COMPLETED: its only trial is done" in text
     hidden, shown = "\x1b[?25l", "\x1b[?25h"
     assert text.rindex(shown) > text.rindex(hidden)
 
@@ -140,3 +140,17 @@ def test_the_table_shows_what_is_waited_for_below_the_panel(story):
         view.turn(story.state, story.begin("t0001", 1))
         view.say("waiting for 1 CPU held by sweep slow")
     assert "digits-1: waiting for 1 CPU held by sweep slow" in console.file.getvalue()
+
+
+def test_lines_say_now_and_then_how_the_whole_sweep_stands(story, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("hposvc.views.live.time.monotonic", lambda: clock[0])
+    console = plain()
+    with LiveView("digits-1", console) as view:
+        view.turn(story.state, story.begin("t0001", 1))
+        for step in range(1, 4):
+            clock[0] += 40
+            view.turn(story.state, story.report("t0001", 1, step, 0.5))
+    lines = said(console)
+    assert len(lines) == 2
+    assert lines[1].startswith("0 of 5 trials · best val/accuracy 0.5 (t0001) · slots 1 of 1 busy")

@@ -3,8 +3,7 @@
 import pytest
 from replicated import text_of
 
-from hposvc.tracking.diff import Difference
-from hposvc.tracking.reconcile import Comparison
+from hposvc.tracking.comparison import Comparison, Difference
 from hposvc.views.mlflow_diff import differences, verdict
 
 LOST = Difference("t0001", "status", "RUNNING", "FINISHED", "tell")

@@ -77,6 +77,15 @@ def test_who_carries_a_request_out_is_said(answer, trial, said):
     assert said in describe_receipt(answer, "kill", trial)
 
 
+def test_a_stopped_trial_ends_at_its_own_report_and_a_server_goes_on_with_what_has_ended():
+    running = RequestReceipt("mine", "RUNNING", "alive", "host:7")
+    assert describe_receipt(running, "stop", "t1").endswith("t1 ends when it next reports")
+    ended = RequestReceipt("mine", "COMPLETED", "none", "")
+    assert "when you resume it: hposvc resume mine" in describe_receipt(ended, "extend", None)
+    said = describe_receipt(ended, "extend", None, starts_drivers=True)
+    assert said == "mine has its new limits; its server goes on with mine"
+
+
 @pytest.mark.parametrize(("waited_s", "said"), [(4.0, False), (6.0, True), (600.0, True)])
 def test_waiting_for_proposals_is_told_where_it_cost_much(story, waited_s, said):
     """A slow searcher is mentioned, a slow start is not."""
@@ -95,6 +104,7 @@ def test_a_front_has_each_checkpoint_on_a_line_to_copy(two):
             "value": [0.1, 9.0],
             "step": 3,
             "params": {"lr": 0.1},
+            "baseline": False,
             "checkpoint": long,
         },
         {
@@ -102,6 +112,7 @@ def test_a_front_has_each_checkpoint_on_a_line_to_copy(two):
             "value": [0.2, 8.0],
             "step": 3,
             "params": {"lr": 0.2},
+            "baseline": False,
             "checkpoint": None,
         },
     ]

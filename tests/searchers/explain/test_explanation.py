@@ -316,3 +316,20 @@ def test_strange_results_are_explained_in_finite_numbers(spaces, losses, data):
     assert math.isfinite(prediction.mean)
     assert prediction.deviation >= 0.0
     json.dumps(explanation.dependence(space.searched[0], resolution=3).to_dict(), allow_nan=False)
+
+
+def test_drawn_shares_narrow_around_the_truth_as_evidence_grows():
+    """The sum of three sines has the shares of their squared weights: 16, 4 and 1 of 21."""
+    widths = []
+    for count in (6, 40):
+        rng = np.random.default_rng(0)
+        trials = []
+        for index in range(count):
+            params = CUBE.sample(rng)
+            loss = sum(weight * math.sin(params[name]) for name, weight in WEIGHTS.items())
+            trials.append(Observation(f"t{index}", params, loss=loss, state="done"))
+        _, total_S = Explanation.of(CUBE, trials).importance_draws()["a"]
+        low, high = np.quantile(total_S, [0.05, 0.95])
+        widths.append(high - low)
+    assert low - 0.05 < 16 / 21 < high + 0.05
+    assert widths[1] < 0.7 * widths[0]

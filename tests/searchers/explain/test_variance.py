@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from searchers.explain.variance import indices, pair_indices
+from searchers.explain.variance import drawn_indices, indices, pair_indices
 
 
 def ishigami(unit_SP):
@@ -67,3 +67,13 @@ def test_an_offset_and_a_factor_change_nothing():
     moved = indices(lambda unit_SP: 1e8 - 1e-3 * ishigami(unit_SP), 3)
     np.testing.assert_allclose(moved.main_P, plain.main_P, atol=1e-4)
     np.testing.assert_allclose(moved.total_P, plain.total_P, atol=1e-4)
+
+
+def test_functions_drawn_together_have_the_indices_of_each_alone():
+    def draw(unit_MP):
+        return np.array([ishigami(unit_MP), unit_MP[:, 0], np.zeros(len(unit_MP))])
+
+    main_SP, total_SP = drawn_indices(draw, 3, 2048)
+    np.testing.assert_allclose(total_SP[0], indices(ishigami, 3).total_P, atol=1e-12)
+    np.testing.assert_allclose(main_SP[1], [1.0, 0.0, 0.0], atol=0.02)
+    np.testing.assert_allclose(total_SP[2], 0.0)

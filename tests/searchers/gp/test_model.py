@@ -215,3 +215,13 @@ def test_repeated_rows_have_a_posterior():
     mean_M, variance_M = posterior.predict(x_ND[:1])
     np.testing.assert_allclose(mean_M, 1.0, atol=1e-3)
     assert (variance_M > 0.0).all()
+
+
+def test_drawn_functions_have_the_mean_and_variance_of_the_posterior():
+    posterior = Posterior.of(some_rows(12), KNOWN)
+    rng = np.random.default_rng(1)
+    x_MD = rng.random((5, 5))
+    mean_M, variance_M = posterior.predict(x_MD)
+    drawn_SM = posterior.draw(x_MD, 20_000, rng)
+    np.testing.assert_allclose(drawn_SM.mean(axis=0), mean_M, atol=0.03)
+    np.testing.assert_allclose(drawn_SM.var(axis=0), variance_M, rtol=0.1, atol=1e-4)

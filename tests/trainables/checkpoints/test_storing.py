@@ -1,5 +1,8 @@
 """Snapshots on disk, without ranks; shards are tested in ../contracts."""
 
+from pathlib import Path
+from pickle import UnpicklingError
+
 import pytest
 import torch
 
@@ -38,3 +41,23 @@ def test_an_object_that_could_not_be_read_again_is_refused_before_it_is_written(
     with pytest.raises(ValueError, match="no checkpoint can give back"):
         write(Snapshot({}, {"own": Own()}), tmp_path)
     assert not (tmp_path / FILE).exists()
+
+
+class Hostile:
+    """An object whose pickle runs code when it is read."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return Path.touch, (self.mark,)
+
+
+def test_a_checkpoint_that_would_run_code_is_refused_before_it_does(tmp_path):
+    mark = tmp_path / "ran"
+    torch.save({"tensors": {}, "values": {"x": Hostile(mark)}}, tmp_path / FILE)
+    with pytest.raises(UnpicklingError):
+        read(tmp_path)
+    assert not mark.exists()
+    torch.load(tmp_path / FILE, weights_only=False)
+    assert mark.exists()

@@ -132,7 +132,7 @@ def learned(chosen: Choice, rank: int = 0, ranks: int = 1) -> list[dict[str, flo
 @pytest.mark.parametrize(
     "number",
     [
-        pytest.param(12, id="first", marks=pytest.mark.long),  # which hold most of the pairs
+        pytest.param(6, id="first", marks=pytest.mark.long),  # which hold most of the pairs
         pytest.param(None, id="all", marks=pytest.mark.full),
     ],
 )

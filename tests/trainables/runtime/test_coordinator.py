@@ -22,6 +22,7 @@ from trainables.runtime.wire import (
     CheckpointSaved,
     Hello,
     Leave,
+    OrderPlaced,
     PreemptionNotice,
     PreemptionStarted,
     Ready,
@@ -84,6 +85,19 @@ def test_an_order_reaches_every_rank_and_ends_when_all_are_done(switchboard):
         first.send(Outcome(1, "ended"))
         second.send(Outcome(1, "ended", leaks=("a thread runs on",)))
         assert slot.next() == Outcome(1, "ended", leaks=("a thread runs on",))
+
+
+def test_an_order_is_said_to_run_on_the_models_and_nodes_of_its_ranks(switchboard):
+    slot = Slot(switchboard, 3)
+    connections = [connect(slot.call) for _ in range(3)]
+    places = [("NVIDIA H200", "a"), ("NVIDIA H200", "b"), ("NVIDIA A100", "b")]
+    for rank, (connection, place) in enumerate(zip(connections, places, strict=True)):
+        connection.send(Hello("s/slot-1", rank, ("127.0.0.1", 7) if rank == 0 else None, *place))
+    assert slot.next() == Ready()
+    slot.leader.carry_out(order())
+    assert slot.next() == OrderPlaced(1, "NVIDIA H200 + NVIDIA A100", "a + b")
+    for connection in connections:
+        connection.close()
 
 
 def test_only_a_milestone_waits_for_a_decision(switchboard):

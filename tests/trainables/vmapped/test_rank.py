@@ -25,6 +25,7 @@ from trainables.runtime.coordinator import Switchboard
 from trainables.runtime.wire import (
     CheckpointSaved,
     DataDeclared,
+    OrderPlaced,
     PreemptionStarted,
     Ready,
 )
@@ -76,7 +77,7 @@ class Slot:
             elif isinstance(message, PreemptionStarted):
                 self.leaving.append(message.why)
             else:
-                assert isinstance(message, DataDeclared)
+                assert isinstance(message, DataDeclared | OrderPlaced)
         return [(reports[order], ends[order]) for order in orders]
 
 

@@ -9,7 +9,7 @@ from simulated_sweeps import CALLS, Flaky, Lab, at_desk, make_several, make_spec
 
 from hposvc.analysis.audit import of_sweep, of_trial
 from hposvc.backends.simulate import Simulation
-from hposvc.events import Attached, Decided, Failed, Ordered, Proposed, Reported, Requested
+from hposvc.events import Attached, Decided, Failed, Ordered, Placed, Proposed, Reported, Requested
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 
@@ -292,3 +292,14 @@ def test_reports_that_do_not_count_are_no_rivals():
     assert again.trial == kept.trial
     desk.report(again, 1, 0.2)
     assert only(audit(desk, again.trial), "continued").detail["compared"]["of"] == 1
+
+
+def test_a_place_is_told_once_until_the_trial_moves():
+    desk = at_desk(scheduler="fifo", fidelity={"max": 4})
+    for step, node in enumerate(("node-1", "node-1", "node-2"), 1):
+        order = desk.start()
+        desk.happen(Placed(desk.time, order.id, order.trial, "NVIDIA H200", node))
+        desk.report(order, step, 1.0)
+        desk.fail(order, "infra")
+    places = [line.why for line in audit(desk, "t0001") if line.what == "placed"]
+    assert places == ["on NVIDIA H200 at node-1", "on NVIDIA H200 at node-2"]

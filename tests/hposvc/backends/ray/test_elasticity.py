@@ -38,6 +38,7 @@ def run(sweeps, steps):
             "search": "random",
             "trials": {"max": 2, "parallel": 2},
             "resources": {"workers": {"min": 1, "max": 2}, "cpus_per_worker": cores / 2},
+            "tracking": {"send_to": []},
         }
     )
     row = api.create(sweeps, spec)

@@ -19,6 +19,7 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis import audit
 from hposvc.backends.backend import Setting
+from hposvc.backends.ray.cluster import RayCluster
 from hposvc.backends.ray.pool import RayPool
 from hposvc.errors import OutOfReach, SpecError
 from hposvc.events import Checkpointed, Failed, Ordered, Reported
@@ -38,6 +39,7 @@ def spec(function: str, **sections):
             "search": "random",
             "trials": {"max": 1, "parallel": 1},
             "resources": {"workers": 1, "cpus_per_worker": 0.5},
+            "tracking": {"send_to": []},
             **sections,
         }
     )
@@ -231,7 +233,9 @@ def test_output_of_an_order_is_in_its_log(sweeps):
 
 def test_rank_0_is_told_its_mlflow_run_once_the_tracker_answers(sweeps):
     """So the user's own mlflow.log_* calls go to the trial's run."""
-    sweep_spec = spec("hears_its_run", fidelity={"max": 20}, trials={"max": 8, "parallel": 1})
+    sweep_spec = spec(
+        "hears_its_run", fidelity={"max": 20}, trials={"max": 8, "parallel": 1}, tracking={}
+    )
     sweep, _ = run(sweeps, sweep_spec)
     last = api.load(sweeps, sweep).trials()[-1]
     saved = [event.saved for event in events(sweeps, sweep, Checkpointed) if event.trial == "t0008"]
@@ -328,6 +332,24 @@ def test_an_address_where_nothing_answers_is_said(sweeps):
         api.drive(sweeps, row, address="127.0.0.1:1")
 
 
+def test_a_sweep_waits_while_no_node_lives_and_says_so_once(sweeps, home, monkeypatch, caplog):
+    cluster = RayCluster(Setting("alone", spec("steady"), home, home))
+    try:
+        cluster.log_room_changes()
+        assert not caplog.messages
+        dead = [{**node, "Alive": False} for node in ray.nodes()]
+        with monkeypatch.context() as patched:
+            patched.setattr(ray, "nodes", lambda: dead)
+            cluster.log_room_changes()
+            cluster.log_room_changes()
+        cluster.log_room_changes()
+    finally:
+        cluster.close()
+    lost, found = caplog.messages
+    assert "no live node of the cluster has room for a trial; the sweep waits" in lost
+    assert "a node has room for its trials again" in found
+
+
 def open_pool(home):
     """Return a pool with a rank that is up."""
     pool = RayPool(Setting("twice", spec("steady"), home, home))
@@ -365,38 +387,46 @@ def test_a_pool_whose_ranks_do_not_go_in_time_can_be_closed_twice(sweeps, home, 
 
 
 class Messages:
-    """A listener that records the driver's messages about waiting."""
+    """A listener that records what a driver says, and opens a gate once it waits for a sweep."""
 
-    def __init__(self):
-        self.said = []
+    def __init__(self, gate):
+        self.said, self.gate = [], gate
 
     def turn(self, state, events):
         pass
 
     def say(self, text):
         self.said.append(text)
+        if "held by sweep" in text:
+            self.gate.touch()
+
+    def listen(self, stream):
+        for line in stream:
+            self.say(line)
 
 
 @pytest.mark.long
-def test_a_second_sweep_waits_for_resources(sweeps, home):
+def test_a_second_sweep_waits_for_resources(sweeps, home, tmp_path):
     """Peers: two sweeps collide."""
     all_cpus = {"workers": 1, "cpus_per_worker": psutil.cpu_count()}
-    # Ten seconds: the other process begins five seconds later, on a busy machine eight.
-    sweep_spec = spec("slow", fidelity={"max": 100}, resources=all_cpus)
+    gate = tmp_path / "gate"  # whichever sweep trains first goes on once the other waits for it
+    sweep_spec = spec("waits_at_a_gate", parameters={"gate": f"{gate}"}, resources=all_cpus)
     first, second = api.create(sweeps, sweep_spec), api.create(sweeps, sweep_spec)
     other = api.Sweeps.open(home)
     command = [sys.executable, "-m", "hposvc", "--home", str(home), "resume", second.id]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    listener = Messages()
+    listener, there = Messages(gate), Messages(gate)
+    thread = threading.Thread(target=there.listen, args=[process.stderr])
+    thread.start()
     api.drive(sweeps, first, [listener])
-    stderr = process.communicate(timeout=120)[1]
-    assert process.returncode == 0
+    assert process.wait(timeout=120) == 0
+    thread.join()
     assert listener.said[0] == "joining Ray on this machine"
     # The second sweep said what it waited for, and which sweep held it.
     cpus = psutil.cpu_count()
     waiting = [f"waiting for {cpus} CPU held by sweep {holder.id}" for holder in (first, second)]
-    assert waiting[0] in stderr or waiting[1] in listener.said
+    assert waiting[0] in "".join(there.said) or waiting[1] in listener.said
     spans = []
     for sweep in (first, second):
         ordered = [e for _, e in other.journal.read(sweep.id) if e.kind in ("ordered", "ended")]

@@ -163,6 +163,7 @@ def test_a_sweep_of_ours_as_a_tune_experiment(home, mode):
         scheduler={"type": "asha", "mode": mode},
         trials={"max": 12, "parallel": 2},
         resources={"workers": 1, "cpus_per_worker": 0.5},
+        tracking={"send_to": []},
     ).run(home, progress=False)
     assert result.state == "COMPLETED"
     sweeps = api.Sweeps.open(home)

@@ -5,9 +5,21 @@ import pytest
 from hposvc import spec as specs
 
 BEST = {"sweep", "trial", "params", "value", "metrics", "step", "checkpoint", "mlflow_run_id"}
+BEST |= {"baseline", "device"}
 TRIAL = {"trial", "state", "reason", "params", "value", "metrics", "step", "attempts"}
+TRIAL |= {"baseline", "device", "node"}
 STATUS = {"sweep", "state", "trials", "best", "elapsed_s", "gpu_hours", "driver"}
-LISTED = {"sweep", "name", "project", "state", "created", "trials", "best_value", "front", "why"}
+LISTED = {
+    "sweep",
+    "name",
+    "project",
+    "state",
+    "created",
+    "trials",
+    "best_value",
+    "front",
+    "why",
+} | {"elapsed_s", "gpu_hours"}
 
 
 def curve(name):

@@ -1,0 +1,425 @@
+"""The agent: asks a server for trials of a sweep, and has its ranks train one after the other.
+
+The main thread handles what comes into the inbox: messages of the ranks, answers of the server, and
+signals. One thread sends reports in their order, another one the heartbeats, so neither a slow
+server nor a long computation holds the other up.
+"""
+
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hposvc.agent.exchange import Exchange, Verdict, Work
+from hposvc.agent.launching import Launcher
+from hposvc.agent.rank_group import Exited, RankGroup
+from hposvc.agent.sweep_files import RecordedSweep, Say, folder_here
+from hposvc.backends.backend import Setting, to_events
+from hposvc.errors import INTERRUPTED, Interrupted, LeaseLost, OutOfReach, SweepOver
+from hposvc.events import Failed
+from hposvc.spec import SweepSpec, fingerprint
+from trainables.link import Report
+from trainables.order import Order
+from trainables.runtime.assignment import Outcome, SlotConfig, log_file
+from trainables.runtime.coordinator import Switchboard
+from trainables.runtime.wire import CheckpointSaved, DataDeclared, Message, OrderPlaced, Ready
+from trainables.stopping import SIGTERM_TEXT
+
+BEATS = 4  # heartbeats within the time of a lease
+PAUSES_S = (0.5, 1.0, 2.0)  # between two asks in vain; the last one again and again
+LOOK_S = 0.1  # between two looks whether this agent is to leave
+LAST_S = 5.0  # to send what is known, and to give the order back, when there is no time left
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
+NO_SIGNAL = 0  # in place of a signal: the agent has ended
+LEAVING = f"the agent {SIGTERM_TEXT}"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The server's verdict on a report, for which the ranks may wait; or on a heartbeat."""
+
+    order: int
+    verdict: Verdict
+    waits: bool = False
+
+    @property
+    def stops(self) -> bool:
+        """Whether the ranks are to let go; checkpoints are theirs to write, if they can."""
+        return self.verdict != "continue"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The server could not be told of an order: its lease is lost, or the server is gone."""
+
+    order: int
+    error: Exception
+
+
+@dataclass(frozen=True)
+class Left:
+    """A signal to end has come."""
+
+
+@dataclass(frozen=True)
+class GraceOver:
+    """The time to leave in good order has passed."""
+
+
+# The group is that of a message of ranks.
+Inbox = tuple[RankGroup | None, Message | Exited | Answered | Refused | Left | GraceOver]
+
+
+@dataclass(eq=False)
+class Agent:
+    """Carries out orders of a sweep until it is over, or this process is told to end.
+
+    Args:
+        grace_s: seconds from a signal to end until the ranks are killed.
+        say: shows the user what the agent does.
+    """
+
+    exchange: Exchange
+    recorded: RecordedSweep
+    launcher: Launcher
+    stack: ExitStack
+    grace_s: float
+    say: Say
+    _inbox: "queue.SimpleQueue[Inbox]" = field(default_factory=queue.SimpleQueue)
+    # Signal handlers may put into this kind of queue.
+    _signals: "queue.SimpleQueue[int]" = field(default_factory=queue.SimpleQueue)
+    _left_by: int = 0  # the signal that came; 0: none
+    _leaving: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # of _training
+    _training: RankGroup | None = None  # the group that has an order
+    _group: RankGroup | None = None
+    _groups: int = 0  # launched so far
+    _prepared: tuple[SweepSpec, SlotConfig] | None = None
+
+    def __post_init__(self) -> None:
+        self._sender = Sender()
+        self._switchboard = Switchboard(self.launcher.host())
+        self.stack.callback(self._switchboard.close)
+        self.stack.callback(self._drop_group)
+
+    def run(self, count: int | None) -> int:
+        """Carry out at most `count` orders, and return how many this agent has ended.
+
+        Raises:
+            OutOfReach: the server does not answer, or the sweep's trials can't be trained here.
+            SpecError: a secret is missing here, or the code is.
+            Interrupted: by Ctrl-C.
+        """
+        ended = 0
+        with self._heeding_signals():
+            while (count is None or ended < count) and (work := self._next_work()):
+                ended += self._carry_out(work)
+        if self._left_by == signal.SIGINT:
+            raise Interrupted("interrupted; the server gives the trial to another agent")
+        return ended
+
+    def _next_work(self) -> Work | None:
+        """Ask until there is an order; None: the sweep is over, or this agent leaves."""
+        tries = 0
+        while not self._leaving.is_set():
+            asked = self._sender.submit(self.exchange.ask)
+            while not wait([asked], LOOK_S).done and not self._leaving.is_set():
+                pass
+            if self._leaving.is_set():
+                wait([asked], LAST_S)
+            if not asked.done():
+                break  # if an order is on its way, its lease will end
+            try:
+                answer: Work | None = asked.result()
+            except SweepOver:
+                self.say(f"{self.recorded.id} is over")
+                break
+            if answer is not None:
+                return answer
+            self._leaving.wait(PAUSES_S[min(tries, len(PAUSES_S) - 1)])
+            tries += 1
+        return None
+
+    def _carry_out(self, work: Work) -> bool:
+        """Have an order carried out, and tell the server how it ended; False: it is not ours."""
+        order = work.order
+        steps = f"{order.first}..{'' if order.until is None else order.until}"
+        with self._beating(work):
+            try:
+                group = self._ready_group(work)
+            except Exception as error:
+                with suppress(LeaseLost, OutOfReach):
+                    self.exchange.released(order, f"{self.exchange.client} can't train: {error}")
+                raise
+            if group is None or log_file(group.config.folder, order.trial, order.id, 0).exists():
+                # An earlier process may have saved checkpoints under the names of this order.
+                why = LEAVING if group is None else "this client has begun it in another process"
+                self._tell(order, partial(self.exchange.released, order, why))
+                return False
+            if order.until is not None and order.first > order.until:  # all is reported already
+                return self._tell(order, partial(self.exchange.done, order, ""))
+            self.say(f"{order.trial}: training steps {steps}")
+            return self._train(group, work)
+
+    def _train(self, group: RankGroup, work: Work) -> bool:
+        order, step = work.order, work.order.first - 1
+        with self._lock:
+            self._training = group
+            group.carry_out(work.assignment)
+            if self._leaving.is_set():
+                group.leave(LEAVING)
+        try:
+            while True:
+                sender, message = self._inbox.get()
+                if sender not in (None, group):
+                    continue
+                match message:
+                    case Report():
+                        waits = order.reaches_milestone(step, message.step)
+                        step = message.step
+                        send = partial(self.exchange.report, message, order.trial)
+                        self._send(order, send, waits)
+                    case CheckpointSaved() | DataDeclared() | OrderPlaced():
+                        self._send(order, partial(self.exchange.keep, message, order.trial))
+                    case Answered(order=order.id) if message.waits or message.stops:
+                        group.decide(order.id, "stop" if message.stops else "continue")
+                    case Refused(order=order.id, error=error):
+                        return self._give_up(order, error)
+                    case Outcome() | Exited() | GraceOver():
+                        return self._conclude(group, order, message)
+        finally:
+            with self._lock:
+                self._training = None
+
+    def _conclude(
+        self, group: RankGroup, order: Order, message: Outcome | Exited | GraceOver
+    ) -> bool:
+        """Tell the server how an order ended, after all reports."""
+        clean = isinstance(message, Outcome) and message.clean and not message.leaks
+        if not clean or self._leaving.is_set():
+            self._drop_group()
+        tell: partial[None]
+        match message:
+            case Outcome(kind="ended"):
+                tell = partial(self.exchange.done, order, message.how)
+            case Outcome(kind="preempt"):
+                tell = partial(self.exchange.released, order, message.message)
+            case Outcome():
+                [failed] = to_events(message, order.trial, 0.0)
+                assert isinstance(failed, Failed)
+                tell = partial(self.exchange.failed, order, failed)
+            case Exited() if not self._leaving.is_set():
+                failed = Failed(0.0, order.id, order.trial, "infra", message.why)
+                tell = partial(self.exchange.failed, order, failed)
+            case _:
+                tell = partial(self.exchange.released, order, LEAVING)
+        sent = self._sender.submit(lambda: None)  # all reports come before it
+        wait([sent], LAST_S if self._leaving.is_set() else None)
+        return self._tell(order, tell)
+
+    def _tell(self, order: Order, tell: "partial[None]") -> bool:
+        try:
+            tell()
+        except LeaseLost as error:
+            return self._give_up(order, error)
+        self.say(f"{order.trial}: {tell.func.__name__}")
+        return True
+
+    def _give_up(self, order: Order, error: Exception) -> bool:
+        """Kill the ranks of an order that is not ours any more.
+
+        Raises:
+            Exception: the error, unless it says that the lease is lost.
+        """
+        self._drop_group()
+        if not isinstance(error, LeaseLost):
+            raise error
+        self.say(f"{order.trial}: {error}")
+        return False
+
+    def _send(self, order: Order, send: Callable[[], Verdict], waits: bool = False) -> None:
+        """Have something sent after all that was sent before; the answer comes into the inbox."""
+
+        def work() -> None:
+            try:
+                self._inbox.put((None, Answered(order.id, send(), waits)))
+            except Exception as error:  # noqa: BLE001 - raised by the main thread
+                self._inbox.put((None, Refused(order.id, error)))
+
+        self._sender.submit(work)
+
+    @contextmanager
+    def _beating(self, work: Work) -> Iterator[None]:
+        """Send heartbeats for an order within the context.
+
+        A lease that is lost shows at each of them: nobody listens while the ranks start.
+        """
+        order, over = work.order, threading.Event()
+
+        def beat() -> None:
+            while not over.wait(work.lease_s / BEATS):
+                try:
+                    self._inbox.put((None, Answered(order.id, self.exchange.beat(order))))
+                except Exception as error:  # noqa: BLE001 - raised by the main thread
+                    self._inbox.put((None, Refused(order.id, error)))
+
+        threading.Thread(target=beat, name="heartbeat", daemon=True).start()
+        try:
+            yield
+        finally:
+            over.set()
+
+    def _ready_group(self, work: Work) -> RankGroup | None:
+        """Return ranks that can carry out an order; None: this agent leaves before they are up.
+
+        Raises:
+            OutOfReach: they can't start, or can't read the checkpoint to start from.
+        """
+        if work.foreign:
+            raise OutOfReach(
+                f"{work.order.trial} goes on from {work.foreign}, which a worker of another kind "
+                "wrote; let only such workers take this sweep's trials, or only `hposvc agent`"
+            )
+        spec, config = self._prepare(work)
+        ranks = work.order.workers or config.world_size
+        config = replace(config, world_size=ranks, total=work.total)
+        if self._group is not None and (self._group.config != config or self._has_exited()):
+            self._drop_group()
+        if self._group is not None:
+            return self._group
+        self._groups += 1
+        self._group = group = RankGroup(
+            f"{self.recorded.id}/agent-{self.exchange.client}-{self._groups}".replace(" ", "-"),
+            config,
+            self.launcher,
+            self._switchboard,
+            lambda group, message: self._inbox.put((group, message)),
+            spec.resources.gpus_per_worker,
+            spec.resources.cpus_per_worker,
+        )
+        group.launch()
+        while not self._leaving.is_set():
+            sender, message = self._inbox.get()
+            match message:
+                case Ready() if sender is group:
+                    return group
+                case Exited(why=why) if sender is group:
+                    raise OutOfReach(f"a rank could not start: {why}")
+        self._drop_group()
+        return None
+
+    def _has_exited(self) -> bool:
+        """Return whether a rank has exited since its last order; drop what is in the inbox."""
+        exited = False
+        with suppress(queue.Empty):
+            while True:
+                sender, message = self._inbox.get_nowait()
+                exited |= sender is self._group and isinstance(message, Exited)
+        return exited
+
+    def _prepare(self, work: Work) -> tuple[SweepSpec, SlotConfig]:
+        """Return the spec and the configuration of ranks, with paths of this machine.
+
+        Raises:
+            OutOfReach: this machine does not see the sweep's storage.
+            SpecError: a secret is missing here, or the code is.
+        """
+        if self._prepared is None:
+            http = self.exchange.http
+            # Only when its driver has begun, as it has by now, is the code recorded.
+            self.recorded = RecordedSweep.fetch(http, self.recorded.id)
+            folder = folder_here(Path(work.folder), work.storage, self.stack, self.say)
+            spec = self.recorded.spec_here(http, self.stack, self.say)
+            setting = Setting(
+                self.recorded.id,
+                spec,
+                folder,
+                folder,
+                secrets=spec.environment.reveal(os.environ),
+                code=fingerprint.fingerprint(spec),
+            )
+            own = () if spec.folder is None else (spec.folder,)
+            path = (*own, *(f"{Path(entry).absolute()}" for entry in sys.path))
+            self._prepared = spec, replace(setting.slot_config(), path=path)
+        return self._prepared
+
+    def _drop_group(self) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            group.kill()
+
+    @contextmanager
+    def _heeding_signals(self) -> Iterator[None]:
+        """Leave in good order when a signal comes; a second one ends the grace."""
+
+        def note(number: int, frame: FrameType | None) -> None:
+            self._signals.put(number)
+
+        thread = threading.Thread(target=self._leave, name="signals", daemon=True)
+        thread.start()
+        before = {number: signal.signal(number, note) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._signals.put(NO_SIGNAL)
+            thread.join()
+
+    def _leave(self) -> None:
+        """Wait for a signal, then have the order end with a checkpoint, within the grace."""
+        number = self._signals.get()
+        if number == NO_SIGNAL:
+            return
+        self._left_by = number
+        self._leaving.set()
+        self.say(f"{signal.Signals(number).name}: leaving within {self.grace_s:g} s")
+        with self._lock:
+            if self._training is not None:
+                self._training.leave(LEAVING)
+        self._inbox.put((None, Left()))
+        if self._next_signal(self.grace_s) == NO_SIGNAL:
+            return
+        self._inbox.put((None, GraceOver()))
+        if self._next_signal(2 * LAST_S) == NO_SIGNAL:
+            return
+        # The main thread waits for a server that does not answer. Ranks end with this process.
+        os._exit(INTERRUPTED if number == signal.SIGINT else 0)
+
+    def _next_signal(self, timeout_s: float) -> int | None:
+        """Return the next signal, NO_SIGNAL once the agent has ended, or None after the time."""
+        try:
+            return self._signals.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+
+class Sender:
+    """A thread that does one thing after the other, and does not keep the process from exiting."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="sender", daemon=True).start()
+
+    def submit(self, call: Callable[[], Any]) -> "Future[Any]":
+        """Have a function called, after those submitted before."""
+        future: Future[Any] = Future()
+        self._calls.put((future, call))
+        return future
+
+    def _run(self) -> None:
+        while True:
+            future, call = self._calls.get()
+            try:
+                future.set_result(call())
+            except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+                future.set_exception(error)

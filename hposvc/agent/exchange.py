@@ -1,0 +1,165 @@
+"""The agent's side of the exchange with a server: ask, report, heartbeat, tell."""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from hposvc.errors import Busy, LeaseLost, OutOfReach, StoreError, SweepOver
+from hposvc.events import Failed
+from hposvc.remote.http import Http
+from trainables.link import Report
+from trainables.order import Order
+from trainables.runtime.assignment import Assignment
+from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderPlaced
+from trainables.stopping import How
+from trainables.storage.checkpoint import Saved
+
+PATIENCE_S = 600.0  # without an answer of the server; it may be restarted meanwhile
+PAUSE_S = 2.0  # between two tries, beyond those of the transport
+
+Verdict = Literal["continue", "stop", "checkpoint"]
+
+
+@dataclass(frozen=True)
+class Work:
+    """An order that the server has leased to this agent."""
+
+    assignment: Assignment
+    total: int | None  # the last step of a whole trial
+    lease_s: float
+    folder: str  # of the sweep
+    storage: str | None  # URL of the checkpoints; None: they are in the folder
+    foreign: str  # the checkpoint to start from, if a worker of another kind wrote it; else empty
+
+    @property
+    def order(self) -> Order:
+        return self.assignment.order
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Work":
+        """Return the order that a server describes."""
+        checkpoint = data["checkpoint"]
+        foreign = checkpoint if isinstance(checkpoint, str) else ""
+        order = Order(
+            id=data["order"],
+            trial=data["trial"],
+            params=data["params"],
+            start=None if foreign or checkpoint is None else Saved(**checkpoint),
+            first=data["first"],
+            until=data["until"],
+            milestones=tuple(data["milestones"]),
+            parent=data["parent"],
+            seed_of=data["seed_of"],
+            shrink=data["shrink"],
+            replicate=data["replicate"],
+            workers=data["workers"],
+        )
+        assignment = Assignment(order, data["environment"])
+        place = data["folder"], data["storage"]
+        return cls(assignment, data["total"], data["lease_s"], *place, foreign)
+
+
+@dataclass(eq=False)
+class Exchange:
+    """The requests of an agent to a server about a sweep; safe to use from several threads."""
+
+    http: Http
+    sweep: str
+    client: str
+    host: str
+    _heard_at: float = field(default_factory=time.monotonic)  # the last answer
+
+    def ask(self) -> Work | None:
+        """Return an order; None: there is none now.
+
+        Raises:
+            SweepOver: the sweep has ended.
+        """
+        body = {"client_id": self.client, "n": 1, "host": self.host}
+        found = self._post("ask", body)
+        return Work.from_json(found[0]) if found else None
+
+    def report(self, report: Report, trial: str) -> Verdict:
+        """Send a report; at a milestone, return once the sweep has decided."""
+        body = {"step": report.step, "metrics": _jsonable(report.metrics)}
+        if report.checkpoint is not None:
+            body["checkpoint"] = asdict(report.checkpoint)
+        return self._send("report", trial, report.order, body)
+
+    def keep(self, message: CheckpointSaved | DataDeclared | OrderPlaced, trial: str) -> Verdict:
+        """Send a checkpoint that no report brings, a trial's data sets, or its device and node."""
+        match message:
+            case CheckpointSaved():
+                body: dict[str, object] = {"checkpoint": asdict(message.saved)}
+            case OrderPlaced():
+                body = {"placed": {"device": message.device, "node": message.node}}
+            case DataDeclared():
+                body = {"data": [asdict(data) for data in message.data]}
+        return self._send("keep", trial, message.order, body)
+
+    def beat(self, order: Order) -> Verdict:
+        """Send a sign of life."""
+        return self._send("heartbeat", order.trial, order.id, {})
+
+    def done(self, order: Order, how: How) -> None:
+        """Tell that the ranks have let go of the order without an error."""
+        self._tell(order, {"state": "done", "how": how})
+
+    def failed(self, order: Order, failed: Failed) -> None:
+        """Tell that the order has failed, and why."""
+        self._tell(
+            order,
+            {
+                "state": "failed",
+                "cause": failed.cause,
+                "reason": failed.message,
+                "damaged": failed.damaged,
+                "whole": failed.whole,
+            },
+        )
+
+    def released(self, order: Order, reason: str) -> None:
+        """Give the order back: its trial goes on elsewhere."""
+        self._tell(order, {"state": "released", "reason": reason})
+
+    def _tell(self, order: Order, body: Mapping[str, object]) -> None:
+        path = f"trials/{order.trial}/tell"
+        self._post(path, {"client_id": self.client, "order": order.id, **body})
+
+    def _send(self, verb: str, trial: str, order: int, body: Mapping[str, object]) -> Verdict:
+        path = f"trials/{trial}/{verb}"
+        answer = self._post(path, {"client_id": self.client, "order": order, **body})
+        verdict: Verdict = answer["verdict"]
+        return verdict
+
+    def _post(self, path: str, body: Mapping[str, object]) -> Any:
+        """Post until the server answers: it may be down for a while, or not have decided yet."""
+        while True:
+            try:
+                answer = self.http.post(f"sweeps/{self.sweep}/{path}", body, repeatable=True)
+            except (LeaseLost, SweepOver):
+                raise
+            except Busy:
+                self._heard_at = time.monotonic()  # the sweep has not decided yet
+            except (OutOfReach, StoreError):
+                if time.monotonic() > self._heard_at + PATIENCE_S:
+                    raise
+                time.sleep(PAUSE_S)
+            else:
+                self._heard_at = time.monotonic()
+                return answer
+
+
+def _jsonable(metrics: Mapping[str, float]) -> dict[str, float | str]:
+    """Return metrics with words for what JSON has no numbers for."""
+    return {
+        name: value if math.isfinite(value) else _word(value) for name, value in metrics.items()
+    }
+
+
+def _word(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return "Infinity" if value > 0 else "-Infinity"

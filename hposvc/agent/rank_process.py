@@ -1,0 +1,144 @@
+"""A rank of an agent: a process that reads its slot from stdin and then carries out orders.
+
+Stdin stays open: its end means that the agent is gone, and a byte is a notice to end soon. `srun`
+copies its own stdin to all ranks, so this works across nodes too.
+"""
+
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import BinaryIO
+
+from hposvc.agent.launching import ANY
+from hposvc.errors import OutOfReach
+from trainables.runtime.assignment import SlotConfig
+from trainables.runtime.ranks import Rank
+from trainables.runtime.wire import Call
+
+NOTICE = b"!"  # on stdin: this process will end soon
+DEVICES = "CUDA_VISIBLE_DEVICES"
+THREADS = "OMP_NUM_THREADS"
+
+
+@dataclass(frozen=True)
+class SlotOfRank:
+    """The slot of a rank, which the agent pickles into the rank's stdin."""
+
+    config: SlotConfig
+    call: Call
+    gpus: float  # of each rank
+    cpus: float
+
+
+@dataclass(frozen=True)
+class Position:
+    """The number of a rank in its group, and its place among the ranks of its node."""
+
+    rank: int
+    local_rank: int
+    local_size: int
+    agent_host: str | None = None  # the agent's address for this node; None: this is its node
+
+    @classmethod
+    def from_slurm(cls, variables: Mapping[str, str]) -> "Position":
+        """Return the position that srun gave this process."""
+        node, tasks = int(variables["SLURM_NODEID"]), variables["SLURM_STEP_TASKS_PER_NODE"]
+        return cls(
+            int(variables["SLURM_PROCID"]),
+            int(variables["SLURM_LOCALID"]),
+            tasks_per_node(tasks)[node],
+            variables["SLURM_SRUN_COMM_HOST"],
+        )
+
+
+def position_of(rank: int | None, ranks: int | None, variables: Mapping[str, str]) -> Position:
+    """Return the position of one of several ranks here; without numbers, that given by srun."""
+    if rank is None or ranks is None:
+        return Position.from_slurm(variables)
+    return Position(rank, rank, ranks)
+
+
+def tasks_per_node(text: str) -> list[int]:
+    """Return the number of tasks of each node, from Slurm's short form `2(x3),1`."""
+    numbers = []
+    for part in text.split(","):
+        tasks, _, times = part.partition("(x")
+        numbers += [int(tasks)] * int(times.removesuffix(")") or 1)
+    return numbers
+
+
+def serve_rank(position: Position) -> None:
+    """Carry out orders until the agent is gone."""
+    stream = _take_stdin()
+    slot: SlotOfRank = pickle.load(stream)
+    _lead_process_group()
+    threading.Thread(target=_heed, args=(stream,), name="stdin", daemon=True).start()
+    os.environ.setdefault(THREADS, f"{max(1, int(slot.cpus))}")
+    if slot.gpus > 0:
+        visible = os.environ.get(DEVICES)
+        devices = _installed() if visible is None else [name for name in visible.split(",") if name]
+        os.environ[DEVICES] = ",".join(own_devices(devices, slot.gpus, position))
+    host, port = slot.call.address
+    if host == ANY and position.agent_host is not None:
+        host = position.agent_host
+    Rank(position.rank, slot.config).serve(slot.call._replace(address=(host, port)))
+
+
+def own_devices(devices: Sequence[str], gpus: float, position: Position) -> Sequence[str]:
+    """Return a rank's share of the devices that this node's ranks see.
+
+    A rank that sees just what it needs keeps that: Slurm has bound it (`--gpus-per-task`).
+
+    Args:
+        gpus: of each rank; several ranks share a device if it is below 1.
+
+    Raises:
+        OutOfReach: there are too few.
+    """
+    needed = ceil(gpus * position.local_size) if gpus < 1 else int(gpus) * position.local_size
+    own = ceil(gpus)
+    if len(devices) < needed and len(devices) != own:
+        raise OutOfReach(
+            f"resources.gpus_per_worker is {gpus:g} for {position.local_size} ranks on this node, "
+            f"and {len(devices)} devices are visible; ask Slurm for {needed} (--gpus-per-node), or "
+            f"name as many in {DEVICES}"
+        )
+    if len(devices) == own:
+        return devices
+    first = int(position.local_rank * gpus)
+    return devices[first : first + own]
+
+
+def _installed() -> list[str]:
+    """Return the numbers of this machine's GPUs, where nothing says which may be used."""
+    return [f"{number}" for number, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
+
+
+def _take_stdin() -> BinaryIO:
+    """Return stdin, which the trainable and its children no longer see."""
+    stream = os.fdopen(os.dup(sys.stdin.fileno()), "rb")  # not inherited by children
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, sys.stdin.fileno())
+    os.close(nothing)
+    return stream
+
+
+def _lead_process_group() -> None:
+    """Give this process a group of its own, so that its children can be killed with it."""
+    if os.getpgrp() != os.getpid():
+        with suppress(PermissionError):  # it leads a session
+            os.setpgid(0, 0)
+
+
+def _heed(stream: BinaryIO) -> None:
+    """Pass the agent's notice on; once the agent is gone, kill this process with its children."""
+    while stream.read(1) == NOTICE:
+        os.kill(os.getpid(), signal.SIGTERM)
+    os.killpg(os.getpgrp(), signal.SIGKILL)

@@ -1,0 +1,182 @@
+"""The devices that trials ran on: a mark where they were unlike, and costs in hours of one model.
+
+The speed of a model relative to another one is measured on the sweep's own trials: the logarithms
+of their seconds per step differ by a shift, which is estimated by the median of all differences
+between a trial on the one model and a trial on the other. The interval comes from the ranks alone.
+It holds if a trial's configuration has nothing to do with the model it got. Sweeps that are looked
+at together are strata: only trials of the same sweep are compared, since others do other work.
+Source: Hollander, Wolfe & Chicken, Nonparametric Statistical Methods (2014), §4.2 and §4.3.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from hposvc.state.sweep import SweepState
+
+CONFIDENCE = 0.9
+MOST_PACES = 500  # trials of a model whose paces are compared; of more, an even sample
+MOST_UNKNOWN = 0.01  # share of the cost whose device is not known, to be counted as is
+UNLIKE = 0.09  # a difference in speed from which a metric that measures speed is marked
+TIMED = ("perf/", "throughput", "_per_s", "seconds", "latency")  # in names of such metrics
+
+
+@dataclass(frozen=True)
+class TrialOnDevice:
+    """What a trial, or a replicate, did on one model of device."""
+
+    sweep: int  # its place among the sweeps that are looked at together
+    trial: str
+    device: str  # empty: unknown
+    hours: float  # GPU-hours; worker-hours in a sweep without GPUs
+    pace: float | None  # rank-seconds per step; None: it did not report twice
+    replicate: bool = False
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How long a model takes for a step, as a multiple of the time of the reference."""
+
+    device: str
+    times: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Normalised:
+    """The cost of trials in hours of one model, the reference."""
+
+    reference: str  # the model with the most hours
+    hours: float | None  # None: a model's speed could not be measured
+    low: float | None
+    high: float | None
+    speeds: tuple[Speed, ...]  # of the other models, where they could be measured
+    problem: str  # why there are no hours; empty: there are
+
+    def data(self) -> dict[str, object]:
+        """Return the cost as JSON has it."""
+        return asdict(self)
+
+
+def trials_on_devices(sweeps: Sequence[SweepState]) -> list[TrialOnDevice]:
+    """Return what each trial and replicate of these sweeps did on each model."""
+    rows = []
+    for number, state in enumerate(sweeps):
+        gpus = state.spec.resources.gpus_per_worker or 1
+        for trial in (*state.trials.values(), *state.replicates.trials.values()):
+            for device, rank_s in trial.devices(state.now).items():
+                use = trial.uses.get(device)
+                pace = use.steps_rank_s / use.steps if use is not None and use.steps else None
+                hours = rank_s * gpus / 3600
+                replicate = trial.replicate_of is not None
+                rows.append(TrialOnDevice(number, trial.id, device, hours, pace or None, replicate))
+    return rows
+
+
+def mark(rows: Sequence[TrialOnDevice]) -> str:
+    """Say that trials ran on unlike devices; empty: they did not, as far as is known."""
+    counts = Counter(row.device for row in rows if row.device)
+    if len(counts) < 2:
+        return ""
+    (most, _), *others = counts.most_common()
+    total = len({(row.sweep, row.trial) for row in rows if row.device})
+    what = "trials and replicates" if any(row.replicate for row in rows) else "trials"
+    parts = [f"{count} of {total} {what} ran on {device}" for device, count in others]
+    return f"{', '.join(parts)}, the others on {most}: their seconds are not comparable"
+
+
+def speed(rows: Sequence[TrialOnDevice], device: str, reference: str) -> Speed | None:
+    """Return how long a model takes for a step, relative to another one.
+
+    None: too few trials of the same sweep ran on both for an interval to have an end.
+    """
+    differences, pairs, variance = [], 0.0, 0.0
+    for sweep in sorted({row.sweep for row in rows}):
+        mine, theirs = (_log_paces(rows, sweep, name) for name in (device, reference))
+        n, m = len(mine), len(theirs)
+        differences.append(np.subtract.outer(mine, theirs).ravel())
+        pairs += n * m
+        variance += n * m * (n + m + 1) / 12
+    sorted_D = np.sort(np.concatenate(differences))  # D differences
+    z = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+    rank = math.floor(pairs / 2 - z * math.sqrt(variance))
+    if rank < 1:
+        return None
+    low, high = sorted_D[rank - 1], sorted_D[-rank]
+    return Speed(device, *(math.exp(shift) for shift in (np.median(sorted_D), low, high)))
+
+
+def normalised(rows: Sequence[TrialOnDevice]) -> Normalised | None:
+    """Return the cost of all rows in hours of one model; None: all that is known is one model."""
+    hours: defaultdict[str, float] = defaultdict(float)
+    for row in rows:
+        hours[row.device] += row.hours
+    known = sorted((device for device in hours if device), key=lambda name: -hours[name])
+    if len(known) < 2:
+        return None
+    reference, *others = known
+    found = {device: speed(rows, device, reference) for device in others}
+    speeds = tuple(one for one in found.values() if one is not None)
+    unmeasured = [device for device, one in found.items() if one is None]
+    unknown = hours[""] / (sum(hours.values()) or 1.0)
+    problem = _problem(unmeasured, unknown)
+    if problem:
+        return Normalised(reference, None, None, None, speeds, problem)
+    own = hours[reference] + hours[""]
+    # An hour of a model that takes twice as long is half an hour of the reference.
+    total = own + sum(hours[one.device] / one.times for one in speeds)
+    low = own + sum(hours[one.device] / one.high for one in speeds)
+    high = own + sum(hours[one.device] / one.low for one in speeds)
+    return Normalised(reference, total, low, high, speeds, "")
+
+
+def describe(sweeps: Sequence[SweepState]) -> str:
+    """Say that trials ran on unlike devices, and what they cost in hours of one; empty: alike."""
+    rows = trials_on_devices(sweeps)
+    if not (text := mark(rows)):
+        return ""
+    cost = normalised(rows)
+    assert cost is not None  # there are two models
+    unit = "GPU-hours" if sweeps[0].spec.resources.gpus_per_worker else "worker-hours"
+    for one in cost.speeds:
+        text += (
+            f"; a step on {one.device} takes {one.times:.2f} times as long as on "
+            f"{cost.reference} ({one.low:.2f} to {one.high:.2f})"
+        )
+    if cost.hours is None:
+        text += f"; {cost.problem}"
+    else:
+        text += (
+            f"; the cost is {cost.hours:.3g} {unit} of {cost.reference} "
+            f"({cost.low:.3g} to {cost.high:.3g}, {CONFIDENCE:.0%} intervals)"
+        )
+    metrics = {metric.name for state in sweeps for metric in state.spec.objectives}
+    timed = sorted(name for name in metrics if any(word in name for word in TIMED))
+    if timed and any(abs(one.times - 1) > UNLIKE for one in cost.speeds):
+        text += f"; {', '.join(timed)} measures the device too: compare only trials on one model"
+    return f"{text}."
+
+
+def _log_paces(
+    rows: Sequence[TrialOnDevice], sweep: int, device: str
+) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    paces = [row.pace for row in rows if (row.sweep, row.device) == (sweep, device)]
+    known = [pace for pace in paces if pace is not None]
+    return np.log(known[:: max(1, -(-len(known) // MOST_PACES))])
+
+
+def _problem(unmeasured: Sequence[str], unknown: float) -> str:
+    """Say why the hours of unlike models can't be added up; empty: they can."""
+    if unmeasured:
+        return (
+            f"how fast {' and '.join(unmeasured)} is was not measured: too few trials of one sweep "
+            "reported twice on each model, so the cost can't be given in hours of one"
+        )
+    if unknown > MOST_UNKNOWN:
+        return f"the device of {unknown:.0%} of the cost is unknown, so it has no normal form"
+    return ""

@@ -1,0 +1,24 @@
+"""A finding about a sweep: a sentence for people, with the figures behind it."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Level = Literal["good", "info", "warning", "bad"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that a person should know of a sweep."""
+
+    topic: str  # best, sure, gain, ...; or warning
+    level: Level
+    title: str
+    sentence: str
+    data: Mapping[str, Any] = field(default_factory=dict)  # JSON; null: not known
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number for JSON, which has no NaN and no infinity."""
+    return value if value is not None and math.isfinite(value) else None

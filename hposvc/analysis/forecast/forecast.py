@@ -1,0 +1,215 @@
+"""The forecast of a sweep: what many simulated sweeps come to, each in another possible world."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from hposvc import spec as specs
+from hposvc.analysis.forecast import beliefs, simulation
+from hposvc.analysis.forecast.evidence import Evidence
+from hposvc.analysis.forecast.interval import SHARE, Interval
+from hposvc.analysis.forecast.simulation import LARGEST, Outcome
+from hposvc.errors import SpecError
+from hposvc.spec import SweepSpec
+
+WORK = 6_000  # trials and steps of all simulated sweeps together
+FEWEST, MOST = 12, 60  # simulated sweeps
+FEW_WORK, FEW, SEVERAL = 3_000, 8, 20  # likewise, of a variant of the spec
+SMALL = 100  # trials of a variant that are simulated
+SHOWN = 10  # steps that a forecast tells of
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A step at which trials end or are judged, and how many trials report it or a later one."""
+
+    step: int
+    trials: Interval
+
+
+@dataclass(frozen=True)
+class Saving:
+    """A change of the spec that makes the sweep cheaper or shorter, with its effect."""
+
+    change: str  # for people
+    set: Mapping[str, object]  # the changed values, by dotted keys
+    steps: float  # share of the steps that are left
+    hours: float  # share of the GPU-hours or CPU-hours that are left
+    wall: float  # share of the wall time that is left
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a sweep will cost; without a source of times there are no times."""
+
+    trials: Interval
+    rungs: tuple[Rung, ...]
+    steps: Interval
+    failed: Interval
+    rank_hours: Interval | None
+    gpu_hours: Interval | None  # None: no source, or the trials use no GPU
+    cpu_hours: Interval | None
+    wall_s: Interval | None  # None: no source, or nobody knows how many trials run at once
+    disk: Interval | None  # bytes of checkpoints at most; None: nobody knows the size of one
+    slots: int
+    sweeps: int  # simulated
+
+    def data(self) -> dict[str, Any]:
+        """Return the forecast for JSON."""
+        return asdict(self)
+
+
+def forecast(
+    spec: SweepSpec, evidence: Evidence | None, slots: int | None, checkpoint: int | None
+) -> Forecast:
+    """Return what many simulated sweeps come to.
+
+    Args:
+        slots: orders at once; None: nobody knows, so there is no wall time.
+        checkpoint: bytes of one; None: nobody knows.
+    """
+    outcomes = _outcomes(spec, evidence, slots or 1, _draws)
+    resources = spec.resources
+
+    def of(name: str) -> Interval:
+        return interval([getattr(outcome, name) for outcome in outcomes])
+
+    hours = None if evidence is None else of("rank_s").times(1 / 3600)
+    gpus, cpus = resources.gpus_per_worker, resources.cpus_per_worker
+    return Forecast(
+        trials=of("trials"),
+        rungs=_rungs(outcomes),
+        steps=of("steps"),
+        failed=of("failed"),
+        rank_hours=hours,
+        gpu_hours=hours.times(gpus) if hours is not None and gpus else None,
+        cpu_hours=None if hours is None else hours.times(cpus),
+        wall_s=None if evidence is None or slots is None else of("wall_s"),
+        disk=None if checkpoint is None else _disk(spec, of("disk").times(checkpoint)),
+        slots=slots or 1,
+        sweeps=len(outcomes),
+    )
+
+
+def interval(values: Sequence[float]) -> Interval:
+    """Return the expected value and the 80 % interval of drawn values.
+
+    The interval is that of a log-normal distribution, which needs fewer draws than quantiles do,
+    within the range of the draws.
+    """
+    drawn = np.array(values, dtype=float)
+    if drawn.min() == drawn.max():
+        return Interval(*(float(drawn[0]),) * 3)
+    if drawn.min() <= 0:
+        low, high = np.quantile(drawn, [(1 - SHARE) / 2, (1 + SHARE) / 2])
+        return Interval(float(drawn.mean()), float(low), float(high))
+    logs = np.log(drawn)
+    half = float(ndtri((1 + SHARE) / 2)) * float(logs.std(ddof=1 if len(logs) > 1 else 0))
+    low, high = math.exp(logs.mean() - half), math.exp(logs.mean() + half)
+    low, high = max(low, float(drawn.min())), min(high, float(drawn.max()))
+    return Interval(min(max(float(drawn.mean()), low), high), low, high)
+
+
+def savings(spec: SweepSpec, evidence: Evidence | None, slots: int | None) -> list[Saving]:
+    """Return the changes that make a sweep cheaper or shorter, the most effective first."""
+    before = _outcomes(spec, evidence, slots or 1, _few_draws, SMALL)
+    found = []
+    for change, values in _changes(spec):
+        try:
+            changed = specs.load(specs.dump(spec), values)
+        except SpecError:  # it does not fit this spec
+            continue
+        at_once = changed.trials.parallel if "trials.parallel" in values else slots or 1
+        assert isinstance(at_once, int)
+        after = _outcomes(changed, evidence, at_once, _few_draws, SMALL)
+        shares = [_ratio(before, after, name) for name in ("steps", "rank_s", "wall_s")]
+        found.append(Saving(change, values, *shares))
+    worth = [saving for saving in found if min(saving.steps, saving.hours, saving.wall) < 0.95]
+    return sorted(worth, key=lambda saving: (saving.hours, saving.wall))
+
+
+def _outcomes(
+    spec: SweepSpec,
+    evidence: Evidence | None,
+    slots: int,
+    draws: Callable[[int], int],
+    largest: int = LARGEST,
+) -> list[Outcome]:
+    """Return what simulated sweeps come to; the same worlds for each variant of a spec."""
+    prepared = simulation.prepare(spec)
+    if evidence is None:
+        prepared = simulation.without_times(prepared)
+    outcomes: list[Outcome] = []
+    most = 1
+    while len(outcomes) < most:
+        rng = np.random.default_rng([spec.seed, len(outcomes)])
+        world = beliefs.draw(spec, evidence, rng)
+        outcomes.append(simulation.simulate(prepared, world, slots, largest))
+        if len(outcomes) == 1:
+            most = draws(outcomes[0].work)
+    return outcomes
+
+
+def _draws(work: int) -> int:
+    """Return how many sweeps to simulate, each with this many trials and steps."""
+    return min(max(WORK // max(work, 1), FEWEST), MOST)
+
+
+def _few_draws(work: int) -> int:
+    """Return how many sweeps to simulate for a variant: the worlds are those of the spec."""
+    return min(max(FEW_WORK // max(work, 1), FEW), SEVERAL)
+
+
+def _rungs(outcomes: Sequence[Outcome]) -> tuple[Rung, ...]:
+    """Return the decided steps, at most ten of them, evenly spread on a logarithmic scale."""
+    steps = sorted({step for outcome in outcomes for step in outcome.reached})
+    if len(steps) > SHOWN:
+        ends = np.geomspace(steps[0], steps[-1], SHOWN)
+        steps = sorted({min(steps, key=lambda step: abs(step - end)) for end in ends})
+    return tuple(
+        Rung(step, interval([outcome.reached.get(step, 0.0) for outcome in outcomes]))
+        for step in steps
+    )
+
+
+def _disk(spec: SweepSpec, size: Interval) -> Interval:
+    """Return the bytes of checkpoints at most, within the quota."""
+    quota = spec.checkpoints.quota
+    if quota is None:
+        return size
+    return replace(size, **{name: min(value, float(quota)) for name, value in asdict(size).items()})
+
+
+def _ratio(before: Sequence[Outcome], after: Sequence[Outcome], name: str) -> float:
+    """Return the share that is left of a sum, over the same possible worlds."""
+    total = sum(getattr(outcome, name) for outcome in before)
+    return float(sum(getattr(outcome, name) for outcome in after) / total) if total else 1.0
+
+
+def _changes(spec: SweepSpec) -> list[tuple[str, dict[str, object]]]:
+    """Return changes that may save something; some do not fit the spec."""
+    scheduler, fidelity, most = spec.scheduler, spec.fidelity, spec.trials.max
+    changes: list[tuple[str, dict[str, object]]] = []
+    if scheduler.name in ("fifo", "median", "hyperband", "bohb") and fidelity is not None:
+        changes.append(("scheduler asha", {"scheduler": "asha"}))
+    if scheduler.name in ("asha", "hyperband", "bohb"):
+        eta = scheduler.options.get("eta", 3)
+        assert isinstance(eta, int)
+        changes.append((f"eta {eta + 1} in place of {eta}", {"scheduler.eta": eta + 1}))
+    if most is not None and most >= 4:
+        changes.append((f"{most // 2} trials in place of {most}", {"trials.max": most // 2}))
+    if fidelity is not None and fidelity.max >= 2 * fidelity.min and fidelity.max >= 2:
+        half = fidelity.max // 2
+        words = f"{half} {fidelity.unit}s a trial in place of {fidelity.max}"
+        changes.append((words, {"fidelity.max": half}))
+    if spec.finalists is not None:
+        changes.append(("no finalists", {"finalists": None}))
+    parallel = spec.trials.parallel
+    if isinstance(parallel, int) and spec.engine.type != "local":
+        words = f"{2 * parallel} trials at once in place of {parallel}"
+        changes.append((words, {"trials.parallel": 2 * parallel}))
+    return changes

@@ -1,0 +1,23 @@
+"""A forecast number with its interval."""
+
+from dataclasses import dataclass
+
+SHARE = 0.8  # of the truth that an interval is to hold
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A forecast number: its expected value, and the ends of its 80 % interval."""
+
+    expected: float
+    low: float
+    high: float
+
+    def holds(self, value: float) -> bool:
+        """Return whether a value lies within the interval; what people see is rounded, too."""
+        slack = 1e-6 * max(abs(self.low), abs(self.high))
+        return self.low - slack <= value <= self.high + slack
+
+    def times(self, factor: float) -> "Interval":
+        """Return the interval in another unit."""
+        return Interval(self.expected * factor, self.low * factor, self.high * factor)

@@ -1,0 +1,179 @@
+"""Plans kept in the home, and how good each was once its sweep has ended.
+
+A plan is found by the fingerprint of its spec: of all plans of a spec, the last one that was made
+before the sweep began counts, so no plan can know what it forecasts.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hposvc import spec as specs
+from hposvc.analysis.forecast.interval import SHARE, Interval
+from hposvc.errors import StoreError
+from hposvc.journal.home import Home
+from hposvc.journal.journal import SweepRow
+from hposvc.spec import SweepSpec
+from hposvc.state.sweep import SweepState
+
+FOLDER = "plans"  # in the home
+# Keys of a spec that change nothing about its cost.
+COSMETIC = {
+    *("name", "project", "description", "tags", "notify", "tracking", "folder"),
+    *("warm_start", "price"),
+}
+FIGURES = ("trials", "steps", "gpu_hours", "cpu_hours", "wall_s")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A forecast number, and what it came to."""
+
+    figure: str  # one of FIGURES
+    forecast: Interval
+    came_to: float
+
+    @property
+    def held(self) -> bool:
+        """Whether the 80 % interval holds the truth."""
+        return self.forecast.holds(self.came_to)
+
+    def data(self) -> dict[str, Any]:
+        """Return the comparison for JSON."""
+        return {
+            "figure": self.figure,
+            **vars(self.forecast),
+            "came_to": self.came_to,
+            "held": self.held,
+        }
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A sweep's forecast beside what the sweep came to."""
+
+    made: float  # when the plan was, in seconds of the epoch
+    source: str  # pilot, earlier or stated
+    comparisons: tuple[Comparison, ...]
+
+    def data(self) -> dict[str, Any]:
+        """Return the accuracy for JSON."""
+        compared = [each.data() for each in self.comparisons]
+        return {"made": self.made, "source": self.source, "figures": compared}
+
+    def of(self, figure: str) -> Comparison | None:
+        """Return the comparison of a figure; None: it was not forecast."""
+        return next((each for each in self.comparisons if each.figure == figure), None)
+
+
+def fingerprint(frozen: Mapping[str, Any]) -> str:
+    """Return the fingerprint of a spec, as `specs.dump` froze it, without what costs nothing."""
+    data = {key: value for key, value in frozen.items() if key not in COSMETIC}
+    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def keep(home: Home, spec: SweepSpec, data: Mapping[str, Any], now: float | None = None) -> Path:
+    """Keep a plan in the home, and return its file.
+
+    Args:
+        data: of the plan, as its JSON has it.
+        now: seconds of the epoch; None: those of the clock.
+
+    Raises:
+        StoreError: the home can't be written.
+    """
+    made = time.time() if now is None else now
+    folder = home.path / FOLDER
+    file = folder / f"{fingerprint(specs.dump(spec))}-{made * 1000:.0f}.json"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps({**data, "made": made}))
+    except OSError as error:
+        raise StoreError(f"{file}: {error.strerror}; the plan can't be kept") from error
+    return file
+
+
+def find(home: Home, row: SweepRow) -> dict[str, Any] | None:
+    """Return the last plan of a sweep's spec that was made before the sweep; None: there is none.
+
+    A plan that cannot be read counts as none.
+    """
+    prefix = fingerprint(row.spec)
+    plans = []
+    for file in (home.path / FOLDER).glob(f"{prefix}-*.json"):
+        try:
+            plan = json.loads(file.read_text())
+        except (OSError, ValueError):
+            continue
+        if plan["made"] <= row.created:
+            plans.append(plan)
+    return max(plans, key=lambda plan: plan["made"], default=None)
+
+
+def accuracy(home: Home, row: SweepRow, state: SweepState) -> Accuracy | None:
+    """Return how good the forecast of an ended sweep was.
+
+    None: there was no plan with times, or the sweep did not end by itself: a user stopped it, or
+    extended it.
+    """
+    plan = find(home, row)
+    by_hand = state.asked is not None or state.closed in ("user", "drain")
+    if plan is None or plan["source"] is None or not state.finished or by_hand:
+        return None
+    if specs.dump(state.spec) != specs.dump(specs.restore(row.spec)):
+        return None
+    trials = state.trials.values()
+    came_to = {
+        "trials": float(len(state.trials)),
+        "steps": float(sum(trial.step for trial in trials)),
+        "gpu_hours": state.gpu_hours,
+        "cpu_hours": state.rank_s / 3600 * state.spec.resources.cpus_per_worker,
+        "wall_s": state.elapsed_s,
+    }
+    if state.spec.last_step is None:
+        came_to["steps"] = float(sum(trial.returned for trial in trials))
+    return Accuracy(
+        plan["made"],
+        plan["source"]["origin"],
+        tuple(
+            Comparison(figure, Interval(**plan[figure]), came_to[figure])
+            for figure in FIGURES
+            if plan[figure] is not None
+        ),
+    )
+
+
+def sentence(found: Accuracy) -> str:
+    """Return how good a forecast was, in a sentence."""
+    hours = found.of("gpu_hours") or found.of("cpu_hours")
+    assert hours is not None  # every plan with a source has CPU-hours
+    wall = found.of("wall_s")
+    name = "GPU-hours" if hours.figure == "gpu_hours" else "CPU-hours"
+    parts = [
+        f"{name}: forecast {_text(hours, 1)}, came to {_number(hours.came_to)}",
+        *(
+            []
+            if wall is None
+            else [
+                f"hours of wall time: forecast {_text(wall, 3600)}, came to "
+                f"{_number(wall.came_to / 3600)}"
+            ]
+        ),
+    ]
+    missed = [each for each in (hours, wall) if each is not None and not each.held]
+    verdict = f"within its {SHARE:.0%} interval" if not missed else "outside its interval"
+    return f"{'; '.join(parts)}: {verdict}"
+
+
+def _text(comparison: Comparison, unit: float) -> str:
+    """Return a forecast with its interval, divided by a unit."""
+    one = comparison.forecast.times(1 / unit)
+    return f"{_number(one.expected)} ({_number(one.low)} to {_number(one.high)})"
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}"

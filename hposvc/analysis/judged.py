@@ -1,0 +1,162 @@
+"""What the values of a sweep's trials allow to be said: its best, the default, noise and gain."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from hposvc.analysis.gain import Gain, gain
+from hposvc.analysis.noise import HUGE, Noise, of_curves, of_repeats
+from hposvc.analysis.prospects import Prospect, prospect
+from hposvc.analysis.shrinkage import Expectations, Expected, expectations
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+
+NEXT = 20  # trials whose gain is forecast, at least
+GUESSED = 0.9  # the most that is believed if nothing was trained twice
+BLIND = ("random", "sobol", "grid")  # methods that do not learn
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A sweep with one metric. Losses: lower is better."""
+
+    state: SweepState
+
+    @cached_property
+    def losses(self) -> dict[str, float]:
+        """The losses of the trials that came to their ends, which alone can be compared."""
+        trials = self.state.trials.values()
+        return {
+            trial.id: trial.loss
+            for trial in trials
+            if trial.state == "COMPLETED" and abs(trial.loss) < HUGE
+        }
+
+    @cached_property
+    def repeats(self) -> dict[str, list[float]]:
+        """The losses of new runs of some trials, with other random numbers."""
+        metric, replicates = self.state.spec.objectives[0], self.state.replicates
+        values = {name: replicates.values(name) for name in replicates.finalists}
+        if replicates.baseline:
+            values[replicates.baseline[0].shown_as] = replicates.baseline_values
+        losses = {
+            name: [metric.loss(value) for value in found if abs(value) < HUGE]
+            for name, found in values.items()
+        }
+        return {name: found for name, found in losses.items() if found}
+
+    @cached_property
+    def runs(self) -> dict[str, list[float]]:
+        """The losses of each trial's complete runs: its own first, if it came to its end."""
+        own = {name: [loss] for name, loss in self.losses.items()}
+        names = dict.fromkeys([*own, *self.repeats])
+        return {name: [*own.get(name, ()), *self.repeats.get(name, ())] for name in names}
+
+    @cached_property
+    def noise(self) -> Noise | None:
+        """The noise of the metric; None: nothing tells it."""
+        trials = self.state.trials.values()
+        curves = [
+            [value for _, value in trial.curve]
+            for trial in trials
+            if trial.id in self.losses and all(abs(value) < HUGE for _, value in trial.curve)
+        ]
+        return of_repeats([*self.repeats.values()]) or of_curves(curves)
+
+    @property
+    def best(self) -> TrialState | None:
+        """The best trial."""
+        return None if self.state.best is None else self.state.trials[self.state.best]
+
+    @cached_property
+    def default(self) -> TrialState | None:
+        """The first trial, if it can be compared: the first of `initial`, where that is given.
+
+        One that was stopped can be compared by its new runs, which go to the end.
+        """
+        first = next(iter(self.state.trials.values()), None)
+        return first if first is not None and first.id in self.runs else None
+
+    @cached_property
+    def default_runs(self) -> Sequence[float]:
+        """The losses of the default that no choice of the best has touched."""
+        if self.default is None:
+            return []
+        chosen = self.default.id in self.state.replicates.finalists
+        return self.repeats.get(self.default.id, []) if chosen else self.runs[self.default.id]
+
+    @cached_property
+    def runner_up(self) -> str | None:
+        """The trial with the next best value, or the next best finalist."""
+        best = None if self.best is None else self.best.id
+        means = {name: sum(runs) / len(runs) for name, runs in self.repeats.items()}
+        if len(means) < 2 or best not in means:
+            means = self.losses
+        others = {name: loss for name, loss in means.items() if name != best}
+        return min(others, key=lambda name: others[name], default=None)
+
+    @cached_property
+    def expectations(self) -> Expectations | None:
+        """What the trials would give on average; None: the noise is not known."""
+        if self.noise is None:
+            return None
+        return expectations(self.runs, self.noise)
+
+    @property
+    def expected(self) -> Expected | None:
+        """The expected loss of the best trial; None: the noise is not known."""
+        known = self.expectations
+        if known is None or self.best is None or self.best.id not in known.names:
+            return None
+        return known.of(self.best.id)
+
+    def better_than(self, other: str | None) -> float | None:
+        """Return the probability that the best is really better than another; None: unknown.
+
+        Without new runs the noise is a guess, so neither answer has more than GUESSED.
+        """
+        pair = self._pair(other)
+        if pair is None or self.expectations is None:
+            return None
+        chance = self.expectations.better(*pair)
+        return chance if self.measured else min(max(chance, 1 - GUESSED), GUESSED)
+
+    def as_good_as(self, other: str | None) -> float | None:
+        """Return the probability that the best and another are equally good; None: unknown."""
+        pair = self._pair(other)
+        if pair is None or self.expectations is None:
+            return None
+        return self.expectations.equal(*pair)
+
+    def _pair(self, other: str | None) -> tuple[str, str] | None:
+        """Return the names of the best and another, if both can be compared."""
+        best, known = self.best, self.expectations
+        if known is None or best is None or other is None or other == best.id:
+            return None
+        return (best.id, other) if {best.id, other} <= known.names.keys() else None
+
+    @property
+    def measured(self) -> bool:
+        """Whether the noise comes from equal runs."""
+        return self.noise is not None and self.noise.measured
+
+    @cached_property
+    def gain(self) -> Gain | None:
+        """The test of the best finalist against the default; None: too little was run twice.
+
+        Without finalists every trial that came to its end is a rival, with one run.
+        """
+        default = None if self.default is None else self.default.id
+        rivals = [runs for name, runs in self.repeats.items() if name != default]
+        singles = [[loss] for name, loss in self.losses.items() if name != default]
+        return gain(rivals or singles, self.default_runs)
+
+    @cached_property
+    def prospect(self) -> Prospect | None:
+        """The forecast of what as many trials again, or NEXT at least, would gain."""
+        known = self.losses if self.expectations is None else self.expectations.means()
+        ended = [trial for trial in self.state.trials.values() if trial.over]
+        losses = [known.get(trial.id, math.inf) for trial in ended]
+        more = max(NEXT, len(ended) // 5)
+        return prospect(losses, more, self.state.spec.search.name not in BLIND)

@@ -1,0 +1,306 @@
+"""The backend of agents: clients take the orders, by lease, from a mailbox in the database.
+
+There are no slots: as many orders are open as clients ask for. Orders outlive this process, and the
+next driver adopts them. A lease ends if its client gives no sign of life for `engine.lease` seconds
+of this process's monotonic clock, during which a server lived to hear one.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Protocol
+
+from hposvc.backends.backend import Answer, Setting
+from hposvc.events import BackendEvent, Checkpointed, Described, Ended, Failed, Placed, Reported
+from hposvc.spec import registry
+from hposvc.spec.paths import checkpoints_url
+from trainables.dataset import DataSet
+from trainables.order import Order
+from trainables.runtime.assignment import trial_seed
+from trainables.storage.checkpoint import Saved
+
+BUSY_POLL_S, IDLE_POLL_S = 0.01, 0.1  # seconds between two looks into the mailbox
+BUSY_S = 2.0  # since the last message: then the next one is soon to come
+WISH_S = 10.0  # a client that asked, and has not for so long, is gone
+SERVER_S = 6.0  # a server that has not shown itself for so long was away
+LONGEST_TURN_S = 1.0  # of the lease's clock between two looks: this process may have been frozen
+
+
+class Lease(Protocol):
+    """An order that is not over: the client that has it, or None."""
+
+    @property
+    def client(self) -> str | None: ...
+    @property
+    def beats(self) -> int: ...
+
+
+class Wish(Protocol):
+    """The trials that a client asked for and did not get."""
+
+    @property
+    def wants(self) -> int: ...
+    @property
+    def looks(self) -> int: ...
+
+
+class Look(Protocol):
+    """The mailbox at one moment."""
+
+    @property
+    def messages(self) -> Sequence[tuple[int, int, Mapping[str, Any]]]: ...
+    @property
+    def orders(self) -> Mapping[int, Lease]: ...
+    @property
+    def wishes(self) -> Mapping[str, Wish]: ...
+    @property
+    def server(self) -> int: ...
+
+
+class Mailbox(Protocol):
+    """The driver's side of the exchange with clients; it is durable."""
+
+    def look(self) -> Look:
+        """Return what there is for the driver."""
+
+    def known(self) -> set[int]:
+        """Return the orders that the mailbox has, over or not."""
+
+    def write(
+        self,
+        opened: Sequence[tuple[int, str, Mapping[str, Any]]],
+        answers: Mapping[int, tuple[int, str | None]],
+        ended: Sequence[tuple[int, Any, Mapping[str, Any]]],
+        dropped: Sequence[int],
+    ) -> None:
+        """Write a turn in one transaction; safe to repeat.
+
+        Args:
+            opened: number, trial and body of new orders.
+            answers: for each order the step up to which milestones are passed, and what it is told.
+            ended: orders that end if they still have this lease (None: any), with their last
+                message.
+            dropped: orders that the journal does not know any more.
+        """
+
+
+@dataclass
+class _Held:
+    """An order in the mailbox."""
+
+    order: Order
+    step: int  # the last one that the driver has seen
+    lease: tuple[str | None, int] | None = None  # client and beats as last seen
+    since: float = 0.0  # on the lease's clock: they have not changed since
+    missed: int = 0  # looks in which neither it nor its last message was there
+
+    @property
+    def is_open(self) -> bool:
+        return self.lease is None or self.lease[0] is None
+
+
+@dataclass
+class _Turn:
+    """The changes that the next turn writes into the mailbox."""
+
+    opened: list[tuple[int, str, Mapping[str, Any]]] = field(default_factory=list)
+    answers: dict[int, tuple[int, str | None]] = field(default_factory=dict)
+    ended: list[tuple[int, Any, Mapping[str, Any]]] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+
+
+class Agents:
+    """A backend without slots: orders wait for clients that ask for them."""
+
+    virtual: ClassVar[bool] = False
+
+    def __init__(self, setting: Setting) -> None:
+        if setting.mailbox is None:
+            raise ValueError("engine agents needs the mailbox of its sweep's journal")
+        self._mailbox = setting.mailbox
+        self._setting, spec = setting, setting.spec
+        self._lease_s = spec.engine.lease_s
+        policy = registry.build(registry.SCHEDULERS, spec.scheduler)
+        self._copies = bool(policy.scheduler(spec.plan).copies)
+        self._parallel: int | Literal["auto"] = spec.trials.parallel
+        self._orders: dict[int, _Held] = {}
+        self._turn = _Turn()
+        self._delivered: list[int] = []
+        self._wanted = 0  # trials that living clients wait for
+        self._offered = 0  # capacity when the driver was last told
+        self._wishes: dict[str, tuple[int, float]] = {}  # looks of each client, and since when
+        self._clock = 0.0  # of leases, in seconds
+        self._unproven = 0.0  # seconds since the server's last sign of life
+        self._looked_at = time.monotonic()
+        self._server = (-1, float("-inf"))  # its last sign of life, and when it came
+        self._heard_at = float("-inf")  # when the last message came
+        agent = f"hposvc agent {setting.sweep} --server http://HOST:8900"
+        setting.say(f"waiting for agents; start one by: {agent}")
+
+    def now(self) -> float:
+        return max(time.time(), self._setting.clock)
+
+    def capacity(self) -> int:
+        waiting = sum(held.is_open for held in self._orders.values())
+        free = self._wanted - waiting
+        if self._parallel != "auto":
+            free = min(free, self._parallel - len(self._orders))
+        return max(0, free)
+
+    def slots(self) -> int:
+        if self._parallel != "auto":
+            return self._parallel
+        return max(1, len(self._orders) + self.capacity())
+
+    def adopt(self, orders: Sequence[tuple[Order, int]]) -> tuple[int, ...]:
+        known = self._mailbox.known()
+        self._orders = {order.id: _Held(order, step) for order, step in orders if order.id in known}
+        self._turn.dropped = [*known - self._orders.keys()]
+        if self._orders:
+            self._setting.say("")
+        return tuple(self._orders)
+
+    def start(self, order: Order, environment: dict[str, str]) -> None:
+        self._setting.say("")
+        self._orders[order.id] = _Held(order, order.first - 1, since=self._clock)
+        self._turn.opened.append((order.id, order.trial, self._body(order, environment)))
+
+    def decide(self, order: int, verdict: Answer) -> None:
+        held = self._orders.get(order)
+        if held is None:
+            return
+        told = None if verdict == "continue" else verdict
+        before = self._turn.answers.get(order, (0, None))[1]
+        self._turn.answers[order] = (held.step, before if before == "stop" else told or before)
+        if told is not None and held.is_open:  # if no client has it in this moment either
+            nobody = (None, 0 if held.lease is None else held.lease[1])
+            self._turn.ended.append((order, nobody, {"kind": "ended", "how": ""}))
+
+    def kill(self, order: int) -> None:
+        if order in self._orders:
+            self._turn.ended.append((order, None, {"kind": "ended", "how": ""}))
+
+    def set_parallel(self, parallel: int | Literal["auto"]) -> None:
+        self._parallel = parallel
+
+    def set_slot_limit(self, slots: int) -> int:
+        return self._setting.spec.resources.ranks  # nothing is reserved
+
+    def events(self, timeout_s: float) -> Sequence[BackendEvent]:
+        self._delivered = []
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._write()
+            look = self._mailbox.look()
+            now = time.monotonic()
+            self._watch(look, now)
+            self._delivered = [number for number, _, _ in look.messages]
+            events = [
+                event for _, order, body in look.messages for event in self._read(order, body)
+            ]
+            events += self._give_up_missing(look)
+            if look.messages:
+                self._heard_at = now
+            more, self._offered = self.capacity() > self._offered, self.capacity()
+            if events or look.messages or more or now >= deadline:
+                return events
+            pause_s = BUSY_POLL_S if now - self._heard_at < BUSY_S else IDLE_POLL_S
+            time.sleep(max(0.0, min(pause_s, deadline - now)))
+
+    def delivered(self) -> Sequence[int]:
+        return self._delivered
+
+    def close(self) -> None:
+        self._write()  # what was decided is told; the orders stay for the next driver
+
+    def _write(self) -> None:
+        turn, self._turn = self._turn, _Turn()
+        if turn != _Turn():
+            self._mailbox.write(turn.opened, turn.answers, turn.ended, turn.dropped)
+
+    def _body(self, order: Order, environment: Mapping[str, str]) -> dict[str, Any]:
+        """Return what a client needs to carry out an order, and a server to check its reports."""
+        spec, setting = self._setting.spec, self._setting
+        start = None if order.start is None else vars(order.start)
+        return {
+            **{**vars(order), "start": start, "params": dict(order.params)},
+            "total": spec.last_step,
+            "seed": trial_seed(spec.seed, order),
+            "lease_s": self._lease_s,
+            "environment": dict(environment),
+            "metrics": [metric.name for metric in spec.objectives],
+            "folder": f"{setting.folder}",
+            "storage": checkpoints_url(setting.sweep, spec.storage),
+            "copies": self._copies,
+        }
+
+    def _watch(self, look: Look, now: float) -> None:
+        """Note who lives, and end the leases of clients that do not."""
+        self._unproven += min(now - self._looked_at, LONGEST_TURN_S)
+        self._looked_at = now
+        if look.server != self._server[0]:
+            if now - self._server[1] <= SERVER_S:  # it lived in between
+                self._clock += self._unproven
+            self._server, self._unproven = (look.server, now), 0.0
+        fresh: dict[str, tuple[int, float]] = {}
+        for client, wish in look.wishes.items():
+            looks, since = self._wishes.get(client, (wish.looks - 1, now))
+            fresh[client] = (wish.looks, now) if looks != wish.looks else (looks, since)
+        self._wishes = fresh
+        self._wanted = sum(
+            look.wishes[client].wants
+            for client, (_, since) in fresh.items()
+            if now - since <= WISH_S
+        )
+        for number, held in self._orders.items():
+            if number not in look.orders:
+                continue  # its last message is here, or on its way
+            lease = (look.orders[number].client, look.orders[number].beats)
+            if lease != held.lease:
+                held.lease, held.since = lease, self._clock
+            elif self._clock - held.since > self._lease_s:
+                held.since = self._clock
+                self._turn.ended.append((number, lease, self._lapsed(held)))
+
+    def _lapsed(self, held: _Held) -> dict[str, Any]:
+        """Return the last message of an order that no client carries out."""
+        if held.is_open:
+            message = f"no agent took it within {self._lease_s:g} s"
+            return {"kind": "failed", "cause": "preempt", "message": message}
+        client, _ = held.lease or (None, 0)
+        message = f"no sign of life from agent {client} for {self._lease_s:g} s (engine.lease)"
+        return {"kind": "failed", "cause": "infra", "message": message}
+
+    def _give_up_missing(self, look: Look) -> list[BackendEvent]:
+        """Return failures of orders that somebody deleted from the database."""
+        gone = []
+        for number, held in self._orders.items():
+            held.missed = 0 if number in look.orders or look.messages else held.missed + 1
+            if held.missed > 1:  # an end between the two queries of a look is seen by the next one
+                gone.append((number, held.order.trial))
+        for number, _ in gone:
+            del self._orders[number]
+        lost = "its order is no longer in the database"
+        return [Failed(self.now(), number, trial, "infra", lost) for number, trial in gone]
+
+    def _read(self, order: int, body: Mapping[str, Any]) -> list[BackendEvent]:
+        """Return the events of a message; none if the driver does not know its order."""
+        held = self._orders.get(order)
+        if held is None:
+            return []
+        now, trial = self.now(), held.order.trial
+        match body["kind"]:
+            case "report":
+                held.step = max(held.step, body["step"])
+                return [Reported(now, order, trial, body["step"], body["metrics"])]
+            case "placed":
+                return [Placed(now, order, trial, body["device"], body["node"])]
+            case "saved":
+                return [Checkpointed(now, order, trial, Saved(**body["saved"]))]
+            case "data":
+                return [Described(now, order, trial, tuple(DataSet(**one) for one in body["data"]))]
+        del self._orders[order]
+        if body["kind"] == "ended":
+            return [Ended(now, order, trial, body["how"])]
+        damaged, whole = body.get("damaged", False), body.get("whole", False)
+        return [Failed(now, order, trial, body["cause"], body["message"], damaged, whole)]

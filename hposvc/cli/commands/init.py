@@ -1,0 +1,84 @@
+"""Verbs for the first minutes: a spec for one's own code, and the schema of specs for editors."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hposvc.cli.app import verb
+from hposvc.cli.options import Shared
+from hposvc.views.console import emit, note
+
+if TYPE_CHECKING:
+    from hposvc.drafts.draft import Draft
+
+
+@verb
+@click.argument("source", metavar="[FILE|MODULE:NAME]", required=False)
+@click.option(
+    "--out", default="sweep.yaml", show_default=True, help="The spec; -: standard output."
+)
+@click.option("--yes", is_flag=True, help="Ask nothing; take what is found.")
+def init(shared: Shared, source: str | None, out: str, yes: bool) -> None:
+    """Write a first spec for a script, a class or a function.
+
+    The code is read, not run: the arguments of argparse or click, a class's fields, or the keys
+    that a function reads.
+    """
+    from hposvc.drafts import draft as drafts
+
+    path = None if out == "-" else Path(out)
+    if path is not None and path.exists():
+        raise click.UsageError(f"{out} exists; give another name by --out, or remove it")
+    draft = drafts.draft(source or _only_script())
+    if not yes and sys.stdin.isatty():
+        draft = _ask(draft)
+    emit(drafts.write(draft, path))
+    if path is not None:
+        schema = f"{drafts.SCHEMA} for editors"
+        note(f"{out} is written, with {schema}. Run it by `hposvc run {out}`.")
+
+
+@verb
+def schema(shared: Shared) -> None:
+    """Print the JSON Schema of a spec, by which editors complete its keys."""
+    from hposvc.drafts import draft as drafts
+
+    emit(drafts.schema())
+
+
+def _only_script() -> str:
+    """Return the only script of the working directory that has hyperparameters."""
+    from hposvc.drafts import draft as drafts
+    from hposvc.errors import SpecError
+
+    found = []
+    for path in sorted(Path().glob("*.py")):
+        try:
+            drafts.draft(str(path))
+        except SpecError:
+            continue
+        found.append(str(path))
+    if len(found) == 1:
+        return found[0]
+    names = f"; give one of {', '.join(found)}" if found else "; give FILE, or MODULE:NAME"
+    raise click.UsageError(f"{len(found)} scripts here have arguments to search{names}")
+
+
+def _ask(draft: "Draft") -> "Draft":
+    """Ask what the code does not say for sure."""
+    given = click.prompt("Search these parameters", default=" ".join(draft.domains), err=True)
+    draft = draft.with_only(given.replace(",", " ").split())
+    draft = draft.about(click.prompt("Metric", default=draft.metric, err=True))
+    goals = click.Choice(["minimize", "maximize"])
+    goal = click.prompt("Goal", default=draft.goal, type=goals, err=True)
+    length = click.prompt(
+        "Steps of a trial (0: it ends by itself)",
+        default=draft.length or 0,
+        type=click.IntRange(0),
+        err=True,
+    )
+    trials = click.prompt("Trials", default=draft.trials, type=click.IntRange(1), err=True)
+    return replace(draft, goal=goal, length=length or None, trials=trials)

@@ -1,0 +1,48 @@
+"""The verb that writes a sweep's report into a file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hposvc.cli.app import home_of, open_sweep, verb
+from hposvc.cli.options import Shared, cluster_address
+from hposvc.views.console import emit
+
+if TYPE_CHECKING:
+    from hposvc.reporting.writing import Format
+
+
+@verb
+@click.argument("sweeps", nargs=-1, required=True, metavar="ID...")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write this file; by default ID-report.html in the current folder.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["html", "md", "json"]),
+    help="Write this format; by default the one of FILE's ending, or html.",
+)
+@cluster_address
+def report(
+    shared: Shared,
+    sweeps: tuple[str, ...],
+    out: Path | None,
+    form: "Format | None",
+    address: str | None,
+) -> None:
+    """Write a report: what came out, why, what it cost.
+
+    An HTML report is one file that needs no network; beside one of Markdown are its pictures. Of
+    several sweeps it has a section for each, and a comparison.
+    """
+    from hposvc.reporting import writing
+
+    opened = [open_sweep(shared, sweep, address) for sweep in sweeps]
+    files = writing.report(opened, out, form, home_of(shared))
+    if not shared.json({"files": [f"{file}" for file in files]}):
+        emit(f"{files[0]}\n")

@@ -1,0 +1,124 @@
+"""The verb that serves the home's sweeps over HTTP, and the hidden one of its sweeps' drivers."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hposvc.cli.app import commands, find_server, open_home, verb
+from hposvc.cli.options import Shared, ray_address, share
+from hposvc.views.console import console, note
+
+if TYPE_CHECKING:
+    from hposvc.driver.loop import Watcher
+
+PEM = click.Path(path_type=Path)
+
+
+@verb
+@click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this address.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8900,
+    show_default=True,
+    help="Listen on this port; 0: on any free one.",
+)
+@click.option(
+    "--drivers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Drive N sweeps at once, by default one for each CPU; the others wait.",
+)
+@click.option(
+    "--cluster",
+    metavar="URL",
+    help="Drive sweeps as jobs of the Ray cluster whose dashboard is at http://HEAD:8265.",
+)
+@click.option("--tls-cert", type=PEM, metavar="FILE", help="Serve HTTPS with this certificate.")
+@click.option("--tls-key", type=PEM, metavar="FILE", help="Use this key with it.")
+@click.option(
+    "--behind-proxy",
+    is_flag=True,
+    help="Believe X-Forwarded-For of a proxy in front of this server, which does TLS.",
+)
+@click.option("--read-only", is_flag=True, help="Show sweeps; refuse whatever changes something.")
+def serve(
+    shared: Shared,
+    host: str,
+    port: int,
+    drivers: int | None,
+    cluster: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    behind_proxy: bool,
+    read_only: bool,
+) -> None:
+    """Serve this home's sweeps to a team, over HTTP, with pages for browsers.
+
+    Each submitted sweep has a driver of its own, a process or a job, which outlives the server.
+    """
+    from hposvc.server import serving
+    from hposvc.server.service import Listening
+
+    sweeps = open_home(shared)
+
+    def begun(url: str) -> None:
+        note(f"hposvc serves {sweeps.home.path} on {url}; Ctrl-C ends it, not its sweeps")
+
+    listening = Listening(host, port, tls_cert, tls_key, behind_proxy)
+    serving.serve(sweeps, listening, drivers, cluster, read_only, begun)
+
+
+@verb
+@click.argument("sweep", required=False, metavar="[ID]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    help="Listen on this port, in place of any free one.",
+)
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+def ui(shared: Shared, sweep: str | None, port: int, no_browser: bool) -> None:
+    """Open sweeps in a browser: the list, or the sweep ID.
+
+    It serves pages of this home to this machine only, and changes nothing.
+    """
+    import webbrowser
+
+    from hposvc.server import serving
+    from hposvc.server.service import Listening
+
+    path = f"/sweeps/{sweep}" if sweep else "/"
+
+    def begun(url: str) -> None:
+        note(f"{url}{path}")
+        if not no_browser:
+            webbrowser.open(url + path)
+
+    if server := find_server(shared):
+        begun(server.http.url)
+    else:
+        listening = Listening("127.0.0.1", port)
+        serving.serve(open_home(shared), listening, read_only=True, begun=begun)
+
+
+@commands.command(hidden=True)
+@click.argument("sweep")
+@ray_address
+@share
+@click.pass_obj
+def supervised(shared: Shared, sweep: str, address: str | None) -> None:
+    """Drive a sweep that a server supervises; only servers call this."""
+    from hposvc.operations import supervised
+    from hposvc.views.live import LiveView
+
+    @contextmanager
+    def watching(sweep: str) -> "Iterator[list[Watcher]]":
+        with LiveView(sweep, console(sys.stderr)) as view:
+            yield [view]
+
+    supervised.drive(open_home(shared), sweep, watching, address)

@@ -1,0 +1,35 @@
+"""The verb that shows a sweep live: on the whole screen of a terminal, or in plain lines."""
+
+import sys
+from functools import partial
+
+import click
+
+from hposvc.cli.app import find_server, open_place, verb
+from hposvc.cli.options import Shared, sweep_id
+
+
+@verb
+@sweep_id
+def watch(shared: Shared, sweep: str) -> None:
+    """Show a sweep live, with its trials, and steer it.
+
+    `?` lists the keys, `q` leaves; the sweep goes on. Without a terminal it prints plain lines, as
+    `run` does, until the sweep ends.
+    """
+    from hposvc.remote import client
+    from hposvc.views.watch.lines import follow
+
+    if shared.output == "json":
+        raise click.UsageError("watch shows a screen; `hposvc status ID -o json` prints JSON")
+    place = open_place(shared)
+    watched = client.watch(place, sweep)
+    starts_drivers = find_server(shared) is not None
+    # Textual draws on stderr.
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        follow(watched, starts_drivers)
+        return
+    from hposvc.views.watch.screen import show
+
+    watched.look()
+    show(watched, partial(client.steer, place, watched.row.id), starts_drivers)

@@ -1,0 +1,254 @@
+"""A first spec, written as people would: short, with words where they may want another value."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+
+from hposvc import spec as specs
+from hposvc.drafts.ranges import Domain, first_range, unit_of, words
+from hposvc.drafts.source import TASKS, Argument, Program, read_object, read_script
+from hposvc.errors import fail, no_such
+from hposvc.spec.parsing.document import read_text
+
+HIGH: tuple[str, ...] = (
+    "acc",
+    "accuracy",
+    "auc",
+    "f1",
+    "r2",
+    "score",
+    "reward",
+    "return",
+    "bleu",
+    "rouge",
+    "map",
+)
+HIGH += ("iou", "dice", "precision", "recall", "psnr", "ssim", "ndcg", "top1", "kappa", "win")
+HELD_OUT = ("val", "valid", "validation", "eval", "test", "dev")
+SCHEMA = "hposvc.schema.json"
+TRIALS, EPOCHS = 20, 9
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a first spec says."""
+
+    name: str
+    target: str  # the script's path, or module:Name
+    program: Program
+    domains: Mapping[str, Domain]  # of what is searched
+    metric: str
+    goal: str
+    length: int | None  # steps of a trial; None: until it ends
+    trials: int = TRIALS
+
+    @property
+    def is_script(self) -> bool:
+        """Whether the target is a script that is started anew for each trial."""
+        return ":" not in self.target
+
+    def with_only(self, names: list[str]) -> "Draft":
+        """Return the draft with these parameters only.
+
+        Raises:
+            SpecError: the program has no such argument, or nothing tells its range.
+        """
+        known = {each.name for each in self.program.arguments}
+        for name in names:
+            if name not in self.domains:
+                problem = f"nothing tells a range of {name}; write it into the spec"
+                raise fail(problem if name in known else no_such("argument", name, self.domains))
+        return replace(self, domains={name: self.domains[name] for name in names})
+
+    def about(self, metric: str) -> "Draft":
+        """Return the draft with another metric, and the goal that fits its name."""
+        return self if metric == self.metric else replace(self, metric=metric, goal=goal_of(metric))
+
+    def text(self, schema: bool) -> str:
+        """Return the spec as YAML.
+
+        Args:
+            schema: whether editors find its schema beside it.
+        """
+        return "\n".join(self._lines(schema)) + "\n"
+
+    def _lines(self, schema: bool) -> Iterator[str]:
+        if schema:
+            yield f"# yaml-language-server: $schema={SCHEMA}"
+        yield "# `hposvc plan` says what it would cost, `hposvc run` runs it."
+        yield "version: 1"
+        yield f"name: {self.name}"
+        yield from self._code()
+        yield f"metric: {{name: {_word(self.metric)}, goal: {self.goal}}}"
+        if self.length is not None:
+            yield f"fidelity: {{unit: {self._unit}, max: {self.length}}}"
+        yield ""
+        yield "parameters:"
+        for name, domain in self.domains.items():
+            yield f"  {_word(name)}: {_flow(domain)}"
+        if today := self._today():
+            yield "# Tried first: the values of today."
+            yield f"initial: [{_flow(today)}]"
+        yield ""
+        if self.length is not None:
+            yield "scheduler: asha  # ends poor trials early"
+        yield f"trials: {{max: {self.trials}}}"
+        yield "# resources: {gpus_per_worker: 1}"
+
+    def _code(self) -> Iterator[str]:
+        if not self.is_script:
+            yield f"trainable: {self.target}"
+            return
+        arguments = [each for each in self.program.arguments if each.name in self.domains]
+        items = ["python", self.target, *self._length_items(), _list_of(arguments)]
+        yield f"command: {json.dumps(items, ensure_ascii=False)}"
+        if not self.program.reports:
+            patterns = dict(self.program.patterns)
+            group = re.sub(r"\W", "_", self.metric)
+            pattern = patterns.get(self.metric, rf"\b{group}\b\W+(?P<{group}>\S+)")
+            yield "# Finds the metric in what the script prints. Or let it call hposvc.report."
+            yield f"collect: {{stdout: '{pattern.replace(chr(39), chr(39) * 2)}'}}"
+
+    def _length_items(self) -> Iterator[str]:
+        """Yield what makes the program as long as the spec says."""
+        for each in self.program.arguments:
+            if self.length is not None and unit_of(each):
+                yield f"--{each.name}=${{HPOSVC_TOTAL}}"
+                return
+
+    @property
+    def _unit(self) -> str:
+        usual = "epoch" if self.program.metrics == TASKS else "step"
+        return next((unit for each in self.program.arguments if (unit := unit_of(each))), usual)
+
+    def _today(self) -> dict[str, object]:
+        """Return the values that the searched arguments have today."""
+        values = {each.name: each.default for each in self.program.arguments}
+        return {name: values[name] for name in self.domains if values[name] is not None}
+
+
+def draft(source: str) -> Draft:
+    """Return a first draft of a spec for code.
+
+    Args:
+        source: a script's path, `module:Name` or `path/to/file.py:Name`.
+
+    Raises:
+        SpecError: the source can't be read, or nothing of it looks like a hyperparameter.
+    """
+    program = read_object(source) if ":" in source else read_script(Path(source))
+    return propose(source, program)
+
+
+def write(draft: Draft, path: Path | None) -> str:
+    """Write a draft into a new file, with the schema beside it, and return its text.
+
+    Args:
+        path: the file; None: only return the text.
+
+    Raises:
+        FileExistsError: there is such a file.
+        SpecError: the draft is no spec, such as by a name of a metric.
+    """
+    text = draft.text(schema=path is not None)
+    specs.load(read_text(text, f"{path or 'spec'}"))
+    if path is not None:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+        path.with_name(SCHEMA).write_text(schema(), encoding="utf-8")
+    return text
+
+
+def schema() -> str:
+    """Return the JSON Schema of a spec."""
+    return (resources.files("hposvc.spec") / "schema.json").read_text(encoding="utf-8")
+
+
+def propose(target: str, program: Program) -> Draft:
+    """Return a first draft for a program.
+
+    Args:
+        target: the script's path, or `module:Name`.
+
+    Raises:
+        SpecError: nothing of the program looks like a hyperparameter.
+    """
+    script = ":" not in target
+    domains = {
+        each.name: domain
+        for each in program.arguments
+        if (domain := first_range(each)) is not None and not (script and _twisted(each, program))
+    }
+    if not domains:
+        names = ", ".join(each.name for each in program.arguments) or "no arguments"
+        raise fail(f"{target}: nothing to search was found ({names}); see docs/your-code.md")
+    metric = _metric(program.metrics)
+    lengths = [each for each in program.arguments if unit_of(each)]
+    length = lengths[0].default if lengths and program.metrics else None
+    if program.metrics == TASKS:
+        length = EPOCHS
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", Path(target.rpartition(":")[2]).stem).strip("-._")
+    return Draft(
+        name=name.lower() or "sweep",
+        target=target,
+        program=program,
+        domains=domains,
+        metric=metric,
+        goal=goal_of(metric),
+        length=length if isinstance(length, int) and length > 1 else None,
+    )
+
+
+def goal_of(metric: str) -> str:
+    """Return which way a metric is better, by its name."""
+    return "minimize" if set(words(metric)).isdisjoint(HIGH) else "maximize"
+
+
+def _metric(names: tuple[str, ...]) -> str:
+    """Return the metric that is most likely the one to optimise."""
+
+    def rank(name: str) -> tuple[bool, bool]:
+        parts = {*words(name)}
+        return not parts.isdisjoint(HELD_OUT), not parts.isdisjoint((*HIGH, "loss", "error"))
+
+    return max(names, key=rank, default="loss")
+
+
+def _twisted(argument: Argument, program: Program) -> bool:
+    """Return whether no list of arguments of ours writes this one beside the others."""
+    switches = {each.switch for each in program.arguments if each.kind == "bool"}
+    if argument.switch == "on_off":
+        return "_" in argument.name or "on" in switches
+    return argument.kind == "bool" and not argument.switch
+
+
+def _list_of(arguments: list[Argument]) -> str:
+    """Return the placeholder that writes the arguments as the program reads them."""
+    switches = {each.switch for each in arguments}
+    if "on_off" in switches:
+        return "${args_hyphens_no}"
+    return "${args_no_boolean_flags}" if "on" in switches else "${args}"
+
+
+def _flow(mapping: Mapping[str, object]) -> str:
+    """Return a mapping as one line of YAML."""
+    return f"{{{', '.join(f'{_word(key)}: {_scalar(value)}' for key, value in mapping.items())}}}"
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_scalar, value))}]"
+    if isinstance(value, float):
+        text = re.sub(r"e([+-])0", r"e\1", f"{value:.6g}").replace("e+", "e")
+        return text if re.search(r"[.e]", text) else f"{text}.0"
+    return _word(value) if isinstance(value, str) else json.dumps(value)
+
+
+def _word(text: str) -> str:
+    """Return a text as YAML reads it as a text."""
+    plain = re.fullmatch(r"[A-Za-z_][\w./-]*", text, re.ASCII)
+    reserved = text.lower() in ("true", "false", "null", "yes", "no", "on", "off", "nan", "inf")
+    return text if plain and not reserved else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,88 @@
+"""A first range for a hyperparameter, by its name and the value that it has today."""
+
+import math
+import re
+from collections.abc import Mapping
+
+from hposvc.drafts.source import Argument
+
+Domain = Mapping[str, object]
+# Parts of names that are no hyperparameters: how long, where, with what.
+FIXED = (
+    *("seed", "epoch", "epochs", "steps", "iterations", "iters", "rounds", "workers", "jobs"),
+    *("device", "devices", "gpu", "gpus", "cuda", "rank", "port", "host", "nodes", "threads"),
+    *("data", "dataset", "path", "dir", "folder", "file", "root", "output", "out", "cache", "url"),
+    *("log", "logging", "save", "resume", "checkpoint", "checkpoints", "ckpt", "name", "project"),
+    *("verbose", "debug", "quiet", "dry", "interval", "every", "eval", "download", "wandb", "tag"),
+    *("version", "config", "id", "amp", "fp16", "bf16", "backend", "test", "classes"),
+)
+LENGTH = {"epochs": "epoch", "epoch": "epoch", "steps": "step", "iterations": "step"}
+LENGTH |= {"iters": "step", "rounds": "round"}
+
+
+def words(name: str) -> list[str]:
+    """Return the words of a name: `weight_decay`, `weight-decay` and `weightDecay` have two."""
+    apart = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    return [word for word in re.split(r"[^A-Za-z0-9]+", apart.lower()) if word]
+
+
+def unit_of(argument: Argument) -> str:
+    """Return the unit of a trial's length that an argument sets; empty: it sets none."""
+    if argument.kind != "int":
+        return ""
+    return next((LENGTH[word] for word in words(argument.name) if word in LENGTH), "")
+
+
+def first_range(argument: Argument) -> Domain | None:
+    """Return a range around an argument's default; None: it does not look like one to search."""
+    parts, default = words(argument.name), argument.default
+    if not parts or not set(parts).isdisjoint(FIXED):
+        return None
+    if len(argument.choices) > 1:
+        return {"values": list(argument.choices)}
+    if argument.kind == "bool":
+        return {"values": [False, True]} if isinstance(default, bool) else None
+    if argument.kind == "float" or (argument.kind == "text" and default is None):
+        return _real(parts, default if isinstance(default, int | float) else None)
+    if argument.kind == "int" and isinstance(default, int):
+        return _whole(parts, default)
+    return None
+
+
+def _real(parts: list[str], default: float | None) -> Domain | None:
+    if "lr" in parts or {"learning", "rate"} <= {*parts} or "eta" in parts:
+        return _log(default or 1e-3, 30)
+    if {"dropout", "drop"} & {*parts} and 0 <= (default or 0) <= 1:
+        return {"min": 0.0, "max": max(0.5, default or 0.0)}
+    if {"momentum", "beta", "beta1", "beta2", "gamma"} & {*parts} and 0.8 <= (
+        default or 0.9
+    ) <= 0.999:
+        return {"min": 0.8, "max": 0.999}
+    if {"decay", "l2", "l1", "alpha", "reg", "lambda", "eps", "tol", "weight"} & {*parts}:
+        return _log(default, 100) if default else {"min": 1e-6, "max": 1e-2, "log": True}
+    if default is None or default <= 0:
+        return None
+    if 0.1 <= default <= 1:  # a share
+        return {"min": _rounded(default / 5), "max": 1.0}
+    return _log(default, 10)
+
+
+def _whole(parts: list[str], default: int) -> Domain | None:
+    if default < 1:
+        return None
+    if {"layers", "depth", "blocks", "degree"} & {*parts} or default < 8:
+        return {"min": max(1, default // 2), "max": max(2, 2 * default), "type": "int"}
+    if default & (default - 1) == 0:  # a power of two
+        return {"values": [default // 4, default // 2, default, 2 * default, 4 * default]}
+    return {"min": default // 4, "max": 4 * default, "log": True}
+
+
+def _log(default: float | None, factor: float) -> Domain | None:
+    if not default or default <= 0:
+        return None
+    return {"min": _rounded(default / factor), "max": _rounded(default * factor), "log": True}
+
+
+def _rounded(value: float) -> float:
+    """Return a number with one significant digit."""
+    return 0.0 if value == 0 else float(f"{value:.0e}") if math.isfinite(value) else value

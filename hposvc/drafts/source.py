@@ -1,0 +1,253 @@
+"""What a program can be told, and what it says: read from its source, which is not run.
+
+A script's arguments are those of argparse and click; a class's are its fields, or those of its
+constructor; a function's are the keys that it reads of its first argument.
+"""
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hposvc.errors import fail
+
+Kind = Literal["float", "int", "bool", "text"]
+Switch = Literal["", "on", "on_off"]  # a flag without a value: only --name, or --no-name as well
+STEP_WORDS = ("epoch", "step", "iter", "iteration", "round", "batch")
+TASKS = ("val/loss",)  # what the training runtime reports of every Task
+REPORTS = ("report",)  # hposvc.report, worker.report, tune.report, session.report, trial.report
+VALUE, WHOLE = r"[^\s,;%)]+", r"\d+"
+NO_METRICS = ("of", "in", "on", "to", "at", "device", "using", "saved", "from", "seed", "time")
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a program."""
+
+    name: str  # as the program spells it, without hyphens before it
+    kind: Kind
+    default: object = None
+    choices: tuple[object, ...] = ()
+    switch: Switch = ""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a program can be told, and what it says."""
+
+    arguments: tuple[Argument, ...]
+    metrics: tuple[str, ...] = ()  # that it reports, or else prints
+    patterns: tuple[tuple[str, str], ...] = ()  # metric, and what finds it in the output
+
+    @property
+    def reports(self) -> bool:
+        """Whether it reports its metrics by itself."""
+        return bool(self.metrics) and not self.patterns
+
+
+def read_script(path: Path) -> Program:
+    """Return what a script can be told, and what it says.
+
+    Raises:
+        SpecError: the file can't be read, or is no Python.
+    """
+    tree = _parse(path)
+    arguments = {each.name: each for each in _arguments(tree)}
+    reported = tuple(dict.fromkeys(_reported(tree)))
+    patterns = () if reported else tuple(dict(_printed(tree)).items())  # the last one stands
+    return Program(tuple(arguments.values()), reported or tuple(dict(patterns)), patterns)
+
+
+def read_object(reference: str) -> Program:
+    """Return what a class or a function can be told, and what it reports.
+
+    Args:
+        reference: `module:Name`, or `path/to/file.py:Name`.
+
+    Raises:
+        SpecError: there is no such source, or no such name in it.
+    """
+    place, _, name = reference.rpartition(":")
+    path = Path(place) if place.endswith(".py") else _source_of(place)
+    tree = _parse(path)
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            fields = tuple(_fields(node, _aliases(tree)))
+            is_task = any(_type_name(base) == "Task" for base in node.bases)
+            return Program(fields, TASKS if is_task else tuple(dict.fromkeys(_reported(node))))
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return Program(tuple(_keys(node)), tuple(dict.fromkeys(_reported(node))))
+    names = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    raise fail(f"{path} has no class or function {name!r}; it has {', '.join(names) or 'none'}")
+
+
+def _source_of(module: str) -> Path:
+    try:
+        found = importlib.util.find_spec(module)
+    except (ImportError, ValueError):
+        found = None
+    if found is None or found.origin is None:
+        raise fail(f"there is no module {module}; give a file, or path/to/file.py:Name")
+    return Path(found.origin)
+
+
+def _parse(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise fail(f"cannot be read: {reason}", place=str(path)) from error
+    except (SyntaxError, ValueError) as error:
+        raise fail(f"is no Python: {error}", place=str(path)) from error
+
+
+def _arguments(tree: ast.AST) -> Iterator[Argument]:
+    """Yield the arguments that argparse or click read."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node) in ("add_argument", "option"):
+            flags = [_value(each) for each in node.args]
+            long = [flag for flag in flags if isinstance(flag, str) and flag.startswith("--")]
+            if long:
+                given = {each.arg: each.value for each in node.keywords if each.arg}
+                yield _argument(long[0].removeprefix("--"), given)
+
+
+def _argument(name: str, given: dict[str, ast.expr]) -> Argument:
+    default, choices = _value(given.get("default")), _value(given.get("choices"))
+    action = _value(given.get("action"))
+    kind = _type_name(given.get("type"))
+    if kind == "Choice" and isinstance(given["type"], ast.Call) and given["type"].args:
+        choices, kind = _value(given["type"].args[0]), ""
+    on, _, off = name.partition("/--no-")  # click's --bias/--no-bias
+    if off:
+        return Argument(on, "bool", default if isinstance(default, bool) else False, (), "on_off")
+    if action == "store_true" or _value(given.get("is_flag")) is True:
+        return Argument(name, "bool", False, (), "on")
+    if _type_name(given.get("action")) == "BooleanOptionalAction":
+        return Argument(name, "bool", bool(default), (), "on_off")
+    values = tuple(choices) if isinstance(choices, list | tuple) else ()
+    known: dict[str, Kind] = {"float": "float", "int": "int", "FLOAT": "float", "INT": "int"}
+    return Argument(name, known.get(kind) or _kind_of(default, values), default, values)
+
+
+def _aliases(tree: ast.Module) -> dict[str, ast.expr]:
+    """Return what names of the module stand for, as in `Optimizer = Literal["adam", "sgd"]`."""
+    lines = [line for line in tree.body if isinstance(line, ast.Assign)]
+    return {_name(target): line.value for line in lines for target in line.targets}
+
+
+def _fields(node: ast.ClassDef, aliases: Mapping[str, ast.expr]) -> Iterator[Argument]:
+    """Yield the fields of a class, or what its constructor takes."""
+    for line in node.body:
+        if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
+            default = _value(line.value)
+            choices = _literal(aliases.get(_name(line.annotation), line.annotation))
+            yield Argument(line.target.id, _kind_of(default, choices), default, choices)
+        if isinstance(line, ast.FunctionDef) and line.name == "__init__":
+            names = [each.arg for each in line.args.args][1:]
+            defaults = [None] * (len(names) - len(line.args.defaults)) + [
+                _value(each) for each in line.args.defaults[-len(names) :]
+            ]
+            for name, default in zip(names, defaults, strict=True):
+                yield Argument(name, _kind_of(default, ()), default)
+
+
+def _keys(node: ast.FunctionDef) -> Iterator[Argument]:
+    """Yield the keys that a function reads of its first argument, by `[...]` or `get`."""
+    if not node.args.args:
+        return
+    config, found = node.args.args[0].arg, dict[str, object]()
+    for each in ast.walk(node):
+        if isinstance(each, ast.Subscript) and _name(each.value) == config:
+            key = _value(each.slice)
+            if isinstance(key, str):
+                found.setdefault(key, None)
+        if isinstance(each, ast.Call) and _called(each) == "get" and each.args:
+            owner = each.func.value if isinstance(each.func, ast.Attribute) else None
+            key = _value(each.args[0])
+            if _name(owner) == config and isinstance(key, str):
+                found[key] = _value(each.args[1]) if len(each.args) > 1 else None
+    for name, default in found.items():
+        yield Argument(name, _kind_of(default, ()), default)
+
+
+def _reported(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of the metrics that code reports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node) in REPORTS:
+            for part in [*node.args, *(each.value for each in node.keywords)]:
+                if isinstance(part, ast.Dict):
+                    yield from (key for each in part.keys if isinstance(key := _value(each), str))
+
+
+def _printed(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the metrics in the lines that code prints, with the pattern that finds each."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node) in ("print", "info", "echo"):
+            for line in node.args:
+                if isinstance(line, ast.JoinedStr):
+                    metrics, pattern = _in_line(line)
+                    yield from ((metric, pattern) for metric in metrics)
+
+
+def _in_line(line: ast.JoinedStr) -> tuple[list[str], str]:
+    """Return the metrics of a line, which are values with a word before them, and its pattern."""
+    text, pattern, names = "", "", dict[str, None]()
+    for part in line.values:
+        if isinstance(part, ast.Constant):
+            text += str(part.value)
+            continue
+        words = re.findall(r"[A-Za-z_][\w/]*", text)
+        word = words[-1].replace("/", "_") if words else ""
+        name = "step" if word.lower() in STEP_WORDS else word
+        pattern += re.escape(text).replace(r"\ ", " ")
+        if not name or name in names or word.lower() in NO_METRICS:
+            pattern += VALUE
+        else:
+            names[name] = None
+            pattern += rf"(?P<{name}>{WHOLE if name == 'step' else VALUE})"
+        text = ""
+    metrics = [name for name in names if name != "step"]
+    return metrics, pattern + ("%" if text.startswith("%") else "")
+
+
+def _called(node: ast.Call) -> str:
+    """Return the last name of what is called: `report` of `worker.report(...)`."""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else _name(node.func)
+
+
+def _name(node: ast.AST | None) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _type_name(node: ast.AST | None) -> str:
+    if isinstance(node, ast.Call):
+        return _called(node)
+    return node.attr if isinstance(node, ast.Attribute) else _name(node)
+
+
+def _value(node: ast.AST | None) -> Any:
+    """Return the value of a literal; None: it is none."""
+    if node is None:
+        return None
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _literal(annotation: ast.expr) -> tuple[object, ...]:
+    """Return the values of a `Literal[...]`."""
+    if isinstance(annotation, ast.Subscript) and _type_name(annotation.value) == "Literal":
+        values = _value(annotation.slice)
+        return values if isinstance(values, tuple) else (values,)
+    return ()
+
+
+def _kind_of(default: object, choices: Sequence[object]) -> Kind:
+    example = default if default is not None else next(iter(choices), None)
+    kinds: tuple[tuple[type, Kind], ...] = ((bool, "bool"), (int, "int"), (float, "float"))
+    return next((kind for cls, kind in kinds if isinstance(example, cls)), "text")

@@ -1,0 +1,403 @@
+"""The mailbox of agents: orders that wait for a client or that a client has, and its messages.
+
+Driver, server and clients meet only here, so each of them may die and come back. An order is open,
+then leased to one client, then over. A message is written in the same transaction as the change of
+its order, and deleted in the transaction that writes its events: it counts exactly once. An order
+becomes over once, with its last message.
+
+A lease has no clock: each sign of life raises the order's `beats`, and the driver ends a lease
+whose beats do not change, on condition that they still have not.
+"""
+
+import json
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, delete, insert, select, update
+
+from hposvc.events import Finished
+from hposvc.journal.compression import KIND as PACKED
+from hposvc.journal.database import (
+    AGENT_CLIENTS,
+    AGENT_MESSAGES,
+    AGENT_ORDERS,
+    EVENTS,
+    Store,
+    retry_until_answered,
+)
+
+Body = Mapping[str, Any]
+SERVER = ("", "")  # sweep and client of the row in which servers show that they live
+PAGE = 1000  # messages read at a time
+REMEMBERED = 1000  # orders that are over, so that their clients may tell their end again
+
+
+class Lease(NamedTuple):
+    """An order that is not over."""
+
+    client: str | None  # None: it is open
+    beats: int
+
+
+class Wish(NamedTuple):
+    """The trials that a client asked for and did not get."""
+
+    wants: int
+    looks: int
+
+
+class Look(NamedTuple):
+    """The mailbox of a sweep at one moment, for its driver."""
+
+    messages: Sequence[tuple[int, int, Body]]  # number, order and body, oldest first
+    orders: Mapping[int, Lease]
+    wishes: Mapping[str, Wish]
+    server: int  # grows while a server lives
+
+
+@dataclass(frozen=True)
+class AgentMailbox:
+    """The driver's side of the mailbox of a sweep; it waits for a store that does not answer."""
+
+    store: Store
+    sweep: str
+
+    def look(self) -> Look:
+        """Return what there is for the driver."""
+        return retry_until_answered(self._look, self.sweep)
+
+    def _look(self) -> Look:
+        mine = AGENT_MESSAGES.c.sweep == self.sweep
+        messages = select(AGENT_MESSAGES).where(mine).order_by(AGENT_MESSAGES.c.id).limit(PAGE)
+        columns = (AGENT_ORDERS.c.id, AGENT_ORDERS.c.client, AGENT_ORDERS.c.beats)
+        orders = select(*columns).where(_of(self.sweep), _GOES_ON)
+        wishes = select(AGENT_CLIENTS).where(
+            AGENT_CLIENTS.c.sweep.in_([self.sweep, SERVER[0]]), AGENT_CLIENTS.c.wants > 0
+        )
+        with self.store.reading() as connection:
+            # First: a message of an order that is over is seen before or with its end.
+            found = connection.execute(messages).all()
+            held = connection.execute(orders).all()
+            clients = connection.execute(wishes).all()
+        return Look(
+            [(row.id, row.number, json.loads(row.body)) for row in found],
+            {row.id: Lease(row.client, row.beats) for row in held},
+            {row.client: Wish(row.wants, row.looks) for row in clients if row.sweep},
+            next((row.looks for row in clients if not row.sweep), 0),
+        )
+
+    def known(self) -> set[int]:
+        """Return the orders that the mailbox has, over or not."""
+        query = select(AGENT_ORDERS.c.id).where(_of(self.sweep))
+        with self.store.reading() as connection:
+            return set(connection.execute(query).scalars())
+
+    def write(
+        self,
+        opened: Sequence[tuple[int, str, Body]],
+        answers: Mapping[int, tuple[int, str | None]],
+        ended: Sequence[tuple[int, tuple[str | None, int] | None, Body]],
+        dropped: Sequence[int],
+    ) -> None:
+        """Write a driver's turn; see `hposvc/backends/agents.py:Mailbox`."""
+
+        def write() -> None:
+            with self.store.writing() as connection:
+                self._open(connection, opened)
+                self._answer(connection, answers)
+                for order, lease, message in ended:
+                    self._end(connection, order, lease, message)
+                if dropped:
+                    mine = _of(self.sweep) & AGENT_ORDERS.c.id.in_(dropped)
+                    connection.execute(update(AGENT_ORDERS).where(mine).values(state="over"))
+
+        retry_until_answered(write, self.sweep)
+
+    def _answer(
+        self, connection: Connection, answers: Mapping[int, tuple[int, str | None]]
+    ) -> None:
+        for order, (decided, told) in answers.items():
+            values = {"decided": decided} if told is None else {"decided": decided, "told": told}
+            connection.execute(
+                update(AGENT_ORDERS).where(_is(self.sweep, order), _GOES_ON).values(values)
+            )
+
+    def _end(
+        self,
+        connection: Connection,
+        order: int,
+        lease: tuple[str | None, int] | None,
+        message: Body,
+    ) -> None:
+        mine = _is(self.sweep, order) & _GOES_ON
+        if lease is not None:
+            client, beats = lease
+            same = _OPEN if client is None else AGENT_ORDERS.c.client == client
+            mine &= same & (AGENT_ORDERS.c.beats == beats)
+        _end(connection, mine, self.sweep, order, message, {})
+
+    def _open(self, connection: Connection, opened: Sequence[tuple[int, str, Body]]) -> None:
+        if not opened:
+            return
+        numbers = [order for order, _, _ in opened]
+        query = select(AGENT_ORDERS.c.id).where(_of(self.sweep), AGENT_ORDERS.c.id.in_(numbers))
+        there = set(connection.execute(query).scalars())  # of a try that was not answered
+        rows = [
+            {
+                **{"sweep": self.sweep, "id": order, "trial": trial, "body": json.dumps(body)},
+                **{"state": "open", "beats": 0},
+                **dict.fromkeys(("step", "low", "decided"), body["first"] - 1),
+            }
+            for order, trial, body in opened
+            if order not in there
+        ]
+        if rows:
+            connection.execute(insert(AGENT_ORDERS), rows)
+        old = _of(self.sweep) & _OVER & (AGENT_ORDERS.c.id < min(numbers) - REMEMBERED)
+        connection.execute(delete(AGENT_ORDERS).where(old))
+
+    def close(self) -> None:
+        """End all leases without a message, because the sweep is over or rests."""
+
+        def end() -> None:
+            with self.store.writing() as connection:
+                mine = _of(self.sweep) & (_GOES_ON)
+                connection.execute(update(AGENT_ORDERS).where(mine).values(state="over"))
+                waiting = AGENT_MESSAGES.c.sweep == self.sweep
+                connection.execute(delete(AGENT_MESSAGES).where(waiting))
+
+        retry_until_answered(end, self.sweep)
+
+
+class Row(NamedTuple):
+    """An order as its client sees it."""
+
+    id: int
+    trial: str
+    body: Body
+    state: str
+    client: str | None
+    since: float | None
+    step: int
+    low: int
+    saved: Body | None
+    decided: int
+    told: str | None
+    ended: str | None
+
+    @property
+    def resumes_after(self) -> int:
+        """The step after which a client that begins again goes on."""
+        start: int = self.body["first"] - 1
+        return start if self.saved is None else max(start, self.saved["step"])
+
+
+_COLUMNS = tuple(AGENT_ORDERS.c[name] for name in Row._fields)
+
+
+def _row(found: Any) -> Row:
+    saved = None if found.saved is None else json.loads(found.saved)
+    return Row(*found)._replace(body=json.loads(found.body), saved=saved)
+
+
+def _of(sweep: str) -> ColumnElement[bool]:
+    return AGENT_ORDERS.c.sweep == sweep
+
+
+def _is(sweep: str, order: int) -> ColumnElement[bool]:
+    return _of(sweep) & (AGENT_ORDERS.c.id == order)
+
+
+_OPEN = AGENT_ORDERS.c.state == "open"
+_OVER = AGENT_ORDERS.c.state == "over"
+_GOES_ON = AGENT_ORDERS.c.state != "over"
+_LEASED = AGENT_ORDERS.c.state == "leased"
+
+
+def _end(
+    connection: Connection,
+    where: ColumnElement[bool],
+    sweep: str,
+    order: int,
+    message: Body,
+    values: Mapping[str, object],
+) -> bool:
+    """End an order under a condition, with its last message; return whether it was met."""
+    ending = update(AGENT_ORDERS).where(where).values(state="over", **values)
+    if connection.execute(ending).rowcount != 1:
+        return False
+    _send(connection, sweep, order, message)
+    return True
+
+
+def _send(connection: Connection, sweep: str, order: int, *messages: Body) -> None:
+    rows = [{"sweep": sweep, "number": order, "body": json.dumps(body)} for body in messages]
+    if rows:
+        connection.execute(insert(AGENT_MESSAGES), rows)
+
+
+def is_over(connection: Connection, sweep: str) -> bool:
+    """Return whether the sweep has ended, as far as its last event says."""
+    query = select(EVENTS.c.kind).where(EVENTS.c.sweep == sweep)
+    last = connection.execute(query.order_by(EVENTS.c.seq.desc()).limit(1)).scalar()
+    return last in (Finished.kind, PACKED)
+
+
+def lease(
+    connection: Connection, sweep: str, client: str, host: str, n: int
+) -> tuple[list[Row], list[Row]]:
+    """Give a client open orders until it has `n` in all.
+
+    If there are none, its wish is recorded.
+
+    Returns:
+        The orders that it had, of which it may send the steps after the last checkpoint again; and
+        the new ones.
+    """
+    mine = select(*_COLUMNS).where(_of(sweep), _LEASED, AGENT_ORDERS.c.client == client)
+    held = [_row(row) for row in connection.execute(mine.order_by(AGENT_ORDERS.c.id).limit(n))]
+    for row in held:
+        again = update(AGENT_ORDERS).where(_is(sweep, row.id))
+        beats = AGENT_ORDERS.c.beats + 1
+        connection.execute(again.values(beats=beats, low=row.resumes_after))
+    now = time.time()
+    free = select(*_COLUMNS).where(_of(sweep), _OPEN).order_by(AGENT_ORDERS.c.id)
+    free = free.limit(n - len(held)).with_for_update(skip_locked=True)
+    new = [_row(row) for row in connection.execute(free)] if len(held) < n else []
+    if new:
+        these = _of(sweep) & AGENT_ORDERS.c.id.in_([row.id for row in new])
+        values = {"state": "leased", "client": client, "since": now}
+        connection.execute(
+            update(AGENT_ORDERS).where(these).values(beats=AGENT_ORDERS.c.beats + 1, **values)
+        )
+    wish(connection, sweep, client, 0 if new else n - len(held), host, now)
+    return held, new
+
+
+def wish(
+    connection: Connection, sweep: str, client: str, wants: int, host: str, now: float
+) -> None:
+    """Record that a client asked, and how many trials it still wants."""
+    mine = (AGENT_CLIENTS.c.sweep == sweep) & (AGENT_CLIENTS.c.client == client)
+    values = {"wants": wants, "host": host, "seen": now}
+    changed = update(AGENT_CLIENTS).where(mine).values(looks=AGENT_CLIENTS.c.looks + 1, **values)
+    if connection.execute(changed).rowcount == 0:
+        row = {"sweep": sweep, "client": client, "looks": 1, **values}
+        connection.execute(insert(AGENT_CLIENTS).values(row))
+
+
+def show_server(connection: Connection) -> None:
+    """Show drivers that a server lives: while none does, no lease runs out."""
+    wish(connection, *SERVER, 1, "", time.time())
+
+
+def find(
+    connection: Connection, sweep: str, client: str, trial: str, order: int | None
+) -> Row | None:
+    """Return the client's order of a trial, the leased one first; None: it has or had none."""
+    query = select(*_COLUMNS).where(
+        _of(sweep), AGENT_ORDERS.c.trial == trial, AGENT_ORDERS.c.client == client
+    )
+    if order is not None:
+        query = query.where(AGENT_ORDERS.c.id == order)
+    rows = [_row(row) for row in connection.execute(query.with_for_update())]
+    return max(rows, key=lambda row: (row.state == "leased", row.id), default=None)
+
+
+def is_proposed(connection: Connection, sweep: str, trial: str) -> bool:
+    """Return whether the sweep has a trial of this name."""
+    if connection.execute(
+        select(AGENT_ORDERS.c.id).where(_of(sweep), AGENT_ORDERS.c.trial == trial).limit(1)
+    ).first():
+        return True
+    proposed = (EVENTS.c.sweep == sweep) & (EVENTS.c.kind == "proposed")
+    bodies = select(EVENTS.c.body).where(proposed)
+    return any(json.loads(body)["trial"] == trial for body in connection.execute(bodies).scalars())
+
+
+def keep_alive(
+    connection: Connection,
+    sweep: str,
+    row: Row,
+    messages: Sequence[Body] = (),
+    saved: Body | None = None,
+    **steps: int,
+) -> bool:
+    """Record a sign of life of an order's client.
+
+    Args:
+        messages: for the driver.
+        saved: the last checkpoint; None: as before.
+        steps: new values of `step` and `low`.
+
+    Returns:
+        False: the client has lost the order; nothing is written.
+    """
+    mine = _is(sweep, row.id) & _LEASED & (AGENT_ORDERS.c.client == row.client)
+    values: dict[str, object] = {**steps, "beats": AGENT_ORDERS.c.beats + 1}
+    if saved is not None:
+        values["saved"] = json.dumps(saved)
+    if connection.execute(update(AGENT_ORDERS).where(mine).values(values)).rowcount != 1:
+        return False
+    _send(connection, sweep, row.id, *messages)
+    return True
+
+
+def tell(
+    connection: Connection,
+    sweep: str,
+    row: Row,
+    state: Literal["done", "failed", "released"],
+    message: Body,
+) -> bool:
+    """Let a client end its order; False: it has lost the order, and nothing is written."""
+    if row.ended == state and row.state == "over":
+        return True  # it tells so again, because it did not hear the answer
+    mine = _is(sweep, row.id) & _LEASED & (AGENT_ORDERS.c.client == row.client)
+    return _end(connection, mine, sweep, row.id, message, {"ended": state})
+
+
+class State(NamedTuple):
+    """How the orders of a sweep stand, for the requests that wait."""
+
+    orders: Mapping[int, Row]  # that are not over, of those that were looked for
+    open: list[int]  # orders that no client has
+    over: bool  # the sweep has ended
+
+
+def state_of(connection: Connection, sweep: str, orders: Collection[int] | None = None) -> State:
+    """Return how orders of a sweep stand.
+
+    Args:
+        orders: their numbers; None: all that are not over.
+    """
+    free = select(AGENT_ORDERS.c.id).where(_of(sweep), _OPEN).order_by(AGENT_ORDERS.c.id)
+    query = select(*_COLUMNS).where(_of(sweep), _GOES_ON).order_by(AGENT_ORDERS.c.id)
+    if orders is not None:
+        query = query.where(AGENT_ORDERS.c.id.in_(orders))
+    rows = () if orders is not None and not orders else connection.execute(query)
+    found = {row.id: row for row in map(_row, rows)}
+    return State(found, list(connection.execute(free).scalars()), is_over(connection, sweep))
+
+
+def any_leased(connection: Connection) -> bool:
+    """Return whether any client of any sweep has an order."""
+    return connection.execute(select(AGENT_ORDERS.c.id).where(_LEASED).limit(1)).first() is not None
+
+
+class Client(NamedTuple):
+    """A client that has asked."""
+
+    client: str
+    host: str
+    seen: float
+    wants: int
+
+
+def clients_of(connection: Connection, sweep: str) -> list[Client]:
+    """Return the clients of a sweep."""
+    columns = (AGENT_CLIENTS.c[name] for name in Client._fields)
+    query = select(*columns).where(AGENT_CLIENTS.c.sweep == sweep)
+    return [Client(*row) for row in connection.execute(query.order_by(AGENT_CLIENTS.c.client))]

@@ -1,0 +1,139 @@
+"""A server as a source of sweeps: their facts, their events, and operations.
+
+The journal is read as events, of which only new ones are fetched, and folded here: so every view
+shows a server's sweep as it shows one of this machine.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.errors import NotFound
+from hposvc.events import DriverState, Event
+from hposvc.journal.home import Home
+from hposvc.journal.journal import SweepRow
+from hposvc.remote.http import Http, error_of, find_token
+from hposvc.remote.server.event_data import event_from_data
+from hposvc.state.sweep import SweepState
+
+PAGE = 1000  # events, or sweeps, in one answer
+MAX_WAIT_S = 60.0  # for which a server lets one request wait
+POLL_S = 0.5  # between two looks at an operation, or at logs
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server, whose sweeps' journals are read as those of a home."""
+
+    http: Http
+    home: Home  # of this machine; caches what long journals come to
+    wait_s: float = 0.0  # for how long a read waits for the first new event
+
+    @classmethod
+    def at(cls, url: str, token: str | None = None, home: Path | None = None) -> "Server":
+        """Return the server at a URL.
+
+        Args:
+            token: None: see `find_token`.
+            home: None: HPOSVC_HOME, or ~/.hposvc.
+
+        Raises:
+            SpecError: the URL is none of a server, or the file of the token can't be read.
+        """
+        return cls(Http(url, token or find_token()), Home.of(home))
+
+    def read(self, sweep: str, after: int) -> Iterator[tuple[int, Event]]:
+        """Yield a sweep's events after a number, each with its number."""
+        for page in self.pages(sweep, after, self.wait_s):
+            for event in page["events"]:
+                yield event["seq"], event_from_data(event["kind"], event["time"], event["data"])
+
+    def record_of(self, row: SweepRow, look: Callable[[], SweepState]) -> api.Record:
+        """Return a sweep as its journal has it now; `look` reads its state."""
+        facts = self.facts(row.id)  # first: a driver ending now writes its events
+        return to_record(row, look(), facts)
+
+    def driver_of(self, row: SweepRow) -> DriverState:
+        """Return whether a driver is at work on a sweep."""
+        driver: DriverState = self.status(row.id)["driver"]
+        return driver
+
+    def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
+        """Return the last bytes of the newest log of a trial; empty: it has none."""
+        logs = self.http.get(place(row.id, "logs", trial), {"rank": 0, "tail": most})["logs"]
+        return str(logs[-1]["text"]) if logs else ""
+
+    def watch(self, sweep: str) -> api.Watched:
+        """Return a sweep that can be read repeatedly, like `api.watch`."""
+        return self.fold(self.facts(sweep))
+
+    def fold(self, facts: Mapping[str, Any]) -> api.Watched:
+        """Return a sweep that can be read repeatedly, from its facts."""
+        row = SweepRow(**facts["row"])
+        return api.fold(self, row, specs.thaw(row.spec))
+
+    def pages(self, sweep: str, since: int, wait_s: float) -> Iterator[Mapping[str, Any]]:
+        """Yield answers with a sweep's events, the last of which has none or says that it is over.
+
+        Args:
+            wait_s: for how long to wait for the first event.
+        """
+        deadline = time.monotonic() + wait_s
+        while True:
+            wait_s = min(MAX_WAIT_S, max(0.0, deadline - time.monotonic()))
+            page = self.http.get(place(sweep, "events"), {"since": since, "limit": PAGE}, wait_s)
+            if page["events"]:
+                since, deadline = page["next"], 0.0
+            elif deadline > time.monotonic() and not page["over"]:
+                continue
+            yield page
+            if page["over"] or not page["events"]:
+                return
+
+    def facts(self, sweep: str) -> Mapping[str, Any]:
+        """Return all that the server has about a sweep but its events."""
+        facts: Mapping[str, Any] = self.http.get(place(sweep, "record"))
+        return facts
+
+    def status(self, sweep: str) -> Mapping[str, Any]:
+        """Return a sweep's progress as the server has it."""
+        status: Mapping[str, Any] = self.http.get(place(sweep))
+        return status
+
+    def result(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the result of the operation in an answer, once it is done."""
+        while (operation := self.check_operation(answer["operation"]))["state"] == "running":
+            time.sleep(POLL_S)
+        return operation["result"] or {}
+
+    def check_operation(self, operation: str) -> Mapping[str, Any]:
+        """Return an operation; raise its errors if it failed."""
+        found: Mapping[str, Any] = self.http.get(f"operations/{operation}")
+        if found["state"] == "failed":
+            raise error_of(found["errors"])
+        return found
+
+
+def place(sweep: str, word: str | None = None, trial: str | None = None) -> str:
+    """Return the path of a sweep or of a trial, or of what a word names of it.
+
+    Raises:
+        NotFound: the sweep's id is empty.
+    """
+    if not sweep:
+        raise NotFound("the sweep's id is empty; `hposvc ls` lists all sweeps")
+    parts = ["sweeps", sweep, *([] if trial is None else ["trials", trial]), word]
+    return "/".join(quote(part, safe="") for part in parts if part is not None)
+
+
+def to_record(row: SweepRow, state: SweepState, facts: Mapping[str, Any]) -> api.Record:
+    """Return a sweep as its events and its facts have it."""
+    runs, driver, behind = facts["runs"], facts["driver"], facts["behind"]
+    registered, tracking_uri = facts["registered"], facts["tracking_uri"]
+    undelivered = facts["undelivered"]
+    return api.Record(row, state, runs, driver, behind, registered, tracking_uri, undelivered)

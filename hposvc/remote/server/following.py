@@ -1,0 +1,120 @@
+"""Follow a server's sweep, or its logs, until it has ended."""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hposvc import api
+from hposvc.errors import Left, OutOfReach
+from hposvc.events import Event
+from hposvc.remote.server import reading
+from hposvc.remote.server.connection import POLL_S, Server
+from hposvc.remote.submit import Say, Submitted
+
+WAIT_S = 1.0  # for how long the server waits for the next event of a sweep that is followed
+QUIET_S = 90.0  # without an event; a server starts a dead driver again within a minute
+BEGINNINGS = ("submit", "fork", "repro")  # verbs of the operations that make sweeps
+
+
+def status_command(url: str, sweep: str) -> str:
+    """Return the command that shows a server's sweep, in a shell like this one."""
+    named = (os.environ.get("HPOSVC_SERVER") or "").rstrip("/") == url
+    return f"hposvc status {sweep}" if named else f"hposvc --server {url} status {sweep}"
+
+
+def show(
+    server: Server,
+    sweep: str,
+    watchers: Sequence[Any] = (),
+    operation: str | None = None,
+    since: int = 0,
+    begins: Callable[[Event], bool] | None = None,
+) -> api.Record:
+    """Show a sweep until it has ended or is paused, and return it.
+
+    Args:
+        operation: what the sweep waits for; if it fails, its errors are raised.
+        since: the events after this number are new to the watchers.
+        begins: which of these the sweep goes on with; None: it goes on already.
+
+    Raises:
+        Left: by Ctrl-C; the sweep goes on.
+        OutOfReach: the sweep has no driver, and the server starts none.
+    """
+    watched = replace(server, wait_s=WAIT_S).watch(sweep)
+    going, events = begins is None, list[Event]()
+    heard = time.monotonic()
+
+    def keep(event: Event) -> None:
+        if watched.seq > since:
+            events.append(event)
+
+    try:
+        while True:
+            events.clear()
+            state = watched.look(keep)
+            going = going or any(begins(event) for event in events if begins is not None)
+            for watcher in watchers:
+                watcher.turn(state, events)
+            if operation and (not going or state.state in ("QUEUED", "FAILED")):
+                server.check_operation(operation)
+            if going and (state.finished or state.state == "PAUSED"):
+                return _await_sinks(watched)
+            heard = time.monotonic() if events else heard
+            if state.state == "RUNNING" and time.monotonic() - heard > QUIET_S:
+                _check_driven(server, sweep)
+                heard = time.monotonic()
+            if not (going or events):
+                time.sleep(POLL_S)  # the server does not wait for events of an ended sweep
+    except KeyboardInterrupt as error:
+        command = status_command(server.http.url, sweep)
+        message = f"{sweep} goes on at {server.http.url}; look at it by: {command}"
+        raise Left(message) from error
+
+
+def follow(server: Server, name: str, trial: str | None, rank: int | None) -> Iterator[str]:
+    """Yield the new text of a trial's logs as the ranks write it, until the trial has ended."""
+    read: dict[str, int] = {}
+    shown = ""
+    for record in api.looks(server.watch(name), trial):
+        sweep = reading.open_sweep(server, record.row.id)
+        for log in sweep.list_logs(trial, rank, 0):
+            path = log["path"]
+            for text, end in sweep.read_log(log, read.get(path, 0)):
+                if path != shown:
+                    yield f"==> {log['trial']}, order {log['order']}, rank {log['rank']} <==\n"
+                read[path], shown = end, path
+                yield text
+
+
+def await_end(
+    server: Server,
+    submitted: Submitted,
+    show: Say,
+    watching: api.Watching = api.unwatched,
+) -> api.Record:
+    """Wait until a submitted sweep has ended or is paused, like `client.await_end`."""
+    return await_rest(server, submitted.sweep, watching)
+
+
+def await_rest(server: Server, sweep: str, watching: api.Watching = api.unwatched) -> api.Record:
+    """Wait until a sweep has ended or is paused, like `client.await_rest`."""
+    with watching(sweep) as watchers:
+        found = server.http.get("operations", {"sweep": sweep})["operations"]
+        begun = [each["operation"] for each in found if each["verb"] in BEGINNINGS]
+        return show(server, sweep, watchers, *begun[:1])
+
+
+def _check_driven(server: Server, sweep: str) -> None:
+    if server.facts(sweep)["driver"] != "alive":
+        message = f"{sweep} is INTERRUPTED: no driver is at work, and the server starts none"
+        raise OutOfReach(f"{message}; hposvc resume {sweep} has it started")
+
+
+def _await_sinks(watched: api.Watched) -> api.Record:
+    """Return an ended sweep once its driver has sent all of it to the sinks, or is gone."""
+    while (record := watched.record()).behind and record.driver == "alive":
+        time.sleep(POLL_S)
+    return record

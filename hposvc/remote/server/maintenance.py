@@ -1,0 +1,60 @@
+"""Keep a server in order: MLflow's copies, garbage, notifications, and tokens."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from hposvc.operations.garbage import Garbage
+from hposvc.operations.gc import Freed
+from hposvc.operations.notify import Sent
+from hposvc.remote.server import submission
+from hposvc.remote.server.connection import Server, place
+from hposvc.tracking.comparison import Comparison
+
+COMPARE_S = 600.0  # for which a comparison of MLflow with the journal may take
+
+
+def check(server: Server, sweep: str, fix: bool = False) -> Comparison:
+    """Compare what MLflow holds of a sweep with the journal, like `mlflow.check`."""
+    where = place(sweep, "doctor")
+    if fix:
+        return Comparison.from_data(server.result(server.http.post(where, {}, repeatable=True)))
+    return Comparison.from_data(server.http.get(where, work_s=COMPARE_S))
+
+
+def collect(
+    server: Server, sweep: str | None = None, dry_run: bool = False, compressed: bool = False
+) -> Freed:
+    """Delete what no sweep needs, of one sweep or of the whole home, like `gc.collect`."""
+    where = "gc" if sweep is None else place(sweep, "gc")
+    body = {"dry_run": dry_run, "compact": compressed}
+    result = server.result(server.http.post(where, body, repeatable=True))
+    files = [{key: each[key] for key in each if key != "freed"} for each in result["files"]]
+    garbage = [Garbage(**each) for each in files]
+    return Freed(garbage, result["failures"], result["vacuum_later"])
+
+
+def send_again(server: Server, sweep: str, variables: Mapping[str, str] = os.environ) -> list[Sent]:
+    """Attempt every delivery of a sweep that was not made yet, like `notify.send_again`."""
+    row = server.facts(sweep)["row"]
+    body = {"secrets": submission.find_variables(row["spec"], variables)}
+    result = server.result(server.http.post(place(row["id"], "notify"), body, repeatable=True))
+    return [Sent(**each) for each in result["results"]]
+
+
+def create_token(
+    server: Server, owner: str, scopes: Sequence[str], expires: str, by: str = ""
+) -> Any:
+    """Create a token, like `tokens.create_token`; the server knows by whom."""
+    return server.http.post("tokens", {"owner": owner, "scopes": list(scopes), "expires": expires})
+
+
+def list_tokens(server: Server) -> Any:
+    """Return all tokens without their secrets, like `tokens.list_tokens`."""
+    return server.http.get("tokens")["tokens"]
+
+
+def revoke_token(server: Server, token: str) -> Any:
+    """Revoke a token, like `tokens.revoke_token`."""
+    return server.http.delete(f"tokens/{quote(token, safe='')}")

@@ -1,0 +1,144 @@
+"""Steer a server's sweeps: stop, extend, retry, resume, delete and promote them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hposvc import api
+from hposvc.analysis.reproduction import Trained
+from hposvc.events import NOTHING, RENEWALS, Attached, Event, Requested, Verb
+from hposvc.operations.delete import Removed
+from hposvc.operations.requests import RequestReceipt, more_trials
+from hposvc.remote.server import following, reading, submission
+from hposvc.remote.server.connection import Server, place
+from hposvc.spec import registry
+from hposvc.state.trial import OVER
+
+
+def steer(
+    server: Server,
+    name: str,
+    verb: Verb,
+    trial: str | None = None,
+    changes: Mapping[str, object] = NOTHING,
+    address: str | None = None,
+) -> RequestReceipt:
+    """Request a verb of a sweep, or of one of its trials, like `client.steer`."""
+    body: dict[str, object] = {}
+    action: str = verb
+    if verb == "drain":
+        action, body = "stop", {"drain": True}
+    if verb == "extend":
+        body = {"set": dict(changes)}
+    if verb in RENEWALS:
+        body |= _secrets(server, server.status(name))
+    where = place(name, action, trial)
+    answer = server.http.post(where, body, repeatable=verb not in RENEWALS)
+    return _receipt(server, answer)
+
+
+def extend(
+    server: Server,
+    sweep: str,
+    trials: int | None = None,
+    set: Mapping[str, object] = NOTHING,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+) -> api.Record | RequestReceipt:
+    """Raise a sweep's limits, and show it if it had ended, like `requests.extend`."""
+    changes = dict(set) if trials is None else more_trials(set, trials)
+    return _renew(server, sweep, "extend", None, changes, watching)
+
+
+def retry(
+    server: Server,
+    sweep: str,
+    trial: str | None = None,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+) -> api.Record | RequestReceipt:
+    """Try failed trials again, and show the sweep if it had ended, like `requests.retry`."""
+    return _renew(server, sweep, "retry", trial, NOTHING, watching)
+
+
+def resume(
+    server: Server,
+    sweep: str,
+    accept_code: bool = False,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+) -> Trained:
+    """Have the server go on with a sweep, and show it, like `reproduction.resume`."""
+    before = server.status(sweep)
+    name, ended = before["sweep"], before["state"] in OVER
+    body = {"accept_code": accept_code, **_secrets(server, before)}
+    answer = server.http.post(place(name, "resume"), body)
+    with watching(name) as watchers:
+        if ended:
+            server.result(answer)
+            record = reading.open_sweep(server, name).record()
+            return Trained(record, reading.compare_again(server, record), had_ended=True)
+        record = following.show(
+            server, name, watchers, answer["operation"], before["seq"], _resumes
+        )
+    comparison = reading.compare_again(server, record) if record.state.finished else None
+    return Trained(record, comparison)
+
+
+def remove(
+    server: Server, sweep: str, confirm: Callable[[str], None] = lambda sweep: None
+) -> Removed:
+    """Delete a sweep, like `delete.remove`."""
+    name = server.status(sweep)["sweep"]
+    confirm(name)
+    result = server.result(server.http.delete(place(name)))
+    return Removed(name, result.get("left") or "")
+
+
+def promote(
+    server: Server, sweep: str, model: str, alias: str = "champion", gate: float = 0.0
+) -> Any:
+    """Register the best trial's checkpoint in MLflow, like `mlflow.promote`."""
+    body = {"model": model, "alias": alias, "gate": gate}
+    result = server.result(server.http.post(place(sweep, "promote"), body))
+    return registry.resolve("hposvc.tracking.promotion:Promotion")(**result)
+
+
+def _renew(
+    server: Server,
+    sweep: str,
+    verb: Verb,
+    trial: str | None,
+    changes: Mapping[str, object],
+    watching: api.Watching,
+) -> api.Record | RequestReceipt:
+    before = server.status(sweep)
+    receipt = steer(server, before["sweep"], verb, trial, changes)
+    if receipt.state not in OVER:
+        return receipt
+    with watching(receipt.sweep) as watchers:
+        return following.show(server, receipt.sweep, watchers, None, before["seq"], _renews)
+
+
+def _secrets(server: Server, status: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """Return this machine's values of a sweep's secrets, as a body has them.
+
+    A sweep of others, whose code would get them, gets none.
+    """
+    if status["owner"] not in (None, server.http.get("me")["name"]):
+        return {}
+    found = submission.find_variables(server.facts(status["sweep"])["row"]["spec"])
+    return {"secrets": found} if found else {}
+
+
+def _receipt(server: Server, answer: Mapping[str, Any]) -> RequestReceipt:
+    return RequestReceipt(**(answer.get("receipt") or server.result(answer)))
+
+
+def _resumes(event: Event) -> bool:
+    """Whether a driver took over a sweep to go on with it."""
+    return isinstance(event, Attached) and event.resumes
+
+
+def _renews(event: Event) -> bool:
+    """Whether an ended sweep goes on with the event."""
+    return isinstance(event, Requested) and event.verb in RENEWALS

@@ -1,0 +1,181 @@
+"""Submit new sweeps to a server, with their files and secrets."""
+
+import hashlib
+import io
+import os
+import sys
+import time
+import zipfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from secrets import token_hex
+
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.analysis.reproduction import Trained
+from hposvc.errors import SpecError, fail
+from hposvc.remote.archive import EMPTY_ARCHIVE, SourceArchive, pack
+from hposvc.remote.server import following, reading
+from hposvc.remote.server.connection import Server, place
+from hposvc.remote.submit import Say, SubmitOptions, Submitted, private_paths, say_left_out
+from hposvc.spec import Environment, SweepSpec
+from hposvc.spec.environment import read_secrets
+from hposvc.spec.parsing import overrides
+from hposvc.spec.parsing.document import from_mapping
+from trainables.load import PICKLE
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A sweep that a server has accepted."""
+
+    submitted: Submitted
+    state: str
+    operation: str
+
+    def data(self) -> dict[str, object]:
+        """Return it as `submit -o json` prints it."""
+        facts = {"sweep": self.submitted.sweep, "state": self.state, "operation": self.operation}
+        return {**facts, "server": self.submitted.address}
+
+    def describe(self) -> list[str]:
+        """Describe it and the next steps, as lines for people."""
+        sweep = self.submitted.sweep
+        return [
+            f"{sweep} is on {self.submitted.address}: {self.state}",
+            f"look at it by: {following.status_command(self.submitted.address, sweep)}",
+        ]
+
+
+def submit(server: Server, spec: SweepSpec, options: SubmitOptions, say: Say) -> Accepted:
+    """Send a sweep with its files; the same sweep sent again is not begun again.
+
+    Args:
+        say: receives messages about the progress, for people.
+
+    Raises:
+        SpecError: the spec is wrong, here or there; or another sweep has the id.
+    """
+    if options.ephemeral:
+        raise fail("is Ray's; the server has journal and MLflow", "--ephemeral")
+    packed = pack(spec, Path(spec.folder or Path.cwd()), sys.path, private_paths(server.home, spec))
+    say_left_out(packed, say)
+    _check_roots(packed)
+    secrets = _find_secrets(spec.environment)
+    # A secret's file is on this machine: the server knows the secret by its name and value alone.
+    sources = {**packed.spec.environment.secrets, **{name: name for name in secrets}}
+    environment = replace(packed.spec.environment, secrets=sources)
+    body: dict[str, object] = {"spec": specs.dump(replace(packed.spec, environment=environment))}
+    if secrets:
+        body["secrets"] = secrets
+    if packed.archive != EMPTY_ARCHIVE:
+        body["archive"] = hashlib.sha256(packed.archive).hexdigest()
+        server.http.put(f"archives/{body['archive']}", packed.archive)
+    return send(server, body, options.identifier, options.new)
+
+
+def send(
+    server: Server, body: Mapping[str, object], identifier: str | None = None, new: bool = False
+) -> Accepted:
+    """Send a sweep as the API takes it; however often the request arrives, it is made once."""
+    wish: dict[str, object] = {"new": new} if identifier is None else {"id": identifier}
+    answer = server.http.post("sweeps", {**body, **wish}, key=token_hex(16))
+    submitted = Submitted(answer["sweep"], server.http.url, True, None, time.time())
+    return Accepted(submitted, answer["state"], answer["operation"])
+
+
+def run(
+    server: Server,
+    spec: SweepSpec,
+    identifier: str | None = None,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+    debug: bool = False,
+) -> api.Record:
+    """Submit a new sweep, and show it to its end, like `start.run`."""
+    if debug:
+        raise fail("runs a trial in this process; leave out --server, or --debug", "--debug")
+    identifier = identifier or f"{spec.name}-{token_hex(3)}"  # as `api.create` has it
+    options = SubmitOptions(identifier=identifier)
+    accepted = submit(server, spec, options, lambda text: None)
+    name = accepted.submitted.sweep
+    with watching(name) as watchers:
+        return following.show(server, name, watchers, accepted.operation)
+
+
+def fork(
+    server: Server,
+    sweep: str,
+    set: Mapping[str, object],
+    identifier: str | None = None,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+) -> api.Record:
+    """Have a new sweep learn from another, and show it to its end, like `start.fork`."""
+    spec = overrides.apply(from_mapping(server.facts(sweep)["row"]["spec"]), set).data
+    body = {"set": dict(set), "secrets": find_variables(spec)}
+    wish = {} if identifier is None else {"id": identifier}
+    answer = server.http.post(place(sweep, "fork"), {**body, **wish}, key=token_hex(16))
+    forked = answer["sweep"]
+    with watching(forked) as watchers:
+        return following.show(server, forked, watchers, answer["operation"])
+
+
+def reproduce(
+    server: Server,
+    sweep: str,
+    trial: str,
+    accept_code: bool = False,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+) -> Trained:
+    """Have the server train a trial again, and compare, like `reproduction.reproduce`."""
+    row = server.facts(sweep)["row"]
+    body = {"accept_code": accept_code, "secrets": find_variables(row["spec"])}
+    answer = server.http.post(place(row["id"], "repro", trial), body)
+    with watching(answer["sweep"]) as watchers:
+        record = following.show(server, answer["sweep"], watchers, answer["operation"])
+    return Trained(record, reading.compare_again(server, record))
+
+
+def _check_roots(packed: SourceArchive) -> None:
+    """Check that a module of the archive is where a server imports from: in its top folder.
+
+    Raises:
+        SpecError: another folder of this process's import paths has it.
+    """
+    reference = packed.spec.trainable or packed.spec.engine.curve or ""
+    module, package = reference.rpartition(":")[0], reference.partition(":")[0].partition(".")[0]
+    if not module or module.endswith(".py") or reference.startswith(PICKLE):
+        return
+    with zipfile.ZipFile(io.BytesIO(packed.archive)) as archive:
+        names = archive.namelist()
+    for root in packed.paths:
+        inside = (f"{root}/{package}.py", f"{root}/{package}/")
+        if root != "." and any(name.startswith(inside) for name in names):
+            message = f"{module} lies in {root}, and a server imports from the spec's folder"
+            raise fail(f"{message}; write `folder: {root}`", "trainable")
+
+
+def _find_secrets(environment: Environment) -> dict[str, str]:
+    """Return the secrets that are on this machine; the server may have the others."""
+    found: dict[str, str] = {}
+    for name, source in environment.secrets.items():
+        with suppress(SpecError):
+            found |= replace(environment, secrets={name: source}).reveal(os.environ)
+    return found
+
+
+def find_variables(
+    spec: Mapping[str, object], variables: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the secrets of a server's spec that are variables here.
+
+    Others may have written the spec, so no file that it names is read.
+    """
+    environment = spec.get("environment")
+    named = environment.get("secrets") if isinstance(environment, Mapping) else None
+    names = [name for name, source in read_secrets(named or {}).items() if name == source]
+    return {name: variables[name] for name in names if variables.get(name)}

@@ -1,0 +1,44 @@
+"""A chart: data that a program can read, and what they say in a sentence."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+DIGITS = 6  # significant digits of a number in a chart's data
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A picture of a sweep as data; docs/charts.md documents the columns of each kind."""
+
+    kind: str  # the name of its module in reporting/charts
+    title: str
+    message: str  # what it says of this sweep, in one sentence
+    data: Mapping[str, Any]  # JSON: floats are short, and those that are not finite are None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "data", finite(self.data))
+
+    def json(self) -> dict[str, Any]:
+        """Return the chart for JSON."""
+        return {
+            "kind": self.kind,
+            "title": self.title,
+            "message": self.message,
+            "data": self.data,
+        }
+
+
+def finite(data: Any) -> Any:
+    """Return JSON data with short floats, and null in place of numbers that JSON does not have."""
+    match data:
+        case float():
+            return float(f"{data:.{DIGITS}g}") if math.isfinite(data) else None
+        case Mapping():
+            return {key: finite(value) for key, value in data.items()}
+        case str():
+            return data
+        case Sequence():
+            return [finite(value) for value in data]
+    return data

@@ -1,0 +1,334 @@
+"""Whether sweeps can be compared: what refuses a comparison, what makes it doubtful, who pairs."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from hposvc import spec as specs
+from hposvc.analysis.amounts import cost_text, count, duration
+from hposvc.analysis.comparison import Run
+from hposvc.analysis.noise import HUGE
+from hposvc.api import OpenSweep
+from hposvc.errors import fail, no_such
+from hposvc.journal.journal import SweepRow
+from hposvc.reporting.history import History, Improvement
+from hposvc.spec import NAME_KEYS, SweepSpec
+from hposvc.state import summary
+
+Cost = Literal["hours", "trials", "time"]
+COSTS: tuple[Cost, ...] = get_args(Cost)
+UNEQUAL = 1.1  # ratio of costs that is worth a warning
+NAMED = 3  # sweeps that a message names
+USUAL = ("search.method", "scheduler.type")
+# Keys that make repeats of a sweep, name it, or do not change what it finds.
+OWN = (
+    *("seed", "name", "description", "tags", "folder", "project", "version", "notify", "storage"),
+    *("tracking", "register", "price"),
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A sweep that is compared."""
+
+    row: SweepRow
+    history: History
+    phase: str
+
+    @classmethod
+    def read(cls, sweep: OpenSweep) -> "Entry":
+        """Read a sweep, wherever its journal is.
+
+        Raises:
+            NotFound: there is no such sweep.
+        """
+        record = sweep.record()  # the driver first: one that ends now writes its events before
+        row, events = sweep.history()
+        history = History.of(specs.restore(row.spec), events)
+        return cls(row, history, summary.phase(history.state, record.driver))
+
+    @property
+    def id(self) -> str:
+        return self.row.id
+
+    @property
+    def spec(self) -> SweepSpec:
+        return self.history.state.spec
+
+    @property
+    def task(self) -> str:
+        """What the sweep solves: its trainable, its space, and its constraints."""
+        spec = self.spec
+        task = [spec.runnable, specs.dump(spec)["parameters"], sorted(spec.constraints)]
+        return json.dumps(task, sort_keys=True)
+
+    def run(self, group: str, cost: Cost) -> Run:
+        """Return the sweep as a run of a group; it has a value."""
+        metric, marks = self.spec.objectives[0], self.history.improvements
+        costs = [self._cost(mark, cost) for mark in marks]
+        losses = [max(-HUGE, min(HUGE, metric.loss(mark.value))) for mark in marks]
+        return Run(
+            self.id, group, self.task, self.spec.seed, costs, losses, max(costs[-1], self.end(cost))
+        )
+
+    def end(self, cost: Cost) -> float:
+        """Return what the sweep has spent."""
+        match cost:
+            case "hours":
+                return self.history.cost(self.history.rank_s)
+            case "trials":
+                return float(self.history.started_trials)
+            case "time":
+                return self._worked(self.history.state.now)
+
+    def _cost(self, mark: Improvement, cost: Cost) -> float:
+        if cost == "time":
+            return self._worked(mark.time)
+        return mark.cost if cost == "hours" else float(mark.trials)
+
+    def _worked(self, time: float) -> float:
+        """Return the seconds until a time for which the sweep had a driver."""
+        away = sum(min(end, time) - begin for begin, end in self.history.undriven if begin < time)
+        return max(0.0, time - self.history.start - away)
+
+
+def check(entries: Sequence[Entry], cost: Cost) -> None:
+    """Refuse sweeps that can't be compared.
+
+    Raises:
+        SpecError: there is one sweep only, or their metrics or their units of cost differ.
+    """
+    if len({entry.id for entry in entries}) < 2:
+        raise fail(f"found one sweep, {entries[0].id}; name two or more")
+    for entry in entries:
+        if entry.spec.several:
+            names = " and ".join(metric.name for metric in entry.spec.objectives)
+            raise fail(f"{entry.id} has several metrics, {names}; compare takes sweeps of one")
+    metrics = _by(
+        entries, lambda each: f"{each.spec.objectives[0].name}, {each.spec.objectives[0].goal}d"
+    )
+    if len(metrics) > 1:
+        raise fail(f"metrics differ: {_listed(metrics)}; compare sweeps of one metric and goal")
+    units = _by(entries, lambda each: each.history.cost_unit)
+    if cost == "hours" and len(units) > 1:
+        raise fail(f"costs differ: {_listed(units)}; compare by trials or time", "--cost")
+
+
+def group_names(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
+    """Return the group of each sweep.
+
+    Args:
+        by: dotted keys of the spec, such as search.method; empty: each sweep is a group.
+
+    Raises:
+        SpecError: no spec has such a key, or all sweeps have the same value.
+    """
+    if not by:
+        return [entry.id for entry in entries]
+    dumped = [specs.dump(entry.spec) for entry in entries]
+    columns = [_labels(dumped, key) for key in by]
+    names = [", ".join(labels) for labels in zip(*columns, strict=True)]
+    if len(set(names)) < 2:
+        raise fail(f"{' and '.join(by)} is {names[0]} in every sweep; {_differing(dumped)}", "--by")
+    return names
+
+
+def differing_keys(entries: Sequence[Entry]) -> list[str]:
+    """Return the keys of the specs whose values differ, but for those that tell repeats apart."""
+    dumped = [flat(specs.dump(entry.spec)) for entry in entries]
+    keys = dict.fromkeys(key for each in dumped for key in each)
+    return [
+        key
+        for key in keys
+        if key.split(".")[0] not in OWN and len({repr(each.get(key)) for each in dumped}) > 1
+    ]
+
+
+def usual_groups(entries: Sequence[Entry]) -> list[str]:
+    """Return the key by which sweeps are best grouped if nobody says; empty: each is a group.
+
+    It is the first one that differs and makes two groups or more, of two sweeps or more each.
+    """
+    for key in sorted(differing_keys(entries), key=lambda key: key not in USUAL):
+        names = [f"{_lookup(specs.dump(entry.spec), key)}" for entry in entries]
+        if min(names.count(name) for name in names) > 1:
+            return [key]
+    return []
+
+
+def doubts(entries: Sequence[Entry], by: Sequence[str], cost: Cost) -> list[str]:
+    """Return what makes a comparison doubtful, in a sentence each.
+
+    Args:
+        by: keys of the spec that are compared, so they may differ.
+    """
+    checks: dict[str, Callable[[Entry], Any]] = {
+        "metric.select": lambda each: each.spec.objectives[0].select,
+        "trainable": lambda each: each.spec.runnable,
+        "fidelity.max": lambda each: each.spec.last_step,
+        "engine.type": lambda each: each.spec.engine.type,
+        "resources.accelerator": lambda each: each.spec.resources.accelerator,
+        "resources.gpus_per_worker": lambda each: each.spec.resources.gpus_per_worker,
+        "resources.workers": lambda each: each.spec.resources.max_workers,
+    }
+    meaning = {
+        "metric.select": "values are chosen in different ways",
+        "trainable": "the tasks differ",
+        "fidelity.max": "trials are not equally long",
+    }
+    found = []
+    for key, value in checks.items():
+        groups = _by(entries, value)
+        if len(groups) > 1 and not any(_covers(each, key) for each in by):
+            why = meaning.get(key, "costs are of unlike hardware")
+            found.append(f"{key} differs ({_listed(groups)}), so {why}.")
+    spaces = _by(entries, lambda each: json.dumps(specs.dump(each.spec)["parameters"]))
+    if len(spaces) > 1 and not any(_covers(each, "parameters") for each in by):
+        found.append(f"Search spaces differ: there are {len(spaces)} of them.")
+    told = [*checks, "command", "parameters", "warm_start"]
+    rest = [key for key in differing_keys(entries) if not any(_covers(each, key) for each in told)]
+    found += _other_differences(rest, by)
+    found += _changed_code(entries)
+    running = [entry.id for entry in entries if not entry.history.state.finished]
+    if running:
+        verb = "has" if len(running) == 1 else "have"
+        found.append(f"{_named(running)} {verb} not ended, so this may change.")
+    learned = [entry.id for entry in entries if entry.spec.warm_start is not None]
+    if learned and not any(_covers(each, "warm_start") for each in by):
+        found.append(f"{_named(learned)} learned from earlier sweeps, whose cost is not counted.")
+    return [*found, *_unequal_costs(entries, cost)]
+
+
+def shown(amount: float, cost: Cost, unit: str) -> str:
+    """Return a cost for people.
+
+    Args:
+        unit: of hours.
+    """
+    if cost == "trials":
+        return count(round(amount), "trial")
+    return duration(amount) if cost == "time" else cost_text(amount, unit)
+
+
+def _other_differences(keys: Sequence[str], by: Sequence[str]) -> list[str]:
+    """Say what else may be why the groups differ, of keys that differ.
+
+    Args:
+        by: what is compared; empty: each sweep is a group, and one difference is what is compared.
+    """
+    own = {f"{section}.{name}": section for section, name in NAME_KEYS.items()}
+    compared = [own.get(key, key) for key in by]
+    rest = [key for key in keys if not any(_covers(each, key) for each in compared)]
+    if not rest or (not by and len({key.split(".")[0] for key in rest}) == 1):
+        return []
+    names = ", ".join(rest[:NAMED]) + (f" and {len(rest) - NAMED} more" if rest[NAMED:] else "")
+    if by:
+        return [f"Beside {' and '.join(by)}, {names} differ too, and may be why."]
+    return [f"The sweeps differ in {names}; the comparison can't tell which of them is why."]
+
+
+def _changed_code(entries: Sequence[Entry]) -> list[str]:
+    """Say whose code has changed between the sweeps."""
+    found = []
+    for runnable, names in _by(entries, lambda each: each.spec.runnable).items():
+        same = [entry for entry in entries if entry.id in names]
+        codes = _by(same, lambda each: json.dumps(each.row.code.get("sha256"), sort_keys=True))
+        if len(codes) > 1:
+            first, second, *_ = codes.values()
+            found.append(
+                f"The code of {runnable} changed between {_named(first)} and {_named(second)}."
+            )
+    return found
+
+
+def _unequal_costs(entries: Sequence[Entry], cost: Cost) -> list[str]:
+    ends = {entry.id: entry.end(cost) for entry in entries}
+    least, most = min(ends, key=ends.__getitem__), max(ends, key=ends.__getitem__)
+    if ends[most] <= UNEQUAL * ends[least]:
+        return []
+    unit = entries[0].history.cost_unit
+    low, high = shown(ends[least], cost, unit), shown(ends[most], cost, unit)
+    return [
+        f"Costs are unequal, from {low} ({least}) to {high} ({most}): what was found beyond the "
+        "equal cost does not count."
+    ]
+
+
+def _labels(dumped: Sequence[Mapping[str, Any]], key: str) -> list[str]:
+    """Return the value of a key in each spec, as a name; of a section, what differs in it."""
+    values = [_lookup(spec, key) for spec in dumped]
+    if all(value is ... for value in values):
+        known = dict.fromkeys(name for spec in dumped for name in (*spec, *flat(spec)))
+        raise fail(f"{key}: {no_such('key', key, known)}", "--by")
+    sections = [flat(value) if isinstance(value, Mapping) else {} for value in values]
+    names = dict.fromkeys(name for section in sections for name in section)
+    differ = [name for name in names if len({repr(each.get(name)) for each in sections}) > 1]
+    first = NAME_KEYS.get(key)
+    labels = []
+    for value, section in zip(values, sections, strict=True):
+        if not isinstance(value, Mapping):
+            labels.append("none" if value in (None, ...) else f"{value}")
+            continue
+        options = [
+            f"{name}={section[name]}" for name in differ if name != first and name in section
+        ]
+        named = [f"{value[first]}"] if first in value else []
+        labels.append(" ".join([*named, *options]) or "none")
+    return labels
+
+
+def _lookup(spec: Mapping[str, Any], key: str) -> Any:
+    """Return the value of a dotted key; `...`: there is none."""
+    value: Any = spec
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return ...
+        value = value[part]
+    return value
+
+
+def _differing(dumped: Sequence[Mapping[str, Any]]) -> str:
+    specs_flat = [flat(spec) for spec in dumped]
+    keys = [
+        key
+        for key in dict.fromkeys(name for each in specs_flat for name in each)
+        if len({repr(each.get(key)) for each in specs_flat}) > 1
+    ]
+    return f"keys that differ: {', '.join(keys[:8])}" if keys else "no key differs"
+
+
+def flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return the values of a spec by their dotted keys."""
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            values |= flat(value, f"{before}{key}.")
+        else:
+            values[f"{before}{key}"] = value
+    return values
+
+
+def _covers(key: str, other: str) -> bool:
+    """Return whether a key is another one, or its section, or within it."""
+    return f"{other}.".startswith(f"{key}.") or f"{key}.".startswith(f"{other}.")
+
+
+def _by(entries: Sequence[Entry], of: Callable[[Entry], Any]) -> dict[Any, list[str]]:
+    """Return the ids of the sweeps by a value of each."""
+    groups = defaultdict(list)
+    for entry in entries:
+        groups[of(entry)].append(entry.id)
+    return dict(groups)
+
+
+def _listed(groups: Mapping[Any, Collection[str]]) -> str:
+    """Return values with the sweeps that have them."""
+    return "; ".join(f"{value} of {_named(names)}" for value, names in groups.items())
+
+
+def _named(names: Collection[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    first = ", ".join([*names][:NAMED])
+    return first if len(names) <= NAMED else f"{first} and {len(names) - NAMED} more"

@@ -1,0 +1,442 @@
+"""The report of a sweep, or of several: what came out, why, and how to get it again.
+
+The HTML is one file that needs no network: style, scripts, pictures and data are within it. Data of
+many trials are compressed; the page unpacks them where it shows them.
+"""
+
+import base64
+import gzip
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib import metadata, resources
+from io import StringIO
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from ruamel.yaml import YAML
+
+from hposvc import spec as specs
+from hposvc.analysis.amounts import amount, duration
+from hposvc.analysis.forecast.kept import Accuracy, accuracy
+from hposvc.analysis.verdict import verdict
+from hposvc.api import OpenSweep
+from hposvc.journal.home import Home
+from hposvc.journal.journal import SweepRow
+from hposvc.reporting import svg
+from hposvc.reporting.chart import Chart, finite
+from hposvc.reporting.charts import charts, draw
+from hposvc.reporting.comparable import Entry
+from hposvc.reporting.comparison import Compared, side_by_side
+from hposvc.reporting.history import History
+from hposvc.reporting.prose import prose
+from hposvc.spec import Metric
+from hposvc.state import summary
+from hposvc.state.sweep import SweepState
+from hposvc.tracking.mlflow_server import hide_passwords
+
+NONE = "–"
+STILL = 20  # trials in the table that needs no JavaScript
+PLAIN = 4096  # characters of JSON that are not worth compressing
+REAL_TIME = 1e8  # seconds; smaller times are those of a simulated clock
+
+SHOWN_ELSEWHERE = ("best", "wrong", "reproduce")  # topics that the report has places for
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a sweep on the report's first screen."""
+
+    name: str
+    text: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table of trials."""
+
+    title: str
+    values: Sequence[Any]
+    number: bool = True
+    wrap: bool = False
+
+
+@dataclass
+class Section:
+    """A sweep in a report."""
+
+    row: SweepRow
+    history: History
+    phase: str
+    runs: Mapping[str, str] = field(default_factory=dict)  # MLflow's
+    forecast: Accuracy | None = None  # None: it had no plan, or says nothing of it
+
+    @classmethod
+    def read(cls, sweep: OpenSweep, home: Home | None = None) -> "Section":
+        """Read a sweep, wherever its journal is.
+
+        Args:
+            home: where plans are, to say how good the sweep's was; None: do not look for it.
+
+        Raises:
+            NotFound: there is no such sweep.
+        """
+        record = sweep.record()  # the driver first: one that ends now writes its events before
+        row, events = sweep.history()
+        history = History.of(specs.restore(row.spec), events)
+        phase = summary.phase(history.state, record.driver)
+        found = None if home is None else accuracy(home, row, history.state)
+        return cls(row, history, phase, record.runs, found)
+
+    @property
+    def id(self) -> str:
+        return self.row.id
+
+    @property
+    def state(self) -> SweepState:
+        return self.history.state
+
+    @property
+    def anchor(self) -> str:
+        """The name of the section within the page."""
+        return f"sweep-{self.id}"
+
+    @property
+    def project(self) -> str:
+        return self.row.project
+
+    @property
+    def created(self) -> str:
+        """The time at which the sweep was created, for people; empty: its clock is simulated."""
+        if self.row.created < REAL_TIME:
+            return ""
+        return datetime.fromtimestamp(self.row.created, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+    @property
+    def search(self) -> str:
+        return self.state.spec.search.name
+
+    @property
+    def scheduler(self) -> str:
+        return self.state.spec.scheduler.name
+
+    @property
+    def metrics(self) -> Sequence[Metric]:
+        return self.state.spec.objectives
+
+    @property
+    def metric(self) -> str:
+        return self.metrics[0].name
+
+    @property
+    def goal(self) -> str:
+        return f"{self.metrics[0].goal}d"
+
+    @property
+    def unit(self) -> str:
+        return self.state.spec.fidelity.unit if self.state.spec.fidelity else ""
+
+    @property
+    def names(self) -> list[str]:
+        """The parameters, in the order of the spec."""
+        return list(self.state.spec.parameters)
+
+    @property
+    def total(self) -> int:
+        return len(self.state.trials)
+
+    @property
+    def gpu_hours(self) -> float:
+        return self.state.gpu_hours
+
+    @property
+    def elapsed_s(self) -> float:
+        return self.state.worked_s
+
+    @cached_property
+    def front(self) -> list[dict[str, Any]]:
+        """The best trial, or with several metrics the front."""
+        return summary.front(self.id, self.state, self.runs)
+
+    @property
+    def best_trials(self) -> list[str]:
+        return [best["trial"] for best in self.front]
+
+    @property
+    def best_text(self) -> str:
+        """The best value and its trial; of a front, its size."""
+        if self.state.spec.several:
+            return f"{len(self.front)} trials on the front"
+        if not self.front:
+            return "none"
+        best = self.front[0]
+        return f"{self.metric} {number(best['value'])} ({best['trial']})"
+
+    @property
+    def nothing(self) -> str:
+        """Why there is no best trial."""
+        failed = len(summary.failures(self.state))
+        if not self.total:
+            return "No trial has begun."
+        if failed == self.total:
+            return f"All {failed} trials failed; hposvc logs {self.id} has what they wrote."
+        within = " within the limits" if self.state.spec.limits else ""
+        return f"No trial has a value{within}."
+
+    @cached_property
+    def findings(self) -> list[dict[str, str]]:
+        """What to believe of the result."""
+        found = verdict(self.id, self.state, self.history.explained())
+        return [
+            {"level": each.level, "title": each.title, "sentence": each.sentence}
+            for each in found.beside(SHOWN_ELSEWHERE)
+        ]
+
+    @property
+    def figures(self) -> list[Figure]:
+        """What the sweep did and cost."""
+        counts = {name.lower(): count for name, count in self.state.trials.counts.items() if count}
+        done = ", ".join(f"{count} {name}" for name, count in counts.items())
+        cost = self.state.rank_s / 3600
+        gpus = self.state.spec.resources.gpus_per_worker
+        planned = "" if gpus == 0 else self._planned("gpu_hours", amount)
+        cores = self.state.spec.resources.cpus_per_worker
+        worked = "" if gpus else self._planned("cpu_hours", lambda value: amount(value / cores))
+        price = "" if self.state.money is None else self.state.spec.price.text(self.state.money)
+        notes = ", ".join(filter(None, (price, planned)))
+        used = Figure("GPU-hours", amount(self.gpu_hours), notes) if gpus else None
+        steps = sum(trial.step for trial in self.state.trials.values())
+        last = self.state.spec.last_step
+        share = steps / (last * self.total) if last and self.total else None
+        saved = "" if share is None else f"{share:.0%} of training every trial to its end"
+        return [
+            Figure("Trials", f"{self.total}", done),
+            used or Figure("Worker-hours", amount(cost), ", ".join(filter(None, (price, worked)))),
+            Figure("Time", duration(self.elapsed_s), self._planned("wall_s", duration)),
+            Figure(f"{self.unit or 'step'}s trained".capitalize(), f"{steps:,}", saved),
+        ]
+
+    def _planned(self, figure: str, show: Callable[[float], str]) -> str:
+        """Return the forecast of a figure beside what it came to; empty: there was none."""
+        planned = None if self.forecast is None else self.forecast.of(figure)
+        if planned is None:
+            return ""
+        made = planned.forecast
+        within = "within" if planned.held else "outside"
+        return f"forecast {show(made.expected)}, {within} {show(made.low)} to {show(made.high)}"
+
+    @cached_property
+    def charts(self) -> list[Chart]:
+        return charts(self.history)
+
+    @property
+    def drawn(self) -> list[dict[str, Any]]:
+        """The charts with their pictures, and the data of those that can be moved."""
+        return [
+            {
+                "kind": chart.kind,
+                "title": chart.title,
+                "message": chart.message,
+                "svg": Markup(draw(chart)),
+                "packed": packed(chart.data) if chart.kind in MOVING else "",
+            }
+            for chart in self.charts
+        ]
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """The table of all trials."""
+        rows = summary.trials(self.state, self.runs)
+
+        def of(key: str) -> list[Any]:
+            return [row[key] for row in rows]
+
+        values = [row["value"] for row in rows]
+        if self.state.spec.several:
+            results = [
+                Column(metric.name, [None if value is None else value[n] for value in values])
+                for n, metric in enumerate(self.metrics)
+            ]
+        else:
+            results = [Column(self.metric, values)]
+        # Nothing for a parameter that the trial has not; null for one that is null.
+        params = [
+            [_cell(row["params"][name]) if name in row["params"] else None for row in rows]
+            for name in self.names
+        ]
+        causes = [row["detail"] or row["reason"] for row in rows]
+        return [
+            Column("trial", of("trial"), number=False),
+            Column("state", [state.lower() for state in of("state")], number=False),
+            *results,
+            Column(self.unit or "step", of("step")),
+            *(
+                Column(name, column, all(_is_number(value) for value in column))
+                for name, column in zip(self.names, params, strict=True)
+            ),
+            *([Column("GPU-hours", of("gpu_hours"))] if self.gpu_hours else []),
+            Column("seconds", of("duration_s")),
+            Column("attempts", of("attempts")),
+            Column("why it ended", causes, number=False, wrap=True),
+        ]
+
+    @property
+    def top(self) -> list[int]:
+        """The rows of the best trials."""
+        trials = list(self.state.trials.values())
+        return sorted(range(len(trials)), key=lambda row: trials[row].losses)[:STILL]
+
+    @property
+    def trials(self) -> bool:
+        return self.total > 0
+
+    @property
+    def packed_trials(self) -> Markup:
+        columns = [{**asdict(column), "values": list(column.values)} for column in self.columns]
+        up = self.metrics[0].goal == "minimize"
+        order = None if self.state.spec.several else {"column": 2, "up": up}
+        return packed({"columns": columns, "best": self.best_trials, "order": order})
+
+    @property
+    def commands(self) -> str:
+        """The commands that train again."""
+        again = "hposvc run spec.yaml"
+        best = self.best_trials[:1] or list(self.state.trials)[:1]
+        return "\n".join([again, *(f"hposvc repro {self.id} {trial}" for trial in best)])
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """What ran: the code, its checksums, and the versions of hposvc."""
+        code = self.row.code
+        names = {"trainable": code.get("trainable"), "command": code.get("command")}
+        ran = {
+            name: " ".join(value) if isinstance(value, list | tuple) else f"{value}"
+            for name, value in names.items()
+            if value
+        }
+        sums = code.get("sha256", {})
+        sums = {"code (SHA-256)": sums} if isinstance(sums, str) else dict(sums)
+        return {
+            **ran,
+            **{name: f"{value}" for name, value in sums.items()},
+            "seed": f"{self.state.spec.seed}",
+            "scheduler": self.state.scheduler or self.scheduler,
+            "written by": f"hposvc {version()}",
+        }
+
+    @property
+    def yaml(self) -> str:
+        """The spec, as a file for `hposvc run`."""
+        yaml = YAML(typ="safe", pure=True)
+        yaml.default_flow_style = False
+        text = StringIO()
+        yaml.dump(json.loads(json.dumps(self.row.spec)), text)
+        return hide_passwords(text.getvalue())
+
+    def json(self) -> dict[str, Any]:
+        """Return the section for programs."""
+        return {
+            "sweep": self.id,
+            "state": self.phase,
+            "best": self.front,
+            "findings": self.findings,
+            "figures": [asdict(figure) for figure in self.figures],
+            "forecast": None if self.forecast is None else self.forecast.data(),
+            "charts": [chart.json() for chart in self.charts],
+        }
+
+
+MOVING = ("best", "curves", "parallel")  # kinds of charts that charts.js can move
+
+
+def html(sections: Sequence[Section]) -> str:
+    """Return a report as one HTML file."""
+    environment = Environment(
+        loader=PackageLoader("hposvc.reporting"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "prose": prose,
+        "number": number,
+        "value": value_text,
+        "duration": duration,
+        "cell": cell,
+    }
+    title = ", ".join(section.id for section in sections)
+    template = environment.get_template("report.html")
+    comparison, refusal = compare(sections)
+    picture = None if comparison is None else Markup(draw(comparison.chart))
+    return template.render(
+        sections=sections,
+        title=title,
+        version=version(),
+        asset=asset,
+        comparison=comparison,
+        picture=picture,
+        refusal=refusal,
+    )
+
+
+def compare(sections: Sequence[Section]) -> tuple[Compared | None, str]:
+    """Return the comparison of a report's sweeps; or None, and why there is none."""
+    if len(sections) < 2:
+        return None, ""
+    return side_by_side([Entry(each.row, each.history, each.phase) for each in sections])
+
+
+def version() -> str:
+    return metadata.version("hposvc")
+
+
+def asset(name: str) -> Markup:
+    """Return the text of a file in reporting/assets."""
+    text = resources.files("hposvc.reporting").joinpath("assets", name).read_text("utf-8")
+    return Markup(text)
+
+
+def packed(data: Any) -> Markup:
+    """Return a script element with JSON, compressed if it is long."""
+    text = json.dumps(finite(data), separators=(",", ":"), allow_nan=False)
+    if len(text) < PLAIN:
+        # No text of a user may end the element.
+        return Markup('<script type="application/json">{}</script>').format(
+            Markup(text.replace("<", "\\u003c").replace("&", "\\u0026"))
+        )
+    body = base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+    return Markup('<script type="application/json" data-encoding="gzip">{}</script>').format(body)
+
+
+def number(value: Any) -> str:
+    """Return a number for people; a dash for None."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return NONE
+    return svg.number(value) if math.isfinite(value) else "∞"
+
+
+def cell(value: Any) -> str:
+    """Return a cell of the table of trials for people; empty for None."""
+    return "" if value is None else number(value) if isinstance(value, float) else f"{value}"
+
+
+def value_text(value: Any) -> str:
+    """Return a parameter's value, or a cell, for people."""
+    if value is None or isinstance(value, bool):
+        return str(value).lower().replace("none", "null")
+    return number(value) if isinstance(value, float) else str(value)
+
+
+def _cell(value: Any) -> Any:
+    """Return a parameter's value as the table of trials shows and sorts it."""
+    return value if _is_number(value) and value is not None else value_text(value)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

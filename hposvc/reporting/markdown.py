@@ -1,0 +1,149 @@
+"""The report as Markdown with pictures beside it, for a pull request."""
+
+import re
+from collections.abc import Iterator, Sequence
+from importlib import util
+from pathlib import Path
+
+import resvg_py
+
+from hposvc.analysis.amounts import duration
+from hposvc.reporting.charts import draw
+from hposvc.reporting.comparison import Compared
+from hposvc.reporting.document import Section, compare, number, value_text
+from hposvc.reporting.svg import flat
+
+ZOOM = 2  # pixels of a PNG for each of its picture
+CODE = re.compile(r"(`[^`|]+`)")
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>|#])")
+
+
+def markdown(sections: Sequence[Section], stem: str) -> dict[str, str | bytes]:
+    """Return the report's files by name: STEM.md, and a PNG for each chart.
+
+    Args:
+        stem: begins the names of all files.
+    """
+    lines: list[str] = []
+    pictures: dict[str, bytes] = {}
+    if len(sections) > 1:
+        lines += _comparison(sections)
+        comparison, _ = compare(sections)
+        if comparison is not None:
+            name = f"{stem}-comparison.png"
+            pictures[name] = png(draw(comparison.chart))
+            lines += _at_equal_cost(comparison, name)
+    for number_, section in enumerate(sections, start=1):
+        lines += _head(section)
+        for chart in section.charts:
+            mark = f"{number_}-{chart.kind}" if len(sections) > 1 else chart.kind
+            name = f"{stem}-{mark}.png"
+            pictures[name] = png(draw(chart))
+            lines += [f"### {escape(chart.title)}", "", escape(chart.message), ""]
+            lines += [f"![{escape(chart.title)}]({name})", ""]
+        lines += _again(section)
+    return {f"{stem}.md": "\n".join(lines), **pictures}
+
+
+def png(picture: str) -> bytes:
+    """Return a picture as PNG, in light colours and with a font that every installation has."""
+    return bytes(
+        resvg_py.svg_to_bytes(
+            svg_string=flat(picture),
+            background="#ffffff",
+            zoom=ZOOM,
+            skip_system_fonts=True,
+            font_files=[str(file) for file in _fonts()],
+            font_family="DejaVu Sans",
+            sans_serif_family="DejaVu Sans",
+        )
+    )
+
+
+def escape(text: str) -> str:
+    """Return a text that Markdown shows as it is, and `words` between backquotes as code."""
+    words = " ".join(str(text).split())
+    parts = CODE.split(words)
+    return "".join(
+        part if place % 2 else SPECIAL.sub(r"\\\1", part) for place, part in enumerate(parts)
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return [f"| {' | '.join(line)} |" for line in lines] + [""]
+
+
+def _fonts() -> Iterator[Path]:
+    """Yield the fonts that matplotlib brings."""
+    found = util.find_spec("matplotlib")
+    assert found is not None  # it is a dependency
+    assert found.origin is not None
+    folder = Path(found.origin).parent / "mpl-data" / "fonts" / "ttf"
+    yield from (folder / name for name in ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf"))
+
+
+def _comparison(sections: Sequence[Section]) -> list[str]:
+    head = ["sweep", "state", "search", "scheduler", "trials", "best", "GPU-hours", "time"]
+    rows = [
+        [
+            *(escape(text) for text in (section.id, section.phase.lower(), section.search)),
+            *(escape(text) for text in (section.scheduler, f"{section.total}", section.best_text)),
+            *(number(section.gpu_hours), duration(section.elapsed_s)),
+        ]
+        for section in sections
+    ]
+    return [f"# {len(sections)} sweeps compared", "", *table(head, rows)]
+
+
+def _at_equal_cost(comparison: Compared, picture: str) -> list[str]:
+    names = [name for name, _ in comparison.columns]
+    head = [escape(title) for _, title in comparison.columns]
+    rows = [[escape(getattr(row, name)) for name in names] for row in comparison.rows]
+    lines = [line for sentence in comparison.sentences for line in (escape(sentence), "")]
+    lines += [*table(head, rows), f"![{escape(comparison.chart.title)}]({picture})", ""]
+    warnings = [f"- **warning:** {escape(warning)}" for warning in comparison.warnings]
+    return [*lines, *warnings, ""]
+
+
+def _head(section: Section) -> list[str]:
+    """Return the first screen in words."""
+    lines = [f"## {escape(section.id)}: {section.phase.lower()}", ""]
+    if section.front:
+        lines += [f"Best: **{escape(section.best_text)}**", ""]
+        names = [name for name in section.names if any(name in b["params"] for b in section.front)]
+        rows = [
+            [best["trial"], _values(best["value"])]
+            + [escape(value_text(best["params"].get(name))) for name in names]
+            for best in section.front[:10]
+        ]
+        metrics = ", ".join(metric.name for metric in section.metrics)
+        lines += table([*map(escape, ("trial", metrics, *names))], rows)
+    else:
+        lines += [escape(section.nothing), ""]
+    lines += [
+        f"- **{finding['level']}: {escape(finding['title'])}.** {escape(finding['sentence'])}"
+        for finding in section.findings
+    ]
+    lines += [""] if section.findings else []
+    facts = [
+        f"{figure.name}: {figure.text}{f' ({figure.note})' if figure.note else ''}"
+        for figure in section.figures
+    ]
+    return [*lines, escape(" · ".join(facts)), ""]
+
+
+def _values(value: float | Sequence[float]) -> str:
+    values = value if isinstance(value, Sequence) else [value]
+    return ", ".join(number(each) for each in values)
+
+
+def _again(section: Section) -> list[str]:
+    return [
+        "### How to reproduce it",
+        "",
+        *("```sh", section.commands, "```", ""),
+        *("<details><summary>spec.yaml</summary>", "", "```yaml", section.yaml.rstrip(), "```"),
+        *("</details>", ""),
+    ]

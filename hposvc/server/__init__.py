@@ -1,0 +1,1 @@
+"""The server: the journal's sweeps over HTTP, for a team, for programs, and for agents."""

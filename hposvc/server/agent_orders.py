@@ -1,0 +1,219 @@
+"""Let agents take, report, keep and end orders, each within a transaction.
+
+Whatever a request says is checked before anything is written.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from sqlalchemy import Connection
+
+from hposvc.events import Cause
+from hposvc.journal import agents
+from hposvc.journal.agents import Row
+from hposvc.server.problems import ApiError
+from trainables.errors import encodable, shortened
+from trainables.metrics import checked
+from trainables.storage.checkpoint import FOREIGN
+
+Verdict = Literal["continue", "stop", "checkpoint"]
+Body = Mapping[str, Any]
+TRIAL = re.compile(r"t[0-9]{1,12}")
+
+
+def find(connection: Connection, sweep: str, client: str, trial: str, order: int | None) -> Row:
+    """Return the client's order of a trial, which may be over.
+
+    Raises:
+        ApiError: the sweep has no such trial, or the client never had it.
+    """
+    row = agents.find(connection, sweep, client, trial, order) if TRIAL.fullmatch(trial) else None
+    if row is not None:
+        return row
+    if TRIAL.fullmatch(trial) and agents.is_proposed(connection, sweep, trial):
+        raise lost(client, trial)
+    raise ApiError(404, "not_found", f"{sweep} has no trial {trial}", key="trial")
+
+
+def lost(client: str, trial: str) -> ApiError:
+    """Return the error of a client that no longer has a trial."""
+    message = f"{client} does not have {trial}: it was told of its end, or its lease ran out"
+    return ApiError(409, "lease_lost", f"{message}; let go of the trial, and ask for another")
+
+
+def verdict_of(row: Row, step: int) -> Verdict | None:
+    """Return the answer to an order's last report; None: the sweep has not decided yet."""
+    has_checkpoint = row.saved is not None and row.saved["step"] >= step
+    if row.told == "stop":
+        return "stop"
+    if row.told == "yield":
+        return "stop" if has_checkpoint else "checkpoint"
+    passed = max((m for m in row.body["milestones"] if m <= step), default=0)
+    if passed > row.decided:
+        return None
+    if step != row.body["until"]:
+        return "continue"
+    return "stop" if has_checkpoint or step == row.body["total"] else "checkpoint"
+
+
+def report(
+    connection: Connection,
+    sweep: str,
+    row: Row,
+    step: int,
+    metrics: Mapping[str, float],
+    checkpoint: Body | str | None,
+) -> Verdict | None:
+    """Record a report, and return the answer; None: it waits for the sweep's decision.
+
+    The first report of a step stands; when it is sent again, a new checkpoint is recorded.
+    """
+    if row.state != "leased":
+        raise lost(row.client or "", row.trial)
+    _check_step(row, step)
+    values = checked(metrics, row.body["metrics"], lambda text: bad(text, "metrics"))
+    diverged = not all(math.isfinite(values[name]) for name in row.body["metrics"])
+    if _needs_checkpoint(row, step) and checkpoint is None and not diverged:
+        if not agents.keep_alive(connection, sweep, row, low=step - 1):
+            raise lost(row.client or "", row.trial)
+        return "checkpoint"
+    messages: list[Body] = []
+    saved = None if checkpoint is None else saved_of(row, step, checkpoint)
+    if saved is not None and saved != row.saved:
+        messages.append({"kind": "saved", "saved": saved})
+    if step > row.step:
+        messages.append({"kind": "report", "step": step, "metrics": values})
+    now = row._replace(step=max(step, row.step), low=step - 1, saved=saved or row.saved)
+    stored = {"step": now.step, "low": now.low}
+    if not agents.keep_alive(connection, sweep, row, messages, saved, **stored):
+        raise lost(row.client or "", row.trial)
+    return "stop" if diverged else verdict_of(now, step)
+
+
+def _check_step(row: Row, step: int) -> None:
+    until = row.body["until"]
+    lowest = row.low + 1
+    if step < lowest or (until is not None and step > until):
+        left = f"{lowest} and later ones" if until is None else f"{lowest}..{until}"
+        left = left if until is None or lowest <= until else "none, tell that it is done"
+        raise bad(f"step is {step}; steps left in this order of {row.trial}: {left}", "step")
+
+
+def _needs_checkpoint(row: Row, step: int) -> bool:
+    """Return whether other trials may copy this one at the step, so that it needs a checkpoint."""
+    saved = row.saved is not None and row.saved["step"] >= step
+    return row.body["copies"] and step > row.step and step in row.body["milestones"] and not saved
+
+
+def saved_of(row: Row, step: int, checkpoint: Body | str) -> Body:
+    """Return the record of a checkpoint.
+
+    Text is a foreign program's own; it is returned as it came, and nobody opens or deletes it.
+
+    Raises:
+        ApiError: a checkpoint of hposvc's own runtime is not where such checkpoints are, or is one
+            of another step.
+    """
+    if isinstance(checkpoint, str):
+        text = f"{FOREIGN}{checkpoint}"
+        return {"step": step, "path": text, "checksum": "", "size": 0, "within": 0}
+    body, within = row.body, checkpoint["within"]
+    if checkpoint["step"] != step:
+        raise bad(f"the checkpoint is of step {checkpoint['step']}, the report of {step}")
+    name = f"{row.id}-{step}.{within}" if within else f"{row.id}-{step}"
+    place = f"{body['storage'] or body['folder'] + '/checkpoints'}/{row.trial}/{name}"
+    if checkpoint["path"] != place:
+        raise ApiError(
+            400,
+            "path_outside",
+            f"checkpoint.path: {checkpoint['path']}; this checkpoint is {place}",
+            key="checkpoint.path",
+        )
+    return dict(checkpoint)
+
+
+def keep(
+    connection: Connection,
+    sweep: str,
+    row: Row,
+    checkpoint: Body | None,
+    data: Sequence[Body] | None,
+    placed: Body | None,
+) -> None:
+    """Record a checkpoint between reports, the samples that a trial uses, and its device."""
+    if row.state != "leased":
+        raise lost(row.client or "", row.trial)
+    messages: list[Body] = [] if data is None else [{"kind": "data", "data": list(data)}]
+    if placed is not None:
+        messages.append({"kind": "placed", **placed})
+    saved = None
+    if checkpoint is not None:
+        if not row.body["first"] - 1 <= checkpoint["step"] <= row.step:
+            raise bad(f"the checkpoint is of step {checkpoint['step']}, which was not reported")
+        saved = saved_of(row, checkpoint["step"], checkpoint)
+        messages.append({"kind": "saved", "saved": saved})
+    if not agents.keep_alive(connection, sweep, row, messages, saved):
+        raise lost(row.client or "", row.trial)
+
+
+def beat(connection: Connection, sweep: str, row: Row) -> Verdict:
+    """Record a sign of life, and say whether the trial goes on."""
+    if row.state != "leased" or not agents.keep_alive(connection, sweep, row):
+        raise lost(row.client or "", row.trial)
+    if agents.is_over(connection, sweep):
+        return "stop"
+    return "continue" if row.told is None else verdict_of(row, row.step) or "continue"
+
+
+def tell(
+    connection: Connection,
+    sweep: str,
+    row: Row,
+    state: Literal["done", "failed", "released"],
+    reason: str,
+    cause: Cause | None,
+    details: Body,
+) -> None:
+    """Record the end of an order."""
+    text = shortened(encodable(reason))
+    message: Body
+    match state:
+        case "done":
+            message = {"kind": "ended", "how": details["how"]}
+        case "failed":
+            text = text or f"agent {row.client} gave no reason"
+            message = {"kind": "failed", "cause": cause or "user", "message": text, **details}
+        case "released":
+            text = text or f"agent {row.client} gave it back"
+            message = {"kind": "failed", "cause": "preempt", "message": text}
+    if not agents.tell(connection, sweep, row, state, message):
+        raise lost(row.client or "", row.trial)
+
+
+def work_of(row: Row) -> dict[str, Any]:
+    """Return an order as an agent gets it: from the beginning, or from its last checkpoint on."""
+    body = row.body
+    start = row.saved or body["start"]
+    first, until = row.resumes_after + 1, body["until"]
+    ended = row.told is not None or (row.step == until and verdict_of(row, row.step) == "stop")
+    if ended and until is not None:
+        first = until + 1  # nothing is left but to tell that it is done
+    return {
+        **{name: value for name, value in body.items() if name not in ("id", "start", "copies")},
+        "first": first,
+        "order": row.id,
+        "checkpoint": _checkpoint_of(start),
+    }
+
+
+def _checkpoint_of(start: Body | None) -> Body | str | None:
+    if start is not None and start["path"].startswith(FOREIGN):
+        return str(start["path"]).removeprefix(FOREIGN)
+    return start
+
+
+def bad(message: str, key: str = "checkpoint") -> ApiError:
+    """Return the error of a request that says what can't be."""
+    return ApiError(400, "bad_request", f"{key}: {message}", key=key)

@@ -1,0 +1,76 @@
+"""The application: the routes of the API, on top of a service."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import Depends, FastAPI
+from fastapi.middleware.gzip import GZipMiddleware
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES
+
+from hposvc.server import openapi, problems, submissions
+from hposvc.server.access import check_sweep
+from hposvc.server.gate import Gate
+from hposvc.server.metrics import Measured, Metrics
+from hposvc.server.pages import (
+    compare_page,
+    files,
+    login,
+    sweep_list,
+    sweep_page,
+    trial_files,
+    trial_page,
+)
+from hposvc.server.pages.errors import respond
+from hposvc.server.rates import Rates
+from hposvc.server.routes import (
+    agents,
+    archives,
+    docs,
+    events,
+    maintenance,
+    monitoring,
+    operations,
+    steer,
+    submit,
+    sweeps,
+    tokens,
+)
+from hposvc.server.service import Service
+
+API = "/api/v1"
+# Pages, charts and styles shrink to a quarter. Programs take JSON and files as they are: on this
+# machine compression would cost more than it saves.
+NOT_COMPRESSED = ("application/json", "application/octet-stream", *DEFAULT_EXCLUDED_CONTENT_TYPES)
+
+
+def create_app(service: Service) -> FastAPI:
+    """Return the server's application."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if not service.read_only:
+            submissions.forget_secrets(service.sweeps)
+        with service.running():
+            yield
+
+    # FastAPI's own pages load scripts from elsewhere.
+    app = FastAPI(title="hposvc", version="1", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.service = service
+    problems.answer_errors(app, respond)
+    openapi.describe(app)
+    api = (sweeps, submit, steer, maintenance, operations, archives, events, agents, tokens)
+    for routes in api:
+        app.include_router(routes.router, prefix=API, dependencies=[Depends(check_sweep)])
+    pages = (files, login, sweep_list, sweep_page, trial_page, trial_files, compare_page)
+    for shown in pages:
+        app.include_router(
+            shown.router, dependencies=[Depends(check_sweep)], include_in_schema=False
+        )
+    app.include_router(monitoring.router)
+    app.include_router(docs.router)
+    app.add_middleware(GZipMiddleware, compresslevel=5, exclude_content_types=NOT_COMPRESSED)
+    app.state.rates = Rates(service.config.requests)
+    app.add_middleware(Gate, service=service, rates=app.state.rates)
+    app.state.metrics = Metrics(service)
+    app.add_middleware(Measured, metrics=app.state.metrics)  # outermost: it sees what is refused
+    return app

@@ -1,0 +1,126 @@
+"""What the server tells Prometheus; no label has text of users, which would have no bound."""
+
+import time
+from collections import Counter as Count
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from threading import Lock
+
+import psutil
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from hposvc import api
+from hposvc.journal.census import take
+from hposvc.server.folded import Unreadable
+from hposvc.server.service import Service
+
+COUNTED_S = 10.0  # for which a count of all sweeps stands
+UNKNOWN = "other"  # the route of a request that no route takes
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class Metrics:
+    """The metrics of one server."""
+
+    def __init__(self, service: Service) -> None:
+        self.registry = CollectorRegistry()
+        labels = ("method", "route")
+        self.requests = Counter(
+            *("hposvc_requests", "Requests by their answer."),
+            (*labels, "status"),
+            registry=self.registry,
+        )
+        self.seconds = Histogram(
+            *(
+                "hposvc_request_seconds",
+                "Time until the answer begins, with waits for events.",
+            ),
+            labels,
+            buckets=BUCKETS,
+            registry=self.registry,
+        )
+        self.registry.register(_Census(service))
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class Measured:
+    """Middleware that counts requests, and times their answers."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, and count it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun = time.perf_counter()
+
+        async def measured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                route = getattr(scope.get("route"), "path_format", UNKNOWN)
+                labels = scope["method"] if route != UNKNOWN else UNKNOWN, route
+                self.metrics.requests.labels(*labels, message["status"]).inc()
+                self.metrics.seconds.labels(*labels).observe(time.perf_counter() - begun)
+            await send(message)
+
+        await self.app(scope, receive, measured)
+
+
+class _Census(Collector):
+    """Counts what the journal has, when Prometheus asks."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._lock = Lock()
+        self._counted_at = -COUNTED_S
+        self._states: Count[str] = Count()
+        self._running = 0
+
+    def describe(self) -> list[Metric]:
+        """Return nothing: what there is shows when it is counted."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics as of now; sweeps as of ten seconds ago at most."""
+        feed, folded = self.service.feed, self.service.folded
+        census = take(self.service.sweeps.journal.store)
+        with self._lock:
+            if time.monotonic() - self._counted_at >= COUNTED_S:
+                self._count(census.driven)
+                self._counted_at = time.monotonic()
+            states, running = dict(self._states), self._running
+        sweeps = GaugeMetricFamily("hposvc_sweeps", "Sweeps by state.", labels=["state"])
+        for state, count in sorted(states.items()):
+            sweeps.add_metric([state], count)
+        yield sweeps
+        gauges = {
+            "trials_running": ("Trials of driven sweeps that have ranks.", running),
+            "drivers_alive": ("Sweeps that have a living driver.", len(census.driven)),
+            "agents_leased": ("Trials that agents have.", census.leased),
+            "event_listeners": ("Requests that wait for events.", feed.listeners),
+            "feed_lag_seconds": ("Since new events were looked for.", feed.lag_s),
+            "folded_events": ("Events behind the states in memory.", folded.events),
+            "memory_bytes": ("Memory of the server.", psutil.Process().memory_info().rss),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(f"hposvc_{name}", text, value=value)
+        text = "Events read for listeners, each once for all of them."
+        yield CounterMetricFamily("hposvc_events_read", text, value=feed.encoded)
+
+    def _count(self, driven: Collection[str]) -> None:
+        """Count sweeps and running trials, without reading the events of ended sweeps."""
+        rows = self.service.sweeps.journal.sweeps()
+        listed = api.ls_rows(self.service.sweeps, rows, self.service.folded.look)
+        self._states = Count(row["state"] for row in listed)
+        self._running = 0
+        for row in rows:
+            if row.id in driven:
+                with suppress(Unreadable), self.service.folded.open(row) as sweep:
+                    self._running += len(sweep.look().running())

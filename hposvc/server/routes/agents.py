@@ -1,0 +1,354 @@
+"""The exchange with agents: ask for a trial, report, and tell how it ended.
+
+The bodies are the contract with workers in any language; docs/agents.md explains them.
+"""
+
+import time
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Path, Response
+from fastapi.concurrency import run_in_threadpool
+from pydantic import BaseModel, ConfigDict, Field, Strict
+from sqlalchemy import Connection
+
+from hposvc.events import Cause
+from hposvc.journal import agents
+from hposvc.journal.agents import Row, State
+from hposvc.journal.home import find
+from hposvc.server import agent_orders
+from hposvc.server.access import Agent as AgentCaller
+from hposvc.server.access import ReaderOrAgent
+from hposvc.server.problems import ApiError
+from hposvc.server.service import Serving
+from hposvc.spec.engines import ENGINES
+from trainables.dataset import LONGEST
+
+router = APIRouter(tags=["agents"])
+
+LONGEST_TEXT = 4096  # characters of a checkpoint's URI
+Client = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w\-.:/@ ]+$")]
+Step = Annotated[int, Strict(), Field(ge=1, le=2**53)]
+NotFinite = Literal["NaN", "Infinity", "-Infinity"]
+Verdict = agent_orders.Verdict
+RECENT_S = 600.0  # a client that was not heard of for so long, and has nothing, is not listed
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Saved(_Body):
+    """A checkpoint of hposvc's own runtime, in the sweep's folder of checkpoints or its store."""
+
+    step: Annotated[int, Strict(), Field(ge=0)]
+    path: Annotated[str, Field(max_length=LONGEST_TEXT)]
+    checksum: Annotated[str, Field(max_length=64)]
+    size: Annotated[int, Strict(), Field(ge=0)]
+    within: Annotated[int, Strict(), Field(ge=0)] = 0
+
+
+Checkpoint = Annotated[str, Field(min_length=1, max_length=LONGEST_TEXT)] | Saved
+
+
+class Ask(_Body):
+    """A wish for trials; a client that asks again gets the trials that it has, up to `n` in all."""
+
+    client_id: Client
+    n: Annotated[int, Strict(), Field(ge=1, le=1000)] = 1
+    host: Annotated[str, Field(max_length=250, pattern=r"^[\w\-.:/@ ]*$")] = ""  # shown to people
+
+
+class Work(BaseModel):
+    """An order: train `trial` for the steps `first..until`, from `checkpoint` or from scratch.
+
+    `first` is `until` + 1 if nothing is left to do but to tell that it is done.
+    """
+
+    trial: str
+    params: dict[str, float | int | str | bool | None]
+    first: int
+    until: int | None  # null: until the training is over by itself
+    total: int | None  # the last step of a whole trial
+    checkpoint: str | Saved | None  # as it was reported
+    seed: int
+    lease_s: float  # a sign of life is due within this time: a report or a heartbeat
+    order: int  # number of the order; with it, later requests can't be taken for another order's
+    milestones: list[int]  # steps whose report is answered once the sweep has decided
+    environment: dict[str, str]  # variables for rank 0, such as those of MLflow
+    metrics: list[str]  # names that each report must have
+    # What hposvc's own runtime needs to build the order and to write checkpoints.
+    parent: str | None
+    seed_of: str | None
+    shrink: int
+    replicate: int
+    workers: int
+    folder: str  # of the sweep
+    storage: str | None  # URL of the checkpoints; null: they are in the folder
+
+
+class Report(_Body):
+    """The metrics of a step; the same step may be sent again, with the checkpoint or without."""
+
+    client_id: Client
+    step: Step
+    metrics: dict[str, Annotated[float, Strict()] | NotFinite]
+    checkpoint: Checkpoint | None = None
+    order: int | None = None  # null: the client's order of this trial
+
+
+class Data(_Body):
+    """A data set that a trial uses."""
+
+    name: Annotated[str, Field(min_length=1, max_length=500)]
+    context: Literal["training", "validation"]
+    samples: Annotated[int, Strict(), Field(ge=0)]
+    digest: Annotated[str, Field(max_length=36)] = ""
+    source: Annotated[str, Field(max_length=LONGEST)] = ""
+
+
+class Place(_Body):
+    """Where an order is carried out."""
+
+    device: Annotated[str, Field(max_length=500)]  # model of the GPU, or of the CPU; empty: unknown
+    node: Annotated[str, Field(max_length=500)] = ""
+
+
+class Keep(_Body):
+    """A checkpoint without a report, a trial's samples, or its device; from hposvc's runtime."""
+
+    client_id: Client
+    checkpoint: Saved | None = None
+    data: Annotated[list[Data], Field(max_length=100)] | None = None
+    placed: Place | None = None
+    order: int | None = None
+
+
+class Beat(_Body):
+    """A sign of life."""
+
+    client_id: Client
+    order: int | None = None
+
+
+class Tell(_Body):
+    """The end of an order: its steps are done, it failed, or the client gives it back."""
+
+    client_id: Client
+    state: Literal["done", "failed", "released"]
+    reason: Annotated[str, Field(max_length=100_000)] = ""  # of a failure: the last line counts
+    cause: Cause | None = None  # of a failure; null: user
+    # From hposvc's runtime: how its trainable ended; whether the checkpoint to start from is
+    # damaged; whether every trial would fail like this.
+    how: Literal["", "returned", "beyond"] = ""
+    damaged: bool = False
+    whole: bool = False
+    order: int | None = None
+
+
+class Answer(BaseModel):
+    """What a client is to do with its trial.
+
+    `stop`: let go of it and tell `done`; `checkpoint`: save one, and send the step again with it.
+    """
+
+    verdict: Verdict
+
+
+class Renewed(Answer):
+    """The answer to a heartbeat."""
+
+    lease_s: float
+
+
+class Told(BaseModel):
+    """The end of an order is durable."""
+
+    trial: str
+    state: Literal["done", "failed", "released"]
+
+
+class Holding(BaseModel):
+    """An order that a client has."""
+
+    trial: str
+    order: int
+    step: int  # the last one reported
+    since: float  # seconds of the epoch
+
+
+class Agent(BaseModel):
+    """A client, and what it has."""
+
+    client_id: str
+    host: str
+    seen: float  # seconds of the epoch, on the server's clock
+    trials: list[Holding]
+
+
+class Agents(BaseModel):
+    """All clients of a sweep that were heard of lately."""
+
+    agents: list[Agent]
+    waiting: int  # trials that clients asked for and did not get yet
+    open: list[str]  # trials that wait for a client
+
+
+ID = "The sweep's id, the beginning of it, or `last`."
+TEXT = r"^[^\x00]*$"  # a database has no NUL
+WAIT_S = 3.0  # for an order, before an ask is answered that there is none now
+DECISION_S = 30.0  # for the decision at a milestone
+RETRY = {"Retry-After": "1"}
+
+
+async def _agents_sweep(
+    service: Serving,
+    sweep: Annotated[str, Path(alias="id", description=ID, max_length=200, pattern=TEXT)],
+) -> str:
+    """Return the sweep's id, if agents may take its trials."""
+    if service.exchange.known(sweep) is not None:
+        return sweep
+    row = await run_in_threadpool(find, service.sweeps.journal, sweep)
+    engine = row.spec["engine"]["type"]
+    if not ENGINES[engine].foreign:
+        raise ApiError(
+            400,
+            "bad_request",
+            f"{row.id} has engine {engine}, which carries out its trials itself; agents take "
+            "trials of sweeps with engine: agents",
+        )
+    service.exchange.learn(row)
+    return row.id
+
+
+Sweep = Annotated[str, Depends(_agents_sweep)]
+Trial = Annotated[str, Path(alias="t", description="As t0007.", max_length=80, pattern=TEXT)]
+
+
+@router.post("/sweeps/{id}/ask")
+async def ask(
+    caller: AgentCaller, service: Serving, sweep: Sweep, body: Ask, response: Response
+) -> list[Work]:
+    """Take trials by lease; nothing now: an empty list, and Retry-After."""
+    exchange, deadline = service.exchange, time.monotonic() + WAIT_S
+
+    def take(connection: Connection) -> tuple[list[Row], list[Row], bool]:
+        held, new = agents.lease(connection, sweep, body.client_id, body.host, body.n)
+        return held, new, not (held or new) and agents.is_over(connection, sweep)
+
+    def sees(state: State) -> bool | None:
+        """Return whether an order is open, of which every waiting client sees another one."""
+        return True if state.over or (state.open and state.open.pop()) else None
+
+    while True:
+        held, new, over = await exchange.change(take)
+        if over:
+            raise ApiError(410, "sweep_over", f"{sweep} is over; there are no more trials")
+        enough = new or len(held) == body.n
+        if enough or not await exchange.wait(sweep, sees, deadline - time.monotonic()):
+            break
+    if not held and not new:
+        response.headers.update(RETRY)
+    return [Work(**agent_orders.work_of(row)) for row in (*held, *new)]
+
+
+@router.post("/sweeps/{id}/trials/{t}/report")
+async def report(
+    caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: Report
+) -> Answer:
+    """Report a step; at a milestone the answer comes once the sweep has decided."""
+    exchange = service.exchange
+    metrics = {name: float(value) for name, value in body.metrics.items()}
+    checkpoint = body.checkpoint
+    saved = checkpoint.model_dump() if isinstance(checkpoint, Saved) else checkpoint
+
+    def record(connection: Connection) -> tuple[Row, Verdict | None]:
+        row = agent_orders.find(connection, sweep, body.client_id, trial, body.order)
+        return row, agent_orders.report(connection, sweep, row, body.step, metrics, saved)
+
+    def sees(state: State) -> tuple[Verdict | None] | None:
+        """Return the answer once there is one; without a verdict, the lease is lost."""
+        now = state.orders.get(row.id)
+        if now is None or now.client != body.client_id:
+            return (None,)
+        decided = agent_orders.verdict_of(now, body.step)
+        return None if decided is None else (decided,)
+
+    row, verdict = await exchange.change(record)
+    if verdict is not None:
+        return Answer(verdict=verdict)
+    patience_s = min(DECISION_S, row.body["lease_s"] / 2)
+    answer = await exchange.wait(sweep, sees, patience_s, row.id)
+    if answer is None:
+        message = f"the sweep has not decided on step {body.step} yet; send the report again"
+        raise ApiError(503, "busy", message, headers=RETRY)
+    [verdict] = answer
+    if verdict is None:
+        raise agent_orders.lost(body.client_id, trial)
+    return Answer(verdict=verdict)
+
+
+@router.post("/sweeps/{id}/trials/{t}/keep")
+async def keep(
+    caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: Keep
+) -> Answer:
+    """Record a checkpoint between reports, a trial's samples or its device: for our runtime."""
+    saved = None if body.checkpoint is None else body.checkpoint.model_dump()
+    data = None if body.data is None else [one.model_dump() for one in body.data]
+    placed = None if body.placed is None else body.placed.model_dump()
+
+    def record(connection: Connection) -> Verdict:
+        row = agent_orders.find(connection, sweep, body.client_id, trial, body.order)
+        agent_orders.keep(connection, sweep, row, saved, data, placed)
+        return "continue" if row.told is None else "stop"
+
+    return Answer(verdict=await service.exchange.change(record))
+
+
+@router.post("/sweeps/{id}/trials/{t}/heartbeat")
+async def heartbeat(
+    caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: Beat
+) -> Renewed:
+    """Show that the client lives, and learn whether the trial goes on."""
+
+    def record(connection: Connection) -> Renewed:
+        row = agent_orders.find(connection, sweep, body.client_id, trial, body.order)
+        verdict = agent_orders.beat(connection, sweep, row)
+        return Renewed(verdict=verdict, lease_s=row.body["lease_s"])
+
+    return await service.exchange.change(record)
+
+
+@router.post("/sweeps/{id}/trials/{t}/tell")
+async def tell(
+    caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: Tell
+) -> Told:
+    """Tell how the client's order of a trial ended."""
+    details = {"how": body.how, "damaged": body.damaged, "whole": body.whole}
+
+    def record(connection: Connection) -> None:
+        row = agent_orders.find(connection, sweep, body.client_id, trial, body.order)
+        agent_orders.tell(connection, sweep, row, body.state, body.reason, body.cause, details)
+
+    await service.exchange.change(record)
+    return Told(trial=trial, state=body.state)
+
+
+@router.get("/sweeps/{id}/agents")
+async def list_agents(caller: ReaderOrAgent, service: Serving, sweep: Sweep) -> Agents:
+    """List the clients of a sweep, and what each has."""
+    state, clients = await run_in_threadpool(service.exchange.look_at, sweep)
+    held: dict[str, list[Holding]] = {}
+    for row in state.orders.values():
+        if row.client is not None:
+            have = Holding(trial=row.trial, order=row.id, step=row.step, since=row.since or 0.0)
+            held.setdefault(row.client, []).append(have)
+    recent = time.time() - RECENT_S
+    return Agents(
+        agents=[
+            Agent(client_id=one.client, host=one.host, seen=one.seen, trials=held[one.client])
+            for one in clients
+            if held.setdefault(one.client, []) or one.seen >= recent
+        ],
+        waiting=sum(one.wants for one in clients if one.seen >= recent),
+        open=[row.trial for row in state.orders.values() if row.client is None],
+    )

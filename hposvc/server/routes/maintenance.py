@@ -1,0 +1,101 @@
+"""Compare MLflow with the journal, repair it, delete files, and send notifications again."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import Field
+
+from hposvc import spec as specs
+from hposvc.errors import fail
+from hposvc.operations import gc, mlflow, notify
+from hposvc.server import models
+from hposvc.server.access import Admin, Principal, Reader, Steerer
+from hposvc.server.child_drivers import variables_of
+from hposvc.server.routes.operations import OperationBody
+from hposvc.server.routes.steer import Body
+from hposvc.server.routes.submit import Secret, reveal
+from hposvc.server.routes.sweeps import SweepId
+from hposvc.server.service import Service, Serving
+
+router = APIRouter(tags=["maintenance"])
+
+
+class Collect(Body):
+    """What to delete."""
+
+    dry_run: bool = Field(default=False, description="Delete and compress nothing.")
+    compact: bool = Field(default=False, description="Compress the journal of ended sweeps, too.")
+
+
+class Notify(Body):
+    """What it takes to send a sweep's notifications."""
+
+    secrets: dict[str, Secret] = Field(
+        default={}, description="Values of secrets that the spec names, and the server lacks."
+    )
+
+
+@router.get("/sweeps/{id}/doctor")
+def compare_mlflow(caller: Reader, service: Serving, sweep: SweepId) -> models.Comparison:
+    """Compare what MLflow holds of a sweep with the journal."""
+    comparison = mlflow.check(service.sweeps, service.find(caller, sweep).id)
+    return models.Comparison.model_validate(comparison.data())
+
+
+@router.post("/sweeps/{id}/doctor", status_code=202)
+def repair_mlflow(caller: Steerer, service: Serving, sweep: SweepId) -> OperationBody:
+    """Write what MLflow lacks of a sweep; the result is the comparison after that."""
+    row = service.find(caller, sweep)
+
+    def work() -> Mapping[str, Any]:
+        return mlflow.check(service.sweeps, row.id, fix=True).data()
+
+    return OperationBody.of(service.operations.run(caller, "doctor", row.id, None, work))
+
+
+@router.post("/sweeps/{id}/gc", status_code=202)
+def collect_garbage_of_sweep(
+    caller: Steerer, service: Serving, sweep: SweepId, body: Collect | None = None
+) -> OperationBody:
+    """Delete checkpoints that a sweep does not need, unless a driver is at work on it."""
+    return _collect(service, caller, service.find(caller, sweep).id, body or Collect())
+
+
+@router.post("/gc", status_code=202)
+def collect_garbage(caller: Admin, service: Serving, body: Collect | None = None) -> OperationBody:
+    """Delete what no sweep needs, of all sweeps and of none."""
+    return _collect(service, caller, None, body or Collect())
+
+
+@router.post("/sweeps/{id}/notify", status_code=202)
+def send_notifications(
+    caller: Steerer, service: Serving, sweep: SweepId, body: Notify | None = None
+) -> OperationBody:
+    """Send the notifications of a sweep that were not delivered, also those given up."""
+    row = service.find(caller, sweep)
+    spec = specs.thaw(row.spec)
+    given = reveal((body or Notify()).secrets)
+    if unknown := given.keys() - spec.environment.secrets.keys():
+        raise fail(f"has {', '.join(sorted(unknown))}, which the spec does not name", "secrets")
+    rules = service.config.notify.environment
+
+    def work() -> Mapping[str, Any]:
+        known = variables_of(row.id, spec, service.sweeps.home, os.environ)
+        results = notify.send_again(service.sweeps, row.id, {**given, **known, **rules})
+        return {"results": [asdict(result) for result in results]}
+
+    return OperationBody.of(service.operations.run(caller, "notify", row.id, None, work))
+
+
+def _collect(
+    service: Service, caller: Principal, sweep: str | None, asked: Collect
+) -> OperationBody:
+    def work() -> Mapping[str, Any]:
+        freed = gc.collect(service.sweeps, sweep, asked.dry_run, asked.compact)
+        files = freed.data(asked.dry_run)
+        return {"files": files, "failures": freed.failures, "vacuum_later": freed.vacuum_later}
+
+    return OperationBody.of(service.operations.run(caller, "gc", sweep, None, work))

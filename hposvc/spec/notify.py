@@ -1,0 +1,298 @@
+"""The section `notify`: which moments of a sweep are told to whom.
+
+A channel is a webhook, Slack or e-mail. An address that is a secret is written `${NAME}`: it comes
+from a variable of the driver's environment, so that it stands neither in the spec nor in the
+journal.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, get_args
+from urllib.parse import urlsplit
+
+from pydantic import PlainValidator, TypeAdapter, WithJsonSchema
+
+from hposvc.errors import Problem, SpecError, fail, no_such, shorten, shown
+from hposvc.events import MomentKind
+from hposvc.spec.environment import NAME, RESERVED_PREFIXES
+from hposvc.spec.parsing.coercion import fill
+from hposvc.spec.sections import Metric
+from hposvc.spec.stopping import Budget, read_share
+from hposvc.spec.types import CLOSED, read_seconds
+
+MOMENTS: tuple[MomentKind, ...] = ("done", "failed", *get_args(get_args(MomentKind)[1]))
+VARIABLE = re.compile(rf"\$\{{({NAME.pattern})\}}", re.ASCII)
+SMTP = "HPOSVC_SMTP"  # the variable with the mail server
+ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+EMAIL = re.compile(rf"{ATOM}(?:\.{ATOM})*@{LABEL}(?:\.{LABEL})*", re.ASCII)
+LONGEST_EMAIL = 254  # characters
+LONGEST = 2048  # characters of a URL
+MOST_CHANNELS, MOST_RECIPIENTS = 20, 20
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment to be told of, with the threshold at which it comes."""
+
+    what: MomentKind
+    at: float = 0.0  # trials of a plateau, share of the budget, seconds of a stall; else 0
+
+
+def _read_trials(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"is {shown(value)}; give the number of trials without a better value")
+    return float(value)
+
+
+def _read_stall(value: object) -> float:
+    seconds = read_seconds(value)
+    if seconds < 1:
+        raise ValueError(f"is {shown(value)}; give a duration from 1s, like 30m")
+    return seconds
+
+
+# What a threshold may be, and those of the word alone.
+THRESHOLDS: Mapping[str, tuple[Callable[[object], float], tuple[float, ...]]] = {
+    "stalled": (_read_stall, (1800.0,)),
+    "budget": (read_share, (0.5, 0.8, 1.0)),
+    "plateau": (_read_trials, (20.0,)),
+}
+ON = ("done", "failed", "stalled")
+
+
+def read_moments(items: object) -> tuple[Moment, ...]:
+    """Return the moments of a list like `[done, plateau: 20, budget: [50%, 90%]]`.
+
+    Raises:
+        SpecError: an entry is no moment, or its threshold does not fit; paths start at the list.
+    """
+    entries = [items] if isinstance(items, str | Mapping) else items
+    if not isinstance(entries, list | tuple) or not entries:
+        raise fail(f"is {shown(items)}; give a list of {', '.join(MOMENTS)}")
+    return tuple(
+        dict.fromkeys(
+            moment
+            for number, entry in enumerate(entries)
+            for moment in _read_entry(entry, number, alone=entries is not items)
+        )
+    )
+
+
+def _read_entry(entry: object, number: int, alone: bool) -> Iterator[Moment]:
+    path = () if alone else (number,)
+    if isinstance(entry, str):
+        yield from _moments(entry, None, path)
+    elif isinstance(entry, Mapping) and entry:
+        for what, thresholds in entry.items():
+            yield from _moments(what, thresholds, (*path, str(what)))
+    else:
+        message = f"is {shown(entry)}; give a word like done, or a word with a threshold like "
+        raise fail(f"{message}plateau: 20", *path)
+
+
+def _moments(what: object, thresholds: object, path: tuple[str | int, ...]) -> Iterator[Moment]:
+    if what not in MOMENTS:
+        raise fail(no_such("moment", f"{what}", MOMENTS), *path)
+    kind: MomentKind = what
+    if kind not in THRESHOLDS:
+        if thresholds is not None:
+            raise fail(
+                f"is {shown(thresholds)}, but {kind} has no threshold; write it alone", *path
+            )
+        yield Moment(kind)
+        return
+    read, usual = THRESHOLDS[kind]
+    if thresholds is None:
+        yield from (Moment(kind, at) for at in usual)
+        return
+    for value in thresholds if isinstance(thresholds, list | tuple) else [thresholds]:
+        try:
+            yield Moment(kind, read(value))
+        except ValueError as error:
+            raise fail(f"{error}", *path) from error
+
+
+def _check_on(value: object) -> tuple[object, ...]:
+    """Return the list as it is written, once checked."""
+    read_moments(value)
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def variable_of(text: str) -> str | None:
+    """Return the variable's name in `${NAME}`; None: the text is no such reference."""
+    match = VARIABLE.fullmatch(text)
+    return None if match is None else match[1]
+
+
+def check_url(text: str) -> str:
+    """Return the URL of a webhook, once checked.
+
+    Raises:
+        ValueError: it is none; the message does not hold it, since it may be a secret.
+    """
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if parts_wrong(text) or not host or parts.scheme not in ("http", "https"):
+        raise ValueError("is no address of a webhook; give https://HOST/PATH or ${VARIABLE}")
+    if "@" in parts.netloc:
+        raise ValueError("holds a user or a password; give ${VARIABLE} with a secret in the path")
+    return text
+
+
+def parts_wrong(text: str) -> bool:
+    """Return whether a URL is too long, or has characters that no URL has."""
+    return len(text) > LONGEST or not text.isascii() or not text.isprintable() or " " in text
+
+
+def _check_name(name: str) -> None:
+    if name.startswith(RESERVED_PREFIXES):
+        raise ValueError(f"names {name}, which is not for messages; choose another variable")
+
+
+def _check_address(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"is {shown(value)}; give https://HOST/PATH or ${{VARIABLE}}")
+    name = variable_of(value)
+    if name is None:
+        return check_url(value)
+    _check_name(name)
+    return value
+
+
+def _check_secret(value: object) -> str:
+    name = variable_of(value) if isinstance(value, str) else None
+    if name is None:  # never the value itself in a message: it may be the secret
+        raise ValueError("must name a variable, not hold a value; give ${VARIABLE}")
+    _check_name(name)
+    return f"{value}"
+
+
+def _check_recipients(value: object) -> tuple[str, ...]:
+    addresses = [value] if isinstance(value, str) else value
+    if not isinstance(addresses, list | tuple) or not 1 <= len(addresses) <= MOST_RECIPIENTS:
+        raise ValueError(
+            f"is {shown(value)}; give an address, or a list of {MOST_RECIPIENTS} at most"
+        )
+    for address in addresses:
+        if (
+            not isinstance(address, str)
+            or len(address) > LONGEST_EMAIL
+            or not EMAIL.fullmatch(address)
+        ):
+            raise ValueError(f"is {shown(address)}; give an address like team@example.org")
+    return tuple(addresses)
+
+
+_TEXT = {"type": "string"}
+_TEXTS = {"anyOf": [_TEXT, {"type": "array", "items": _TEXT, "minItems": 1}]}
+_MOMENT = {
+    "anyOf": [
+        {"enum": list(MOMENTS)},
+        {
+            **{"type": "object", "properties": {kind: {} for kind in MOMENTS}, "minProperties": 1},
+            **{"additionalProperties": False},
+        },
+    ]
+}
+_MOMENTS = {"anyOf": [*_MOMENT["anyOf"], {"type": "array", "items": _MOMENT, "minItems": 1}]}
+Address = Annotated[str, PlainValidator(_check_address), WithJsonSchema(_TEXT)]
+Secret = Annotated[str, PlainValidator(_check_secret), WithJsonSchema(_TEXT)]
+Recipients = Annotated[tuple[str, ...], PlainValidator(_check_recipients), WithJsonSchema(_TEXTS)]
+On = Annotated[tuple[object, ...], PlainValidator(_check_on), WithJsonSchema(_MOMENTS)]
+
+
+@dataclass(frozen=True)
+class Channel:
+    """An entry of `notify`: one place, and the moments that it is told of."""
+
+    webhook: Address | None = None
+    slack: Address | None = None
+    email: Recipients | None = None
+    on: On = ON
+    secret: Secret | None = None  # of a webhook: its messages are signed with it
+    __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        places = [key for key in ("webhook", "slack", "email") if getattr(self, key) is not None]
+        if not places:
+            raise fail("is missing; give one of webhook, slack and email", "webhook", at_key=True)
+        if len(places) > 1:
+            message = f"stands beside {places[0]}; give each an entry of its own"
+            raise fail(message, places[1], at_key=True)
+        if self.secret is not None and self.webhook is None:
+            raise fail("is for a webhook; remove it", "secret", at_key=True)
+
+    @property
+    def moments(self) -> tuple[Moment, ...]:
+        """The moments of `on`."""
+        return read_moments(self.on)
+
+    @property
+    def title(self) -> str:
+        """The channel for people: never a secret, nor a path that may be one."""
+        if self.email is not None:
+            return f"email {', '.join(self.email)}"
+        kind = "webhook" if self.slack is None else "slack"
+        address = self.webhook or self.slack or ""
+        place = address if variable_of(address) else f"{urlsplit(address).hostname}"
+        return f"{kind} {shorten(place)}"
+
+    @property
+    def variables(self) -> list[str]:
+        """The names of the variables that the channel needs."""
+        if self.email is not None:
+            return [SMTP]
+        texts = (self.webhook, self.slack, self.secret)
+        names = (None if text is None else variable_of(text) for text in texts)
+        return [name for name in names if name is not None]
+
+
+def read_channels(data: object) -> tuple[Channel, ...]:
+    """Return the entries of `notify`; a single one may stand without a list.
+
+    Raises:
+        SpecError: all that is wrong in the entries.
+    """
+    entries = [data] if isinstance(data, Mapping) else data
+    if not isinstance(entries, list | tuple) or len(entries) > MOST_CHANNELS:
+        message = f"is {shown(data)}; give a list of {MOST_CHANNELS} entries at most, like"
+        raise ValueError(f"{message} {{webhook: https://HOST/PATH, on: [done, failed]}}")
+    channels, problems = [], []
+    for number, entry in enumerate(entries):
+        path = () if entries is not data else (number,)
+        try:
+            if not isinstance(entry, Mapping):
+                raise fail(f"is {shown(entry)}; give a mapping with webhook, slack or email")
+            channels.append(fill(Channel, entry))
+        except SpecError as error:
+            problems += [problem.under(*path) for problem in error.problems]
+    if problems:
+        raise SpecError(problems)
+    return tuple(channels)
+
+
+_CHANNEL = TypeAdapter(Channel).json_schema()
+Notify = Annotated[
+    tuple[Channel, ...],
+    PlainValidator(read_channels),
+    WithJsonSchema({"anyOf": [_CHANNEL, {"type": "array", "items": _CHANNEL}]}),
+]
+
+
+def notify_problems(
+    channels: tuple[Channel, ...], budget: Budget, objectives: tuple[Metric, ...]
+) -> Iterator[Problem]:
+    """Check that each moment can come."""
+    for number, channel in enumerate(channels):
+        moments = {moment.what for moment in channel.moments}
+        if "budget" in moments and not budget.limited:
+            message = "names budget, and the sweep has none; give `budget`, or remove the word"
+            yield Problem(("notify", number, "on"), message)
+        if "plateau" in moments and len(objectives) > 1:
+            message = f"names plateau, which is of one metric, and there are {len(objectives)}"
+            yield Problem(("notify", number, "on"), f"{message}; remove the word")

@@ -1,0 +1,269 @@
+"""How long a sweep still takes: its rest is played a few times over, at the pace of its trials.
+
+Running trials go on at their own pace, and new ones, at the pace of earlier ones, begin on the
+slots that come free. How far a trial comes is a survival curve (Kaplan & Meier 1958): of the trials
+decided at a step, the share that went on. At a rung of ASHA it is one in eta, since nearly all of
+the first trials there go on, which says nothing of later ones.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heapreplace
+from itertools import accumulate
+from random import Random
+from statistics import mean, pstdev
+
+from hposvc.spec.registry import SCHEDULERS, trait
+from hposvc.state.summary import eta_of, rung_steps
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+
+KNOWN = 3  # ended trials from which on it is known how far trials come, or how long they take
+PLAYS = 21
+PLAYED = 60  # new trials played one by one at most; of more, the others all take the mean
+PACE_SD = 0.1  # share by which the rest differs from what is known of it, at least
+SD = 0.7  # share by which one trial tells it wrong
+
+Seconds = Callable[[Random], float]  # draws how long a slot is busy
+Steps = Callable[[Random], float]  # draws a step, or a number of steps
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """The seconds that a sweep still takes, and the range in which they lie 8 times in 10."""
+
+    expected_s: float
+    low_s: float
+    high_s: float
+
+    def changed(self, change: Callable[[float], float]) -> "Remaining":
+        """Return these seconds, each changed."""
+        return Remaining(*map(change, (self.expected_s, self.low_s, self.high_s)))
+
+    def after(self, seconds: float) -> "Remaining":
+        """Return what remains when so many seconds have passed."""
+        return self.changed(lambda part: max(0.0, part - seconds))
+
+
+def remaining(state: SweepState) -> Remaining | None:
+    """Return how long a sweep still takes, as of its last event; None: it can't be known yet."""
+    if state.state != "RUNNING":
+        return None
+    most_s = _budget_left_s(state)
+    if state.spec.trials.max is None and state.closed is None:
+        return None if most_s is None else Remaining(most_s, 0.0, most_s)
+    rest = _rest(state)
+    if rest is None:
+        return None
+    found = rest.play(max(1, len(state.running())))
+    return found if most_s is None else found.changed(lambda part: min(part, most_s))
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """What a sweep still has to do."""
+
+    held: Sequence[Seconds]  # of slots that are busy now
+    new: Sequence[tuple[int, Seconds]]  # kinds of work that wait for a slot: how many, how long
+    seen: float  # trials from which the figures are known
+
+    def play(self, slots: int) -> Remaining:
+        """Play the rest on so many slots, and return how long that takes."""
+        rng = Random(0)  # the same rest takes the same time at each look
+        spans = sorted(self._once(slots, rng) for _ in range(PLAYS))
+        sd = math.hypot(PACE_SD, SD / math.sqrt(max(1.0, self.seen)))
+        doubted = sorted(span * max(0.1, rng.gauss(1.0, sd)) for span in spans)
+        expected, tenth = spans[PLAYS // 2], PLAYS // 10
+        return Remaining(
+            expected, min(expected, doubted[tenth]), max(expected, doubted[-1 - tenth])
+        )
+
+    def _once(self, slots: int, rng: Random) -> float:
+        free = [seconds(rng) for seconds in self.held][:slots]
+        free += [0.0] * (slots - len(free))
+        heapify(free)
+        for count, seconds in self.new:
+            drawn = [seconds(rng) for _ in range(min(count, PLAYED))]
+            if count > PLAYED:  # the others add up to their mean, spread over all slots
+                others = count - PLAYED
+                share = rng.gauss(mean(drawn), pstdev(drawn) / math.sqrt(others)) * others / slots
+                free = [busy + share for busy in free]
+            for span in drawn:
+                heapreplace(free, free[0] + span)
+        return max(free)
+
+
+def _rest(state: SweepState) -> _Rest | None:
+    """Return what a sweep still has to do; None: it is not known how far its trials come."""
+    trials, spec = state.trials, state.spec
+    live = trials.live()
+    begun = [trial for trial in live if trial.order is not None]
+    waiting = [trial for trial in live if trial.order is None]
+    limit = spec.trials.max
+    new = 0 if limit is None or state.closed else max(0, limit - len(trials))
+    paces = _Paces.of(state, begun)
+    last = spec.last_step
+    ended = sum(trials.ended_heights.values())
+    if paces is None or (last is None and ended < KNOWN):
+        return None
+    finals = _replicates_left(state)
+    replicates = state.replicates.trials.running()
+    if last is None:
+        held = [paces.rest_of(trial, _fixed(1)) for trial in [*begun, *replicates]]
+        return _Rest(held, [(new + len(waiting) + finals, paces.of_new)], ended)
+    whole = (finals, paces.times(_fixed(last)))
+    to_end = [paces.rest_of(trial, _fixed(last)) for trial in replicates]
+    if eta_of(spec) and not trait(SCHEDULERS, spec.scheduler, "ends_steadily"):
+        if spec.scheduler.name != "asha":
+            return None
+        total = len(trials) if state.closed or limit is None else limit
+        held = [paces.rest_of(trial, _fixed(trial.until or last)) for trial in begun]
+        promoted = [
+            (count, paces.times(_fixed(steps))) for count, steps in _promotions(state, total, begun)
+        ]
+        return _Rest([*held, *to_end], [*promoted, whole], paces.seen)
+    curve = _survival(state, last)
+    if curve is None:
+        return None
+    held = [paces.rest_of(trial, curve.end_beyond(trial.step)) for trial in begun]
+    again = [
+        (1, paces.times(curve.end_beyond(trial.step, counted_from=trial.step)))
+        for trial in [*waiting, *curve.paused(state)]
+    ]
+    fresh = (new, paces.times(curve.end_beyond(0)))
+    return _Rest([*held, *to_end], [*again, fresh, whole], min(curve.seen, paces.seen))
+
+
+def _fixed(steps: int) -> Steps:
+    """Return what always draws the same number of steps."""
+    return lambda rng: steps
+
+
+@dataclass(frozen=True)
+class _Paces:
+    """Seconds of trials per step, or of whole trials where steps are not known."""
+
+    known: Sequence[float]
+    weights: Sequence[float]  # running sums: of two trials the longer one tells more of long ones
+    by_step: bool
+    now: float
+
+    @property
+    def seen(self) -> float:
+        """The number of trials from which they are known."""
+        return len(self.known)
+
+    @classmethod
+    def of(cls, state: SweepState, running: Sequence[TrialState]) -> "_Paces | None":
+        """Return the paces of running trials and of those that ended last; None: there are none."""
+        by_step = state.spec.last_step is not None
+        times = list(state.trials.paces)
+        if by_step:
+            times += [(trial.seconds_at(state.now), trial.step) for trial in running]
+        times = [
+            (seconds, steps if by_step else 1) for seconds, steps in times if steps or not by_step
+        ]
+        if not times:
+            return None
+        known = [seconds / steps for seconds, steps in times]
+        return cls(known, list(accumulate(steps for _, steps in times)), by_step, state.now)
+
+    def of_new(self, rng: Random) -> float:
+        """Draw the seconds per step, or of the whole, of a new trial."""
+        return rng.choices(self.known, cum_weights=self.weights)[0]
+
+    def times(self, steps: Steps) -> Seconds:
+        """Return what draws the seconds of so many steps of a new trial."""
+        return lambda rng: steps(rng) * self.of_new(rng)
+
+    def rest_of(self, trial: TrialState, until: Steps) -> Seconds:
+        """Return what draws the seconds that a running trial still takes up to a step."""
+        ran_s = trial.seconds_at(self.now)
+        if not self.by_step:
+            return lambda rng: max(0.1 * ran_s, self.of_new(rng) - ran_s)
+        if not trial.step:
+            return lambda rng: max(0.0, until(rng) * self.of_new(rng) - ran_s)
+        return lambda rng: (until(rng) - trial.step) * ran_s / trial.step
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """The share of trials that go on beyond each of some steps, and the last step."""
+
+    shares: Mapping[int, float]  # by step, rising
+    last: int
+    seen: float  # trials that they come from
+
+    def end_beyond(self, step: int, counted_from: int = 0) -> Steps:
+        """Return what draws the step at which a trial ends that goes on beyond a step."""
+
+        def draw(rng: Random) -> float:
+            beyond = ((at, share) for at, share in self.shares.items() if at > step)
+            end = next((at for at, share in beyond if rng.random() >= share), self.last)
+            return end - counted_from
+
+        return draw
+
+    def paused(self, state: SweepState) -> Sequence[TrialState]:
+        """Return the paused trials, which go on; members of a population may wait for a slot."""
+        if not state.trials.counts.get("PAUSED", 0):
+            return ()
+        return [trial for trial in state.trials.values() if trial.state == "PAUSED"]
+
+
+def _survival(state: SweepState, last: int) -> _Curve | None:
+    """Return how far trials come; None: too few have ended to know it."""
+    ended, heights = state.trials.ended_heights, state.trials.heights
+    if trait(SCHEDULERS, state.spec.scheduler, "keeps_all") and state.spec.plateau is None:
+        return _Curve({}, last, math.inf)
+    eta = eta_of(state.spec)
+    if eta is not None:
+        return _Curve(dict.fromkeys(rung_steps(state.spec)[:-1], 1 / eta), last, KNOWN)
+    if (count := sum(ended.values())) < KNOWN:
+        return None
+    shares = {}
+    for step in sorted(step for step in +ended if 0 < step < last):
+        came = sum(number for height, number in heights.items() if height >= step)
+        decided = came - (heights[step] - ended[step])  # those that are there now may go on
+        shares[step] = 1 - ended[step] / decided
+    return _Curve(shares, last, count)
+
+
+def _promotions(
+    state: SweepState, total: int, begun: Sequence[TrialState]
+) -> Iterator[tuple[int, int]]:
+    """Yield how many trials ASHA has still to train from each rung to the next, and the steps."""
+    eta, heights = eta_of(state.spec) or 1, state.trials.heights
+    steps = rung_steps(state.spec)
+    for low, high in zip((0, *steps), steps, strict=False):
+        reached = sum(number for height, number in heights.items() if height >= high)
+        under_way = sum(low <= trial.step < high for trial in begun)
+        yield max(0, total - reached - under_way), high - low
+        total = max(1, total // eta)
+
+
+def _replicates_left(state: SweepState) -> int:
+    """Return how many replicates of the baseline and of finalists have not begun."""
+    finalists = state.spec.finalists
+    if finalists is None or not state.replicates.begun:
+        baseline = sum(trial.state == "PENDING" for trial in state.replicates.baseline)
+        return baseline + (0 if finalists is None else finalists.top * finalists.seeds)
+    return state.replicates.total - state.replicates.done - len(state.replicates.trials.running())
+
+
+def _budget_left_s(state: SweepState) -> float | None:
+    """Return after how many seconds a limit of the budget is reached; None: not known, or none."""
+    budget, resources = state.spec.budget, state.spec.resources
+    hours = state.rank_s / 3600
+    limits = (
+        (state.elapsed_s, budget.wall),
+        (hours * resources.gpus_per_worker, budget.gpu_hours),
+        (hours * resources.cpus_per_worker, budget.cpu_hours),
+    )
+    lefts = [
+        max(0.0, limit - used) * state.elapsed_s / used
+        for used, limit in limits
+        if limit is not None and used > 0
+    ]
+    return min(lefts, default=None)

@@ -1,0 +1,66 @@
+"""The description of a sweep's own run: what a person wants to know first, in Markdown."""
+
+from collections.abc import Mapping
+
+from hposvc.state.estimates import of_best
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+from searchers.values import Value
+
+MOST_FRONT = 5  # trials of a front that are named
+
+
+def describe(state: SweepState) -> str:
+    """Return the description of a sweep; of one that goes on, only what its spec says."""
+    if not state.finished:
+        return state.spec.description
+    best = [state.trials[name] for name in state.front]
+    parts = [state.spec.description, *map(_trial, best[:MOST_FRONT])]
+    if len(best) > MOST_FRONT:
+        parts.append(f"… and {len(best) - MOST_FRONT} more trials that none beats")
+    if estimate := of_best(state):
+        half = estimate.half
+        width = "" if half is None else f" ± {half:.2g}"
+        runs = f"{len(estimate.values)} trainings with other random numbers"
+        parts.append(f"Mean of {runs}: {estimate.mean:.5g}{width}")
+    parts.append(_cost(state))
+    return "\n\n".join(filter(None, parts))
+
+
+def headline(state: SweepState) -> str:
+    """Return what came out of an ended sweep, in a few words."""
+    best = [state.trials[name] for name in state.front]
+    if not best:
+        return f"{state.state.lower()}, no trial has a value"
+    if len(best) > 1:
+        return f"{len(best)} trials that none beats, of {len(state.trials)}"
+    return f"{_values(best[0])} by {best[0].id}, best of {len(state.trials)}"
+
+
+def _trial(trial: TrialState) -> str:
+    unit = trial.selected[0] if trial.selected else trial.step
+    shown = _params(trial.reported_params)
+    return f"**Best: {trial.id}**, {_values(trial)} at step {unit} · {shown}"
+
+
+def _values(trial: TrialState) -> str:
+    pairs = zip(trial.objectives, trial.values, strict=False)
+    return ", ".join(f"{metric.name} {value:.5g}" for metric, value in pairs)
+
+
+def _params(params: Mapping[str, Value]) -> str:
+    return ", ".join(
+        f"`{name}` {value:.5g}" if isinstance(value, float) else f"`{name}` {value}"
+        for name, value in params.items()
+    )
+
+
+def _cost(state: SweepState) -> str:
+    counts = ", ".join(
+        f"{count} {phase.lower()}" for phase, count in state.trials.counts.items() if count
+    )
+    spent = f"{state.rank_s / 3600:.3g} worker-hours"
+    if state.spec.resources.gpus_per_worker:
+        spent = f"{state.gpu_hours:.3g} GPU-hours"
+    ended = f"; {state.state}, {state.reason}" if state.reason else ""
+    return f"{len(state.trials)} trials ({counts}), {spent}{ended}"

@@ -1,0 +1,145 @@
+"""Messages about the moments of a sweep: their text, and their forms for each kind of channel.
+
+Names of sweeps, metrics and trials come from users, so no text has a line break or another control
+character (in a subject it would begin another header), and Slack's markup and mentions are escaped.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime
+
+from hposvc.events import Alerted, Event, Finished, MomentKind, Suspended
+from hposvc.journal.journal import SweepRow
+from hposvc.spec.notify import Channel, Moment
+from hposvc.state.sweep import SweepState
+
+VERSION = 1  # of the JSON body
+LONGEST = 500  # characters of a text
+PING = re.compile(r"@(?=\w)")
+NO_BREAK = "\u2060"  # a word joiner: invisible, and the word after an @ is no name any more
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message about a moment of a sweep; `id` is the same at each attempt to send it."""
+
+    id: str
+    what: MomentKind | str  # "test": of hposvc notify --test
+    sweep: str
+    name: str
+    project: str
+    time: float  # seconds since the epoch
+    text: str
+    state: str = ""  # of the sweep
+    trial: str | None = None
+    metric: str | None = None
+    value: float | None = None
+
+    @property
+    def subject(self) -> str:
+        """The first line."""
+        return f"{self.sweep}: {self.text}"
+
+    def json(self) -> dict[str, object]:
+        """Return the body of a webhook."""
+        return {"version": VERSION, **asdict(self)}
+
+    def slack(self) -> dict[str, object]:
+        """Return the body in Slack's form, which Mattermost and Discord's /slack take too."""
+        escaped = self.subject.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+        return {"text": PING.sub(f"@{NO_BREAK}", escaped)}
+
+    def email(self, sender: str, recipients: tuple[str, ...]) -> EmailMessage:
+        """Return the message as an e-mail."""
+        mail = EmailMessage(policy=SMTP)
+        mail["From"] = Address("hposvc", addr_spec=sender)
+        mail["To"] = tuple(Address(addr_spec=recipient) for recipient in recipients)
+        mail["Subject"] = f"[hposvc] {self.subject}"
+        mail["Date"] = format_datetime(datetime.fromtimestamp(self.time, UTC))
+        mail["Message-ID"] = f"<{self.id}@hposvc>"
+        mail["Auto-Submitted"] = "auto-generated"  # no answers of people on holiday (RFC 3834)
+        details = {"sweep": self.sweep, "project": self.project, "state": self.state}
+        lines = [f"{key}: {value}" for key, value in details.items() if value]
+        mail.set_content(
+            "\n".join([self.text, "", *lines, f"look: hposvc status {self.sweep}", ""])
+        )
+        return mail
+
+
+def plain(text: str, longest: int = LONGEST) -> str:
+    """Return a text on one line, without control characters, cut to its longest."""
+    printable = "".join(letter if letter.isprintable() else " " for letter in text)
+    words = " ".join(printable.split())
+    return words if len(words) <= longest else f"{words[: longest - 1]}…"
+
+
+def moment_of(event: Event) -> Moment | None:
+    """Return the moment that an event is; None: nobody asks for such an event."""
+    match event:
+        case Alerted():
+            return Moment(event.what, event.at)
+        case Finished():
+            return Moment("failed" if event.state == "FAILED" else "done")
+        case Suspended() if event.reason != "user":
+            return Moment("stalled")  # a full disk: it goes on when somebody has freed some
+    return None
+
+
+def asks_for(channel: Channel, moment: Moment) -> bool:
+    """Return whether a channel is told of a moment; one without a threshold fits any."""
+    return moment in channel.moments or (
+        moment.at == 0 and any(asked.what == moment.what for asked in channel.moments)
+    )
+
+
+def compose(row: SweepRow, state: SweepState, seq: int, event: Event) -> Message:
+    """Return the message about an event that is a moment.
+
+    Args:
+        state: after the event.
+        seq: the event's number.
+    """
+    moment = moment_of(event)
+    assert moment is not None
+    offset_s = row.created if state.spec.engine.traits.simulated else 0.0  # a clock of its own
+    trial, value = state.best, None
+    if isinstance(event, Alerted):
+        trial, value = event.trial, event.value
+    elif trial is not None:
+        value = state.trials[trial].value
+    return Message(
+        id=f"{row.id}.{row.created:.0f}.{seq}",
+        what=moment.what,
+        sweep=row.id,
+        name=plain(row.name),
+        project=plain(row.project),
+        time=round(offset_s + event.time, 3),
+        text=plain(event.text if isinstance(event, Alerted) else "; ".join(_ending(state, event))),
+        state=state.state,
+        trial=trial,
+        metric=None if state.spec.several else plain(state.spec.objectives[0].name),
+        value=value,
+    )
+
+
+def _ending(state: SweepState, event: Event) -> Iterator[str]:
+    """Yield the parts of the text about the end or the pause of a sweep."""
+    if isinstance(event, Suspended):
+        yield f"paused: {event.reason}; {state.full or 'no room to write'}"
+        yield "free some, then hposvc resume goes on"
+        return
+    yield f"{state.state}{f': {state.reason}' if state.reason else ''}"
+    if state.best is not None:
+        trial = state.trials[state.best]
+        if trial.value is not None:
+            yield f"best {trial.metric.name} {trial.value:.5g}, {trial.id}"
+    elif state.front:
+        yield f"{len(state.front)} trials on the front"
+    counts = {phase: count for phase, count in state.trials.counts.items() if count > 0}
+    parts = ", ".join(f"{count} {phase.lower()}" for phase, count in sorted(counts.items()))
+    yield f"{len(state.trials)} trials{f': {parts}' if parts else ''}"

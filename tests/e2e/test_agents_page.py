@@ -1,0 +1,57 @@
+"""The page about agents: its worker, a shell script, works for a real server."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from real_server import serving
+
+PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
+PATIENCE_S = 300.0
+
+
+def block(language, begins):
+    """Return the block of the page that begins so."""
+    return re.search(rf"```{language}\n({begins}.*?)```", PAGE, re.DOTALL)[1]
+
+
+@pytest.fixture
+def server(tmp_path):
+    """Return the address of a server with a home of its own."""
+    with serving(tmp_path / "home") as server:
+        yield server.url
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("curl") is None, reason="the worker needs curl")
+def test_the_worker_of_the_page_carries_out_the_sweep_of_the_page(server, tmp_path):
+    sections = {"spec": block("yaml", "name: anywhere"), "id": "anywhere"}
+    sections["spec"] = sections["spec"].replace("max: 12", "max: 4")
+    sections["spec"] += "tracking: {send_to: []}\n"
+    assert httpx.post(f"{server}/api/v1/sweeps", json=sections).status_code == 202
+    script = tmp_path / "worker.sh"
+    script.write_text(block("bash", "#!/usr/bin/env bash"))
+    sweep = f"{server}/api/v1/sweeps/anywhere"
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    workers = [
+        subprocess.Popen(
+            ["bash", script, sweep],
+            env={**os.environ, "WORKER": f"shell-{number}", "PATH": programs},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    for worker in workers:
+        _, errors = worker.communicate(timeout=PATIENCE_S)
+        assert (worker.returncode, errors) == (0, "")
+    status = httpx.get(sweep).json()
+    assert (status["state"], status["trials"]["total"]) == ("COMPLETED", 4)
+    assert status["trials"]["failed"] == 0
+    assert status["best"]["step"] == 3, "the best trial was promoted"
+    assert status["best"]["checkpoint"].startswith("agent:/")

@@ -1,0 +1,77 @@
+"""docs/api.md: its commands work as they stand there, and its tables have what there is."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import served
+from prometheus_client.parser import text_string_to_metric_families
+from real_server import environment, serving
+
+from hposvc import api
+from hposvc.events import Event
+from hposvc.server.app import create_app
+from hposvc.server.service import Service
+
+PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def listed(title):
+    """Return the first cells of a table, without their backticks."""
+    below = PAGE.partition(f"| {title} |")[2].partition("\n\n")[0]
+    return re.findall(r"`([^`]+)`", "\n".join(row.split("|")[1] for row in below.splitlines()[2:]))
+
+
+def test_it_names_every_kind_of_event():
+    assert {event.kind for event in get_args(Event)} <= {*listed("kind")}
+
+
+def test_it_names_every_metric(tmp_path):
+    with served.client(tmp_path) as client:
+        client.get("/healthz")
+        text = client.get("/metrics").text
+    families = [family.name for family in text_string_to_metric_families(text)]
+    named = {name.removesuffix("_total") for name in listed("metric")}
+    assert named == {name for name in families if not name.endswith("_created")}
+
+
+def test_its_paths_exist(tmp_path):
+    app = create_app(Service(api.Sweeps.open(tmp_path)))
+    paths = {path.removeprefix("/api/v1") for path in app.openapi()["paths"]}
+    for cell in listed("path"):
+        _, _, path = cell.rpartition(" ")
+        path = path.replace("...", "/sweeps/{id}")
+        assert path in paths, cell
+
+
+def test_its_json_is_json():
+    assert all(json.loads(text) for language, text in BLOCKS if language == "json")
+
+
+@pytest.mark.long
+def test_its_commands_and_programs_run_one_after_the_other(tmp_path):
+    script = "\n".join(text for language, text in BLOCKS if language == "bash")
+    program = "\n".join(text for language, text in BLOCKS if language == "python")
+    with serving(tmp_path / "home") as server:
+        ran = [
+            subprocess.run(
+                [*command, text.replace("http://127.0.0.1:8900", server.url)],
+                env=environment(tmp_path / "home"),
+                capture_output=True,
+                text=True,
+                timeout=200,
+            )
+            for command, text in ((["bash", "-ec"], script), ([sys.executable, "-c"], program))
+        ]
+    assert [each.returncode for each in ran] == [0, 0], ran
+    output = ran[0].stdout
+    assert json.loads(output.partition("}")[0] + "}")["sweep"] == "first"
+    assert "event: finished" in output
+    assert "event: end" in output
+    assert '"best":{"sweep":"first"' in output
+    assert output.endswith("304\n")

@@ -1,0 +1,80 @@
+"""Many simulated sweeps as one forecast."""
+
+import pytest
+from simulated_sweeps import Lab, make_spec
+
+from hposvc.analysis.forecast.evidence import Evidence, read
+from hposvc.analysis.forecast.forecast import forecast, interval, savings
+from hposvc.analysis.forecast.pilot import pilot_spec
+
+STEADY = Evidence("earlier", ("a",), (10.0,) * 40, (1.0,), (1.0,), trials=40, orders=40, steps=360)
+
+
+def test_an_interval_holds_its_expected_value_and_no_more_than_the_draws():
+    found = interval([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert 1.0 <= found.low < found.expected < found.high <= 5.0
+    assert interval([7.0] * 20) == interval([7.0])
+    assert interval([7.0]).low == 7.0
+    assert interval([0.0, 1.0]).low >= 0
+
+
+def test_steady_steps_give_a_narrow_forecast_and_a_guess_a_wide_one():
+    sure = forecast(make_spec(), STEADY, 4, None)
+    guess = forecast(make_spec(), Evidence("stated", (), (10.0,)), 4, None)
+    assert sure.cpu_hours.expected == pytest.approx(12 * 91 / 3600, rel=0.15)
+    assert sure.cpu_hours.high / sure.cpu_hours.low < guess.cpu_hours.high / guess.cpu_hours.low
+    assert sure.gpu_hours is None
+    assert sure.disk is None
+
+
+def test_gpu_hours_count_all_workers_of_a_trial():
+    resources = {"workers": 2, "gpus_per_worker": 4}
+    made = forecast(make_spec(resources=resources), STEADY, 4, None)
+    assert made.gpu_hours.expected == pytest.approx(8 * 12 * 91 / 3600, rel=0.15)
+
+
+def test_without_a_source_there_are_trials_and_steps_only():
+    made = forecast(make_spec(scheduler="asha"), None, 4, None)
+    assert made.trials.expected == 12
+    assert [rung.step for rung in made.rungs] == [1, 3, 9]
+    assert made.rungs[0].trials.expected == 12
+    assert made.cpu_hours is made.gpu_hours is made.wall_s is None
+    endless = forecast(make_spec(budget={"wall": "1h"}, trials={}), None, 4, None)
+    assert endless.trials.expected == 100
+
+
+def test_what_cuts_a_sweep_is_said_with_its_effect():
+    found = {saving.change: saving for saving in savings(make_spec(), STEADY, 4)}
+    half = found["6 trials in place of 12"]
+    assert half.set == {"trials.max": 6}
+    assert half.hours == pytest.approx(0.5, abs=0.1)
+    assert found["scheduler asha"].hours < 0.6
+    assert found["8 trials at once in place of 4"].wall < 0.8
+    assert found["8 trials at once in place of 4"].hours == pytest.approx(1, abs=0.1)
+
+
+def test_a_pilot_is_short_and_ends_by_itself():
+    spec = make_spec(
+        scheduler={"type": "pbt", "interval": 3, "mutate": {"lr": {}}},
+        budget={"wall": "1s"},
+        stop={"plateau": {"trials": 1}},
+        initial=[{"lr": 1e-3}],
+    )
+    short = pilot_spec(spec)
+    assert (short.trials.max, short.trials.parallel, short.last_step) == (8, 4, 4)
+    assert (short.scheduler.name, short.search.name) == ("fifo", "sobol")
+    assert not short.budget.limited
+    assert not short.initial
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "hyperband", "median"])
+def test_a_forecast_from_a_pilot_holds_a_simulated_sweep(journal, tmp_path, scheduler):
+    curve = {"type": "simulate", "curve": "simulated_sweeps:slow"}
+    spec = make_spec(scheduler=scheduler, engine=curve, trials={"max": 40, "parallel": 4})
+    lab = Lab(journal, tmp_path)
+    short = pilot_spec(spec)
+    lab.run(short, "pilot")
+    made = forecast(spec, read(short, lab.events("pilot"), "pilot"), 4, None)
+    state = lab.run(spec, "sweep")
+    assert made.wall_s.low * 0.9 < state.elapsed_s < made.wall_s.high * 1.1
+    assert made.cpu_hours.low * 0.9 < state.rank_s / 3600 < made.cpu_hours.high * 1.1

@@ -1,0 +1,79 @@
+"""A plan in the home, and how good it was once its sweep has ended."""
+
+from dataclasses import replace
+
+import pytest
+from simulated_sweeps import Lab, make_spec
+
+from hposvc import spec as specs
+from hposvc.analysis.forecast import kept
+from hposvc.journal.home import Home
+from hposvc.journal.journal import SweepRow
+
+PLAN = {
+    "trials": {"expected": 12.0, "low": 12.0, "high": 12.0},
+    "steps": {"expected": 108.0, "low": 100.0, "high": 110.0},
+    "gpu_hours": None,
+    "cpu_hours": {"expected": 0.03, "low": 0.02, "high": 0.04},
+    "wall_s": {"expected": 10.0, "low": 8.0, "high": 12.0},
+    "source": {"origin": "pilot"},
+}
+
+
+@pytest.fixture
+def ended(journal, tmp_path):
+    """Return the row and the state of a sweep that ended."""
+    spec = make_spec()
+    state = Lab(journal, tmp_path).run(spec)
+    return SweepRow("s", "s", "p", 1000.0, specs.dump(spec), {}), state
+
+
+def test_a_plan_is_compared_with_what_its_sweep_came_to(tmp_path, ended):
+    row, state = ended
+    home = Home.of(tmp_path)
+    kept.keep(home, make_spec(name="another"), PLAN, now=900.0)
+    found = kept.accuracy(home, row, state)
+    assert found.source == "pilot"
+    assert found.of("steps").came_to == 108
+    assert found.of("cpu_hours").held
+    assert not found.of("wall_s").held
+    assert found.of("gpu_hours") is None
+    text = kept.sentence(found)
+    assert text.startswith("CPU-hours: forecast 0.03 (0.02 to 0.04), came to 0.030")
+    assert text.endswith("outside its interval")
+    assert found.of("steps").data()["held"] is True
+
+
+def test_the_last_plan_before_the_sweep_counts(tmp_path, ended):
+    row, _ = ended
+    home = Home.of(tmp_path)
+    for made, low in ((100.0, 1.0), (500.0, 2.0), (2000.0, 3.0)):
+        wall_s = {"expected": 9.0, "low": low, "high": 9.0}
+        kept.keep(home, make_spec(), {**PLAN, "wall_s": wall_s}, now=made)
+    assert kept.find(home, row)["wall_s"]["low"] == 2.0
+
+
+def test_another_spec_has_another_plan(tmp_path, ended):
+    row, state = ended
+    home = Home.of(tmp_path)
+    assert kept.accuracy(home, row, state) is None
+    kept.keep(home, make_spec(trials={"max": 13, "parallel": 4}), PLAN, now=1.0)
+    assert kept.accuracy(home, row, state) is None
+
+
+def test_a_sweep_that_a_user_ended_or_extended_says_nothing_of_its_plan(tmp_path, ended):
+    row, state = ended
+    home = Home.of(tmp_path)
+    kept.keep(home, make_spec(), PLAN, now=1.0)
+    assert kept.accuracy(home, row, replace_in(state, "closed", "user")) is None
+    longer = replace(state.spec, trials=replace(state.spec.trials, max=20))
+    assert kept.accuracy(home, row, replace_in(state, "spec", longer)) is None
+
+
+def replace_in(state, name, value):
+    """Return the state with another value; `__post_init__` would make a state anew."""
+    from copy import copy
+
+    other = copy(state)
+    setattr(other, name, value)
+    return other

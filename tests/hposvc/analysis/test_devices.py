@@ -1,0 +1,175 @@
+"""If these fail, trials on unlike devices are compared by seconds, or a cost is made up."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from simulated_sweeps import at_desk, fold, make_spec
+
+from hposvc.analysis import devices
+from hposvc.analysis.devices import TrialOnDevice
+from hposvc.events import Ended, Placed
+from hposvc.state import summary
+
+A100, H200 = "NVIDIA A100", "NVIDIA H200"
+GPU = {"workers": 2, "gpus_per_worker": 1}
+
+
+def played(models, step_s=10.0, times=1.7, steps=3, **sections):
+    """Return the desk of a sweep whose trials ran on these models, one after the other.
+
+    A step on an A100 takes `times` as long; a trial's own work varies by a third.
+    """
+    desk = at_desk(scheduler="fifo", fidelity={"max": steps}, resources=GPU, **sections)
+    rng = random.Random(3)
+    for model in models:
+        order, pace = desk.start(), step_s * rng.uniform(0.75, 1.25)
+        desk.time += 60.0  # the start of a process
+        if model:
+            desk.happen(Placed(desk.time, order.id, order.trial, model, "node-1"))
+        for step in range(1, steps + 1):
+            desk.time += pace * (times if model == A100 else 1)
+            desk.report(order, step, 1.0 / step)
+        desk.end(order)
+    return desk
+
+
+def rows(**paces):
+    """Return a trial for each pace; keyword arguments are names of models."""
+    return [
+        TrialOnDevice(0, f"{name}{number}", name, 1.0, pace)
+        for name, values in paces.items()
+        for number, pace in enumerate(values)
+    ]
+
+
+def test_trials_on_unlike_devices_are_marked():
+    desk = played([H200, H200, A100, H200, H200])
+    text = devices.describe([desk.state])
+    assert "1 of 5 trials ran on NVIDIA A100, the others on NVIDIA H200" in text
+    assert "too few trials" in text  # a single trial says nothing of a speed
+
+
+def test_sweeps_on_one_model_or_on_unknown_ones_are_not_marked():
+    assert devices.describe([played([H200] * 3).state]) == ""
+    assert devices.describe([played([""] * 3).state]) == ""
+    assert devices.normalised(devices.trials_on_devices([played([H200] * 3).state])) is None
+
+
+def test_a_cost_is_given_in_hours_of_the_model_with_the_most():
+    desk = played([H200] * 8 + [A100] * 4)
+    found = devices.trials_on_devices([desk.state])
+    assert sum(row.hours for row in found) == pytest.approx(desk.state.gpu_hours)
+    cost = devices.normalised(found)
+    assert cost.reference == H200
+    [speed] = cost.speeds
+    assert speed.low <= 1.7 <= speed.high
+    assert cost.low < cost.hours < cost.high
+    assert cost.hours < desk.state.gpu_hours  # the A100's hours are worth less
+    assert f"a step on {A100} takes {speed.times:.2f} times as long" in devices.describe(
+        [desk.state]
+    )
+
+
+def test_unlike_sweeps_are_not_compared_with_each_other():
+    """Two sweeps do other work: their seconds per step say nothing of their devices."""
+    one, other = played([H200] * 6).state, played([A100] * 6, step_s=500).state
+    cost = devices.normalised(devices.trials_on_devices([one, other]))
+    assert cost.hours is None
+    assert "was not measured" in cost.problem
+    both = [played([H200] * 5 + [A100] * 5).state, played([A100] * 5 + [H200] * 5, 500).state]
+    [speed] = devices.normalised(devices.trials_on_devices(both)).speeds
+    assert {speed.times > 1, speed.device} in ({True, A100}, {False, H200})
+    assert max(speed.times, 1 / speed.times) == pytest.approx(1.7, rel=0.2)
+
+
+def test_a_cost_of_unknown_devices_is_not_normalised():
+    cost = devices.normalised(devices.trials_on_devices([played([H200, A100] * 5 + [""]).state]))
+    assert cost.hours is None
+    assert "unknown" in cost.problem
+
+
+def test_a_metric_of_speed_is_marked_where_devices_differ():
+    speedy = {"metric": {"name": "loss", "goal": "minimize"}}
+    assert "measures the device" not in devices.describe([played([H200, A100] * 6, **speedy).state])
+    timed = make_spec(
+        metric={"name": "perf/samples_per_s", "goal": "maximize"},
+        scheduler="fifo",
+        fidelity={"max": 3},
+        resources=GPU,
+    )
+    events = played([H200, A100] * 6).log
+    for event in events:
+        if event.kind == "reported":
+            event.metrics["perf/samples_per_s"] = 1.0
+    assert "perf/samples_per_s measures the device too" in devices.describe([fold(timed, events)])
+
+
+def test_a_trial_that_moves_is_charged_to_both_models():
+    desk = at_desk(scheduler="fifo", fidelity={"max": 4}, resources=GPU)
+    order = desk.start()
+    desk.happen(Placed(0.0, order.id, order.trial, H200, "node-1"))
+    for step in (1, 2):
+        desk.time += 10
+        desk.report(order, step, 1.0)
+    desk.fail(order, "infra")
+    order = desk.start()
+    moved = desk.time
+    desk.happen(Placed(moved, order.id, order.trial, A100, "node-2"))
+    for step in (3, 4):
+        desk.time += 30
+        desk.report(order, step, 1.0)
+    spent = desk.state.trials["t0001"].devices(desk.time)
+    assert spent == {H200: 40.0, A100: 120.0}  # two ranks
+    row = summary.trials(desk.state, {})[0]
+    assert (row["device"], row["node"]) == (f"{H200}, {A100}", "node-2")
+    paces = {row.device: row.pace for row in devices.trials_on_devices([desk.state])}
+    assert paces == {H200: 20.0, A100: 60.0}
+
+
+def test_the_end_of_a_lost_order_has_no_device():
+    desk = at_desk(scheduler="fifo")
+    order = desk.start()
+    desk.end(order)
+    desk.happen(Placed(desk.time, order.id, order.trial, H200))
+    desk.happen(Ended(desk.time, order.id, order.trial))
+    assert desk.state.trials["t0001"].uses == {}
+
+
+paces = st.lists(st.floats(0.01, 1e4), min_size=4, max_size=12)
+
+
+@given(paces, paces, st.floats(0.01, 100))
+@settings(max_examples=40, deadline=None)
+def test_a_ratio_lies_in_its_interval_and_does_not_depend_on_the_unit(mine, theirs, unit):
+    speed = devices.speed(rows(a=mine, b=theirs), "a", "b")
+    assert 0 < speed.low <= speed.times <= speed.high
+    scaled = devices.speed(rows(a=[unit * pace for pace in mine], b=theirs), "a", "b")
+    assert scaled.times == pytest.approx(unit * speed.times)
+    back = devices.speed(rows(a=mine, b=theirs), "b", "a")
+    assert back.times == pytest.approx(1 / speed.times)
+    assert (back.low, back.high) == pytest.approx((1 / speed.high, 1 / speed.low))
+
+
+@given(paces, st.integers(4, 8), st.permutations(range(12)))
+@settings(max_examples=30, deadline=None)
+def test_equal_devices_keep_the_cost_within_its_interval(mine, count, order):
+    theirs = [mine[place % len(mine)] for place in range(max(count, len(mine)))]
+    found = rows(a=mine, b=theirs)
+    cost = devices.normalised([found[place] for place in order if place < len(found)] or found)
+    if cost is not None and cost.hours is not None:
+        assert cost.low <= cost.hours <= cost.high
+        assert math.isfinite(cost.high)
+
+
+def test_the_interval_holds_the_true_ratio_as_often_as_it_says():
+    rng = random.Random(0)
+    held = 0
+    for _ in range(400):
+        mine = [1.4 * rng.lognormvariate(0, 0.5) for _ in range(6)]
+        theirs = [rng.lognormvariate(0, 0.5) for _ in range(15)]
+        speed = devices.speed(rows(a=mine, b=theirs), "a", "b")
+        held += speed.low <= 1.4 <= speed.high
+    assert 0.86 <= held / 400 <= 0.96

@@ -1,0 +1,136 @@
+"""The verdict on sweeps, also odd ones, in plain sentences."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from simulated_sweeps import fold, make_several, make_spec
+
+from hposvc import spec as specs
+from hposvc.analysis.verdict import sureness, verdict, worth
+from hposvc.events import Attached, Ended, Failed, Finished, Ordered, Proposed, Reported, from_json
+from trainables.order import Order
+
+RECORDED = Path(__file__).parents[1] / "contracts" / "recorded"
+TOPICS = ("best", "sure", "gain", "cost", "mattered", "ruled out", "stopped", "wrong", "next")
+TOPICS += ("reproduce",)
+
+
+def played(spec, curves, rate=lambda trial: 10 ** (-4 + trial % 3), **metrics):
+    """Return the state of a sweep whose trials report these losses; None: the trial fails."""
+    events = [Attached(0.0, "here:1")]
+    for number, curve in enumerate(curves):
+        name, order, params = f"t{number + 1:04d}", number + 1, {}
+        if "lr" in spec.parameters:
+            params = {"lr": rate(number)}
+        events += [
+            Proposed(1.0 * order, name, params, {}, 9, ()),
+            Ordered(1.0 * order, Order(order, name, params, None, 1, 9)),
+        ]
+        if curve is None:
+            events.append(Failed(order + 0.5, order, name, "user", "no luck"))
+            continue
+        for step, loss in enumerate(curve, 1):
+            said = {"loss": loss, **{key: value(step) for key, value in metrics.items()}}
+            events.append(Reported(order + step / 20, order, name, step, said))
+        events.append(Ended(order + 0.9, order, name))
+    return fold(spec, [*events, Finished(99.0, "COMPLETED", "trials")])
+
+
+def bowl(number):
+    return [(number % 7) / 7 + 1 / step for step in range(1, 10)]
+
+
+def titles(state):
+    return [finding.title for finding in verdict("s", state).warnings]
+
+
+def check(state):
+    """Check the form of a verdict, and return its findings by topic."""
+    found = verdict("s", state)
+    assert tuple(finding.topic for finding in found.sentences) == TOPICS
+    json.dumps(found.data(), allow_nan=False)
+    for finding in found.findings:
+        assert finding.sentence.endswith((".", "them."))
+        assert not any(word in finding.sentence for word in ("nan", "inf ", "None"))
+    assert all(sureness(state) + worth(state)) or not state.front
+    return {finding.topic: finding for finding in found.findings}
+
+
+@pytest.mark.parametrize("recorded", sorted(path.stem for path in RECORDED.glob("v4-*.jsonl")))
+def test_every_recorded_sweep_has_a_verdict(recorded):
+    head, *lines = (RECORDED / f"{recorded}.jsonl").read_text().splitlines()
+    events = [from_json(kind, at, json.dumps(body)) for kind, at, body in map(json.loads, lines)]
+    check(fold(specs.restore(json.loads(head)["spec"]), events))
+
+
+@pytest.mark.parametrize(
+    ("curves", "says"),
+    [
+        ([], "No trial has begun yet"),
+        ([None, None], "No trial has a value"),
+        ([bowl(1)], "t0001"),
+        ([[math.nan] * 3, [math.inf], [1e308] * 9, [-1e308] * 9], "The best is t0004"),
+        ([[1.0] * 9] * 12, "The best is t0001"),
+        ([bowl(number) for number in range(12)], "The best is t0001"),
+    ],
+)
+def test_odd_sweeps_have_honest_words(curves, says):
+    assert says in check(played(make_spec(), curves))["best"].sentence
+
+
+def test_ties_are_told():
+    ties = check(played(make_spec(), [[1.0] * 9] * 12))
+    assert "12 trials have the best value: t0001 was first" in ties["sure"].sentence
+
+
+def test_a_sweep_without_parameters_and_one_with_several_metrics_have_a_verdict():
+    alone = check(played(make_spec(parameters={"width": 64}), [bowl(1), bowl(2)]))
+    assert "No parameter" in alone["mattered"].sentence
+    several = check(fold(make_several(), []))
+    assert "no best configuration" in several["best"].sentence
+
+
+def test_without_repeats_no_gain_is_called_real():
+    gain = check(played(make_spec(), [bowl(6 - number) for number in range(12)]))["gain"]
+    assert gain.data["more_than_noise"] is None
+    assert "can't be told" in gain.sentence
+
+
+def test_finalists_tell_whether_the_gain_is_noise():
+    head, *lines = (RECORDED / "v4-finalists.jsonl").read_text().splitlines()
+    events = [from_json(kind, at, json.dumps(body)) for kind, at, body in map(json.loads, lines)]
+    gain = check(fold(specs.restore(json.loads(head)["spec"]), events))["gain"]
+    assert gain.data["more_than_noise"]
+    assert "no noise" in gain.sentence
+
+
+def test_warnings_name_the_end_of_a_range_failures_and_waits():
+    curves = [bowl(0), *[bowl(3)] * 10, None]
+    state = played(
+        make_spec(),
+        curves,
+        rate=lambda trial: 1e-5 if trial == 0 else 1e-3,
+        **{"perf/data_wait_fraction": lambda step: 0.5},
+    )
+    found = titles(state)
+    assert "lr is at the end of its range" in found
+    assert "Ranks wait for data" in found
+    assert "Trials failed" in found
+    assert "Widen lr at its lower end" in check(state)["next"].sentence
+
+
+def test_over_fitting_is_a_worse_metric_while_training_goes_on():
+    rising = [1.0, 0.5, 0.3, 0.29, 0.3, 0.4, 0.5, 0.6, 0.9]
+    falling = {"train/loss": lambda step: 1 / step}
+    spec = make_spec(metric={"name": "loss", "goal": "minimize", "select": "best"})
+    assert "The best trial over-fits" in titles(played(spec, [rising], **falling))
+    assert "The best trial over-fits" not in titles(played(spec, [rising]))
+    assert "The best trial over-fits" not in titles(played(spec, [bowl(1)], **falling))
+
+
+def test_a_best_trial_that_was_stopped_is_not_called_trained():
+    assert "The best trial is not trained to its end" in titles(
+        played(make_spec(), [[0.1, 0.05], *[bowl(2)] * 10])
+    )

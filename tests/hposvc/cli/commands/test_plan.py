@@ -1,0 +1,114 @@
+"""`hposvc plan`: from nothing, from a pilot, from earlier sweeps, from what a person states."""
+
+import json
+
+import pytest
+
+SIMULATED = {
+    "name": "toy",
+    "metric": {"name": "loss", "goal": "minimize"},
+    "fidelity": {"max": 9, "unit": "epoch"},
+    "parameters": {"lr": {"min": 1e-5, "max": 1e-1, "log": True}},
+    "search": "random",
+    "scheduler": "asha",
+    "trials": {"max": 12, "parallel": 4},
+    "engine": {"type": "simulate", "curve": "simulated_sweeps:slow"},
+}
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    path = tmp_path / "sweep.yaml"
+    path.write_text(json.dumps(SIMULATED))
+    return path
+
+
+def test_without_a_source_it_says_what_it_cannot_know(hposvc, sweep):
+    answer = hposvc("plan", sweep)
+    assert answer.code == 0
+    assert answer.out.startswith("12 trials will train ")
+    assert "no source of times" in answer.out
+    assert "how long a step takes: give --pilot, --from ID or --seconds-per-step S" in answer.out
+    assert "CPU-hours" not in answer.out
+
+
+def test_an_earlier_sweep_of_the_same_code_is_found_and_the_forecast_is_kept(hposvc, sweep):
+    many = ("--set", "trials.max=210")  # so many that a simulation is not sent to MLflow
+    assert hposvc("run", sweep, "--id", "before", *many).code == 0
+    answer = hposvc("plan", sweep, "--set", "trials.max=20", "-o", "json")
+    assert answer.code == 0
+    plan = answer.data
+    assert plan["source"]["sweeps"] == ["before"]
+    assert plan["trials"]["expected"] == pytest.approx(20)
+    assert 30 < plan["source"]["seconds_per_step"] < 40
+    assert plan["wall_s"]["low"] < plan["wall_s"]["expected"] < plan["wall_s"]["high"]
+    assert {saving["change"] for saving in plan["savings"]} >= {"10 trials in place of 20"}
+    answer = hposvc("plan", sweep)
+    assert "From 210 trials of before" in answer.out
+
+
+def test_a_pilot_measures_and_leaves_no_sweep(hposvc, sweep):
+    answer = hposvc("plan", sweep, "--pilot", "-o", "json")
+    assert answer.code == 0
+    plan = answer.data
+    assert plan["source"]["origin"] == "pilot"
+    assert plan["slots"] == 4
+    assert json.loads(hposvc("ls", "-o", "json").out) == []
+
+
+def test_money_is_that_of_gpu_hours(hposvc, sweep):
+    arguments = ("--seconds-per-step", 60, "--set", "resources.gpus_per_worker=2")
+    price = ("--set", "price.gpu_hour=2.5", "--set", "price.currency=EUR")
+    answer = hposvc("plan", sweep, *arguments, *price, "-o", "json")
+    assert answer.code == 0
+    plan = answer.data
+    assert plan["money"]["expected"] == pytest.approx(2.5 * plan["gpu_hours"]["expected"])
+    assert plan["currency"] == "EUR"
+    answer = hposvc("plan", sweep, *arguments)
+    assert "the price of a GPU-hour: --set price.gpu_hour=P" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--pilot", "--seconds-per-step", 1), "--pilot: is given with --seconds-per-step"),
+        (("--gpu-memory", "tiny"), "--gpu-memory"),
+        (("--set", "trials.max=0"), "trials.max"),
+    ],
+)
+def test_wrong_usage_is_refused(hposvc, sweep, arguments, message):
+    answer = hposvc("plan", sweep, *arguments)
+    assert (answer.code, answer.out) == (2, "")
+    assert message in answer.err
+
+
+def test_an_unknown_sweep_is_refused(hposvc, sweep):
+    answer = hposvc("plan", sweep, "--from", "nowhere")
+    assert answer.code == 4
+    assert "nowhere" in answer.err
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {"fidelity": None, "scheduler": "fifo"},
+        {"trials": {"parallel": 4}, "budget": {"wall": "2h"}},
+        {"finalists": {"top": 2, "seeds": 2}, "budget": {"cpu_hours": 1, "reserve": "20%"}},
+        {"parameters": {"lr": {"values": [0.1, 0.01]}}, "search": "grid", "scheduler": "fifo"},
+        {
+            "metric": None,
+            "metrics": [
+                {"name": "loss", "goal": "minimize"},
+                {"name": "speed", "goal": "maximize", "target": 3},
+            ],
+            "engine": {"type": "simulate", "curve": "simulated_sweeps:tradeoff"},
+        },
+        {"resources": {"workers": {"min": 1, "max": 4}}, "trials": {"max": 10, "parallel": 2}},
+    ],
+)
+def test_odd_specs_have_a_plan(hposvc, sweep, sections):
+    data = {key: value for key, value in {**SIMULATED, **sections}.items() if value is not None}
+    sweep.write_text(json.dumps(data))
+    answer = hposvc("plan", sweep, "--seconds-per-step", 60)
+    assert (answer.code, answer.err) == (0, "")
+    assert " will take " in answer.out

@@ -1,0 +1,42 @@
+"""`hposvc watch` without a terminal, and what it refuses."""
+
+import pytest
+import recorded_home
+
+from hposvc import api
+from hposvc.cli.main import main
+
+
+@pytest.fixture
+def watch(tmp_path, capsys):
+    """Return a function that watches a sweep of a home: exit code, lines and errors."""
+    sweeps = api.Sweeps.open(tmp_path)
+    recorded_home.cut_off(sweeps, "cut-off")
+    recorded_home.replay(sweeps, "v4-front", "front")
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            main(["watch", *arguments, "--home", str(tmp_path)])
+        printed = capsys.readouterr()
+        return end.value.code or 0, printed.out.splitlines(), printed.err
+
+    return run
+
+
+def test_without_a_terminal_it_prints_lines_until_nothing_more_will_come(watch):
+    code, lines, _ = watch("cut-off")
+    assert code == 0
+    assert "0 of " in lines[0]
+    assert lines[-1].endswith("no driver is at work; go on with: hposvc resume cut-off")
+    code, lines, _ = watch("front")
+    assert "front of " in lines[0]
+    assert "COMPLETED" in lines[-1]
+
+
+def test_no_such_sweep_and_no_json(watch):
+    code, _, error = watch("nobody")
+    assert code == 4
+    assert "nobody" in error
+    code, _, error = watch("cut-off", "-o", "json")
+    assert code == 2
+    assert "hposvc status ID -o json" in error

@@ -1,0 +1,79 @@
+"""A baseline: the first trial is trained with several seeds, to measure the noise of the metric."""
+
+import pytest
+from replicated import LAST, Seeded, check_replicates
+from rich.console import Console
+from simulated_sweeps import CALLS, Lab, fold, make_spec
+
+from hposvc.events import Ordered
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
+from hposvc.reporting.charts import charts
+from hposvc.reporting.history import History
+from hposvc.state import summary
+from hposvc.views import dashboard, tables
+from hposvc.views import replicates as view
+
+BASELINE = {"seeds": 3, "params": {"lr": 0.001}}
+
+
+@pytest.fixture
+def lab(tmp_path):
+    CALLS.clear()
+    return Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
+
+
+def baseline_spec(**sections):
+    return make_spec(scheduler={"type": "asha"}, baseline=BASELINE, **sections)
+
+
+def test_a_baseline_is_the_first_trial_with_several_seeds_hidden_from_the_search(lab):
+    spec = baseline_spec(trials={"max": 6, "parallel": 2})
+    lab.run(spec, backend=Seeded)
+    events = lab.events()
+    state = check_replicates(spec, events)
+    assert (len(state.trials), state.state) == (6, "COMPLETED")
+    first = state.trials["t0001"]
+    assert (first.params["lr"], first.note["source"]) == (0.001, "baseline")
+    assert [trial.step for trial in state.replicates.baseline] == [LAST] * 3
+    assert len(set(state.replicates.baseline_values)) == 3  # other seeds, other values
+    orders = [event.order for event in events if isinstance(event, Ordered)]
+    assert [order.replicate for order in orders[:4]] == [0, 1, 2, 3]  # before further trials
+    assert state.rank_s > state.trials.rank_s_at(state.now)  # their cost counts
+    assert "over 3 seeds" in str(view.baseline(state))
+    rows = summary.trials(state, {})
+    assert [row["trial"] for row in rows if row["baseline"]] == ["t0001"]
+    [best] = summary.front("s", state, {})
+    assert best["baseline"] is (state.best == "t0001")
+    shown = {chart.kind: chart.data for chart in charts(History.of(spec, events))}
+    assert shown["curves"]["baseline"] == "t0001"
+    bars = shown["timeline"]["bars"]
+    marked = [name for name, mark in zip(bars["trial"], bars["baseline"], strict=True) if mark]
+    assert marked == ["t0001", "t0001.1", "t0001.2", "t0001.3"]
+    console = Console(width=150)
+    with console.capture() as text:
+        console.print(tables.trials(rows, spec, state.front))
+        console.print(dashboard.status_view("s", state, "none", True, False))
+    assert "t0001 baseline" in text.get()
+
+
+def test_a_finalist_that_was_the_baseline_shares_its_replicates(lab):
+    spec = baseline_spec(trials={"max": 1, "parallel": 2}, finalists={"top": 1, "seeds": 3})
+    lab.run(spec, backend=Seeded)
+    state = check_replicates(spec, lab.events())
+    assert state.replicates.champion == "t0001"
+    assert state.replicates.values("t0001") == state.replicates.baseline_values
+    assert len(state.replicates.trials) == 3
+
+
+def test_a_crash_after_every_event_leaves_the_same_baseline(lab):
+    spec = baseline_spec(trials={"max": 2, "parallel": 2}, fidelity={"max": 3})
+    whole = lab.run(spec, "whole", backend=Seeded)
+    events = lab.events("whole")
+    for length in range(len(events)):
+        sweep = f"cut{length}"
+        lab.journal.append(sweep, 0, events[:length])
+        state = lab.run(spec, sweep, backend=Seeded)
+        check_replicates(spec, lab.events(sweep))
+        assert state.replicates.baseline_values == whole.replicates.baseline_values
+    assert fold(spec, events).replicates == whole.replicates

@@ -1,0 +1,116 @@
+"""First specs: they are valid, and try the values of today first."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hposvc import spec as specs
+from hposvc.drafts.draft import draft, goal_of, propose
+from hposvc.drafts.ranges import first_range
+from hposvc.drafts.source import Argument, Program
+from hposvc.errors import SpecError
+from hposvc.spec.parsing.document import read_text
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+PAGE = Path(__file__).parents[3] / "docs" / "init.md"
+NAMES = st.sampled_from(
+    [
+        *("lr", "learning-rate", "dropout", "momentum", "weight_decay", "alpha", "batch_size"),
+        *("layers", "hidden", "gamma", "width", "tau", "opt", "nIter", "on", "x-y"),
+    ]
+)
+WORDS = st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]), min_size=1)
+NUMBERS = st.floats(1e-9, 1e6) | st.integers(-3, 10**6)
+
+
+def read(text):
+    return specs.load(read_text(text, "sweep.yaml"))
+
+
+@st.composite
+def arguments(draw):
+    name = draw(NAMES)
+    if draw(st.booleans()):
+        choices = tuple(draw(st.lists(WORDS, min_size=2, max_size=4, unique=True)))
+        return Argument(name, "text", choices[0], choices)
+    if draw(st.booleans()):
+        return Argument(name, "bool", False, (), "on")
+    default = draw(NUMBERS)
+    return Argument(name, "int" if isinstance(default, int) else "float", default)
+
+
+@given(st.lists(arguments(), min_size=1, max_size=6, unique_by=lambda each: each.name))
+@settings(max_examples=60, deadline=None)
+def test_a_draft_is_a_spec(found):
+    program = Program((*found, Argument("epochs", "int", 9)), ("val/acc", "loss"))
+    for target in ("train.py", "my_module:Net"):
+        if all(first_range(each) is None for each in found):
+            with pytest.raises(SpecError, match="nothing to search was found"):
+                propose(target, program)
+            continue
+        spec = read(propose(target, program).text(schema=True))
+        assert spec.objectives[0].name == "val/acc"
+        assert spec.last_step == 9
+        assert {*spec.parameters} <= {each.name for each in found}
+
+
+@given(NAMES, NUMBERS)
+@settings(max_examples=100, deadline=None)
+def test_a_range_holds_the_value_of_today_where_it_is_around_it(name, default):
+    kind = "int" if isinstance(default, int) else "float"
+    domain = first_range(Argument(name, kind, default))
+    if domain is None:
+        return
+    if "values" in domain:
+        assert default in domain["values"]
+    else:
+        assert domain["min"] <= default <= domain["max"] or math.isclose(default, 1e-9)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        Argument("seed", "int", 7),
+        Argument("data-dir", "text", "data"),
+        Argument("num_workers", "int", 4),
+        Argument("log_every", "int", 10),
+        Argument("eps", "float", -1.0),
+    ],
+)
+def test_what_is_no_hyperparameter_is_left_alone(argument):
+    assert first_range(argument) is None
+
+
+def test_what_a_list_of_arguments_cannot_write_is_left_out():
+    program = Program(
+        (
+            Argument("lr", "float", 0.1),
+            Argument("ema", "bool", False, (), "on"),
+            Argument("use_bias", "bool", True, (), "on_off"),
+        ),
+        ("loss",),
+    )
+    spec = read(propose("train.py", program).text(schema=False))
+    assert {*spec.parameters} == {"lr", "ema"}
+    assert spec.command[-1] == "${args_no_boolean_flags}"
+
+
+def test_the_page_shows_what_is_written(monkeypatch):
+    shown = re.search(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
+    monkeypatch.chdir(EXAMPLES)
+    assert draft("train_script.py").text(schema=True) == shown
+
+
+def test_answers_change_the_draft():
+    program = Program((Argument("lr", "float", 0.1), Argument("tag", "text", "x")), ("loss",))
+    first = propose("m:f", program)
+    with pytest.raises(SpecError, match="no such argument; known: lr"):
+        first.with_only(["width"])
+    with pytest.raises(SpecError, match="nothing tells a range of tag"):
+        first.with_only(["tag"])
+    assert goal_of("val/acc@1") == "maximize"
+    assert goal_of("eval_loss") == "minimize"

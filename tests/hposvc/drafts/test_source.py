@@ -1,0 +1,131 @@
+"""Reading what a program can be told, and what it says."""
+
+import textwrap
+
+import pytest
+
+from hposvc.drafts.source import Argument, read_object, read_script
+from hposvc.errors import SpecError
+
+
+@pytest.fixture
+def script(tmp_path):
+    def write(text):
+        path = tmp_path / "train.py"
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_the_arguments_of_argparse(script):
+    program = read_script(
+        script(
+            """
+            parser.add_argument("-l", "--lr", type=float, default=1e-3)
+            parser.add_argument("--layers", type=int, default=2, help="how many")
+            parser.add_argument("--opt", choices=["sgd", "adam"], default="sgd")
+            parser.add_argument("--ema", action="store_true")
+            parser.add_argument("--bias", action=argparse.BooleanOptionalAction, default=True)
+            parser.add_argument("data")
+            """
+        )
+    )
+    assert program.arguments == (
+        Argument("lr", "float", 1e-3),
+        Argument("layers", "int", 2),
+        Argument("opt", "text", "sgd", ("sgd", "adam")),
+        Argument("ema", "bool", False, (), "on"),
+        Argument("bias", "bool", True, (), "on_off"),
+    )
+
+
+def test_the_options_of_click(script):
+    program = read_script(
+        script(
+            """
+            @click.option("--lr", default=0.1)
+            @click.option("--opt", type=click.Choice(["sgd", "adam"]))
+            @click.option("--ema", is_flag=True)
+            @click.option("--bias/--no-bias", default=True)
+            def main(lr, opt, ema, bias): ...
+            """
+        )
+    )
+    assert program.arguments == (
+        Argument("lr", "float", 0.1),
+        Argument("opt", "text", None, ("sgd", "adam")),
+        Argument("ema", "bool", False, (), "on"),
+        Argument("bias", "bool", True, (), "on_off"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "output", "found"),
+    [
+        ('f"epoch {e}: loss {x:.4f}"', "epoch 3: loss 0.25", {"step": "3", "loss": "0.25"}),
+        (
+            'f"[{e}/{n}] val_loss={x}, val_acc={y:.2f}%"',
+            "[3/9] val_loss=0.25, val_acc=91.00%",
+            {"val_loss": "0.25", "val_acc": "91.00"},
+        ),
+        ('f"Step {i} | train/loss: {x}"', "Step 7 | train/loss: nan", {"step": "7"}),
+    ],
+)
+def test_metrics_in_printed_lines(script, line, output, found):
+    import re
+
+    program = read_script(script(f"print({line})"))
+    assert not program.reports
+    for metric, pattern in program.patterns:
+        match = re.search(pattern, output)
+        assert metric in match.groupdict()
+        assert match.groupdict().items() >= found.items()
+
+
+def test_what_it_reports_counts_more_than_what_it_prints(script):
+    text = 'print(f"loss {x}")\nhposvc.report({"val/acc": y, "loss": x}, checkpoint=folder)\n'
+    program = read_script(script(text))
+    assert (program.metrics, program.reports) == (("val/acc", "loss"), True)
+
+
+def test_the_fields_of_a_class_and_the_keys_of_a_function(script):
+    path = script(
+        """
+        Kind = Literal["a", "b"]
+
+        class Net(Task):
+            lr: float = 0.1
+            kind: Kind = "a"
+            width: Literal[8, 16] = 8
+
+        class Plain:
+            def __init__(self, lr=0.1, depth=3): ...
+
+        def train(config, worker):
+            rate, decay = config["lr"], config.get("decay", 1e-4)
+            worker.report(1, {"loss": rate})
+        """
+    )
+    net = read_object(f"{path}:Net")
+    assert net.metrics == ("val/loss",)
+    assert net.arguments == (
+        Argument("lr", "float", 0.1),
+        Argument("kind", "text", "a", ("a", "b")),
+        Argument("width", "int", 8, (8, 16)),
+    )
+    assert [each.name for each in read_object(f"{path}:Plain").arguments] == ["lr", "depth"]
+    train = read_object(f"{path}:train")
+    assert train.metrics == ("loss",)
+    assert train.arguments == (Argument("lr", "text"), Argument("decay", "float", 1e-4))
+    with pytest.raises(SpecError, match="no class or function 'Nets'; it has Net, Plain, train"):
+        read_object(f"{path}:Nets")
+
+
+def test_what_is_no_source_is_named(script, tmp_path):
+    with pytest.raises(SpecError, match="is no Python"):
+        read_script(script("def"))
+    with pytest.raises(SpecError, match="cannot be read: no such file"):
+        read_script(tmp_path / "none.py")
+    with pytest.raises(SpecError, match="there is no module nowhere"):
+        read_object("nowhere:Net")

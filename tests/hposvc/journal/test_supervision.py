@@ -1,0 +1,104 @@
+"""A sweep is to have a driver from the request for one until a driver has let it rest."""
+
+import os
+import socket
+
+import pytest
+from sqlalchemy import insert
+
+from hposvc.events import Requested
+from hposvc.journal import supervision
+from hposvc.journal.database import LEASES, Store
+from hposvc.journal.journal import Journal, SweepRow
+from hposvc.journal.lease import Lease
+
+
+@pytest.fixture
+def store(database):
+    store = Store(database)
+    yield store
+    store.close()
+
+
+def ask(store, *sweeps, **options):
+    for sweep in sweeps:
+        with store.writing() as connection:
+            supervision.ask(connection, sweep, **options)
+
+
+def names(store):
+    return [supervised.sweep for supervised in supervision.supervised(store)]
+
+
+def test_sweeps_come_in_the_order_in_which_drivers_were_asked_for(store):
+    ask(store, "b", "a", "c")
+    ask(store, "b", accept_code=True)
+    assert names(store) == ["b", "a", "c"]
+    assert supervision.find(store, "b").accept_code
+    assert not supervision.find(store, "a").accept_code
+
+
+def test_a_sweep_rests_unless_a_driver_was_asked_for_once_more(store):
+    ask(store, "a", "b")
+    began_a, began_b = supervision.find(store, "a"), supervision.find(store, "b")
+    ask(store, "b")
+    rested = []
+    supervision.rest(store, began_a, lambda: rested.append("a"))
+    supervision.rest(store, began_b, lambda: rested.append("b"))
+    assert rested == ["a"]
+    assert supervision.find(store, "a") is None
+    assert names(store) == ["b"]
+
+
+def test_the_holder_of_the_lease_is_known(store):
+    ask(store, "held", "free", "dead")
+    Lease(store, "held").acquire()
+    dead = Lease(store, "dead")
+    dead.acquire()
+    with store.writing() as connection:
+        dead.release_in(connection)
+        connection.execute(
+            insert(LEASES).values(
+                sweep="dead", driver="d", host="elsewhere", pid=1, started=0.0, renewed=0.0
+            )
+        )
+    held, free, dead = supervision.supervised(store)
+    assert (held.driver.state, held.driver.place) == (
+        "alive",
+        f"{socket.gethostname()}:{os.getpid()}",
+    )
+    assert (free.driver.state, dead.driver.state) == ("none", "dead")
+
+
+def test_a_pending_request_to_end_the_sweep_is_known(store):
+    journal = Journal(store)
+    ask(store, "ends", "trial", "more")
+    journal.request("ends", "pause")
+    journal.request("trial", "stop", "t0001")
+    journal.request("more", "extend", changes={"trials.max": 3})
+    assert [supervised.ends for supervised in supervision.supervised(store)] == [True, False, False]
+
+
+def test_a_pending_pause_can_be_withdrawn(store):
+    journal = Journal(store)
+    journal.request("s", "pause")
+    journal.request("s", "stop")
+    journal.withdraw("s", "pause")
+    assert [asked.verb for _, asked in journal.requests("s")] == ["stop"]
+    assert all(isinstance(asked, Requested) for _, asked in journal.requests("s"))
+
+
+def test_the_code_of_a_sweep_is_recorded_once(store):
+    journal = Journal(store)
+    journal.create(SweepRow("s", "s", "p", 1.0, {}, {}))
+    journal.record_code("s", {"trainable": "m:f"})
+    journal.record_code("s", {"trainable": "other"})
+    assert journal.find("s").code == {"trainable": "m:f"}
+
+
+def test_a_removed_sweep_gets_no_driver(store):
+    journal = Journal(store)
+    journal.create(SweepRow("s", "s", "p", 1.0, {}, {}))
+    ask(store, "s")
+    journal.remove("s")
+    assert names(store) == []

@@ -1,0 +1,57 @@
+"""Tokens and sessions in the database."""
+
+import pytest
+
+from hposvc.journal.database import Store
+from hposvc.journal.tokens import USED_EVERY_S, Tokens
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    store = Store(f"sqlite:///{tmp_path / 'hposvc.db'}")
+    yield Tokens(store)
+    store.close()
+
+
+def test_a_token_is_found_by_its_secret_until_it_ends(tokens):
+    token, secret = tokens.create("ann", ["read"], 100.0, "root", now=0.0)
+    found = tokens.find(secret, 99.0)
+    assert (found.id, found.owner, found.scopes, found.by) == (token.id, "ann", ("read",), "root")
+    assert tokens.find(secret, 100.0) is None
+    assert tokens.find(secret[:-1], 99.0) is None
+    assert tokens.find("", 99.0) is None
+
+
+def test_secrets_are_long_and_never_the_same(tokens):
+    secrets = {tokens.create("ann", ["read"], None, "root", 0.0)[1] for _ in range(50)}
+    assert len(secrets) == 50
+    assert all(len(secret) == len("hpo_") + 43 for secret in secrets)
+
+
+def test_a_revoked_token_stays_on_record_with_the_time_of_its_first_revocation(tokens):
+    token, secret = tokens.create("ann", ["read"], None, "root", 0.0)
+    assert tokens.revoke(token.id, 5.0)
+    assert tokens.revoke(token.id, 6.0)
+    assert tokens.find(secret, 7.0) is None
+    (row,) = tokens.all()
+    assert (row.revoked, row.state(7.0)) == (5.0, "revoked")
+    assert not tokens.revoke("none", 8.0)
+
+
+def test_the_last_use_is_recorded_to_the_minute(tokens):
+    _, secret = tokens.create("ann", ["read"], None, "root", 0.0)
+    used = []
+    for now in (1.0, 2.0, 2.0 + USED_EVERY_S):
+        tokens.find(secret, now)
+        used.append(tokens.all()[0].used)
+    assert used == [1.0, 1.0, 2.0 + USED_EVERY_S]
+
+
+def test_sessions_that_have_ended_are_deleted_when_the_next_begins(tokens):
+    token, _ = tokens.create("ann", ["read"], None, "root", 0.0)
+    first = tokens.open_session(token, 10.0, 0.0)
+    second = tokens.open_session(token, 30.0, 20.0)
+    assert tokens.find_session(first, 5.0) is None
+    assert tokens.find_session(second, 25.0).owner == "ann"
+    tokens.end_session(second)
+    assert tokens.find_session(second, 25.0) is None

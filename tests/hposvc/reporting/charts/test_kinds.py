@@ -1,0 +1,89 @@
+"""Every chart of every sweep: strict JSON as documented, and an SVG that says what it shows."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from charted_sweeps import ODD, ORDINARY
+
+from hposvc.analysis.comparison import Run, compare
+from hposvc.reporting.charts import KINDS, charts, comparison, draw
+from hposvc.spec import Metric
+
+PAGE = (Path(__file__).parents[4] / "docs" / "charts.md").read_text()
+LEAVES = {"params"}  # objects whose keys are names of the sweep itself
+# What each kind is about: a sweep of this name has it.
+SHOWN = {"best": "asha", "curves": "asha", "lineage": "pbt", "savings": "asha"}
+SHOWN |= {"timeline": "asha", "failures": "asha", "front": "several", "parallel": "asha"}
+SHOWN |= {"importance": "asha", "slices": "asha", "contours": "asha"}
+
+
+@pytest.mark.parametrize("name", [*ORDINARY, *ODD])
+def test_each_chart_is_strict_json_and_a_picture(history_of, name):
+    for chart in charts(history_of(name)):
+        json.dumps(chart.json(), allow_nan=False)
+        svg = draw(chart)
+        root = ET.fromstring(svg)
+        assert root.get("aria-label")
+        assert not re.search(r'[" ,LMH-](nan|inf)\b', svg), chart.kind
+        assert not root.findall(".//{*}style")  # the page's CSP
+        assert "style=" not in svg
+        assert 20 < len(chart.message) < 600
+        assert chart.message.endswith(".")
+
+
+@pytest.mark.parametrize("name", [*ORDINARY, *ODD])
+def test_marks_lie_within_the_picture(history_of, name):
+    for chart in charts(history_of(name)):
+        root = ET.fromstring(draw(chart))
+        _, _, width, height = map(float, root.get("viewBox").split())
+        for element in root.findall("{http://www.w3.org/2000/svg}text"):
+            assert 0 <= float(element.get("x")) <= width, (chart.kind, element.text)
+            assert 0 <= float(element.get("y")) <= height, (chart.kind, element.text)
+
+
+@pytest.mark.parametrize(("kind", "name"), SHOWN.items())
+def test_a_sweep_of_its_kind_has_the_chart(history_of, kind, name):
+    assert KINDS[kind].build(history_of(name)) is not None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_page_documents_each_key_and_no_other(history_of, kind):
+    built = (KINDS[kind].build(history_of(name)) for name in (*ORDINARY, "running"))
+    keys = {key for chart in built if chart is not None for key in keys_of(chart.data)}
+    parents = {key.rpartition(".")[0].removesuffix("[]") for key in keys}
+    assert keys - parents == set(documented(kind))  # an object may be null, a list empty
+
+
+def test_the_page_documents_each_key_of_a_comparison():
+    runs = [
+        Run(f"{group}-{seed}", group, "task", seed, [1.0, 2.0], [3.0, seed], 4.0)
+        for group in "ab"
+        for seed in range(3)
+    ]
+    metric = Metric("loss", "minimize")
+    chart = comparison.build(compare(runs), metric, "hours", "GPU-hours", "Equal.")
+    assert {*keys_of(chart.data)} == {*documented("comparison")}
+
+
+def keys_of(data: object, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted keys of JSON data; `[]` stands for the entries of a list of objects."""
+    if isinstance(data, dict) and prefix.rpartition(".")[2] not in LEAVES:
+        for key, value in data.items():
+            yield from keys_of(value, f"{prefix}.{key}" if prefix else key)
+    elif isinstance(data, list) and data and isinstance(data[0], dict):
+        for entry in data:
+            yield from keys_of(entry, f"{prefix}[]")
+    else:
+        yield prefix
+
+
+def documented(kind: str) -> list[str]:
+    """Return the keys in the first column of a kind's table."""
+    section = re.search(rf"^## {kind}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+    assert section is not None, f"docs/charts.md has no section {kind}"
+    rows = re.findall(r"^\| (`[^|]*`) \|", section[1], re.M)
+    return [key for row in rows for key in re.findall(r"`([^`]+)`", row)]

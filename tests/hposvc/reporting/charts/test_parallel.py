@@ -1,0 +1,38 @@
+from hposvc.reporting.charts import parallel
+
+
+def test_each_axis_has_a_column_and_missing_values_are_null(history_of):
+    data = parallel.build(history_of("asha")).data
+    assert [axis["name"] for axis in data["axes"]][-2:] == ["epoch", "accuracy"]
+    assert {len(column) for column in data["columns"]} == {len(data["trial"])}
+    columns = {
+        axis["name"]: column for axis, column in zip(data["axes"], data["columns"], strict=True)
+    }
+    for optimizer, momentum in zip(columns["optimizer"], columns["momentum"], strict=True):
+        assert (momentum is not None) == (optimizer == "sgd")
+
+
+def test_a_trial_that_went_further_ranks_higher_whatever_its_value(history_of):
+    data = parallel.build(history_of("asha")).data
+    steps = data["columns"][[axis["name"] for axis in data["axes"]].index("epoch")]
+    by_rank = [step for _, step in sorted(zip(data["rank"], steps, strict=True))]
+    assert by_rank == sorted(by_rank)
+
+
+def test_of_several_metrics_the_front_ranks_first(history_of):
+    history = history_of("several")
+    data = parallel.build(history).data
+    ranked = sorted(zip(data["rank"], data["trial"], strict=True), reverse=True)
+    front = set(history.state.front)
+    assert {trial for _, trial in ranked[: len(front)]} == front
+    assert data["best"] is None
+
+
+def test_there_is_none_without_trials_or_parameters(history_of):
+    assert parallel.build(history_of("empty")) is None
+    assert parallel.build(history_of("constant")) is None
+
+
+def test_failed_trials_are_lines_without_a_value(history_of):
+    data = parallel.build(history_of("failed")).data
+    assert set(data["columns"][-1]) == {None}

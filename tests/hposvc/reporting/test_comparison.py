@@ -1,0 +1,158 @@
+"""Sweeps compared: what is said of them, what is refused, and what is to be minded."""
+
+import json
+import math
+
+import compared_sweeps
+import pytest
+from compared_sweeps import NARROW, WIDE
+
+from hposvc import api
+from hposvc.errors import SpecError
+from hposvc.reporting.charts import draw
+from hposvc.reporting.comparison import compare
+
+
+@pytest.fixture(scope="module")
+def sweeps(tmp_path_factory):
+    return compared_sweeps.record(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="module")
+def compared(sweeps):
+    """Return a function that compares sweeps by their ids."""
+
+    def answer(*names, **options):
+        return compare([api.LocalSweep(sweeps, name) for name in names], **options)
+
+    return answer
+
+
+def test_groups_are_the_values_of_a_key_and_repeats_are_paired_by_seed(compared):
+    data = compared(*WIDE, by=["search.method"]).data()
+    assert [group["name"] for group in data["groups"]] == ["random", "sobol"]
+    assert (data["paired_by"], data["pairs"], data["tasks"]) == ("seed", 3, 1)
+    assert data["groups"][0]["sweeps"] == ["random-0", "random-1", "random-2"]
+    assert data["groups"][0]["better"] is None
+    assert 0 < data["groups"][1]["better"] < 1
+    assert data["warnings"] == []
+    ends = [compared(*WIDE).entries[n].end("hours") for n in range(6)]
+    assert data["equal_cost"] == min(ends)
+    json.dumps(data, allow_nan=False)
+
+
+def test_the_value_at_equal_cost_is_that_of_the_best_so_far(sweeps, compared):
+    answer = compared("random-0", "sobol-0", cost="trials")
+    (first, _) = answer.data()["groups"]
+    marks = answer.entries[0].history.improvements
+    assert first["value"]["mean"] == marks[-1].value
+    half = [mark.value for mark in marks if mark.trials <= 6]
+    assert first["values"][1] == half[-1]
+    assert first["best"] == api.load(sweeps, "random-0").best()["value"]
+
+
+def test_a_better_group_is_called_better_and_sooner(compared):
+    answer = compared(*(name for name in WIDE if "random" in name), *NARROW, by=["parameters"])
+    first, last = answer.data()["groups"]
+    assert last["name"] == "lr.min=0.0009 lr.max=0.0011"
+    assert last["better"] > 0.9
+    assert last["cost_ratio"]["mean"] < 1
+    assert last["rank"]["mean"] == 1.0 < first["rank"]["mean"]
+    assert "better than" in answer.sentences[0]
+    assert "times what" in answer.sentences[1]
+    assert not answer.warnings  # they are compared by their space, so it may differ
+
+
+def test_one_sweep_each_says_that_luck_is_unknown(compared):
+    answer = compared("random-0", "sobol-0")
+    assert "skill or luck" in answer.sentences[0]
+    assert [each.better for each in answer.figures.standings] == [None, None]
+    assert "a guess from their curves" in answer.sentences[1]
+    (_, best) = answer.data()["best_configurations"]
+    assert 0.1 <= best["better"] <= 0.9
+    assert len(answer.sentences) == 3
+
+
+def test_best_configurations_are_compared_by_their_repeats(compared):
+    answer = compared("repeated-1", "repeated-2")
+    first, last = answer.data()["best_configurations"]
+    assert (first["runs"], last["runs"]) == (3, 3)
+    # A simulation repeats itself exactly, so there is no doubt.
+    assert last["measured"]
+    assert last["better"] == (1.0 if last["expected"] < first["expected"] else 0.0)
+    assert "guess" not in answer.sentences[1]
+
+
+def test_repeats_without_groups_are_pointed_out(compared):
+    assert "`--by search.method`" in compared(*WIDE).sentences[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "message"),
+    [
+        (["random-0", "random-0"], {}, "found one sweep, random-0"),
+        (["random-0", "front"], {}, "front has several metrics, loss and speed"),
+        (["random-0", "upward"], {}, "loss, minimized of random-0; loss, maximized of upward"),
+        (["random-0", "gpus"], {}, "GPU-hours of gpus; compare by trials or time"),
+        (["random-0", "none"], {}, "no value in none yet"),
+        (["random-0", "sobol-0"], {"by": ["searcher"]}, "did you mean 'search'"),
+        (["random-0", "random-1"], {"by": ["search"]}, "keys that differ: seed"),
+    ],
+)
+def test_what_can_not_be_compared_is_refused(compared, names, options, message):
+    with pytest.raises(SpecError, match=message):
+        compared(*names, **options)
+
+
+def test_what_makes_it_doubtful_is_said(compared):
+    said = " ".join(compared("random-0", "long", "none").warnings)
+    assert "differ in scheduler" not in said  # one difference is what is compared
+    assert "fidelity.max differs (9 of random-0, none; 18 of long)" in said
+    assert "none has not ended" in said
+    assert "no counterpart in each group: none" in said
+    assert "Costs are unequal" in said
+    hardware = compared("random-0", "gpus", cost="time").warnings
+    assert any("resources.gpus_per_worker differs" in each for each in hardware)
+    spaces = compared("random-0", "narrow-0").warnings
+    assert any("Search spaces differ" in each for each in spaces)
+
+
+def test_what_else_differs_between_groups_is_said(compared):
+    names = ["random-0", "random-1", "long", "sobol-2"]
+    (said,) = (each for each in compared(*names, by=["search"]).warnings if "Beside" in each)
+    assert said.startswith("Beside search, scheduler.")
+    several = " ".join(compared("sobol-0", "long").warnings)
+    assert "The sweeps differ in s" in several
+    assert "can't tell which of them is why" in several
+
+
+def test_a_group_of_one_sweep_does_not_silence_the_others(compared):
+    answer = compared(
+        "random-0", "random-1", "sobol-0", "sobol-1", "narrow-0", by=["search", "parameters"]
+    )
+    known = {each.name: each.better for each in answer.figures.standings}
+    assert [better is None for better in known.values()] == [True, False, True]
+    assert "probability of being better" in answer.sentences[0]
+    assert "can't tell skill from luck" in answer.sentences[1]
+
+
+@pytest.mark.parametrize("cost", ["hours", "trials", "time"])
+def test_its_chart_has_a_line_for_each_group_within_its_interval(compared, cost):
+    chart = compared(*WIDE, by=["search"], cost=cost).chart
+    assert chart.data["cost"] == cost
+    for group in chart.data["groups"]:
+        columns = [group[key] for key in ("at", "low", "value", "high")]
+        assert len({len(column) for column in columns}) == 1
+        assert all(low <= value <= high for _, low, value, high in zip(*columns, strict=True))
+    assert {sweep["sweep"] for sweep in chart.data["sweeps"]} == {*WIDE}
+    svg = draw(chart)
+    assert "equal cost" in svg
+    assert not math.isnan(chart.data["equal_cost"])
+
+
+def test_the_table_has_the_titles_of_its_cells(compared):
+    answer = compared(*WIDE, by=["search.method"], cost="trials")
+    names = [name for name, _ in answer.columns]
+    assert names[:3] == ["name", "sweeps", "trials"]
+    assert "cost" not in names  # of trials there is a column
+    assert all(getattr(row, name) for row in answer.rows for name in names)

@@ -1,0 +1,147 @@
+"""The history of simulated sweeps, and of sweeps that earlier versions recorded."""
+
+import math
+import sys
+from collections import Counter
+
+import pytest
+import recorded_home
+from simulated_sweeps import make_spec
+
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.analysis.causes import LOST
+from hposvc.events import Event, Failed, Ordered, Reported
+from hposvc.reporting.history import History
+
+
+@pytest.fixture(scope="module")
+def sweeps(tmp_path_factory):
+    return recorded_home.fill(tmp_path_factory.mktemp("home"))
+
+
+def read(sweeps, sweep):
+    row = api.find(sweeps.journal, sweep)
+    return specs.restore(row.spec), [event for _, event in sweeps.journal.read(row.id)]
+
+
+RECORDED = ("ended", "front", "copies", "finalists", "paused", "earlier", "cut-off", "queued")
+
+
+@pytest.mark.parametrize("sweep", RECORDED)
+def test_a_history_has_the_state_all_orders_and_all_failures(sweeps, sweep):
+    spec, events = read(sweeps, sweep)
+    history = History.of(spec, events)
+    assert history.state.trials.counts == api.load(sweeps, sweep).state.trials.counts
+    assert len(history.spans) == sum(isinstance(event, Ordered) for event in events)
+    assert len(history.failures) == sum(isinstance(event, Failed) for event in events)
+    for trial, readings in history.readings.items():
+        steps = [reading.step for reading in readings]
+        assert steps == [step for step, _ in history.state.trials[trial].curve]
+
+
+@pytest.mark.parametrize("sweep", RECORDED)
+def test_orders_end_unless_they_run(sweeps, sweep):
+    history = History.of(*read(sweeps, sweep))
+    running = {span.order for span in history.spans.values() if span.end is None}
+    assert running == {
+        *history.state.trials.orders,
+        *history.state.replicates.trials.orders,
+    }
+    assert all(span.end >= span.start for span in history.spans.values() if span.end is not None)
+
+
+@pytest.mark.parametrize("sweep", RECORDED)
+def test_after_every_event_it_agrees_with_the_state(sweeps, sweep):
+    spec, events = read(sweeps, sweep)
+    history = History(spec)
+    for event in events:
+        history.apply(event)
+        state = history.state
+        assert history.busy == sum(trial.order.workers for trial in state.running())
+        assert history.rank_s == pytest.approx(state.rank_s)
+        best = None if spec.several else next(iter(state.trials.best()), None)
+        if best is not None:
+            last = history.improvements[-1]
+            assert (last.trial, last.value) == (best, state.trials[best].value)
+
+
+@pytest.mark.parametrize("sweep", RECORDED)
+def test_orders_on_one_lane_follow_each_other(sweeps, sweep):
+    history = History.of(*read(sweeps, sweep))
+    free_at: dict[int, float] = {}
+    for span in history.spans.values():
+        assert span.start >= free_at.get(span.lane, 0.0)
+        free_at[span.lane] = math.inf if span.end is None else span.end
+    assert len(free_at) == history.lanes
+
+
+def test_an_order_after_a_failure_says_so(sweeps):
+    history = History.of(*read(sweeps, "copies"))
+    repeated = [span for span in history.spans.values() if span.again]
+    assert repeated
+    assert len(repeated) == sum(failure.again for failure in history.failures)
+
+
+def test_orders_of_a_dead_driver_are_lost(sweeps):
+    spec, events = read(sweeps, "cut-off")
+    again = History.of(spec, [*events, events[0]])
+    assert Counter(span.how for span in again.spans.values()) == {LOST: 1}
+
+
+def test_improvements_end_at_the_best_trial_and_never_become_worse(sweeps):
+    spec, events = read(sweeps, "ended")
+    history = History.of(spec, events)
+    values = [mark.value for mark in history.improvements]
+    assert values == sorted(values, reverse=True)
+    assert len(set(values)) == len(values)
+    assert (history.improvements[-1].trial, values[-1]) == (
+        history.state.best,
+        history.state.trials[history.state.best].value,
+    )
+
+
+def test_a_report_that_does_not_count_is_left_out(sweeps):
+    spec, events = read(sweeps, "cut-off")
+    history = History.of(spec, events)
+    report = next(event for event in events if isinstance(event, Reported))
+    before = len(history.readings["t0001"])
+    history.apply(report)
+    assert len(history.readings["t0001"]) == before
+
+
+def test_the_history_of_nothing_is_empty():
+    history = History.of(make_spec(), [])
+    assert (history.spans, history.improvements, history.start) == ({}, [], 0.0)
+
+
+def test_an_event_costs_the_same_however_many_came_before(sweeps):
+    spec, events = read(sweeps, "ended")
+    history, middle = History(spec), len(events) // 2
+    early, late = (calls(history, half) for half in (events[:middle], events[middle:]))
+    assert late / (len(events) - middle) < 1.2 * early / middle
+
+
+def calls(history: History, events: list[Event]) -> int:
+    """Return how many functions are called to apply events."""
+    number = 0
+
+    def count(frame: object, what: str, argument: object) -> None:
+        nonlocal number
+        number += what in ("call", "c_call")
+
+    sys.setprofile(count)
+    for event in events:
+        history.apply(event)
+    sys.setprofile(None)
+    return number
+
+
+@pytest.mark.parametrize("sweep", RECORDED)
+def test_the_cost_of_a_trial_grows_with_its_reports_up_to_the_cost_of_its_orders(sweeps, sweep):
+    state = History.of(*read(sweeps, sweep)).state
+    for trial in state.trials.values():
+        costs = [cost for _, cost in trial.costs]
+        assert [step for step, _ in trial.costs] == [step for step, _ in trial.curve]
+        assert costs == sorted(costs)
+        assert not costs or costs[-1] <= trial.rank_s_at(state.now) * (1 + 1e-9)

@@ -1,0 +1,170 @@
+"""Pages in Chromium: what people do, live changes, and what axe-core finds."""
+
+import threading
+
+import pytest
+import recorded_home
+import uvicorn
+from browser import DESKTOP, PHONE
+from served import until
+
+from hposvc.events import Decided, Reported
+from hposvc.operations import tokens
+from hposvc.server.app import create_app
+from hposvc.server.config import Config
+from hposvc.server.service import Listening, Service
+from hposvc.server.serving import _listen
+
+pytestmark = pytest.mark.long
+ADDRESSES = (
+    *("/", "/sweeps/ended", "/sweeps/front", "/sweeps/cut-off", "/sweeps/ended/trials/t0001"),
+    "/compare?ids=ended,paused",
+)
+
+
+def serve(sweeps, config=None):
+    """Yield the address of a server of the sweeps, which starts no drivers."""
+    listening = Listening("127.0.0.1", 0)
+    listener = _listen(listening)
+    port = listener.getsockname()[1]
+    service = Service(sweeps, None, config or Config(), Listening("127.0.0.1", port))
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(service), log_level="warning", timeout_graceful_shutdown=1)
+    )
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
+    listener.close()
+
+
+@pytest.fixture(scope="module")
+def address(recorded):
+    yield from serve(recorded)
+
+
+@pytest.fixture
+def live(sweeps):
+    """A home with a sweep whose trial runs, and the address of its server."""
+    recorded_home.cut_off(sweeps, "s")
+    yield from ((sweeps, address) for address in serve(sweeps))
+
+
+def test_from_the_list_to_a_sweep_to_a_trial(address, open_tab):
+    tab = open_tab(address)
+    tab.page.locator("a[href='/sweeps/ended']").click()
+    tab.page.locator("#trials tbody a").first.click()
+    tab.page.locator("#decisions tbody tr").first.wait_for()
+    for width, height in (DESKTOP, PHONE):  # a picture for each, which is not cut off
+        tab.page.set_viewport_size({"width": width, "height": height})
+        shown = tab.page.locator("#curve .still:visible")
+        assert shown.locator("svg").count() == 1
+        assert shown.evaluate("each => each.scrollWidth <= each.clientWidth")
+    assert not tab.errors
+    assert not tab.requests
+
+
+def test_charts_come_as_they_are_scrolled_to(address, open_tab):
+    tab = open_tab(f"{address}/sweeps/ended")
+    tab.page.locator("#chart-best .moving").wait_for()
+    assert not tab.errors
+
+
+def test_the_table_is_sorted_and_filtered_in_place(address, open_tab):
+    tab = open_tab(f"{address}/sweeps/ended")
+    tab.page.locator("#sort-step").click()
+    tab.page.wait_for_url("**?sort=step")
+    tab.page.locator("th[aria-sort=ascending] #sort-step").wait_for()
+    tab.page.locator("#where").fill("state=COMPLETED")
+    tab.page.locator("#trials [data-state=STOPPED]").first.wait_for(state="detached")
+    assert "where=state" in tab.page.url
+    assert not tab.errors
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_has_no_serious_finding_and_a_phone_scrolls_in_one_direction(address, open_tab, theme):
+    for path in ADDRESSES:
+        tab = open_tab(f"{address}{path}", theme=theme, size=PHONE)
+        assert not tab.axe(), path
+        width = tab.page.evaluate("document.documentElement.scrollWidth")
+        assert width <= PHONE[0], path
+        assert not tab.errors
+
+
+def test_pages_are_read_without_javascript(address, open_tab):
+    tab = open_tab(f"{address}/sweeps/ended", scripts=False)
+    assert tab.page.locator("#trials tbody tr").count() == 50
+    tab.page.goto(f"{address}/sweeps/ended/charts")
+    assert tab.page.locator("figure svg").count() > 1
+
+
+def test_a_page_follows_its_sweep(live, open_tab):
+    sweeps, address = live
+    tab = open_tab(f"{address}/sweeps/s")
+    seq = sweeps.journal.last("s")
+    sweeps.journal.append("s", seq, [Reported(99.0, 1, "t0001", 5, {"loss": 0.0625})])
+    tab.page.locator("#overview .best-value", has_text="0.0625").wait_for()
+    tab.page.locator("#trials td", has_text="0.0625").wait_for()
+    assert "0.0625" in tab.page.locator("#notice").text_content()
+    assert not tab.errors
+
+
+def test_what_a_running_trial_logs_and_its_decisions_come_by_themselves(live, open_tab):
+    sweeps, address = live
+    tab = open_tab(f"{address}/sweeps/s")
+    tab.page.clock.install()
+    tab.page.goto(f"{address}/sweeps/s/trials/t0001")
+    tab.page.locator("#logged", has_text="no run in MLflow yet").wait_for()
+    tab.page.locator("#decisions tbody tr").first.wait_for()
+    folder = sweeps.home.artifacts / "abc" / "artifacts"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("all is well")
+    sweeps.journal.record_runs("s", {"t0001": "abc"})
+    seq = sweeps.journal.last("s")
+    sweeps.journal.append("s", seq, [Decided(99.0, "t0001", 1, 1, "stop", "rung")])
+    tab.page.locator(f"#overview[data-seq='{seq + 1}']").wait_for()
+    tab.page.clock.fast_forward(60_000)
+    tab.page.locator("#logged pre", has_text="all is well").wait_for()
+    tab.page.locator("#decisions th", has_text="stopped").wait_for()
+    assert not tab.errors
+
+
+def test_stop_asks_first_and_escape_takes_it_back(live, open_tab):
+    sweeps, address = live
+    service = Service(sweeps)
+    tab = open_tab(f"{address}/sweeps/s")
+    tab.page.locator("#do-stop").click()
+    assert tab.page.locator("#dialog-stop").is_visible()
+    assert tab.page.evaluate("document.activeElement.textContent") == "Cancel"
+    tab.page.keyboard.press("Escape")
+    assert not tab.page.locator("#dialog-stop").is_visible()
+    assert not service.operations.newest("s")
+    tab.page.locator("#do-stop").click()
+    tab.page.locator("#dialog-stop button[type=submit]").click()
+    until(lambda: [each.verb for each in service.operations.newest("s")] == ["stop"], "stop asked")
+
+
+def test_what_is_refused_is_said_in_the_dialog(live, open_tab):
+    _, address = live
+    tab = open_tab(f"{address}/sweeps/s")
+    tab.page.locator("#do-extend").click()
+    tab.page.locator("#extend-set").fill("search.method=tpe")
+    tab.page.locator("#dialog-extend button[type=submit]").click()
+    tab.page.locator("#dialog-extend .wrong", has_text="search.method").wait_for()
+
+
+def test_a_person_logs_in_and_out(sweeps, open_tab):
+    recorded_home.cut_off(sweeps, "s")
+    secret = tokens.create_token(sweeps, "ann", ["steer"], "1h")["token"]
+    for address in serve(sweeps, Config(loopback="token")):
+        tab = open_tab(f"{address}/sweeps/s")
+        assert not tab.axe()
+        tab.page.locator("#token").fill(secret)
+        tab.page.keyboard.press("Enter")
+        tab.page.wait_for_url("**/sweeps/s")
+        assert tab.page.locator("#do-stop").is_visible()
+        tab.page.locator("[data-logout]").click()
+        tab.page.wait_for_url("**/login")
+        tab.page.goto(f"{address}/sweeps/s")
+        assert "/login" in tab.page.url

@@ -1,0 +1,77 @@
+"""The page of a sweep: its table of trials, its charts, its buttons."""
+
+import re
+
+from hposvc import api
+from hposvc.analysis.verdict import verdict
+from hposvc.reporting.prose import prose
+from hposvc.server.pages.sweep_page import SHOWN_ABOVE
+
+ROW = re.compile(r'<td><a href="/sweeps/[\w-]+/trials/(t\d+)"')
+
+
+def rows(page):
+    return ROW.findall(page.text)
+
+
+def test_trials_are_listed_best_first(server):
+    best = server.get("/api/v1/sweeps/ended/best").json()["best"]["trial"]
+    shown = rows(server.get("/sweeps/ended"))
+    assert shown[0] == best
+    assert len(shown) == 50
+
+
+def test_pages_have_every_trial_once(server):
+    shown = [
+        name for page in range(1, 6) for name in rows(server.get(f"/sweeps/ended?page={page}"))
+    ]
+    assert len(shown) == len(set(shown)) == 210
+
+
+def test_trials_are_chosen_and_sorted_as_by_the_command(server):
+    query = {"where": ["state=COMPLETED", "lr>0.001"], "sort": "-lr", "limit": 50}
+    expected = server.get("/api/v1/sweeps/ended/trials", params=query).json()["trials"]
+    page = server.get("/sweeps/ended", params={"where": "state=COMPLETED, lr>0.001", "sort": "-lr"})
+    assert rows(page) == [row["trial"] for row in expected]
+    assert "aria-sort=descending" in page.text
+
+
+def test_a_wrong_filter_is_explained_beside_the_table(server):
+    page = server.get("/sweeps/ended?where=lrr>1")
+    assert page.status_code == 200
+    assert 'role="alert">there is no column' in page.text
+    assert len(rows(page)) == 50
+
+
+def test_charts_come_one_by_one_and_as_data(server):
+    assert 'id="chart-best"' in server.get("/sweeps/ended/charts/best").text
+    data = server.get("/sweeps/ended/charts/best/data").json()
+    assert data["data"]["trial"]
+    assert data["seq"] == server.get("/api/v1/sweeps/ended").json()["seq"]
+    assert server.get("/sweeps/ended/charts/cake").status_code == 404
+    assert server.get("/sweeps/queued/charts/best/data").json() == {"seq": 0, "data": None}
+
+
+def test_findings_are_those_of_why(server, recorded):
+    page = server.get("/sweeps/ended/findings").text
+    state = api.load(recorded, "ended").state
+    for finding in verdict("ended", state).beside(SHOWN_ABOVE):
+        assert finding.title in page
+        assert prose(finding.sentence) in page
+    assert 'hx-get="/sweeps/ended/findings"' in server.get("/sweeps/ended").text
+
+
+def test_buttons_fit_the_state(server):
+    def buttons(sweep):
+        return set(re.findall(r'id="do-(\w+)"', server.get(f"/sweeps/{sweep}").text))
+
+    assert buttons("ended") == {"extend", "fork", "promote"}
+    assert buttons("cut-off") >= {"resume", "stop", "kill"}
+    assert "resume" not in buttons("queued")
+
+
+def test_the_front_is_listed_with_each_metric(server):
+    page = server.get("/sweeps/front").text
+    assert "The front" in page
+    assert ">loss</a>" in page
+    assert ">speed</a>" in page

@@ -1,0 +1,44 @@
+"""The page of a trial: its curve, its configuration, its log."""
+
+from hposvc.api import load
+from trainables.runtime.assignment import log_file
+
+
+def test_a_curve_is_drawn_with_its_rungs_and_the_scheduler_s_words(server):
+    stopped = server.get("/api/v1/sweeps/ended/trials?where=state%3DSTOPPED&limit=1").json()
+    trial = stopped["trials"][0]
+    page = server.get(f"/sweeps/ended/trials/{trial['trial']}").text
+    assert "stroke-dasharray" in page
+    assert f"stop: {trial['detail']}" in page
+    assert ", the best</text>" in page
+
+
+def test_a_configuration_stands_beside_the_best_one(server):
+    best = server.get("/api/v1/sweeps/ended/best").json()["best"]["trial"]
+    other = "t0001" if best != "t0001" else "t0002"
+    page = server.get(f"/sweeps/ended/trials/{other}").text
+    assert "class=differs" in page
+    assert f"{best}</a>, the best" in page
+    assert "class=differs" not in server.get(f"/sweeps/ended/trials/{best}").text
+
+
+def test_its_log_is_shown_as_text(recorded, server):
+    record = load(recorded, "cut-off")
+    folder = recorded.home.folder("cut-off", record.state.spec.storage)
+    path = log_file(folder, "t0001", 1, 0)
+    path.parent.mkdir(parents=True)
+    path.write_text("begin <script>alert(1)</script>")
+    page = server.get("/sweeps/cut-off/trials/t0001").text
+    assert "begin &lt;script&gt;alert(1)" in page
+
+
+def test_a_copied_trial_names_the_one_it_copied(server):
+    rows = server.get("/api/v1/sweeps/copies/trials").json()["trials"]
+    copied = next(row for row in rows if row["parent"])
+    page = server.get(f"/sweeps/copies/trials/{copied['trial']}").text
+    assert f'copied from <a href="/sweeps/copies/trials/{copied["parent"]}"' in page
+
+
+def test_an_unknown_trial_is_404(server):
+    assert server.get("/sweeps/ended/trials/t9999").status_code == 404
+    assert server.get("/sweeps/ended/trials/t9999/decisions").status_code == 404

@@ -1,0 +1,249 @@
+import math
+
+import pytest
+import served
+from agent_sweeps import driven
+from simulated_sweeps import fold
+
+from hposvc import api
+from hposvc.events import Placed
+
+URL = "/api/v1/sweeps/s"
+
+
+@pytest.fixture
+def client(tmp_path):
+    with served.client(tmp_path) as client:
+        yield client
+
+
+def ask(client, name="a", n=1):
+    """Ask until there is something, or the sweep is over."""
+    for _ in range(20):
+        response = client.post(f"{URL}/ask", json={"client_id": name, "n": n})
+        if response.status_code != 200 or response.json():
+            return response
+        assert response.headers["Retry-After"] == "1"
+    raise AssertionError("no trial came")
+
+
+def post(client, work, verb, name="a", **body):
+    return client.post(f"{URL}/trials/{work['trial']}/{verb}", json={"client_id": name, **body})
+
+
+def report(client, work, step, loss=1.0, **body):
+    return post(client, work, "report", step=step, metrics={"loss": loss}, **body)
+
+
+def code_of(response):
+    return response.status_code, served.errors(response)[0]["code"]
+
+
+def test_a_worker_takes_trials_until_the_sweep_is_over(client, tmp_path):
+    with driven(tmp_path) as lab:
+        trials = []
+        while (response := ask(client)).status_code == 200:
+            [work] = response.json()
+            assert (work["first"], work["until"], work["total"]) == (1, 3, 3)
+            assert work["lease_s"] == 60.0
+            assert work["checkpoint"] is None
+            trials.append(work["trial"])
+            verdicts = [report(client, work, step, step).json()["verdict"] for step in (1, 2, 3)]
+            assert verdicts == ["continue", "continue", "stop"]
+            told = post(client, work, "tell", state="done")
+            assert told.json() == {"trial": work["trial"], "state": "done"}
+            again = post(client, work, "tell", state="done")
+            assert again.status_code == 200, "it may not have heard the answer"
+        assert code_of(response) == (410, "sweep_over")
+    assert trials == ["t0001", "t0002", "t0003", "t0004"]
+    record = api.load(api.Sweeps.open(tmp_path), "s")
+    assert record.state.state == "COMPLETED"
+    assert [trial.value for trial in record.state.trials.values()] == [3.0] * 4
+    assert [e.step for e in lab.events() if e.kind == "reported"] == [1, 2, 3] * 4
+
+
+def test_a_client_that_asks_again_gets_its_trials_again(client, tmp_path):
+    with driven(tmp_path):
+        [first] = ask(client).json()
+        assert ask(client).json() == [first]
+        [second] = ask(client, "b").json()
+        assert second["trial"] != first["trial"]
+        report(client, first, 1)
+        report(client, first, 2, checkpoint="s3://bucket/mine")
+        report(client, first, 3)
+        [again] = ask(client).json()
+        assert (again["trial"], again["first"], again["until"]) == (first["trial"], 4, 3)
+        agents = client.get(f"{URL}/agents").json()["agents"]
+        held = {one["client_id"]: [trial["trial"] for trial in one["trials"]] for one in agents}
+        assert held == {"a": [first["trial"]], "b": [second["trial"]]}
+
+
+def test_a_client_that_begins_again_goes_on_from_its_last_checkpoint(client, tmp_path):
+    with driven(tmp_path) as lab:
+        [work] = ask(client).json()
+        report(client, work, 1, checkpoint="one")
+        report(client, work, 2, loss=5.0)
+        [again] = ask(client).json()
+        assert (again["first"], again["checkpoint"]) == (2, "one")
+        assert report(client, work, 2, loss=7.0).json() == {"verdict": "continue"}
+        assert report(client, work, 3).json() == {"verdict": "stop"}
+        post(client, work, "tell", state="done")
+        ask(client)
+    losses = [e.metrics["loss"] for e in lab.events() if e.kind == "reported"]
+    assert losses == [1.0, 5.0, 1.0], "the first report of a step stands"
+
+
+def test_several_trials_for_one_client(client, tmp_path):
+    with driven(tmp_path):
+        both = ask(client, n=2).json()
+        while len(both) < 2:
+            both = ask(client, n=2).json()
+        assert sorted(work["trial"] for work in both) == ["t0001", "t0002"]
+        assert ask(client, n=1).json() == both[:1]
+
+
+@pytest.mark.parametrize(
+    ("body", "key"),
+    [
+        ({"step": 4}, "step"),
+        ({"step": 0}, "step"),
+        ({"step": 1.5}, "step"),
+        ({"step": True}, "step"),
+        ({"metrics": {"los": 1.0}}, "metrics"),
+        ({"metrics": {"loss": True}}, "metrics.loss"),
+        ({"metrics": {"loss": 1.0, "x" * 251: 1.0}}, "metrics"),
+        ({"metrics": {"loss": 1.0, "../../x": 1.0}}, "metrics"),
+        ({"metrics": {"loss": 1.0, **{f"m{n}": 1.0 for n in range(1000)}}}, "metrics"),
+        ({"checkpoint": "x" * 4097}, "checkpoint"),
+        ({"client_id": ""}, "client_id"),
+        ({"surplus": 1}, "surplus"),
+    ],
+)
+def test_what_can_not_be_is_refused_and_nothing_of_it_is_recorded(client, tmp_path, body, key):
+    with driven(tmp_path) as lab:
+        [work] = ask(client).json()
+        right = {"step": 1, "metrics": {"loss": 1.0}}
+        response = post(client, work, "report", **{"name": "a", **right, **body})
+        assert code_of(response) == (400, "bad_request")
+        assert any(f"{entry['key']}".startswith(key) for entry in served.errors(response))
+        assert report(client, work, 1).json() == {"verdict": "continue"}
+        assert code_of(report(client, work, 4)) == (400, "bad_request")
+        report(client, work, 2)
+        assert code_of(report(client, work, 1)) == (400, "bad_request")
+        post(client, work, "tell", state="released")
+        ask(client)
+    assert [e.step for e in lab.events() if e.kind == "reported"] == [1, 2]
+
+
+def test_who_has_no_lease_is_told_so_and_unknown_trials_are_not_found(client, tmp_path):
+    with driven(tmp_path):
+        [work] = ask(client).json()
+        for verb, body in [
+            ("report", {"step": 1, "metrics": {"loss": 1.0}}),
+            ("heartbeat", {}),
+            ("tell", {"state": "done"}),
+        ]:
+            assert code_of(post(client, work, verb, "b", **body)) == (409, "lease_lost")
+            for name in ("t9999", "nobody"):
+                stranger = post(client, {"trial": name}, verb, **body)
+                assert code_of(stranger) == (404, "not_found")
+        assert post(client, work, "heartbeat").json() == {"verdict": "continue", "lease_s": 60.0}
+
+
+def test_a_loss_that_is_not_finite_ends_the_trial_as_diverged(client, tmp_path):
+    with driven(tmp_path) as lab:
+        [work] = ask(client).json()
+        assert report(client, work, 1, "NaN").json() == {"verdict": "stop"}
+        post(client, work, "tell", state="done")
+        ask(client)
+    trial = fold(lab_spec(lab), lab.events()).trials["t0001"]
+    assert (trial.state, trial.reason) == ("STOPPED", "diverged")
+    assert math.isnan(trial.curve[0][1])
+
+
+def lab_spec(lab):
+    from hposvc import spec as specs
+
+    return specs.restore(lab.journal.find("s").spec)
+
+
+def test_a_failure_is_retried_and_then_stands(client, tmp_path):
+    with driven(tmp_path, failure={"user_retries": 1}) as lab:
+        for _ in range(2):
+            [work] = ask(client).json()
+            assert work["trial"] == "t0001"
+            post(client, work, "tell", state="failed", reason="Traceback\nValueError: no")
+        [work] = ask(client).json()
+        assert work["trial"] == "t0002"
+    trial = fold(lab_spec(lab), lab.events()).trials["t0001"]
+    assert (trial.state, trial.reason, trial.attempts) == ("FAILED", "user", 2)
+
+
+def test_a_trial_that_waits_at_a_rung_is_asked_for_a_checkpoint_and_goes_on_from_it(
+    client, tmp_path
+):
+    asha = {"type": "asha", "mode": "promote", "eta": 3}
+    with driven(tmp_path, scheduler=asha, trials={"max": 3, "parallel": 1}) as lab:
+        for number in range(3):
+            [work] = ask(client).json()
+            assert (work["first"], work["until"]) == (1, 1)
+            assert report(client, work, 1, number).json() == {"verdict": "checkpoint"}
+            last = report(client, work, 1, number, checkpoint=f"/mine/{number}")
+            assert last.json() == {"verdict": "stop"}
+            post(client, work, "tell", state="done")
+        [work] = ask(client).json()
+        assert (work["trial"], work["first"], work["checkpoint"]) == ("t0001", 2, "/mine/0")
+    saved = [e.saved.path for e in lab.events() if e.kind == "checkpointed"]
+    assert saved == [f"agent:/mine/{number}" for number in range(3)]
+
+
+def test_a_pause_asks_for_a_checkpoint_and_gives_no_trial_out(client, tmp_path):
+    with driven(tmp_path) as lab:
+        [work] = ask(client).json()
+        report(client, work, 1)
+        lab.journal.request("s", "pause")
+        while (beat := post(client, work, "heartbeat").json())["verdict"] == "continue":
+            pass
+        assert beat["verdict"] == "checkpoint"
+        assert report(client, work, 1, checkpoint="x").json() == {"verdict": "stop"}
+        post(client, work, "tell", state="released")
+        response = client.post(f"{URL}/ask", json={"client_id": "a", "n": 1})
+        assert (response.status_code, response.json()) == (200, [])
+        assert response.headers["Retry-After"] == "1"
+    assert fold(lab_spec(lab), lab.events()).state == "PAUSED"
+
+
+def test_checkpoints_of_the_runtime_must_be_the_sweep_s_own(client, tmp_path):
+    with driven(tmp_path):
+        [work] = ask(client).json()
+        inside = f"{work['folder']}/checkpoints/{work['trial']}/{work['order']}-1"
+        for path in ("/etc", f"{inside}/..", f"{work['folder']}/checkpoints/../x", "s3://b/x"):
+            saved = {"step": 1, "path": path, "checksum": "0" * 64, "size": 1, "within": 0}
+            assert code_of(report(client, work, 1, checkpoint=saved)) == (400, "path_outside")
+        saved = {"step": 1, "path": inside, "checksum": "0" * 64, "size": 1, "within": 0}
+        assert report(client, work, 1, checkpoint=saved).json() == {"verdict": "continue"}
+        post(client, work, "tell", state="released")
+        [again] = ask(client).json()
+        assert again["checkpoint"] == saved
+
+
+def test_an_agent_says_where_it_trains(client, tmp_path):
+    with driven(tmp_path) as lab:
+        [work] = ask(client).json()
+        place = {"device": "NVIDIA L4", "node": "far"}
+        assert post(client, work, "keep", placed=place).status_code == 200
+        assert post(client, work, "keep", placed={"device": 4}).status_code == 400
+        report(client, work, 1)
+        post(client, work, "tell", state="released")
+        ask(client)
+    placed = [event for event in lab.events() if isinstance(event, Placed)]
+    assert [(event.trial, event.device, event.node) for event in placed] == [
+        (work["trial"], "NVIDIA L4", "far")
+    ]
+
+
+def test_sweeps_of_other_engines_have_no_trials_for_agents(client):
+    client.post("/api/v1/sweeps", json={"spec": served.SPEC, "id": "s"})
+    response = client.post(f"{URL}/ask", json={"client_id": "a"})
+    assert code_of(response) == (400, "bad_request")
+    assert "engine: agents" in served.errors(response)[0]["message"]

@@ -1,0 +1,83 @@
+"""Health of the server, and its metrics."""
+
+import pytest
+import recorded_home
+import served
+from prometheus_client.parser import text_string_to_metric_families
+
+from hposvc import api
+from hposvc.errors import Unanswered
+from hposvc.journal.lease import Lease
+
+
+@pytest.fixture
+def server(tmp_path):
+    with served.client(tmp_path) as client:
+        yield client
+
+
+def samples(server):
+    """Return the metrics' values by name and labels."""
+    response = server.get("/metrics")
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain")
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(response.text)
+        for sample in family.samples
+    }
+
+
+def test_health_says_which_version_answers_and_that_the_journal_does(server, monkeypatch):
+    answer = server.get("/healthz")
+    assert answer.status_code == 200
+    assert answer.json().keys() == {"status", "version", "journal"}
+    journal = server.app.state.service.sweeps.journal
+
+    def away(sweep):
+        raise Unanswered("journal sqlite:///x: disk I/O error")
+
+    monkeypatch.setattr(journal, "find", away)
+    answer = server.get("/healthz")
+    assert answer.status_code == 503
+    assert served.errors(answer)[0]["code"] == "store_out_of_reach"
+    assert "Retry-After" in answer.headers
+
+
+def test_metrics_count_sweeps_drivers_and_requests(tmp_path, server):
+    sweeps = recorded_home.fill(tmp_path)
+    lease = Lease(sweeps.journal.store, "cut-off")
+    lease.acquire()
+    for path in ("sweeps/ended", "sweeps/front", "sweeps/none", "nowhere/at/all"):
+        server.get(f"/api/v1/{path}")
+    server.get("/api/v1/sweeps/ended/events")
+    seen = samples(server)
+    assert seen["hposvc_sweeps", "COMPLETED"] >= 2
+    assert seen["hposvc_sweeps", "UNREADABLE"] == 1
+    assert seen["hposvc_sweeps", "RUNNING"] == 1
+    assert seen["hposvc_drivers_alive",] == 1
+    assert seen["hposvc_trials_running",] == 1
+    assert seen["hposvc_agents_leased",] == 0
+    assert seen["hposvc_events_read_total",] > 0
+    assert seen["hposvc_feed_lag_seconds",] < 10
+    assert seen["hposvc_memory_bytes",] > 1e6
+    route = "/sweeps/{id}"
+    assert seen[("hposvc_requests_total", *sorted((route, "200", "GET")))] == 2
+    assert seen[("hposvc_requests_total", *sorted((route, "404", "GET")))] == 1
+    assert seen[("hposvc_request_seconds_count", *sorted((route, "GET")))] == 3
+
+
+def test_bugs_are_counted_and_confined_like_other_answers(server, monkeypatch):
+    monkeypatch.setattr(api, "prepare", lambda *arguments: 1 / 0)
+    broke = server.post("/api/v1/sweeps", json={"spec": served.SPEC})
+    assert broke.status_code == 500
+    assert broke.headers["X-Content-Type-Options"] == "nosniff"
+    counted = sorted(("/sweeps", "500", "POST"))
+    assert samples(server)[("hposvc_requests_total", *counted)] == 1
+
+
+def test_no_label_has_text_of_a_request(server):
+    for path in ("/api/v1/sweeps/secret-name", "/secret-path", "/api/v1/sweeps?tag=secret-tag"):
+        server.get(path)
+    server.request("SECRET", "/secret-path")
+    assert "secret" not in server.get("/metrics").text.lower()

@@ -1,0 +1,374 @@
+"""A request to steer is recorded with its caller, and what needs a driver gets one."""
+
+import threading
+from contextlib import suppress
+from functools import partial
+
+import pytest
+import served
+from fastapi.testclient import TestClient
+
+from hposvc import api
+from hposvc.errors import Busy, SpecError
+from hposvc.events import Attached, Finished, Ordered, Proposed, Reported, Requested
+from hposvc.journal import operations, submissions, submitted_secrets, supervision
+from hposvc.journal.lease import Lease
+from hposvc.operations import supervised
+from hposvc.server import steering
+from hposvc.server.app import create_app
+from hposvc.server.service import Service
+from hposvc.server.supervisor import Supervisor
+from trainables.order import Order
+
+API = "/api/v1/sweeps"
+SPEC = {
+    **served.SPEC,
+    "engine": {"type": "simulate", "curve": "curves:valley"},
+    "parameters": {"x": {"min": 0.0, "max": 6.0}},
+}
+
+
+class ThreadDrivers:
+    """Drives sweeps in threads of the test."""
+
+    def __init__(self, sweeps):
+        self.sweeps, self.threads = sweeps, {}
+
+    def start(self, row):
+        thread = threading.Thread(target=self._drive, args=(row.id,), daemon=True)
+        self.threads[row.id] = thread
+        thread.start()
+
+    def running(self):
+        return {sweep for sweep, thread in self.threads.items() if thread.is_alive()}
+
+    def _drive(self, sweep):
+        with suppress(Busy, SpecError):
+            supervised.drive(self.sweeps, sweep, api.unwatched, None)
+
+
+@pytest.fixture(autouse=True)
+def _untracked(monkeypatch):
+    monkeypatch.setattr("hposvc.tracking.mlflow_server.MOST_SIMULATED", 0)
+
+
+@pytest.fixture
+def client(sweeps):
+    """A server that starts no drivers."""
+    with TestClient(create_app(Service(sweeps)), base_url=served.ADDRESS) as client:
+        yield client
+
+
+@pytest.fixture
+def driving(sweeps):
+    """A server that starts drivers."""
+    supervisor = Supervisor(sweeps, ThreadDrivers(sweeps), 2)
+    with TestClient(create_app(Service(sweeps, supervisor)), base_url=served.ADDRESS) as client:
+        yield client
+
+
+def create(sweeps, name="s", **changes):
+    return api.create(sweeps, api.validate({**SPEC, **changes}, {}), name)
+
+
+def requests(sweeps, name="s"):
+    return [request for _, request in sweeps.journal.requests(name)]
+
+
+def ask(sweeps, name="s"):
+    with sweeps.journal.store.writing() as connection:
+        supervision.ask(connection, name)
+
+
+def supervising(sweeps, name="s"):
+    return supervision.find(sweeps.journal.store, name)
+
+
+def await_rest(sweeps, name="s"):
+    served.until(lambda: supervising(sweeps, name) is None, f"{name} at rest")
+
+
+def operation(client, answer):
+    return client.get(f"/api/v1/operations/{answer.json()['operation']}").json()
+
+
+def test_a_request_to_a_driver_at_work_names_its_caller(sweeps, client):
+    create(sweeps)
+    Lease(sweeps.journal.store, "s").acquire()
+    answer = client.post(f"{API}/s/stop", json={"drain": True})
+    assert answer.status_code == 202
+    body = answer.json()
+    assert (body["sweep"], body["state"], body["trial"]) == ("s", "QUEUED", None)
+    assert body["receipt"]["driver"] == "alive"
+    (asked,) = requests(sweeps)
+    done = operation(client, answer)
+    assert (asked.verb, asked.by) == ("drain", done["by"])
+    assert (done["verb"], done["state"], done["sweep"]) == ("drain", "done", "s")
+    assert done["result"] == body["receipt"]
+    assert supervising(sweeps) is None
+
+
+@pytest.mark.parametrize("verb", ["stop", "kill", "pause"])
+def test_a_sweep_without_a_driver_is_ended_by_one_that_is_started_for_it(sweeps, driving, verb):
+    create(sweeps)
+    answer = driving.post(f"{API}/s/{verb}")
+    assert answer.status_code == 202
+    await_rest(sweeps)
+    ended = "PAUSED" if verb == "pause" else "STOPPED"
+    assert api.load(sweeps, "s").phase == ended
+    served.until(lambda: operation(driving, answer)["state"] == "done", "done")
+    assert operation(driving, answer)["result"]["state"] == ended
+    assert not api.load(sweeps, "s").state.trials
+
+
+def test_a_paused_sweep_goes_on_when_it_is_resumed(sweeps, driving):
+    create(sweeps)
+    driving.post(f"{API}/s/pause")
+    await_rest(sweeps)
+    answer = driving.post(f"{API}/s/resume", json={"accept_code": True})
+    assert answer.status_code == 202
+    await_rest(sweeps)
+    assert api.load(sweeps, "s").phase == "COMPLETED"
+    assert operation(driving, answer)["state"] == "done"
+
+
+@pytest.fixture
+def over(sweeps, client, monkeypatch):
+    """A submitted sweep that is over, so that its secret is forgotten."""
+    monkeypatch.delenv("TOKEN", raising=False)
+    spec = {**served.SPEC, "environment": {"secrets": ["TOKEN"]}}
+    body = {"spec": spec, "id": "s", "secrets": {"TOKEN": "hush"}}
+    assert client.post(API, json=body).status_code == 202
+    sweeps.journal.append("s", 0, [Finished(0.0, "COMPLETED", "trials")])
+    forget = partial(submitted_secrets.delete, sweeps.home, "s")
+    supervision.rest(sweeps.journal.store, supervising(sweeps), forget)
+    assert secrets(sweeps) == {}
+
+
+def secrets(sweeps):
+    return submitted_secrets.read(sweeps.home, "s")
+
+
+MORE = {"trials": 1}
+
+
+@pytest.mark.parametrize(("way", "body"), [("extend", MORE), ("retry", {})])
+def test_an_ended_sweep_whose_secrets_nobody_has_is_refused_at_once(
+    sweeps, client, over, way, body
+):
+    answer = client.post(f"{API}/s/{way}", json=body)
+    assert answer.status_code == 400
+    (error,) = served.errors(answer)
+    assert (error["code"], error["key"]) == ("spec_error", "environment.secrets")
+    assert "TOKEN has no value" in error["message"]
+    assert "export it" in error["message"]
+    assert "send it in `secrets`" in error["message"]
+    assert not requests(sweeps)
+    assert supervising(sweeps) is None
+
+
+def test_a_sweep_that_goes_on_keeps_the_secrets_that_came_again(sweeps, client, over):
+    unknown = {"secrets": {"TOKEN": "again", "OTHER": "hush"}}
+    answer = client.post(f"{API}/s/extend", json={**MORE, **unknown})
+    assert served.errors(answer)[0]["message"].startswith(
+        "environment.secrets: does not name OTHER"
+    )
+    assert (requests(sweeps), secrets(sweeps)) == ([], {})
+    answer = client.post(f"{API}/s/extend", json={**MORE, "secrets": {"TOKEN": "again"}})
+    assert answer.status_code == 202
+    assert "again" not in answer.text + client.get("/api/v1/operations").text
+    assert secrets(sweeps) == {"TOKEN": "again"}
+    assert supervising(sweeps)
+    assert client.post(f"{API}/s/extend", json=MORE).status_code == 202  # it has them now
+    assert secrets(sweeps) == {"TOKEN": "again"}
+
+
+def test_a_secret_of_the_server_is_enough(sweeps, client, over, monkeypatch):
+    monkeypatch.setenv("TOKEN", "the server's")
+    assert client.post(f"{API}/s/extend", json=MORE).status_code == 202
+    assert secrets(sweeps) == {}
+
+
+def test_a_driver_at_work_has_its_secrets(sweeps, client, over):
+    Lease(sweeps.journal.store, "s").acquire()
+    assert client.post(f"{API}/s/extend", json=MORE).status_code == 202
+
+
+def test_a_resumed_sweep_needs_its_secrets_only_to_train(sweeps, client, over):
+    assert client.post(f"{API}/s/resume").status_code == 202  # only its sinks are brought up
+    sweeps.journal.request("s", "extend", changes={"trials.max": 3})
+    assert client.post(f"{API}/s/resume").status_code == 400
+    body = {"secrets": {"TOKEN": "again"}}
+    assert client.post(f"{API}/s/resume", json=body).status_code == 202
+    assert secrets(sweeps) == {"TOKEN": "again"}
+
+
+def test_only_its_submitter_replaces_a_sweeps_secrets(sweeps, over):
+    row = sweeps.journal.find("s")
+    service = Service(sweeps)
+    for by, value, then in (("eve", "eve's", "eve's"), ("bob", "bob's", "eve's")):
+        steering.steer(service, by, row, "extend", None, {"trials.max": 9}, {"TOKEN": value})
+        assert secrets(sweeps) == {"TOKEN": then}
+    owner = submissions.find(sweeps.journal.store, "s").by
+    steering.resume(service, owner, row, False, {"TOKEN": "mine"})
+    assert secrets(sweeps) == {"TOKEN": "mine"}
+
+
+def test_a_pause_that_no_driver_has_seen_is_void_once_the_sweep_is_resumed(sweeps, client):
+    create(sweeps)
+    sweeps.journal.request("s", "pause")
+    assert client.post(f"{API}/s/resume").status_code == 202
+    assert not requests(sweeps)
+    assert supervising(sweeps)
+
+
+def test_resuming_what_is_driven_is_busy(sweeps, client):
+    create(sweeps)
+    Lease(sweeps.journal.store, "s").acquire()
+    answer = client.post(f"{API}/s/resume")
+    assert answer.status_code == 409
+    assert served.errors(answer)[0]["code"] == "busy"
+
+
+def test_code_that_has_changed_is_refused(sweeps, driving, tmp_path):
+    code = tmp_path / "changing_code.py"
+    code.write_text("def train(params, worker):\n    worker.report(1, {'loss': params['x']})\n")
+    local = {"engine": "local", "trainable": f"{code}:train", "fidelity": {"max": 1}}
+    single = {"resources": {"workers": 1}, "training": {"strategy": "single"}, "tracking": {}}
+    create(sweeps, **local, **single)
+    code.write_text(code.read_text() + "\n")
+    refused = driving.post(f"{API}/s/resume")
+    served.until(lambda: operation(driving, refused)["state"] == "failed", "refused")
+    (error,) = operation(driving, refused)["errors"]
+    assert error["code"] == "spec_error"
+    assert "changed since s began" in error["message"]
+    assert supervising(sweeps) is None
+
+
+def test_a_trial_is_trained_again_and_compared(sweeps, driving):
+    create(sweeps)
+    ask(sweeps)
+    await_rest(sweeps)
+    answer = driving.post(f"{API}/s/trials/t0002/repro")
+    assert (answer.status_code, answer.json()["sweep"]) == (202, "s-repro-t0002")
+    await_rest(sweeps, "s-repro-t0002")
+    compared = driving.get(f"{API}/s-repro-t0002/repro").json()
+    assert (compared["sweep"], compared["trial"], compared["verdict"]) == ("s", "t0002", "equal")
+    assert compared["steps"] == 3
+    assert driving.post(f"{API}/s/trials/t0002/repro").json()["sweep"] == "s-repro-t0002-2"
+    assert (operation(driving, answer)["verb"], operation(driving, answer)["state"]) == (
+        *("repro", "done"),
+    )
+    for missing in (driving.get(f"{API}/s/repro"), driving.post(f"{API}/s/trials/t9/repro")):
+        assert missing.status_code == 404
+    reopened = driving.post(f"{API}/s/extend", json={"set": {"fidelity.max": 5}})
+    assert reopened.status_code == 202
+    await_rest(sweeps)
+    assert driving.get(f"{API}/s-repro-t0002/repro").status_code == 404  # t0002 went on
+
+
+def test_a_trial_is_trained_again_with_its_code_unless_another_is_accepted(
+    sweeps, client, tmp_path
+):
+    code = tmp_path / "train.py"
+    code.write_text("def train(config):\n    return {'loss': config['x']}\n")
+    row = create(sweeps, engine="local", trainable=f"{code}:train", fidelity={"max": 1})
+    order = Order(1, "t0001", {"x": 1.0}, None, first=1, until=1)
+    begun = [Attached(1.0, "here:1"), Proposed(2.0, "t0001", {"x": 1.0}, {}, 1)]
+    reported = Reported(4.0, 1, "t0001", 1, {"loss": 1.0})
+    sweeps.journal.append("s", 0, [*begun, Ordered(3.0, order), reported])
+    for body, checked in (({}, row.code), ({"accept_code": True}, {})):
+        again = client.post(f"{API}/s/trials/t0001/repro", json=body)
+        assert again.status_code == 202, again.text
+        assert sweeps.journal.find(again.json()["sweep"]).code == checked
+    assert row.code
+
+
+def test_an_ended_sweep_goes_on_when_it_is_extended(sweeps, driving):
+    create(sweeps)
+    ask(sweeps)
+    await_rest(sweeps)
+    assert len(api.load(sweeps, "s").state.trials) == 2
+    answer = driving.post(f"{API}/s/extend", json={"trials": 3})
+    assert answer.status_code == 202
+    assert answer.json()["receipt"]["state"] == "COMPLETED"
+    assert answer.json()["receipt"]["changes"]
+    await_rest(sweeps)
+    assert len(api.load(sweeps, "s").state.trials) == 5
+    extended = [e for _, e in sweeps.journal.read("s") if isinstance(e, Requested)]
+    assert [event.by for event in extended] == [operation(driving, answer)["by"]]
+
+
+def test_a_wrong_limit_is_refused_and_nothing_is_recorded(sweeps, client):
+    create(sweeps)
+    for body in ({}, {"set": {"metric.name": "x"}}, {"trials": 0}, {"set": {"trials.max": "many"}}):
+        answer = client.post(f"{API}/s/extend", json=body)
+        assert answer.status_code == 400
+        assert served.errors(answer)[0]["code"] == "spec_error"
+    assert not requests(sweeps)
+    assert supervising(sweeps) is None
+
+
+def test_a_trial_that_did_not_fail_can_not_be_retried(sweeps, client):
+    create(sweeps)
+    api.drive(sweeps, sweeps.journal.find("s"))
+    for path in ("retry", "trials/t0001/retry", "trials/t9999/retry", "trials/t9999/stop"):
+        answer = client.post(f"{API}/s/{path}")
+        assert answer.status_code == 404
+        assert served.errors(answer)[0]["code"] == "not_found"
+
+
+def test_what_has_ended_is_not_ended_once_more(sweeps, client):
+    create(sweeps)
+    api.drive(sweeps, sweeps.journal.find("s"))
+    for verb in ("stop", "kill", "pause"):
+        answer = client.post(f"{API}/s/{verb}")
+        assert (answer.status_code, answer.json()["state"]) == (202, "COMPLETED")
+    trial = client.post(f"{API}/s/trials/t0001/kill").json()
+    assert (trial["trial"], trial["state"]) == ("t0001", "COMPLETED")
+    assert not requests(sweeps)
+
+
+def test_a_sweep_that_does_not_exist_is_not_found(client):
+    for path in ("stop", "resume", "extend", "retry", "pause", "kill", "trials/t0001/kill"):
+        assert client.post(f"{API}/none/{path}").status_code == 404
+
+
+def test_promoting_what_has_no_value_says_so(sweeps, client):
+    create(sweeps)
+    sweeps.journal.append("s", 0, [Finished(0.0, "FAILED", "failures")])
+    answer = client.post(f"{API}/s/promote", json={"model": "m"})
+    assert answer.status_code in (202, 404)
+    served.until(
+        lambda: (
+            client.get("/api/v1/operations", params={"sweep": "s"}).json()["operations"][0]["state"]
+            == "failed"
+        ),
+        "failed",
+    )
+
+
+def test_a_request_that_no_driver_takes_yet_outlives_the_server(sweeps, client, monkeypatch):
+    """Once it is answered, the request, its operation and that a driver is needed are on record."""
+    monkeypatch.setattr(steering, "PATIENCE_S", 0.2)
+    create(sweeps)
+    answer = client.post(f"{API}/s/stop")
+    assert answer.json()["receipt"] is None
+    assert [request.verb for request in requests(sweeps)] == ["stop"]
+    assert supervising(sweeps).ends
+    operations.end_orphans(sweeps.journal.store)  # as the next server begins
+    assert operation(client, answer)["state"] == "running"
+    supervised.drive(sweeps, "s", api.unwatched, None)
+    found = operation(client, answer)
+    assert (found["state"], found["result"]["state"]) == ("done", "STOPPED")
+
+
+def test_many_requests_at_once_wait_for_no_thread_and_none_is_lost(sweeps, client, monkeypatch):
+    monkeypatch.setattr(steering, "PATIENCE_S", 0.0)
+    names = [f"s{number}" for number in range(20)]
+    for name in names:
+        create(sweeps, name)
+        assert client.post(f"{API}/{name}/kill").status_code == 202
+    pending = [asked.verb for name in names for _, asked in sweeps.journal.requests(name)]
+    assert pending == ["kill"] * 20
+    assert [each.sweep for each in supervision.supervised(sweeps.journal.store)] == names

@@ -1,0 +1,90 @@
+"""With a cluster, a sweep's driver is a job there; the server sends the sweep's files along."""
+
+import pytest
+import remote_cluster
+
+from cluster.jobs import Jobs
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.errors import SpecError
+from hposvc.journal import operations, submissions, supervision
+from hposvc.journal.home import Home
+from hposvc.remote.submit import supervise
+from hposvc.server.cluster_drivers import ClusterDrivers
+from hposvc.server.supervisor import Supervisor
+
+CODE = """
+import time
+from pathlib import Path
+
+def train(params, worker):
+    for step in worker.steps():
+        while step > 1 and not Path(params["go"]).exists():
+            time.sleep(0.02)
+        worker.report(step, {"loss": params["x"] + 1 / step})
+"""
+SPEC = {
+    **{"name": "s", "engine": "ray", "trainable": "waiting_code.py:train"},
+    **{"metric": {"name": "loss", "goal": "minimize"}, "fidelity": {"max": 3}},
+    **{"trials": {"max": 1}, "resources": {"workers": 1}, "training": {"strategy": "single"}},
+    "tracking": {},
+}
+
+
+def submit(sweeps, files, name, **changes):
+    spec = specs.load({**SPEC, "folder": str(files), **changes})
+    row = api.prepare(sweeps, spec, name, {})
+    submissions.create(sweeps.journal, row, "anna", name, None, None)
+    return row
+
+
+@pytest.mark.long
+@pytest.mark.ray
+def test_jobs_drive_sweeps_and_another_one_goes_on_where_one_died(monkeypatch):
+    with remote_cluster.start() as remote:
+        for name, value in remote.environment(remote.shared / "home").items():
+            monkeypatch.setenv(name, value)
+        files, go = remote.mine / "files", remote.shared / "go"
+        files.mkdir()
+        (files / "waiting_code.py").write_text(CODE)
+        sweeps = api.Sweeps.open(remote.shared / "home")
+        parameters = {"x": {"min": 0.0, "max": 6.0}, "go": str(go)}
+        submit(sweeps, files, "s", parameters=parameters)
+        submit(sweeps, files, "refused", parameters=parameters, trainable="waiting_code.py:none")
+        with Supervisor(sweeps, ClusterDrivers(sweeps, remote.dashboard), 2).running():
+
+            def reported():
+                return any(trial.curve for trial in api.load(sweeps, "s").state.trials.values())
+
+            remote_cluster.until(reported, "a report")
+            later = ClusterDrivers(sweeps, remote.dashboard)  # of a server that begins
+            assert "s" in later.running()
+            Jobs.at(remote.dashboard).stop("s")
+            go.touch()
+            store = sweeps.journal.store
+            remote_cluster.until(lambda: not supervision.supervised(store), "all at rest")
+        assert api.load(sweeps, "s").phase == "COMPLETED"
+        jobs = Jobs.at(remote.dashboard)
+        assert jobs.find("s").state == "STOPPED"
+        remote_cluster.until(lambda: jobs.find("s~2").ended, "the end of the job")
+        assert jobs.find("s~2").state == "SUCCEEDED"
+        assert sweeps.journal.find("s").code["trainable"] == "waiting_code.py:train"
+        assert api.load(sweeps, "refused").phase == "FAILED"
+        (operation,) = operations.newest(store, "refused")
+        assert operation.state == "failed"
+
+
+def test_only_the_files_of_a_sweep_are_sent(tmp_path, monkeypatch):
+    monkeypatch.setattr("hposvc.remote.submit.dial", lambda home, address: None)
+    monkeypatch.setattr("hposvc.remote.submit.latest_job", lambda jobs, sweep: None)
+    files, other = tmp_path / "files", tmp_path / "other"
+    for folder in (files, other):
+        folder.mkdir()
+        (folder / "waiting_code.py").write_text(CODE)
+    sweeps = api.Sweeps.open(tmp_path / "home")
+    for number, environment in enumerate(
+        ({"working_dir": str(other)}, {"secrets": [{"KEY": f"file:{other}/waiting_code.py"}]})
+    ):
+        row = submit(sweeps, files, f"s{number}", parameters={"x": 1}, environment=environment)
+        with pytest.raises(SpecError, match="environment"):
+            supervise(Home.of(tmp_path / "home", {}), row, "http://127.0.0.1:1", {})

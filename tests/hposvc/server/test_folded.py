@@ -1,0 +1,124 @@
+"""Folded states: a look applies new events only, memory is bounded, readers are safe."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import recorded_home
+from sqlalchemy import event
+
+from hposvc import api
+from hposvc.events import Decided
+from hposvc.server.folded import Folded, Unreadable
+
+
+@pytest.fixture
+def sweeps(tmp_path):
+    return api.Sweeps.open(tmp_path / "home")
+
+
+def test_a_look_reads_only_new_events(sweeps, monkeypatch):
+    recorded_home.reported_events(sweeps, "long", 3000)
+    row, folded = sweeps.journal.find("long"), Folded(sweeps)
+    asked = []
+    page = sweeps.journal._page
+    monkeypatch.setattr(
+        sweeps.journal, "_page", lambda *args: asked.append(args[1:3]) or page(*args)
+    )
+    with folded.open(row) as sweep:
+        assert sweep.record().state.trials["t0001"].step == 2997
+    assert len(asked) == 3
+    asked.clear()
+    with folded.open(row) as sweep:
+        sweep.record()
+    assert asked == []
+    recorded_home.reported_events(sweeps, "long", 3005)
+    with folded.open(row) as sweep:
+        assert sweep.record().state.trials["t0001"].step == 3002
+        assert sweep.seq == 3005
+    assert asked == [(3000, 3005)]
+
+
+def test_a_status_costs_the_same_however_long_the_sweep_is(sweeps):
+    """Statements are counted, and the quickest of several calls is timed."""
+    folded, statements, costs = Folded(sweeps), [], {}
+    event.listen(
+        sweeps.journal.store._engine,
+        "before_cursor_execute",
+        lambda *args: statements.append(args[2]),
+    )
+    for name, count in (("short", 10), ("long", 100_000)):
+        recorded_home.reported_events(sweeps, name, count)
+        row = sweeps.journal.find(name)
+        folded.look(row)
+        statements.clear()
+        quickest = []
+        for _ in range(20):
+            begun = time.perf_counter()
+            with folded.open(row) as sweep:
+                sweep.record(lambda state: state.front).status()
+            quickest.append(time.perf_counter() - begun)
+        costs[name] = len(statements), min(quickest)
+    assert costs["short"][0] == costs["long"][0]
+    assert costs["long"][1] < 3 * costs["short"][1] + 0.001
+
+
+def test_many_readers_and_a_writer_are_safe(sweeps):
+    recorded_home.reported_events(sweeps, "busy", 50)
+    row, folded = sweeps.journal.find("busy"), Folded(sweeps)
+
+    def read(_):
+        with folded.open(row) as sweep:
+            record = sweep.record()
+            (trial,) = record.trials()
+            assert trial["step"] == sweep.seq - 3
+            return sweep.seq
+
+    with ThreadPoolExecutor(8) as pool:
+        reads = [pool.submit(read, number) for number in range(100)]
+        for count in range(51, 120):
+            recorded_home.reported_events(sweeps, "busy", count)
+        reads += [pool.submit(read, number) for number in range(100)]
+        numbers = [each.result() for each in reads]
+    assert numbers[-1] == 119
+    assert folded.look(row).trials["t0001"].step == 116
+
+
+def test_states_in_memory_have_a_bound(sweeps):
+    folded = Folded(sweeps, most_events=2000)
+    rows = []
+    for number in range(12):
+        recorded_home.reported_events(sweeps, f"sweep-{number}", 300)
+        rows.append(sweeps.journal.find(f"sweep-{number}"))
+    for row in [*rows, *rows]:
+        folded.look(row)
+        assert folded.events <= 2000
+    assert 1 < len(folded._entries) < 12
+    recorded_home.reported_events(sweeps, "large", 5000)
+    assert folded.look(sweeps.journal.find("large")).trials["t0001"].step == 4997
+    assert len(folded._entries) == 1  # larger than the bound, but the one in use
+
+
+def test_an_id_that_was_given_again_is_another_sweep(sweeps):
+    folded = Folded(sweeps)
+    recorded_home.reported_events(sweeps, "same", 40)
+    folded.look(sweeps.journal.find("same"))
+    sweeps.journal.remove("same")
+    (sweeps.home.folder("same", None) / "journal.txt").unlink()
+    recorded_home.reported_events(sweeps, "same", 20)
+    assert folded.look(sweeps.journal.find("same")).trials["t0001"].step == 17
+
+
+def test_a_sweep_that_cannot_be_read_says_so_each_time_and_is_read_again(sweeps):
+    recorded_home.unreadable(sweeps, "later")
+    folded, row = Folded(sweeps), sweeps.journal.find("later")
+    for _ in range(2):
+        with pytest.raises(Unreadable, match="teleported"), folded.open(row) as sweep:
+            sweep.record()
+    recorded_home.cut_off(sweeps, "broken")
+    row = sweeps.journal.find("broken")
+    folded.look(row)
+    sweeps.journal.append("broken", 5, [Decided(6.0, "t0099", None, 1, "stop", "user")])
+    for _ in range(2):
+        with pytest.raises(Unreadable, match="t0099"), folded.open(row) as sweep:
+            sweep.record()

@@ -1,0 +1,120 @@
+"""The operator's defaults and limits of specs."""
+
+import json
+
+import pytest
+from guarded import SPEC, bearer, call, code, config_of
+
+from hposvc import spec as specs
+from hposvc.errors import SpecError
+from hposvc.server.policy import check_limits, fill_defaults
+from hposvc.spec.parsing.document import from_mapping, read_text
+
+
+def problem(limits, **keys):
+    """Return what the limits have against a spec with these keys; empty: nothing."""
+    try:
+        check_limits(config_of({"limits": limits}).limits, specs.load({**SPEC, **keys}))
+    except SpecError as error:
+        return f"{error}"
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("limits", "good", "bad"),
+    [
+        ({"trials.max": {"max": 4}}, {"trials": {"max": 4}}, {"trials": {"max": 5}}),
+        (
+            {"trials.parallel": {"max": 8}},
+            {"trials": {"max": 4, "parallel": 8}},
+            {"trials": {"max": 4, "parallel": "auto"}},
+        ),
+        ({"budget.wall": {"max": "1h"}}, {"budget": {"wall": "60m"}}, {"budget": {"wall": "61m"}}),
+        ({"budget.wall": {"max": "1h"}}, {"budget": {"wall": 60}}, {}),
+        (
+            {"engine.type": {"one_of": ["simulate", "ray"]}},
+            {},
+            {"engine": "local", "trainable": "toys:train"},
+        ),
+        ({"tracking.send_to": {"one_of": ["json_lines"]}}, {"tracking": {"send_to": []}}, {}),
+        ({"storage": {"under": ["/data"]}}, {"storage": "/data/a"}, {"storage": "/data/../etc"}),
+        ({"storage": {"under": ["/data"]}}, {}, {"storage": "/database"}),
+        (
+            {"storage": {"under": ["s3://bucket/a"]}},
+            {"storage": "s3://bucket/a/b"},
+            {"storage": "s3://bucket/ab"},
+        ),
+        ({"storage": {"under": ["s3://bucket/a"]}}, {}, {"storage": "s3://bucket/a/../b"}),
+        ({"fidelity.max": {"min": 3}}, {}, {"fidelity": {"max": 2}}),
+        ({"search.method": {"one_of": ["random", "auto"]}}, {"search": "random"}, {"search": "gp"}),
+    ],
+)
+def test_a_limit_holds_for_every_spec_and_says_what_it_allows(limits, good, bad):
+    assert problem(limits, **good) == ""
+    (key,) = limits
+    assert problem(limits, **bad).startswith(f"{key}: is ")
+    assert "this server allows" in problem(limits, **bad)
+
+
+def test_a_range_of_workers_is_bounded_by_its_largest():
+    limits = config_of({"limits": {"resources.workers": {"max": 4}}}).limits
+    bound = limits["resources.workers"]
+    assert bound.problem("resources.workers", {"min": 1, "max": 4}) == ""
+    assert bound.problem("resources.workers", {"min": 1, "max": 8}) == "4 at most"
+
+
+def test_a_broken_limit_has_its_place_in_the_document():
+    text = "trials:\n  max: 500\n"
+    limits = config_of({"limits": {"trials.max": {"max": 200}}}).limits
+    with pytest.raises(SpecError, match=r"^spec:2:8: trials\.max: is 500; .* 200 at most$"):
+        check_limits(limits, specs.load({**SPEC, "trials": {"max": 500}}), read_text(text, "spec"))
+
+
+def test_defaults_fill_what_a_spec_leaves_out_and_nothing_else():
+    defaults = {"trials.parallel": 2, "engine.type": "ray", "project": "team", "tags.cost": "x"}
+    given = from_mapping({"trials": {"max": 3}, "engine": "local", "tags": {"a": 1}})
+    filled = fill_defaults(defaults, given).data
+    assert filled == {
+        "trials": {"max": 3, "parallel": 2},
+        "engine": {"type": "local"},
+        "project": "team",
+        "tags": {"a": 1, "cost": "x"},
+    }
+    assert given.data["trials"] == {"max": 3}
+    assert fill_defaults(defaults, from_mapping({"trials": 7})).data["trials"] == 7
+
+
+CONFIG = {
+    "projects": {"vision": {"members": {"ann": ["submit", "steer"]}}},
+    "defaults": {"project": "vision", "trials.parallel": 2},
+    "limits": {"trials.max": {"max": 5}},
+}
+
+
+def test_a_submission_gets_the_defaults_and_keeps_the_limits(sweeps):
+    client = call(sweeps, config_of(CONFIG))
+    ann = bearer(sweeps, "ann", "submit", "steer")
+    name = client.post("/sweeps", json={"spec": SPEC}, headers=ann).json()["sweep"]
+    spec = client.get(f"/sweeps/{name}/spec", headers=ann).json()["spec"]
+    assert (spec["project"], spec["trials"]["parallel"]) == ("vision", 2)
+    rest = json.dumps({key: value for key, value in SPEC.items() if key != "trials"})
+    for body in ({**SPEC, "trials": {"max": 6}}, "{trials: {max: 6}, " + rest[1:]):
+        refused = client.post("/sweeps", json={"spec": body}, headers=ann)
+        assert code(refused) == (400, "spec_error")
+        (error,) = refused.json()["errors"]
+        assert error["key"] == "trials.max"
+        assert "5 at most" in error["message"]
+    assert error["line"] == 1
+    foreign = client.post("/sweeps", json={"spec": {**SPEC, "project": "speech"}}, headers=ann)
+    assert code(foreign) == (403, "forbidden")
+    assert "choose one of yours (vision), or ask" in foreign.json()["errors"][0]["fix"]
+
+
+def test_extend_keeps_the_limits_too(sweeps):
+    client = call(sweeps, config_of(CONFIG))
+    ann = bearer(sweeps, "ann", "submit", "steer")
+    name = client.post("/sweeps", json={"spec": SPEC}, headers=ann).json()["sweep"]
+    for body in ({"trials": 2}, {"set": {"trials.max": 6}}):
+        refused = client.post(f"/sweeps/{name}/extend", json=body, headers=ann)
+        assert code(refused) == (400, "spec_error")
+    assert client.post(f"/sweeps/{name}/extend", json={"trials": 1}, headers=ann).status_code == 202

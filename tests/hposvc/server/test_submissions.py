@@ -1,0 +1,77 @@
+"""What a caller submits, forks and learns of depends on the projects of which they are a member."""
+
+import pytest
+import served
+from guarded import bearer, call, code, config_of
+
+PROJECTS = {
+    "projects": {
+        "vision": {"members": {"ann": ["steer", "submit"], "bob": ["read"]}},
+        "speech": {"members": {"eve": ["steer", "submit"]}},
+    }
+}
+SPEC = {**served.SPEC, "project": "vision"}
+
+
+@pytest.fixture
+def client(sweeps):
+    with served.without_user_code():
+        yield call(sweeps, config_of(PROJECTS))
+
+
+def submit(client, header, spec=SPEC, **body):
+    return client.post("/sweeps", headers=header, json={"spec": spec, **body})
+
+
+def test_a_sweep_is_submitted_to_a_project_by_its_members_who_may(client, sweeps):
+    ann, bob, eve = (bearer(sweeps, name, "steer", "submit") for name in ("ann", "bob", "eve"))
+    accepted = submit(client, ann)
+    assert accepted.status_code == 202
+    for header in (bob, eve):
+        assert code(submit(client, header)) == (403, "forbidden")
+    assert code(submit(client, ann, served.SPEC)) == (403, "forbidden")  # the default project
+    reader = bearer(sweeps, "ann", "read")
+    assert code(submit(client, reader)) == (403, "forbidden")
+    assert len(sweeps.journal.sweeps()) == 1
+
+
+def test_a_fork_needs_the_right_to_submit(client, sweeps):
+    sweep = submit(client, bearer(sweeps, "ann", "submit")).json()["sweep"]
+    path = f"/sweeps/{sweep}/fork"
+    assert client.post(path, headers=bearer(sweeps, "ann", "read", "submit")).status_code == 202
+    for header in (bearer(sweeps, "ann", "steer"), bearer(sweeps, "bob", "read", "submit")):
+        assert code(client.post(path, headers=header)) == (403, "forbidden")
+    assert code(client.post(path, headers=bearer(sweeps, "eve", "steer"))) == (404, "not_found")
+
+
+def test_nobody_learns_from_sweeps_that_they_may_not_see(client, sweeps):
+    sweep = submit(client, bearer(sweeps, "ann", "submit")).json()["sweep"]
+    theirs = {**SPEC, "project": "speech", "warm_start": {"from": [sweep]}}
+    assert code(submit(client, bearer(sweeps, "eve", "submit"), theirs)) == (404, "not_found")
+    ours = {**SPEC, "warm_start": {"from": [sweep]}}
+    assert submit(client, bearer(sweeps, "ann", "submit"), ours).status_code == 202
+
+
+def test_operations_are_seen_by_those_who_see_the_sweep_or_asked(client, sweeps):
+    ann, bob, eve = (bearer(sweeps, name, "steer", "submit") for name in ("ann", "bob", "eve"))
+    submitter = bearer(sweeps, "ann", "submit")
+    operation = submit(client, ann).json()["operation"]
+    for header, sees in ((ann, True), (submitter, True), (bob, True), (eve, False)):
+        response = client.get(f"/operations/{operation}", headers=header)
+        listed = client.get("/operations", headers=header).json()["operations"]
+        assert response.status_code == (200 if sees else 404)
+        assert [each["operation"] for each in listed] == ([operation] if sees else [])
+
+
+def test_the_operators_defaults_do_not_make_another_sweep(sweeps):
+    before, after = ({"defaults": {"trials.max": number}} for number in (3, 4))
+    spec = {key: value for key, value in served.SPEC.items() if key != "trials"}
+    names = set()
+    for config in (before, after):
+        with served.without_user_code():
+            response = submit(
+                call(sweeps, config_of(config)), bearer(sweeps, "ann", "submit"), spec
+            )
+        names.add(response.json()["sweep"])
+    (name,) = names
+    assert sweeps.journal.find(name).spec["trials"]["max"] == 3

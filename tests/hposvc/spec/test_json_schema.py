@@ -1,0 +1,58 @@
+"""The JSON Schema of a spec, beside the specs that are accepted and refused."""
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft7Validator
+from reference_page import codes, rows, section
+from ruamel.yaml import YAML
+
+from hposvc.spec.json_schema import find
+
+ROOT = Path(__file__).parents[3]
+FILE = ROOT / "hposvc" / "spec" / "schema.json"
+SCHEMA = json.loads(FILE.read_text(encoding="utf-8"))
+VALIDATOR = Draft7Validator(SCHEMA)
+BAD = ROOT / "tests" / "specs" / "bad"
+GOOD = sorted([*(ROOT / "tests" / "specs").glob("*.yaml"), *(ROOT / "examples").rglob("*.yaml")])
+# What a schema of single keys can tell.
+TOLD = ("no such key", "; give a whole number", "; give a mapping", "; give text")
+MISSPELLED = sorted(
+    {
+        line.split(":")[0]
+        for line in (BAD / "expected.txt").read_text(encoding="utf-8").splitlines()
+        if any(text in line for text in TOLD)
+    }
+)
+
+
+def read(path):
+    return YAML(typ="safe").load(path.read_text(encoding="utf-8"))
+
+
+def test_the_file_is_that_of_the_code_and_of_the_reference():
+    made = runpy.run_path(str(ROOT / "docs" / "spec_schema.py"))["schema"]()
+    assert FILE.read_text(encoding="utf-8") == made, "run python docs/spec_schema.py"
+    Draft7Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.name)
+def test_it_accepts_what_is_accepted(path):
+    data = read(path)
+    if "parameters" not in data:  # a file that a spec names
+        return
+    assert [error.message for error in VALIDATOR.iter_errors(data)] == []
+
+
+@pytest.mark.parametrize("name", MISSPELLED)
+def test_it_marks_what_is_misspelled(name):
+    assert not VALIDATOR.is_valid(read(BAD / name))
+
+
+def test_every_key_has_a_type_and_words():
+    for row in rows("key", "type", "default", text=section("The spec")):
+        part = find(SCHEMA, codes(row[0])[0])
+        assert part["description"], row
+        assert {"type", "anyOf", "enum", "const", "$ref", "if"} & part.keys(), row

@@ -1,0 +1,102 @@
+import math
+import random
+
+import pytest
+from simulated_sweeps import Lab, make_spec
+
+from hposvc import spec as specs
+from hposvc.events import Attached, Ordered, Proposed, Reported
+from hposvc.journal.database import Store
+from hposvc.journal.journal import Journal
+from hposvc.state.remaining import remaining
+from hposvc.state.sweep import SweepState
+from trainables.order import Order
+
+
+def uneven(params, step):
+    """Return a noisy loss, in steps of ten seconds more or less, which are the trial's own."""
+    rng = random.Random(int(params["lr"] * 1e12) + step * 7919)
+    rate = math.log10(params["lr"]) + 3
+    loss = rate**2 + 3 / step + rng.gauss(0, 0.3)
+    return {"loss": loss}, 10 * 10 ** (0.12 * rate) * rng.uniform(0.8, 1.25)
+
+
+def looks(folder, shares=(0.25, 0.5, 0.75, 0.9), **sections):
+    """Run a sweep, and yield what was said to remain at these shares of its time, and the truth."""
+    spec = make_spec(
+        fidelity={"max": 27},
+        trials={"max": 60, "parallel": 4},
+        engine={"type": "simulate", "curve": "test_remaining:uneven"},
+        **sections,
+    )
+    journal = Journal(Store(f"sqlite:///{folder}/journal.db"))
+    lab = Lab(journal, folder)
+    end_s = lab.run(spec).worked_s
+    state, left = SweepState(spec), list(shares)
+    for event in lab.events():
+        state.apply(event)
+        if left and state.worked_s >= left[0] * end_s:
+            left.pop(0)
+            yield remaining(state), end_s - state.worked_s
+    journal.store.close()
+
+
+@pytest.mark.parametrize("scheduler", ["fifo", "asha", {"type": "asha", "mode": "promote"}])
+def test_the_range_mostly_holds_the_truth(tmp_path, monkeypatch, scheduler):
+    monkeypatch.syspath_prepend(str(__file__).rpartition("/")[0])
+    seen = []
+    for seed in range(4):
+        folder = tmp_path / f"{seed}"
+        folder.mkdir()
+        seen += looks(folder, scheduler=scheduler, seed=seed)
+    held = [said.low_s <= truth <= said.high_s for said, truth in seen]
+    assert sum(held) >= 0.6 * len(held)
+    middle = sorted(said.expected_s / truth for said, truth in seen)[len(seen) // 2]
+    assert 0.7 < middle < 1.4
+
+
+def test_nothing_is_made_up_where_nothing_is_known(tmp_path):
+    state = SweepState(make_spec())
+    assert remaining(state) is None
+    state.apply(Attached(0.0, "here:1"))
+    assert remaining(state) is None
+    hyperband = SweepState(make_spec(scheduler="hyperband"))
+    begin(hyperband)
+    assert remaining(hyperband) is None  # how far its trials come depends on brackets to come
+
+
+def begin(state, time=0.0, step=3):
+    """Begin a trial, and let it report a step each second."""
+    state.apply(Attached(time, "here:1"))
+    last = state.spec.last_step
+    state.apply(Proposed(time, "t0001", {"lr": 0.1}, {}, last))
+    state.apply(Ordered(time, Order(1, "t0001", {"lr": 0.1}, None, 1, last)))
+    for each in range(1, step + 1):
+        state.apply(Reported(time + each, 1, "t0001", each, {"loss": 1.0}))
+
+
+def test_one_trial_of_known_length_takes_its_own_time():
+    state = SweepState(make_spec(trials={"max": 1, "parallel": 1}, search="random"))
+    begin(state)
+    left = remaining(state)
+    assert left.expected_s == pytest.approx(6.0, rel=0.3)  # six of nine steps, a second each
+    assert left.low_s < 6.0 < left.high_s
+    assert left.after(10.0).expected_s == 0.0
+
+
+def test_a_budget_ends_the_sweep_whatever_is_left():
+    spec = specs.load({**specs.dump(make_spec()), "budget": {"wall": "5s"}})
+    state = SweepState(spec)
+    begin(state)
+    assert remaining(state).high_s == 2.0
+    endless = make_spec(trials={"parallel": 1}, budget={"wall": "1h"}, search="random")
+    state = SweepState(endless)
+    begin(state)
+    assert (remaining(state).low_s, remaining(state).high_s) == (0.0, 3597.0)
+
+
+def test_ten_thousand_trials_to_come_are_played_as_quickly_as_a_hundred():
+    state = SweepState(make_spec(trials={"max": 10_000, "parallel": 1}))
+    begin(state)
+    left = remaining(state)
+    assert left.expected_s == pytest.approx(9 * 10_000, rel=0.3)

@@ -1,0 +1,83 @@
+import math
+
+import pytest
+from simulated_sweeps import make_several, make_spec
+from watched_sweeps import begin, report, watched
+
+from hposvc.errors import SpecError
+from hposvc.events import Attached, Ended, Failed, Finished
+from hposvc.views.watch.board import Board
+
+LOSSES = {1: 0.5, 2: 0.2, 3: math.nan, 4: 0.9}
+
+
+@pytest.fixture
+def board():
+    """Return a board of a completed, a running, a diverging, a failed and a silent trial."""
+    events = [Attached(0.0, "here:1")]
+    for number, loss in LOSSES.items():
+        name = f"t{number:04}"
+        events += [*begin(name, number, number, lr=10.0**-number)]
+        events.append(report(name, number, number + 0.5, 9 if number == 1 else 1, loss))
+    events += [Ended(9.0, 1, "t0001"), Failed(9.0, 4, "t0004", "oom", "CUDA out of memory")]
+    events += begin("t0005", 5, 10.0, lr=1e-5)
+    return Board(watched(make_spec(), events).state)
+
+
+def test_the_best_trial_is_first_and_those_without_a_value_are_last(board):
+    assert board.names == ["t0002", "t0001", "t0005", "t0004", "t0003"]
+    board.order = "newest first"
+    board.arrange()
+    assert board.names[0] == "t0005"
+    board.order = "furthest first"
+    board.arrange()
+    assert board.names[0] == "t0001"
+
+
+def test_words_and_conditions_filter_together(board):
+    board.ask("state=running lr<0.1")
+    assert board.names == ["t0002", "t0005", "t0003"]
+    board.ask("memory")
+    assert board.names == ["t0004"]
+    board.ask("loss<0.4")
+    assert board.names == ["t0002"]
+    assert board.count() == "1 of 5 · loss<0.4 · best first"
+    board.ask("")
+    board.only = "FAILED"
+    board.arrange()
+    assert board.names == ["t0004"]
+
+
+def test_a_condition_on_no_column_is_refused_and_changes_nothing(board):
+    with pytest.raises(SpecError, match="there is no column 'lrr'"):
+        board.ask("lrr>1")
+    assert (board.query, len(board.names)) == ("", 5)
+
+
+def test_a_row_has_its_width_and_says_why_a_trial_failed(board):
+    for name in board.names:
+        for width in (20, 80, 200):
+            assert board.row(name, width, 10.0).cell_len == width
+            assert board.head(width).cell_len == width
+    assert "oom: CUDA out of memory" in board.row("t0004", 120, 10.0).plain
+    assert "★t0002" in board.row("t0002", 80, 10.0).plain
+    assert board.row("t0001", 80, 10.0, selected=True).plain.startswith("› t0001")
+
+
+def test_events_touch_their_own_trial_or_all(board):
+    assert board.take([report("t0005", 5, 11.0, 1, 0.1)], "alive") == {"t0005"}
+    assert board.take([], "alive") == set()
+    assert len(board.take([], "dead")) == 5
+    board.arrange()
+    assert "interrupted" in board.row("t0002", 80, 11.0).plain
+    assert len(board.take([Finished(12.0, "STOPPED", "user")], "dead")) == 5
+
+
+def test_several_metrics_have_columns_and_a_text_that_steers_terminals_is_harmless():
+    events = [Attached(0.0, "here:1"), *begin("t0001", 1, 1.0)]
+    board = Board(watched(make_several(), events).state)
+    assert "loss" in board.head(100).plain
+    assert "speed" in board.head(100).plain
+    events.append(Failed(2.0, 1, "t0001", "user", "a \x1b[2J b"))
+    board = Board(watched(make_several(), events).state)
+    assert "\x1b" not in board.row("t0001", 100, 3.0).plain

@@ -1,0 +1,100 @@
+"""A home with sweeps in several states, as a server finds it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from simulated_sweeps import make_several, make_spec
+from sqlalchemy import insert
+
+from hposvc import api
+from hposvc.events import Attached, Ordered, Proposed, Reported, from_json
+from hposvc.journal import compression
+from hposvc.journal.database import EVENTS
+from hposvc.journal.journal import SweepRow
+from trainables.order import Order
+
+RECORDED = Path(__file__).parents[1] / "hposvc" / "contracts" / "recorded"
+MANY = {"max": 210, "parallel": 8}  # so many that a simulation is not sent to MLflow
+
+
+def fill(home: Path) -> api.Sweeps:
+    """Record sweeps: ended ones, one that was cut off, a queued one, one of a later version."""
+    sweeps = api.Sweeps.open(home)
+    spec = make_spec(trials=MANY, scheduler={"type": "asha"}, tags={"team": "vision"})
+    api.drive(sweeps, api.create(sweeps, spec, "ended"))
+    api.drive(sweeps, api.create(sweeps, make_several(trials=MANY), "front"))
+    replay(sweeps, "v4-pbt", "copies")
+    replay(sweeps, "v4-finalists", "finalists")
+    replay(sweeps, "v4-hyperband-paused", "paused")
+    replay(sweeps, "v2-asha-extended", "earlier")
+    cut_off(sweeps, "cut-off")
+    api.create(sweeps, make_spec(project="other"), "queued")
+    unreadable(sweeps, "later")
+    return sweeps
+
+
+def replay(sweeps: api.Sweeps, recorded: str, sweep: str) -> None:
+    """Record a sweep with the events of one that an earlier version ran."""
+    head, *lines = (RECORDED / f"{recorded}.jsonl").read_text().splitlines()
+    events = [
+        from_json(kind, time, json.dumps(body)) for kind, time, body in map(json.loads, lines)
+    ]
+    spec = json.loads(head)["spec"]
+    row = SweepRow(sweep, spec["name"], spec["project"], 1.7e9, spec, {})
+    assert sweeps.journal.create(row)
+    sweeps.journal.append(sweep, 0, events)
+
+
+def cut_off(sweeps: api.Sweeps, sweep: str) -> None:
+    """Record a sweep that has a running trial, which reported NaN, and no driver."""
+    api.create(sweeps, make_spec(), sweep)
+    begin(sweeps, sweep)
+
+
+def begin(sweeps: api.Sweeps, sweep: str) -> None:
+    """Write the first events of a recorded sweep, as of a driver that died."""
+    order = Order(1, "t0001", {"lr": 0.01}, None, first=1, until=9)
+    events = [
+        Attached(1.0, "here:1"),
+        Proposed(2.0, "t0001", {"lr": 0.01}, {}, 9),
+        Ordered(3.0, order),
+        Reported(4.0, 1, "t0001", 1, {"loss": 0.5, "norm": float("nan")}),
+        Reported(5.0, 1, "t0001", 2, {"loss": 0.4, "norm": float("inf")}),
+    ]
+    sweeps.journal.append(sweep, 0, events)
+
+
+def unreadable(sweeps: api.Sweeps, sweep: str) -> None:
+    """Record a sweep with an event of a later version."""
+    api.create(sweeps, make_spec(), sweep)
+    values: dict[str, Any] = {"sweep": sweep, "seq": 1, "kind": "teleported", "time": 1.0}
+    with sweeps.journal.store.writing() as connection:
+        connection.execute(insert(EVENTS).values(**values, body='{"to":"mars"}'))
+
+
+def reported_events(sweeps: api.Sweeps, sweep: str, count: int) -> None:
+    """Append reports of one trial to a sweep that has none yet, `count` events in all."""
+    spec = make_spec(fidelity={"max": count})
+    if sweeps.journal.find(sweep) is None:
+        api.create(sweeps, spec, sweep)
+        order = Order(1, "t0001", {"lr": 0.01}, None, first=1, until=count)
+        events: list[Any] = [
+            Attached(1.0, "here:1"),
+            Proposed(2.0, "t0001", {"lr": 0.01}, {}, count),
+            Ordered(3.0, order),
+        ]
+        sweeps.journal.append(sweep, 0, events)
+    last = sweeps.journal.last(sweep)
+    reports = [
+        Reported(float(seq), 1, "t0001", seq - 3, {"loss": 1 / seq})
+        for seq in range(last + 1, count + 1)
+    ]
+    sweeps.journal.append(sweep, last, reports)
+
+
+def pack(sweeps: api.Sweeps, sweep: str) -> None:
+    """Pack the events of a sweep as `gc --compact` does, though the sweep may go on."""
+    rows = [row for row in sweeps.journal._rows(sweep, 0) if row.kind != compression.KIND]
+    if rows:
+        sweeps.journal.replace(sweep, compression.pack(rows))

@@ -1,0 +1,74 @@
+"""A sweep for the screen of `watch`: a list of events in place of a journal."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.events import (
+    Attached,
+    DriverState,
+    Event,
+    Failed,
+    Ordered,
+    Proposed,
+    Reported,
+)
+from hposvc.journal.journal import SweepRow
+from hposvc.state.sweep import SweepState
+from trainables.order import Order
+
+
+@dataclass
+class EventList:
+    """A source of one sweep; a test appends events."""
+
+    events: list[Event] = field(default_factory=list)
+    driver: DriverState = "alive"
+    log: str = "epoch 1\n"
+    reads: list[int] = field(default_factory=list)  # after which event each read began
+
+    def read(self, sweep: str, after: int) -> Iterator[tuple[int, Event]]:
+        self.reads.append(after)
+        yield from enumerate(self.events[after:], after + 1)
+
+    def driver_of(self, row: SweepRow) -> DriverState:
+        return self.driver
+
+    def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
+        return f"{trial}: {self.log}"[-most:]
+
+    def record_of(self, row: SweepRow, look: Any) -> Any:
+        raise NotImplementedError
+
+    home: Any = None
+
+
+def begin(trial: str, number: int, time: float, lr: float = 1e-3) -> list[Event]:
+    """Return the events with which a trial of nine steps begins."""
+    params = {"lr": lr}
+    order = Order(number, trial, params, None, 1, 9)
+    return [Proposed(time, trial, params, {}, 9), Ordered(time, order)]
+
+
+def report(trial: str, number: int, time: float, step: int, loss: float) -> Event:
+    return Reported(time, number, trial, step, {"loss": loss})
+
+
+def failing(count: int) -> list[Event]:
+    """Return the events of so many trials that all fail."""
+    events: list[Event] = [Attached(0.0, "here:1")]
+    for number in range(1, count + 1):
+        name = f"t{number:04}"
+        events += begin(name, number, float(number))
+        events.append(Failed(number + 0.5, number, name, "user", "Traceback\nValueError: no luck"))
+    return events
+
+
+def watched(spec: specs.SweepSpec, events: Sequence[Event]) -> api.Watched:
+    """Return a sweep with these events, looked at once."""
+    row = SweepRow("digits-1", "digits", "demo", 0.0, specs.dump(spec), {})
+    found = api.Watched(EventList(list(events)), row, SweepState(spec))
+    found.apply(found.source.read(row.id, 0))
+    return found
