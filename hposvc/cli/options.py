@@ -9,13 +9,14 @@ from typing import Any, Literal, TypeVar
 
 import click
 
+from hposvc.cli.completion import complete_sweep, complete_trial
 from hposvc.views.console import emit
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 spec_file = click.argument("spec", type=click.Path(path_type=Path))  # `-`: standard input
-sweep_id = click.argument("sweep", metavar="ID")
-optional_trial = click.argument("trial", required=False)
+sweep_id = click.argument("sweep", metavar="ID", shell_complete=complete_sweep)
+optional_trial = click.argument("trial", required=False, shell_complete=complete_trial)
 settings = click.option(
     "--set",
     "sets",

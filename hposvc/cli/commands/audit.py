@@ -3,6 +3,7 @@
 import click
 
 from hposvc.cli.app import home_of, open_place, open_sweep, verb
+from hposvc.cli.completion import complete_trial
 from hposvc.cli.options import Shared, cluster_address, optional_trial, ray_address, sweep_id
 from hposvc.views.console import show
 
@@ -45,7 +46,7 @@ def why(shared: Shared, sweep: str, address: str | None) -> None:
 
 @verb
 @sweep_id
-@click.argument("trial")
+@click.argument("trial", shell_complete=complete_trial)
 @click.option(
     "--accept-code", is_flag=True, help="Continue even if the trainable's code has changed."
 )

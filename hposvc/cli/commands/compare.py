@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hposvc.cli.app import open_sweep, verb
+from hposvc.cli.completion import complete_sweep
 from hposvc.cli.options import Shared, cluster_address
 from hposvc.views.console import show
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @verb
-@click.argument("sweeps", nargs=-1, required=True, metavar="ID...")
+@click.argument("sweeps", nargs=-1, required=True, metavar="ID...", shell_complete=complete_sweep)
 @click.option(
     "--by",
     multiple=True,

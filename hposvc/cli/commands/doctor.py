@@ -5,13 +5,14 @@ from dataclasses import asdict
 import click
 
 from hposvc.cli.app import find_server, open_place, verb
+from hposvc.cli.completion import complete_sweep
 from hposvc.cli.options import Shared, ray_address
 from hposvc.errors import OUT_OF_REACH
 from hposvc.views.console import show
 
 
 @verb
-@click.argument("sweep", metavar="[ID]", required=False)
+@click.argument("sweep", metavar="[ID]", required=False, shell_complete=complete_sweep)
 @click.option("--deep", is_flag=True, help="Start Ray if none runs, and run a probe on every node.")
 @click.option("--fix", is_flag=True, help="Write data of sweep ID that MLflow lacks.")
 @ray_address

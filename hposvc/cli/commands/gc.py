@@ -3,13 +3,14 @@
 import click
 
 from hposvc.cli.app import open_place, verb
+from hposvc.cli.completion import complete_sweep
 from hposvc.cli.options import Shared
 from hposvc.errors import OUT_OF_REACH
 from hposvc.views.console import note, show
 
 
 @verb
-@click.argument("sweep", metavar="[ID]", required=False)
+@click.argument("sweep", metavar="[ID]", required=False, shell_complete=complete_sweep)
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
 @click.option("--compact", is_flag=True, help="Compress the journal of ended sweeps, too.")
 def gc(shared: Shared, sweep: str | None, dry_run: bool, compact: bool) -> int:

@@ -1,4 +1,4 @@
-"""Verbs for the first minutes: a spec for one's own code, and the schema of specs for editors."""
+"""Verbs for the first minutes: examples, a spec for one's own code, the schema for editors."""
 
 import sys
 from dataclasses import replace
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from hposvc.cli.app import verb
+from hposvc.cli.completion import complete_example
 from hposvc.cli.options import Shared
-from hposvc.views.console import emit, note
+from hposvc.views.console import emit, note, show
 
 if TYPE_CHECKING:
     from hposvc.drafts.draft import Draft
@@ -47,6 +48,33 @@ def schema(shared: Shared) -> None:
     from hposvc.drafts import draft as drafts
 
     emit(drafts.schema())
+
+
+@verb
+@click.argument("name", required=False, shell_complete=complete_example)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default="examples",
+    show_default=True,
+    help="Copy into this folder.",
+)
+def examples(shared: Shared, name: str | None, out: Path) -> None:
+    """List the examples that come with hposvc, or copy one, with the files that it needs."""
+    from hposvc.drafts import examples as drafts
+    from hposvc.views.examples import example_table
+
+    if name is not None:
+        written = [str(path) for path in drafts.copy(name, out)]
+        if not shared.json({"written": written}):
+            emit("".join(f"{path}\n" for path in written))
+            note(f"The first lines of {written[0]} say how to run it.")
+        return
+    listed = drafts.listed()
+    rows = [{"example": each.name, "shows": each.shows} for each in listed]
+    if not shared.json(rows):
+        show(example_table(rows))
+        note("`hposvc examples NAME` copies one.")
 
 
 def _only_script() -> str:

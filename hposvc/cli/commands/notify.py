@@ -6,13 +6,14 @@ from pathlib import Path
 import click
 
 from hposvc.cli.app import open_place, read_spec, verb
+from hposvc.cli.completion import complete_sweep
 from hposvc.cli.options import Shared
 from hposvc.errors import OUT_OF_REACH
 from hposvc.views.console import emit
 
 
 @verb
-@click.argument("sweep", metavar="ID")
+@click.argument("sweep", metavar="ID", shell_complete=complete_sweep)
 @click.option("--test", is_flag=True, help="ID is a SPEC: send a message to each of its channels.")
 def notify(shared: Shared, sweep: str, test: bool) -> int:
     """Send the notifications of a sweep that were not delivered, or try out a spec's."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hposvc.cli.app import home_of, open_sweep, verb
+from hposvc.cli.completion import complete_sweep
 from hposvc.cli.options import Shared, cluster_address
 from hposvc.views.console import emit
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @verb
-@click.argument("sweeps", nargs=-1, required=True, metavar="ID...")
+@click.argument("sweeps", nargs=-1, required=True, metavar="ID...", shell_complete=complete_sweep)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),

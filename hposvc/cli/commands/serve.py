@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hposvc.cli.app import commands, find_server, open_home, verb
+from hposvc.cli.completion import complete_sweep
 from hposvc.cli.options import Shared, ray_address, share
 from hposvc.views.console import console, note
 
@@ -74,7 +75,7 @@ def serve(
 
 
 @verb
-@click.argument("sweep", required=False, metavar="[ID]")
+@click.argument("sweep", required=False, metavar="[ID]", shell_complete=complete_sweep)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),

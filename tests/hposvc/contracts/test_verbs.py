@@ -31,6 +31,7 @@ SHOWN = ("cli", "views")
 # The function of each verb. A second one answers an option that asks for something else.
 FUNCTIONS = {
     "init": ["drafts.draft.draft", "drafts.draft.write"],
+    "examples": ["drafts.examples.copy", "drafts.examples.listed"],
     "schema": ["drafts.draft.schema"],
     "validate": ["api.validate"],
     "run": ["remote.client.run"],

@@ -47,3 +47,19 @@ def test_what_it_writes_runs(hposvc, here):
     best = hposvc("best", "last", "-o", "json").data
     assert best["trial"]
     assert 0.5 < best["value"] <= 1
+
+
+def test_examples_are_listed_and_copied(hposvc, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = hposvc("examples")
+    assert table.code == 0
+    assert "digits.yaml" in table.out
+    assert "weak trials stopped early" in table.out
+    names = {row["example"] for row in hposvc("examples", "-o", "json").data}
+    assert {"script.yaml", "quickstart.py"} <= names
+    copied = hposvc("examples", "script")
+    assert copied.out.split() == ["examples/script.yaml", "examples/train_script.py"]
+    assert hposvc("validate", "examples/script.yaml").code == 0
+    wrong = hposvc("examples", "scripts")
+    assert (wrong.code, wrong.out) == (2, "")
+    assert "script.yaml" in wrong.err
