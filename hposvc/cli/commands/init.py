@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @verb
 @click.argument("source", metavar="[FILE|MODULE:NAME]", required=False)
 @click.option(
-    "--out", default="sweep.yaml", show_default=True, help="The spec; -: standard output."
+    "--out",
+    default="sweep.yaml",
+    show_default=True,
+    help="Write the spec to this file; -: to stdout.",
 )
 @click.option("--yes", is_flag=True, help="Ask nothing; take what is found.")
 def init(shared: Shared, source: str | None, out: str, yes: bool) -> None:
