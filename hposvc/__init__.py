@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hposvc.connection import Server, connect
     from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
     from hposvc.handle import Handle, load
-    from hposvc.integrations import sklearn
+    from hposvc.integrations import optuna, sklearn
     from hposvc.result import Best, NoSingleBest, NoValue, Result
     from hposvc.spec import Metric, SweepSpec
     from hposvc.sweep import Sweep
@@ -41,7 +41,7 @@ _HOMES = {
     "report": "trainables.session",
 }
 # Modules that speak other libraries' languages: `hposvc.sklearn` is hposvc.integrations.sklearn.
-_INTEGRATIONS = ("sklearn",)
+_INTEGRATIONS = ("optuna", "sklearn")
 __all__ = [
     "Best",
     "Denied",
@@ -62,6 +62,7 @@ __all__ = [
     "connect",
     "get_checkpoint",
     "load",
+    "optuna",
     "report",
     "sklearn",
 ]

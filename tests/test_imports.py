@@ -19,7 +19,7 @@ DOORS = {
         "hposvc/tracking/models",
         "hposvc/tracking/served_files",
     ),
-    "optuna": ("searchers/optuna_samplers",),
+    "optuna": ("hposvc/integrations/optuna/", "searchers/optuna_samplers"),
     "cmaes": ("searchers/evolution",),
     "moocore": ("searchers/pareto",),
     "sklearn": ("hposvc/integrations/sklearn", "trainables/", "searchers/"),

@@ -1,0 +1,5 @@
+"""hposvc for people with an Optuna study or objective, public as `hposvc.optuna`."""
+
+from hposvc.integrations.optuna.sampler import Sampler
+
+__all__ = ["Sampler"]

@@ -1,0 +1,77 @@
+"""Optuna's search spaces as ours: every distribution becomes a domain with the same values.
+
+Optuna allows any text as a name and any object as a choice, so here a parameter is named by its
+place (`p0`, `p1`, ...), and a choice is the index of its value.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from searchers.domains import Choice, Domain, Float, Int
+from searchers.space import Space
+from searchers.values import Params, SpaceError, Value
+
+
+class SearchSpace:
+    """A search space of Optuna's, and the space that stands for it.
+
+    Args:
+        distributions: of the parameters; each has more than one value, and `domain` of it is not
+            None.
+    """
+
+    def __init__(self, distributions: Mapping[str, BaseDistribution]) -> None:
+        self._distributions = dict(distributions)
+        self._names = {name: f"p{index}" for index, name in enumerate(distributions)}
+        self.names = list(distributions)
+        domains = {self._names[name]: domain(each) for name, each in distributions.items()}
+        self.space = Space({name: each for name, each in domains.items() if each is not None})
+
+    def encode(self, values: Mapping[str, Any]) -> dict[str, Value]:
+        """Return values of Optuna's as a searcher sees them; those that do not fit are left out."""
+        params: dict[str, Value] = {}
+        for name in self._names.keys() & values.keys():
+            try:
+                value = _encode(self._distributions[name], values[name])
+            except ValueError:  # of another range
+                continue
+            if self.space[self._names[name]].problem(value) is None:
+                params[self._names[name]] = value
+        return params
+
+    def decode(self, params: Params) -> dict[str, Any]:
+        """Return a searcher's configuration in Optuna's names and values."""
+        return {
+            name: self._distributions[name].to_external_repr(params[ours])  # type: ignore[arg-type]
+            for name, ours in self._names.items()
+        }
+
+
+def domain(distribution: BaseDistribution) -> Domain | None:
+    """Return the domain with the values of a distribution; None: no searcher takes so many."""
+    try:
+        match distribution:
+            case CategoricalDistribution():
+                return Choice(tuple(range(len(distribution.choices))))
+            case IntDistribution():
+                d = distribution
+                return Int(d.low, d.high, d.log, d.step)
+            case FloatDistribution():
+                return Float(
+                    distribution.low, distribution.high, distribution.log, distribution.step
+                )
+    except SpaceError:  # more steps or choices than a space holds
+        return None
+    return None
+
+
+def _encode(distribution: BaseDistribution, value: Any) -> Value:
+    internal = distribution.to_internal_repr(value)
+    return float(internal) if isinstance(distribution, FloatDistribution) else int(internal)
