@@ -89,11 +89,11 @@ def table(rows: Sequence[Row], spec: SweepSpec) -> str:
         cells = [row[name] for name in OWN_COLUMNS]
         values = [_column(row, spec, name) for name in metrics]
         params = [row["params"].get(name) for name in spec.space]
-        writer.writerow(map(_without_formula, [*cells, *values, *params]))
+        writer.writerow(map(plain_cell, [*cells, *values, *params]))
     return text.getvalue()
 
 
-def _without_formula(value: object) -> object:
+def plain_cell(value: object) -> object:
     """Return a cell that a spreadsheet shows as it is: it runs a text that begins so."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 

@@ -29,10 +29,10 @@ def show(*parts: RenderableType) -> None:
     emit(CONTROL.sub(REPLACEMENT, captured.get()))
 
 
-def emit(text: str) -> None:
+def emit(data: str | bytes) -> None:
     """Write data to stdout."""
     try:
-        click.echo(text, nl=False)
+        click.echo(data, nl=False)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as `| head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

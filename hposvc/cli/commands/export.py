@@ -1,24 +1,77 @@
-"""The verb that exports a schedule from a sweep."""
+"""The verb that writes a sweep as a file for other tools, or its best schedule as a spec."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hposvc.cli.app import open_sweep, verb
 from hposvc.cli.options import Shared, cluster_address, sweep_id
-from hposvc.views.console import emit
+from hposvc.views.console import emit, note
+
+if TYPE_CHECKING:
+    from hposvc.api import OpenSweep
 
 
 @verb
 @sweep_id
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "json", "parquet"]),
+    help="Write this format; by default what --out ends with, or CSV.",
+)
+@click.option("--curves", is_flag=True, help="Write all reports in place of the trials.")
 @click.option("--schedule", is_flag=True, help="Write the best trial's values over time as a spec.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Write to this file; by default to stdout."
+)
 @cluster_address
-def export(shared: Shared, sweep: str, schedule: bool, address: str | None) -> None:
-    """Write the best trial's schedule as a spec for `run`."""
+def export(
+    shared: Shared,
+    sweep: str,
+    form: str | None,
+    curves: bool,
+    schedule: bool,
+    out: Path | None,
+    address: str | None,
+) -> None:
+    """Write a sweep's trials, reports or best schedule as a file for other tools."""
+    if schedule and (form or curves):
+        raise click.UsageError("--schedule writes a spec; leave out --format and --curves")
+    if out is None and form == "parquet" and sys.stdout.isatty():
+        raise click.UsageError("Parquet is no text; give --out FILE.parquet")
+    opened = open_sweep(shared, sweep, address)
+    data = _schedule(shared, opened) if schedule else _table(shared, opened, form, curves, out)
+    if out is None:
+        emit(data)
+    else:
+        out.write_bytes(data)
+        note(f"{out} is written")
+
+
+def _schedule(shared: Shared, sweep: "OpenSweep") -> bytes:
+    """Return the best trial's schedule as a spec: YAML, or JSON if that was asked for."""
     from hposvc.analysis import lineage
     from hposvc.views.schedule import text
 
-    if not schedule:
-        message = "a sweep's export is not there yet; hposvc export ID --schedule is"
-        raise click.ClickException(message)
-    best = lineage.best_schedule(open_sweep(shared, sweep, address))
-    if not shared.json(best.spec):
-        emit(text(best.sweep, best.state, best.segments, best.spec))
+    best = lineage.best_schedule(sweep)
+    if shared.output == "json":
+        return f"{json.dumps(best.spec, indent=2)}\n".encode()
+    return text(best.sweep, best.state, best.segments, best.spec).encode()
+
+
+def _table(
+    shared: Shared, sweep: "OpenSweep", form: str | None, curves: bool, out: Path | None
+) -> bytes:
+    """Return the trials, or all reports, in the format that was asked for in some way."""
+    from hposvc.reporting import tables
+
+    if form is None and shared.output == "json":
+        form = "json"
+    elif form is None:
+        form = "csv" if out is None else tables.format_of(out)
+    frame = tables.curves_table(sweep) if curves else tables.trials_table(sweep)
+    return tables.written(frame, form)

@@ -47,7 +47,11 @@ FUNCTIONS = {
     "audit": ["analysis.audit.explain"],
     "report": ["reporting.writing.report"],
     "compare": ["reporting.comparison.compare"],
-    "export": ["analysis.lineage.best_schedule"],
+    "export": [
+        *("reporting.tables.trials_table", "reporting.tables.curves_table"),  # --curves
+        *("reporting.tables.written", "reporting.tables.format_of"),
+        "analysis.lineage.best_schedule",  # --schedule
+    ],
     "events": ["remote.client.events"],
     "pause": ["remote.client.steer"],
     "stop": ["remote.client.steer"],

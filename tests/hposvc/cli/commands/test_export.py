@@ -1,13 +1,14 @@
-"""`hposvc export`: it writes a spec to stdout that `hposvc run` accepts."""
+"""`hposvc export`: tables for other tools, and a schedule as a spec that `hposvc run` accepts."""
 
 import json
 import sys
 
+import pandas as pd
 import pytest
 from ruamel.yaml import YAML
 from simulated_sweeps import make_spec
 
-from hposvc import api
+from hposvc import api, load
 from hposvc.cli.main import main
 
 PBT = {"type": "pbt", "interval": 1, "quantile": 0.5, "mutate": {"lr": {}}}
@@ -61,8 +62,58 @@ def test_a_sweep_without_a_value_has_no_schedule(hposvc, sweeps):
     assert hposvc("export", "nobody", "--schedule")[0] == 4
 
 
-def test_an_export_of_the_whole_sweep_is_not_there_yet(hposvc, sweeps):
-    api.create(sweeps, make_spec(), "empty")
-    code, _, err = hposvc("export", "empty")
+@pytest.fixture
+def mixed(sweeps):
+    """A sweep with texts, numbers and formulas among its values; return its result."""
+    parameters = {
+        "lr": {"min": 1e-4, "max": 1.0, "log": True},
+        "width": {"values": [1, "auto"]},
+        "note": "=1+1",
+    }
+    row = api.create(sweeps, make_spec(parameters=parameters, trials={"max": 4}), "mixed")
+    return api.drive(sweeps, row)
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+@pytest.mark.parametrize("which", ["trials", "curves"])
+def test_tables_are_those_of_python(hposvc, mixed, tmp_path, form, which):
+    file = tmp_path / f"table.{form}"
+    code, out, err = hposvc("export", "mixed", "--out", file, *["--curves"] * (which == "curves"))
+    assert (code, out) == (0, ""), err
+    assert f"{file} is written" in err
+    table = getattr(pd, f"read_{form}")(file)
+    expected = getattr(load("mixed", tmp_path / "home"), which)()
+    assert [*table.columns] == [*expected.columns]
+    assert len(table) == len(expected) > 3
+    name = "value" if which == "trials" else "loss"
+    assert table[name].tolist() == pytest.approx(expected[name].tolist())
+    if which == "trials":
+        assert [str(value) for value in table["width"]] == [
+            str(value) for value in expected["width"]
+        ]
+        assert {*table["note"]} == {"'=1+1" if form == "csv" else "=1+1"}
+
+
+def test_what_goes_to_stdout(hposvc, mixed):
+    code, out, _ = hposvc("export", "mixed")
+    assert code == 0
+    assert out.startswith("trial,state,reason,value,")
+    rows = json.loads(hposvc("export", "mixed", "-o", "json")[1])
+    assert [row["trial"] for row in rows] == [*mixed.state.trials]
+
+
+def test_a_format_that_is_not_there_is_refused(hposvc, mixed, tmp_path):
+    code, _, err = hposvc("export", "mixed", "--out", tmp_path / "trials.parquett")
     assert code == 2
-    assert "not there yet" in err
+    assert "did you mean 'parquet'" in err
+    code, _, err = hposvc("export", "mixed", "--schedule", "--curves")
+    assert code == 2
+    assert "leave out --format and --curves" in err
+    assert [*tmp_path.glob("trials*")] == []
+
+
+def test_a_sweep_without_trials_is_an_empty_table(hposvc, sweeps):
+    api.create(sweeps, make_spec(), "empty")
+    code, out, _ = hposvc("export", "empty")
+    assert (code, out.count("\n")) == (0, 1)
+    assert json.loads(hposvc("export", "empty", "--curves", "--format", "json")[1]) == []
