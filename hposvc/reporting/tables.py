@@ -1,7 +1,7 @@
 """A sweep's trials, or all its reports, as a file for other tools: CSV, JSON or Parquet."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hposvc.api import OpenSweep
 from hposvc.errors import fail, no_such
@@ -52,7 +52,7 @@ def written(frame: "pd.DataFrame", form: str) -> bytes:
     return data
 
 
-def _of_one_type(column: "pd.Series[object]") -> "pd.Series[object]":
+def _of_one_type(column: "pd.Series[Any]") -> "pd.Series[Any]":
     """Return a column of several types as texts, any other as it is."""
     types = {type(value) for value in column.dropna()}
     if column.dtype != object or len(types) < 2:
