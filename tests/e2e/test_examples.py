@@ -50,6 +50,8 @@ def test_no_example_is_without_a_test():
         # test_examples_of_programs.py
         "script.yaml",
         "train_script.py",  # of script.yaml
+        *(f"script_{library}.yaml" for library in ("click", "absl", "tyro", "hydra")),
+        *(f"train_{library}.py" for library in ("click", "absl", "tyro", "hydra")),
         "tabular_sklearn.yaml",
         "train_trees.py",  # of tabular_sklearn.yaml
         "torchrun.yaml",

@@ -27,6 +27,13 @@ def test_a_script_is_tuned_by_its_output(complete, home):
         assert Path(checkpoint).is_dir()
 
 
+@pytest.mark.full  # the scripts of docs/scripts.md have the same form, and always run
+@pytest.mark.parametrize("library", ["click", "absl", "tyro", "hydra"])
+def test_a_script_of_another_library_is_tuned(complete, library):
+    status = complete(f"script_{library}.yaml", {**SMALL, "engine": "local"})
+    assert status["best"]["value"] > 0.5
+
+
 @pytest.mark.full
 def test_torchrun_starts_the_ranks_of_a_script(python):
     sets = ("--set", "trials.max=2", "--set", "resources.cpus_per_worker=0.5")

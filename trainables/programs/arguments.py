@@ -48,12 +48,21 @@ def _hyphenated_or_no(name: str, value: Value) -> str | None:
     return _hyphenated(f"no-{name}" if value is False else name, True if value is False else value)
 
 
+def _tyros(name: str, value: Value) -> str | None:
+    """Return tyro's form: `no-` stands before the last part of a nested switch's name."""
+    group, dot, last = name.rpartition(".")
+    if value is False:
+        return _hyphenated(f"{group}{dot}no-{last}", True)
+    return _hyphenated(name, value)
+
+
 PARAMETER_LISTS: Mapping[str, Callable[[Params], list[str]]] = {
     "args": _one_item_each(lambda name, value: f"--{name}={value}"),
     "args_no_hyphens": _one_item_each(lambda name, value: f"{name}={value}"),
     "args_no_boolean_flags": _one_item_each(_bare_flag),
     "args_hyphens": _one_item_each(_hyphenated),
     "args_hyphens_no": _one_item_each(_hyphenated_or_no),
+    "args_tyro": _one_item_each(_tyros),
     "args_json": lambda params: [json.dumps(dict(params))],
 }
 

@@ -6,8 +6,10 @@ Null: the argument is left out, which is argparse's own None. True and False are
 import argparse
 import json
 import shlex
+from dataclasses import dataclass, field
 
 import pytest
+import tyro
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,6 +97,29 @@ def test_flags_are_those_that_argparse_scripts_have(bias):
     assert vars(options) == {"batch_size": 32, "hidden_layers": 2, "use_bias": bias}
     assert render(["${args}"], {"hidden-layers": 2}, {}) == ["--hidden-layers=2"]
     assert render(["-h${hidden-layers}"], params, {}) == ["-h2"]
+
+
+@dataclass
+class Optimizer:
+    """Nested options of a script."""
+
+    use_bias: bool = True
+    lr: float = 0.1
+
+
+@dataclass
+class Options:
+    """Options of a script."""
+
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    verbose: bool = True
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_switches_of_nested_names_are_those_that_tyro_reads(on):
+    params = {"optimizer.use_bias": on, "optimizer.lr": 1e-5, "verbose": on}
+    options = tyro.cli(Options, args=render(["${args_tyro}"], params, {}))
+    assert options == Options(Optimizer(on, 1e-5), on)
 
 
 def test_what_an_item_names_is_known_before_it_runs():
