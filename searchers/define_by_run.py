@@ -7,7 +7,7 @@ suggest, and what only some of them suggest, gives the parameters and their cond
 """
 
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -83,7 +83,15 @@ def trace(function: Function) -> dict[str, Domain]:
         SpaceError: the function raises, opens too many branches, or its space has no such
             conditions.
     """
-    leaves = _leaves(function)
+    return describe(_leaves(function))
+
+
+def describe(leaves: Sequence[Leaf]) -> dict[str, Domain]:
+    """Return the domains that the paths through a function suggest, with their conditions.
+
+    Raises:
+        SpaceError: nothing is suggested, or no conditions tell the paths apart.
+    """
     domains: dict[str, Domain] = {}
     for leaf in leaves:
         for name, domain in leaf.suggested.items():

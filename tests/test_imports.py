@@ -56,6 +56,7 @@ TRAINABLES: tuple[tuple[str, ...], ...] = (
     ("task",),
     ("trainer", "runtime"),
     ("checkpoints", "load", "tune_trainables"),
+    ("objectives",),
     ("parallel", "functions"),
     ("data", "session", "costs"),
     ("programs", "training_state", "monitoring", "environment", "combinations"),

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from trainables import functions
+from trainables import functions, objectives
 from trainables.earlier_names import PREFIX
 from trainables.session import Session
 from trainables.training import Training
@@ -29,6 +29,7 @@ REFERENCE_OF_MODULE = re.compile(r"\w+(\.\w+)*")
 SEARCHED = 2  # folders named in an error
 TUNE_TRAINABLE = "ray.tune.trainable.trainable.Trainable"
 TASK = "trainables.task.Task"
+TRIAL = "trial"  # the argument of Optuna's objectives
 packages_allowed: frozenset[str] | None = None  # to import from; None: all (see `allow_only`)
 TRAINING = PREFIX  # parameters with this prefix set options of the training runtime
 ITS_OWN = "makes its updates itself; write nan: stop, or give a Task"
@@ -165,6 +166,8 @@ def bind(trainable: Trainable, params: Params) -> Callable[[Worker], None]:
             takes = inspect.signature(trainable)
             message = f"must take (params, worker), or (config) alone; it takes {takes}"
             raise LoadError(f"trainable {_name(trainable)} {message}")
+        if _takes_trial(trainable):
+            return objectives.bind(trainable, fields)
         return functions.bind(trainable, fields, partial(_session_context, trainable))
 
     def train(worker: Worker) -> None:
@@ -200,6 +203,11 @@ def _accepts(trainable: Trainable, *arguments: object) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _takes_trial(function: Trainable) -> bool:
+    """Return whether a function is an objective of Optuna: it takes what it calls `trial`."""
+    return next(iter(inspect.signature(function).parameters)) == TRIAL
 
 
 def _session_context(

@@ -1,5 +1,6 @@
 """hposvc for people with an Optuna study or objective, public as `hposvc.optuna`."""
 
+from hposvc.integrations.optuna.objective import find_parameters, run
 from hposvc.integrations.optuna.sampler import Sampler
 
-__all__ = ["Sampler"]
+__all__ = ["Sampler", "find_parameters", "run"]
