@@ -34,14 +34,14 @@ def markdown(sections: Sequence[Section], stem: str) -> dict[str, str | bytes]:
             pictures[name] = png(draw(comparison.chart))
             lines += _at_equal_cost(comparison, name)
     for number_, section in enumerate(sections, start=1):
-        lines += _head(section)
+        lines += first_screen(section)
         for chart in section.charts:
             mark = f"{number_}-{chart.kind}" if len(sections) > 1 else chart.kind
             name = f"{stem}-{mark}.png"
             pictures[name] = png(draw(chart))
             lines += [f"### {escape(chart.title)}", "", escape(chart.message), ""]
             lines += [f"![{escape(chart.title)}]({name})", ""]
-        lines += _again(section)
+        lines += reproduction(section)
     return {f"{stem}.md": "\n".join(lines), **pictures}
 
 
@@ -107,7 +107,7 @@ def _at_equal_cost(comparison: Compared, picture: str) -> list[str]:
     return [*lines, *warnings, ""]
 
 
-def _head(section: Section) -> list[str]:
+def first_screen(section: Section) -> list[str]:
     """Return the first screen in words."""
     lines = [f"## {escape(section.id)}: {section.phase.lower()}", ""]
     if section.front:
@@ -139,7 +139,8 @@ def _values(value: float | Sequence[float]) -> str:
     return ", ".join(number(each) for each in values)
 
 
-def _again(section: Section) -> list[str]:
+def reproduction(section: Section) -> list[str]:
+    """Return how to run the sweep, and its best trial, again."""
     return [
         "### How to reproduce it",
         "",

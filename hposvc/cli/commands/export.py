@@ -1,4 +1,4 @@
-"""The verb that writes a sweep as a file for other tools, or its best schedule as a spec."""
+"""The verb that hands a sweep on: tables, its best schedule as a spec, its best model."""
 
 import json
 import sys
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 @click.option("--curves", is_flag=True, help="Write all reports in place of the trials.")
 @click.option("--schedule", is_flag=True, help="Write the best trial's values over time as a spec.")
 @click.option(
+    "--model",
+    metavar="FOLDER|URL",
+    help="Write the best checkpoint with a card into this folder, or into a store (s3://...).",
+)
+@click.option(
     "--out", type=click.Path(path_type=Path), help="Write to this file; by default to stdout."
 )
 @cluster_address
@@ -35,15 +40,25 @@ def export(
     form: str | None,
     curves: bool,
     schedule: bool,
+    model: str | None,
     out: Path | None,
     address: str | None,
 ) -> None:
-    """Write a sweep's trials, reports or best schedule as a file for other tools."""
+    """Write a sweep's trials, reports, best schedule or best model for other tools."""
     if schedule and (form or curves):
         raise click.UsageError("--schedule writes a spec; leave out --format and --curves")
+    if model and (form or curves or schedule or out):
+        raise click.UsageError("--model writes a checkpoint; leave out the other options")
     if out is None and form == "parquet" and sys.stdout.isatty():
         raise click.UsageError("Parquet is no text; give --out FILE.parquet")
     opened = open_sweep(shared, sweep, address)
+    if model:
+        from hposvc.reporting.model_card import hand_on
+
+        names = hand_on(opened, model)
+        if not shared.json({"folder": model, "files": names}):
+            emit("".join(f"{model.rstrip('/')}/{name}\n" for name in names))
+        return
     data = _schedule(shared, opened) if schedule else _table(shared, opened, form, curves, out)
     if out is None:
         emit(data)

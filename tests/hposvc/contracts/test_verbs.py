@@ -51,6 +51,7 @@ FUNCTIONS = {
         *("reporting.tables.trials_table", "reporting.tables.curves_table"),  # --curves
         *("reporting.tables.written", "reporting.tables.format_of"),
         "analysis.lineage.best_schedule",  # --schedule
+        "reporting.model_card.hand_on",  # --model
     ],
     "events": ["remote.client.events"],
     "pause": ["remote.client.steer"],
