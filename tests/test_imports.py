@@ -23,6 +23,8 @@ DOORS = {
     "cmaes": ("searchers/evolution",),
     "moocore": ("searchers/pareto",),
     "sklearn": ("hposvc/integrations/sklearn", "trainables/", "searchers/"),
+    "hydra": ("hposvc/integrations/hydra",),
+    "omegaconf": ("hposvc/integrations/hydra",),
     "scipy": ("searchers/", "hposvc/analysis/", "hposvc/state/estimates"),
     "resvg_py": ("hposvc/reporting/markdown",),
     "textual": ("hposvc/views/watch/screen",),

@@ -40,6 +40,7 @@ class ScriptStopped(StopTrial, SystemExit):
 
 
 _session: Session | None = None  # a rank's in this process, or a script's after its first report
+_reported = False
 
 
 def report(
@@ -56,8 +57,15 @@ def report(
         StopTrial: the trial ends here; do not catch it (`except Exception` does not).
         ReportError: the step or a metric breaks the rules.
     """
+    global _reported
+    _reported = True
     folder = None if checkpoint is None else Path(checkpoint)
     _current().report(metrics, step, folder)
+
+
+def has_reported() -> bool:
+    """Return whether this process has called `report`."""
+    return _reported
 
 
 def get_checkpoint() -> Path | None:

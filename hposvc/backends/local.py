@@ -1,7 +1,8 @@
-"""The local backend: orders run in this process, one at a time, without Ray, for debuggers.
+"""The local backend: orders run from this process without Ray, for debuggers and for scripts.
 
-The trainable runs in a thread. Each report blocks until the driver has taken it, so that a
-breakpoint anywhere stops everything. The two threads share only queues.
+A trainable runs in a thread, one order at a time. Each report blocks until the driver has taken it,
+so that a breakpoint anywhere stops everything. The threads share only queues. A command's programs
+are processes of their own, so `trials.parallel` of them run at once.
 """
 
 import os
@@ -23,7 +24,7 @@ from trainables.link import Report
 from trainables.load import CodeChanged, Sources
 from trainables.monitoring import device
 from trainables.order import Order
-from trainables.runtime.assignment import Assignment, Outcome, carry_out
+from trainables.runtime.assignment import Assignment, Outcome, SlotConfig, carry_out
 from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderMessage, OrderPlaced
 from trainables.storage.checkpoint import Saved
 
@@ -53,7 +54,7 @@ class _Running:
 
 
 class Local:
-    """A backend with a single slot: a thread of this process."""
+    """A backend whose slots are threads of this process: one for a trainable."""
 
     virtual: ClassVar[bool] = False
 
@@ -66,31 +67,38 @@ class Local:
         config.enter()
         os.environ.update({**config.variables, **config.secrets})
         self._messages: queue.Queue[OrderMessage] = queue.Queue()
-        self._running: _Running | None = None
-        self._limit = 1
+        self._running: dict[int, _Running] = {}  # by the order's number
+        self._slots = 1
+        self._limit: int | None = None  # slots that the driver still needs; None: all
+        self.set_parallel(setting.spec.trials.parallel)
 
     def now(self) -> float:
         return time.time()
 
     def capacity(self) -> int:
-        return 0 if self._running is not None else self._limit
+        wanted = self._slots if self._limit is None else min(self._limit, self._slots)
+        return max(0, wanted - len(self._running))
 
     def slots(self) -> int:
-        return 1
+        return self._slots
 
     def start(self, order: Order, environment: dict[str, str]) -> None:
         self._check_code()
-        assignment = Assignment(order, environment)
+        config, assignment = self._config, Assignment(order, environment)
+        if config.command is not None:  # programs that run at once must not share variables
+            config = replace(config, command=replace(config.command, environment=environment))
+            assignment = Assignment(order)
         link = _Link(order.id, self._messages)
         here = OrderPlaced(order.id, device.model(self._config.gpu), platform.node())
         self._messages.put(here)
-        thread = threading.Thread(target=self._carry_out, args=(assignment, link), daemon=True)
-        self._running = _Running(order, thread, link.answers)
+        work = (config, assignment, link)
+        thread = threading.Thread(target=self._carry_out, args=work, daemon=True)
+        self._running[order.id] = _Running(order, thread, link.answers)
         thread.start()
 
     def decide(self, order: int, verdict: Answer) -> None:
-        running = self._running
-        if running is not None and running.order.id == order:
+        running = self._running.get(order)
+        if running is not None:
             running.stopped = running.stopped or verdict != "continue"
             running.answer()
 
@@ -98,38 +106,42 @@ class Local:
         self.decide(order, "stop")  # a thread can't be killed: it stops at its next report
 
     def set_parallel(self, parallel: int | Literal["auto"]) -> None:
-        pass  # this backend runs one order at a time, whatever is asked for
+        if self._config.command is not None:
+            self._slots = 1 if parallel == "auto" else parallel
 
     def set_slot_limit(self, slots: int) -> int:
-        self._limit = min(slots, 1)
+        self._limit = slots
         return 1
 
     def events(self, timeout_s: float) -> Sequence[BackendEvent]:
-        running = self._running
-        if running is None:
+        if not self._running:
             time.sleep(timeout_s)
             return []
-        if not running.at_milestone or running.stopped:
-            running.answer()
+        for running in self._running.values():
+            if not running.at_milestone or running.stopped:
+                running.answer()
         try:
             message = self._messages.get(timeout=timeout_s)
         except queue.Empty:
             return []
-        if message.order != running.order.id:
+        sender = self._running.get(message.order)
+        if sender is None:
             return []  # from a thread that outlived its order
         if isinstance(message, Outcome):
-            self._running = None
+            del self._running[message.order]
         elif isinstance(message, Report):
-            running.take(message)
-        return to_events(message, running.order.trial, self.now())
+            sender.take(message)
+        return to_events(message, sender.order.trial, self.now())
 
     def close(self) -> None:
         self._limit = 0
-        if self._running is not None:
-            self._running.stopped = True
-            self._running.answers.put(False)  # also answers a report that was never taken
-            self._running.thread.join(JOIN_S)
-            self._running = None
+        for running in self._running.values():
+            running.stopped = True
+            running.answers.put(False)  # also answers a report that was never taken
+        deadline = time.monotonic() + JOIN_S
+        for running in self._running.values():
+            running.thread.join(max(0.0, deadline - time.monotonic()))
+        self._running.clear()
         os.chdir(self._original_folder)
         os.environ.clear()
         os.environ.update(self._original_environ)
@@ -142,8 +154,8 @@ class Local:
             except CodeChanged as error:
                 raise fail(f"{error}") from error
 
-    def _carry_out(self, assignment: Assignment, link: "_Link") -> None:
-        self._messages.put(carry_out(self._config, assignment, 0, link))
+    def _carry_out(self, config: SlotConfig, assignment: Assignment, link: "_Link") -> None:
+        self._messages.put(carry_out(config, assignment, 0, link))
 
 
 @dataclass

@@ -14,7 +14,7 @@ import pytest
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
+PACKAGES = ("hposvc", "hydra_plugins", "searchers", "trainables", "cluster")
 SPEC = """
 engine: {type: simulate, curve: "valley:curve"}
 metric: {name: loss, goal: minimize}

@@ -12,7 +12,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -38,6 +38,7 @@ class Command:
     collect: str | None  # a pattern on standard output; None: hposvc.report
     grace_s: float
     limited: tuple[str, ...] = ()  # metrics with a limit, for `collect` to wait for
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)  # of one order alone
 
     def train(self, worker: Worker, params: Params, rank_env: RankEnv, peers: Peers | None) -> None:
         """Run the program to its end, unless another rank of the node does.
@@ -80,7 +81,8 @@ class Command:
         """Return the program's environment: this process's, with the given variables."""
         hidden = (*OF_AN_OUTER_SWEEP, *(OF_A_RANK if self.launch == "node" else ()))
         inherited = {name: text for name, text in os.environ.items() if name not in hidden}
-        return {**inherited, **search_paths(inherited), "PYTHONUNBUFFERED": "1", **variables}
+        own = {**self.environment, **variables}
+        return {**inherited, **search_paths(inherited), "PYTHONUNBUFFERED": "1", **own}
 
 
 def _variables(worker: Worker, checkpoint_dir: Path) -> dict[str, str]:

@@ -222,7 +222,9 @@ def _slots(
         before: spec of an earlier sweep, and `evidence` what it showed.
     """
     parallel = spec.trials.parallel
-    if spec.engine.type == "local" or (parallel == "auto" and spec.engine.traits.simulated):
+    if spec.engine.type == "local" and (spec.command is None or parallel == "auto"):
+        return 1
+    if parallel == "auto" and spec.engine.traits.simulated:
         return 1
     if isinstance(parallel, int):
         return parallel

@@ -1,5 +1,6 @@
 """The local backend: a function, its checkpoints, its errors, and a resumed sweep."""
 
+import os
 import platform
 import sys
 import time
@@ -21,6 +22,7 @@ from trainables.order import Order
 from trainables.storage import checkpoint
 
 CODE = '''
+import os
 import os
 import platform
 import sys
@@ -73,6 +75,12 @@ def hesitant(params, worker):
         SEEN.append("stopped")
         raise
 '''
+
+
+def running_thread(local):
+    """Return the thread of the only running order."""
+    (running,) = local._running.values()
+    return running.thread
 
 
 @pytest.fixture
@@ -145,7 +153,7 @@ def test_the_trainable_waits_until_its_report_was_taken(engine, module):
     local.start(order(), {})
     await_events(local, Reported)
     assert local._messages.empty()
-    assert local._running.thread.is_alive()
+    assert running_thread(local).is_alive()
     assert [event.step for event in local.events(20.0) if isinstance(event, Reported)] == [2]
 
 
@@ -230,7 +238,7 @@ def test_closing_stops_what_runs(engine, module):
     local = engine("hesitant")
     local.start(order(until=9), {})
     await_events(local, Reported)
-    thread = local._running.thread
+    thread = running_thread(local)
     local.close()
     assert not thread.is_alive()
     assert sys.modules[module].SEEN[-1] == "stopped"
@@ -327,3 +335,54 @@ def test_a_checkpoint_that_cannot_be_deleted_does_not_end_the_sweep(tmp_path, mo
     )
     journal = Journal(Store(f"sqlite:///{tmp_path / 'x.db'}"))
     assert drive(journal, tmp_path, spec).state == "COMPLETED"
+
+
+MEETING = """
+import os
+import time
+from pathlib import Path
+
+import hposvc
+
+Path(os.environ["HPOSVC_TRIAL"]).touch()
+deadline = time.monotonic() + 60
+while not (Path("t0001").exists() and Path("t0002").exists()):
+    assert time.monotonic() < deadline, "the other one has not come"
+    time.sleep(0.01)
+hposvc.report({"loss": float(os.environ["OWN"])})
+"""
+
+
+def test_programs_run_at_once_each_with_variables_of_its_own(tmp_path):
+    (tmp_path / "meet.py").write_text(MEETING)
+    spec = make_spec(
+        engine="local",
+        trainable=None,
+        command=["python", "meet.py", "--lr=${lr}"],
+        folder=str(tmp_path),
+        fidelity=None,
+        scheduler="fifo",
+        trials={"max": 2, "parallel": 2},
+        parameters={"lr": {"min": 0.0, "max": 1.0}},
+    )
+    local = Local(Setting("s", spec, tmp_path / "sweep", tmp_path))
+    try:
+        assert (local.slots(), local.capacity()) == (2, 2)
+        for number, trial in ((1, "t0001"), (2, "t0002")):
+            given = Order(number, trial, {"lr": 0.1}, None, 1, None)
+            local.start(given, {"OWN": f"{number}"})
+        assert local.capacity() == 0
+        first, second = await_events(local, Ended, 90.0), []
+        if sum(isinstance(event, Ended) for event in first) < 2:
+            second = await_events(local, Ended, 90.0)
+        reports = [event for event in first + second if isinstance(event, Reported)]
+        assert {event.trial: event.metrics["loss"] for event in reports} == {
+            "t0001": 1.0,
+            "t0002": 2.0,
+        }
+        assert local.capacity() == 2
+        assert local.set_slot_limit(1) == 1
+        assert local.capacity() == 1
+    finally:
+        local.close()
+    assert "OWN" not in os.environ

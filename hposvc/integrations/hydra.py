@@ -1,0 +1,302 @@
+"""The sweeper of Hydra applications: `python train.py -m hydra/sweeper=hposvc lr='interval(0, 1)'`.
+
+Each trial is a process of its own, which runs the application as its user would: the same script,
+with overrides for the parameters and for the folder of the job. A callback of Hydra reports what
+the function returns (hydra_plugins/hposvc_sweeper/report_result.py).
+"""
+
+import math
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import (
+    IntervalSweep,
+    Override,
+    RangeSweep,
+    Transformer,
+)
+from omegaconf import DictConfig, OmegaConf
+
+from hposvc.errors import SpecError, fail
+from hposvc.result import NoValue, Result
+from hposvc.sweep import Sweep
+
+RESULTS = "optimization_results.yaml"
+CALLBACK = "hydra_plugins.hposvc_sweeper.report_result.ReportResult"
+# Overrides of the sweep, which are not those of its jobs.
+OF_THE_SWEEP = re.compile(r"hydra[./](sweeper|launcher|mode|sweep\.dir|run\.dir)\b")
+TAGS = frozenset({"log", "int", "float"})
+
+
+@dataclass(frozen=True)
+class Options:
+    """The fields of `hydra.sweeper`, as hydra_plugins/hposvc_sweeper/config.py explains them."""
+
+    direction: Any = "minimize"
+    metric: Any = "value"
+    n_trials: int = 20
+    n_jobs: int = 1
+    search: Any = "auto"
+    scheduler: Any = "fifo"
+    max_steps: int | None = None
+    params: Mapping[str, Any] | None = None
+    seed: int | None = None
+    name: str | None = None
+    home: str | None = None
+    options: Mapping[str, Any] | None = None
+
+    @property
+    def metrics(self) -> list[dict[str, str]]:
+        """The metrics of the sweep, each with its goal.
+
+        Raises:
+            SpecError: there are not as many directions as names.
+        """
+        names, goals = (
+            [str(value)] if isinstance(value, str) else [str(item) for item in value]
+            for value in (self.metric, self.direction)
+        )
+        if len(names) != len(goals):
+            message = f"has {len(names)} names and direction {len(goals)}; give as many of both"
+            raise fail(message, "hydra.sweeper.metric")
+        return [{"name": name, "goal": goal} for name, goal in zip(names, goals, strict=True)]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the sweep: an override whose value is a range."""
+
+    key: str  # Hydra's, such as `+lr` or `db/engine`
+    name: str  # the sweep's
+    declaration: Mapping[str, Any]  # as in a spec
+    choices: Mapping[str, Any]  # values by the texts that stand for them in the record
+
+    def value(self, recorded: Any) -> Any:
+        """Return a value as the application has it."""
+        return self.choices.get(recorded, recorded) if isinstance(recorded, str) else recorded
+
+
+def sweep(
+    config: DictConfig, loader: ConfigLoader, arguments: Sequence[str], options: Options
+) -> Result:
+    """Run the sweep, and write the result into the folder of the multirun.
+
+    Args:
+        config: of the application, with `hydra`.
+        arguments: overrides of the command line.
+
+    Raises:
+        SpecError: a range or an option is wrong.
+        NoValue: no trial has reported a value.
+    """
+    overrides = _parse([*_ranges(options.params or {}), *arguments], loader)
+    parameters = _parameters([item for item in overrides if item.is_sweep_override()])
+    if not parameters:
+        message = "there is no range; give one, such as lr='tag(log, interval(1e-4, 1e-1))'"
+        raise fail(message, "hydra.sweeper.params")
+    fixed = [_text(item) for item in overrides if not item.is_sweep_override()]
+    folder = Path(config.hydra.sweep.dir).absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    OmegaConf.save(config, folder / "multirun.yaml")
+    command = [*_program(), *_flags(), *fixed, *_hydras(config, loader, folder, options)]
+    result = Sweep(**_sections(command, parameters, config, options)).run(options.home)
+    _write_results(folder / RESULTS, result, parameters)
+    return result
+
+
+def _sections(
+    command: Sequence[str],
+    parameters: Sequence[Parameter],
+    config: DictConfig,
+    options: Options,
+) -> dict[str, Any]:
+    metrics = options.metrics
+    sections: dict[str, Any] = {
+        "name": options.name or re.sub(r"[^A-Za-z0-9._-]+", "-", config.hydra.job.name),
+        "engine": "local",
+        "tracking": {"send_to": []},
+        **(options.options or {}),
+        "command": [item.replace("${", "$${") for item in command]
+        + [f"{parameter.key}=${{{parameter.name}}}" for parameter in parameters],
+        "folder": Path.cwd(),
+        "parameters": {item.name: item.declaration for item in parameters},
+        "search": options.search,
+        "scheduler": options.scheduler,
+        "trials": {"max": options.n_trials, "parallel": options.n_jobs},
+        "seed": options.seed,
+    }
+    if options.n_jobs == -1:
+        sections["trials"]["parallel"] = os.cpu_count() or 1
+    if options.max_steps is not None:
+        sections["fidelity"] = {"max": options.max_steps}
+    sections |= {"metrics": metrics} if len(metrics) > 1 else {"metric": metrics[0]}
+    return sections
+
+
+def _ranges(params: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the ranges of the config as overrides."""
+    for key, value in params.items():
+        if isinstance(value, Mapping):
+            yield from _ranges(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}={value}"
+
+
+def _parse(texts: Sequence[str], loader: ConfigLoader) -> list[Override]:
+    """Return overrides, of which the last one of a key stands."""
+    parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(texts))
+    return list({item.get_key_element(): item for item in parsed}.values())
+
+
+def _text(override: Override) -> str:
+    return override.input_line or ""
+
+
+def _parameters(overrides: Sequence[Override]) -> list[Parameter]:
+    """Return the parameters, each with a name of its own."""
+    parameters: dict[str, Parameter] = {}
+    for override in overrides:
+        key = override.get_key_element()
+        name = re.sub(r"[^\w.-]+", ".", key).strip(".")
+        if name in parameters:
+            raise fail(f"is called {name} here, as {parameters[name].key} is; keep one", key)
+        declaration, choices = _declare(override)
+        parameters[name] = Parameter(key, name, declaration, choices)
+    return list(parameters.values())
+
+
+def _declare(override: Override) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the declaration of a range as in a spec, and the values behind the texts in it.
+
+    Raises:
+        SpecError: a range has a tag that says nothing here.
+    """
+    value = override.value()
+    tags: set[str] = getattr(value, "tags", set())
+    if tags - TAGS:
+        message = f"has the tag {', '.join(sorted(tags - TAGS))}; there is only `log`"
+        raise fail(message, override.get_key_element())
+    if isinstance(value, IntervalSweep):
+        kind = "int" if isinstance(value.start, int) and isinstance(value.end, int) else "float"
+        return {"min": value.start, "max": value.end, "type": kind, "log": "log" in tags}, {}
+    if isinstance(value, RangeSweep) and not value.shuffle:
+        return _declare_range(value, override.get_key_element()), {}
+    return _declare_choice(override)
+
+
+def _declare_range(value: RangeSweep, key: str) -> dict[str, Any]:
+    """Return a range with its end, as Hydra's Optuna sweeper takes it."""
+    start, stop, step = (float(number or 0) for number in (value.start, value.stop, value.step))
+    if step == 0 or (stop - start) / step < 0:
+        raise fail(f"range({start:g}, {stop:g}, {step:g}) is empty", key)
+    end = start + math.floor((stop - start) / step + 1e-9) * step
+    numbers = (value.start, value.stop, value.step)
+    whole = all(isinstance(number, int) for number in numbers)
+    low, high = sorted((start, end))
+    if whole:
+        return {"min": int(low), "max": int(high), "step": int(abs(step)), "type": "int"}
+    return {"min": low, "max": high, "step": abs(step), "type": "float"}
+
+
+def _declare_choice(override: Override) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a choice; what is no number and no switch is recorded as the text of an override."""
+    values: list[Any] = []
+    choices: dict[str, Any] = {}
+    for element in override.sweep_iterator():
+        if isinstance(element, bool | int | float):
+            values.append(element)
+        else:
+            value = Override._convert_value(element)
+            text = Transformer.str(element)
+            if isinstance(value, str) and "\\" in text:
+                text = _quoted(value)
+            values.append(text)
+            choices[text] = value
+    return {"values": values}, choices
+
+
+def _program() -> list[str]:
+    """Return the command that started this application, without its arguments.
+
+    Raises:
+        SpecError: it was started by no script and no module.
+    """
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return ["python", "-m", spec.name.removesuffix(".__main__")]
+    file = getattr(main, "__file__", None)
+    if file is None or not Path(file).is_file():
+        raise fail("jobs start the application's script, and there is none", "hydra/sweeper")
+    return ["python", str(Path(file).absolute())]
+
+
+def _flags() -> list[str]:
+    """Return the flags of the command line that choose the application's config."""
+    given, _ = get_args_parser().parse_known_args()
+    flags = []
+    for name in ("config_name", "config_path", "config_dir"):
+        value = getattr(given, name)
+        if value is not None:
+            path = str(Path(value).absolute()) if name == "config_dir" else value
+            flags.append(f"--{name.replace('_', '-')}={path}")
+    return flags
+
+
+def _hydras(
+    config: DictConfig, loader: ConfigLoader, folder: Path, options: Options
+) -> Iterator[str]:
+    """Yield the overrides of each job's `hydra`: those given, its folder, and the callback."""
+    given = [str(text) for text in config.hydra.overrides.hydra]
+    for override in _parse(given, loader):
+        if not OF_THE_SWEEP.match(override.key_or_group):
+            yield _text(override)
+    yield "hydra.mode=RUN"
+    yield f"hydra.sweep.dir={_quoted(str(folder))}"
+    yield "hydra.run.dir='${hydra.sweep.dir}/${hydra.sweep.subdir}'"
+    yield f"+hydra.callbacks.hposvc._target_={CALLBACK}"
+    names = ",".join(_quoted(metric["name"]) for metric in options.metrics)
+    yield f"+hydra.callbacks.hposvc.metrics=[{names}]"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "\\'") + "'"
+
+
+def _write_results(file: Path, result: Result, parameters: Sequence[Parameter]) -> None:
+    """Write the best trials, with the keys that Hydra's Optuna sweeper gives them.
+
+    Raises:
+        NoValue: there is none.
+    """
+    keys = {parameter.name: parameter for parameter in parameters}
+
+    def params(recorded: Mapping[str, Any]) -> dict[str, Any]:
+        return {keys[name].key: keys[name].value(value) for name, value in recorded.items()}
+
+    spec = result.record.state.spec
+    found: dict[str, Any] = {"name": "hposvc", "sweep": result.sweep}
+    if spec.several:
+        front = result.record.front()
+        if not front:
+            raise NoValue(f"{result.sweep}: no trial has a value")
+        names = [metric.name for metric in spec.objectives]
+        found["solutions"] = [
+            {"params": params(best["params"]), "values": [best["metrics"][name] for name in names]}
+            for best in front
+        ]
+    else:
+        found["best_evaluated_params"] = params(result.best.params)
+        found["best_evaluated_result"] = result.best.value
+    OmegaConf.save(OmegaConf.create(found), file)
+
+
+__all__ = ["Options", "SpecError", "sweep"]

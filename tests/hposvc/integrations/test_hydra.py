@@ -1,0 +1,216 @@
+"""The Hydra sweeper, on the real Hydra: ranges, whole sweeps by command, and its page in docs."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+import hposvc
+from hposvc.errors import SpecError
+from hposvc.integrations.hydra import Options, _declare
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "hydra.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+SCRIPT = """
+import hydra
+from omegaconf import OmegaConf
+
+import hposvc
+
+OmegaConf.register_new_resolver("twice", lambda x: 2 * x)
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="config")
+def train(config):
+    if config.mode == "pair":
+        return config.x, -config.x
+    if config.mode == "nothing":
+        return None
+    if config.mode == "reports":
+        hposvc.report({"value": config.x})
+        return 99.0
+    if config.mode == "fails":
+        raise ArithmeticError("no such number")
+    assert config.double == 2 * config.x
+    return {"small": 0.0, "large": 1.0}[config.model.size] + config.x
+
+
+train()
+"""
+
+
+@pytest.fixture
+def application(tmp_path: Path) -> Path:
+    """Return the folder of an application with a config group."""
+    (tmp_path / "train.py").write_text(SCRIPT)
+    models = tmp_path / "conf" / "model"
+    models.mkdir(parents=True)
+    for size in ("small", "large"):
+        (models / f"{size}.yaml").write_text(f"size: {size}\n")
+    config = "defaults: [model: small, _self_]\nx: 1.0\nmode: value\ndouble: ${twice:${x}}\n"
+    (tmp_path / "conf" / "config.yaml").write_text(config)
+    return tmp_path
+
+
+def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run Python in a folder, whose `home` has the sweeps."""
+    paths = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    own = {"HPOSVC_HOME": str(folder / "home"), "PYTHONPATH": paths}
+    inherited = {name: text for name, text in os.environ.items() if name != "HPOSVC_DB"}
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=240,
+        check=False,
+        env={**inherited, **own},
+    )
+
+
+def sweep(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return run(folder, "train.py", "-m", "hydra/sweeper=hposvc", *arguments)
+
+
+def results(folder: Path) -> dict:
+    (file,) = folder.glob("multirun/*/*/optimization_results.yaml")
+    return OmegaConf.to_container(OmegaConf.load(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "declared"),
+    [
+        ("interval(0, 1)", {"min": 0.0, "max": 1.0, "type": "float", "log": False}),
+        ("tag(log, interval(1, 8))", {"min": 1.0, "max": 8.0, "type": "float", "log": True}),
+        ("int(interval(1, 8))", {"min": 1, "max": 8, "type": "int", "log": False}),
+        ("tag(log, int(interval(1, 8)))", {"min": 1, "max": 8, "type": "int", "log": True}),
+        ("range(1, 9, step=3)", {"min": 1, "max": 7, "step": 3, "type": "int"}),
+        ("range(3)", {"min": 0, "max": 3, "step": 1, "type": "int"}),
+        ("range(0.0, 1.0, step=0.1)", {"min": 0.0, "max": 1.0, "step": 0.1, "type": "float"}),
+        ("1,2,4", {"values": [1, 2, 4]}),
+        ("choice(true, false)", {"values": [True, False]}),
+        ("choice(sgd, 'a, b', [1, 2])", {"values": ["sgd", "'a, b'", "[1,2]"]}),
+    ],
+)
+def test_a_range_is_declared_as_hydras_optuna_sweeper_reads_it(text, declared):
+    (override,) = OverridesParser.create().parse_overrides([f"x={text}"])
+    assert _declare(override)[0] == declared
+
+
+def test_what_a_choice_stands_for_is_known():
+    (override,) = OverridesParser.create().parse_overrides(["x=a,'b, c',[1, d],null"])
+    assert _declare(override)[1] == {"a": "a", "'b, c'": "b, c", "[1,d]": [1, "d"], "null": None}
+
+
+def test_a_tag_that_says_nothing_here_is_refused():
+    (override,) = OverridesParser.create().parse_overrides(["x=tag(normal, interval(0, 1))"])
+    with pytest.raises(SpecError, match=r"x: has the tag normal; there is only `log`"):
+        _declare(override)
+
+
+def test_names_and_directions_go_in_pairs():
+    with pytest.raises(SpecError, match="has 1 names and direction 2"):
+        _ = Options(direction=["minimize", "maximize"]).metrics
+
+
+def test_an_unchanged_application_is_swept_at_once_and_recorded(application):
+    jobs = ("hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=2", "hydra.sweeper.seed=1")
+    ended = sweep(application, *jobs, "+hydra.sweeper.params.x='interval(0, 1)'", "model=glob(*)")
+    assert ended.returncode == 0, ended.stderr
+    found = results(application)
+    params, value = found["best_evaluated_params"], found["best_evaluated_result"]
+    assert value == {"small": 0.0, "large": 1.0}[params["model"]] + params["x"]
+    assert found["name"] == "hposvc"
+    handle = hposvc.load("last", application / "home")
+    assert handle.id == found["sweep"]
+    assert handle.result().best.value == value
+    assert handle.status()["trials"]["completed"] == 4
+    (folder,) = application.glob("multirun/*/*/multirun.yaml")
+    for number in range(4):
+        overrides = folder.parent / str(number) / ".hydra" / "overrides.yaml"
+        assert len(OmegaConf.load(overrides)) == 2
+    why = run(application, "-m", "hposvc", "why", "last")
+    assert "The best configuration" in why.stdout
+
+
+def test_a_fixed_value_on_the_command_line_takes_a_parameter_out(application):
+    ranges = ("+hydra.sweeper.params.x='interval(0, 1)'", "+hydra.sweeper.params.model='glob(*)'")
+    ended = sweep(application, *ranges, "x=0.5", "hydra.sweeper.search=grid")
+    assert ended.returncode == 0, ended.stderr
+    found = results(application)
+    assert found["best_evaluated_params"] == {"model": "small"}
+    assert found["best_evaluated_result"] == 0.5
+
+
+def test_several_metrics_give_a_front(application):
+    metrics = ("hydra.sweeper.metric=[a,b]", "hydra.sweeper.direction=[minimize,minimize]")
+    ended = sweep(application, *metrics, "mode=pair", "x=1.0,2.0", "hydra.sweeper.search=grid")
+    assert ended.returncode == 0, ended.stderr
+    solutions = sorted(results(application)["solutions"], key=lambda one: one["params"]["x"])
+    assert solutions == [
+        {"params": {"x": 1.0}, "values": [1.0, -1.0]},
+        {"params": {"x": 2.0}, "values": [2.0, -2.0]},
+    ]
+
+
+def test_what_a_job_reports_stands_and_its_result_is_not_reported_again(application):
+    ended = sweep(application, "mode=reports", "x=1.0,2.0", "hydra.sweeper.search=grid")
+    assert ended.returncode == 0, ended.stderr
+    assert results(application)["best_evaluated_result"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [("nothing", "the function returned None; return the number value"), ("fails", "no such num")],
+)
+def test_jobs_without_a_value_end_the_command_with_their_error(application, mode, message):
+    few = "hydra.sweeper.options={failure: {user_retries: 0}}"
+    ended = sweep(application, f"mode={mode}", "x=1.0,2.0", "hydra.sweeper.search=grid", few)
+    assert ended.returncode == 1
+    assert message in ended.stderr + ended.stdout
+    assert "no trial has a value" in ended.stderr
+
+
+def test_without_a_range_nothing_runs(application):
+    ended = sweep(application, "x=1.0")
+    assert ended.returncode == 1
+    assert "there is no range" in ended.stderr
+
+
+@pytest.mark.timeout(600)
+def test_the_commands_of_the_page_run(tmp_path):
+    scripts = [text for language, text in BLOCKS if language == "python"]
+    for text in scripts:
+        (tmp_path / text.split()[1]).write_text(text)
+    for block in [text for language, text in BLOCKS if language == "bash"]:
+        for line in block.splitlines():
+            command, *arguments = shlex.split(line)
+            if command != "pip":
+                program = ["-m", "hposvc"] if command == "hposvc" else []
+                ended = run(tmp_path, *program, *arguments)
+                assert ended.returncode == 0, ended.stderr
+    stopped = hposvc.load("last", tmp_path / "home").status()["trials"]["stopped"]
+    assert stopped > 0
+
+
+def test_the_config_of_the_page_does_the_same(application):
+    (config,) = [text for language, text in BLOCKS if language == "yaml"]
+    (script,) = [text for _, text in BLOCKS if text.startswith("# train.py")]
+    body = "optimizer: {lr: 0.1, name: sgd}\nlayers: 2\n"
+    (application / "conf" / "config.yaml").write_text(config + body)
+    script = script.replace("config_path=None", 'config_path="conf"')
+    (application / "train.py").write_text(re.sub(r"ConfigStore\.instance.*\n", "", script))
+    ended = run(application, "train.py", "-m", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1")
+    assert ended.returncode == 0, ended.stderr
+    assert set(results(application)["best_evaluated_params"]) == {
+        "optimizer.lr",
+        "layers",
+        "optimizer.name",
+    }
