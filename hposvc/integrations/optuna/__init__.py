@@ -1,6 +1,7 @@
-"""hposvc for people with an Optuna study or objective, public as `hposvc.optuna`."""
+"""hposvc for people with an Optuna study, or an objective, public as `hposvc.optuna`."""
 
+from hposvc.integrations.optuna.export import to_study
 from hposvc.integrations.optuna.objective import find_parameters, run
 from hposvc.integrations.optuna.sampler import Sampler
 
-__all__ = ["Sampler", "find_parameters", "run"]
+__all__ = ["Sampler", "find_parameters", "run", "to_study"]
