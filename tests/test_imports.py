@@ -19,6 +19,7 @@ DOORS = {
         "hposvc/tracking/models",
         "hposvc/tracking/served_files",
     ),
+    "tensorboardX": ("hposvc/tracking/tensorboard",),
     "optuna": ("hposvc/integrations/optuna/", "searchers/optuna_samplers"),
     "cmaes": ("searchers/evolution",),
     "moocore": ("searchers/pareto",),

@@ -19,4 +19,5 @@ class SinkType:
 SINKS: Mapping[str, SinkType] = {
     "mlflow": SinkType("hposvc.tracking.mlflow_sink:MLflowSink", "MLflow"),
     "json_lines": SinkType("hposvc.tracking.json_lines:JsonLines", "tracking.jsonl"),
+    "tensorboard": SinkType("hposvc.tracking.tensorboard:TensorBoard", "TensorBoard's files"),
 }
