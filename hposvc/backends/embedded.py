@@ -1,7 +1,7 @@
 """The embedded backend: a function of the caller evaluates trials, on the driver's own thread.
 
 It is for callers whose trials need objects that live in their process, such as the data of an
-estimator's `fit`. Each trial is one call and one report.
+estimator's `fit`. Each trial is one call, with one report or several.
 """
 
 import platform
@@ -15,8 +15,9 @@ from trainables.errors import shortened, text_of
 from trainables.monitoring import device
 from trainables.order import Order
 
-# Returns the metrics of each order's trial, or why it has none.
-Evaluate = Callable[[Sequence[Order]], Sequence[Mapping[str, float] | str]]
+# The metrics of a trial's only report, or of each; a text: why it has none.
+Outcome = Mapping[str, float] | Sequence[Mapping[str, float]] | str
+Evaluate = Callable[[Sequence[Order]], Sequence[Outcome]]
 
 
 class Embedded:
@@ -84,12 +85,18 @@ class Embedded:
     def close(self) -> None:
         self._waiting.clear()
 
-    def _events_of(self, order: Order, outcome: Mapping[str, float] | str) -> list[BackendEvent]:
+    def _events_of(self, order: Order, outcome: Outcome) -> list[BackendEvent]:
         if isinstance(outcome, str):
             return [self._failed(order, outcome)]
         now = self.now()
-        report = Reported(now, order.id, order.trial, order.first, outcome)
-        return [report, Ended(now, order.id, order.trial)]
+        reports = [outcome] if isinstance(outcome, Mapping) else outcome
+        return [
+            *(
+                Reported(now, order.id, order.trial, step, metrics)
+                for step, metrics in enumerate(reports, start=order.first)
+            ),
+            Ended(now, order.id, order.trial),
+        ]
 
     def _failed(self, order: Order, message: str, every_trial_fails: bool = False) -> Failed:
         return Failed(

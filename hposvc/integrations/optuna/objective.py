@@ -54,8 +54,7 @@ def run(
         Interrupted: by Ctrl-C; the sweep can be resumed.
     """
     goals = list(directions) if directions is not None else [direction]
-    several = [f"value_{index}" for index in range(len(goals))]
-    names = metric_names or (["value"] if len(goals) == 1 else several)
+    names = metric_names or value_names(len(goals))
     if len(names) != len(goals):
         raise fail(f"has {len(names)} names for {len(goals)} values", "metric_names")
     metrics = [{"name": name, "goal": goal} for name, goal in zip(names, goals, strict=True)]
@@ -123,7 +122,7 @@ class _Probe(define_by_run.Trial):
 
     def leaf(self) -> Leaf:
         """Return what was suggested, and the values that further suggestions may depend on."""
-        taken = {name: self._values[name] for name, each in self._domains.items() if _small(each)}
+        taken = {name: self._values[name] for name, each in self._domains.items() if is_small(each)}
         return Leaf(self._domains, taken)
 
     def _choose(self, name: str, domain: Domain) -> Value:
@@ -192,7 +191,12 @@ def _time_limit(seconds: float) -> Iterator[Callable[[], None]]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _small(domain: Domain) -> bool:
+def value_names(values: int) -> list[str]:
+    """Return the names of so many values that have none."""
+    return ["value"] if values == 1 else [f"value_{index}" for index in range(values)]
+
+
+def is_small(domain: Domain) -> bool:
     """Return whether all values of a domain are tried."""
     if isinstance(domain, Constant) or domain.count is None:
         return False
