@@ -83,7 +83,7 @@ class Panels:
             parts += [*gap, _running_table(state, running[: self.rows], now)]
         if len(running) > self.rows:
             parts.append(Text(f"… and {len(running) - self.rows} more", style="bright_black"))
-        if _last_ended(state):
+        if last_ended(state):
             parts += [*gap, _ended_table(state)]
         return Panel(
             Group(*parts, *gap, _counts(state, driver)),
@@ -322,7 +322,7 @@ def _running_table(state: SweepState, trials: Sequence[TrialState], now: float) 
     return table
 
 
-def _last_ended(state: SweepState) -> list[TrialState]:
+def last_ended(state: SweepState) -> list[TrialState]:
     """Return the trials that ended last, newest first, without those that were continued."""
     names = dict.fromkeys(reversed(state.trials.ended))
     return [state.trials[name] for name in names if state.trials[name].over]
@@ -335,7 +335,7 @@ def _ended_table(state: SweepState) -> RenderableType:
         table.add_column(name, no_wrap=True, justify="left" if name == "ended last" else "right")
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("why", ratio=1)  # the only column that may shrink
-    for trial in _last_ended(state)[:ENDED]:
+    for trial in last_ended(state)[:ENDED]:
         missing = [None] * (len(trial.objectives) - len(trial.values))
         values = (number(value) for value in [*trial.values, *missing])
         table.add_row(

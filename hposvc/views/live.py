@@ -1,6 +1,6 @@
-"""The live view of a running sweep: a redrawn panel on a terminal, plain lines elsewhere.
+"""The live view of a running sweep: a panel on a terminal, a table in a notebook, else lines.
 
-Both are watchers of the driver's loop and write to stderr. If a view fails, it prints one line and
+All are watchers of the driver's loop and write to stderr. If a view fails, it prints one line and
 stays silent from then on; the sweep continues.
 """
 
@@ -25,6 +25,7 @@ from hposvc.views.formatting import (
     trial_values,
     why_ended,
 )
+from hposvc.views.notebook import NotebookTable, in_notebook
 
 REDRAWS = 4  # per second
 FRAME, TIGHT_FRAME = 24, 18  # lines of the panel besides the running trials; without empty ones
@@ -37,9 +38,13 @@ class LiveView:
 
     def __init__(self, sweep: str, console: Console) -> None:
         self.console = console
-        self._shown: LivePanel | PlainLines = (
-            LivePanel(sweep, console) if console.is_terminal else PlainLines(console)
-        )
+        self._shown: LivePanel | NotebookTable | PlainLines
+        if in_notebook():
+            self._shown = NotebookTable(sweep)
+        elif console.is_terminal:
+            self._shown = LivePanel(sweep, console)
+        else:
+            self._shown = PlainLines(console)
         self._broken = False
 
     def __enter__(self) -> "LiveView":
