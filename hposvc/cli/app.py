@@ -21,7 +21,7 @@ SERVER = "HPOSVC_SERVER"
 
 # Title of each group of verbs in the help: an example, and the verbs.
 GROUPS = {
-    "Begin": ("hposvc init train.py", ("init", "examples", "schema")),
+    "Begin": ("hposvc init train.py", ("init", "import", "examples", "schema")),
     "Run": ("hposvc run sweep.yaml --set trials.max=20", ("validate", "run", "submit", "resume")),
     "Look": (
         "hposvc trials last --top 5",

@@ -22,6 +22,7 @@ from hposvc.cli.commands import (  # noqa: F401 - imported to register their ver
     events,
     export,
     gc,
+    imported,
     init,
     inspect,
     notify,

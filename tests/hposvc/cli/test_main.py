@@ -90,7 +90,7 @@ def test_tables_have_what_people_look_for(hposvc, spec):
         (("run",), 2, "hposvc run --help"),
         (("run", "missing.yaml"), 2, "missing.yaml: cannot be read"),
         (("validate", "curves.py"), 2, "curves.py:1:"),
-        (("import", "x.yaml"), 2, "not there yet"),
+        (("import", "x.yaml"), 2, "x.yaml: cannot be read"),
         (("importance", "last"), 2, "hposvc why ID"),
         (("plot", "last"), 2, "MLflow draws curves"),
         (("trials",), 2, "hposvc trials --help"),

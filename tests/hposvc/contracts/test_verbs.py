@@ -32,6 +32,7 @@ SHOWN = ("cli", "views")
 FUNCTIONS = {
     "init": ["drafts.draft.draft", "drafts.draft.write"],
     "examples": ["drafts.examples.copy", "drafts.examples.listed"],
+    "import": ["drafts.imported.reading.convert"],
     "schema": ["drafts.draft.schema"],
     "validate": ["api.validate"],
     "run": ["remote.client.run"],

@@ -1,0 +1,28 @@
+"""The verb that reads another tool's spec."""
+
+from pathlib import Path
+
+import click
+
+from hposvc.cli.app import commands
+from hposvc.cli.options import Shared, share
+from hposvc.views.console import emit, note
+
+
+@commands.command("import")  # `import` can't be a function's name
+@share
+@click.pass_obj
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--from", "tool", metavar="TOOL", help="wandb or determined; else by its content.")
+def import_spec(shared: Shared, file: Path, tool: str | None) -> None:
+    """Print a spec of another tool as a spec of hposvc.
+
+    W&B sweeps and Determined experiments are known. What could not be carried over is said on
+    stderr, with its line and what to write instead.
+    """
+    from hposvc.drafts.imported import reading
+
+    imported = reading.convert(file, tool)
+    emit(imported.text)
+    for problem in imported.lost:
+        note(f"{problem}")

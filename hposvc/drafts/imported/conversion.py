@@ -1,0 +1,111 @@
+"""The common form of imported specs: our own keys, and what could not be carried over."""
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hposvc.errors import Problem, shown
+from hposvc.spec.parsing.document import Document
+
+TRIALS = 20  # where the other tool goes on until somebody stops it
+KEYS = (
+    *("version", "name", "project", "description", "command", "trainable", "launch", "collect"),
+    *("metric", "fidelity", "parameters", "search", "scheduler", "trials", "resources"),
+    *("environment", "failure", "tags", "seed"),
+)
+
+
+@dataclass
+class Conversion:
+    """A spec in the making."""
+
+    document: Document  # the other tool's
+    spec: dict[str, object] = field(default_factory=lambda: {"version": 1})
+    lost: list[Problem] = field(default_factory=list)
+
+    def lose(self, message: str, *path: str | int) -> None:
+        """Note what is not carried over, and what to write instead."""
+        self.lost.append(self.document.place(Problem(path, message, at_key=True)))
+
+    def lose_others(self, data: Mapping[str, object], known: Collection[str], *path: str) -> None:
+        """Note each key of a section for which hposvc has no word."""
+        for key in data:
+            if key not in known:
+                self.lose("is not carried over; hposvc has no such key", *path, key)
+
+    def section(self, *path: str) -> dict[str, object]:
+        """Return a section of the document; it is empty if there is none."""
+        value: object = self.document.data
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        return value if isinstance(value, dict) else {}
+
+    def put_name(self, name: object) -> None:
+        """Set the sweep's name, without characters that an id can't have."""
+        slug = re.sub(r"[^A-Za-z0-9._-]+", "-", str(name or "sweep")).strip("-._")
+        self.spec["name"] = slug[:40].rstrip("-._") or "sweep"
+
+    def put_metric(self, name: object, goal: str, *path: str) -> None:
+        """Set the metric; without a name it is `loss`, which is noted."""
+        if not isinstance(name, str) or not name:
+            self.lose("has no name; metric.name is loss, write the metric you report", *path)
+            name = "loss"
+        self.spec["metric"] = {"name": name, "goal": goal}
+
+    def put_trials(self, number: object, parallel: object, *path: str) -> None:
+        """Set how many trials there are, and how many at once; None: the document does not say."""
+        if number is None:
+            self.lose(f"no limit is given; trials.max is {TRIALS}, write how many you want", *path)
+            number = TRIALS
+        self.spec["trials"] = {"max": number} | ({"parallel": parallel} if parallel else {})
+
+    def text(self) -> str:
+        """Return the spec as YAML."""
+        lines = []
+        for key in sorted(self.spec, key=KEYS.index):
+            value = self.spec[key]
+            if key == "parameters" and isinstance(value, dict):
+                lines += ["parameters:"]
+                lines += [f"  {flow(name)}: {flow(domain)}" for name, domain in value.items()]
+            else:
+                lines.append(f"{key}: {flow(value)}")
+        return "\n".join(lines) + "\n"
+
+
+def flow(value: object) -> str:
+    """Return a value as one line of YAML; numbers read back exactly."""
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{flow(key)}: {flow(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(flow, value))}]"
+    if isinstance(value, str) and re.fullmatch(r"[A-Za-z_][\w./-]*", value, re.ASCII):
+        reserved = ("true", "false", "null", "yes", "no", "on", "off", "nan", "inf", "y", "n")
+        return json.dumps(value) if value.lower() in reserved else value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def choice(values: Sequence[object]) -> object:
+    """Return a choice among values; a single value is a constant."""
+    return values[0] if len(values) == 1 else {"values": [*values]}
+
+
+def is_plain(value: object) -> bool:
+    """Return whether hposvc takes a value as a parameter's: number, text, true, false or null."""
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def keep_plain(conversion: Conversion, values: object, *path: str) -> list[object]:
+    """Return those of the values that a parameter can have, and note the others."""
+    if not isinstance(values, list):
+        conversion.lose(f"is {shown(values)}, no list of values", *path)
+        return []
+    for at, value in enumerate(values):
+        if not is_plain(value):
+            conversion.lose(
+                "a value can't be a list or a mapping; give it a name, and look it up in your code",
+                *path,
+                at,
+            )
+    plain = [value for value in values if is_plain(value)]
+    return list({(type(value), value): value for value in plain}.values())

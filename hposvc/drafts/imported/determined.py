@@ -1,0 +1,189 @@
+"""Determined experiment configurations.
+
+Source: the documentation of Determined, "Experiment Configuration Reference".
+"""
+
+import math
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from hposvc.drafts.imported.conversion import Conversion, choice, is_plain, keep_plain
+from hposvc.spec.parsing.document import Document
+
+SEARCHERS = ("single", "random", "grid", "adaptive_asha", "asha")
+KEYS: tuple[str, ...] = (
+    "name",
+    "description",
+    "project",
+    "searcher",
+    "hyperparameters",
+    "resources",
+)
+KEYS += ("entrypoint", "environment", "max_restarts")
+SEARCH_KEYS: tuple[str, ...] = (
+    "name",
+    "metric",
+    "smaller_is_better",
+    "max_trials",
+    "max_length",
+    "max_time",
+)
+SEARCH_KEYS += ("time_metric", "max_concurrent_trials", "divisor", "max_rungs", "mode")
+PARALLEL, DIVISOR, RUNGS, RESTARTS = 16, 4, 5, 5  # Determined's defaults
+
+
+def recognises(data: Mapping[str, object]) -> bool:
+    """Return whether a document looks like a Determined experiment."""
+    searcher = data.get("searcher")
+    return isinstance(searcher, dict) and "metric" in searcher
+
+
+def convert(document: Document) -> Conversion:
+    """Return the experiment in our words."""
+    made = Conversion(document)
+    data, searcher = document.data, made.section("searcher")
+    made.lose_others(data, KEYS)
+    made.lose_others(searcher, SEARCH_KEYS, "searcher")
+    made.put_name(data.get("name"))
+    for key in ("project", "description"):
+        if isinstance(data.get(key), str):
+            made.spec[key] = data[key]
+    goal = "minimize" if searcher.get("smaller_is_better", True) else "maximize"
+    made.put_metric(searcher.get("metric"), goal, "searcher", "metric")
+    kind = searcher.get("name")
+    if kind not in SEARCHERS:
+        made.lose("no such searcher of Determined is known; random is written", "searcher", "name")
+    made.spec["search"] = "grid" if kind == "grid" else "random"
+    domains: dict[str, object] = {}
+    _read_domains(made, made.section("hyperparameters"), domains, "", "hyperparameters")
+    made.spec["parameters"] = domains
+    _put_trials(made, searcher, domains)
+    _put_length(made, searcher)
+    _put_program(made)
+    made.spec["failure"] = {"user_retries": data.get("max_restarts", RESTARTS)}
+    return made
+
+
+def _read_domains(
+    made: Conversion,
+    given: Mapping[str, object],
+    found: dict[str, object],
+    prefix: str,
+    *path: str,
+) -> None:
+    for name, domain in given.items():
+        here = (*path, name)
+        if not isinstance(domain, dict):
+            if is_plain(domain):
+                found[f"{prefix}{name}"] = domain
+            else:
+                made.lose("a constant can't be a list; set it in your code", *here)
+        elif "type" not in domain or isinstance(domain["type"], dict):
+            made.lose(f"is nested: your code gets {prefix}{name}.NAME, not a mapping", *here)
+            _read_domains(made, domain, found, f"{prefix}{name}.", *here)
+        else:
+            try:
+                found.update(_domain(made, f"{prefix}{name}", domain, *here))
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                made.lose(f"no range could be read ({error}); write it in the spec", *here)
+
+
+def _domain(
+    made: Conversion, name: str, given: Mapping[str, Any], *path: str
+) -> Mapping[str, object]:
+    """Return a parameter with its domain; nothing if it can't be carried over."""
+    grid = made.spec["search"] == "grid"
+    kind = given["type"]
+    if kind == "const":
+        if is_plain(given["val"]):
+            return {name: given["val"]}
+        made.lose("a constant can't be a list or a mapping; set it in your code", *path)
+        return {}
+    if kind == "categorical":
+        values = keep_plain(made, given["vals"], *path, "vals")
+        return {name: choice(values)} if values else {}
+    low, high = given["minval"], given["maxval"]
+    if kind == "int":
+        if grid and "count" in given:
+            return {
+                name: choice([*map(round, _spread(low, high, min(given["count"], 1 + high - low)))])
+            }
+        return {name: {"min": int(low), "max": int(high), "type": "int"}}
+    if kind not in ("double", "log"):
+        raise ValueError(f"no such type: {kind}")
+    base = given.get("base", 10)
+    if grid and "count" in given:
+        points = _spread(low, high, given["count"])
+        return {name: choice([base**value if kind == "log" else value for value in points])}
+    if kind == "log":
+        return {name: {"min": float(base**low), "max": float(base**high), "log": True}}
+    return {name: {"min": float(low), "max": float(high)}}
+
+
+def _spread(low: float, high: float, count: int) -> list[float]:
+    """Return so many evenly spaced numbers, the ends included."""
+    if count == 1:
+        return [(low + high) / 2]
+    return [float(low + (high - low) * at / (count - 1)) for at in range(count)]
+
+
+def _put_trials(made: Conversion, searcher: Mapping[str, Any], domains: dict[str, object]) -> None:
+    kind, limit = searcher.get("name"), searcher.get("max_trials")
+    if kind == "single":
+        limit = 1
+    elif kind == "grid":
+        choices = [each for each in domains.values() if isinstance(each, dict)]
+        if all("values" in each for each in choices):
+            limit = math.prod(len(each["values"]) for each in choices)
+    parallel = None if kind == "single" else searcher.get("max_concurrent_trials", PARALLEL)
+    made.put_trials(limit, parallel, "searcher", "max_trials")
+
+
+def _put_length(made: Conversion, searcher: Mapping[str, Any]) -> None:
+    length, unit = searcher.get("max_length"), "batches"
+    if isinstance(length, dict) and len(length) == 1:
+        ((unit, length),) = length.items()
+    if length is None:
+        length, unit = searcher.get("max_time"), searcher.get("time_metric", "batches")
+    eta = searcher.get("divisor", DIVISOR)
+    early = "asha" in str(searcher.get("name"))
+    if not isinstance(length, int):
+        if early:
+            made.lose("how long a trial is, is not known; write fidelity and scheduler", "searcher")
+        return
+    made.spec["fidelity"] = {"unit": str(unit), "max": length}
+    if early:
+        first = max(1, math.ceil(length / eta ** (searcher.get("max_rungs", RUNGS) - 1)))
+        made.spec["fidelity"] = {"unit": str(unit), "min": first, "max": length}
+        made.spec["scheduler"] = {"type": "asha", "eta": int(eta)}
+        if "mode" in searcher:
+            made.lose("asha has a single bracket here; hyperband has several", "searcher", "mode")
+
+
+def _put_program(made: Conversion) -> None:
+    entry = made.document.data.get("entrypoint")
+    words = [*map(str, entry)] if isinstance(entry, list) else shlex.split(str(entry or ""))
+    if len(words) == 1 and ":" in words[0]:
+        made.spec["trainable"] = words[0]
+        made.lose(
+            "a trial class of Determined is no trainable; see docs/your-code.md", "entrypoint"
+        )
+    else:
+        if "--" in words and any("determined.launch" in word for word in words):
+            made.lose("the launcher is left out; hposvc starts a process per rank", "entrypoint")
+            words = words[words.index("--") + 1 :]
+        made.spec["command"] = [*(words or ["python", "train.py"]), "${args}"]
+        made.lose("parameters come as arguments; read --NAME=VALUE there", "entrypoint")
+    slots = made.section("resources").get("slots_per_trial", 1)
+    if isinstance(slots, int) and slots > 0:
+        made.spec["resources"] = {"workers": slots, "gpus_per_worker": 1}
+    made.lose_others(made.section("resources"), ("slots_per_trial",), "resources")
+    environment = made.section("environment")
+    made.lose_others(environment, ("environment_variables",), "environment")
+    given = environment.get("environment_variables")
+    if isinstance(given, list):
+        pairs = [str(each).partition("=") for each in given]
+        made.spec["environment"] = {"env": {name: value for name, _, value in pairs}}
+    elif given:
+        made.lose("write the variables in environment.env", "environment", "environment_variables")

@@ -1,0 +1,213 @@
+"""W&B sweep configurations.
+
+Source: the documentation of W&B, "Sweep configuration structure".
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hposvc.drafts.imported.conversion import Conversion, choice, is_plain, keep_plain
+from hposvc.spec.parsing.document import Document
+
+SEARCH = {"grid": "grid", "random": "random", "bayes": "gp"}
+KEYS: tuple[str, ...] = (
+    "name",
+    "project",
+    "description",
+    "program",
+    "method",
+    "metric",
+    "parameters",
+)
+KEYS += ("early_terminate", "run_cap", "command")
+DOMAIN_KEYS = ("value", "values", "distribution", "min", "max", "q", "mu", "sigma", "a", "b")
+SIGMAS = 3.0  # a range has 99.7 % of a normal distribution
+GRID = 1000  # values that a whole-number range of a grid may have
+MACROS = {"${interpreter}": "python", "${args}": "${args}"}
+MACROS |= {name: name for name in ("${args_no_hyphens}", "${args_no_boolean_flags}")}
+MACROS |= {"${args_json}": "${args_json}"}
+
+
+def recognises(data: Mapping[str, object]) -> bool:
+    """Return whether a document looks like a W&B sweep."""
+    return data.get("method") in SEARCH and isinstance(data.get("parameters"), dict)
+
+
+def convert(document: Document) -> Conversion:
+    """Return the sweep in our words."""
+    made = Conversion(document)
+    data = document.data
+    made.lose_others(data, KEYS)
+    made.put_name(data.get("name") or data.get("program"))
+    for key in ("project", "description"):
+        if isinstance(data.get(key), str):
+            made.spec[key] = data[key]
+    metric = made.section("metric")
+    made.put_metric(metric.get("name"), str(metric.get("goal", "minimize")), "metric")
+    if "target" in metric:
+        made.spec["metric"] = {**_mapping(made.spec["metric"]), "target": metric["target"]}
+    made.lose_others(metric, ("name", "goal", "target"), "metric")
+    method = str(data.get("method"))
+    made.spec["search"] = SEARCH.get(method, "random")
+    domains = _Domains(made, grid=method == "grid")
+    domains.read(made.section("parameters"), "", "parameters")
+    made.spec["parameters"] = domains.found
+    limit = data.get("run_cap")
+    if limit is None and method == "grid":
+        limit = _grid_size(domains.found)
+    made.put_trials(limit, None, "run_cap")
+    _put_command(made)
+    _put_early_termination(made)
+    return made
+
+
+class _Domains:
+    """Reads parameters, nested ones by dotted names."""
+
+    def __init__(self, made: Conversion, grid: bool) -> None:
+        self.made, self.grid = made, grid
+        self.found: dict[str, object] = {}
+
+    def read(self, parameters: Mapping[str, object], prefix: str, *path: str) -> None:
+        for name, given in parameters.items():
+            here = (*path, name)
+            domain: Mapping[str, Any] = given if isinstance(given, dict) else {"value": given}
+            if isinstance(domain.get("parameters"), dict):
+                self.read(domain["parameters"], f"{prefix}{name}.", *here, "parameters")
+                self.made.lose(
+                    f"is nested: your code gets {prefix}{name}.NAME, not a mapping", *here
+                )
+                continue
+            try:
+                self._add(f"{prefix}{name}", domain, *here)
+            except (KeyError, TypeError, ValueError, OverflowError) as error:
+                self.made.lose(f"no range could be read ({error}); write it in the spec", *here)
+
+    def _add(self, name: str, domain: Mapping[str, Any], *path: str) -> None:
+        if "value" in domain and is_plain(domain["value"]):
+            self.found[name] = domain["value"]
+        elif "values" in domain:
+            if values := keep_plain(self.made, domain["values"], *path, "values"):
+                self.found[name] = choice(values)
+        elif "value" in domain:
+            self.made.lose("a constant can't be a list or a mapping; set it in your code", *path)
+        else:
+            made = self._range(domain, *path)
+            self.found[name] = self._gridded(made) if self.grid else made
+        if "probabilities" in domain:
+            self.made.lose("values are equally likely in hposvc", *path, "probabilities")
+        self.made.lose_others(domain, (*DOMAIN_KEYS, "probabilities"), *path)
+
+    def _range(self, domain: Mapping[str, Any], *path: str) -> dict[str, object]:
+        name = domain.get("distribution")
+        if name is None:
+            whole = all(isinstance(domain[key], int) for key in ("min", "max"))
+            name = "int_uniform" if whole else "uniform"
+        quantized = name.startswith("q_")
+        kind = name.removeprefix("q_")
+        low, high, log = _ends(kind, domain)
+        if kind in ("normal", "log_normal", "beta"):
+            self.made.lose(
+                f"{name} becomes a range from {low:.6g} to {high:.6g}, all values of which are"
+                " equally likely; write min and max if you want others",
+                *path,
+            )
+        if quantized and log:
+            self.made.lose("a logarithmic range is not rounded to q; round in your code", *path)
+        elif quantized:
+            q = domain.get("q", 1)
+            low, high = round(low / q) * q, round(high / q) * q
+            whole = float(q).is_integer()
+            ends: dict[str, object] = {"min": int(low), "max": int(high), "step": int(q)}
+            ends = ends if whole else {"min": float(low), "max": float(high), "step": q}
+            return {**ends, "type": "int" if whole else "float"}
+        if kind == "int_uniform":
+            return {"min": int(low), "max": int(high), "type": "int"}
+        made: dict[str, object] = {"min": float(low), "max": float(high)}
+        return {**made, "log": True} if log else made
+
+    def _gridded(self, made: dict[str, Any]) -> object:
+        """Return all whole numbers of a range as a choice: W&B's grid tries each of them."""
+        if made.get("type") != "int":
+            return made
+        values = range(made["min"], made["max"] + 1, made.get("step", 1))
+        return choice([*values]) if len(values) <= GRID else made
+
+
+def _ends(kind: str, domain: Mapping[str, Any]) -> tuple[float, float, bool]:
+    """Return the smallest and the largest value, and whether the scale is logarithmic."""
+    mu, sigma = domain.get("mu", 0.0), domain.get("sigma", 1.0)
+    match kind:
+        case "uniform" | "int_uniform":
+            return domain["min"], domain["max"], False
+        case "log_uniform_values" | "inv_log_uniform_values":
+            return domain["min"], domain["max"], True
+        case "log_uniform":
+            return math.exp(domain["min"]), math.exp(domain["max"]), True
+        case "inv_log_uniform":
+            return math.exp(-domain["max"]), math.exp(-domain["min"]), True
+        case "normal":
+            return mu - SIGMAS * sigma, mu + SIGMAS * sigma, False
+        case "log_normal":
+            return math.exp(mu - SIGMAS * sigma), math.exp(mu + SIGMAS * sigma), True
+        case "beta":
+            return 0.0, 1.0, False
+    raise ValueError(f"no such distribution: {kind}")
+
+
+def _put_command(made: Conversion) -> None:
+    program = str(made.document.data.get("program") or "train.py")
+    if "program" not in made.document.data:
+        made.lose("no program is given; the command runs train.py", "program")
+    given = made.document.data.get("command")
+    words = given if isinstance(given, list) else ["${interpreter}", "${program}", "${args}"]
+    items = []
+    for at, word in enumerate(map(str, words)):
+        if word == "${env}":
+            continue
+        item = MACROS.get(word, word.replace("${program}", program))
+        if unknown := re.search(r"\$\{(?:envvar:[^}]*|args_json_file|env|interpreter)\}", item):
+            made.lose(f"{unknown[0]} has no counterpart; write the value", "command", at)
+            continue
+        items.append(item)
+    made.spec["command"] = items
+    made.lose("wandb.log does not reach hposvc: call hposvc.report, or set collect", "program")
+
+
+def _put_early_termination(made: Conversion) -> None:
+    given: Mapping[str, Any] = made.section("early_terminate")
+    if not given:
+        return
+    where = "early_terminate"
+    eta, longest, brackets = given.get("eta", 3), given.get("max_iter"), given.get("s")
+    if given.get("type") != "hyperband" or int(eta) != eta or eta < 2:
+        made.lose("is not carried over; choose a scheduler in docs/schedulers.md", where)
+        return
+    if longest is None:
+        first = given.get("min_iter", 1)
+        made.lose(
+            "how long a run is, is not known; write fidelity: {min: "
+            f"{first}, max: STEPS}} and scheduler: {{type: asha, eta: {int(eta)}}}",
+            where,
+        )
+        return
+    first = max(1, int(longest / eta ** (brackets or 1)))
+    made.spec["fidelity"] = {"unit": "step", "min": first, "max": int(longest)}
+    made.spec["scheduler"] = {"type": "asha", "eta": int(eta)}
+    made.lose_others(given, ("type", "eta", "max_iter", "s"), where)
+
+
+def _grid_size(domains: Mapping[str, object]) -> int | None:
+    """Return the number of configurations of a grid; None: a range has no end of values."""
+    sizes = [
+        len(domain["values"]) if "values" in domain else None
+        for domain in domains.values()
+        if isinstance(domain, dict)
+    ]
+    return math.prod(size for size in sizes if size) if None not in sizes else None
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}

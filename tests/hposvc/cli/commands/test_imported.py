@@ -1,0 +1,23 @@
+"""`hposvc import`: another tool's spec on stdout, what it lost on stderr."""
+
+SWEEP = """\
+program: train.py
+method: random
+metric: {name: loss}
+parameters: {lr: {min: 0.1, max: 0.2}}
+run_cap: 3
+entity: us
+"""
+
+
+def test_import_prints_a_spec_that_validates(hposvc, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs.yaml").write_text(SWEEP)
+    (tmp_path / "train.py").write_text("")
+    answer = hposvc("import", "theirs.yaml")
+    assert answer.code == 0
+    assert "theirs.yaml:6:1: entity" in answer.err
+    (tmp_path / "ours.yaml").write_text(answer.out)
+    assert hposvc("validate", "ours.yaml").code == 0
+    assert hposvc("import", "ours.yaml").code == 2
+    assert hposvc("import", "theirs.yaml", "--from", "nothing").code == 2

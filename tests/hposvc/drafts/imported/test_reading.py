@@ -1,0 +1,165 @@
+"""Specs of other tools become ours, with the same ranges; what is lost is named."""
+
+import math
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hposvc import spec as specs
+from hposvc.drafts.imported import determined, reading, wandb
+from hposvc.errors import SpecError
+from hposvc.spec.parsing.document import from_mapping, read_text
+
+PAGE = Path(__file__).parents[4] / "docs" / "import.md"
+SWEEP = {"method": "random", "program": "t.py", "metric": {"name": "loss"}, "run_cap": 5}
+EXPERIMENT = {
+    "name": "a study",
+    "entrypoint": "python3 train.py --data d",
+    "searcher": {"name": "random", "metric": "loss", "max_trials": 8, "max_length": {"epochs": 9}},
+}
+
+
+def wandb_domain(method="random", **domain):
+    made = wandb.convert(from_mapping({**SWEEP, "method": method, "parameters": {"x": domain}}))
+    return checked(made)["parameters"]["x"], [str(each) for each in made.lost]
+
+
+def determined_domain(name="random", **domain):
+    searcher = {**EXPERIMENT["searcher"], "name": name}
+    data = {**EXPERIMENT, "searcher": searcher, "hyperparameters": {"x": domain}}
+    return checked(determined.convert(from_mapping(data)))["parameters"]["x"]
+
+
+def checked(made):
+    """Return the spec as it reads back; hposvc accepts it."""
+    document = read_text(made.text(), "spec")
+    specs.load(document)
+    return document.data
+
+
+def test_the_page_shows_what_is_printed(tmp_path):
+    given, printed = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    file = tmp_path / "theirs.yaml"
+    file.write_text(given)
+    imported = reading.convert(file, None)
+    assert imported.text == printed
+    assert any(f"{file}:7:" in str(lost) and "dropout" in str(lost) for lost in imported.lost)
+
+
+@pytest.mark.parametrize(
+    ("domain", "expected"),
+    [
+        ({"value": 3}, 3),
+        ({"distribution": "constant", "value": "a"}, "a"),
+        ({"distribution": "categorical", "values": [1, "b"]}, {"values": [1, "b"]}),
+        ({"min": 1, "max": 5}, {"min": 1, "max": 5, "type": "int"}),
+        ({"min": 1.0, "max": 5.0}, {"min": 1.0, "max": 5.0}),
+        (
+            {"distribution": "q_uniform", "min": 1, "max": 63, "q": 8},
+            {"min": 0, "max": 64, "step": 8, "type": "int"},
+        ),
+        ({"distribution": "beta", "a": 2, "b": 5}, {"min": 0.0, "max": 1.0}),
+        ({"distribution": "normal", "mu": 1, "sigma": 2}, {"min": -5.0, "max": 7.0}),
+    ],
+)
+def test_a_parameter_of_wandb(domain, expected):
+    assert wandb_domain(**domain)[0] == expected
+
+
+@given(low=st.floats(-20, 3), width=st.floats(0.1, 10), inverse=st.booleans())
+def test_logarithmic_ranges_of_wandb_have_the_same_ends(low, width, inverse):
+    high = low + width
+    name = "inv_log_uniform" if inverse else "log_uniform"
+    domain, _ = wandb_domain(distribution=name, min=low, max=high)
+    ends = (-high, -low) if inverse else (low, high)
+    assert domain == {"min": math.exp(ends[0]), "max": math.exp(ends[1]), "log": True}
+
+
+def test_a_grid_of_wandb_tries_each_whole_number():
+    assert wandb_domain("grid", min=2, max=4)[0] == {"values": [2, 3, 4]}
+
+
+def test_what_wandb_loses_is_named():
+    _, lost = wandb_domain(values=[1, 2], probabilities=[0.1, 0.9])
+    assert any("parameters.x.probabilities" in each for each in lost)
+    nested = {"opt": {"parameters": {"lr": {"min": 0.1, "max": 0.2}, "betas": {"value": [1, 2]}}}}
+    early = {"type": "hyperband", "min_iter": 3}
+    data = {**SWEEP, "parameters": nested, "early_terminate": early, "entity": "us"}
+    made = wandb.convert(
+        from_mapping({**data, "command": ["${env}", "sh", "${envvar:X}", "${args}"]})
+    )
+    spec = checked(made)
+    assert spec["parameters"] == {"opt.lr": {"min": 0.1, "max": 0.2}}
+    assert spec["command"] == ["sh", "${args}"]
+    text = "\n".join(map(str, made.lost))
+    for part in ("entity", "command[2]", "opt.parameters.betas", "early_terminate"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("domain", "expected"),
+    [
+        ({"type": "const", "val": 2}, 2),
+        ({"type": "categorical", "vals": ["a", "b"]}, {"values": ["a", "b"]}),
+        ({"type": "int", "minval": 1, "maxval": 9}, {"min": 1, "max": 9, "type": "int"}),
+        ({"type": "double", "minval": 0, "maxval": 1}, {"min": 0.0, "max": 1.0}),
+        (
+            {"type": "log", "base": 2, "minval": -4, "maxval": 3},
+            {"min": 0.0625, "max": 8.0, "log": True},
+        ),
+    ],
+)
+def test_a_hyperparameter_of_determined(domain, expected):
+    assert determined_domain(**domain) == expected
+
+
+def test_a_grid_of_determined_has_the_same_values():
+    assert determined_domain("grid", type="int", minval=0, maxval=2, count=100) == {
+        "values": [0, 1, 2]
+    }
+    values = determined_domain("grid", type="log", minval=-2, maxval=0, count=3, base=10)
+    assert values == {"values": [0.01, 0.1, 1.0]}
+
+
+def test_an_experiment_of_determined():
+    searcher = {"name": "adaptive_asha", "metric": "acc", "smaller_is_better": False}
+    searcher |= {"max_trials": 30, "max_length": {"batches": 1024}, "mode": "aggressive"}
+    made = determined.convert(
+        from_mapping(
+            {
+                **EXPERIMENT,
+                "entrypoint": "python3 -m determined.launch.torch_distributed -- python3 t.py",
+                "searcher": searcher,
+                "hyperparameters": {"opt": {"lr": {"type": "double", "minval": 0, "maxval": 1}}},
+                "resources": {"slots_per_trial": 2},
+                "environment": {"environment_variables": ["A=1=2"], "image": "x"},
+                "max_restarts": 2,
+            }
+        )
+    )
+    spec = checked(made)
+    assert spec["name"] == "a-study"
+    assert spec["metric"] == {"name": "acc", "goal": "maximize"}
+    assert spec["command"] == ["python3", "t.py", "${args}"]
+    assert spec["fidelity"] == {"unit": "batches", "min": 4, "max": 1024}
+    assert spec["scheduler"] == {"type": "asha", "eta": 4}
+    assert spec["trials"] == {"max": 30, "parallel": 16}
+    assert spec["resources"] == {"workers": 2, "gpus_per_worker": 1}
+    assert spec["environment"] == {"env": {"A": "1=2"}}
+    assert spec["failure"] == {"user_retries": 2}
+    assert list(spec["parameters"]) == ["opt.lr"]
+    assert {"searcher.mode", "environment.image"} <= {
+        ".".join(map(str, each.path)) for each in made.lost
+    }
+
+
+def test_what_belongs_to_no_tool_is_refused(tmp_path):
+    file = tmp_path / "other.yaml"
+    file.write_text("a: 1\n")
+    with pytest.raises(SpecError, match="--from"):
+        reading.convert(file, None)
+    with pytest.raises(SpecError, match="wandb"):
+        reading.convert(file, "wandbb")
