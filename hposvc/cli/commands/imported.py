@@ -13,12 +13,14 @@ from hposvc.views.console import emit, note
 @share
 @click.pass_obj
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--from", "tool", metavar="TOOL", help="wandb or determined; else by its content.")
+@click.option(
+    "--from", "tool", metavar="TOOL", help="wandb, determined or katib; else by its content."
+)
 def import_spec(shared: Shared, file: Path, tool: str | None) -> None:
     """Print a spec of another tool as a spec of hposvc.
 
-    W&B sweeps and Determined experiments are known. What could not be carried over is said on
-    stderr, with its line and what to write instead.
+    W&B sweeps, Determined experiments and Katib Experiments are known. What could not be
+    carried over is said on stderr, with its line and what to write instead.
     """
     from hposvc.drafts.imported import reading
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hposvc import spec as specs
-from hposvc.drafts.imported import determined, wandb
+from hposvc.drafts.imported import determined, katib, wandb
 from hposvc.errors import Problem, SpecError, fail, no_such
 from hposvc.spec.parsing.document import Document, read_file, read_text
 
-TOOLS = {"wandb": wandb, "determined": determined}
+TOOLS = {"wandb": wandb, "determined": determined, "katib": katib}
 
 
 @dataclass(frozen=True)
