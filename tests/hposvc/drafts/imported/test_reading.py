@@ -163,3 +163,8 @@ def test_what_belongs_to_no_tool_is_refused(tmp_path):
         reading.convert(file, None)
     with pytest.raises(SpecError, match="wandb"):
         reading.convert(file, "wandbb")
+    file.write_text(
+        "method: random\nparameters: {}\nearly_terminate: {type: hyperband, eta: two}\n"
+    )
+    with pytest.raises(SpecError, match="no valid spec of wandb"):
+        reading.convert(file, None)
