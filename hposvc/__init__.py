@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hposvc.connection import Server, connect
     from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
     from hposvc.handle import Handle, load
-    from hposvc.integrations import optuna, sklearn
+    from hposvc.integrations import lightgbm, optuna, sklearn, xgboost
     from hposvc.result import Best, NoSingleBest, NoValue, Result
     from hposvc.spec import Metric, SweepSpec
     from hposvc.sweep import Sweep
@@ -41,7 +41,7 @@ _HOMES = {
     "report": "trainables.session",
 }
 # Modules that speak other libraries' languages: `hposvc.sklearn` is hposvc.integrations.sklearn.
-_INTEGRATIONS = ("optuna", "sklearn")
+_INTEGRATIONS = ("lightgbm", "optuna", "sklearn", "xgboost")
 __all__ = [
     "Best",
     "Denied",
@@ -61,10 +61,12 @@ __all__ = [
     "__version__",
     "connect",
     "get_checkpoint",
+    "lightgbm",
     "load",
     "optuna",
     "report",
     "sklearn",
+    "xgboost",
 ]
 
 

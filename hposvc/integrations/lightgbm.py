@@ -1,0 +1,74 @@
+"""LightGBM in a sweep: a callback that reports, stops, saves the model; the model to go on from.
+
+lightgbm.train(
+    params,
+    data,
+    num_boost_round=500,
+    valid_sets=[held_out],
+    valid_names=["val"],
+    init_model=hposvc.lightgbm.checkpoint(),
+    callbacks=[hposvc.lightgbm.Report()],
+)
+"""
+
+from lightgbm import Booster
+from lightgbm.callback import CallbackEnv, EarlyStopException
+
+from hposvc.integrations.boosting import check_every, hand_over, saved, several_models_error
+
+FILE = "model.txt"
+
+
+class Report:
+    """Reports each evaluation to the sweep as `DATA/METRIC`, and ends the trial when it is to stop.
+
+    The booster goes along as checkpoint. Outside a sweep the values are printed.
+
+    Args:
+        every: rounds of boosting that are a step of the sweep.
+
+    Raises:
+        ValueError: `every` is less than 1.
+    """
+
+    before_iteration = False
+
+    def __init__(self, every: int = 1) -> None:
+        self._every = check_every(every)
+        # LightGBM calls log_evaluation (10) before, and early_stopping (30) after it. It looks for
+        # the order in the instance alone, not in the class (4.7).
+        self.order = 25
+        self._resumed = False
+
+    def __call__(self, env: CallbackEnv) -> None:
+        """Report the round; LightGBM calls this.
+
+        Raises:
+            TypeError: this is a cross-validation, which has several models.
+            EarlyStopException: a trial that was resumed has done its `num_boost_round` rounds.
+        """
+        if env.iteration == env.begin_iteration:
+            self._resumed = checkpoint() is not None
+        if not isinstance(env.model, Booster):
+            raise several_models_error("lightgbm.cv")
+        rounds = env.model.current_iteration()
+        # LightGBM counts them from the model that it goes on from, not from the trial's beginning.
+        wanted = env.end_iteration - env.begin_iteration
+        if not self._resumed or rounds <= wanted:
+            self._report(env, env.model, rounds)
+        if self._resumed and rounds >= wanted:
+            raise EarlyStopException(min(rounds, wanted) - 1, env.evaluation_result_list or [])
+
+    def _report(self, env: CallbackEnv, model: Booster, rounds: int) -> None:
+        """Report a round, with the model so far."""
+
+        def metrics() -> dict[str, float]:
+            results = env.evaluation_result_list or ()
+            return {f"{data}/{name}": value for data, name, value, *_ in results}
+
+        hand_over(rounds, self._every, metrics, model.save_model, FILE)
+
+
+def checkpoint() -> str | None:
+    """Return the file of the booster to go on from, for `init_model`; None: start from scratch."""
+    return saved(FILE)

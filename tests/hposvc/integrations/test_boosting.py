@@ -1,0 +1,259 @@
+"""XGBoost and LightGBM in real sweeps, by the line of docs/boosting.md."""
+
+import json
+import re
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import lightgbm
+import numpy as np
+import pytest
+import xgboost
+
+import hposvc
+
+PAGE = (Path(__file__).parents[3] / "docs" / "boosting.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(300, 5))
+Y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * RNG.normal(size=300) > 0).astype(int)
+ROUNDS, EVERY = 18, 2
+
+
+def boost_xgboost(rate, rounds, count):
+    class Count(xgboost.callback.TrainingCallback):
+        def before_iteration(self, model, epoch, evals_log):
+            count(model.num_boosted_rounds())
+            return False
+
+    held_out = xgboost.DMatrix(X[200:], Y[200:])
+    return xgboost.train(
+        {"objective": "binary:logistic", "eta": rate, "max_depth": 2, "nthread": 1},
+        xgboost.DMatrix(X[:200], Y[:200]),
+        num_boost_round=hposvc.xgboost.rounds_left(rounds),
+        evals=[(held_out, "val")],
+        verbose_eval=False,
+        xgb_model=hposvc.xgboost.checkpoint(),
+        callbacks=[Count(), hposvc.xgboost.Report(every=EVERY)],
+    )
+
+
+def boost_lightgbm(rate, rounds, count):
+    def counting(env):
+        count(env.model.current_iteration())
+
+    counting.before_iteration = True
+    data = lightgbm.Dataset(X[:200], Y[:200])
+    return lightgbm.train(
+        {
+            "objective": "binary",
+            "metric": "binary_logloss",
+            "learning_rate": rate,
+            "num_leaves": 3,
+            "num_threads": 1,
+            "verbosity": -1,
+        },
+        data,
+        num_boost_round=rounds,
+        valid_sets=[lightgbm.Dataset(X[200:], Y[200:], reference=data)],
+        valid_names=["val"],
+        init_model=hposvc.lightgbm.checkpoint(),
+        callbacks=[counting, hposvc.lightgbm.Report(every=EVERY)],
+    )
+
+
+LIBRARIES = {
+    "xgboost": (boost_xgboost, "val/logloss"),
+    "lightgbm": (boost_lightgbm, "val/binary_logloss"),
+}
+
+
+@pytest.fixture(params=LIBRARIES, scope="module")
+def swept(request, tmp_path_factory):
+    """The library's name, the result of a sweep under ASHA, and the file with its rounds."""
+    boost, metric = LIBRARIES[request.param]
+    folder = tmp_path_factory.mktemp(request.param)
+    file = folder / "rounds"
+
+    def train(config):
+        def count(rounds):
+            with file.open("a") as lines:
+                lines.write(json.dumps([config["rate"], rounds]) + "\n")
+
+        boost(config["rate"], ROUNDS, count)
+
+    result = hposvc.Sweep(
+        train,
+        metric={"name": metric, "goal": "minimize"},
+        fidelity={"unit": "two rounds", "max": ROUNDS // EVERY},
+        parameters={"rate": {"min": 1e-4, "max": 0.5, "log": True}},
+        search="random",
+        scheduler={"type": "asha", "mode": "promote"},
+        trials={"max": 9},
+        engine="local",
+        tracking={"send_to": []},
+    ).run(folder / "home", progress=False)
+    return request.param, result, file
+
+
+def completed(result):
+    """The row of a trial that was trained to its end."""
+    trials = result.trials
+    return trials[trials["state"] == "COMPLETED"].iloc[0]
+
+
+def test_trials_stop_at_rungs_and_go_on_without_repeating_a_round(swept):
+    _, result, file = swept
+    trials = result.trials
+    assert {*trials["state"]} == {"COMPLETED", "STOPPED"}
+    begun = Counter(tuple(json.loads(line)) for line in file.read_text().splitlines())
+    assert max(begun.values()) == 1
+    rounds = defaultdict(list)
+    for rate, round_ in begun:
+        rounds[rate].append(round_)
+    for rate, step in zip(trials["rate"], trials["step"], strict=True):
+        assert rounds[rate] == [*range(step * EVERY)]
+    assert max(trials["attempts"]) > 1
+
+
+def test_the_values_are_those_of_a_training_without_pauses(swept, capsys):
+    name, result, _ = swept
+    longest = completed(result)
+    boost, metric = LIBRARIES[name]
+    boost(longest["rate"], ROUNDS, lambda rounds: None)  # outside a sweep: printed
+    printed = capsys.readouterr().err.splitlines()
+    assert len(printed) == ROUNDS // EVERY
+    alone = [float(re.search(rf"'{metric}': ([^,}}]+)", line)[1]) for line in printed]
+    curves = result.curves
+    reported = curves[curves["trial"] == longest["trial"]].sort_values("step")[metric]
+    assert [*reported] == pytest.approx(alone, rel=1e-5)
+
+
+def test_the_checkpoint_is_the_model(swept):
+    name, result, _ = swept
+    best = result.best
+    if name == "xgboost":
+        model = xgboost.Booster(model_file=best.checkpoint / "model.ubj")
+        assert model.num_boosted_rounds() == best.step * EVERY
+    else:
+        model = lightgbm.Booster(model_file=best.checkpoint / "model.txt")
+        assert model.current_iteration() == best.step * EVERY
+
+
+@pytest.mark.parametrize("breaks_at", [11, ROUNDS], ids=["amid a training", "after the last round"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_retried_trial_is_as_long_as_any_other(library, breaks_at, tmp_path):
+    """Without fidelity, nobody but the callback knows where the trial ends."""
+    boost, metric = LIBRARIES[library]
+    failed = tmp_path / "failed"
+
+    def train(config):
+        def fail_once(rounds):
+            if rounds == breaks_at and not failed.exists():
+                failed.touch()
+                raise RuntimeError("the first attempt breaks")
+
+        boost(config["rate"], ROUNDS, fail_once)
+        fail_once(ROUNDS)
+
+    result = hposvc.Sweep(
+        train,
+        metric={"name": metric, "goal": "minimize"},
+        parameters={"rate": {"min": 0.1, "max": 0.5}},
+        trials={"max": 1},
+        failure={"user_retries": 1},
+        scheduler="fifo",
+        engine="local",
+        tracking={"send_to": []},
+    ).run(tmp_path / "home", progress=False)
+    assert [*result.trials["attempts"]] == [2]
+    assert [*result.trials["state"]] == ["COMPLETED"]
+    assert [*result.curves["step"]] == [*range(1, ROUNDS // EVERY + 1)]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_outside_a_sweep_a_model_of_ones_own_gets_all_the_rounds(library, tmp_path):
+    boosters = {
+        "xgboost": lambda model: xgboost.train(
+            {"nthread": 1},
+            xgboost.DMatrix(X, Y),
+            hposvc.xgboost.rounds_left(4),
+            xgb_model=model,
+            callbacks=[hposvc.xgboost.Report()],
+        ),
+        "lightgbm": lambda model: lightgbm.train(
+            {"num_threads": 1, "verbosity": -1},
+            lightgbm.Dataset(X, Y),
+            4,
+            init_model=model,
+            callbacks=[hposvc.lightgbm.Report()],
+        ),
+    }
+    boost = boosters[library]
+    model = boost(boost(None))
+    rounds = model.num_boosted_rounds() if library == "xgboost" else model.current_iteration()
+    assert rounds == 8
+
+
+def test_a_metric_whose_name_no_tracker_takes_is_renamed(tmp_path):
+    def train(config):
+        xgboost.train(
+            {"objective": "binary:logistic", "eval_metric": "error@0.7", "nthread": 1, **config},
+            xgboost.DMatrix(X, Y),
+            3,
+            evals=[(xgboost.DMatrix(X, Y), "val")],
+            verbose_eval=False,
+            callbacks=[hposvc.xgboost.Report()],
+        )
+
+    result = hposvc.Sweep(
+        train,
+        metric={"name": "val/error_at_0.7", "goal": "minimize"},
+        parameters={"eta": {"min": 0.1, "max": 0.5}},
+        trials={"max": 1},
+        scheduler="fifo",
+        engine="local",
+        tracking={"send_to": []},
+    ).run(tmp_path, progress=False)
+    assert 0 < result.best.value < 0.5
+
+
+def test_cross_validation_is_refused():
+    with pytest.raises(TypeError, match=r"xgboost\.cv trains several models"):
+        xgboost.cv({}, xgboost.DMatrix(X, Y), 2, callbacks=[hposvc.xgboost.Report()])
+    with pytest.raises(TypeError, match=r"lightgbm\.cv trains several models"):
+        lightgbm.cv(
+            {"objective": "binary", "verbosity": -1},
+            lightgbm.Dataset(X, Y),
+            2,
+            callbacks=[hposvc.lightgbm.Report()],
+        )
+
+
+def test_lightgbm_reports_a_round_before_it_stops_early(capsys):
+    """early_stopping ends the round in which it raises; the report comes before it."""
+    held_out = lightgbm.Dataset(X[200:], 1 - Y[200:])
+    model = lightgbm.train(
+        {"objective": "binary", "num_threads": 1, "verbosity": -1},
+        lightgbm.Dataset(X[:200], Y[:200]),
+        20,
+        valid_sets=[held_out],
+        callbacks=[lightgbm.early_stopping(2, verbose=False), hposvc.lightgbm.Report()],
+    )
+    assert model.best_iteration == 1
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+@pytest.mark.parametrize("every", [0, 1.5, "2"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_step_of_no_whole_rounds_is_refused(library, every):
+    with pytest.raises(ValueError, match="a whole number from 1 on"):
+        getattr(hposvc, library).Report(every=every)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_of_the_page_runs(block, tmp_path, monkeypatch):
+    monkeypatch.setenv("HPOSVC_HOME", str(tmp_path))
+    names = {}
+    exec(compile(block, "boosting.md", "exec"), names)
+    assert names["result"].best.value < 0.3
