@@ -94,7 +94,9 @@ def folder() -> Path:
     checkout = Path(hposvc.__file__).parents[1] / "examples"
     if (checkout / "digits.yaml").is_file():
         return checkout
-    for file in metadata.files("hposvc") or ():
+    # More than one, if the working directory is a checkout that was built in.
+    found = (file for each in metadata.distributions(name="hposvc") for file in each.files or ())
+    for file in found:
         if file.match(f"{INSTALLED}/digits.yaml"):
             return Path(str(file.locate())).resolve().parent
     raise fail("this hposvc was installed without its examples; install its wheel by pip")
