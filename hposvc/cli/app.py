@@ -42,7 +42,7 @@ GROUPS = {
 ELSEWHERE = {
     "importance": "`hposvc why ID` says what mattered; `hposvc report ID` draws it",
     "explain": "`hposvc why ID` explains a sweep, `hposvc audit ID TRIAL` a trial",
-    "plot": "MLflow draws curves; `hposvc trials ID --csv` gives the trials to any other tool",
+    "plot": "`hposvc report ID` draws a sweep, `hposvc ui` shows it live",
     "dashboard": "`hposvc ui` opens sweeps in a browser",
     "list": "`hposvc ls` lists sweeps",
     "delete": "`hposvc rm ID` deletes a sweep",

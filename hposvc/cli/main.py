@@ -35,11 +35,7 @@ from hposvc.cli.commands import (  # noqa: F401 - imported to register their ver
     token,
     watch,
 )
-from hposvc.cli.not_yet import LATER, later
 from hposvc.cli.options import Shared
-
-for name in LATER:
-    commands.add_command(later(name))
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -61,7 +61,7 @@ def export(
         return
     data = _schedule(shared, opened) if schedule else _table(shared, opened, form, curves, out)
     if out is None:
-        emit(data)
+        emit(data if form == "parquet" else data.decode())
     else:
         out.write_bytes(data)
         note(f"{out} is written")

@@ -92,7 +92,7 @@ def test_tables_have_what_people_look_for(hposvc, spec):
         (("validate", "curves.py"), 2, "curves.py:1:"),
         (("import", "x.yaml"), 2, "x.yaml: cannot be read"),
         (("importance", "last"), 2, "hposvc why ID"),
-        (("plot", "last"), 2, "MLflow draws curves"),
+        (("plot", "last"), 2, "`hposvc report ID` draws"),
         (("trials",), 2, "hposvc trials --help"),
         (("stop", "last", "--drain"), 4, "no such sweep"),
         (("status", "nobody"), 4, "there is none yet"),

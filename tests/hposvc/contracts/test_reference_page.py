@@ -17,7 +17,6 @@ from hposvc.analysis.model_size import BestUse
 from hposvc.analysis.scaling_law import Law
 from hposvc.analysis.worker_scaling import Speed
 from hposvc.cli.main import commands
-from hposvc.cli.not_yet import LATER
 from hposvc.operations.doctor import Check
 from hposvc.operations.garbage import Garbage
 from hposvc.operations.notify import Sent
@@ -156,7 +155,6 @@ def test_the_page_has_every_verb_and_no_planned_one():
     for group in GROUPS:
         on_page = {words[1] for words in VERBS if words[0] == group}
         assert on_page == {*commands.commands[group].commands}
-    assert not visible & {*LATER}
 
 
 def test_the_page_has_every_argument_and_option_of_a_verb():
