@@ -1,4 +1,4 @@
-"""What to do next: more trials, wider ranges, repeats, or nothing."""
+"""Recommend what to do after a sweep: more trials, wider ranges, repeats, or nothing."""
 
 from collections.abc import Sequence
 

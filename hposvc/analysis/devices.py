@@ -27,7 +27,7 @@ TIMED = ("perf/", "throughput", "_per_s", "seconds", "latency")  # in names of s
 
 @dataclass(frozen=True)
 class TrialOnDevice:
-    """What a trial, or a replicate, did on one model of device."""
+    """The time, cost and pace of a trial, or of a replicate, on one model of device."""
 
     sweep: int  # its place among the sweeps that are looked at together
     trial: str

@@ -1,4 +1,4 @@
-"""What a sweep's results say about its parameters, and how sure that is.
+"""Explain what a sweep's results say about its parameters, and how sure that is.
 
 The models of `searchers.explain` are fitted to the trials. A share is the mean over functions drawn
 from the models, and its interval holds the middle 80 % of them. Whether anything was learnt is

@@ -1,4 +1,4 @@
-"""What may be true of a sweep that has not run: one possible world per draw.
+"""Draw possible truths about a sweep that has not run: times, failures, and how losses rank.
 
 Each quantity that evidence does not settle is drawn: the typical time of a step and its spread
 between configurations, the start of an order, failures, and how losses rank trials. The spreads of
@@ -39,7 +39,7 @@ NOT_RELATED = 0.3  # typical correlation of a trial's time and its loss
 
 @dataclass(frozen=True)
 class World:
-    """One possible truth; times in seconds, losses in units of the spread between trials."""
+    """A draw of what may be true; times in seconds, losses in units of the spread of trials."""
 
     rng: Generator
     times_N: Array  # of a step, by configuration: the N configurations come again in turn
