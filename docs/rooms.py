@@ -117,7 +117,10 @@ def room(name: str) -> str:
 
 
 def room_of(path: Path) -> str:
-    """Return the room of a module; empty for hposvc/__init__.py, which names the public parts."""
+    """Return the room of a module; empty for those that only name public parts of others.
+
+    They are hposvc/__init__.py and, for users of other libraries, hposvc/sklearn.py and its like.
+    """
     return room(".".join(path.with_suffix("").parts))
 
 

@@ -9,10 +9,10 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hposvc import lightgbm, optuna, sklearn, xgboost
     from hposvc.connection import Server, connect
     from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
     from hposvc.handle import Handle, load
-    from hposvc.integrations import lightgbm, optuna, sklearn, xgboost
     from hposvc.result import Best, NoSingleBest, NoValue, Result
     from hposvc.spec import Metric, SweepSpec
     from hposvc.sweep import Sweep
@@ -40,7 +40,7 @@ _HOMES = {
     "load": "hposvc.handle",
     "report": "trainables.session",
 }
-# Modules that speak other libraries' languages: `hposvc.sklearn` is hposvc.integrations.sklearn.
+# Modules for users of other libraries; each names what hposvc/integrations/ has for it.
 _INTEGRATIONS = ("lightgbm", "optuna", "sklearn", "xgboost")
 __all__ = [
     "Best",
@@ -74,7 +74,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return version("hposvc")
     if name in _INTEGRATIONS:
-        return import_module(f"hposvc.integrations.{name}")
+        return import_module(f"hposvc.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'hposvc' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -149,13 +150,30 @@ def entries():
 
 
 def test_every_module_of_hposvc_is_in_a_room():
-    rooms = {"__init__", *ROOMS} - set(PACKAGES)
-    assert entries() == rooms, "give each a line in LAYERS of docs/rooms.py"
+    rooms = {"__init__", *ROOMS, *hposvc._INTEGRATIONS} - set(PACKAGES)
+    assert entries() == rooms, (
+        "give each a line in LAYERS of docs/rooms.py, each integration a module like sklearn.py"
+    )
 
 
 def test_no_module_of_hposvc_has_the_name_of_something_public():
     """Once such a module is imported, `hposvc.NAME` is the module: `hposvc.report` was."""
-    assert not entries() & {*hposvc.__all__}
+    assert entries() & {*hposvc.__all__} == {*hposvc._INTEGRATIONS}
+
+
+@pytest.mark.parametrize("name", hposvc._INTEGRATIONS)
+def test_a_module_for_users_of_another_library_only_names_what_there_is(name):
+    module = pytest.importorskip(f"hposvc.{name}", exc_type=ImportError)
+    given = import_module(f"hposvc.integrations.{name}")
+    assert all(getattr(module, each) is getattr(given, each) for each in module.__all__)
+    assert getattr(hposvc, name) is module
+    users = {
+        str(path)
+        for path, tree in modules()
+        for each, _ in imported(tree)
+        if f"{each}.".startswith(f"hposvc.{name}.")
+    }
+    assert users <= {"hposvc/__init__.py"}
 
 
 def test_every_module_of_trainables_is_in_a_layer():
