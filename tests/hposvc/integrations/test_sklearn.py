@@ -2,7 +2,11 @@
 
 import pickle
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from subprocess import PIPE
 
 import numpy as np
 import optuna
@@ -19,6 +23,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import check_estimator
 
 import hposvc
+from hposvc import api
 from hposvc.errors import SpecError
 from hposvc.integrations.sklearn import SweepSearchCV
 
@@ -237,6 +242,39 @@ def test_resuming_it_says_that_its_data_are_gone():
     result = hposvc.load(found.sweep_).extend(1, progress=False)
     (why,) = result.record.failures().values()
     assert "whose data are gone with its process; call fit again" in why
+
+
+SLOW = """
+import sys, time
+import numpy as np
+from sklearn.datasets import load_iris
+from sklearn.dummy import DummyClassifier
+from hposvc.sklearn import SweepSearchCV
+
+class Slow(DummyClassifier):
+    def fit(self, X, y):
+        print("fits", flush=True)
+        time.sleep(0.3)
+        return super().fit(X, y)
+
+SweepSearchCV(Slow(), {"random_state": [*range(99)]}, n_trials=99, name="slow").fit(
+    *load_iris(return_X_y=True)
+)
+"""
+
+
+def test_ctrl_c_ends_the_fit_and_keeps_what_was_found():
+    process = subprocess.Popen([sys.executable, "-c", SLOW], stdout=PIPE, stderr=PIPE, text=True)
+    for _ in range(7):  # the second trial's folds
+        assert process.stdout.readline() == "fits\n"
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert said.splitlines()[-1] == "KeyboardInterrupt"
+    sweeps = api.Sweeps.open(None)
+    (row,) = sweeps.journal.sweeps()
+    record = api.load(sweeps, row.id)
+    assert record.phase == "INTERRUPTED"
+    assert "COMPLETED" in {trial["state"] for trial in record.trials()}
 
 
 @pytest.mark.parametrize("block", BLOCKS)
