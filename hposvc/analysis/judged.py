@@ -1,4 +1,4 @@
-"""What the values of a sweep's trials allow to be said: its best, the default, noise and gain."""
+"""Judge a sweep by the values of its trials: its best, the default, noise and gain."""
 
 import math
 from collections.abc import Sequence
@@ -98,7 +98,7 @@ class Judged:
 
     @cached_property
     def expectations(self) -> Expectations | None:
-        """What the trials would give on average; None: the noise is not known."""
+        """The values that trials would have on average; None: the noise is not known."""
         if self.noise is None:
             return None
         return expectations(self.runs, self.noise)

@@ -1,4 +1,4 @@
-"""What the next trials are worth: how far they may improve on the best value.
+"""Estimate the worth of the next trials: how far they may improve on the best value.
 
 New trials are taken to be like those of late: some come near the best, and how far beyond it they
 reach follows the tail of the best values. Source: for the tail, the generalized Pareto distribution

@@ -1,4 +1,4 @@
-"""What early stopping saved: the cost of the steps that stopped trials did not train.
+"""Estimate what early stopping saved: the cost of the steps that stopped trials did not train.
 
 A stopped trial would have gone on at the pace it had, times a factor: steps may become slower or
 faster, and the start of a trial costs time of its own. The factor is measured on trials that passed

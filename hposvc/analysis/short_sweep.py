@@ -33,7 +33,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class ShortSweep:
-    """What a short sweep came to."""
+    """Outcome of a short sweep."""
 
     state: SweepState
     events: Sequence[Event]

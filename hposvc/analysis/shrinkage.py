@@ -42,7 +42,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Expectations:
-    """What is believed of the expected losses of trials.
+    """Posterior of the expected losses of trials.
 
     Losses are in units of the noise, from a shift on.
     """

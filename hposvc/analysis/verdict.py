@@ -28,7 +28,7 @@ LUCKY = 0.25  # deviations of the noise by which a value must be too good to be 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be believed of a sweep."""
+    """Findings on what to believe of a sweep: ten, and warnings."""
 
     findings: tuple[Finding, ...]  # ten, one for each topic, and the warnings
 
@@ -39,7 +39,7 @@ class Verdict:
 
     @property
     def warnings(self) -> list[Finding]:
-        """What to mind."""
+        """Findings that warn."""
         return [finding for finding in self.findings if finding.topic == "warning"]
 
     def beside(self, topics: Sequence[str]) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What a shell completes when somebody presses tab: sweeps, their trials, and examples.
+"""Complete words when somebody presses tab: sweeps, their trials, and examples.
 
 A shell learns it by `eval "$(_HPOSVC_COMPLETE=bash_source hposvc)"`, or zsh_source or fish_source.
 """

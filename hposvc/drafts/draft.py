@@ -34,7 +34,7 @@ TRIALS, EPOCHS = 20, 9
 
 @dataclass(frozen=True)
 class Draft:
-    """What a first spec says."""
+    """Contents of a first spec."""
 
     name: str
     target: str  # the script's path, or module:Name

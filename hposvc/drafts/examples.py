@@ -30,7 +30,7 @@ class Example:
 
     @property
     def shows(self) -> str:
-        """What the example shows, in a sentence or two of its own first lines."""
+        """Description of the example, in a sentence or two of its own first lines."""
         text = self.file.read_text()
         if self.file.suffix == ".py":
             about = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[0]

@@ -1,4 +1,4 @@
-"""What a program can be told, and what it says: read from its source, which is not run.
+"""Read a program's options and output from its source, which is not run.
 
 A script's arguments are those of argparse and click; a class's are its fields, or those of its
 constructor; a function's are the keys that it reads of its first argument.
@@ -36,7 +36,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Program:
-    """What a program can be told, and what it says."""
+    """Options that a program takes, and what it prints."""
 
     arguments: tuple[Argument, ...]
     metrics: tuple[str, ...] = ()  # that it reports, or else prints

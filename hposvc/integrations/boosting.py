@@ -1,4 +1,4 @@
-"""What XGBoost and LightGBM have in common: rounds of boosting, reported with the model so far."""
+"""Common parts of XGBoost and LightGBM: rounds of boosting, reported with the model so far."""
 
 import operator
 from collections.abc import Callable, Mapping

@@ -1,1 +1,1 @@
-"""What people look at after a sweep, or amid it: charts, and the report that holds them."""
+"""Pictures and words of a sweep, at any time: charts, and the report that holds them."""

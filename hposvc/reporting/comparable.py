@@ -59,7 +59,7 @@ class Entry:
 
     @property
     def task(self) -> str:
-        """What the sweep solves: its trainable, its space, and its constraints."""
+        """Key of the problem: the sweep's trainable, its space, and its constraints."""
         spec = self.spec
         task = [spec.runnable, specs.dump(spec)["parameters"], sorted(spec.constraints)]
         return json.dumps(task, sort_keys=True)

@@ -92,7 +92,7 @@ class Compared:
 
     @cached_property
     def warnings(self) -> list[str]:
-        """What makes the comparison doubtful."""
+        """Reasons to doubt the comparison."""
         found = doubts(self.entries, self.by, self.cost)
         if unlike := devices.describe([entry.history.state for entry in self.entries]):
             found.append(unlike)
@@ -114,7 +114,7 @@ class Compared:
 
     @cached_property
     def sentences(self) -> list[str]:
-        """Who is better, with which probability; how much faster; and what else can be told."""
+        """Sentences on which is better, with which probability, and how much faster."""
         if self.alone:
             return [self._standing_alone(), *self._best_configurations(), self._faster()]
         ranks = [self._ranks()] if len(self.figures.groups) > 2 else []

@@ -190,7 +190,7 @@ class Section:
 
     @cached_property
     def findings(self) -> list[dict[str, str]]:
-        """What to believe of the result."""
+        """Sentences on what to believe of the result."""
         found = verdict(self.id, self.state, self.history.explained())
         return [
             {"level": each.level, "title": each.title, "sentence": each.sentence}
@@ -199,7 +199,7 @@ class Section:
 
     @property
     def figures(self) -> list[Figure]:
-        """What the sweep did and cost."""
+        """Figures of what the sweep did and cost."""
         counts = {name.lower(): count for name, count in self.state.trials.counts.items() if count}
         done = ", ".join(f"{count} {name}" for name, count in counts.items())
         cost = self.state.rank_s / 3600
@@ -311,7 +311,7 @@ class Section:
 
     @property
     def origin(self) -> dict[str, str]:
-        """What ran: the code, its checksums, and the versions of hposvc."""
+        """Provenance: the code, its checksums, and the versions of hposvc."""
         code = self.row.code
         names = {"trainable": code.get("trainable"), "command": code.get("command")}
         ran = {

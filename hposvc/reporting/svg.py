@@ -1,4 +1,4 @@
-"""What all charts are drawn with: scales with round ticks, axes, marks and text, as SVG.
+"""Drawing tools of all charts: scales with round ticks, axes, marks and text, as SVG.
 
 Colours are variables of CSS, so that one picture serves dark and light pages; each has its light
 value behind it, which `flat` puts in its place for programs that know no variables. Lengths are in

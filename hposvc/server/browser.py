@@ -1,4 +1,4 @@
-"""What only browsers need: the cookie of a session, its CSRF token, and headers that confine pages.
+"""Protect the sessions of browsers: the cookie, its CSRF token, and headers that confine pages.
 
 A browser sends cookies along with requests that other sites' pages begin. So a request that comes
 with the cookie and changes something must prove in a header that a page of this server made it.

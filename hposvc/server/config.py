@@ -60,7 +60,7 @@ Network = Annotated[str, AfterValidator(check_network)]
 
 @dataclass(frozen=True)
 class Project:
-    """Who may do what to the sweeps of a project."""
+    """Members of a project, and their rights."""
 
     members: dict[Word, tuple[Scope, ...]]  # by the owner of a token
     __pydantic_config__ = CLOSED

@@ -1,4 +1,4 @@
-"""What the server tells Prometheus; no label has text of users, which would have no bound."""
+"""Metrics of the server for Prometheus; no label has text of users, which would have no bound."""
 
 import time
 from collections import Counter as Count

@@ -249,7 +249,7 @@ class Audit(Answer):
 
 
 class Log(Answer):
-    """What one rank wrote during one order."""
+    """Log of one rank during one order."""
 
     trial: str
     order: int

@@ -28,7 +28,7 @@ API = "/api/"
 
 
 class Error(BaseModel):
-    """What is wrong, and how to mend it."""
+    """Body of an error: what is wrong, and how to mend it."""
 
     code: str = Field(description="A word for programs.", examples=["not_found"])
     message: str = Field(description="For people.")

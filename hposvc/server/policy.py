@@ -28,7 +28,7 @@ ANY = TypeAdapter(object)
 
 @dataclass(frozen=True)
 class Bound:
-    """What the operator allows as the value of a key."""
+    """Values that the operator allows for a key."""
 
     max: object = None  # a number, or a text that the key takes, like 24h
     min: object = None

@@ -1,4 +1,4 @@
-"""What the routes share: the open home, and the parts of the server that outlive a request."""
+"""State that routes share: the open home, and the parts of the server that outlive a request."""
 
 import threading
 from collections.abc import Iterator

@@ -45,7 +45,7 @@ SPEC = "spec"  # the document's name in errors
 
 @dataclass(frozen=True)
 class Request:
-    """What a caller submits."""
+    """A spec and its files, as a caller submits them."""
 
     spec: Mapping[str, Any] | str | Document  # a mapping, YAML text, or either once it is read
     id: str | None = None  # None: the spec's name, and the first digits of the digest

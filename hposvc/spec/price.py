@@ -12,7 +12,7 @@ Amount = Annotated[float, Field(ge=0)]
 
 @dataclass(frozen=True)
 class Price:
-    """What an hour costs, in a currency of the user's own."""
+    """Price of an hour, in a currency of the user's own."""
 
     gpu_hour: Amount | None = None  # None: unknown
     worker_hour: Amount | None = None  # of a worker without GPUs; None: unknown

@@ -1,4 +1,4 @@
-"""What the journal says about moments of a sweep that were told, so that none is told twice."""
+"""Fold the notifications that were sent, so that none is sent twice."""
 
 import math
 from dataclasses import dataclass, field

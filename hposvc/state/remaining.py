@@ -62,7 +62,7 @@ def remaining(state: SweepState) -> Remaining | None:
 
 @dataclass(frozen=True)
 class _Rest:
-    """What a sweep still has to do."""
+    """Work that a sweep still has to do."""
 
     held: Sequence[Seconds]  # of slots that are busy now
     new: Sequence[tuple[int, Seconds]]  # kinds of work that wait for a slot: how many, how long

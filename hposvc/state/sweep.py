@@ -156,7 +156,7 @@ class SweepState:
 
     @property
     def money(self) -> float | None:
-        """What all orders cost so far; None: the price is unknown."""
+        """Cost of all orders so far; None: the price is unknown."""
         return self.spec.money(self.rank_s)
 
     def running(self) -> list[TrialState]:

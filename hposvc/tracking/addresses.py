@@ -20,7 +20,7 @@ NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 @dataclass(frozen=True)
 class Allowed:
-    """What may be reached. Loopback and link-local addresses must be named themselves."""
+    """Addresses that may be reached. Loopback and link-local addresses must be named themselves."""
 
     public: bool = True
     private: bool = False  # PRIVATE_NETWORKS

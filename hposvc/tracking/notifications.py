@@ -42,7 +42,7 @@ Send = Callable[[Channel, Message], str]
 
 @dataclass(frozen=True)
 class PostOffice:
-    """What it takes to send a message: the variables that hold addresses and secrets."""
+    """Settings for sending messages: the variables that hold addresses and secrets."""
 
     variables: Mapping[str, str] = field(repr=False)
 

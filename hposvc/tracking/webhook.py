@@ -1,4 +1,4 @@
-"""One request to a webhook whose URL may be hostile.
+"""Send a request to a webhook whose URL may be hostile.
 
 The host is resolved once, every address is checked, and the connection goes to a checked address:
 another answer of the name server in between changes nothing. No redirect is followed, the whole

@@ -1,4 +1,4 @@
-"""What a sweep waits for, in words for people, as far as its journal says."""
+"""Say what a sweep waits for, in words for people, as far as its journal says."""
 
 from hposvc.events import DriverState
 from hposvc.state.sweep import SweepState

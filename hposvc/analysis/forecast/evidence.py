@@ -1,4 +1,4 @@
-"""What the journal of an earlier sweep, or of a pilot, shows about the cost of the next one."""
+"""Read from the journal of an earlier sweep, or of a pilot, what the next one may cost."""
 
 import math
 from collections import defaultdict
@@ -76,7 +76,7 @@ class Evidence:
 
 @dataclass
 class _Reading:
-    """What has been seen of the orders so far."""
+    """Times and failures of the orders so far."""
 
     orders: dict[int, Order] = field(default_factory=dict)
     began: dict[int, float] = field(default_factory=dict)

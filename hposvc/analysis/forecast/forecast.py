@@ -44,7 +44,7 @@ class Saving:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a sweep will cost; without a source of times there are no times."""
+    """The forecast cost of a sweep; without a source of times there are no times."""
 
     trials: Interval
     rungs: tuple[Rung, ...]

@@ -25,7 +25,7 @@ CODE = ("trainable", "command")
 
 @dataclass(frozen=True)
 class Question:
-    """What a person asks for, and states."""
+    """A request for a plan, with what the person states."""
 
     run_pilot: bool = False
     sources: tuple[str, ...] = ()  # ids of earlier sweeps; empty: they are looked for
@@ -162,7 +162,7 @@ def _source(
 
 @dataclass(frozen=True)
 class _Source:
-    """What an earlier sweep shows, and how it differs from the new one."""
+    """The evidence of an earlier sweep, and how that differs from the new one."""
 
     evidence: Evidence
     slots: int | None

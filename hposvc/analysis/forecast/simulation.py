@@ -1,4 +1,4 @@
-"""One simulated sweep: the real controller and scheduler, over the orders of a possible world.
+"""Simulate a sweep: the real controller and scheduler, over the orders of a possible world.
 
 Only the steps at which something can be decided are simulated, so a trial of a thousand steps costs
 as much as one of three. Searchers are not asked: configurations are alike before they run.
@@ -46,7 +46,7 @@ TOO_LONG = 200_000  # events of a simulated sweep that has no end in sight
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one simulated sweep came to."""
+    """Costs and times of one simulated sweep."""
 
     trials: float
     reached: Mapping[int, float]  # trials that reported each decided step, or a later one

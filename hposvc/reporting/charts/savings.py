@@ -1,4 +1,4 @@
-"""What early stopping saved, with an interval."""
+"""Draw what early stopping saved, with an interval."""
 
 from collections.abc import Mapping
 from typing import Any

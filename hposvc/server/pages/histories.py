@@ -44,7 +44,7 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What models said of a sweep's results at an event."""
+    """Findings of models on a sweep's results, as of an event."""
 
     seq: int
     answers: Sequence[Explained]

@@ -91,7 +91,7 @@ class Text:
 
 @dataclass
 class Logged:
-    """What a page shows of a trial's files."""
+    """A trial's files, as a page shows them."""
 
     pictures: list[tuple[str, LoggedFile]] = field(default_factory=list)  # with their titles
     tables: list[Table] = field(default_factory=list)

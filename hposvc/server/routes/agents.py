@@ -146,7 +146,7 @@ class Tell(_Body):
 
 
 class Answer(BaseModel):
-    """What a client is to do with its trial.
+    """Answer to a report: what the client is to do with its trial.
 
     `stop`: let go of it and tell `done`; `checkpoint`: save one, and send the step again with it.
     """

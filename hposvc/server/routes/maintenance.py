@@ -24,14 +24,14 @@ router = APIRouter(tags=["maintenance"])
 
 
 class Collect(Body):
-    """What to delete."""
+    """Request to delete what nobody needs."""
 
     dry_run: bool = Field(default=False, description="Delete and compress nothing.")
     compact: bool = Field(default=False, description="Compress the journal of ended sweeps, too.")
 
 
 class Notify(Body):
-    """What it takes to send a sweep's notifications."""
+    """Request to send a sweep's notifications."""
 
     secrets: dict[str, Secret] = Field(
         default={}, description="Values of secrets that the spec names, and the server lacks."

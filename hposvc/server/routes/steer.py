@@ -37,7 +37,7 @@ class Stop(Body):
 
 
 class Renewal(Body):
-    """What a sweep that goes on needs."""
+    """Request that a sweep goes on."""
 
     secrets: dict[str, Secret] = Field(
         default={},

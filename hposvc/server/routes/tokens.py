@@ -69,7 +69,7 @@ class Login(BaseModel):
 
 
 class Me(BaseModel):
-    """Who calls, and what the caller may do."""
+    """The caller's name, and what it may do."""
 
     name: str
     scopes: list[str]

@@ -1,4 +1,4 @@
-"""What `watch` shows of the selected trial: its curve, decisions, configuration and log."""
+"""Details of the selected trial in `watch`: its curve, decisions, configuration and log."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What the keys of `watch` ask of a sweep, and why some of it is refused."""
+"""Requests by the keys of `watch`, and why some are refused."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked before a request is sent; without choices it says why there is none."""
+    """Question before a request is sent; without choices it says why there is none."""
 
     title: str
     choices: tuple[Choice, ...] = ()
