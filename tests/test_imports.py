@@ -21,7 +21,11 @@ DOORS = {
         "hposvc/tracking/served_files",
     ),
     "tensorboardX": ("hposvc/tracking/tensorboard",),
-    "optuna": ("hposvc/integrations/optuna/", "searchers/optuna_samplers"),
+    "optuna": (
+        "hposvc/integrations/optuna/",
+        "hposvc/reporting/study",
+        "searchers/optuna_samplers",
+    ),
     "cmaes": ("searchers/evolution",),
     "moocore": ("searchers/pareto",),
     "sklearn": ("hposvc/integrations/sklearn", "trainables/", "searchers/"),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMATS = ("csv", "json", "parquet")
+STUDIES = (".db", ".log")  # endings of Optuna's files, which hold studies in place of a table
 
 
 def trials_table(sweep: OpenSweep) -> "pd.DataFrame":
@@ -27,14 +28,16 @@ def curves_table(sweep: OpenSweep) -> "pd.DataFrame":
 
 
 def format_of(file: Path) -> str:
-    """Return the format that a file's ending says.
+    """Return the format that a file's ending says: one of FORMATS, or optuna.
 
     Raises:
         SpecError: it says none.
     """
     if file.suffix[1:] in FORMATS:
         return file.suffix[1:]
-    ending = no_such("format", file.suffix[1:], FORMATS)
+    if file.suffix in STUDIES:
+        return "optuna"
+    ending = no_such("format", file.suffix[1:], (*FORMATS, *(name[1:] for name in STUDIES)))
     raise fail(f"{file}: {ending}; or give --format")
 
 

@@ -1,4 +1,4 @@
-"""The verb that hands a sweep on: tables, its best schedule as a spec, its best model."""
+"""The verb that hands a sweep on: tables, a study, its best schedule as a spec, its best model."""
 
 import json
 import sys
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["csv", "json", "parquet"]),
-    help="Write this format; by default what --out ends with, or CSV.",
+    type=click.Choice(["csv", "json", "parquet", "optuna"]),
+    help="Write this format; by default what --out ends with, or CSV. A study of Optuna goes to "
+    "FILE.db or FILE.log.",
 )
 @click.option("--curves", is_flag=True, help="Write all reports in place of the trials.")
 @click.option("--schedule", is_flag=True, help="Write the best trial's values over time as a spec.")
@@ -51,6 +52,11 @@ def export(
         raise click.UsageError("--model writes a checkpoint; leave out the other options")
     if out is None and form == "parquet" and sys.stdout.isatty():
         raise click.UsageError("Parquet is no text; give --out FILE.parquet")
+    written = "" if schedule or model else _format(shared, form, out)
+    if written == "optuna" and out is None:
+        raise click.UsageError("a study is no text; give --out FILE.db or FILE.log")
+    if written == "optuna" and curves:
+        raise click.UsageError("a study has the trials and their reports; leave out --curves")
     opened = open_sweep(shared, sweep, address)
     if model:
         from hposvc.reporting.model_card import hand_on
@@ -59,12 +65,27 @@ def export(
         if not shared.json({"folder": model, "files": names}):
             emit("".join(f"{model.rstrip('/')}/{name}\n" for name in names))
         return
-    data = _schedule(shared, opened) if schedule else _table(shared, opened, form, curves, out)
+    if written == "optuna" and out is not None:
+        from hposvc.reporting import study
+
+        study.export(opened, out)
+        note(f"{out} is written")
+        return
+    data = _schedule(shared, opened) if schedule else _table(opened, written, curves)
     if out is None:
         emit(data if form == "parquet" else data.decode())
     else:
         out.write_bytes(data)
         note(f"{out} is written")
+
+
+def _format(shared: Shared, form: str | None, out: Path | None) -> str:
+    """Return the format that was asked for in some way."""
+    from hposvc.reporting import tables
+
+    if form is None and shared.output == "json":
+        return "json"
+    return form or ("csv" if out is None else tables.format_of(out))
 
 
 def _schedule(shared: Shared, sweep: "OpenSweep") -> bytes:
@@ -78,15 +99,9 @@ def _schedule(shared: Shared, sweep: "OpenSweep") -> bytes:
     return text(best.sweep, best.state, best.segments, best.spec).encode()
 
 
-def _table(
-    shared: Shared, sweep: "OpenSweep", form: str | None, curves: bool, out: Path | None
-) -> bytes:
-    """Return the trials, or all reports, in the format that was asked for in some way."""
+def _table(sweep: "OpenSweep", form: str, curves: bool) -> bytes:
+    """Return the trials, or all reports, in a format."""
     from hposvc.reporting import tables
 
-    if form is None and shared.output == "json":
-        form = "json"
-    elif form is None:
-        form = "csv" if out is None else tables.format_of(out)
     frame = tables.curves_table(sweep) if curves else tables.trials_table(sweep)
     return tables.written(frame, form)

@@ -3,8 +3,11 @@
 import json
 import sys
 
+import optuna
 import pandas as pd
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 from ruamel.yaml import YAML
 from simulated_sweeps import make_spec
 
@@ -117,3 +120,50 @@ def test_a_sweep_without_trials_is_an_empty_table(hposvc, sweeps):
     code, out, _ = hposvc("export", "empty")
     assert (code, out.count("\n")) == (0, 1)
     assert json.loads(hposvc("export", "empty", "--curves", "--format", "json")[1]) == []
+
+
+def storage_in(file):
+    """Return Optuna's storage in a file, opened as Optuna's own programs do."""
+    if file.suffix == ".db":
+        return f"sqlite:///{file}"
+    return JournalStorage(JournalFileBackend(f"{file}"))
+
+
+@pytest.mark.parametrize("name", ["studies.db", "studies.log"])
+def test_a_study_is_one_of_optuna(hposvc, mixed, sweeps, tmp_path, name):
+    file = tmp_path / name
+    code, out, err = hposvc("export", "mixed", "--format", "optuna", "--out", file)
+    assert (code, out) == (0, ""), err
+    assert f"{file} is written" in err
+    study = optuna.load_study(study_name="mixed", storage=storage_in(file))
+    assert study.best_value == mixed.state.trials[mixed.state.best].value
+    assert [trial.user_attrs["hposvc:trial"] for trial in study.trials] == [*mixed.state.trials]
+    reports = sum(len(trial.intermediate_values) for trial in study.trials)
+    assert reports == len(load("mixed", tmp_path / "home").curves())
+    api.drive(sweeps, api.create(sweeps, make_spec(trials={"max": 2}), "other"))
+    assert hposvc("export", "other", "--out", file)[0] == 0  # the ending says it
+    assert {*optuna.get_all_study_names(storage_in(file))} == {"mixed", "other"}
+
+
+def test_a_study_that_is_there_is_left_as_it_is(hposvc, mixed, tmp_path):
+    file = tmp_path / "study.db"
+    assert hposvc("export", "mixed", "--out", file)[0] == 0
+    study = optuna.load_study(study_name="mixed", storage=storage_in(file))
+    study.add_trial(study.trials[0])
+    code, _, err = hposvc("export", "mixed", "--out", file)
+    assert code == 2
+    assert f"{file} has a study mixed already" in err
+    assert len(study.trials) == len(mixed.state.trials) + 1
+
+
+def test_a_study_needs_a_file_of_its_kind(hposvc, mixed, tmp_path):
+    code, _, err = hposvc("export", "mixed", "--format", "optuna")
+    assert code == 2
+    assert "give --out FILE.db or FILE.log" in err
+    code, _, err = hposvc("export", "mixed", "--format", "optuna", "--out", tmp_path / "study.txt")
+    assert code == 2
+    assert "a study is written to FILE.db or FILE.log" in err
+    code, _, err = hposvc("export", "mixed", "--curves", "--out", tmp_path / "study.db")
+    assert code == 2
+    assert "leave out --curves" in err
+    assert [*tmp_path.glob("study*")] == []

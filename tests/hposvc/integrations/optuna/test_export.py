@@ -8,7 +8,7 @@ from optuna.distributions import CategoricalDistribution, FloatDistribution, Int
 from optuna.trial import TrialState
 
 import hposvc
-from hposvc.integrations.optuna.export import distribution
+from hposvc.reporting.study import distribution
 from searchers.domains import Choice, Constant, Float, Int
 
 
