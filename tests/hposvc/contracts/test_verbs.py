@@ -50,6 +50,7 @@ FUNCTIONS = {
     "export": [
         *("reporting.tables.trials_table", "reporting.tables.curves_table"),  # --curves
         *("reporting.tables.written", "reporting.tables.format_of"),
+        "reporting.study.export",  # --format optuna
         "analysis.lineage.best_schedule",  # --schedule
         "reporting.model_card.hand_on",  # --model
     ],
