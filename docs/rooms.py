@@ -20,7 +20,7 @@ PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
 # From the outside in, each room with its content: a room may import those of later layers, never
 # one of an earlier layer or of its own. A new folder or module of hposvc needs a line here.
 LAYERS: tuple[dict[str, str], ...] = (
-    {"integrations": "in other libraries' words: sklearn, optuna, hydra, xgboost, lightgbm"},
+    {"integrations": "in other libraries' words: sklearn, optuna, hydra, hf, xgboost, ..."},
     {"__main__": "python -m hposvc", "sweep": "define and run a sweep in Python"},
     {"connection": "a server's sweeps in Python"},
     {"handle": "an existing sweep in Python", "cli": "the command's verbs"},

@@ -68,6 +68,11 @@ def has_reported() -> bool:
     return _reported
 
 
+def is_in_sweep() -> bool:
+    """Return whether this process works for a trial, so that its reports are recorded."""
+    return not isinstance(_current(), _NullSession)
+
+
 def get_checkpoint() -> Path | None:
     """Return the checkpoint folder to resume from, read-only; None: start from scratch."""
     return _current().get_checkpoint()

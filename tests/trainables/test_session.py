@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from trainables import session
-from trainables.session import get_checkpoint, report, use
+from trainables.session import get_checkpoint, is_in_sweep, report, use
 
 
 class Receiver:
@@ -29,6 +29,12 @@ def test_reports_go_to_the_session_of_the_innermost_block():
         assert get_checkpoint() == Path("/restore")
     assert outer.reports == [({"loss": 1.0}, None, None), ({"loss": 3.0}, None, None)]
     assert inner.reports == [({"loss": 2.0}, 3, Path("/folder"))]
+
+
+def test_a_process_knows_whether_its_reports_are_recorded():
+    assert not is_in_sweep()
+    with use(Receiver()):
+        assert is_in_sweep()
 
 
 def test_a_block_that_breaks_off_gives_the_session_back():

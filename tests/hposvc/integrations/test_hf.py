@@ -1,0 +1,301 @@
+"""Hugging Face's Trainer in real sweeps, by the lines of docs/hugging-face.md."""
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+import hposvc
+from hposvc.errors import SpecError
+
+PAGE = (Path(__file__).parents[3] / "docs" / "hugging-face.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(48, 4)).astype("float32")
+ROWS = [{"pixels": x, "labels": float(x.sum())} for x in X]
+EPOCHS = 4
+SWEEP = {"engine": "local", "tracking": {"send_to": []}, "search": "random"}
+
+
+class Line(torch.nn.Linear):
+    """A linear regression whose dropout draws random numbers."""
+
+    def __init__(self):
+        super().__init__(4, 1)
+
+    def forward(self, pixels, labels):
+        value = super().forward(torch.nn.functional.dropout(pixels, 0.1, self.training))[:, 0]
+        return {"loss": torch.nn.functional.mse_loss(value, labels), "logits": value}
+
+
+def trainer_of(folder, rate=0.01, callbacks=(), **options):
+    torch.manual_seed(0)
+    given = {"eval_strategy": "epoch", "num_train_epochs": EPOCHS, "logging_steps": 1, **options}
+    arguments = TrainingArguments(
+        str(folder), learning_rate=rate, use_cpu=True, disable_tqdm=True, **given
+    )
+    return Trainer(
+        Line(),
+        arguments,
+        train_dataset=ROWS[:32],
+        eval_dataset=ROWS[32:],
+        callbacks=[*callbacks, hposvc.hf.Report()],
+    )
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """The result of a sweep under ASHA, and the file with the updates of its trials."""
+    folder = tmp_path_factory.mktemp("hf")
+    file = folder / "updates"
+
+    class Count(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            with file.open("a") as lines:
+                lines.write(json.dumps([args.learning_rate, state.global_step]) + "\n")
+
+    def train(config):
+        trainer = trainer_of(folder / "out", config["rate"], [Count()])
+        trainer.train(resume_from_checkpoint=hposvc.hf.checkpoint())
+        trainer.evaluate()  # is no step
+
+    result = hposvc.Sweep(
+        train,
+        metric={"name": "eval_loss", "goal": "minimize"},
+        fidelity={"unit": "epoch", "max": EPOCHS},
+        parameters={"rate": {"min": 1e-3, "max": 0.1, "log": True}},
+        scheduler={"type": "asha", "mode": "promote", "eta": 2},
+        trials={"max": 5},
+        **SWEEP,
+    ).run(folder / "home", progress=False)
+    return result, file
+
+
+def longest(result):
+    """The row of a trial that was paused and trained to its end."""
+    trials = result.trials
+    return trials[(trials["state"] == "COMPLETED") & (trials["attempts"] > 1)].iloc[0]
+
+
+def test_trials_stop_at_rungs_and_go_on_without_repeating_an_update(swept):
+    result, file = swept
+    trials = result.trials
+    assert {*trials["state"]} == {"COMPLETED", "STOPPED"}
+    updates = Counter(tuple(json.loads(line)) for line in file.read_text().splitlines())
+    assert max(updates.values()) == 1
+    for rate, step in zip(trials["rate"], trials["step"], strict=True):
+        assert sorted(n for given, n in updates if given == rate) == [*range(1, 4 * step + 1)]
+
+
+def test_the_values_are_those_of_a_training_without_pauses(swept, tmp_path, capsys):
+    result, _ = swept
+    trial = longest(result)
+    trainer_of(tmp_path, trial["rate"]).train()  # outside a sweep: printed
+    printed = [line for line in capsys.readouterr().err.splitlines() if "'eval_loss'" in line]
+    alone = [float(re.search(r"'eval_loss': ([^,}]+)", line)[1]) for line in printed]
+    curves = result.curves
+    mine = curves[curves["trial"] == trial["trial"]].sort_values("step")
+    assert [*mine["eval_loss"]] == pytest.approx(alone, rel=1e-5)
+    assert len(alone) == EPOCHS
+    assert np.isfinite(mine["loss"]).all()  # of training
+
+
+def test_the_checkpoint_is_a_folder_of_the_trainer(swept, tmp_path):
+    result, _ = swept
+    best = result.best
+    state = json.loads((best.checkpoint / "trainer_state.json").read_text())
+    assert state["epoch"] >= best.step
+    trainer = trainer_of(tmp_path, num_train_epochs=EPOCHS + 1)
+    trainer.train(resume_from_checkpoint=str(best.checkpoint))
+    assert trainer.state.global_step == 4 * (EPOCHS + 1)
+
+
+def test_a_folder_of_the_users_own_is_left_alone(swept):
+    out = swept[1].parent / "out"
+    assert not [*out.glob("checkpoint-*")]
+
+
+def sweep_of(train, home, metric="eval_loss", **sections):
+    return hposvc.Sweep(
+        train,
+        metric={"name": metric, "goal": "minimize"},
+        parameters={"rate": {"min": 0.01, "max": 0.1}},
+        trials={"max": 1},
+        scheduler="fifo",
+        **{**SWEEP, **sections},
+    ).run(home, progress=False)
+
+
+def test_a_failed_training_goes_on_from_its_last_evaluation(tmp_path):
+    failed = tmp_path / "failed"
+
+    class FailOnce(TrainerCallback):
+        def on_step_end(self, args, state, control, **_):
+            if state.global_step == 10 and not failed.exists():
+                failed.touch()
+                raise RuntimeError("the first attempt breaks")
+
+    def train(config):
+        trainer = trainer_of(tmp_path / "out", config["rate"], [FailOnce()])
+        trainer.train(resume_from_checkpoint=hposvc.hf.checkpoint())
+
+    result = sweep_of(train, tmp_path / "home", failure={"user_retries": 1})
+    assert [*result.trials["state"]] == ["COMPLETED"]
+    assert [*result.trials["attempts"]] == [2]
+    assert [*result.curves["step"]] == [*range(1, EPOCHS + 1)]
+    assert [*result.curves["epoch"]] == [*range(1, EPOCHS + 1)]
+
+
+def test_several_data_sets_are_one_report_and_the_one_before_training_is_none(tmp_path):
+    def train(config):
+        trainer = trainer_of(tmp_path / "out", config["rate"], eval_on_start=True)
+        trainer.eval_dataset = {"near": ROWS[32:40], "far": ROWS[40:]}
+        trainer.train()
+
+    result = sweep_of(train, tmp_path / "home", "eval_far_loss", fidelity={"max": EPOCHS})
+    assert [*result.trials["state"]] == ["COMPLETED"]
+    assert {"eval_near_loss", "eval_far_loss"} <= {*result.curves.columns}
+    assert [*result.curves["epoch"]] == [*range(1, EPOCHS + 1)]
+
+
+def test_without_save_the_trainers_own_strategy_decides(tmp_path):
+    def train(config):
+        trainer = trainer_of(tmp_path / "out", config["rate"], save_strategy="no")
+        trainer.remove_callback(hposvc.hf.Report)
+        trainer.add_callback(hposvc.hf.Report(save=False))
+        trainer.train()
+        trainer.save_model(str(tmp_path / "model"))
+        assert trainer.args.output_dir == str(tmp_path / "out")
+
+    result = sweep_of(train, tmp_path / "home")
+    assert [*result.curves["step"]] == [*range(1, EPOCHS + 1)]
+    assert result.best.checkpoint is None
+    assert (tmp_path / "model").exists()
+
+
+RANKS = """
+import json
+import os
+from pathlib import Path
+
+import torch
+from transformers import Trainer, TrainingArguments
+
+import hposvc
+
+ROWS = [{"pixels": torch.full((4,), float(n)), "labels": float(n)} for n in range(32)]
+
+
+class Line(torch.nn.Linear):
+    def forward(self, pixels, labels):
+        value = super().forward(pixels)[:, 0]
+        return {"loss": torch.nn.functional.mse_loss(value, labels), "logits": value}
+
+
+def train(config):
+    torch.manual_seed(0)
+    arguments = TrainingArguments(
+        "out", use_cpu=True, disable_tqdm=True, eval_strategy="epoch", num_train_epochs=2,
+        per_device_train_batch_size=4, learning_rate=config["rate"]
+    )
+    trainer = Trainer(Line(4, 1), arguments, train_dataset=ROWS, eval_dataset=ROWS,
+                      callbacks=[hposvc.hf.Report()])
+    folder = hposvc.hf.checkpoint()
+    trainer.train(resume_from_checkpoint=folder)
+    rank = os.environ.get("RANK", "0")
+    wrapped = type(trainer.model_wrapped).__name__
+    said = [wrapped, trainer.args.world_size, trainer.state.global_step, folder is not None]
+    Path(f"rank-{rank}.json").write_text(json.dumps(said))
+"""
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize(("workers", "wrapped"), [(1, "Line"), (2, "DistributedDataParallel")])
+def test_ranks_train_one_model_and_a_single_one_is_not_wrapped(
+    workers, wrapped, tmp_path, home_with_ray, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("ranks.py").write_text(RANKS)
+    result = hposvc.Sweep(
+        "ranks.py:train",
+        metric={"name": "eval_loss", "goal": "minimize"},
+        fidelity={"max": 2},
+        parameters={"rate": {"values": [1e-3, 1e-2]}},
+        scheduler={"type": "asha", "mode": "promote", "eta": 2},
+        resources={"workers": workers},
+        trials={"max": 2, "parallel": 1},
+        tracking={"send_to": []},
+    ).run(home_with_ray, progress=False)
+    trials = result.trials
+    assert "COMPLETED" in {*trials["state"]}, result.record.failures()
+    assert max(trials["attempts"]) > 1  # it went on from a rung
+    for rank in range(workers):
+        said = json.loads(Path(f"rank-{rank}.json").read_text())
+        assert said == [wrapped, workers, 2 * 8 // workers, True]
+    names = {file.name for file in result.best.checkpoint.iterdir()}
+    assert len([name for name in names if name.startswith("rng_state")]) == workers
+
+
+def space(trial):
+    return {"learning_rate": trial.suggest_float("learning_rate", 1e-3, 0.1, log=True)}
+
+
+def searched(tmp_path, **options):
+    trainer = Trainer(
+        model_init=Line,
+        args=TrainingArguments(
+            str(tmp_path / "out"),
+            eval_strategy="epoch",
+            num_train_epochs=2,
+            use_cpu=True,
+            disable_tqdm=True,
+        ),
+        train_dataset=ROWS[:32],
+        eval_dataset=ROWS[32:],
+    )
+    before = trainer.args.to_dict()
+    given = {"home": tmp_path / "home", "progress": False, "tracking": {"send_to": []}}
+    best = hposvc.hf.search(trainer, space, n_trials=3, **given, **options)
+    assert trainer.args.to_dict() == before
+    assert trainer.hp_search_backend is None
+    return best
+
+
+def test_a_search_returns_what_the_trainers_own_does(tmp_path):
+    best = searched(tmp_path)
+    result = best.run_summary
+    assert best.run_id == result.best.trial
+    assert best.objective == result.best.value == result.best.metrics["eval_loss"]
+    assert best.hyperparameters == result.best.params
+    assert len({*result.trials["learning_rate"]}) == 3
+    assert {*result.trials["step"]} == {2}
+
+
+def test_several_directions_give_a_front(tmp_path):
+    best = searched(
+        tmp_path,
+        direction=["minimize", "maximize"],
+        compute_objective=lambda metrics: (metrics["eval_loss"], metrics["eval_loss"]),
+    )
+    assert len(best) == 3  # each beats the others in one of them
+    assert all(each.objective[0] == each.objective[1] for each in best)
+
+
+def test_a_trainer_that_cannot_begin_anew_is_refused(tmp_path):
+    with pytest.raises(SpecError, match="model_init"):
+        hposvc.hf.search(trainer_of(tmp_path), space)
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_block_of_the_page_runs(block, tmp_path, monkeypatch):
+    monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(block, "hugging-face.md", "exec"), names)
+    best = names.get("best") or names["result"].best
+    assert best.objective < 1.0 if "best" in names else best.value > 0.5
