@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from searchers.searcher import Observation
 from searchers.space import Params
+from searchers.values import Value
 from trainables.dataset import DataSet
 from trainables.earlier_names import params_today
 from trainables.order import Order
@@ -147,6 +148,22 @@ class Described:
 
 
 @dataclass(frozen=True)
+class Suggested:
+    """A trial decided the value of a parameter that its sweep lacks, while it ran.
+
+    An order that goes on with the trial decides the same again.
+    """
+
+    kind: ClassVar[str] = "suggested"
+    time: float
+    order: int
+    trial: str
+    name: str
+    value: Value
+    domain: Mapping[str, Any]  # what the value is from, as a spec declares it
+
+
+@dataclass(frozen=True)
 class Decided:
     """The controller's decision at a milestone of a trial, or to end it at another time.
 
@@ -271,6 +288,7 @@ Event = (
     | Checkpointed
     | Reported
     | Described
+    | Suggested
     | Decided
     | Ended
     | Failed
@@ -282,7 +300,7 @@ Event = (
     | Finished
     | Alerted
 )
-BackendEvent = Placed | Checkpointed | Reported | Described | Ended | Failed
+BackendEvent = Placed | Checkpointed | Reported | Described | Suggested | Ended | Failed
 
 _TYPES: dict[str, type[Event]] = {event_type.kind: event_type for event_type in get_args(Event)}
 EVENT_KINDS: tuple[str, ...] = tuple(_TYPES)

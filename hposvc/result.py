@@ -44,6 +44,8 @@ class Best:
     trained_to_end: bool  # False: the trial was stopped, or the scheduler did not promote it
     baseline: bool = False  # whether it is the trial that measures the metric's noise
     device: str | None = None  # model of its GPU, or of its CPU; None: unknown
+    # Mean, interval and values of its replicates as a finalist; None: the sweep has no finalists.
+    estimate: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, repr=False)

@@ -76,7 +76,7 @@ TRAINABLES: tuple[tuple[str, ...], ...] = (
     ("worker",),
     ("link", "lora", "optim", "order"),
     ("training", "storage", "blocks", "modules", "pretrained", "dataset", "metrics", "randomness"),
-    ("errors", "listener", "stopping", "earlier_names", "vmap_options"),
+    ("errors", "listener", "stopping", "earlier_names", "vmap_options", "drawing"),
 )
 
 

@@ -1,9 +1,9 @@
 """Links that carry a rank's reports to their receiver: a coordinator, a debugger, or a test."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from trainables.dataset import DataSet
 from trainables.storage.checkpoint import Saved
@@ -16,6 +16,15 @@ class Report(NamedTuple):
     step: int
     metrics: dict[str, float]
     checkpoint: Saved | None = None
+
+
+class Suggestion(NamedTuple):
+    """A parameter that the sweep lacks, and whose value was decided within the trial."""
+
+    order: int
+    name: str
+    value: float | int | str | bool | None
+    domain: Mapping[str, Any]  # as a spec declares it
 
 
 class Link(Protocol):
@@ -31,6 +40,10 @@ class Link(Protocol):
 
     def uses(self, data: tuple[DataSet, ...]) -> None:
         """Deliver the descriptions of the trial's samples; there is no answer."""
+        ...
+
+    def suggests(self, suggestion: Suggestion) -> None:
+        """Deliver a parameter that was decided within the trial; there is no answer."""
         ...
 
     def beat(self) -> None:
@@ -53,6 +66,7 @@ class LocalLink:
     reports: list[Report] = field(default_factory=list)
     kept: list[Saved] = field(default_factory=list)  # checkpoints without a report
     data: tuple[DataSet, ...] = ()
+    suggested: list[Suggestion] = field(default_factory=list)
 
     def exchange(self, report: Report) -> bool:
         self.reports.append(report)
@@ -63,6 +77,9 @@ class LocalLink:
 
     def uses(self, data: tuple[DataSet, ...]) -> None:
         self.data = data
+
+    def suggests(self, suggestion: Suggestion) -> None:
+        self.suggested.append(suggestion)
 
     def beat(self) -> None:
         """Do nothing: no one monitors this rank."""

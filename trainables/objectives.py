@@ -2,13 +2,19 @@
 
 Optuna is not imported; the objective does that where it needs it. Each `trial.report` is a step,
 whatever number the objective gives it, and the value that the objective returns is its last report.
+
+A parameter that the sweep lacks, such as one of a branch that nobody had seen, is drawn here. The
+sweep's seed, the trial and the parameter's name decide its value, so every rank and every order of
+the trial has the same, after a kill at any moment too.
 """
 
 import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from trainables.drawing import draw_choice, draw_float, draw_int
 from trainables.functions import WorkerSession
+from trainables.metrics import LONGEST_NAME
 from trainables.session import use
 from trainables.stopping import StopTrial
 from trainables.worker import Diverged, Params, ReportError, Worker
@@ -24,8 +30,8 @@ PUBLIC = (
 class ObjectiveTrial:
     """The trial that an objective is called with, in place of Optuna's.
 
-    Its values are those of the sweep's trial; it reports to the sweep, and `should_prune` is true
-    once the sweep's scheduler has ended the trial.
+    Its values are those of the sweep's trial, or are decided as they are asked for. It reports to
+    the sweep, and `should_prune` is true once the sweep's scheduler has ended the trial.
     """
 
     def __init__(self, params: Params, worker: Worker) -> None:
@@ -49,22 +55,29 @@ class ObjectiveTrial:
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> float:
         """Return the trial's value of a real number."""
-        declaration = _declaration("float", low, high, step, log)
-        value = self._value(name, low if low == high else None, declaration)
+        if low != high and self._lacks(name):
+            declaration = _declaration("float", low, high, step, log)
+            self._decide(name, lambda seed: draw_float(seed, low, high, step, log), declaration)
+        value = self._value(name, low)
         return float(_within(name, value, low, high))
 
     def suggest_int(
         self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
     ) -> int:
         """Return the trial's value of a whole number."""
-        declaration = _declaration("int", low, high, None if step == 1 else step, log)
-        value = self._value(name, low if low == high else None, declaration)
+        if low != high and self._lacks(name):
+            declaration = _declaration("int", low, high, None if step == 1 else step, log)
+            self._decide(name, lambda seed: draw_int(seed, low, high, step, log), declaration)
+        value = self._value(name, low)
         return int(_within(name, value, low, high))
 
     def suggest_categorical(self, name: str, choices: Iterable[Any]) -> Any:
         """Return the trial's choice."""
         allowed = list(choices)
-        value = self._value(name, allowed[0] if len(allowed) == 1 else None, {"values": allowed})
+        if len(allowed) > 1 and self._lacks(name):
+            _check_values(name, allowed)
+            self._decide(name, lambda seed: draw_choice(seed, allowed), {"values": allowed})
+        value = self._value(name, allowed[0])
         if value not in allowed:
             raise ReportError(
                 f"{name} is {value!r}, and the objective suggests one of {allowed}; give it one "
@@ -106,15 +119,32 @@ class ObjectiveTrial:
             "study that needs more of Optuna runs in Optuna, with hposvc.optuna.Sampler"
         )
 
-    def _value(self, name: str, only: Any, declaration: Mapping[str, object]) -> Any:
-        """Return a parameter's value; `only`: the one that it can have, or None."""
-        if name not in self._values and only is None:
-            raise ReportError(
-                f"the objective suggests {name!r}, which is no parameter of this trial; the "
-                f"sweep's parameters must have all that it suggests: add {name}: {declaration}, "
-                "with `when` if it belongs to a branch"
-            )
-        self.params[name] = self._values.get(name, only)
+    def _lacks(self, name: str) -> bool:
+        """Return whether neither the sweep nor the trial has decided a parameter."""
+        return name not in self._values and name not in self.params
+
+    def _decide(
+        self, name: str, draw: Callable[[str], Any], declaration: Mapping[str, object]
+    ) -> None:
+        """Draw a parameter that the sweep lacks, and record it."""
+        worker = self._worker
+        if not (isinstance(name, str) and 0 < len(name) <= LONGEST_NAME):
+            limit = f"of 1 to {LONGEST_NAME} characters"
+            raise ReportError(f"the objective suggests {name!r}; give it a name {limit}")
+        try:
+            value = draw(f"{worker.sweep_seed}/{worker.trial}/{name}")
+        except ValueError as error:
+            raise ReportError(f"the objective suggests {name!r}: {error}") from error
+        self.params[name] = value
+        print(  # noqa: T201 - of the trial's log
+            f"{name}: {value!r}, decided in the trial; to have it searched, give it to the sweep "
+            f"as a parameter: {name}: {dict(declaration)}"
+        )
+        worker.suggests(name, value, declaration)
+
+    def _value(self, name: str, only: Any) -> Any:
+        """Return a parameter's value; `only`: that of a range of one value, which is not drawn."""
+        self.params.setdefault(name, self._values.get(name, only))
         return self.params[name]
 
     def _send(self, metrics: Mapping[str, Any]) -> None:
@@ -174,6 +204,16 @@ def _is_pruned(error: Exception) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _check_values(name: str, allowed: Sequence[object]) -> None:
+    """Check that the choices are of kinds that can be recorded."""
+    for value in allowed:
+        if not (value is None or type(value) in (bool, int, str, float)):
+            raise ReportError(
+                f"{name} has the choice {value!r} ({type(value).__name__}); suggest numbers, text, "
+                "bool or None: a name, for example, and look the object up"
+            )
 
 
 def _within(name: str, value: float, low: float, high: float) -> float:

@@ -9,10 +9,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.dataset import DataSet
-from trainables.link import Link, LocalLink, Report
+from trainables.link import Link, LocalLink, Report, Suggestion
 from trainables.metrics import checked
 from trainables.order import Params
 from trainables.stopping import Notice, StopTrial
@@ -91,6 +91,7 @@ class Worker:
     nan: Nan = "stop"  # the treatment of a non-finite update, from failure.nan
     shrink: int = 0  # how often this trial's micro-batches were halved before, as they didn't fit
     storage: str | None = None  # URL of the checkpoints; None: the folder `checkpoints`
+    sweep_seed: int = 0  # `seed` is another one for each trial, and for each replicate of a trial
     notice: Notice = field(default_factory=Notice)  # given when this process will end soon
     reported: int | None = field(default=None, init=False)  # the last reported step
     kept_at: float = field(default_factory=time.monotonic, init=False)  # last checkpoint, or start
@@ -322,6 +323,20 @@ class Worker:
         """
         if self.rank == 0 and self.start is None:
             self.link.uses(data)
+
+    def suggests(
+        self, name: str, value: float | int | str | bool | None, domain: Mapping[str, Any]
+    ) -> None:
+        """Record a parameter that the sweep lacks, and whose value was decided within the trial.
+
+        It is shown among the trial's parameters; no searcher sees it. Call it on every rank with
+        the same value; rank 0's is recorded.
+
+        Args:
+            domain: what the value was drawn from, as a spec declares it: min, max, values, ...
+        """
+        if self.rank == 0:
+            self.link.suggests(Suggestion(self.order, name, value, dict(domain)))
 
     def close(self) -> None:
         """Remove the remaining scratch folders of this rank, once its order is over."""

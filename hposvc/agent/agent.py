@@ -27,7 +27,7 @@ from hposvc.backends.backend import Setting, to_events
 from hposvc.errors import INTERRUPTED, Interrupted, LeaseLost, OutOfReach, SweepOver
 from hposvc.events import Failed
 from hposvc.spec import SweepSpec, fingerprint
-from trainables.link import Report
+from trainables.link import Report, Suggestion
 from trainables.order import Order
 from trainables.runtime.assignment import Outcome, SlotConfig, log_file
 from trainables.runtime.coordinator import Switchboard
@@ -188,7 +188,7 @@ class Agent:
                         step = message.step
                         send = partial(self.exchange.report, message, order.trial)
                         self._send(order, send, waits)
-                    case CheckpointSaved() | DataDeclared() | OrderPlaced():
+                    case CheckpointSaved() | DataDeclared() | OrderPlaced() | Suggestion():
                         self._send(order, partial(self.exchange.keep, message, order.trial))
                     case Answered(order=order.id) if message.waits or message.stops:
                         group.decide(order.id, "stop" if message.stops else "continue")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hposvc.errors import Busy, LeaseLost, OutOfReach, StoreError, SweepOver
 from hposvc.events import Failed
 from hposvc.remote.http import Http
-from trainables.link import Report
+from trainables.link import Report, Suggestion
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment
 from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderPlaced
@@ -88,8 +88,13 @@ class Exchange:
             body["checkpoint"] = asdict(report.checkpoint)
         return self._send("report", trial, report.order, body)
 
-    def keep(self, message: CheckpointSaved | DataDeclared | OrderPlaced, trial: str) -> Verdict:
-        """Send a checkpoint that no report brings, a trial's data sets, or its device and node."""
+    def keep(
+        self, message: CheckpointSaved | DataDeclared | OrderPlaced | Suggestion, trial: str
+    ) -> Verdict:
+        """Send a checkpoint that no report brings, or what is known of a trial.
+
+        That is its data sets, its device and node, or a parameter decided while it runs.
+        """
         match message:
             case CheckpointSaved():
                 body: dict[str, object] = {"checkpoint": asdict(message.saved)}
@@ -97,6 +102,9 @@ class Exchange:
                 body = {"placed": {"device": message.device, "node": message.node}}
             case DataDeclared():
                 body = {"data": [asdict(data) for data in message.data]}
+            case Suggestion():
+                found = {"name": message.name, "value": message.value, "domain": message.domain}
+                body = {"suggested": found}
         return self._send("keep", trial, message.order, body)
 
     def beat(self, order: Order) -> Verdict:

@@ -58,7 +58,8 @@ def ancestry(state: SweepState, trial: str, step: int) -> list[LineageSegment]:
         if life is None:
             break
         visited.append(life)
-        segments.append(LineageSegment(trial, life.after + 1, step, life.params))
+        params = {**life.params, **state.trials[trial].suggested}
+        segments.append(LineageSegment(trial, life.after + 1, step, params))
         trial, step = _start_of(trial, life)
     return segments[::-1]
 

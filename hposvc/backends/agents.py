@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
 from hposvc.backends.backend import Answer, Setting
-from hposvc.events import BackendEvent, Checkpointed, Described, Ended, Failed, Placed, Reported
+from hposvc.events import (
+    BackendEvent,
+    Checkpointed,
+    Described,
+    Ended,
+    Failed,
+    Placed,
+    Reported,
+    Suggested,
+)
 from hposvc.spec import registry
 from hposvc.spec.paths import checkpoints_url
 from trainables.dataset import DataSet
@@ -299,6 +308,8 @@ class Agents:
                 return [Checkpointed(now, order, trial, Saved(**body["saved"]))]
             case "data":
                 return [Described(now, order, trial, tuple(DataSet(**one) for one in body["data"]))]
+            case "suggested":
+                return [Suggested(now, order, trial, body["name"], body["value"], body["domain"])]
         del self._orders[order]
         if body["kind"] == "ended":
             return [Ended(now, order, trial, body["how"])]

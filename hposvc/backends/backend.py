@@ -15,9 +15,11 @@ from hposvc.events import (
     Failed,
     Placed,
     Reported,
+    Suggested,
 )
 from hposvc.spec import SweepSpec
 from hposvc.spec.paths import checkpoints_url
+from trainables.link import Suggestion
 from trainables.order import Order
 from trainables.programs.command import Command
 from trainables.runtime.assignment import Outcome, SlotConfig
@@ -92,6 +94,8 @@ def to_events(message: OrderMessage, trial: str, now: float) -> list[BackendEven
             return [Placed(now, order, trial, message.device, message.node)]
         case DataDeclared():
             return [Described(now, order, trial, message.data)]
+        case Suggestion():
+            return [Suggested(now, order, trial, message.name, message.value, message.domain)]
         case Outcome(kind="ended"):
             return [Ended(now, order, trial, message.how)]
         case Outcome():

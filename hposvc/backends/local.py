@@ -20,7 +20,7 @@ from hposvc.backends.shared_storage import check_shared
 from hposvc.errors import fail
 from hposvc.events import BackendEvent
 from trainables.dataset import DataSet
-from trainables.link import Report
+from trainables.link import Report, Suggestion
 from trainables.load import CodeChanged, Sources
 from trainables.monitoring import device
 from trainables.order import Order
@@ -175,6 +175,9 @@ class _Link:
 
     def uses(self, data: tuple[DataSet, ...]) -> None:
         self.happened.put(DataDeclared(self.order, data))
+
+    def suggests(self, suggestion: Suggestion) -> None:
+        self.happened.put(suggestion)
 
     def beat(self) -> None:
         """Do nothing: a debugger may stop this process for hours, so no heartbeat is expected."""

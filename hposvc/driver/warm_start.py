@@ -119,9 +119,8 @@ def _translate(trial: TrialState, reports: Reports, spec: SweepSpec) -> Observat
     if seen.state == "pending" or (trial.curve and not points):
         return None
     step_of_value = _step_of_value(first, points) if points else 0
-    params = translate_params(
-        spec.space, trial.params_at(step_of_value) if points else trial.reported_params
-    )
+    theirs = trial.params_at(step_of_value) if points else trial.reported_params
+    params = translate_params(spec.space, {**theirs, **trial.suggested})
     if params is None:
         return None
     finite = all(math.isfinite(value) for curve in curves.values() for _, value in curve)

@@ -80,15 +80,17 @@ def table(rows: Sequence[Row], spec: SweepSpec) -> str:
     metrics = [metric.name for metric in spec.objectives]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
+    # The space's parameters, then those that were decided within trials.
+    names = dict.fromkeys([*spec.space, *(name for row in rows for name in row["params"])])
     prefixed = [
         *(f"metrics.{name}" for name in metrics),
-        *(f"params.{name}" for name in spec.space),
+        *(f"params.{name}" for name in names),
     ]
     writer.writerow([*OWN_COLUMNS, *prefixed])
     for row in rows:
         cells = [row[name] for name in OWN_COLUMNS]
         values = [_column(row, spec, name) for name in metrics]
-        params = [row["params"].get(name) for name in spec.space]
+        params = [row["params"].get(name) for name in names]
         writer.writerow(map(plain_cell, [*cells, *values, *params]))
     return text.getvalue()
 

@@ -13,6 +13,7 @@ from optuna.distributions import (
     CategoricalDistribution,
     FloatDistribution,
     IntDistribution,
+    check_distribution_compatibility,
 )
 from optuna.exceptions import DuplicatedStudyError, ExperimentalWarning
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
@@ -21,11 +22,13 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from hposvc.api import OpenSweep, Record
 from hposvc.errors import fail
-from hposvc.events import Ended, Event, Failed, Ordered
+from hposvc.events import Ended, Event, Failed, Ordered, Suggested
 from hposvc.reporting.tables import STUDIES
 from hposvc.spec import SweepSpec
 from hposvc.state import trial as states
 from searchers.domains import Domain, Float, Int
+from searchers.syntax import read_domain
+from searchers.values import SpaceError
 
 STATES = {
     "COMPLETED": TrialState.COMPLETE,
@@ -79,9 +82,13 @@ def to_study(
         study.set_metric_names([metric.name for metric in spec.objectives])
     study.set_user_attr("hposvc:sweep", record.row.id)
     study.set_user_attr("hposvc:state", record.phase)
-    times = _times(events)
+    known = list(events)
+    times, decided = _times(known), _decided(spec, known)
     ended = [trial for trial in state.trials.values() if trial.over]
-    study.add_trials([_frozen(trial, spec, times.get(trial.id)) for trial in ended])
+    frozen = [
+        _frozen(trial, spec, times.get(trial.id), decided.get(trial.id, {})) for trial in ended
+    ]
+    study.add_trials(frozen)
     if left := len(state.trials) - len(ended):
         message = "%s: left out of the study, as they have not ended: %d trials"
         log.warning(message, record.row.id, left)
@@ -95,22 +102,36 @@ def _storage(file: Path) -> BaseStorage:
 
 
 def _frozen(
-    trial: states.TrialState, spec: SweepSpec, times: tuple[float, float] | None
+    trial: states.TrialState,
+    spec: SweepSpec,
+    times: tuple[float, float] | None,
+    decided: Mapping[str, BaseDistribution],
 ) -> FrozenTrial:
-    """Return a trial as Optuna keeps it; `times`: its first and last moment, in seconds."""
+    """Return a trial as Optuna keeps it.
+
+    Args:
+        times: its first and last moment, in seconds; None: it never ran.
+        decided: what the parameters that were decided within the trial are from.
+    """
     state = TrialState.FAIL if trial.diverged else STATES[trial.state]
     values = list(trial.values)
     params = trial.reported_params
+    proposed = {name: distribution(spec.space[name]) for name in params if name in spec.space}
+    within = {name: each for name, each in proposed.items() if name not in trial.suggested}
+    distributions = {**within, **decided}
     bounds = (f"{limit.metric} {limit.sense} {limit.bound:g}" for limit in spec.bounds)
     excess = dict(zip(bounds, trial.excess, strict=False))  # none before a report
     frozen = create_trial(
         state=state,
         values=values if values and state != TrialState.FAIL else None,
-        params=dict(params),
-        distributions={name: distribution(spec.space[name]) for name in params},
+        params={name: value for name, value in params.items() if name in distributions},
+        distributions=distributions,
         intermediate_values=dict(trial.steps),
         constraints=excess,
-        user_attrs=_attributes(trial),
+        user_attrs={
+            **{name: value for name, value in params.items() if name not in distributions},
+            **_attributes(trial),
+        },
     )
     if times is not None:
         frozen.datetime_start, frozen.datetime_complete = map(datetime.fromtimestamp, times)
@@ -134,6 +155,26 @@ def _times(events: Iterable[Event]) -> Mapping[str, tuple[float, float]]:
         elif isinstance(event, Ended | Failed) and event.trial in times:
             times[event.trial] = (times[event.trial][0], event.time)
     return times
+
+
+def _decided(
+    spec: SweepSpec, events: Iterable[Event]
+) -> Mapping[str, Mapping[str, BaseDistribution]]:
+    """Return what the parameters that were decided within trials are from, by trial and name.
+
+    Left out are those that Optuna refuses, as another trial has the name for something else.
+    """
+    first = {name: distribution(domain) for name, domain in spec.space.items()}
+    decided: dict[str, dict[str, BaseDistribution]] = {}
+    for event in events:
+        if isinstance(event, Suggested):
+            try:
+                found = distribution(read_domain(dict(event.domain)))
+                check_distribution_compatibility(first.setdefault(event.name, found), found)
+            except (SpaceError, ValueError):
+                continue
+            decided.setdefault(event.trial, {})[event.name] = found
+    return decided
 
 
 def distribution(domain: Domain) -> BaseDistribution:

@@ -141,13 +141,19 @@ def keep(
     checkpoint: Body | None,
     data: Sequence[Body] | None,
     placed: Body | None,
+    suggested: Body | None,
 ) -> None:
-    """Record a checkpoint between reports, the samples that a trial uses, and its device."""
+    """Record a checkpoint between reports, and what is known of a trial.
+
+    That is the samples that it uses, its device, and a parameter decided while it runs.
+    """
     if row.state != "leased":
         raise lost(row.client or "", row.trial)
     messages: list[Body] = [] if data is None else [{"kind": "data", "data": list(data)}]
     if placed is not None:
         messages.append({"kind": "placed", **placed})
+    if suggested is not None:
+        messages.append({"kind": "suggested", **suggested})
     saved = None
     if checkpoint is not None:
         if not row.body["first"] - 1 <= checkpoint["step"] <= row.step:

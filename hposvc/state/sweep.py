@@ -22,6 +22,7 @@ from hposvc.events import (
     Requested,
     RetryDue,
     StorageExhausted,
+    Suggested,
     Suspended,
     Verb,
     WarmStarted,
@@ -195,7 +196,7 @@ class SweepState:
                 self._order(event.order, event.time)
             case Checkpointed():
                 self.checkpoints.take(self.by_order(event.order), event.saved)
-            case Described() | Placed():
+            case Described() | Suggested() | Placed():
                 self._describe(event)
             case Reported():
                 self._table_of(event.order).report(event)
@@ -209,10 +210,12 @@ class SweepState:
             case RetryDue():
                 self._stop_backoff(event)
 
-    def _describe(self, event: Described | Placed) -> None:
+    def _describe(self, event: Described | Suggested | Placed) -> None:
         """Record what the ranks of an order say of it."""
         if isinstance(event, Described):
             self.trials[event.trial].describe(event.data)
+        elif isinstance(event, Suggested):
+            self.trials[event.trial].suggested[event.name] = event.value
         elif (trial := self.by_order(event.order)) is not None:
             trial.place(event.device, event.node)
 

@@ -11,6 +11,7 @@ from hposvc.spec import Limit, Metric
 from hposvc.spec.sections import SelectedValue
 from searchers.searcher import Observation
 from searchers.space import Params
+from searchers.values import Value
 from trainables.dataset import DataSet
 from trainables.order import Order
 from trainables.storage.checkpoint import Saved
@@ -105,6 +106,8 @@ class TrialState:
     device: str = ""  # the models that its order runs on, or its last one; empty: unknown
     node: str = ""
     uses: dict[str, DeviceUse] = field(default_factory=dict)  # by device, in order of use
+    # Values of parameters that its sweep lacks, and that were decided while it ran.
+    suggested: dict[str, Value] = field(default_factory=dict)
     data: tuple[DataSet, ...] = ()  # its samples, if its trainable declared them
     checkpoints: list[Saved] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)  # one, unless it copies or changes
@@ -333,7 +336,14 @@ class TrialState:
 
     @property
     def reported_params(self) -> Params:
-        """The parameters that led to its value; the present ones while it has none."""
+        """The parameters that led to its value; the present ones while it has none.
+
+        Those that were decided while it ran come last.
+        """
+        return {**self._proposed_params, **self.suggested}
+
+    @property
+    def _proposed_params(self) -> Params:
         return self.params if self.selected is None else self.params_at(self.selected[0])
 
     @property
@@ -418,7 +428,7 @@ class TrialState:
         several = len(self.objectives) > 1
         return Observation(
             id=self.id,
-            params=self.reported_params,
+            params=self._proposed_params,  # of the space
             note=self.note,
             loss=losses[0] if losses and not several else None,
             losses=losses if several else (),

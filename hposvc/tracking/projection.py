@@ -161,6 +161,8 @@ class Projection:
         if run in self._changes:
             for name, text in self._changes[run].current_values().items():
                 tags[f"hp/{name}"] = text
+        for param, value in trial.suggested.items():
+            tags[f"hp/{param}"] = str(value)
         inputs, name = _inputs(trial.data), run_name(self.sweep.id, run, self._name_mark(trial))
         end = self._ends.get(run)
         return Entry(params, tags, [], _status(trial), end, inputs=inputs, name=name)

@@ -61,7 +61,7 @@ def trials(
     table = make_table(*columns, "time", *unlike, *again, *smaller, *reasons, "configuration")
     for column in table.columns[:-1]:
         column.no_wrap = True  # only the configuration leaves out what does not fit
-    names = [name for name in spec.space if not isinstance(spec.space[name], Constant)]
+    names = _varied(spec, listed)
     for trial in listed:
         style = "bold green" if trial["trial"] in front else ""
         params = trial["params"]
@@ -101,15 +101,22 @@ def front(trials: Sequence[Mapping[str, Any]], spec: SweepSpec) -> Table:
     unit = spec.fidelity.unit if spec.fidelity else "step"
     names = [metric.name for metric in spec.objectives]
     table = make_table(*names, "trial", unit, "configuration")
-    searched = [name for name in spec.space if not isinstance(spec.space[name], Constant)]
+    varied = _varied(spec, trials)
     for trial in trials:
         table.add_row(
             *(Text(text, "bold green") for text in values(trial["value"], spec)),
             Text.assemble(trial["trial"], baseline_mark(trial["baseline"])),
             str(trial["step"]),
-            configuration(trial["params"], searched),
+            configuration(trial["params"], varied),
         )
     return table
+
+
+def _varied(spec: SweepSpec, trials: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the parameters that are no constants: of the space, and decided within trials."""
+    constant = {name for name in spec.space if isinstance(spec.space[name], Constant)}
+    names = dict.fromkeys([*spec.space, *(name for trial in trials for name in trial["params"])])
+    return [name for name in names if name not in constant]
 
 
 def spec_data(spec: SweepSpec) -> dict[str, object]:

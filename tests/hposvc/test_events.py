@@ -27,6 +27,7 @@ from hposvc.events import (
     Requested,
     RetryDue,
     StorageExhausted,
+    Suggested,
     Suspended,
     UnknownEvent,
     WarmStarted,
@@ -92,6 +93,7 @@ EVENTS = {
     Described: st.builds(
         Described, times, numbers, texts, st.lists(described, max_size=2).map(tuple)
     ),
+    Suggested: st.builds(Suggested, times, numbers, texts, texts, values, notes),
     Decided: st.builds(
         Decided,
         times,

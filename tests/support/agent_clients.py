@@ -138,6 +138,11 @@ class _Link:
     def uses(self, data):
         self.client.keep(self.work, data=[asdict(one) for one in data])
 
+    def suggests(self, suggestion):
+        body = suggestion._asdict()
+        del body["order"]
+        self.client.keep(self.work, suggested=body)
+
     def beat(self):
         pass
 

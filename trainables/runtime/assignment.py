@@ -320,6 +320,7 @@ def make_worker(config: SlotConfig, order: Order, rank: int, link: Link) -> Work
         nan=config.nan,
         shrink=order.shrink,
         storage=config.storage,
+        sweep_seed=config.seed,
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from trainables import environment, load
 from trainables.dataset import DataSet
-from trainables.link import Report
+from trainables.link import Report, Suggestion
 from trainables.monitoring import device
 from trainables.order import Order
 from trainables.programs.rendezvous import RankAddress, RankEnv, reserved_port, single_rank
@@ -221,6 +221,9 @@ class _Rank0Link:
     def uses(self, data: tuple[DataSet, ...]) -> None:
         self.coordinator.send(DataDeclared(self.order.id, data))
 
+    def suggests(self, suggestion: Suggestion) -> None:
+        self.coordinator.send(suggestion)
+
     def beat(self) -> None:
         self.signals.beat()
 
@@ -269,6 +272,9 @@ class _FollowerLink:
 
     def uses(self, data: tuple[DataSet, ...]) -> None:
         """Do nothing: rank 0's data sets are recorded."""
+
+    def suggests(self, suggestion: Suggestion) -> None:
+        """Do nothing: rank 0's values are recorded."""
 
     def beat(self) -> None:
         self.signals.beat()

@@ -15,7 +15,7 @@ from multiprocessing.connection import Client, Connection
 from typing import Any, NamedTuple
 
 from trainables.dataset import DataSet
-from trainables.link import Report
+from trainables.link import Report, Suggestion
 from trainables.runtime.assignment import Outcome
 from trainables.storage.checkpoint import Saved
 
@@ -94,7 +94,7 @@ class PreemptionStarted(NamedTuple):
 # About an order: the coordinator writes OrderPlaced; rank 0 sends the others, and the coordinator
 # passes them on. An outcome comes from each rank, which is then ready for another order; the
 # coordinator passes on that of the whole group.
-OrderMessage = OrderPlaced | Report | CheckpointSaved | DataDeclared | Outcome
+OrderMessage = OrderPlaced | Report | CheckpointSaved | DataDeclared | Suggestion | Outcome
 RankMessage = OrderMessage | Beat | PreemptionNotice  # of a rank
 Message = OrderMessage | Ready | PreemptionStarted  # to the owner of the slot
 

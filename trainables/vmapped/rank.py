@@ -10,7 +10,7 @@ from pathlib import Path
 from trainables import load
 from trainables.dataset import DataSet
 from trainables.errors import encodable, out_of_memory, text_of
-from trainables.link import Report
+from trainables.link import Report, Suggestion
 from trainables.order import Order
 from trainables.runtime import process_state
 from trainables.runtime.assignment import (
@@ -127,6 +127,9 @@ class _Link:
 
     def uses(self, data: tuple[DataSet, ...]) -> None:
         self.inbox.coordinator.send(DataDeclared(self.order.id, data))
+
+    def suggests(self, suggestion: Suggestion) -> None:
+        self.inbox.coordinator.send(suggestion)
 
     def beat(self) -> None:
         self.inbox.signals.beat()

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Path, Response
 from fastapi.concurrency import run_in_threadpool
-from pydantic import BaseModel, ConfigDict, Field, Strict
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, Strict, StrictBool, StrictInt
 from sqlalchemy import Connection
 
 from hposvc.events import Cause
@@ -113,13 +113,22 @@ class Place(_Body):
     node: Annotated[str, Field(max_length=500)] = ""
 
 
+class Suggestion(_Body):
+    """A parameter that the sweep lacks, and whose value was decided while its trial runs."""
+
+    name: Annotated[str, Field(min_length=1, max_length=250)]
+    value: StrictBool | StrictInt | Annotated[float, Field(allow_inf_nan=False)] | str | None
+    domain: dict[str, JsonValue]  # as a spec declares it
+
+
 class Keep(_Body):
-    """A checkpoint without a report, a trial's samples, or its device; from hposvc's runtime."""
+    """A checkpoint without a report, or what is known of a trial; from hposvc's runtime."""
 
     client_id: Client
     checkpoint: Saved | None = None
     data: Annotated[list[Data], Field(max_length=100)] | None = None
     placed: Place | None = None
+    suggested: Suggestion | None = None
     order: int | None = None
 
 
@@ -291,14 +300,15 @@ async def report(
 async def keep(
     caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: Keep
 ) -> Answer:
-    """Record a checkpoint between reports, a trial's samples or its device: for our runtime."""
+    """Record a checkpoint between reports, or what is known of a trial: for our runtime."""
     saved = None if body.checkpoint is None else body.checkpoint.model_dump()
     data = None if body.data is None else [one.model_dump() for one in body.data]
     placed = None if body.placed is None else body.placed.model_dump()
+    suggested = None if body.suggested is None else body.suggested.model_dump()
 
     def record(connection: Connection) -> Verdict:
         row = agent_orders.find(connection, sweep, body.client_id, trial, body.order)
-        agent_orders.keep(connection, sweep, row, saved, data, placed)
+        agent_orders.keep(connection, sweep, row, saved, data, placed, suggested)
         return "continue" if row.told is None else "stop"
 
     return Answer(verdict=await service.exchange.change(record))

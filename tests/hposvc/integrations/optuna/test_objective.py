@@ -1,6 +1,8 @@
 """`hposvc.optuna.run`: objectives for Optuna as sweeps, unchanged."""
 
 import functools
+import subprocess
+import sys
 
 import optuna
 import pytest
@@ -13,6 +15,9 @@ from searchers.space import Space
 @pytest.fixture(autouse=True)
 def _home(tmp_path, monkeypatch):
     monkeypatch.setenv("HPOSVC_HOME", f"{tmp_path}")
+
+
+X = {"x": {"min": 0.0, "max": 1.0}}
 
 
 def run(objective, n_trials=6, **options):
@@ -140,15 +145,145 @@ def test_a_spec_names_an_objective_as_any_function(tmp_path):
     assert 0.25 <= sweep.run(progress=False).best.value <= 0.75
 
 
-def test_a_parameter_that_was_not_found_is_named_with_what_to_add():
+def branching(trial):
+    """Suggest, in a branch that no search for parameters sees, values of each kind."""
+    x = trial.suggest_float("x", 0, 1)
+    value = x
+    if x != 0.5:
+        value += trial.suggest_float("late", 1e-3, 2, log=True)
+        assert trial.suggest_float("late", 1e-3, 2, log=True) == trial.params["late"]
+        value += trial.suggest_int("many", 1, 9)
+        value += len(trial.suggest_categorical("kind", ["a", "bb", "ccc"]))
+        trial.suggest_int("only", 3, 3)
+    return value
+
+
+def test_a_parameter_that_was_not_found_is_decided_in_the_trial_and_journaled():
+    result = run(branching, 4, parameters=X, search="random")
+    journal = {}
+    for event in result.events():
+        if event.kind == "suggested":
+            journal.setdefault(event.trial, {})[event.name] = event.value
+    assert list(result.trials["state"]) == ["COMPLETED"] * 4
+    for row in result.trials.to_dict("records"):
+        own = journal[row["trial"]]
+        assert [*own] == ["late", "many", "kind"]
+        assert {name: row[name] for name in own} == own
+        assert row["value"] == row["x"] + own["late"] + own["many"] + len(own["kind"])
+    assert len({own["late"] for own in journal.values()}) == 4
+    assert result.best.params == {"x": result.best.params["x"], **journal[result.best.trial]}
+    study = hposvc.optuna.to_study(result.sweep)
+    assert study.best_params == result.best.params
+    late = optuna.distributions.FloatDistribution(1e-3, 2, log=True)
+    assert {trial.distributions["late"] for trial in study.trials} == {late}
+
+
+def test_the_sweep_s_seed_decides_such_a_parameter():
+    def late(**options):
+        return list(run(branching, 3, parameters=X, **options).trials["late"])
+
+    first = late(seed=1, search="random")
+    assert first == late(seed=1, search="random")
+    assert not {*first} & {*late(seed=2, search="random")}
+
+
+def test_a_trial_that_is_tried_again_decides_the_same(tmp_path):
+    def objective(trial):
+        trial.suggest_float("x", 0, 1)
+        late = trial.suggest_float("late", 0, 1)
+        with (tmp_path / "asked").open("a") as file:
+            file.write(f"{trial.number} {late}\n")
+        if (tmp_path / "asked").read_text().count(f"{trial.number} ") == 1:
+            raise OSError("the first try of a trial fails")
+        for epoch in range(3):
+            trial.report(late + epoch, epoch)
+        return late
+
+    result = run(objective, 2, parameters=X, failure={"user_retries": 1})
+    asked = (tmp_path / "asked").read_text().split("\n")[:-1]
+    assert len(asked) == 4
+    assert len({*asked}) == 2
+    assert list(result.trials["state"]) == ["COMPLETED"] * 2
+    assert list(result.trials["attempts"]) == [2, 2]
+
+
+KILLED = """
+import os
+from pathlib import Path
+
+def objective(trial):
+    x, late = trial.suggest_float("x", 0, 1), trial.suggest_float("late", 0, 1)
+    with Path("asked").open("a") as file:
+        print(trial.number, x, late, file=file)
+    if Path("asked").read_text().count("\\n") in (1, 3):
+        if trial.number:
+            trial.report(late, 0)
+        os._exit(9)  # as by SIGKILL, once before the first report and once after it
+    return late
+"""
+RUNS = """
+import hposvc
+hposvc.Sweep(
+    "mine.py:objective", parameters={"x": {"min": 0.0, "max": 1.0}}, trials={"max": 2},
+    metric={"name": "value", "goal": "minimize"}, engine="local", tracking={"send_to": []},
+).run(progress=False)
+"""
+
+
+def test_a_sweep_whose_process_is_killed_decides_the_same_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(KILLED)
+    for program in (RUNS, "import hposvc; hposvc.load('last').resume(progress=False)"):
+        assert subprocess.run([sys.executable, "-c", program]).returncode == 9
+    result = hposvc.load("last").resume(progress=False)
+    asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
+    assert [line[0] for line in asked] == ["0", "0", "1", "1"]
+    assert asked[0] == asked[1]
+    assert asked[2] == asked[3]
+    assert [f"{late}" for late in result.trials["late"]] == [asked[0][2], asked[2][2]]
+
+
+def test_a_failed_trial_shows_what_it_had_decided():
+    def objective(trial):
+        if trial.suggest_float("x", 0, 1) and trial.suggest_int("late", 1, 9):
+            raise ArithmeticError("too much")
+
+    options = {"failure": {"user_retries": 0}, "parameters": X}
+    result = run(objective, 1, **options)
+    assert list(result.trials["state"]) == ["FAILED"]
+    assert 1 <= result.trials["late"][0] <= 9
+
+
+def test_replicates_have_the_values_of_their_finalist():
+    seen = []
+
     def objective(trial):
         x = trial.suggest_float("x", 0, 1)
-        return trial.suggest_float("late", 0, 2) if x != 0.5 else x
+        late = trial.suggest_float("late", 0, 1)
+        seen.append((x, late))
+        return x + late
 
-    result = run(objective, 1, parameters={"x": 0.25})
-    (why,) = {*result.record.failures().values()}
-    assert "suggests 'late', which is no parameter of this trial" in why
-    assert "add late: {'min': 0, 'max': 2, 'type': 'float'}" in why
+    options = {"finalists": {"top": 1, "seeds": 3}, "fidelity": {"max": 1}}
+    result = run(objective, 3, parameters=X, **options)
+    best = (result.best.params["x"], result.best.params["late"])
+    assert seen.count(best) == 4, "the trial and its replicates"
+    assert result.best.estimate["runs"] == 3
+    assert len({*seen}) == 3
+
+
+@pytest.mark.parametrize(
+    ("suggest", "why"),
+    [
+        (lambda trial: trial.suggest_float("late", 2, 1), "the smaller first"),
+        (lambda trial: trial.suggest_int("late", 0, 9, log=True), "a number above 0"),
+        (lambda trial: trial.suggest_categorical("late", [(1, 2), (3, 4)]), "look the object up"),
+        (lambda trial: trial.suggest_float("", 0, 1), "give it a name of 1 to 250 characters"),
+    ],
+)
+def test_what_can_t_be_decided_says_why(suggest, why):
+    options = {"failure": {"user_retries": 0}, "parameters": {"x": 1}}
+    (text,) = {*run(lambda trial: suggest(trial) or 0, 1, **options).record.failures().values()}
+    assert why in text
 
 
 def test_a_range_that_depends_on_a_value_is_refused_where_it_matters():
@@ -190,3 +325,12 @@ def test_trials_run_in_parallel_on_ray():
     result = run(network, 4, engine="ray", fidelity={"max": 9}, scheduler="asha")
     assert result.state == "COMPLETED"
     assert len(result.trials) == 4
+
+
+@pytest.mark.ray
+@pytest.mark.long
+def test_parameters_decided_in_trials_are_journaled_on_ray_too():
+    result = run(branching, 2, engine="ray", parameters=X, resources={"workers": 2})
+    suggested = [event.name for event in result.events() if event.kind == "suggested"]
+    assert sorted(suggested) == sorted(["late", "many", "kind"] * 2), "rank 0's"
+    assert list(result.trials["late"].notna()) == [True, True]

@@ -6,7 +6,7 @@ from agent_sweeps import driven
 from simulated_sweeps import fold
 
 from hposvc import api
-from hposvc.events import Placed
+from hposvc.events import Placed, Suggested
 
 URL = "/api/v1/sweeps/s"
 
@@ -240,6 +240,24 @@ def test_an_agent_says_where_it_trains(client, tmp_path):
     assert [(event.trial, event.device, event.node) for event in placed] == [
         (work["trial"], "NVIDIA L4", "far")
     ]
+
+
+def test_an_agent_says_which_parameters_its_trial_decided(client, tmp_path):
+    found = {"name": "late", "value": 3, "domain": {"min": 1, "max": 9, "type": "int"}}
+    with driven(tmp_path) as lab:
+        [work] = ask(client).json()
+        for value in (3, 0.5, "adam", True, None):
+            suggested = {**found, "value": value}
+            assert post(client, work, "keep", suggested=suggested).status_code == 200
+        for wrong in ({"name": ""}, {"value": [1]}, {"domain": 4}):
+            assert post(client, work, "keep", suggested={**found, **wrong}).status_code == 400
+        report(client, work, 1)
+        post(client, work, "tell", state="released")
+        ask(client)
+    events = [event for event in lab.events() if isinstance(event, Suggested)]
+    assert {(event.trial, event.name) for event in events} == {(work["trial"], "late")}
+    assert repr([event.value for event in events]) == "[3, 0.5, 'adam', True, None]"
+    assert events[0].domain == found["domain"]
 
 
 def test_sweeps_of_other_engines_have_no_trials_for_agents(client):
