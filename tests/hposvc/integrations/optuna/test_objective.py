@@ -319,7 +319,8 @@ def test_trials_run_in_parallel_on_ray():
 @pytest.mark.ray
 @pytest.mark.long
 def test_parameters_decided_in_trials_are_journaled_on_ray_too():
-    result = run(branching, 2, engine="ray", parameters=X, resources={"workers": 2})
+    options = {"engine": "ray", "search": "random", "resources": {"workers": 2}}
+    result = run(branching, 2, parameters=X, **options)
     suggested = [event.name for event in result.events() if event.kind == "suggested"]
     assert sorted(suggested) == sorted(["late", "many", "kind"] * 2), "rank 0's"
     assert list(result.trials["late"].notna()) == [True, True]
