@@ -33,6 +33,7 @@ DOORS = {
     "accelerate": ("hposvc/integrations/hf",),
     "transformers": ("hposvc/integrations/hf",),
     "hydra": ("hposvc/integrations/hydra",),
+    "lightning": ("hposvc/integrations/lightning",),
     "lightgbm": ("hposvc/integrations/lightgbm",),
     "omegaconf": ("hposvc/integrations/hydra",),
     "xgboost": ("hposvc/integrations/xgboost",),
