@@ -48,10 +48,10 @@ class Client:
             raise agent_orders.lost(self.name, row.trial)
         return agent_orders.verdict_of(row, step)
 
-    def keep(self, work, checkpoint=None, data=None):
+    def keep(self, work, checkpoint=None, data=None, suggested=None):
         with self.store.writing() as connection:
             row = self._row(connection, work)
-            agent_orders.keep(connection, self.sweep, row, checkpoint, data, None)
+            agent_orders.keep(connection, self.sweep, row, checkpoint, data, None, suggested)
 
     def beat(self, work):
         with self.store.writing() as connection:
