@@ -1,5 +1,6 @@
 """Errors as exit codes and as one line on stderr (docs/CONTRACT.md#exit-codes)."""
 
+import signal
 import traceback
 from pathlib import Path
 
@@ -19,6 +20,8 @@ def report(error: BaseException, home: Path | None) -> int:
     if code == BUG:
         note(_save_traceback(error, home))
     elif code == INTERRUPTED:
+        # Another Ctrl-C would end the exiting interpreter by the signal, with another exit code.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         note(str(error) or "interrupted")
     elif isinstance(error, click.UsageError):
         note(_usage_message(error))

@@ -106,6 +106,17 @@ def test_ctrl_c_leaves_a_sweep_that_resume_brings_to_its_exact_end(hposvc, spec,
     assert all(trial["mlflow_run_id"] for trial in trials)
 
 
+def test_ctrl_c_again_while_the_command_exits_changes_nothing(hposvc, spec, gate):
+    run = hposvc("run", spec(), "--id", "gated-1")
+    until(run.stderr, "t0003 COMPLETED")
+    run.send_signal(signal.SIGINT)
+    gate.write_text("")  # a thread can't be killed: it gets to its next report
+    until(run.stderr, "interrupted; go on with: hposvc resume gated-1")
+    while run.poll() is None:
+        run.send_signal(signal.SIGINT)
+    assert (run.returncode, run.stderr.read()) == (130, "")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_who_waits_for_a_postgres_that_is_away_can_be_interrupted(hposvc, spec, gate, sent):
