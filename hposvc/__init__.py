@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hposvc import hf, lightgbm, lightning, optuna, sklearn, xgboost
+    from hposvc import catboost, hf, keras, lightgbm, lightning, optuna, sklearn, xgboost
     from hposvc.connection import Server, connect
     from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
     from hposvc.handle import Handle, load
@@ -41,7 +41,16 @@ _HOMES = {
     "report": "trainables.session",
 }
 # Modules for users of other libraries; each names what hposvc/integrations/ has for it.
-_INTEGRATIONS = ("hf", "lightgbm", "lightning", "optuna", "sklearn", "xgboost")
+_INTEGRATIONS = (
+    "catboost",
+    "hf",
+    "keras",
+    "lightgbm",
+    "lightning",
+    "optuna",
+    "sklearn",
+    "xgboost",
+)
 __all__ = [
     "Best",
     "Denied",
@@ -59,9 +68,11 @@ __all__ = [
     "SweepSpec",
     "TuneSearch",
     "__version__",
+    "catboost",
     "connect",
     "get_checkpoint",
     "hf",
+    "keras",
     "lightgbm",
     "lightning",
     "load",

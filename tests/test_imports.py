@@ -33,6 +33,8 @@ DOORS = {
     "accelerate": ("hposvc/integrations/hf",),
     "transformers": ("hposvc/integrations/hf",),
     "hydra": ("hposvc/integrations/hydra",),
+    "catboost": ("hposvc/integrations/catboost",),
+    "keras": ("hposvc/integrations/keras",),
     "lightning": ("hposvc/integrations/lightning",),
     "lightgbm": ("hposvc/integrations/lightgbm",),
     "omegaconf": ("hposvc/integrations/hydra",),

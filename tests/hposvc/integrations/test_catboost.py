@@ -1,0 +1,128 @@
+"""CatBoost in real sweeps, by the line of docs/boosting.md; its page is run by test_boosting."""
+
+import re
+
+import numpy as np
+import pytest
+from catboost import CatBoostClassifier, Pool
+
+import hposvc
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(300, 5))
+Y = (X[:, 0] + X[:, 1] * X[:, 2] + 0.5 * RNG.normal(size=300) > 0).astype(int)
+ROUNDS, EVERY = 18, 2
+METRIC = {"name": "validation/Logloss", "goal": "minimize"}
+
+
+class Count:
+    """Writes down the rounds of boosting, and may break one."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def after_iteration(self, info):
+        self.count(info.iteration)
+        return True
+
+
+def boost(rate, count=lambda rounds: None):
+    model = CatBoostClassifier(
+        iterations=ROUNDS,
+        learning_rate=rate,
+        depth=2,
+        thread_count=1,
+        verbose=False,
+        allow_writing_files=False,
+        use_best_model=False,
+    )
+    held_out = Pool(X[200:], Y[200:])
+    return hposvc.catboost.fit(
+        model,
+        Pool(X[:200], Y[:200]),
+        eval_set=held_out,
+        every=EVERY,
+        callbacks=[Count(count)],
+    )
+
+
+def sweep(train, home, **sections):
+    given = {
+        "metric": METRIC,
+        "parameters": {"rate": {"min": 1e-3, "max": 0.5, "log": True}},
+        "search": "random",
+        "trials": {"max": 1},
+        "scheduler": "fifo",
+        "engine": "local",
+        "tracking": {"send_to": []},
+    }
+    return hposvc.Sweep(train, **{**given, **sections}).run(home, progress=False)
+
+
+@pytest.mark.parametrize("mode", ["stop", "promote"])
+def test_trials_stop_at_rungs_with_the_values_of_a_whole_training(mode, tmp_path, capsys):
+    rounds = tmp_path / "rounds"
+
+    def train(config):
+        def count(number):
+            with rounds.open("a") as lines:
+                lines.write(f"{config['rate']} {number}\n")
+
+        boost(config["rate"], count)
+
+    result = sweep(
+        train,
+        tmp_path / "home",
+        fidelity={"unit": "two rounds", "max": ROUNDS // EVERY},
+        scheduler={"type": "asha", "mode": mode},
+        trials={"max": 9},
+    )
+    trials = result.trials
+    assert {*trials["state"]} == {"COMPLETED", "STOPPED"}
+    assert (max(trials["attempts"]) > 1) is (mode == "promote")
+    lines = rounds.read_text().splitlines()
+    for rate, step, state in zip(trials["rate"], trials["step"], trials["state"], strict=True):
+        counted = max(int(line.split()[1]) for line in lines if line.startswith(f"{rate} "))
+        # A report that ends the training keeps its round from the callbacks behind it.
+        assert counted == step * EVERY - (state == "STOPPED")
+    longest = trials[trials["state"] == "COMPLETED"].iloc[-1]
+    assert boost(longest["rate"]).tree_count_ == ROUNDS  # outside a sweep: printed
+    printed = capsys.readouterr().err
+    alone = [float(value) for value in re.findall(r"'validation/Logloss': ([0-9.e-]+)", printed)]
+    curves = result.curves
+    reported = curves[curves["trial"] == longest["trial"]].sort_values("step")[METRIC["name"]]
+    assert [*reported] == pytest.approx(alone, rel=1e-5)
+    assert len(alone) == ROUNDS // EVERY
+
+
+def test_a_failed_training_begins_anew(tmp_path):
+    failed = tmp_path / "failed"
+
+    def train(config):
+        def fail_once(rounds):
+            if rounds == 11 and not failed.exists():
+                failed.touch()
+                raise RuntimeError("the first attempt breaks")
+
+        boost(config["rate"], fail_once)
+
+    result = sweep(train, tmp_path / "home", failure={"user_retries": 1})
+    assert [*result.trials["attempts"]] == [2]
+    assert [*result.trials["state"]] == ["COMPLETED"]
+    assert [*result.curves["step"]] == [*range(1, ROUNDS // EVERY + 1)]
+
+
+def test_a_fault_of_the_report_is_told_as_such(tmp_path):
+    result = sweep(
+        lambda config: boost(config["rate"]),
+        tmp_path,
+        metric={"name": "val/Logloss", "goal": "minimize"},
+    )
+    assert [*result.trials["state"]] == ["FAILED"]
+    assert "validation/Logloss" in f"{result.record.failures()}"
+
+
+@pytest.mark.parametrize("every", [0, 1.5, "2"])
+def test_a_step_of_no_whole_rounds_is_refused(every):
+    with pytest.raises(ValueError, match="a whole number from 1 on"):
+        hposvc.catboost.fit(CatBoostClassifier(), X, Y, every=every)

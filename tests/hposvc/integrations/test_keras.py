@@ -1,0 +1,150 @@
+"""Keras in real sweeps, by the line of docs/keras.md."""
+
+import json
+import os
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+
+import keras
+
+import hposvc
+
+PAGE = (Path(__file__).parents[3] / "docs" / "keras.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
+Y = X.sum(1)
+EPOCHS = 4
+
+
+def build(rate):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(rate, momentum=0.9), "mse")
+    return model
+
+
+def fit(rate, count=lambda epoch: None, epochs=EPOCHS, **options):
+    build(rate).fit(
+        X,
+        Y,
+        batch_size=8,
+        epochs=epochs,
+        shuffle=False,
+        validation_data=(X, Y),
+        verbose=0,
+        callbacks=[
+            keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: count(epoch)),
+            hposvc.keras.Report(**options),
+        ],
+    )
+
+
+def sweep(train, home, **sections):
+    given = {
+        "metric": {"name": "val_loss", "goal": "minimize"},
+        "parameters": {"rate": {"min": 1e-3, "max": 0.03, "log": True}},
+        "trials": {"max": 1},
+        "scheduler": "fifo",
+        "search": "random",
+        "engine": "local",
+        "tracking": {"send_to": []},
+    }
+    return hposvc.Sweep(train, **{**given, **sections}).run(home, progress=False)
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["saves", "saves-nothing"])
+def swept(request, tmp_path_factory):
+    """A result of ASHA, the epochs that its trials began, and whether they saved checkpoints."""
+    folder = tmp_path_factory.mktemp("keras")
+    file = folder / "epochs"
+
+    saves = request.param
+
+    def train(config):
+        def count(epoch):
+            with file.open("a") as lines:
+                lines.write(json.dumps([config["rate"], epoch]) + "\n")
+
+        fit(config["rate"], count, save=saves)
+
+    result = sweep(
+        train,
+        folder / "home",
+        fidelity={"unit": "epoch", "max": EPOCHS},
+        scheduler={"type": "asha", "mode": "promote", "eta": 2},
+        trials={"max": 5},
+    )
+    return result, [json.loads(line) for line in file.read_text().splitlines()], saves
+
+
+def test_trials_stop_at_rungs_and_repeat_an_epoch_only_without_checkpoints(swept):
+    result, epochs, saves = swept
+    trials = result.trials
+    assert {*trials["state"]} == {"COMPLETED", "STOPPED"}
+    assert max(trials["attempts"]) > 1
+    times = Counter(map(tuple, epochs))
+    assert (max(times.values()) == 1) is saves
+    for rate, step in zip(trials["rate"], trials["step"], strict=True):
+        assert sorted(epoch for given, epoch in times if given == rate) == [*range(step)]
+
+
+def test_the_values_are_those_of_a_training_without_pauses(swept, capsys):
+    result, _, _ = swept
+    trials = result.trials
+    trial = trials[(trials["state"] == "COMPLETED") & (trials["attempts"] > 1)].iloc[0]
+    fit(trial["rate"])  # outside a sweep: printed
+    printed = capsys.readouterr().err
+    curves = result.curves
+    mine = curves[curves["trial"] == trial["trial"]].sort_values("step")
+    for name in ("loss", "val_loss"):
+        alone = [float(value) for value in re.findall(rf"'{name}': ([0-9.e-]+)", printed)]
+        assert [*mine[name]] == pytest.approx(alone, rel=1e-5)
+        assert len(alone) == EPOCHS
+
+
+def test_the_checkpoint_is_the_weights(swept):
+    best = swept[0].best
+    if not swept[2]:
+        assert best.checkpoint is None
+        return
+    model = build(best.params["rate"])
+    model.load_weights(best.checkpoint / hposvc.keras.FILE)
+    assert model.evaluate(X, Y, verbose=0) == pytest.approx(best.value, rel=1e-5)
+
+
+def test_a_failed_training_goes_on_from_its_last_epoch(tmp_path):
+    failed = tmp_path / "failed"
+
+    def train(config):
+        def count(epoch):
+            with (tmp_path / "epochs").open("a") as lines:
+                lines.write(f"{epoch}\n")
+            if epoch == 2 and not failed.exists():
+                failed.touch()
+                raise RuntimeError("the first attempt breaks")
+
+        fit(config["rate"], count)
+
+    result = sweep(train, tmp_path / "home", failure={"user_retries": 1})
+    assert [*result.trials["attempts"]] == [2]
+    assert [*result.curves["step"]] == [*range(1, EPOCHS + 1)]
+    epochs = [int(line) for line in (tmp_path / "epochs").read_text().splitlines()]
+    assert epochs == [0, 1, 2, 2, 3]
+
+
+def test_the_page_runs(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in BLOCKS:
+        exec(compile(block, "keras.md", "exec"), names)
+    value = names["result"].best.value
+    assert value > 0.3
+    _, accuracy = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert accuracy == pytest.approx(value)
