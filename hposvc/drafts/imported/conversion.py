@@ -1,11 +1,13 @@
 """The common form of imported specs: our own keys, and what could not be carried over."""
 
+import difflib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from hposvc.errors import Problem, shown
+from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.parsing.document import Document
 
 TRIALS = 20  # where the other tool goes on until somebody stops it
@@ -28,11 +30,30 @@ class Conversion:
         """Note what is not carried over, and what to write instead."""
         self.lost.append(self.document.place(Problem(path, message, at_key=True)))
 
-    def lose_others(self, data: Mapping[str, object], known: Collection[str], *path: str) -> None:
-        """Note each key of a section for which hposvc has no word."""
+    def lose_others(
+        self, data: Mapping[str, object], known: Collection[str], *path: str | int
+    ) -> None:
+        """Note each key of a section for which hposvc has no word, or which is misspelt."""
         for key in data:
             if key not in known:
-                self.lose("is not carried over; hposvc has no such key", *path, key)
+                close = difflib.get_close_matches(str(key), known, n=1, cutoff=0.8)
+                hint = f"; did you mean {close[0]!r}?" if close else ""
+                self.lose(f"is not carried over; hposvc has no such key{hint}", *path, key)
+
+    @contextmanager
+    def reading(self, *path: str | int) -> Iterator[None]:
+        """Read a section: a value in it that is of no use is an error with the section's place.
+
+        Raises:
+            SpecError: the block could not compute with a value.
+        """
+        try:
+            yield
+        except (AttributeError, KeyError, TypeError, ValueError, ArithmeticError) as error:
+            missing = isinstance(error, KeyError)
+            reason = f"{error} is missing" if missing else f"{error}"
+            problem = Problem(path, f"can't be read ({reason}); correct it first", at_key=True)
+            raise SpecError([self.document.place(problem)]) from error
 
     def section(self, *path: str) -> dict[str, object]:
         """Return a section of the document; it is empty if there is none."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hposvc.drafts.imported.conversion import Conversion, choice, is_plain, keep_plain
+from hposvc.errors import shown
 from hposvc.spec.parsing.document import Document
 
 SEARCHERS = ("single", "random", "grid", "adaptive_asha", "asha")
@@ -30,6 +31,8 @@ SEARCH_KEYS: tuple[str, ...] = (
     "max_time",
 )
 SEARCH_KEYS += ("time_metric", "max_concurrent_trials", "divisor", "max_rungs", "mode")
+RANGE_KEYS = ("minval", "maxval", "count")
+DOMAIN_KEYS = {"const": ("val",), "categorical": ("vals",), "log": (*RANGE_KEYS, "base")}
 PARALLEL, DIVISOR, RUNGS, RESTARTS = 16, 4, 5, 5  # Determined's defaults
 
 
@@ -56,11 +59,14 @@ def convert(document: Document) -> Conversion:
         made.lose("no such searcher of Determined is known; random is written", "searcher", "name")
     made.spec["search"] = "grid" if kind == "grid" else "random"
     domains: dict[str, object] = {}
-    _read_domains(made, made.section("hyperparameters"), domains, "", "hyperparameters")
+    with made.reading("hyperparameters"):
+        _read_domains(made, made.section("hyperparameters"), domains, "", "hyperparameters")
     made.spec["parameters"] = domains
-    _put_trials(made, searcher, domains)
-    _put_length(made, searcher)
-    _put_program(made)
+    with made.reading("searcher"):
+        _put_trials(made, searcher, domains)
+        _put_length(made, searcher)
+    with made.reading("entrypoint"):
+        _put_program(made)
     made.spec["failure"] = {"user_retries": data.get("max_restarts", RESTARTS)}
     return made
 
@@ -95,6 +101,7 @@ def _domain(
     """Return a parameter with its domain; nothing if it can't be carried over."""
     grid = made.spec["search"] == "grid"
     kind = given["type"]
+    made.lose_others(given, ("type", *DOMAIN_KEYS.get(kind, RANGE_KEYS)), *path)
     if kind == "const":
         if is_plain(given["val"]):
             return {name: given["val"]}
@@ -149,7 +156,9 @@ def _put_length(made: Conversion, searcher: Mapping[str, Any]) -> None:
     eta = searcher.get("divisor", DIVISOR)
     early = "asha" in str(searcher.get("name"))
     if not isinstance(length, int):
-        if early:
+        if length is not None:
+            made.lose(f"is {shown(length)}, no length of a trial; write fidelity", "searcher")
+        elif early:
             made.lose("how long a trial is, is not known; write fidelity and scheduler", "searcher")
         return
     made.spec["fidelity"] = {"unit": str(unit), "max": length}

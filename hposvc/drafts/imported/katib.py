@@ -34,8 +34,11 @@ def convert(document: Document) -> Conversion:
     """Return the experiment in our words."""
     made = Conversion(document)
     spec: Mapping[str, Any] = made.section("spec")
+    made.lose_others(document.data, ("apiVersion", "kind", "metadata", "spec"))
     made.lose_others(spec, KEYS, "spec")
-    made.put_name(made.section("metadata").get("name"))
+    metadata = made.section("metadata")
+    made.lose_others(metadata, ("name",), "metadata")
+    made.put_name(metadata.get("name"))
     objective = made.section("spec", "objective")
     where = ("spec", "objective")
     made.put_metric(
@@ -52,19 +55,25 @@ def convert(document: Document) -> Conversion:
     if name not in SEARCH:
         made.lose(f"{name} has no counterpart; search is auto", "spec", "algorithm")
     made.lose_others(algorithm, ("algorithmName",), "spec", "algorithm")
-    made.spec["parameters"] = dict(_domains(made, spec.get("parameters") or []))
+    with made.reading("spec", "parameters"):
+        made.spec["parameters"] = dict(_domains(made, spec.get("parameters") or []))
     parallel = spec.get("parallelTrialCount", PARALLEL)
     made.put_trials(spec.get("maxTrialCount"), parallel, "spec", "maxTrialCount")
-    _put_command(made)
+    with made.reading("spec", "trialTemplate"):
+        _put_command(made)
     return made
 
 
 def _domains(made: Conversion, parameters: list[Any]) -> Iterator[tuple[str, object]]:
     for at, given in enumerate(parameters):
+        path = ("spec", "parameters", at)
         try:
-            yield given["name"], _domain(made, given, at)
+            made.lose_others(given, ("name", "parameterType", "feasibleSpace"), *path)
+            known = ("min", "max", "list", "step", "distribution")
+            made.lose_others(given["feasibleSpace"], known, *path, "feasibleSpace")
+            yield f"{given['name']}", _domain(made, given, at)
         except (KeyError, TypeError, ValueError) as error:
-            made.lose(f"no range could be read ({error}); write it", "spec", "parameters", at)
+            made.lose(f"no range could be read ({error}); write it", *path)
 
 
 def _domain(made: Conversion, given: Mapping[str, Any], at: int) -> object:
@@ -90,9 +99,15 @@ def _domain(made: Conversion, given: Mapping[str, Any], at: int) -> object:
 
 def _put_command(made: Conversion) -> None:
     template = made.section("spec", "trialTemplate")
-    names = {each["name"]: each["reference"] for each in _list(template.get("trialParameters"))}
-    path = ("spec", "trialTemplate", "trialSpec", "spec", "template", "spec")
-    containers = _list(made.section(*path).get("containers"))
+    known = ("primaryContainerName", "trialParameters", "trialSpec")
+    made.lose_others(template, known, "spec", "trialTemplate")
+    given = _list(template.get("trialParameters"))
+    for at, each in enumerate(given):
+        path = ("spec", "trialTemplate", "trialParameters", at)
+        made.lose_others(each, ("name", "reference", "description"), *path)
+    names = {each["name"]: each["reference"] for each in given}
+    pod = ("spec", "trialTemplate", "trialSpec", "spec", "template", "spec")
+    containers = _list(made.section(*pod).get("containers"))
     primary = template.get("primaryContainerName")
     container = next((each for each in containers if each.get("name") == primary), None)
     if container is None:
@@ -111,7 +126,7 @@ def _put_command(made: Conversion) -> None:
         made.lose(
             "of the container only its command and args are carried over; write what it needs of"
             " image, env and resources in environment and resources",
-            *path,
+            *pod,
         )
     made.spec["collect"] = {"stdout": COLLECTED}
 

@@ -31,11 +31,7 @@ def convert(path: Path, tool: str | None) -> Imported:
     """
     document = read_file(path)
     name = _tool_of(document) if tool is None else _known(tool)
-    try:
-        made = TOOLS[name].convert(document)
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
-        message = f"is no valid spec of {name} ({error}); correct it first"
-        raise fail(message, place=document.name) from error
+    made = TOOLS[name].convert(document)
     text = made.text()
     try:
         specs.load(read_text(text, "the imported spec"))

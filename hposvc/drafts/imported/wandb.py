@@ -52,14 +52,16 @@ def convert(document: Document) -> Conversion:
     method = str(data.get("method"))
     made.spec["search"] = SEARCH.get(method, "random")
     domains = _Domains(made, grid=method == "grid")
-    domains.read(made.section("parameters"), "", "parameters")
+    with made.reading("parameters"):
+        domains.read(made.section("parameters"), "", "parameters")
     made.spec["parameters"] = domains.found
     limit = data.get("run_cap")
     if limit is None and method == "grid":
         limit = _grid_size(domains.found)
     made.put_trials(limit, None, "run_cap")
     _put_command(made)
-    _put_early_termination(made)
+    with made.reading("early_terminate"):
+        _put_early_termination(made)
     return made
 
 
@@ -168,7 +170,8 @@ def _put_command(made: Conversion) -> None:
         if word == "${env}":
             continue
         item = MACROS.get(word, word.replace("${program}", program))
-        if unknown := re.search(r"\$\{(?:envvar:[^}]*|args_json_file|env|interpreter)\}", item):
+        macros = re.findall(r"\$\{[^}]*\}", item)
+        if unknown := [macro for macro in macros if macro not in MACROS.values()]:
             made.lose(f"{unknown[0]} has no counterpart; write the value", "command", at)
             continue
         items.append(item)
@@ -181,6 +184,7 @@ def _put_early_termination(made: Conversion) -> None:
     if not given:
         return
     where = "early_terminate"
+    made.lose_others(given, ("type", "eta", "min_iter", "max_iter", "s", "strict"), where)
     eta, longest, brackets = given.get("eta", 3), given.get("max_iter"), given.get("s")
     if given.get("type") != "hyperband" or int(eta) != eta or eta < 2:
         made.lose("is not carried over; choose a scheduler in docs/schedulers.md", where)
@@ -196,7 +200,9 @@ def _put_early_termination(made: Conversion) -> None:
     first = max(1, int(longest / eta ** (brackets or 1)))
     made.spec["fidelity"] = {"unit": "step", "min": first, "max": int(longest)}
     made.spec["scheduler"] = {"type": "asha", "eta": int(eta)}
-    made.lose_others(given, ("type", "eta", "max_iter", "s"), where)
+    for key in ("min_iter", "strict"):
+        if key in given:
+            made.lose("is not carried over; a trial stops at the rungs of asha", where, key)
 
 
 def _grid_size(domains: Mapping[str, object]) -> int | None:

@@ -1,5 +1,6 @@
 """Specs of other tools become ours, with the same ranges; what is lost is named."""
 
+import json
 import math
 import re
 from pathlib import Path
@@ -166,5 +167,162 @@ def test_what_belongs_to_no_tool_is_refused(tmp_path):
     file.write_text(
         "method: random\nparameters: {}\nearly_terminate: {type: hyperband, eta: two}\n"
     )
-    with pytest.raises(SpecError, match="no valid spec of wandb"):
+    with pytest.raises(SpecError, match=r"yaml:3:1.*early_terminate.*correct it first"):
         reading.convert(file, None)
+
+
+WANDB = {
+    **SWEEP,
+    "name": "us",
+    "command": ["${env}", "${interpreter}", "${program}", "--fast", "${args}"],
+    "parameters": {
+        "lr": {"distribution": "log_uniform_values", "min": 1e-4, "max": 0.1},
+        "depth": {"values": [1, 2], "probabilities": [0.5, 0.5]},
+        "width": {"distribution": "q_normal", "mu": 64, "sigma": 8, "q": 8},
+        "opt": {"parameters": {"momentum": {"min": 0.1, "max": 0.9}}},
+    },
+    "early_terminate": {"type": "hyperband", "max_iter": 27, "s": 2, "eta": 3},
+}
+DETERMINED = {
+    **EXPERIMENT,
+    "searcher": {
+        "name": "adaptive_asha",
+        "metric": "loss",
+        "max_trials": 8,
+        "max_length": 9,
+        "divisor": 3,
+    },
+    "hyperparameters": {
+        "lr": {"type": "log", "base": 10, "minval": -4, "maxval": -1},
+        "opt": {"name": {"type": "categorical", "vals": ["a", "b"]}},
+        "layers": {"type": "int", "minval": 1, "maxval": 4},
+        "seed": {"type": "const", "val": 1},
+    },
+    "resources": {"slots_per_trial": 2},
+    "environment": {"environment_variables": ["A=1"]},
+    "max_restarts": 2,
+}
+KATIB = {
+    "apiVersion": "kubeflow.org/v1beta1",
+    "kind": "Experiment",
+    "metadata": {"name": "us"},
+    "spec": {
+        "objective": {"type": "maximize", "objectiveMetricName": "acc", "goal": 0.9},
+        "algorithm": {"algorithmName": "tpe"},
+        "maxTrialCount": 12,
+        "parameters": [
+            {
+                "name": "lr",
+                "parameterType": "double",
+                "feasibleSpace": {"min": "0.01", "max": "0.1", "distribution": "logUniform"},
+            },
+            {
+                "name": "opt",
+                "parameterType": "categorical",
+                "feasibleSpace": {"list": ["a", "b"]},
+            },
+        ],
+        "trialTemplate": {
+            "primaryContainerName": "main",
+            "trialParameters": [{"name": "rate", "reference": "lr"}],
+            "trialSpec": {
+                "spec": {
+                    "template": {
+                        "spec": {
+                            "containers": [
+                                {
+                                    "name": "main",
+                                    "command": ["python", "--lr=${trialParameters.rate}"],
+                                }
+                            ]
+                        }
+                    }
+                }
+            },
+        },
+    },
+}
+SPECS = {"wandb": WANDB, "determined": DETERMINED, "katib": KATIB}
+
+
+def places(value, path=()):
+    """Yield the path of each value in a document, the outer ones first."""
+    if path:
+        yield path
+    if isinstance(value, dict | list):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from places(each, (*path, key))
+
+
+def changed(value, path, new):
+    """Return a copy of the document with another value, or another name of its key, at a path."""
+    if not path:
+        return new
+    copy = value.copy()
+    copy[path[0]] = changed(value[path[0]], path[1:], new)
+    return copy
+
+
+def lines(document):
+    """Write the document as YAML with a line for each value."""
+    return json.dumps(document, indent=1)
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-9, 10**6)
+    | st.floats()
+    | st.text("a${}'\" ", max_size=6),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("ab", max_size=2), inner),
+    max_leaves=3,
+)
+
+
+@given(st.sampled_from([*SPECS]), st.data())
+def test_whatever_stands_in_a_spec_an_error_has_its_line(tool, data):
+    path = data.draw(st.sampled_from([*places(SPECS[tool])]))
+    document = read_text(lines(changed(SPECS[tool], path, data.draw(ANYTHING))), "theirs")
+    problems = ()
+    try:
+        problems = reading.TOOLS[tool].convert(document).lost
+    except SpecError as error:
+        problems = error.problems
+    assert all(re.match(r"theirs:\d+:\d+", each.place) for each in problems)
+
+
+@pytest.mark.parametrize(
+    ("tool", "path"),
+    [(tool, path) for tool, given in SPECS.items() for path in places(given)],
+    ids=str,
+)
+def test_no_unknown_key_vanishes(tool, path):
+    """A key beside each key of a spec is named with its line, unless its section is free text."""
+    document = SPECS[tool]
+    for part in path[:-1]:
+        document = document[part]
+    if not isinstance(document, dict):
+        return
+    free = {"parameters", "hyperparameters", "opt"}  # their keys are names
+    if path[:-1] and (path[-2] in free or "trialSpec" in path[:-1]):
+        return
+    wrong = f"{path[-1]}x"
+    text = lines(changed(SPECS[tool], path[:-1], {**document, wrong: 1}))
+    made = reading.TOOLS[tool].convert(read_text(text, "theirs"))
+    (lost,) = (each for each in made.lost if each.path == (*path[:-1], wrong))
+    line = next(at for at, each in enumerate(text.splitlines(), 1) if f'"{wrong}"' in each)
+    assert lost.place.startswith(f"theirs:{line}:")
+    assert (f"did you mean {path[-1]!r}?" in lost.message) is (len(path[-1]) > 1)
+
+
+def test_a_misspelt_macro_of_wandb_is_named():
+    made = wandb.convert(from_mapping({**SWEEP, "command": ["python", "${progam}", "${args}"]}))
+    assert made.spec["command"] == ["python", "${args}"]
+    assert any("${progam}" in str(each) for each in made.lost)
+
+
+def test_early_termination_by_its_first_step_names_what_it_lacks():
+    data = {**SWEEP, "early_terminate": {"type": "hyperband", "min_iter": 3, "etta": 2}}
+    lost = "\n".join(map(str, wandb.convert(from_mapping(data)).lost))
+    assert "fidelity: {min: 3, max: STEPS}" in lost
+    assert "did you mean 'eta'?" in lost
