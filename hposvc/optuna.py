@@ -1,5 +1,5 @@
 """Optuna's objectives, samplers and studies: see docs/optuna.md."""
 
-from hposvc.integrations.optuna import Sampler, find_parameters, from_study, run, to_study
+from hposvc.integrations.optuna import Sampler, Storage, find_parameters, from_study, run, to_study
 
-__all__ = ["Sampler", "find_parameters", "from_study", "run", "to_study"]
+__all__ = ["Sampler", "Storage", "find_parameters", "from_study", "run", "to_study"]

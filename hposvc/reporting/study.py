@@ -2,7 +2,8 @@
 
 import logging
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,9 @@ from searchers.syntax import read_domain
 from searchers.values import SpaceError
 
 STATES = {
+    "PENDING": TrialState.WAITING,
+    "RUNNING": TrialState.RUNNING,
+    "PAUSED": TrialState.RUNNING,
     "COMPLETED": TrialState.COMPLETE,
     "STOPPED": TrialState.PRUNED,
     "FAILED": TrialState.FAIL,
@@ -82,13 +86,11 @@ def to_study(
         study.set_metric_names([metric.name for metric in spec.objectives])
     study.set_user_attr("hposvc:sweep", record.row.id)
     study.set_user_attr("hposvc:state", record.phase)
-    known = list(events)
-    times, decided = _times(known), _decided(spec, known)
+    trials = Trials(spec)
+    for event in events:
+        trials.take_in(event)
     ended = [trial for trial in state.trials.values() if trial.over]
-    frozen = [
-        _frozen(trial, spec, times.get(trial.id), decided.get(trial.id, {})) for trial in ended
-    ]
-    study.add_trials(frozen)
+    study.add_trials([trials.freeze(trial) for trial in ended])
     if left := len(state.trials) - len(ended):
         message = "%s: left out of the study, as they have not ended: %d trials"
         log.warning(message, record.row.id, left)
@@ -101,41 +103,58 @@ def _storage(file: Path) -> BaseStorage:
     return RDBStorage(f"sqlite:///{file}")
 
 
-def _frozen(
-    trial: states.TrialState,
-    spec: SweepSpec,
-    times: tuple[float, float] | None,
-    decided: Mapping[str, BaseDistribution],
-) -> FrozenTrial:
-    """Return a trial as Optuna keeps it.
+class Trials:
+    """A sweep's trials as Optuna keeps them; what a trial's state lacks is taken from events."""
 
-    Args:
-        times: its first and last moment, in seconds; None: it never ran.
-        decided: what the parameters that were decided within the trial are from.
-    """
-    state = TrialState.FAIL if trial.diverged else STATES[trial.state]
-    values = list(trial.values)
-    params = trial.reported_params
-    proposed = {name: distribution(spec.space[name]) for name in params if name in spec.space}
-    within = {name: each for name, each in proposed.items() if name not in trial.suggested}
-    distributions = {**within, **decided}
-    bounds = (f"{limit.metric} {limit.sense} {limit.bound:g}" for limit in spec.bounds)
-    excess = dict(zip(bounds, trial.excess, strict=False))  # none before a report
-    frozen = create_trial(
-        state=state,
-        values=values if values and state != TrialState.FAIL else None,
-        params={name: value for name, value in params.items() if name in distributions},
-        distributions=distributions,
-        intermediate_values=dict(trial.steps),
-        constraints=excess,
-        user_attrs={
-            **{name: value for name, value in params.items() if name not in distributions},
-            **_attributes(trial),
-        },
-    )
-    if times is not None:
-        frozen.datetime_start, frozen.datetime_complete = map(datetime.fromtimestamp, times)
-    return frozen
+    def __init__(self, spec: SweepSpec) -> None:
+        self._spec = spec
+        self._bounds = [f"{limit.metric} {limit.sense} {limit.bound:g}" for limit in spec.bounds]
+        self._proposed = {name: distribution(domain) for name, domain in spec.space.items()}
+        self._known = dict(self._proposed)  # the first distribution of each name
+        self._decided: dict[str, dict[str, BaseDistribution]] = {}  # within a trial, by trial
+        self._began: dict[str, datetime] = {}
+        self._ended: dict[str, datetime] = {}
+
+    def take_in(self, event: Event) -> None:
+        """Note when a trial ran, and what the parameters decided within it are from."""
+        if isinstance(event, Ordered):
+            self._began.setdefault(event.order.trial, datetime.fromtimestamp(event.time))
+        elif isinstance(event, Ended | Failed):
+            self._ended[event.trial] = datetime.fromtimestamp(event.time)
+        elif isinstance(event, Suggested):
+            # Left out if Optuna refuses it, as another trial has the name for something else.
+            with suppress(SpaceError, ValueError):
+                found = distribution(read_domain(dict(event.domain)))
+                check_distribution_compatibility(self._known.setdefault(event.name, found), found)
+                self._decided.setdefault(event.trial, {})[event.name] = found
+
+    def freeze(self, trial: states.TrialState) -> FrozenTrial:
+        """Return a trial as Optuna keeps it, as of the events so far."""
+        state = TrialState.FAIL if trial.over and trial.diverged else STATES[trial.state]
+        values = list(trial.values)
+        params = trial.reported_params
+        distributions = {
+            **{name: each for name, each in self._proposed.items() if name not in trial.suggested},
+            **self._decided.get(trial.id, {}),
+        }
+        distributions = {name: each for name, each in distributions.items() if name in params}
+        frozen = create_trial(
+            state=state,
+            values=values if values and state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
+            params={name: value for name, value in params.items() if name in distributions},
+            distributions=distributions,
+            intermediate_values=dict(trial.steps),
+            constraints=dict(zip(self._bounds, trial.excess, strict=False)),  # none yet: empty
+            user_attrs={
+                **{name: value for name, value in params.items() if name not in distributions},
+                **_attributes(trial),
+            },
+        )
+        if state != TrialState.WAITING and trial.id in self._began:
+            frozen.datetime_start = self._began[trial.id]
+        if state.is_finished() and trial.id in self._ended:
+            frozen.datetime_complete = self._ended[trial.id]
+        return frozen
 
 
 def _attributes(trial: states.TrialState) -> dict[str, Any]:
@@ -144,37 +163,6 @@ def _attributes(trial: states.TrialState) -> dict[str, Any]:
     others = {name: value for name, value in metrics.items() if name not in names}
     told = {"trial": trial.id, "reason": trial.reason, "message": trial.message}
     return {**others, **{f"hposvc:{key}": text for key, text in told.items() if text}}
-
-
-def _times(events: Iterable[Event]) -> Mapping[str, tuple[float, float]]:
-    """Return when each trial's first order began and its last one ended, in seconds."""
-    times: dict[str, tuple[float, float]] = {}
-    for event in events:
-        if isinstance(event, Ordered):
-            times.setdefault(event.order.trial, (event.time, event.time))
-        elif isinstance(event, Ended | Failed) and event.trial in times:
-            times[event.trial] = (times[event.trial][0], event.time)
-    return times
-
-
-def _decided(
-    spec: SweepSpec, events: Iterable[Event]
-) -> Mapping[str, Mapping[str, BaseDistribution]]:
-    """Return what the parameters that were decided within trials are from, by trial and name.
-
-    Left out are those that Optuna refuses, as another trial has the name for something else.
-    """
-    first = {name: distribution(domain) for name, domain in spec.space.items()}
-    decided: dict[str, dict[str, BaseDistribution]] = {}
-    for event in events:
-        if isinstance(event, Suggested):
-            try:
-                found = distribution(read_domain(dict(event.domain)))
-                check_distribution_compatibility(first.setdefault(event.name, found), found)
-            except (SpaceError, ValueError):
-                continue
-            decided.setdefault(event.trial, {})[event.name] = found
-    return decided
 
 
 def distribution(domain: Domain) -> BaseDistribution:
