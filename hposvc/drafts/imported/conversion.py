@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.parsing.document import Document
 
+SIGMAS = 3.0  # a range has 99.7 % of a normal distribution
+MEDIAN = "write fidelity: {max: STEPS} and scheduler: median"
 TRIALS = 20  # where the other tool goes on until somebody stops it
 KEYS = (
     *("version", "name", "project", "description", "command", "trainable", "launch", "collect"),
-    *("metric", "fidelity", "parameters", "search", "scheduler", "trials", "resources"),
+    *("metric", "fidelity", "parameters", "search", "scheduler", "trials", "budget", "resources"),
     *("environment", "failure", "tags", "seed"),
 )
 
@@ -39,6 +41,14 @@ class Conversion:
                 close = difflib.get_close_matches(str(key), known, n=1, cutoff=0.8)
                 hint = f"; did you mean {close[0]!r}?" if close else ""
                 self.lose(f"is not carried over; hposvc has no such key{hint}", *path, key)
+
+    def lose_shape(self, name: str, low: float, high: float, *path: str | int) -> None:
+        """Note that a distribution becomes a range."""
+        self.lose(
+            f"{name} becomes a range from {low:.6g} to {high:.6g}, all values of which are"
+            " equally likely; write min and max if you want others",
+            *path,
+        )
 
     @contextmanager
     def reading(self, *path: str | int) -> Iterator[None]:
@@ -111,12 +121,25 @@ def choice(values: Sequence[object]) -> object:
     return values[0] if len(values) == 1 else {"values": [*values]}
 
 
+def normal_ends(mu: float, sigma: float) -> tuple[float, float]:
+    """Return the ends of the range for a normal distribution, which has none."""
+    return mu - SIGMAS * sigma, mu + SIGMAS * sigma
+
+
+def stepped(low: float, high: float, q: float) -> dict[str, object]:
+    """Return a range of multiples of q, with whole numbers if q is one."""
+    low, high = round(low / q) * q, round(high / q) * q
+    if float(q).is_integer():
+        return {"min": int(low), "max": int(high), "step": int(q), "type": "int"}
+    return {"min": float(low), "max": float(high), "step": q, "type": "float"}
+
+
 def is_plain(value: object) -> bool:
     """Return whether hposvc takes a value as a parameter's: number, text, true, false or null."""
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def keep_plain(conversion: Conversion, values: object, *path: str) -> list[object]:
+def keep_plain(conversion: Conversion, values: object, *path: str | int) -> list[object]:
     """Return those of the values that a parameter can have, and note the others."""
     if not isinstance(values, list):
         conversion.lose(f"is {shown(values)}, no list of values", *path)

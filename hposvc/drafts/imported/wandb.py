@@ -8,7 +8,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hposvc.drafts.imported.conversion import Conversion, choice, is_plain, keep_plain
+from hposvc.drafts.imported.conversion import (
+    Conversion,
+    choice,
+    is_plain,
+    keep_plain,
+    normal_ends,
+    stepped,
+)
 from hposvc.spec.parsing.document import Document
 
 SEARCH = {"grid": "grid", "random": "random", "bayes": "gp"}
@@ -23,7 +30,6 @@ KEYS: tuple[str, ...] = (
 )
 KEYS += ("early_terminate", "run_cap", "command")
 DOMAIN_KEYS = ("value", "values", "distribution", "min", "max", "q", "mu", "sigma", "a", "b")
-SIGMAS = 3.0  # a range has 99.7 % of a normal distribution
 GRID = 1000  # values that a whole-number range of a grid may have
 MACROS = {"${interpreter}": "python", "${args}": "${args}"}
 MACROS |= {name: name for name in ("${args_no_hyphens}", "${args_no_boolean_flags}")}
@@ -111,20 +117,11 @@ class _Domains:
         kind = name.removeprefix("q_")
         low, high, log = _ends(kind, domain)
         if kind in ("normal", "log_normal", "beta"):
-            self.made.lose(
-                f"{name} becomes a range from {low:.6g} to {high:.6g}, all values of which are"
-                " equally likely; write min and max if you want others",
-                *path,
-            )
+            self.made.lose_shape(name, low, high, *path)
         if quantized and log:
             self.made.lose("a logarithmic range is not rounded to q; round in your code", *path)
         elif quantized:
-            q = domain.get("q", 1)
-            low, high = round(low / q) * q, round(high / q) * q
-            whole = float(q).is_integer()
-            ends: dict[str, object] = {"min": int(low), "max": int(high), "step": int(q)}
-            ends = ends if whole else {"min": float(low), "max": float(high), "step": q}
-            return {**ends, "type": "int" if whole else "float"}
+            return stepped(low, high, domain.get("q", 1))
         if kind == "int_uniform":
             return {"min": int(low), "max": int(high), "type": "int"}
         made: dict[str, object] = {"min": float(low), "max": float(high)}
@@ -151,9 +148,10 @@ def _ends(kind: str, domain: Mapping[str, Any]) -> tuple[float, float, bool]:
         case "inv_log_uniform":
             return math.exp(-domain["max"]), math.exp(-domain["min"]), True
         case "normal":
-            return mu - SIGMAS * sigma, mu + SIGMAS * sigma, False
+            return *normal_ends(mu, sigma), False
         case "log_normal":
-            return math.exp(mu - SIGMAS * sigma), math.exp(mu + SIGMAS * sigma), True
+            low, high = normal_ends(mu, sigma)
+            return math.exp(low), math.exp(high), True
         case "beta":
             return 0.0, 1.0, False
     raise ValueError(f"no such distribution: {kind}")

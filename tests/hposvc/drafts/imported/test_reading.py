@@ -242,7 +242,60 @@ KATIB = {
         },
     },
 }
-SPECS = {"wandb": WANDB, "determined": DETERMINED, "katib": KATIB}
+NNI = {
+    "experimentName": "us",
+    "trialCommand": "python train.py",
+    "trialConcurrency": 2,
+    "trialGpuNumber": 1,
+    "maxTrialNumber": 9,
+    "maxExperimentDuration": "1h",
+    "tuner": {"name": "TPE", "classArgs": {"optimize_mode": "minimize"}},
+    "assessor": {"name": "Medianstop"},
+    "searchSpace": {
+        "lr": {"_type": "loguniform", "_value": [1e-4, 0.1]},
+        "batch": {"_type": "choice", "_value": [16, 32]},
+        "width": {"_type": "qnormal", "_value": [64, 8, 8]},
+    },
+}
+SAGEMAKER = {
+    "HyperParameterTuningJobName": "us",
+    "HyperParameterTuningJobConfig": {
+        "Strategy": "Hyperband",
+        "StrategyConfig": {"HyperbandStrategyConfig": {"MinResource": 1, "MaxResource": 27}},
+        "HyperParameterTuningJobObjective": {"Type": "Minimize", "MetricName": "loss"},
+        "ResourceLimits": {
+            "MaxNumberOfTrainingJobs": 20,
+            "MaxParallelTrainingJobs": 3,
+            "MaxRuntimeInSeconds": 3600,
+        },
+        "ParameterRanges": {
+            "ContinuousParameterRanges": [
+                {"Name": "lr", "MinValue": "1e-4", "MaxValue": "0.1", "ScalingType": "Logarithmic"}
+            ],
+            "IntegerParameterRanges": [
+                {"Name": "layers", "MinValue": "1", "MaxValue": "9", "ScalingType": "Linear"}
+            ],
+            "CategoricalParameterRanges": [{"Name": "opt", "Values": ["sgd", "adam"]}],
+        },
+        "TuningJobCompletionCriteria": {"TargetObjectiveMetricValue": 0.1},
+        "RandomSeed": 3,
+    },
+    "TrainingJobDefinition": {
+        "StaticHyperParameters": {"sagemaker_program": '"t.py"', "epochs": "9"},
+        "AlgorithmSpecification": {
+            "MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9\\\\.]+);"}]
+        },
+        "Environment": {"A": "1"},
+    },
+    "Tags": [{"Key": "team", "Value": "us"}],
+}
+SPECS = {
+    "wandb": WANDB,
+    "determined": DETERMINED,
+    "katib": KATIB,
+    "nni": NNI,
+    "sagemaker": SAGEMAKER,
+}
 
 
 def places(value, path=()):
@@ -303,7 +356,8 @@ def test_no_unknown_key_vanishes(tool, path):
         document = document[part]
     if not isinstance(document, dict):
         return
-    free = {"parameters", "hyperparameters", "opt"}  # their keys are names
+    free = {"parameters", "hyperparameters", "opt", "searchSpace"}  # their keys are names
+    free |= {"StaticHyperParameters", "Environment", "Tags"}
     if path[:-1] and (path[-2] in free or "trialSpec" in path[:-1]):
         return
     wrong = f"{path[-1]}x"

@@ -1,0 +1,87 @@
+"""Search spaces of Ray Tune, which are Python: `hposvc import FILE.py:NAME`.
+
+Source: the documentation of Ray Tune, "Search Space API".
+"""
+
+import re
+import runpy
+from collections.abc import Mapping
+from pathlib import Path
+
+from hposvc.drafts.imported.conversion import Conversion, choice, is_plain, keep_plain
+from hposvc.errors import SpecError, fail, shown
+from hposvc.spec.parsing.document import Document
+from hposvc.spec.parsing.foreign_domains import declared
+from searchers.names import nearest
+
+PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)")
+
+
+def recognises(path: Path) -> bool:
+    """Return whether a path names something in a Python file."""
+    return PLACE.fullmatch(str(path)) is not None
+
+
+def convert(path: Path) -> Conversion:
+    """Return a space in our words; the file is run.
+
+    Raises:
+        SpecError: there is no such file or name, or it is no mapping.
+    """
+    found = PLACE.fullmatch(str(path))
+    assert found is not None
+    file, name = found["file"], found["name"]
+    if not Path(file).is_file():
+        raise fail("there is no such file", place=file)
+    names = {key: value for key, value in runpy.run_path(file).items() if key[0] != "_"}
+    if name not in names:
+        raise fail(f"has no {name}; {nearest(name, names)}", place=file)
+    space = names[name]
+    if not isinstance(space, Mapping):
+        raise fail(f"{name} is {shown(space)}; name the dict that is param_space", place=file)
+    made = Conversion(Document({}, file))
+    made.put_name(name)
+    made.spec["trainable"] = f"{Path(file).stem}:train"
+    made.lose("write your function, or a command", "trainable")
+    made.put_metric(None, "minimize", "metric")
+    made.spec["search"] = "auto"
+    parameters: dict[str, object] = {}
+    _read(made, space, parameters, "", name)
+    made.spec["parameters"] = parameters
+    made.put_trials(None, None, "trials")
+    return made
+
+
+def _read(
+    made: Conversion,
+    space: Mapping[str, object],
+    found: dict[str, object],
+    prefix: str,
+    *path: str,
+) -> None:
+    for name, domain in space.items():
+        here = (*path, str(name))
+        if isinstance(domain, Mapping) and domain.keys() == {"grid_search"}:
+            made.lose("grid_search is a choice; search: grid tries all combinations", *here)
+            if values := keep_plain(made, domain["grid_search"], *here):
+                found[f"{prefix}{name}"] = choice(values)
+        elif isinstance(domain, Mapping):
+            made.lose(f"is nested: your code gets {prefix}{name}.NAME, not a mapping", *here)
+            _read(made, domain, found, f"{prefix}{name}.", *here)
+        else:
+            _add(made, f"{prefix}{name}", domain, found, *here)
+
+
+def _add(made: Conversion, name: str, domain: object, found: dict[str, object], *path: str) -> None:
+    try:
+        given = declared(domain, *path)
+    except SpecError as error:
+        made.lost += [made.document.place(each) for each in error.problems]
+        return
+    if isinstance(given, Mapping) and "values" in given:
+        if values := keep_plain(made, given["values"], *path):
+            found[name] = choice(values)
+    elif isinstance(given, Mapping) or is_plain(given):
+        found[name] = given
+    else:
+        made.lose("a constant can't be a list; set it in your code", *path)

@@ -1,0 +1,58 @@
+"""Search spaces of Ray Tune become specs of ours."""
+
+from pathlib import Path
+
+import pytest
+
+from hposvc import spec as specs
+from hposvc.drafts.imported import reading
+from hposvc.spec.parsing.document import read_text
+
+SPACE = """\
+from ray import tune
+
+space = {
+    "lr": tune.loguniform(1e-4, 0.1),
+    "layers": tune.randint(1, 9),
+    "opt": {"name": tune.choice(["sgd", "adam"]), "betas": [0.9, 0.99]},
+    "batch": tune.grid_search([16, 32]),
+    "noise": tune.randn(0, 1),
+    "momentum": tune.sample_from(lambda spec: 0.9),
+    "epochs": 9,
+}
+number = 3
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    place = tmp_path / "mine.py"
+    place.write_text(SPACE)
+    return place
+
+
+def test_a_space_of_tune(file):
+    imported = reading.convert(Path(f"{file}:space"), None)
+    document = read_text(imported.text, "spec")
+    specs.load(document)
+    assert document.data["parameters"] == {
+        "lr": {"min": 0.0001, "max": 0.1, "type": "float", "log": True},
+        "layers": {"min": 1, "max": 8, "type": "int"},
+        "opt.name": {"values": ["sgd", "adam"]},
+        "batch": {"values": [16, 32]},
+        "epochs": 9,
+    }
+    lost = "\n".join(map(str, imported.lost))
+    for word in ("opt.betas", "search: grid", "space.noise", "sample_from", "trainable", "metric"):
+        assert word in lost
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("spce", "did you mean 'space'"), ("number", "name the dict"), ("space.x", "cannot be read")],
+)
+def test_what_is_no_space_is_refused(name, message, file):
+    with pytest.raises(specs.SpecError, match=message):
+        reading.convert(Path(f"{file}:{name}"), None)
+    with pytest.raises(specs.SpecError, match="no such file"):
+        reading.convert(Path("nowhere.py:space"), None)
