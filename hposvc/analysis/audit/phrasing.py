@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hposvc.analysis.audit.comparison import Standing, Values
-from hposvc.events import Requested, error_line
+from hposvc.events import Requested, Suggested, error_line
 from hposvc.spec import SweepSpec
 from trainables.order import Order
 
@@ -94,6 +94,12 @@ def order_text(order: Order) -> str:
     on = f" on {order.workers} workers" if order.workers else ""
     until = "its own end" if order.until is None else f"{order.until}"
     return f"steps {order.first} to {until}{on} {start}{seed}{smaller}"
+
+
+def suggestion_text(event: Suggested) -> str:
+    """Return the value of a parameter that a trial decided while it ran, and its range."""
+    domain = ", ".join(f"{key} {value}" for key, value in event.domain.items())
+    return f"{event.name} is {number(event.value)}; its sweep lacks this parameter ({domain})"
 
 
 def place_text(device: str, node: str) -> str:

@@ -23,6 +23,7 @@ from hposvc.events import (
     Proposed,
     Reported,
     Requested,
+    Suggested,
 )
 from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, trait
@@ -150,6 +151,10 @@ class TrialAudit:
                 self._write_failure(event, trial)
             case Placed() if event.trial == self.trial and event.order == before.order:
                 self._write_place(event, trial)
+            case Suggested() if event.trial == self.trial:
+                why = phrasing.suggestion_text(event)
+                detail = {"name": event.name, "value": event.value, "domain": dict(event.domain)}
+                self._write(event, trial, "decided", why, detail)
             case Attached() if before.order is not None and trial.order is None:
                 self.next_reason = "the driver before was lost"
                 why = f"{event.driver} took the sweep over; order {before.order} is lost"

@@ -9,7 +9,17 @@ from simulated_sweeps import CALLS, Flaky, Lab, at_desk, make_several, make_spec
 
 from hposvc.analysis.audit import of_sweep, of_trial
 from hposvc.backends.simulate import Simulation
-from hposvc.events import Attached, Decided, Failed, Ordered, Placed, Proposed, Reported, Requested
+from hposvc.events import (
+    Attached,
+    Decided,
+    Failed,
+    Ordered,
+    Placed,
+    Proposed,
+    Reported,
+    Requested,
+    Suggested,
+)
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 
@@ -303,3 +313,14 @@ def test_a_place_is_told_once_until_the_trial_moves():
         desk.fail(order, "infra")
     places = [line.why for line in audit(desk, "t0001") if line.what == "placed"]
     assert places == ["on NVIDIA H200 at node-1", "on NVIDIA H200 at node-2"]
+
+
+def test_a_value_decided_while_the_trial_ran_is_told_with_its_range():
+    desk = at_desk(scheduler="fifo", fidelity={"max": 4})
+    order, other = desk.start(), desk.start()
+    domain = {"min": 0.0, "max": 0.01}
+    desk.happen(Suggested(desk.time, order.id, order.trial, "noise", 0.0031234567, domain))
+    decided = only(audit(desk, order.trial), "decided")
+    assert decided.why == "noise is 0.0031235; its sweep lacks this parameter (min 0.0, max 0.01)"
+    assert decided.detail == {"name": "noise", "value": 0.0031234567, "domain": domain}
+    assert not [line for line in audit(desk, other.trial) if line.what == "decided"]
