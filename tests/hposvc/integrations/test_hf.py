@@ -291,7 +291,22 @@ def test_a_trainer_that_cannot_begin_anew_is_refused(tmp_path):
         hposvc.hf.search(trainer_of(tmp_path), space)
 
 
-@pytest.mark.parametrize("block", BLOCKS)
+def test_the_trainer_of_trl_goes_on_from_its_rungs(tmp_path, monkeypatch):
+    (block,) = (block for block in BLOCKS if "SFTTrainer" in block)
+    monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(block, "hugging-face.md", "exec"), names)
+    result = names["result"]
+    resumed = result.trials[result.trials["attempts"] > 1]
+    assert [*resumed["step"]] == [3] * len(resumed)
+    assert len(resumed) >= 1
+    assert result.best.value < np.log(len(names["tokens"])) - 1  # better than to guess
+    model = names["GPT2LMHeadModel"].from_pretrained(result.best.checkpoint)
+    assert model.config.vocab_size == len(names["tokens"])
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if "SFTTrainer" not in block])
 def test_a_block_of_the_page_runs(block, tmp_path, monkeypatch):
     monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
