@@ -1,5 +1,6 @@
 """The sweeper plugin; its work is in hposvc.integrations.hydra, imported once it is used."""
 
+import sys
 from typing import Any
 
 from hydra.plugins.sweeper import Sweeper
@@ -34,11 +35,18 @@ class HposvcSweeper(Sweeper):
 
         Args:
             arguments: overrides of the command line, of which some are ranges.
+
+        Raises:
+            SystemExit: by Ctrl-C; of any other error Hydra makes a traceback.
         """
+        from hposvc.errors import INTERRUPTED, Interrupted
         from hposvc.integrations import hydra
 
         assert self.config is not None
         assert self.hydra_context is not None
-        return hydra.sweep(
-            self.config, self.hydra_context.config_loader, arguments, hydra.Options(**self._options)
-        )
+        loader, options = self.hydra_context.config_loader, hydra.Options(**self._options)
+        try:
+            return hydra.sweep(self.config, loader, arguments, options)
+        except Interrupted as error:
+            sys.stderr.write(f"{error}\n")
+            raise SystemExit(INTERRUPTED) from None

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,9 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "hydra.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SCRIPT = """
+import time
+from pathlib import Path
+
 import hydra
 from omegaconf import OmegaConf
 
@@ -31,6 +35,10 @@ OmegaConf.register_new_resolver("twice", lambda x: 2 * x)
 def train(config):
     if config.mode == "pair":
         return config.x, -config.x
+    if config.mode == "waits":
+        while config.x > 1 and not Path("gate").exists():
+            time.sleep(0.05)
+        return config.x
     if config.mode == "nothing":
         return None
     if config.mode == "reports":
@@ -59,11 +67,15 @@ def application(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run Python in a folder, whose `home` has the sweeps."""
+def environment(folder: Path) -> dict[str, str]:
+    """Return variables with which the sweeps are in the folder's `home`."""
     paths = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     own = {"HPOSVC_HOME": str(folder / "home"), "PYTHONPATH": paths}
-    inherited = {name: text for name, text in os.environ.items() if name != "HPOSVC_DB"}
+    return {name: text for name, text in os.environ.items() if name != "HPOSVC_DB"} | own
+
+
+def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run Python in a folder, whose `home` has the sweeps."""
     return subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
@@ -71,7 +83,7 @@ def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
         cwd=folder,
         timeout=240,
         check=False,
-        env={**inherited, **own},
+        env=environment(folder),
     )
 
 
@@ -182,6 +194,39 @@ def test_without_a_range_nothing_runs(application):
     ended = sweep(application, "x=1.0")
     assert ended.returncode == 1
     assert "there is no range" in ended.stderr
+
+
+def test_after_ctrl_c_the_sweep_goes_on_by_resume(application):
+    jobs = ("hydra.sweeper.search=grid", "hydra.sweeper.n_jobs=3")
+    interrupted = subprocess.Popen(
+        [
+            sys.executable,
+            "train.py",
+            "-m",
+            "hydra/sweeper=hposvc",
+            "mode=waits",
+            "x=1.0,2.0,3.0",
+            *jobs,
+        ],
+        stderr=subprocess.PIPE,
+        cwd=application,
+        env=environment(application),
+        text=True,
+    )
+    assert interrupted.stderr is not None
+    assert any(" COMPLETED at step 1" in line for line in interrupted.stderr)
+    interrupted.send_signal(signal.SIGINT)
+    said = interrupted.communicate(timeout=120)[1]
+    assert interrupted.returncode == 130
+    assert "Traceback" not in said
+    assert "`hposvc resume train-" in said.splitlines()[-1]
+    (application / "gate").touch()
+    resumed = run(application, "-m", "hposvc", "resume", "last")
+    assert resumed.returncode == 0, resumed.stderr
+    handle = hposvc.load("last", application / "home")
+    assert sorted(handle.trials()["value"]) == [1.0, 2.0, 3.0]
+    (multirun,) = application.glob("multirun/*/*")
+    assert sorted(each.name for each in multirun.iterdir() if each.is_dir()) == ["0", "1", "2"]
 
 
 @pytest.mark.timeout(600)
