@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.parsing.document import Document
@@ -66,11 +67,36 @@ class Conversion:
             raise SpecError([self.document.place(problem)]) from error
 
     def section(self, *path: str) -> dict[str, object]:
-        """Return a section of the document; it is empty if there is none."""
-        value: object = self.document.data
-        for key in path:
-            value = value.get(key) if isinstance(value, dict) else None
-        return value if isinstance(value, dict) else {}
+        """Return a section of the document; it is empty if there is none.
+
+        What stands there instead of a mapping is noted, once.
+        """
+        section: dict[str, object] = self.document.data
+        for depth, key in enumerate(path, 1):
+            value = section.get(key)
+            if not isinstance(value, dict):
+                if value is not None and all(each.path != path[:depth] for each in self.lost):
+                    self.lose(f"is {shown(value)}; give a mapping, key: value", *path[:depth])
+                return {}
+            section = value
+        return section
+
+    def as_list(self, value: object, *path: str | int) -> list[Any]:
+        """Return a value that is due to be a list; note any other, which is an empty list."""
+        if isinstance(value, list):
+            return value
+        if value is not None:
+            self.lose(f"is {shown(value)}; give a list", *path)
+        return []
+
+    def put_texts(self, *keys: str) -> None:
+        """Carry over keys that mean here what they mean there; note a value that is no text."""
+        for key in keys:
+            value = self.document.data.get(key)
+            if isinstance(value, str):
+                self.spec[key] = value
+            elif value is not None:
+                self.lose(f"is {shown(value)}; give text", key)
 
     def put_name(self, name: object) -> None:
         """Set the sweep's name, without characters that an id can't have."""

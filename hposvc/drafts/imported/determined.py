@@ -49,9 +49,7 @@ def convert(document: Document) -> Conversion:
     made.lose_others(data, KEYS)
     made.lose_others(searcher, SEARCH_KEYS, "searcher")
     made.put_name(data.get("name"))
-    for key in ("project", "description"):
-        if isinstance(data.get(key), str):
-            made.spec[key] = data[key]
+    made.put_texts("project", "description")
     goal = "minimize" if searcher.get("smaller_is_better", True) else "maximize"
     made.put_metric(searcher.get("metric"), goal, "searcher", "metric")
     kind = searcher.get("name")
@@ -111,6 +109,8 @@ def _domain(
         values = keep_plain(made, given["vals"], *path, "vals")
         return {name: choice(values)} if values else {}
     low, high = given["minval"], given["maxval"]
+    if "count" in given and not grid:
+        made.lose("is for a grid; not carried over", *path, "count")
     if kind == "int":
         if grid and "count" in given:
             return {
@@ -155,6 +155,9 @@ def _put_length(made: Conversion, searcher: Mapping[str, Any]) -> None:
         length, unit = searcher.get("max_time"), searcher.get("time_metric", "batches")
     eta = searcher.get("divisor", DIVISOR)
     early = "asha" in str(searcher.get("name"))
+    for key in ("divisor", "max_rungs", "mode"):
+        if key in searcher and not early:
+            made.lose("is for adaptive_asha; not carried over", "searcher", key)
     if not isinstance(length, int):
         if length is not None:
             made.lose(f"is {shown(length)}, no length of a trial; write fidelity", "searcher")

@@ -101,20 +101,25 @@ def _put_command(made: Conversion) -> None:
     template = made.section("spec", "trialTemplate")
     known = ("primaryContainerName", "trialParameters", "trialSpec")
     made.lose_others(template, known, "spec", "trialTemplate")
-    given = _list(template.get("trialParameters"))
+    where = ("spec", "trialTemplate", "trialParameters")
+    given = made.as_list(template.get("trialParameters"), *where)
     for at, each in enumerate(given):
-        path = ("spec", "trialTemplate", "trialParameters", at)
-        made.lose_others(each, ("name", "reference", "description"), *path)
+        made.lose_others(each, ("name", "reference", "description"), *where, at)
     names = {each["name"]: each["reference"] for each in given}
     pod = ("spec", "trialTemplate", "trialSpec", "spec", "template", "spec")
-    containers = _list(made.section(*pod).get("containers"))
+    containers = made.as_list(made.section(*pod).get("containers"), *pod, "containers")
     primary = template.get("primaryContainerName")
     container = next((each for each in containers if each.get("name") == primary), None)
     if container is None:
         made.lose("no primary container; the command runs train.py", "spec", "trialTemplate")
         made.spec["command"] = ["python", "train.py", "${args}"]
     else:
-        words = [*_list(container.get("command")), *_list(container.get("args"))]
+        here = (*pod, "containers", containers.index(container))
+        words = [
+            word
+            for key in ("command", "args")
+            for word in made.as_list(container.get(key), *here, key)
+        ]
         made.spec["command"] = [
             re.sub(
                 r"\$\{trialParameters\.([^}]+)\}",
@@ -129,7 +134,3 @@ def _put_command(made: Conversion) -> None:
             *pod,
         )
     made.spec["collect"] = {"stdout": COLLECTED}
-
-
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []

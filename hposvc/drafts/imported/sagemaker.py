@@ -104,7 +104,10 @@ def _put_search(made: Conversion, *path: str) -> None:
         made.spec["scheduler"] = "hyperband"
         if "MaxResource" not in steps:
             made.lose("no MaxResource is given; fidelity.max is 100", *where)
-    elif config.get("TrainingJobEarlyStoppingType", "Off") != "Off":
+        return
+    if steps:
+        made.lose("is for the strategy Hyperband; not carried over", *where)
+    if config.get("TrainingJobEarlyStoppingType", "Off") != "Off":
         key = "TrainingJobEarlyStoppingType"
         made.lose(f"how long a trial is, is not known; {MEDIAN}", *path, key)
 
@@ -113,17 +116,18 @@ def _parameters(made: Conversion, *path: str) -> dict[str, object]:
     found: dict[str, object] = {}
     where = (*path, "ParameterRanges")
     ranges: Mapping[str, Any] = made.section(*where)
-    made.lose_others(ranges, (*NUMBERS, "CategoricalParameterRanges"), *where)
-    for kind, given in ranges.items():
-        for at, each in enumerate(given if isinstance(given, list) else []):
+    known = (*NUMBERS, "CategoricalParameterRanges")
+    made.lose_others(ranges, known, *where)
+    for kind, given in ((kind, given) for kind, given in ranges.items() if kind in known):
+        for at, each in enumerate(made.as_list(given, *where, kind)):
             here: tuple[str | int, ...] = (*where, kind, at)
             try:
                 if kind == "CategoricalParameterRanges":
                     made.lose_others(each, ("Name", "Values"), *here)
                     found[str(each["Name"])] = choice([*map(str, each["Values"])])
-                elif kind in NUMBERS:
-                    known = ("Name", "MinValue", "MaxValue", "ScalingType")
-                    made.lose_others(each, known, *here)
+                else:
+                    range_keys = ("Name", "MinValue", "MaxValue", "ScalingType")
+                    made.lose_others(each, range_keys, *here)
                     found[str(each["Name"])] = _range(made, each, kind, *here)
             except (KeyError, TypeError, ValueError, IndexError) as error:
                 made.lose(f"no range could be read ({error}); write it in the spec", *here)

@@ -38,7 +38,7 @@ MACROS |= {"${args_json}": "${args_json}"}
 
 def recognises(data: Mapping[str, object]) -> bool:
     """Return whether a document looks like a W&B sweep."""
-    return data.get("method") in SEARCH and isinstance(data.get("parameters"), dict)
+    return str(data.get("method")) in SEARCH and "parameters" in data
 
 
 def convert(document: Document) -> Conversion:
@@ -47,9 +47,7 @@ def convert(document: Document) -> Conversion:
     data = document.data
     made.lose_others(data, KEYS)
     made.put_name(data.get("name") or data.get("program"))
-    for key in ("project", "description"):
-        if isinstance(data.get(key), str):
-            made.spec[key] = data[key]
+    made.put_texts("project", "description")
     metric = made.section("metric")
     made.put_metric(metric.get("name"), str(metric.get("goal", "minimize")), "metric")
     if "target" in metric:
@@ -161,8 +159,8 @@ def _put_command(made: Conversion) -> None:
     program = str(made.document.data.get("program") or "train.py")
     if "program" not in made.document.data:
         made.lose("no program is given; the command runs train.py", "program")
-    given = made.document.data.get("command")
-    words = given if isinstance(given, list) else ["${interpreter}", "${program}", "${args}"]
+    given = made.as_list(made.document.data.get("command"), "command")
+    words = given or ["${interpreter}", "${program}", "${args}"]
     items = []
     for at, word in enumerate(map(str, words)):
         if word == "${env}":

@@ -1,7 +1,9 @@
 """Specs of other tools become ours, with the same ranges; what is lost is named."""
 
+import functools
 import json
 import math
+import operator
 import re
 from pathlib import Path
 
@@ -367,6 +369,60 @@ def test_no_unknown_key_vanishes(tool, path):
     line = next(at for at, each in enumerate(text.splitlines(), 1) if f'"{wrong}"' in each)
     assert lost.place.startswith(f"theirs:{line}:")
     assert (f"did you mean {path[-1]!r}?" in lost.message) is (len(path[-1]) > 1)
+
+
+def convert_with(tool, given):
+    return reading.TOOLS[tool].convert(read_text(lines(given), "theirs"))
+
+
+@pytest.mark.parametrize(
+    ("tool", "path"),
+    [
+        (tool, path)
+        for tool, given in SPECS.items()
+        for path in places(given)
+        if isinstance(functools.reduce(operator.getitem, path, given), dict | list)
+    ],
+    ids=str,
+)
+def test_a_number_in_place_of_a_section_is_named(tool, path):
+    before = {str(each.message) for each in convert_with(tool, SPECS[tool]).lost}
+    try:
+        made = convert_with(tool, changed(SPECS[tool], path, 7))
+        problems = made.lost
+        if 7 in made.spec["parameters"].values():
+            return  # a constant
+    except SpecError as error:
+        problems = error.problems
+    said = [each for each in problems if each.message not in before or each.path == path]
+    assert any(each.path and each.path == path[: len(each.path)] for each in said)
+
+
+def test_what_a_searcher_or_a_strategy_does_not_use_is_named():
+    searcher = {**DETERMINED["searcher"], "name": "random"}
+    ranged = {"x": {"type": "int", "minval": 1, "maxval": 3, "count": 2}}
+    given = {**DETERMINED, "searcher": searcher, "hyperparameters": ranged}
+    lost = {each.path for each in convert_with("determined", given).lost}
+    assert {("searcher", "divisor"), ("hyperparameters", "x", "count")} <= lost
+    where = ("HyperParameterTuningJobConfig", "Strategy")
+    lost = {
+        each.path for each in convert_with("sagemaker", changed(SAGEMAKER, where, "Random")).lost
+    }
+    assert (where[0], "StrategyConfig", "HyperbandStrategyConfig") in lost
+
+
+def test_a_file_whose_method_is_a_list_belongs_to_no_tool(tmp_path):
+    file = tmp_path / "theirs.yaml"
+    file.write_text("method: [random]\nparameters: {}\n")
+    with pytest.raises(SpecError, match="--from"):
+        reading.convert(file, None)
+
+
+def test_parameters_of_wandb_that_are_a_list_have_their_line(tmp_path):
+    file = tmp_path / "theirs.yaml"
+    file.write_text("method: random\nrun_cap: 3\nparameters:\n  - {min: 1, max: 2}\n")
+    with pytest.raises(SpecError, match=r"theirs\.yaml:3:1: parameters: is a list"):
+        reading.convert(file, None)
 
 
 def test_a_misspelt_macro_of_wandb_is_named():
