@@ -144,7 +144,9 @@ class Log:
         """Return a scale that holds all positive finite values."""
         finite = [value for value in values if math.isfinite(value) and value > 0] or [0.1, 1.0]
         low, high = min(finite), max(finite)
-        return cls(low, high, start, end) if low < high else cls(low / 2, high * 2, start, end)
+        if high < low * 1.000001:  # their logarithms can be equal, though they are not
+            low, high = low / 2, high * 2
+        return cls(low, high, start, end)
 
     def __call__(self, value: float) -> float:
         whole = math.log(self.high) - math.log(self.low)

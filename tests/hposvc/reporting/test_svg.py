@@ -2,7 +2,7 @@ import math
 import xml.etree.ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hposvc.reporting.svg import Linear, Log, Picture, fitted, flat, number, round_step, stairs
@@ -20,6 +20,7 @@ def test_a_linear_scale_holds_all_values_and_has_some_ticks_inside(values):
 
 
 @given(st.lists(st.floats(1e-12, 1e12), min_size=1))
+@example([math.nextafter(1e12, 0), 1e12])
 def test_a_logarithmic_scale_holds_all_values_and_has_some_ticks_inside(values):
     scale = Log.around(values, 0.0, 100.0)
     assert all(-1e-6 <= scale(value) <= 100 + 1e-6 for value in values)
