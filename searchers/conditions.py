@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from searchers.domains import Domain
+from searchers.domains import Domain, Tied
 from searchers.names import nearest
 from searchers.values import Params, SpaceError, Value, identity
 
@@ -52,11 +52,11 @@ def _check(
 
 
 def _parents_first(domains: Mapping[str, Domain]) -> tuple[str, ...]:
-    """Return the names as declared, but each behind its parents."""
+    """Return the names as declared, but each behind its parents, and behind the key of its tie."""
     order: dict[str, None] = {}
     unordered = list(domains)
     while unordered:
-        ready = [name for name in unordered if domains[name].when.keys() <= order.keys()]
+        ready = [name for name in unordered if _parents(domains[name]) <= order.keys()]
         if not ready:
             names = ", ".join(unordered)
             raise SpaceError(
@@ -66,3 +66,8 @@ def _parents_first(domains: Mapping[str, Domain]) -> tuple[str, ...]:
         order.update(dict.fromkeys(ready))
         unordered = [name for name in unordered if name not in order]
     return tuple(order)
+
+
+def _parents(domain: Domain) -> set[str]:
+    """Return the names that must have a value first."""
+    return {*domain.when, *([domain.key] if isinstance(domain, Tied) else ())}

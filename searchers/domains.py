@@ -1,4 +1,4 @@
-"""The domains of parameters: Choice and Constant here, Float and Int in `ranges`."""
+"""The domains of parameters: Choice, Constant and Tied here, Float and Int in `ranges`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,9 +7,9 @@ from functools import cached_property
 from numpy.random import Generator
 
 from searchers.ranges import Float, Int
-from searchers.values import Condition, SpaceError, Value, identity, is_value
+from searchers.values import Condition, Params, SpaceError, Value, identity, is_value
 
-__all__ = ["Choice", "Constant", "Domain", "Float", "Int"]
+__all__ = ["Choice", "Constant", "Domain", "Float", "Int", "Tied"]
 
 MAX_VALUES = 10_000
 
@@ -124,4 +124,57 @@ class Constant:
         return (self.value,)
 
 
-Domain = Float | Int | Choice | Constant
+@dataclass(frozen=True)
+class Tied:
+    """A value that comes with the choice of another parameter; it is not searched by itself.
+
+    Several parameters that are declared as one list of mappings are tied. One of them, the key, is
+    a Choice. The others are Tied: they have their value at the place of the key's value.
+    """
+
+    key: str
+    keys: tuple[Value, ...]  # the values of the key, no two equal
+    values: tuple[Value, ...]  # the value here, for each value of the key
+    declared: str = ""  # the name under which the tied parameters are declared together
+    when: Condition = field(default_factory=dict, hash=False)  # also that of the key
+
+    def value_in(self, params: Params) -> Value:
+        """Return the value in a configuration that has the key."""
+        return self.values[self._indices[identity(params[self.key])]]
+
+    def problem(self, value: Value) -> str | None:
+        """Return what is wrong with `value` whatever the key; None: nothing."""
+        if is_value(value) and identity(value) in map(identity, self.values):
+            return None
+        shown = ", ".join(repr(allowed) for allowed in self.grid(1)[:12])
+        return f"is {value!r}; choose from {shown}"
+
+    @property
+    def count(self) -> int:
+        """The number of values beside one value of the key."""
+        return 1
+
+    def cast(self, value: Value) -> Value:
+        """Return a valid value as it stands among the values: 2.0 may become 2."""
+        return self.values[[*map(identity, self.values)].index(identity(value))]
+
+    def from_unit(self, unit: float) -> Value:
+        return self.values[0]
+
+    def to_unit(self, value: Value) -> float:
+        return 0.5
+
+    def moved(self, value: Value, rng: Generator) -> Value:
+        """Make PBT's move: none, as the value follows the key."""
+        return value
+
+    def grid(self, resolution: int) -> Sequence[Value]:
+        """Return the distinct values, whatever the resolution."""
+        return [*{identity(value): value for value in self.values}.values()]
+
+    @cached_property
+    def _indices(self) -> dict[tuple[bool, Value], int]:
+        return {identity(key): index for index, key in enumerate(self.keys)}
+
+
+Domain = Float | Int | Choice | Constant | Tied

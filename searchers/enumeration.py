@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from searchers.conditions import Conditions
-from searchers.domains import Choice, Domain
+from searchers.domains import Choice, Domain, Tied
 from searchers.values import Params, Value
 
 MAX_LISTED = 100_000  # configurations of the largest space that is counted and listed
@@ -31,13 +31,18 @@ def walk(
 ) -> Iterator[dict[str, Value]]:
     """Yield every configuration in lexicographic order, the last active parameter fastest."""
     order = conditions.order
-    values = {name: domains[name].grid(resolution) for name in order}
+    values = {
+        name: [None] if isinstance(domain := domains[name], Tied) else domain.grid(resolution)
+        for name in order
+    }
     params: dict[str, Value] = {}
     path: list[tuple[int, int]] = []  # the active parameters: position in order, index of value
 
     def choose(position: int, index: int) -> None:
         path.append((position, index))
-        params[order[position]] = values[order[position]][index]
+        name = order[position]
+        domain = domains[name]
+        params[name] = domain.value_in(params) if isinstance(domain, Tied) else values[name][index]
 
     def fill(start: int) -> None:
         for position in range(start, len(order)):
@@ -61,6 +66,8 @@ def walk(
 
 
 def _grid_index(domain: Domain, value: Value, resolution: int) -> int:
+    if isinstance(domain, Tied):
+        return 0
     if isinstance(domain, Choice):
         return domain.index(value)
     return domain.grid(resolution).index(value)

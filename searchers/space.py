@@ -2,8 +2,9 @@
 
 Axes: D searched parameters (constants are not searched), one column each, in the order of
 `Space.searched`. A conditional parameter is active where its parents are active and have one of the
-allowed values; an inactive parameter is absent from a configuration and 0.5 in its encoding. A
-constraint that mentions an inactive parameter holds, since there is nothing to constrain.
+allowed values; an inactive parameter is absent from a configuration and 0.5 in its encoding. A tied
+parameter is not searched: its value follows that of another one, its key. A constraint that
+mentions an inactive parameter holds, since there is nothing to constrain.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -13,13 +14,13 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from searchers import define_by_run
+from searchers import define_by_run, ties
 from searchers.conditions import Conditions
-from searchers.domains import Choice, Constant, Domain, Float, Int
+from searchers.domains import Choice, Constant, Domain, Float, Int, Tied
 from searchers.enumeration import count, walk
 from searchers.expressions import Expression, ExpressionError, parse
 from searchers.names import as_identifier, nearest
-from searchers.syntax import check_name, read_domains, write_domain
+from searchers.syntax import check_name, read_domains, write_domains
 from searchers.values import Params, SpaceError, Value, identity
 
 __all__ = ["Array", "Choice", "Constant", "Domain", "Float", "Int", "Params"]
@@ -57,7 +58,7 @@ class Space(Mapping[str, Domain]):
         self._conditions = Conditions(self._domains)
         self._order = self._conditions.order
         self.searched = tuple(
-            name for name in self._order if not isinstance(self._domains[name], Constant)
+            name for name in self._order if not isinstance(self._domains[name], Constant | Tied)
         )
         self.constraints: tuple[Expression, ...] = tuple(
             _read_constraint(index, text, self._domains) for index, text in enumerate(constraints)
@@ -93,9 +94,14 @@ class Space(Mapping[str, Domain]):
             define_by_run.check(function, space, [space.sample(rng) for _ in range(REPLAYS)])
         return space
 
+    def path_of(self, name: str) -> tuple[str | int, ...]:
+        """Return where the spec declares a parameter: a tied one among the members of a choice."""
+        tied = ties.write(name, self._domains)
+        return ("parameters", name) if tied is None else ("parameters", tied[0], "values", 0, name)
+
     def to_dict(self) -> dict[str, object]:
         """Return the parameters as `from_dict` takes them."""
-        return {name: write_domain(domain) for name, domain in self._domains.items()}
+        return write_domains(self._domains)
 
     def __getitem__(self, name: str) -> Domain:
         return self._domains[name]
@@ -132,11 +138,14 @@ class Space(Mapping[str, Domain]):
         """Complete a partial configuration by sampling its missing parameters.
 
         Parents are sampled such that every given parameter is active, and a given number is
-        converted to the kind of its parameter: 2.0 for a whole number becomes 2.
+        converted to the kind of its parameter: 2.0 for a whole number becomes 2. The key of tied
+        parameters is sampled such that the given ones have their values.
         """
         self._check_values(partial)
+        fitting = ties.keys_that_fit(partial, self._domains)
         for _ in range(TRIES):
-            params = self._complete_once(partial, rng)
+            keys = {key: values[int(rng.integers(len(values)))] for key, values in fitting.items()}
+            params = self._complete_once({**partial, **keys}, rng)
             if partial.keys() <= params.keys() and self._satisfies(params):
                 return params
         attempt = {**params, **partial}
@@ -146,6 +155,7 @@ class Space(Mapping[str, Domain]):
     def validate(self, params: Params) -> None:
         """Raise a SpaceError that says what is wrong with a configuration, if anything."""
         self._check_values(params)
+        ties.keys_that_fit(params, self._domains)
         active = self.active(params)
         for name in self._order:
             if name in active and name not in params:
@@ -165,7 +175,11 @@ class Space(Mapping[str, Domain]):
 
     def allows(self, params: Params) -> bool:
         """Return whether the conditions and the constraints hold."""
-        return self.active(params) == params.keys() and self._satisfies(params)
+        return (
+            self.active(params) == params.keys()
+            and ties.fit(params, self._domains)
+            and self._satisfies(params)
+        )
 
     def encode(self, params: Params) -> Array:
         """Return the point of the unit cube, (D,), that stands for a configuration."""
@@ -189,8 +203,13 @@ class Space(Mapping[str, Domain]):
         params: dict[str, Value] = {}
         for name in self._order:
             if self._conditions.met(name, params):
-                domain = self._domains[name]
-                params[name] = domain.value if isinstance(domain, Constant) else choose(name)
+                match self._domains[name]:
+                    case Constant(value):
+                        params[name] = value
+                    case Tied() as tied:
+                        params[name] = tied.value_in(params)
+                    case _:
+                        params[name] = choose(name)
         return params
 
     def perturb(

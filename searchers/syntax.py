@@ -1,11 +1,15 @@
 """The `parameters` of a spec, read into domains: {min, max, ...}, {values, ...} or a scalar.
 
+A choice among mappings declares several parameters that take their values together: see `ties`.
+
 Two ends that are both written without a point or an exponent mean whole numbers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import cast
 
-from searchers.domains import Choice, Constant, Domain, Float, Int
+from searchers import ties
+from searchers.domains import Choice, Constant, Domain, Float, Int, Tied
 from searchers.names import MAX_LENGTH, is_name, nearest
 from searchers.values import Condition, SpaceError, Value, is_number, is_value
 
@@ -19,13 +23,58 @@ def read_domains(parameters: Mapping[str, object]) -> dict[str, Domain]:
     if not isinstance(parameters, Mapping):
         raise SpaceError(("parameters",), f"is {parameters!r}; give a mapping of names to ranges")
     check_count(parameters)
-    domains = {}
+    domains: dict[str, Domain] = {}
+    members: dict[str, list[str]] = {}
     for name, declared in parameters.items():
         try:
-            domains[name] = read_domain(declared)
+            found = read_declared(name, declared)
+            _check_members(name, found, {*parameters, *domains})
         except SpaceError as error:
             raise error.under("parameters", name) from None
-    return domains
+        domains |= found
+        members[name] = list(found)
+    for name, domain in domains.items():
+        for parent in domain.when:
+            if parent in members and parent not in domains:
+                message = f"is a choice among mappings; name a member: {', '.join(members[parent])}"
+                raise SpaceError(("parameters", name, "when", parent), message)
+    return ties.with_conditions_on_keys(domains)
+
+
+def _check_members(name: str, found: Iterable[str], others: Container[str]) -> None:
+    for member in found:
+        if member != name and member in others:
+            message = f"is a parameter of its own too, or a member of another one than {name}"
+            raise SpaceError(("values", 0, member), f"{message}; rename one of the two")
+
+
+def parameters_of(
+    declared: Mapping[str, object],
+) -> Iterator[tuple[str, tuple[str | int, ...], Domain]]:
+    """Yield each parameter that is declared, tied ones too: its name, its path, and its domain.
+
+    Conditions are as written.
+
+    Raises:
+        SpaceError: a declaration can't be read.
+    """
+    for name, given in declared.items():
+        tied = isinstance(given, Mapping) and ties.are_tied(given.get("values"))
+        for member, domain in read_declared(name, given).items():
+            yield member, ("parameters", name, *(("values", 0, member) if tied else ())), domain
+
+
+def read_declared(name: str, declared: object) -> dict[str, Domain]:
+    """Return the domains that a declaration gives: its own, or those of its tied members.
+
+    Raises:
+        SpaceError: the path is within the declaration.
+    """
+    if isinstance(declared, Mapping) and ties.are_tied(declared.get("values")):
+        _refuse_unknown(declared, _CHOICE_KEYS)
+        ordered, when = _read_flag(declared, "ordered"), _read_condition(declared)
+        return ties.tie(name, declared["values"], ordered, when)
+    return {name: read_domain(declared)}
 
 
 def check_count(parameters: Mapping[str, object]) -> None:
@@ -54,8 +103,23 @@ def read_domain(declared: object) -> Domain:
     raise SpaceError((), "has neither min and max nor values")
 
 
+def write_domains(domains: Mapping[str, Domain]) -> dict[str, object]:
+    """Return the declarations that `read_domains` reads as these domains."""
+    declared: dict[str, object] = {}
+    for name, domain in domains.items():
+        tied = ties.write(name, domains)
+        if tied is None:
+            declared[name] = write_domain(domain)
+        elif isinstance(domain, Choice):  # the key, which has the order and the condition too
+            choice = cast(dict[str, object], write_domain(domain))
+            declared[tied[0]] = {**choice, "values": [*map(dict, tied[1])]}
+    return declared
+
+
 def write_domain(domain: Domain) -> object:
-    """Return the declaration that `read_domain` reads as this domain."""
+    """Return the declaration that `read_domain` reads as this domain, which is not tied."""
+    if isinstance(domain, Tied):
+        raise SpaceError((), f"is tied to {domain.key}, and can't be written without it")
     if isinstance(domain, Constant):
         if not domain.when:
             return domain.value

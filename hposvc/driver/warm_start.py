@@ -27,7 +27,8 @@ from hposvc.spec import Metric, SweepSpec, paths
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from searchers.searcher import Observation
-from searchers.space import Params, Space
+from searchers.space import Params, Space, SpaceError
+from searchers.ties import keys_that_fit
 
 log = logging.getLogger("hposvc")
 
@@ -163,6 +164,11 @@ def translate_params(space: Space, params: Params) -> Params | None:
     shared = {name: value for name, value in params.items() if name in space}
     if any(space[name].problem(value) for name, value in shared.items()):
         return None
+    try:
+        fitting = keys_that_fit(shared, space)
+    except SpaceError:  # the values belong to different choices of this space
+        return None
+    shared |= {key: values[0] for key, values in fitting.items()}
     full = space.build(
         lambda name: (
             space[name].cast(shared[name]) if name in shared else space[name].from_unit(0.5)

@@ -144,7 +144,7 @@ class Section:
     @property
     def names(self) -> list[str]:
         """The parameters, in the order of the spec."""
-        return list(self.state.spec.parameters)
+        return list(self.state.spec.space)
 
     @property
     def total(self) -> int:

@@ -20,7 +20,7 @@ from typing import Protocol, cast
 
 from numpy.random import Generator
 
-from searchers.domains import Choice, Constant, Domain, Float, Int
+from searchers.domains import Choice, Constant, Domain, Float, Int, Tied
 from searchers.names import nearest
 from searchers.ranges import MIN_MOVE
 from searchers.space import Space
@@ -130,6 +130,8 @@ def read_move(domain: Domain, declared: object) -> Move:
     if isinstance(domain, Constant):
         constant = f"is a constant of {domain.value!r}"
         raise SpaceError((), f"{constant}; give it a range in parameters, or leave it out here")
+    if isinstance(domain, Tied):
+        raise SpaceError((), f"takes its value with {domain.key}; name {domain.key} here instead")
     if isinstance(declared, Mapping):
         return _read_range(domain, declared)
     if isinstance(declared, Sequence) and not isinstance(declared, str | bytes):

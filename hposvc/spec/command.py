@@ -9,6 +9,7 @@ from pydantic import AfterValidator, PlainValidator, WithJsonSchema
 
 from hposvc.errors import Problem, SpecError, no_such, shown
 from hposvc.spec.types import CLOSED
+from searchers.syntax import parameters_of
 from trainables.load import TRAINING
 from trainables.programs.arguments import PARAMETER_LISTS, VARIABLES, names
 from trainables.programs.output_metrics import PAIR, STEP
@@ -113,7 +114,8 @@ def _keys_without_command(program: Program) -> Iterator[Problem]:
 
 def _item_problems(command: Sequence[str], parameters: Mapping[str, object]) -> Iterator[Problem]:
     """Check that items name existing parameters, and that every parameter reaches the program."""
-    names_allowed = [*parameters, *PARAMETER_LISTS, *VARIABLES]
+    paths = {name: path for name, path, _ in parameters_of(parameters)}
+    names_allowed = [*paths, *PARAMETER_LISTS, *VARIABLES]
     named: set[str] = set()
     for at, item in enumerate(command):
         for name in names(item):
@@ -121,13 +123,13 @@ def _item_problems(command: Sequence[str], parameters: Mapping[str, object]) -> 
             if name not in names_allowed:
                 message = f"has ${{{name}}}: {no_such('parameter', name, names_allowed)}"
                 yield Problem(("command", at), message)
-    for name in parameters:
+    for name, path in paths.items():
         if name in (*PARAMETER_LISTS, *VARIABLES):
             message = f"is what ${{{name}}} means in a command already; rename it"
-            yield Problem(("parameters", name), message, at_key=True)
+            yield Problem(path, message, at_key=True)
         elif name.startswith(TRAINING):
             message = "is for trainables; a command trains as it likes"
-            yield Problem(("parameters", name), message, at_key=True)
+            yield Problem(path, message, at_key=True)
         elif name not in named and not named & PARAMETER_LISTS.keys():
             message = f"never reaches the command; put '${{args}}' or '${{{name}}}' into it"
-            yield Problem(("parameters", name), message, at_key=True)
+            yield Problem(path, message, at_key=True)

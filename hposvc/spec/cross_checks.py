@@ -21,11 +21,11 @@ from hposvc.spec.sections import (
     Trials,
 )
 from hposvc.spec.stopping import Baseline, Budget, Finalists, Stop
-from searchers.domains import Choice, Constant, Domain
+from searchers.domains import Choice, Constant, Domain, Tied
 from searchers.methods import METHODS, load, takes_several
 from searchers.options import check
 from searchers.space import Space
-from searchers.syntax import read_domain
+from searchers.syntax import parameters_of
 from searchers.values import Params, SpaceError
 from trainables.combinations import nan_refusals, refusals
 from trainables.load import ITS_OWN, TRAINING, training_of
@@ -272,26 +272,29 @@ def training_problems(
     """Check that training options fit the workers, and searched ones exist and are not fixed."""
     base = Training(strategy=default_strategy(workers))
     options = [option.name for option in fields(Training)]
-    if not any(name.startswith(TRAINING) for name in parameters):
+    searched = {
+        name: (path, domain)
+        for name, path, domain in parameters_of(parameters)
+        if name.startswith(TRAINING)
+    }
+    if not searched:
         yield from _refusals(training, workers, nan)
-    for name, declared in parameters.items():
+    for name, (path, domain) in searched.items():
         option = name.removeprefix(TRAINING)
-        if option == name:
-            continue
         if option in Training.EARLIER_NAMES:
             message = called_now(f"{TRAINING}{Training.EARLIER_NAMES[option]}")
-            yield Problem(("parameters", name), message, at_key=True)
+            yield Problem(path, message, at_key=True)
         elif option not in options:
             message = no_such("training option", option, options)
-            yield Problem(("parameters", name), message, at_key=True)
+            yield Problem(path, message, at_key=True)
         elif getattr(training, option) != getattr(base, option):
             message = f"is set in training.{option} too; remove one of them"
-            yield Problem(("parameters", name), message, at_key=True)
+            yield Problem(path, message, at_key=True)
         elif option == "trials_per_process":
             message = "applies to slots, not to a trial; set it under training"
-            yield Problem(("parameters", name), message, at_key=True)
+            yield Problem(path, message, at_key=True)
         else:
-            yield from _option_problems(name, option, declared)
+            yield from _option_problems(path, option, domain)
 
 
 def _refusals(training: Training, workers: int, nan: Nan) -> Iterator[Problem]:
@@ -301,12 +304,12 @@ def _refusals(training: Training, workers: int, nan: Nan) -> Iterator[Problem]:
         yield Problem(("failure", "nan"), reason)
 
 
-def _option_problems(name: str, option: str, declared: object) -> Iterator[Problem]:
-    for value in _extreme_values(read_domain(declared)):
+def _option_problems(path: tuple[str | int, ...], option: str, domain: Domain) -> Iterator[Problem]:
+    for value in _extreme_values(domain):
         try:
             fill(Training, {option: value})
         except SpecError as error:
-            yield Problem(("parameters", name), error.problems[0].message)
+            yield Problem(path, error.problems[0].message)
             return
 
 
@@ -329,7 +332,7 @@ def searched_training_problems(
             return  # reported elsewhere
         for problem in _refusals(drawn, workers, nan):
             name = f"{TRAINING}{problem.path[1]}"
-            path = ("parameters", name) if name in params else problem.path
+            path = space().path_of(name) if name in params else problem.path
             others = [f"{option} {params[option]}" for option in searched if option in params]
             beside = ", ".join(option for option in others if not option.startswith(f"{name} "))
             message = problem.message + (f" (with {beside})" if beside else "")
@@ -351,7 +354,7 @@ def _extreme_values(domain: Domain) -> tuple[object, ...]:
     match domain:
         case Constant():
             return (domain.value,)
-        case Choice():
+        case Choice() | Tied():
             return domain.values
         case _:
             return (domain.low, domain.high)

@@ -271,7 +271,7 @@ def _unknown_parameters(trainable: type, space: Space) -> Iterator[Problem]:
     for name in space:
         if name not in fields and not name.startswith(load.TRAINING):
             message = f"{trainable.__name__} has {no_such('field', name, fields)}"
-            yield Problem(("parameters", name), message, at_key=True)
+            yield Problem(space.path_of(name), message, at_key=True)
 
 
 def _unset_fields(trainable: type, space: Space) -> Iterator[Problem]:
@@ -286,7 +286,7 @@ def _unset_fields(trainable: type, space: Space) -> Iterator[Problem]:
             yield Problem(("parameters",), message)
         elif required and space[declared.name].when:
             message = f"the field needs a default in {trainable.__name__} for when it is inactive"
-            yield Problem(("parameters", declared.name), message)
+            yield Problem(space.path_of(declared.name), message)
 
 
 def _import_failure(place: str, error: BaseException) -> str:

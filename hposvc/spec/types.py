@@ -17,7 +17,7 @@ from pydantic import (
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.events import LAST
 from hposvc.spec.registry import REFERENCE
-from searchers.syntax import check_count, read_domain
+from searchers.syntax import check_count, read_declared
 from searchers.values import SpaceError, Value
 from trainables.load import PICKLE
 from trainables.storage.checkpoint import Every, Period
@@ -152,7 +152,7 @@ def check_parameters(declared: dict[str, object]) -> dict[str, object]:
     problems = []
     for name, domain in declared.items():
         try:
-            read_domain(domain)
+            read_declared(name, domain)
         except SpaceError as error:
             problems.append(Problem((name, *error.path), error.message))
     if problems:
@@ -206,8 +206,9 @@ _RANGE = {
     **{"min": {"type": "number"}, "max": {"type": "number"}, "log": {"type": "boolean"}},
     **{"step": {"type": "number"}, "type": {"enum": ["int", "float"]}, "when": _WHEN},
 }
+_TIED = {"type": "object", "additionalProperties": SCALAR_SCHEMA, "minProperties": 1}
 _CHOICE = {
-    **{"values": {"type": "array", "items": SCALAR_SCHEMA, "minItems": 1}},
+    **{"values": {"type": "array", "items": {"anyOf": [SCALAR_SCHEMA, _TIED]}, "minItems": 1}},
     **{"ordered": {"type": "boolean"}, "when": _WHEN},
 }
 _DOMAIN: dict[str, Any] = {

@@ -21,7 +21,7 @@ from hposvc.views.formatting import (
     number,
     scalar,
 )
-from searchers.domains import Choice, Constant, Domain
+from searchers.domains import Choice, Constant, Domain, Tied
 from searchers.values import Value
 
 
@@ -166,6 +166,8 @@ def _domain(domain: Domain) -> tuple[str, str, str]:
         case Choice():
             scale = "ordered" if domain.ordered else "unordered"
             return "choice", _list_values(domain.values), scale
+        case Tied():
+            return "tied", _list_values(domain.values), f"with {domain.key}"
     step = "" if domain.step in (None, 1) else f" by {domain.step:g}"
     kind = type(domain).__name__.lower()
     scale = "log" if domain.log else "linear"

@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from searchers import Choice, Constant, Float, Int, Space
+from searchers.domains import Tied
+from searchers.ties import tie
 
 BOUNDS = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
 SPANS = st.floats(0.01, 1e6).map(lambda number: round(number, 3))
@@ -40,8 +42,24 @@ def _choices(draw, when):
 
 
 @st.composite
+def _ties(draw, name, when):
+    """Parameters that are declared as a choice among mappings."""
+    keys = draw(_choices(when)).values
+    names = draw(st.permutations([f"{name}a", f"{name}b", f"{name}c"]))
+    values = st.lists(SCALARS, min_size=len(keys), max_size=len(keys))
+    columns = {names[0]: keys, **{other: draw(values) for other in names[1:]}}
+    order = sorted(columns)
+    mappings = [{each: columns[each][index] for each in order} for index in range(len(keys))]
+    return tie(name, mappings, draw(st.booleans()), when)
+
+
+@st.composite
 def _conditions(draw, domains):
-    parents = [name for name, domain in domains.items() if domain.count is not None]
+    parents = [
+        name
+        for name, domain in domains.items()
+        if domain.count is not None and not isinstance(domain, Tied)
+    ]
     if not parents:
         return {}
     chosen = draw(st.lists(st.sampled_from(parents), max_size=2, unique=True))
@@ -66,7 +84,11 @@ def _spaces(draw):
     for index in range(draw(st.integers(1, 6))):
         when = draw(_conditions(domains))
         constant = SCALARS.map(lambda value, when=when: Constant(value, when))
-        domains[f"p{index}"] = draw(st.one_of(_floats(when), _ints(when), _choices(when), constant))
+        name = f"p{index}"
+        if draw(st.integers(0, 5)) == 0:
+            domains |= draw(_ties(name, when))
+            continue
+        domains[name] = draw(st.one_of(_floats(when), _ints(when), _choices(when), constant))
     numbers = [name for name, domain in domains.items() if isinstance(domain, Float | Int)]
     constraints = []
     if len(numbers) > 1 and draw(st.booleans()):

@@ -10,6 +10,9 @@ from typing import Any
 
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.parsing.document import Document
+from searchers.syntax import read_declared
+from searchers.ties import are_tied
+from searchers.values import SpaceError
 
 SIGMAS = 3.0  # a range has 99.7 % of a normal distribution
 MEDIAN = "write fidelity: {max: STEPS} and scheduler: median"
@@ -145,6 +148,22 @@ def flow(value: object) -> str:
 def choice(values: Sequence[object]) -> object:
     """Return a choice among values; a single value is a constant."""
     return values[0] if len(values) == 1 else {"values": [*values]}
+
+
+def tied(name: str, values: object) -> list[dict[str, object]] | None:
+    """Return a choice among mappings with members called NAME.MEMBER; None: it can't be tied."""
+    if not are_tied(values) or not all(isinstance(value, Mapping) for value in values):
+        return None
+    mappings = [
+        {f"{name}.{member}": given for member, given in value.items()}
+        for value in values
+        if isinstance(value, Mapping)
+    ]
+    try:
+        read_declared(name, {"values": mappings})
+    except SpaceError:
+        return None
+    return mappings
 
 
 def normal_ends(mu: float, sigma: float) -> tuple[float, float]:

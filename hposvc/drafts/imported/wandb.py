@@ -15,6 +15,7 @@ from hposvc.drafts.imported.conversion import (
     keep_plain,
     normal_ends,
     stepped,
+    tied,
 )
 from hposvc.spec.parsing.document import Document
 
@@ -94,6 +95,10 @@ class _Domains:
     def _add(self, name: str, domain: Mapping[str, Any], *path: str) -> None:
         if "value" in domain and is_plain(domain["value"]):
             self.found[name] = domain["value"]
+        elif mappings := tied(name, domain.get("values")):
+            self.found[name] = {"values": mappings}
+            members = ", ".join(mappings[0])
+            self.made.lose(f"is a choice among mappings: your code gets {members}", *path)
         elif "values" in domain:
             if values := keep_plain(self.made, domain["values"], *path, "values"):
                 self.found[name] = choice(values)

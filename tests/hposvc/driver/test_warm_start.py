@@ -296,6 +296,22 @@ def test_another_spaces_configuration_is_said_in_this_one_or_left_out(params, he
         HERE.validate(translated)
 
 
+@pytest.mark.parametrize(
+    ("params", "width"),
+    [
+        ({"layers": 2, "width": 64}, 64),
+        ({"layers": 8}, 256),
+        ({"width": 512.0}, 512),
+        ({"layers": 2, "width": 512}, None),
+        ({"layers": 3, "width": 64}, None),
+    ],
+)
+def test_values_that_are_tied_here_were_of_one_choice_there(params, width):
+    sizes = [{"layers": layers, "width": width} for layers, width in ((2, 64), (8, 256), (8, 512))]
+    translated = translate_params(Space.from_dict({"size": {"values": sizes}}), params)
+    assert translated == next((size for size in sizes if size["width"] == width), None)
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 5), st.none() | st.floats(-5, 5)), max_size=12),

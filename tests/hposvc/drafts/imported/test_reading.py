@@ -85,6 +85,19 @@ def test_a_grid_of_wandb_tries_each_whole_number():
     assert wandb_domain("grid", min=2, max=4)[0] == {"values": [2, 3, 4]}
 
 
+def test_mappings_of_wandb_are_tied():
+    domain = {"values": [{"layers": 2, "width": 64}, {"layers": 8, "width": 512}]}
+    found, lost = wandb_domain(**domain)
+    assert found == {"values": [{"x.layers": 2, "x.width": 64}, {"x.layers": 8, "x.width": 512}]}
+    assert any("your code gets x.layers, x.width" in each for each in lost)
+
+
+@pytest.mark.parametrize("values", [[{"a": [1]}, {"a": [2]}], [{"a": 1}, 2], [{"a": 1}, {"b": 1}]])
+def test_mappings_of_wandb_that_cannot_be_tied_are_named(values):
+    made = wandb.convert(from_mapping({**SWEEP, "parameters": {"x": {"values": values}}}))
+    assert any("values[0]: a value can't be a list or a mapping" in f"{each}" for each in made.lost)
+
+
 def test_what_wandb_loses_is_named():
     _, lost = wandb_domain(values=[1, 2], probabilities=[0.1, 0.9])
     assert any("parameters.x.probabilities" in each for each in lost)
