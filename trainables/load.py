@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from trainables import functions, objectives
+from trainables import functions, nesting, objectives
 from trainables.earlier_names import PREFIX
 from trainables.session import Session
 from trainables.training import Training
@@ -26,6 +26,7 @@ from trainables.worker import Params, Worker
 
 PICKLE = "pickle:"
 REFERENCE_OF_MODULE = re.compile(r"\w+(\.\w+)*")
+CLASH = "lies within {0}, which is a parameter too, not a group of them; rename one of the two"
 SEARCHED = 2  # folders named in an error
 TUNE_TRAINABLE = "ray.tune.trainable.trainable.Trainable"
 TASK = "trainables.task.Task"
@@ -158,16 +159,19 @@ def bind(trainable: Trainable, params: Params) -> Callable[[Worker], None]:
     Raises:
         LoadError: a parameter is no field of the class, or the trainable takes other arguments.
     """
-    fields = {name: value for name, value in params.items() if not name.startswith(TRAINING)}
+    own = {name: value for name, value in params.items() if not name.startswith(TRAINING)}
+    if is_objective(trainable):
+        return objectives.bind(trainable, own)
+    if clash := nesting.clash(own):
+        raise LoadError(f"parameter {clash[1]} {CLASH.format(*clash)}")
+    fields = nesting.nest(own)
     if inspect.isclass(trainable):
-        return _bind_class(trainable, fields)
+        return _bind_class(trainable, fields, own)
     if not _accepts(trainable, fields, None):
         if not _accepts(trainable, fields):
             takes = inspect.signature(trainable)
             message = f"must take (params, worker), or (config) alone; it takes {takes}"
             raise LoadError(f"trainable {_name(trainable)} {message}")
-        if _takes_trial(trainable):
-            return objectives.bind(trainable, fields)
         return functions.bind(trainable, fields, partial(_session_context, trainable))
 
     def train(worker: Worker) -> None:
@@ -179,6 +183,13 @@ def bind(trainable: Trainable, params: Params) -> Callable[[Worker], None]:
 def follows_failure_nan(trainable: Trainable) -> bool:
     """Return whether the trainable obeys failure.nan at a non-finite update, as a Task does."""
     return inspect.isclass(trainable) and not is_tune_class(trainable)
+
+
+def is_objective(trainable: Trainable) -> bool:
+    """Return whether this is an objective of Optuna: a function of what it calls `trial`."""
+    if inspect.isclass(trainable) or _accepts(trainable, {}, None) or not _accepts(trainable, {}):
+        return False
+    return next(iter(inspect.signature(trainable).parameters)) == TRIAL
 
 
 def is_tune_class(trainable: object) -> bool:
@@ -203,11 +214,6 @@ def _accepts(trainable: Trainable, *arguments: object) -> bool:
     except TypeError:
         return False
     return True
-
-
-def _takes_trial(function: Trainable) -> bool:
-    """Return whether a function is an objective of Optuna: it takes what it calls `trial`."""
-    return next(iter(inspect.signature(function).parameters)) == TRIAL
 
 
 def _session_context(
@@ -236,27 +242,25 @@ def training_of(base: Training, params: Params) -> Training:
     return dataclasses.replace(base, **options)  # type: ignore[arg-type]  # checked by Training
 
 
-def _bind_class(trainable: type, own: dict[str, Any]) -> Callable[[Worker], None]:
+def _bind_class(
+    trainable: type, fields: dict[str, Any], names: Iterable[str]
+) -> Callable[[Worker], None]:
     if is_tune_class(trainable):
         from trainables.tune_trainables import bind_class
 
-        return bind_class(trainable, own)
+        return bind_class(trainable, fields)
     name = _name(trainable)
     if not dataclasses.is_dataclass(trainable) or not callable(getattr(trainable, "train", None)):
         raise LoadError(f"trainable {name} must be a dataclass with a method train(self, worker)")
-    fields = [field.name for field in dataclasses.fields(trainable) if field.init]
-    for parameter in own:
-        if parameter not in fields:
-            raise LoadError(
-                f"parameter {parameter} is no field of {name}{_nearest_hint(parameter, fields)}"
-            )
-    for field in dataclasses.fields(trainable):
-        required = field.default is field.default_factory is dataclasses.MISSING
-        if field.init and required and field.name not in own:
-            raise LoadError(
-                f"field {field.name} of {name} has no default and no parameter; give it one"
-            )
-    train: Callable[[Worker], None] = trainable(**own).train  # type: ignore[attr-defined]
+    for parameter in names:
+        owner, field = nesting.owner_of(trainable, parameter)
+        known = nesting.field_names(owner)
+        if field not in known:
+            message = f"is no field of {_name(owner)}{_nearest_hint(field, known)}"
+            raise LoadError(f"parameter {parameter} {message}")
+    for field in nesting.required(trainable, names):
+        raise LoadError(f"field {field} of {name} has no default and no parameter; give it one")
+    train: Callable[[Worker], None] = nesting.build(trainable, fields).train
     return train
 
 

@@ -29,7 +29,7 @@ from hposvc.spec.environment import Environment
 from hposvc.spec.metrics import Limit, Limits, limit_problems, metric_problems, read_limit
 from hposvc.spec.model_registry import Register, register_problems
 from hposvc.spec.notify import Moment, Notify, notify_problems
-from hposvc.spec.parsing import overrides
+from hposvc.spec.parsing import nested_names, overrides
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.parsing.document import Document, from_mapping, read_file
 from hposvc.spec.parsing.unsupported import planned_feature_problems
@@ -334,8 +334,8 @@ def _document(
         document, folder = from_mapping(resolve_callable_space(source)), Path.cwd()
     else:
         document, folder = read_file(Path(source)), paths.folder_of(Path(source))
-    document = replace(document, data=_expand(document.data))
-    document = overrides.apply(document, set)
+    document = nested_names.write_out(replace(document, data=_expand(document.data)))
+    document = nested_names.write_out(overrides.apply(document, set))
     data = _expand(document.data)
     if isinstance(source, Mapping) and source.get("folder", "") is None:
         data["folder"] = None  # a spec packed for a cluster

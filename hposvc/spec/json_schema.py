@@ -34,6 +34,7 @@ def build(descriptions: Mapping[str, str]) -> Schema:
     schema["properties"]["engine"] = {
         "anyOf": [{"enum": find(schema, "engine.type")["enum"]}, {"$ref": "#/$defs/Engine"}]
     }
+    _let_groups_nest(schema)
     schema["anyOf"] = [
         {"required": [name], "properties": {name: {"type": kind}}}
         for name, kind in (("metric", "object"), ("metrics", "array"))
@@ -47,6 +48,14 @@ def build(descriptions: Mapping[str, str]) -> Schema:
         "title": "A sweep of hposvc",
         "description": "`hposvc validate` checks more.",
     }
+
+
+def _let_groups_nest(schema: Schema) -> None:
+    """Let a group of parameters hold what `parameters` holds."""
+    parameters, reference = schema["properties"]["parameters"], {"$ref": "#/$defs/Parameter"}
+    parameter = schema["$defs"]["Parameter"] = parameters["additionalProperties"]
+    parameters["additionalProperties"] = reference
+    parameter["else"]["else"]["then"]["additionalProperties"] = reference
 
 
 def find(schema: Schema, key: str) -> Schema:

@@ -11,7 +11,7 @@ import re
 import shutil
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -22,7 +22,7 @@ from searchers.methods import METHODS
 from searchers.names import our_name
 from searchers.searcher import Searcher
 from searchers.space import Space
-from trainables import load
+from trainables import load, nesting
 from trainables.programs.arguments import names
 from trainables.programs.command import PYTHONS, search_paths
 
@@ -210,12 +210,13 @@ def check_trainable(reference: str, space: Space) -> None:
         trainable = load.resolve(reference)
         if not isinstance(trainable, type):
             load.bind(trainable, {})
-            return
     except load.LoadError as error:
         raise fail(str(error).removeprefix("trainable "), "trainable") from error
     except (Exception, SystemExit) as error:
         raise fail(_import_failure(reference, error), "trainable") from error
-    if load.is_tune_class(trainable):
+    if not load.is_objective(trainable) and (clash := nesting.clash([*space])):
+        raise fail(load.CLASH.format(*clash), *space.path_of(clash[1]), at_key=True)
+    if not isinstance(trainable, type) or load.is_tune_class(trainable):
         return
     if not dataclasses.is_dataclass(trainable) or not callable(getattr(trainable, "train", None)):
         message = "must be a frozen dataclass with train(self, worker), or a function"
@@ -267,26 +268,24 @@ def check_command(command: Sequence[str], folder: Path) -> None:
 
 
 def _unknown_parameters(trainable: type, space: Space) -> Iterator[Problem]:
-    fields = [field.name for field in dataclasses.fields(trainable) if field.init]
     for name in space:
-        if name not in fields and not name.startswith(load.TRAINING):
-            message = f"{trainable.__name__} has {no_such('field', name, fields)}"
+        owner, field = nesting.owner_of(trainable, name)
+        fields = nesting.field_names(owner)
+        if field not in fields and not name.startswith(load.TRAINING):
+            message = f"{owner.__name__} has {no_such('field', field, fields)}"
             yield Problem(space.path_of(name), message, at_key=True)
 
 
 def _unset_fields(trainable: type, space: Space) -> Iterator[Problem]:
-    for declared in dataclasses.fields(trainable):
-        required = (
-            declared.default is MISSING and declared.default_factory is MISSING and declared.init
-        )
-        if required and declared.name not in space:
-            message = (
-                f"field {declared.name} of {trainable.__name__} has no default; add a parameter"
-            )
-            yield Problem(("parameters",), message)
-        elif required and space[declared.name].when:
+    missing = [*nesting.required(trainable, space)]
+    for name in missing:
+        message = f"field {name} of {trainable.__name__} has no default; add a parameter"
+        yield Problem(("parameters",), message)
+    for name in nesting.required(trainable, [name for name in space if not space[name].when]):
+        if name not in missing:
+            path = space.path_of(name) if name in space else ("parameters",)
             message = f"the field needs a default in {trainable.__name__} for when it is inactive"
-            yield Problem(space.path_of(declared.name), message)
+            yield Problem(path, message)
 
 
 def _import_failure(place: str, error: BaseException) -> str:

@@ -199,6 +199,10 @@ def number_or_text(kind: Literal["number", "integer"], pattern: str, low: float)
     return WithJsonSchema({"anyOf": [{"type": kind, "minimum": low}, text]})
 
 
+def _has_number(key: str) -> dict[str, Any]:
+    return {"properties": {key: {"not": {"type": "object"}}}, "required": [key]}
+
+
 SCALAR_SCHEMA = {"type": ["number", "string", "boolean", "null"]}
 _VALUES = {"anyOf": [SCALAR_SCHEMA, {"type": "array", "items": SCALAR_SCHEMA, "minItems": 1}]}
 _WHEN = {"type": "object", "additionalProperties": _VALUES, "minProperties": 1}
@@ -211,13 +215,14 @@ _CHOICE = {
     **{"values": {"type": "array", "items": {"anyOf": [SCALAR_SCHEMA, _TIED]}, "minItems": 1}},
     **{"ordered": {"type": "boolean"}, "when": _WHEN},
 }
+_GROUP = {"not": {"additionalProperties": SCALAR_SCHEMA}}  # what it holds: see json_schema.py
 _DOMAIN: dict[str, Any] = {
-    "if": {"type": "object", "required": ["values"]},
+    "if": {"type": "object", "properties": {"values": {"type": "array"}}, "required": ["values"]},
     "then": {"properties": _CHOICE, "additionalProperties": False},
     "else": {
-        "if": {"type": "object"},
+        "if": {"type": "object", "anyOf": [_has_number("min"), _has_number("max")]},
         "then": {"properties": _RANGE, "additionalProperties": False, "required": ["min", "max"]},
-        "else": SCALAR_SCHEMA,
+        "else": {"if": {"type": "object"}, "then": _GROUP, "else": SCALAR_SCHEMA},
     },
 }
 _PERIOD = f"{UPDATES.pattern}|({DURATION.pattern})+"

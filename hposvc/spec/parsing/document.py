@@ -132,7 +132,7 @@ def _plain(value: object, path: Path, left: Iterator[int]) -> object:
     if next(left, None) is None or len(path) > MAX_DEPTH:
         message = f"nests deeper than {MAX_DEPTH} levels, or holds more than {MAX_VALUES:,} values"
         raise fail(message, *path[:1])
-    if path[:1] == ("parameters",) and len(path) == 2:
+    if path[:1] == ("parameters",) and len(path) > 1 and all(isinstance(key, str) for key in path):
         value = declared(value, *path)
     match value:
         case None | bool():

@@ -39,8 +39,7 @@ def object_message(value: object, path: Path) -> str:
     kind = _kinds(value)[0]
     if not path or path[0] != "parameters" or READERS.keys().isdisjoint(_kinds(value)):
         return f"is a Python object ({kind}); give numbers, text, lists and mappings"
-    name = ".".join(map(str, path[1:]))
-    return f"is a range ({kind}) within another; parameters are flat: call it '{name}'"
+    return f"is a range ({kind}) within a list or another range; give it a name of its own"
 
 
 def _kinds(value: object) -> list[str]:

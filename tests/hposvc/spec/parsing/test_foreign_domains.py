@@ -168,10 +168,18 @@ def test_a_range_without_a_declaration_is_refused_with_a_remedy(foreign, message
     assert refusal({"x": foreign}).startswith(f"spec: parameters.x: {message}")
 
 
-def test_an_error_of_a_nested_range_gives_its_flat_name():
-    assert refusal({"model": {"lr": tune.uniform(0, 1)}}) == (
-        "spec: parameters.model.lr: is a range (ray.tune.search.sample.Float) within another; "
-        "parameters are flat: call it 'model.lr'"
+def test_ranges_in_nested_mappings_are_read():
+    nested = from_mapping({"parameters": {"model": {"lr": tune.uniform(0, 1), "depth": 3}}})
+    assert nested.data["parameters"]["model"] == {
+        "lr": {"min": 0, "max": 1, "type": "float"},
+        "depth": 3,
+    }
+
+
+def test_a_range_within_a_choice_is_refused():
+    assert refusal({"model": tune.choice([{"lr": tune.uniform(0, 1)}])}) == (
+        "spec: parameters.model.values[0].lr: is a range (ray.tune.search.sample.Float) within a "
+        "list or another range; give it a name of its own"
     )
 
 
