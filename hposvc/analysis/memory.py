@@ -11,7 +11,7 @@ from hposvc.errors import SpecError, fail
 from hposvc.spec import SweepSpec
 from searchers.searcher import call_rng
 from searchers.space import Params
-from trainables import load
+from trainables import load, nesting
 from trainables.data import Data
 from trainables.memory_estimation.forecast import (
     Forecast,
@@ -77,7 +77,8 @@ def task_of(spec: SweepSpec, params: Params) -> Task:
     if not (isinstance(cls, type) and issubclass(cls, Task)):
         message = f"is {spec.runnable}; what it costs is known of a Task only (docs/training.md)"
         raise fail(message, "trainable")
-    return cls(**task_params)  # type: ignore[arg-type]  # checked when the spec was
+    task: Task = nesting.build(cls, nesting.nest(task_params))
+    return task
 
 
 @dataclass(frozen=True)

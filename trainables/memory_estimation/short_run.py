@@ -4,26 +4,30 @@ Backends run it as they run any other trainable.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
-from trainables import load
+from trainables import load, nesting
 from trainables.memory_estimation.truncated_task import truncate
 from trainables.randomness import preserved
 from trainables.trainer.fit import prepare
-from trainables.worker import Params, Worker
+from trainables.worker import Worker
 
-PREFIX = "brief."
-TASK, UPDATES = f"{PREFIX}trainable", f"{PREFIX}updates"
+GROUP = "brief"
+TASK, UPDATES = f"{GROUP}.trainable", f"{GROUP}.updates"
 
 
-def train(params: Params, worker: Worker) -> None:
+def train(params: Mapping[str, Any], worker: Worker) -> None:
     """Make a fixed number of updates per step, and report the measurements of each step.
 
     Args:
-        params: the fields of the Task, its name (`brief.trainable`), and the number of updates
-            per step (`brief.updates`).
+        params: the fields of the Task, and in the group `brief` its name (`trainable`) and the
+            number of updates per step (`updates`).
     """
-    fields = {name: value for name, value in params.items() if not name.startswith(PREFIX)}
-    task = truncate(load.resolve(str(params[TASK]))(**fields), int(str(params[UPDATES])))
+    fields = {**params}
+    brief = fields.pop(GROUP)
+    cls = load.resolve(brief["trainable"])
+    assert isinstance(cls, type), "a Task, since it has been estimated before"
+    task = truncate(nesting.build(cls, fields), brief["updates"])
     with preserved(), prepare(task, worker) as trainer:
         for step in worker.steps():
             total, count = trainer.strategy.all_reduce_sum(
