@@ -73,7 +73,7 @@ TRAINABLES: tuple[tuple[str, ...], ...] = (
     ("trainer", "runtime"),
     ("checkpoints", "load", "tune_trainables"),
     ("objectives",),
-    ("parallel", "functions"),
+    ("parallel", "functions", "nesting"),
     ("data", "session", "costs"),
     ("programs", "training_state", "monitoring", "environment", "combinations"),
     ("worker",),
