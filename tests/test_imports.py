@@ -21,6 +21,7 @@ DOORS = {
         "hposvc/tracking/served_files",
     ),
     "tensorboardX": ("hposvc/tracking/tensorboard",),
+    "trackio": ("hposvc/tracking/trackio",),
     "optuna": (
         "hposvc/integrations/optuna/",
         "hposvc/reporting/study",

@@ -61,6 +61,10 @@ def serve(
                 create_app(service),
                 log_level="warning",
                 access_log=False,
+                # uvicorn would take others where they happen to be installed.
+                loop="asyncio",
+                http="h11",
+                ws="none",
                 server_header=False,
                 timeout_graceful_shutdown=SHUTDOWN_S,
                 ssl_certfile=listening.tls_cert,

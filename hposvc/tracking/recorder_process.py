@@ -84,7 +84,13 @@ class Recorder:
 
     def __enter__(self) -> "Recorder":
         for name in self._names:
-            title = SINKS[name].title if name in SINKS else name
+            sink = SINKS.get(name)
+            if sink is not None and not sink.is_installed:
+                message = "%s: nothing goes to %s: %s is not installed; %s, and resume the sweep"
+                remedy = f"pip install 'hposvc[{sink.package}]'"
+                log.warning(message, self.sweep, sink.title, sink.package, remedy)
+                continue
+            title = name if sink is None else sink.title
             self._processes[name] = RestartedProcess(
                 f"{self.sweep}: the recorder of {title}", partial(self._start, name)
             )
