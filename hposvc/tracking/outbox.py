@@ -68,17 +68,19 @@ class Outbox:
     def read(self) -> bool:
         """Read new events from the journal, and return whether to send them at once.
 
-        Where entries are gathered, points may wait for more, until a run begins, ends or changes
-        its state.
+        Where entries are gathered, or the sink waits, points may wait for more, until a run
+        begins, ends or changes its state.
         """
+        urgent = self.projection.urgent
         for number, event in self.journal.read(self.sweep.id, self.seq):
             self.projection.apply(event)
             self.seq = number
+            urgent = urgent or self.projection.urgent
             if not self.sink.gathers:
                 self._take_batch()
             if len(self._batches) >= MOST_BATCHES:
                 self.send_pending()
-        return self.projection.urgent or bool(self._batches)
+        return urgent or (bool(self._batches) and not self.sink.waits)
 
     def send_pending(self) -> None:
         """Send the sink everything that was read and not sent yet."""

@@ -65,6 +65,8 @@ class Sink(Protocol):
     # True: a batch holds all that is new, since requests are dear. False: a batch holds one event,
     # so batches are the same at each repetition.
     gathers: ClassVar[bool]
+    # True: a sink that does not gather is sent metrics every few seconds, since calls are dear.
+    waits: ClassVar[bool] = False
 
     def open(self) -> None:
         """Get ready, and find what the sink holds."""

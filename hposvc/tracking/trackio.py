@@ -51,6 +51,7 @@ class Trackio(Sink):
 
     name: ClassVar[str] = "trackio"
     gathers: ClassVar[bool] = False
+    waits: ClassVar[bool] = True  # Trackio takes some 6 ms for a run, however few rows come
 
     def __init__(self, setting: Setting) -> None:
         self.project: str = setting.sweep.id
