@@ -251,6 +251,12 @@ DELIVERIES = Table(
     Column("due", Float(53), nullable=False),  # of the next attempt, or the time of the last one
     Column("reason", Text, nullable=False),  # why the last attempt failed; empty: it did not
 )
+STUDY_LOG = Table(
+    "study_log",  # what Optuna wrote into its studies: see studies.py
+    _SCHEMA,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),  # from 0, without gaps
+    Column("body", Text, nullable=False),  # JSON
+)
 EARLIER_CURSORS = "cursors"  # an earlier version's table, from when MLflow was the only sink
 
 

@@ -1,99 +1,53 @@
-"""Recorded sweeps as a storage of Optuna's studies, to be looked at while they run."""
+"""A home as a storage of Optuna: its studies to work on, and our sweeps to look at."""
 
-import copy
-import hashlib
-import logging
-import threading
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from optuna.exceptions import DuplicatedStudyError, OptunaError
-from optuna.storages import BaseStorage
+from optuna.distributions import BaseDistribution
+from optuna.exceptions import DuplicatedStudyError
+from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages.journal import BaseJournalBackend
 from optuna.study import StudyDirection
 from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
 from hposvc import api
-from hposvc import spec as specs
-from hposvc.errors import SpecError
-from hposvc.events import Event
-from hposvc.journal.journal import SweepRow
-from hposvc.remote.server import reading
+from hposvc.integrations.optuna.recorded_sweeps import (
+    FIRST_STUDY,
+    FIRST_TRIAL,
+    ReadOnly,
+    RecordedSweeps,
+)
+from hposvc.journal.studies import StudyLog
 from hposvc.remote.server.connection import Server
-from hposvc.reporting import study
-from hposvc.state.sweep import SweepState
-
-# Ids have 52 bits, since JavaScript counts no further: so many for the number of a trial.
-TRIAL_BITS = 20
-log = logging.getLogger("hposvc")
 
 
-class ReadOnly(OptunaError):
-    """Something was to be written into a sweep by Optuna's means."""
+class _Backend(BaseJournalBackend):
+    """The home's database under Optuna's own journal, which replays what was written."""
 
+    def __init__(self, log: StudyLog) -> None:
+        self._log = log
 
-@dataclass
-class _Study:
-    """A sweep as a study; each look takes in what is new in its journal."""
+    def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
+        return self._log.read(log_number_from)
 
-    watched: api.Watched
-    kept: study.Trials
-    frozen: dict[str, FrozenTrial] = field(default_factory=dict)
-    changed: set[str] = field(default_factory=set)  # trials with new events
-
-    @classmethod
-    def of(cls, source: api.Source, row: SweepRow) -> "_Study":
-        spec = specs.thaw(row.spec)
-        return cls(api.Watched(source, row, SweepState(spec)), study.Trials(spec))
-
-    @property
-    def id(self) -> int:
-        digest = hashlib.sha256(self.watched.row.id.encode()).digest()
-        return int.from_bytes(digest[:4])
-
-    @property
-    def directions(self) -> list[StudyDirection]:
-        maximize, minimize = StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE
-        goals = (metric.goal for metric in self.watched.state.spec.objectives)
-        return [maximize if goal == "maximize" else minimize for goal in goals]
-
-    @property
-    def user_attrs(self) -> dict[str, Any]:
-        return {"hposvc:sweep": self.watched.row.id}
-
-    @property
-    def system_attrs(self) -> dict[str, Any]:
-        names = [metric.name for metric in self.watched.state.spec.objectives]
-        return {"study:metric_names": names}  # where Study.set_metric_names puts them
-
-    def look(self) -> list[FrozenTrial]:
-        """Return the trials as of now, in the order in which they were proposed."""
-        state = self.watched.look(self._take_in)
-        for number, trial in enumerate(state.trials.values()):
-            if trial.id in self.changed or trial.id not in self.frozen or not trial.over:
-                frozen = self.kept.freeze(trial)
-                frozen.number, frozen._trial_id = number, (self.id << TRIAL_BITS) + number
-                self.frozen[trial.id] = frozen
-        self.changed.clear()
-        return [self.frozen[trial] for trial in state.trials]
-
-    def _take_in(self, event: Event) -> None:
-        self.kept.take_in(event)
-        if trial := getattr(event, "trial", None):
-            self.changed.add(trial)
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        self._log.append(logs)
 
 
 class Storage(BaseStorage):
-    """The sweeps of a home or of a server, as studies: each sweep is a study of its id.
+    """A home, or a server, as a storage of Optuna.
 
-    For `optuna.load_study`, `optuna.visualization`, `optuna.importance` and Optuna Dashboard. Every
-    call sees what the journal has by then. Sweeps that were submitted to a cluster without a server
-    are not among them, as their journals are there.
+    In a home Optuna works as in any storage of its own: `create_study`, `optimize` and `load_study`
+    from any number of processes, each write durable before it returns. Besides, every sweep of the
+    home or of the server is a study of its id, for `optuna.load_study`, `optuna.visualization`,
+    `optuna.importance` and Optuna Dashboard; each call sees what its journal has by then, and only
+    its driver writes to it. Sweeps that were submitted to a cluster without a server are not among
+    them, as their journals are there.
 
     Args:
-        place: the folder of the sweeps, or the URL of a server; None: HPOSVC_HOME, or ~/.hposvc.
+        place: the folder of the home, or the URL of a server; None: HPOSVC_HOME, or ~/.hposvc.
         token: for a server; None: HPOSVC_TOKEN, or the content of the file that
             HPOSVC_TOKEN_FILE names.
 
@@ -103,52 +57,101 @@ class Storage(BaseStorage):
     """
 
     def __init__(self, place: Path | str | None = None, token: str | None = None) -> None:
-        self._place: api.Sweeps | Server
+        self._opened = (place, token)
+        self._studies: JournalStorage | None = None  # None: a server's are not reached from here
         if isinstance(place, str) and place.startswith(("http://", "https://")):
-            self._place = Server.at(place, token)
-        else:
-            self._place = api.Sweeps.open(None if place is None else Path(place))
-        self._studies: dict[str, _Study] = {}  # by the sweep's id
-        self._lock = threading.RLock()
+            self._sweeps = RecordedSweeps(Server.at(place, token))
+            return
+        sweeps = api.Sweeps.open(None if place is None else Path(place))
+        self._sweeps = RecordedSweeps(sweeps)
+        self._studies = JournalStorage(_Backend(StudyLog(sweeps.journal.store)))
+
+    def __getstate__(self) -> tuple[Path | str | None, str | None]:
+        return self._opened
+
+    def __setstate__(self, opened: tuple[Path | str | None, str | None]) -> None:
+        self.__init__(*opened)  # type: ignore[misc]  # connections are opened anew
+
+    def create_new_study(
+        self, directions: Sequence[StudyDirection], study_name: str | None = None
+    ) -> int:
+        if study_name is not None and self._sweeps.has(study_name):
+            raise DuplicatedStudyError(f"there is a sweep {study_name} already")
+        if self._studies is None:
+            raise ReadOnly(
+                "through a server, hposvc.optuna.Storage only shows sweeps; without its URL it"
+                " takes studies too, in the home, or in the Postgres that HPOSVC_DB names"
+            )
+        return self._studies.create_new_study(directions, study_name)
+
+    def delete_study(self, study_id: int) -> None:
+        self._of_study(study_id).delete_study(study_id)
+
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
+        self._of_study(study_id).set_study_user_attr(study_id, key, value)
+
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+        self._of_study(study_id).set_study_system_attr(study_id, key, value)
 
     def get_study_id_from_name(self, study_name: str) -> int:
-        return self._named(study_name).id
+        if self._studies is not None:
+            for study in self._studies.get_all_studies():
+                if study.study_name == study_name:
+                    return study._study_id
+        return self._sweeps.get_study_id_from_name(study_name)
 
     def get_study_name_from_id(self, study_id: int) -> str:
-        return self._study(study_id).watched.row.id
+        return self._of_study(study_id).get_study_name_from_id(study_id)
 
     def get_study_directions(self, study_id: int) -> list[StudyDirection]:
-        return self._study(study_id).directions
+        return self._of_study(study_id).get_study_directions(study_id)
 
     def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
-        return self._study(study_id).user_attrs
+        return self._of_study(study_id).get_study_user_attrs(study_id)
 
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        return self._study(study_id).system_attrs
+        return self._of_study(study_id).get_study_system_attrs(study_id)
 
     def get_all_studies(self) -> list[FrozenStudy]:
-        with self._lock:
-            self._list()
-            return [
-                FrozenStudy(
-                    each.watched.row.id,
-                    direction=None,
-                    directions=each.directions,
-                    user_attrs=each.user_attrs,
-                    system_attrs=each.system_attrs,
-                    study_id=each.id,
-                )
-                for each in self._studies.values()
-            ]
+        studies = [] if self._studies is None else self._studies.get_all_studies()
+        return [*studies, *self._sweeps.get_all_studies()]
+
+    def create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> int:
+        return self._of_study(study_id).create_new_trial(study_id, template_trial)
+
+    def set_trial_param(
+        self,
+        trial_id: int,
+        param_name: str,
+        param_value_internal: float,
+        distribution: BaseDistribution,
+    ) -> None:
+        storage = self._of_trial(trial_id)
+        storage.set_trial_param(trial_id, param_name, param_value_internal, distribution)
+
+    def get_trial_id_from_study_id_trial_number(self, study_id: int, trial_number: int) -> int:
+        storage = self._of_study(study_id)
+        return storage.get_trial_id_from_study_id_trial_number(study_id, trial_number)
+
+    def set_trial_state_values(
+        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+    ) -> bool:
+        return self._of_trial(trial_id).set_trial_state_values(trial_id, state, values)
+
+    def set_trial_intermediate_value(
+        self, trial_id: int, step: int, intermediate_value: float
+    ) -> None:
+        storage = self._of_trial(trial_id)
+        storage.set_trial_intermediate_value(trial_id, step, intermediate_value)
+
+    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
+        self._of_trial(trial_id).set_trial_user_attr(trial_id, key, value)
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        self._of_trial(trial_id).set_trial_system_attr(trial_id, key, value)
 
     def get_trial(self, trial_id: int) -> FrozenTrial:
-        number = trial_id % 2**TRIAL_BITS
-        with self._lock:
-            trials = self._study(trial_id >> TRIAL_BITS).look()
-            if number >= len(trials):
-                raise KeyError(f"there is no trial of the id {trial_id}")
-            found: FrozenTrial = copy.deepcopy(trials[number])
-            return found
+        return self._of_trial(trial_id).get_trial(trial_id)
 
     def get_all_trials(
         self,
@@ -156,95 +159,14 @@ class Storage(BaseStorage):
         deepcopy: bool = True,
         states: Container[TrialState] | None = None,
     ) -> list[FrozenTrial]:
-        with self._lock:
-            trials = self._study(study_id).look()
-            found = [each for each in trials if states is None or each.state in states]
-            return copy.deepcopy(found) if deepcopy else found
+        return self._of_study(study_id).get_all_trials(study_id, deepcopy, states)
 
-    def create_new_study(
-        self, directions: Sequence[StudyDirection], study_name: str | None = None
-    ) -> int:
-        with self._lock:
-            self._list()
-        if study_name in self._studies:
-            raise DuplicatedStudyError(f"there is a sweep {study_name} already")
-        _refuse()
+    def _of_study(self, study_id: int) -> BaseStorage:
+        if study_id >= FIRST_STUDY or self._studies is None:
+            return self._sweeps
+        return self._studies
 
-    def delete_study(self, study_id: int) -> NoReturn:
-        _refuse()
-
-    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
-        _refuse()
-
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
-        _refuse()
-
-    def create_new_trial(
-        self, study_id: int, template_trial: FrozenTrial | None = None
-    ) -> NoReturn:
-        _refuse()
-
-    def set_trial_param(
-        self, trial_id: int, param_name: str, param_value_internal: float, distribution: Any
-    ) -> NoReturn:
-        _refuse()
-
-    def set_trial_state_values(
-        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
-    ) -> NoReturn:
-        _refuse()
-
-    def set_trial_intermediate_value(
-        self, trial_id: int, step: int, intermediate_value: float
-    ) -> NoReturn:
-        _refuse()
-
-    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
-        _refuse()
-
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
-        _refuse()
-
-    def _named(self, name: str) -> _Study:
-        with self._lock:
-            if name not in self._studies:
-                self._list()
-            if name not in self._studies:
-                raise KeyError(f"there is no sweep {name}")
-            return self._studies[name]
-
-    def _study(self, study_id: int) -> _Study:
-        with self._lock:
-            for retry in (False, True):
-                if retry:
-                    self._list()
-                for each in self._studies.values():
-                    if each.id == study_id:
-                        return each
-        raise KeyError(f"there is no study of the id {study_id}")
-
-    def _list(self) -> None:
-        """Take in sweeps that are new, and forget those that were deleted."""
-        rows = {row.id: row for row in self._rows()}
-        for name, each in list(self._studies.items()):
-            if name not in rows or rows[name].created != each.watched.row.created:
-                del self._studies[name]
-        for name, row in rows.items():
-            if name not in self._studies:
-                try:
-                    self._studies[name] = _Study.of(self._place, row)
-                except SpecError as error:
-                    log.warning("%s is left out, as its spec can't be read: %s", name, error)
-
-    def _rows(self) -> list[SweepRow]:
-        if isinstance(self._place, api.Sweeps):
-            return self._place.journal.sweeps()
-        listed = (each["sweep"] for each in reading.ls(self._place).sweeps)
-        return [SweepRow(**self._place.facts(sweep)["row"]) for sweep in listed]
-
-
-def _refuse() -> NoReturn:
-    raise ReadOnly(
-        "hposvc.optuna.Storage only shows sweeps; hposvc.optuna.run(objective) searches an"
-        " objective as a sweep, and sampler=hposvc.optuna.Sampler() a study of Optuna's own storage"
-    )
+    def _of_trial(self, trial_id: int) -> BaseStorage:
+        if trial_id >= FIRST_TRIAL or self._studies is None:
+            return self._sweeps
+        return self._studies

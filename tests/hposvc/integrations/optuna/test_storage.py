@@ -1,4 +1,4 @@
-"""`hposvc.optuna.Storage`: Optuna, its plots and its dashboard see what the journal has."""
+"""`hposvc.optuna.Storage`: Optuna, its plots and its dashboard see the sweeps of the journal."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ from optuna_dashboard import wsgi
 from werkzeug.test import Client
 
 import hposvc
-from hposvc.integrations.optuna.storage import ReadOnly
+from hposvc.integrations.optuna.recorded_sweeps import ReadOnly
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +135,12 @@ def test_optuna_dashboard_shows_it(storage, names):
         )
 
 
-def test_nothing_can_be_written(storage, names):
+def test_nothing_can_be_written_into_a_sweep(storage, names):
     study = optuna.load_study(study_name=names["several"], storage=storage)
     with pytest.raises(optuna.exceptions.DuplicatedStudyError):
         optuna.create_study(study_name=names["several"], storage=storage)
     with pytest.raises(ReadOnly, match=r"hposvc\.optuna\.run"):
-        optuna.create_study(study_name="new", storage=storage)
+        study.ask()
     writes = [
         lambda: study.ask(),
         lambda: study.add_trial(study.trials[0]),

@@ -1,0 +1,239 @@
+"""Sweeps as studies of Optuna, to be looked at while they run: the part of `Storage` that reads."""
+
+import copy
+import hashlib
+import logging
+import threading
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from optuna.exceptions import OptunaError
+from optuna.storages import BaseStorage
+from optuna.study import StudyDirection
+from optuna.study._frozen import FrozenStudy
+from optuna.trial import FrozenTrial, TrialState
+
+from hposvc import api
+from hposvc import spec as specs
+from hposvc.errors import SpecError
+from hposvc.events import Event
+from hposvc.journal.journal import SweepRow
+from hposvc.remote.server import reading
+from hposvc.remote.server.connection import Server
+from hposvc.reporting import study
+from hposvc.state.sweep import SweepState
+
+# Ids have 52 bits, since JavaScript counts no further: so many for the number of a trial.
+TRIAL_BITS = 20
+FIRST_STUDY = 2**31  # ids from here on are of sweeps; Optuna's own studies begin at 0
+FIRST_TRIAL = FIRST_STUDY << TRIAL_BITS
+log = logging.getLogger("hposvc")
+
+
+class ReadOnly(OptunaError):
+    """Something was to be written into a sweep by Optuna's means."""
+
+
+@dataclass
+class _Study:
+    """A sweep as a study; each look takes in what is new in its journal."""
+
+    watched: api.Watched
+    kept: study.Trials
+    frozen: dict[str, FrozenTrial] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)  # trials with new events
+
+    @classmethod
+    def of(cls, source: api.Source, row: SweepRow) -> "_Study":
+        spec = specs.thaw(row.spec)
+        return cls(api.Watched(source, row, SweepState(spec)), study.Trials(spec))
+
+    @property
+    def id(self) -> int:
+        digest = hashlib.sha256(self.watched.row.id.encode()).digest()
+        return FIRST_STUDY | int.from_bytes(digest[:4])
+
+    @property
+    def directions(self) -> list[StudyDirection]:
+        maximize, minimize = StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE
+        goals = (metric.goal for metric in self.watched.state.spec.objectives)
+        return [maximize if goal == "maximize" else minimize for goal in goals]
+
+    @property
+    def user_attrs(self) -> dict[str, Any]:
+        return {"hposvc:sweep": self.watched.row.id}
+
+    @property
+    def system_attrs(self) -> dict[str, Any]:
+        names = [metric.name for metric in self.watched.state.spec.objectives]
+        return {"study:metric_names": names}  # where Study.set_metric_names puts them
+
+    def look(self) -> list[FrozenTrial]:
+        """Return the trials as of now, in the order in which they were proposed."""
+        state = self.watched.look(self._take_in)
+        for number, trial in enumerate(state.trials.values()):
+            if trial.id in self.changed or trial.id not in self.frozen or not trial.over:
+                frozen = self.kept.freeze(trial)
+                frozen.number, frozen._trial_id = number, (self.id << TRIAL_BITS) + number
+                self.frozen[trial.id] = frozen
+        self.changed.clear()
+        return [self.frozen[trial] for trial in state.trials]
+
+    def _take_in(self, event: Event) -> None:
+        self.kept.take_in(event)
+        if trial := getattr(event, "trial", None):
+            self.changed.add(trial)
+
+
+class RecordedSweeps(BaseStorage):
+    """The sweeps of a home or of a server: each is a study of its id, and every write is refused.
+
+    Each call sees what the journal has by then.
+    """
+
+    def __init__(self, place: api.Sweeps | Server) -> None:
+        self._place = place
+        self._studies: dict[str, _Study] = {}  # by the sweep's id
+        self._lock = threading.RLock()
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a sweep of this id."""
+        with self._lock:
+            self._list()
+            return name in self._studies
+
+    def get_study_id_from_name(self, study_name: str) -> int:
+        return self._named(study_name).id
+
+    def get_study_name_from_id(self, study_id: int) -> str:
+        return self._study(study_id).watched.row.id
+
+    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
+        return self._study(study_id).directions
+
+    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
+        return self._study(study_id).user_attrs
+
+    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
+        return self._study(study_id).system_attrs
+
+    def get_all_studies(self) -> list[FrozenStudy]:
+        with self._lock:
+            self._list()
+            return [
+                FrozenStudy(
+                    each.watched.row.id,
+                    direction=None,
+                    directions=each.directions,
+                    user_attrs=each.user_attrs,
+                    system_attrs=each.system_attrs,
+                    study_id=each.id,
+                )
+                for each in self._studies.values()
+            ]
+
+    def get_trial(self, trial_id: int) -> FrozenTrial:
+        number = trial_id % 2**TRIAL_BITS
+        with self._lock:
+            trials = self._study(trial_id >> TRIAL_BITS).look()
+            if number >= len(trials):
+                raise KeyError(f"there is no trial of the id {trial_id}")
+            found: FrozenTrial = copy.deepcopy(trials[number])
+            return found
+
+    def get_all_trials(
+        self,
+        study_id: int,
+        deepcopy: bool = True,
+        states: Container[TrialState] | None = None,
+    ) -> list[FrozenTrial]:
+        with self._lock:
+            trials = self._study(study_id).look()
+            found = [each for each in trials if states is None or each.state in states]
+            return copy.deepcopy(found) if deepcopy else found
+
+    def create_new_study(
+        self, directions: Sequence[StudyDirection], study_name: str | None = None
+    ) -> NoReturn:
+        _refuse()
+
+    def delete_study(self, study_id: int) -> NoReturn:
+        _refuse()
+
+    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
+        _refuse()
+
+    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> NoReturn:
+        _refuse()
+
+    def create_new_trial(
+        self, study_id: int, template_trial: FrozenTrial | None = None
+    ) -> NoReturn:
+        _refuse()
+
+    def set_trial_param(
+        self, trial_id: int, param_name: str, param_value_internal: float, distribution: Any
+    ) -> NoReturn:
+        _refuse()
+
+    def set_trial_state_values(
+        self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
+    ) -> NoReturn:
+        _refuse()
+
+    def set_trial_intermediate_value(
+        self, trial_id: int, step: int, intermediate_value: float
+    ) -> NoReturn:
+        _refuse()
+
+    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
+        _refuse()
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> NoReturn:
+        _refuse()
+
+    def _named(self, name: str) -> _Study:
+        with self._lock:
+            if name not in self._studies:
+                self._list()
+            if name not in self._studies:
+                raise KeyError(f"there is no sweep {name}")
+            return self._studies[name]
+
+    def _study(self, study_id: int) -> _Study:
+        with self._lock:
+            for retry in (False, True):
+                if retry:
+                    self._list()
+                for each in self._studies.values():
+                    if each.id == study_id:
+                        return each
+        raise KeyError(f"there is no study of the id {study_id}")
+
+    def _list(self) -> None:
+        """Take in sweeps that are new, and forget those that were deleted."""
+        rows = {row.id: row for row in self._rows()}
+        for name, each in list(self._studies.items()):
+            if name not in rows or rows[name].created != each.watched.row.created:
+                del self._studies[name]
+        for name, row in rows.items():
+            if name not in self._studies:
+                try:
+                    self._studies[name] = _Study.of(self._place, row)
+                except SpecError as error:
+                    log.warning("%s is left out, as its spec can't be read: %s", name, error)
+
+    def _rows(self) -> list[SweepRow]:
+        if isinstance(self._place, api.Sweeps):
+            return self._place.journal.sweeps()
+        listed = (each["sweep"] for each in reading.ls(self._place).sweeps)
+        return [SweepRow(**self._place.facts(sweep)["row"]) for sweep in listed]
+
+
+def _refuse() -> NoReturn:
+    raise ReadOnly(
+        "this study is a sweep of hposvc, and its driver alone writes to it;"
+        " hposvc.optuna.run(objective) searches an objective as a sweep, and"
+        " create_study(storage=hposvc.optuna.Storage()) makes a study of Optuna's own"
+    )
