@@ -82,7 +82,9 @@ def test_processes_share_a_study_and_one_that_is_killed_loses_nothing(home):
     study = optuna.load_study(study_name="shared", storage=hposvc.optuna.Storage())
     killed, *others = study.trials
     assert killed.state == TrialState.RUNNING
-    assert killed.intermediate_values == {step: killed.params["x"] * killed.params["x"] + step for step in range(3)}
+    assert killed.intermediate_values == {
+        step: killed.params["x"] * killed.params["x"] + step for step in range(3)
+    }
     assert [trial.number for trial in study.trials] == [*range(1 + PROCESSES * EACH)]
     assert {trial.state for trial in others} == {TrialState.COMPLETE}
     assert Counter(trial.user_attrs["process"] for trial in others) == dict.fromkeys(
