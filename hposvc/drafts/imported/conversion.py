@@ -54,6 +54,10 @@ class Conversion:
             *path,
         )
 
+    def lose_nesting(self, name: str, *path: str | int) -> None:
+        """Note that parameters of a group have names with points on a command line."""
+        self.lose(f"is nested: a command gets --{name}.NAME=VALUE, a function a mapping", *path)
+
     @contextmanager
     def reading(self, *path: str | int) -> Iterator[None]:
         """Read a section: a value in it that is of no use is an error with the section's place.
@@ -63,6 +67,8 @@ class Conversion:
         """
         try:
             yield
+        except SpecError:
+            raise  # it has its place
         except (AttributeError, KeyError, TypeError, ValueError, ArithmeticError) as error:
             missing = isinstance(error, KeyError)
             reason = f"{error} is missing" if missing else f"{error}"
@@ -164,6 +170,17 @@ def tied(name: str, values: object) -> list[dict[str, object]] | None:
     except SpaceError:
         return None
     return mappings
+
+
+def read_choice(
+    conversion: Conversion, name: str, values: object, *path: str | int
+) -> dict[str, object]:
+    """Return a parameter with the values that it can have; nothing if there are none."""
+    if mappings := tied(name, values):
+        conversion.lose_nesting(name, *path)
+        return {name: {"values": mappings}}
+    plain = keep_plain(conversion, values, *path)
+    return {name: choice(plain)} if plain else {}
 
 
 def normal_ends(mu: float, sigma: float) -> tuple[float, float]:

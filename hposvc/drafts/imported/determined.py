@@ -3,12 +3,13 @@
 Source: the documentation of Determined, "Experiment Configuration Reference".
 """
 
+import difflib
 import math
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from hposvc.drafts.imported.conversion import Conversion, choice, is_plain, keep_plain
+from hposvc.drafts.imported.conversion import Conversion, choice, is_plain, read_choice
 from hposvc.errors import shown
 from hposvc.spec.parsing.document import Document
 
@@ -33,6 +34,7 @@ SEARCH_KEYS: tuple[str, ...] = (
 SEARCH_KEYS += ("time_metric", "max_concurrent_trials", "divisor", "max_rungs", "mode")
 RANGE_KEYS = ("minval", "maxval", "count")
 DOMAIN_KEYS = {"const": ("val",), "categorical": ("vals",), "log": (*RANGE_KEYS, "base")}
+TYPES = (*DOMAIN_KEYS, "int", "double")
 PARALLEL, DIVISOR, RUNGS, RESTARTS = 16, 4, 5, 5  # Determined's defaults
 
 
@@ -83,14 +85,26 @@ def _read_domains(
                 found[f"{prefix}{name}"] = domain
             else:
                 made.lose("a constant can't be a list; set it in your code", *here)
+        elif (wrong := _misspelt_type(domain)) is not None:
+            made.lose("is not carried over; did you mean 'type'?", *here, wrong)
+        elif "type" not in domain and domain.keys() >= {"minval", "maxval"}:
+            made.lose("has no type; write type: int, double or log", *here)
         elif "type" not in domain or isinstance(domain["type"], dict):
-            made.lose(f"is nested: your code gets {prefix}{name}.NAME, not a mapping", *here)
+            made.lose_nesting(f"{prefix}{name}", *here)
             _read_domains(made, domain, found, f"{prefix}{name}.", *here)
         else:
             try:
                 found.update(_domain(made, f"{prefix}{name}", domain, *here))
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 made.lose(f"no range could be read ({error}); write it in the spec", *here)
+
+
+def _misspelt_type(domain: Mapping[str, object]) -> str | None:
+    """Return the key that was meant to be `type`: it is like it, and has one of its values."""
+    if "type" in domain:
+        return None
+    keys = [key for key, value in domain.items() if isinstance(value, str) and value in TYPES]
+    return next(iter(difflib.get_close_matches("type", keys, n=1, cutoff=0.7)), None)
 
 
 def _domain(
@@ -106,8 +120,7 @@ def _domain(
         made.lose("a constant can't be a list or a mapping; set it in your code", *path)
         return {}
     if kind == "categorical":
-        values = keep_plain(made, given["vals"], *path, "vals")
-        return {name: choice(values)} if values else {}
+        return read_choice(made, name, given["vals"], *path, "vals")
     low, high = given["minval"], given["maxval"]
     if "count" in given and not grid:
         made.lose("is for a grid; not carried over", *path, "count")

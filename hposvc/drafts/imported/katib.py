@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hposvc.drafts.imported.conversion import Conversion, choice
+from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.parsing.document import Document, read_value
+from searchers.names import nearest
 
 SEARCH = {"random": "random", "grid": "grid", "bayesianoptimization": "gp", "tpe": "tpe"}
 SEARCH |= {"multivariate-tpe": "tpe", "cmaes": "cmaes", "sobol": "sobol"}
@@ -20,18 +22,34 @@ KEYS: tuple[str, ...] = (
     "maxTrialCount",
 )
 KEYS += ("trialTemplate",)
+TEMPLATE = ("spec", "trialTemplate")
+TRIAL: tuple[str, ...] = (*TEMPLATE, "trialSpec")
+REFERENCE = re.compile(r"\$\{trialParameters\.([^}]+)\}")
 PARALLEL = 3  # Katib's default
 # Katib's collector finds `name=value` in what a container prints.
 COLLECTED = r"(?P<name>[\w|-]+)\s*=\s*(?P<value>[+-]?\d+(\.\d+)?([Ee][+-]?\d+)?)"
 
+Words = list[tuple[str, tuple[str | int, ...]]]  # of a command, each with its place
+
 
 def recognises(data: Mapping[str, object]) -> bool:
     """Return whether a document looks like a Katib Experiment."""
-    return data.get("kind") == "Experiment" and "kubeflow.org" in str(data.get("apiVersion"))
+    known = ("Experiment", "OptimizationJob")
+    return data.get("kind") in known and "kubeflow.org" in str(data.get("apiVersion"))
 
 
 def convert(document: Document) -> Conversion:
-    """Return the experiment in our words."""
+    """Return the experiment in our words.
+
+    Raises:
+        SpecError: the document is an OptimizationJob, whose keys no release has yet, or its
+            trials are given what is no parameter.
+    """
+    if document.data.get("kind") == "OptimizationJob":
+        # kubeflow 0.5.0 makes Experiments, and kubeflow-trainer-api 2.3.0 has no model of it.
+        message = "no release of Kubeflow's SDK defines this yet; import the Katib Experiment"
+        problem = Problem(("kind",), f"{message} that its OptimizerClient makes", at_key=True)
+        raise SpecError([document.place(problem)])
     made = Conversion(document)
     spec: Mapping[str, Any] = made.section("spec")
     made.lose_others(document.data, ("apiVersion", "kind", "metadata", "spec"))
@@ -98,39 +116,92 @@ def _domain(made: Conversion, given: Mapping[str, Any], at: int) -> object:
 
 
 def _put_command(made: Conversion) -> None:
-    template = made.section("spec", "trialTemplate")
+    template = made.section(*TEMPLATE)
     known = ("primaryContainerName", "trialParameters", "trialSpec")
-    made.lose_others(template, known, "spec", "trialTemplate")
-    where = ("spec", "trialTemplate", "trialParameters")
-    given = made.as_list(template.get("trialParameters"), *where)
-    for at, each in enumerate(given):
-        made.lose_others(each, ("name", "reference", "description"), *where, at)
-    names = {each["name"]: each["reference"] for each in given}
-    pod = ("spec", "trialTemplate", "trialSpec", "spec", "template", "spec")
-    containers = made.as_list(made.section(*pod).get("containers"), *pod, "containers")
-    primary = template.get("primaryContainerName")
-    container = next((each for each in containers if each.get("name") == primary), None)
-    if container is None:
-        made.lose("no primary container; the command runs train.py", "spec", "trialTemplate")
+    made.lose_others(template, known, *TEMPLATE)
+    references = _references(made)
+    is_job = made.section(*TRIAL).get("kind") != "TrainJob"
+    words = _container_words(made) if is_job else _trainer_words(made)
+    made.spec["command"] = [_with_our_names(made, word, references, path) for word, path in words]
+    if not words:
+        made.lose("no command of a container is found; it runs train.py", *TEMPLATE)
         made.spec["command"] = ["python", "train.py", "${args}"]
-    else:
-        here = (*pod, "containers", containers.index(container))
-        words = [
-            word
-            for key in ("command", "args")
-            for word in made.as_list(container.get(key), *here, key)
-        ]
-        made.spec["command"] = [
-            re.sub(
-                r"\$\{trialParameters\.([^}]+)\}",
-                lambda found: f"${{{names.get(found[1], found[1])}}}",
-                word,
-            )
-            for word in map(str, words)
-        ]
-        made.lose(
-            "of the container only its command and args are carried over; write what it needs of"
-            " image, env and resources in environment and resources",
-            *pod,
-        )
     made.spec["collect"] = {"stdout": COLLECTED}
+
+
+def _references(made: Conversion) -> dict[str, str]:
+    """Return the parameter that each name in the template stands for."""
+    where = (*TEMPLATE, "trialParameters")
+    parameters = made.spec["parameters"]
+    assert isinstance(parameters, dict)
+    found = {}
+    for at, each in enumerate(made.as_list(made.section(*TEMPLATE).get(where[-1]), *where)):
+        made.lose_others(each, ("name", "reference", "description"), *where, at)
+        name, parameter = str(each["name"]), str(each["reference"])
+        if parameter not in parameters:
+            message = f"{shown(parameter)} is no parameter that is carried over"
+            made.lose(f"{message}; {nearest(parameter, parameters)}", *where, at, "reference")
+        found[name] = parameter
+    return found
+
+
+def _trainer_words(made: Conversion) -> Words:
+    """Return the command of a TrainJob, which Kubeflow's OptimizerClient writes."""
+    made.lose_others(made.section(*TRIAL), ("apiVersion", "kind", "spec"), *TRIAL)
+    where = (*TRIAL, "spec")
+    made.lose_others(made.section(*where), ("trainer",), *where)
+    where = (*where, "trainer")
+    made.lose_others(made.section(*where), ("command", "args"), *where)
+    return _words(made, made.section(*where), *where)
+
+
+def _container_words(made: Conversion) -> Words:
+    """Return the command of the primary container of a Job."""
+    made.lose_others(made.section(*TRIAL), ("apiVersion", "kind", "spec"), *TRIAL)
+    pod = TRIAL
+    for key, within in (("spec", "template"), ("template", "spec"), ("spec", "containers")):
+        pod = (*pod, key)
+        made.lose_others(made.section(*pod), (within,), *pod)
+    words: Words = []
+    primary = made.section(*TEMPLATE).get("primaryContainerName")
+    where = (*pod, "containers")
+    for at, each in enumerate(made.as_list(made.section(*pod).get("containers"), *where)):
+        if each.get("name") != primary:
+            made.lose("only the primary container is carried over", *where, at)
+        else:
+            words = _words(made, each, *where, at)
+            made.lose_others(each, ("name", "command", "args"), *where, at)
+    made.lose(
+        "of the container only its command and args are carried over; write what it needs of"
+        " image, env and resources in environment and resources",
+        *pod,
+    )
+    return words
+
+
+def _words(made: Conversion, container: Mapping[str, object], *path: str | int) -> Words:
+    """Return each word of a command and its args, with its place."""
+    return [
+        (str(word), (*path, key, at))
+        for key in ("command", "args")
+        for at, word in enumerate(made.as_list(container.get(key), *path, key))
+    ]
+
+
+def _with_our_names(
+    made: Conversion, word: str, references: Mapping[str, str], path: tuple[str | int, ...]
+) -> str:
+    """Return a word of the command with `${PARAMETER}` for `${trialParameters.NAME}`.
+
+    Raises:
+        SpecError: there is no such name, or it stands for no parameter.
+    """
+    parameters = made.spec["parameters"]
+    assert isinstance(parameters, dict)
+    for name in REFERENCE.findall(word):
+        if references.get(name) not in parameters:
+            known = [each for each, parameter in references.items() if parameter in parameters]
+            message = f"trialParameters has no {shown(name)} for a parameter"
+            problem = Problem(path, f"{message}; {nearest(name, known)}")
+            raise SpecError([made.document.place(problem), *made.lost])
+    return REFERENCE.sub(lambda found: f"${{{references[found[1]]}}}", word)

@@ -14,8 +14,8 @@ from hposvc.drafts.imported.conversion import (
     Conversion,
     choice,
     is_plain,
-    keep_plain,
     normal_ends,
+    read_choice,
     stepped,
 )
 from hposvc.errors import shown
@@ -131,11 +131,9 @@ def _read_choice(
 ) -> None:
     """Read a choice; one among nested spaces becomes their names, and parameters beneath them."""
     if isinstance(values, list) and values and all(_is_space(value) for value in values):
-        found[name] = choice([value["_name"] for value in values])
-        made.lose(
-            f"is nested: your code gets {name} with the name, and its parameters as {name}.NAME",
-            *path,
-        )
+        chosen = f"{name}._name"
+        found[chosen] = choice([value["_name"] for value in values])
+        made.lose_nesting(name, *path)
         for at, value in enumerate(values):
             inner: dict[str, object] = {}
             space = {key: each for key, each in value.items() if key != "_name"}
@@ -144,9 +142,9 @@ def _read_choice(
                 if key in found or not isinstance(domain, dict):
                     made.lose(f"{key} is in several branches; give each a name", *path)
                     continue
-                found[key] = {**domain, "when": {name: value["_name"]}}
-    elif plain := keep_plain(made, values, *path, "_value"):
-        found[name] = choice(plain)
+                found[key] = {**domain, "when": {chosen: value["_name"]}}
+    else:
+        found |= read_choice(made, name, values, *path, "_value")
 
 
 def _is_space(value: object) -> bool:

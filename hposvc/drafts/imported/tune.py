@@ -8,7 +8,7 @@ import runpy
 from collections.abc import Mapping
 from pathlib import Path
 
-from hposvc.drafts.imported.conversion import Conversion, choice, is_plain, keep_plain
+from hposvc.drafts.imported.conversion import Conversion, is_plain, read_choice
 from hposvc.errors import SpecError, fail, shown
 from hposvc.spec.parsing.document import Document
 from hposvc.spec.parsing.foreign_domains import declared
@@ -63,10 +63,8 @@ def _read(
         here = (*path, str(name))
         if isinstance(domain, Mapping) and domain.keys() == {"grid_search"}:
             made.lose("grid_search is a choice; search: grid tries all combinations", *here)
-            if values := keep_plain(made, domain["grid_search"], *here):
-                found[f"{prefix}{name}"] = choice(values)
+            found |= read_choice(made, f"{prefix}{name}", domain["grid_search"], *here)
         elif isinstance(domain, Mapping):
-            made.lose(f"is nested: your code gets {prefix}{name}.NAME, not a mapping", *here)
             _read(made, domain, found, f"{prefix}{name}.", *here)
         else:
             _add(made, f"{prefix}{name}", domain, found, *here)
@@ -79,8 +77,7 @@ def _add(made: Conversion, name: str, domain: object, found: dict[str, object], 
         made.lost += [made.document.place(each) for each in error.problems]
         return
     if isinstance(given, Mapping) and "values" in given:
-        if values := keep_plain(made, given["values"], *path):
-            found[name] = choice(values)
+        found |= read_choice(made, name, given["values"], *path)
     elif isinstance(given, Mapping) or is_plain(given):
         found[name] = given
     else:

@@ -12,10 +12,9 @@ from hposvc.drafts.imported.conversion import (
     Conversion,
     choice,
     is_plain,
-    keep_plain,
     normal_ends,
+    read_choice,
     stepped,
-    tied,
 )
 from hposvc.spec.parsing.document import Document
 
@@ -83,9 +82,7 @@ class _Domains:
             domain: Mapping[str, Any] = given if isinstance(given, dict) else {"value": given}
             if isinstance(domain.get("parameters"), dict):
                 self.read(domain["parameters"], f"{prefix}{name}.", *here, "parameters")
-                self.made.lose(
-                    f"is nested: your code gets {prefix}{name}.NAME, not a mapping", *here
-                )
+                self.made.lose_nesting(f"{prefix}{name}", *here)
                 continue
             try:
                 self._add(f"{prefix}{name}", domain, *here)
@@ -95,13 +92,8 @@ class _Domains:
     def _add(self, name: str, domain: Mapping[str, Any], *path: str) -> None:
         if "value" in domain and is_plain(domain["value"]):
             self.found[name] = domain["value"]
-        elif mappings := tied(name, domain.get("values")):
-            self.found[name] = {"values": mappings}
-            members = ", ".join(mappings[0])
-            self.made.lose(f"is a choice among mappings: your code gets {members}", *path)
         elif "values" in domain:
-            if values := keep_plain(self.made, domain["values"], *path, "values"):
-                self.found[name] = choice(values)
+            self.found |= read_choice(self.made, name, domain["values"], *path, "values")
         elif "value" in domain:
             self.made.lose("a constant can't be a list or a mapping; set it in your code", *path)
         else:

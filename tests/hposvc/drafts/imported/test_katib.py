@@ -1,7 +1,11 @@
 """Katib Experiments become specs of ours."""
 
+import pytest
+from kubeflow_katib_api.models import V1beta1Experiment
+
 from hposvc import spec as specs
 from hposvc.drafts.imported import reading
+from hposvc.errors import SpecError
 from hposvc.spec.parsing.document import read_text
 
 EXPERIMENT = """\
@@ -54,3 +58,61 @@ def test_an_experiment_of_katib(tmp_path):
     lost = {str(each).split(":")[1]: str(each) for each in imported.lost}
     assert "maxFailedTrialCount" in lost["8"]
     assert "earlyStopping" in lost["9"]
+
+
+def test_katib_takes_the_experiment():
+    """Katib's own model of an Experiment leaves out keys that it does not know."""
+    given = read_text(EXPERIMENT, "theirs").data
+    assert V1beta1Experiment.from_dict(given).to_dict() == given
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "{trialParameters.n}",
+            "{trialParameters.m}",
+            r"theirs\.yaml:26:41: .*command\[3\]: .*'m' for a parameter; known: b, n, o, rate",
+        ),
+        ("reference: opt", "reference: optt", r"theirs\.yaml:22:.*'optt' is no parameter"),
+        (
+            "kind: Experiment",
+            "kind: OptimizationJob",
+            r"theirs\.yaml:2:1: kind: no release .*; import the Katib Experiment",
+        ),
+    ],
+)
+def test_what_katib_would_refuse_has_its_line(old, new, message, tmp_path):
+    file = tmp_path / "theirs.yaml"
+    assert old in EXPERIMENT
+    file.write_text(EXPERIMENT.replace(old, new))
+    with pytest.raises(SpecError, match=message):
+        reading.convert(file, None)
+
+
+def test_an_experiment_of_the_optimizer_client(tmp_path):
+    """The SDK's trials are TrainJobs, whose command is the trainer's."""
+    trainer = """\
+      apiVersion: trainer.kubeflow.org/v1alpha1
+      kind: TrainJob
+      spec:
+        runtimeRef: {name: torch-distributed}
+        trainer:
+          numNodes: 2
+          command: [python, t.py]
+          args: ["${trialParameters.rate}", "${trialParameters.n} ${trialParameters.b}",
+                 "${trialParameters.o}"]
+"""
+    file = tmp_path / "theirs.yaml"
+    file.write_text(EXPERIMENT.split("      kind: Job")[0] + trainer)
+    imported = reading.convert(file, None)
+    assert read_text(imported.text, "spec").data["command"] == [
+        "python",
+        "t.py",
+        "${lr}",
+        "${layers} ${batch}",
+        "${opt}",
+    ]
+    lost = "\n".join(map(str, imported.lost))
+    for key in ("spec.runtimeRef", "trainer.numNodes"):
+        assert key in lost

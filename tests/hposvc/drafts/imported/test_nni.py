@@ -31,6 +31,7 @@ searchSpace:
     _value:
       - {_name: none}
       - {_name: conv, kernel: {_type: choice, _value: [3, 5]}}
+  size: {_type: choice, _value: [{n: 2, w: 64}, {n: 8, w: 512}]}
 """
 
 
@@ -52,8 +53,9 @@ def test_an_experiment_of_nni(tmp_path):
         "units": {"min": 8, "max": 64, "type": "int"},
         "drop": {"min": 0.1, "max": 0.5, "step": 0.1, "type": "float"},
         "noise": {"min": -3.0, "max": 3.0},
-        "layer": {"values": ["none", "conv"]},
-        "layer.kernel": {"values": [3, 5], "when": {"layer": "conv"}},
+        "layer._name": {"values": ["none", "conv"]},
+        "layer.kernel": {"values": [3, 5], "when": {"layer._name": "conv"}},
+        "size": {"values": [{"size.n": 2, "size.w": 64}, {"size.n": 8, "size.w": 512}]},
     }
     assert spec["command"] == ["python3", "train.py", "--data", "a b", "${args}"]
     assert spec["metric"] == {"name": "loss", "goal": "maximize"}

@@ -4,6 +4,9 @@ import json
 import re
 
 import pytest
+from botocore.loaders import Loader
+from botocore.model import ServiceModel
+from botocore.validate import ParamValidator
 
 from hposvc import spec as specs
 from hposvc.drafts.imported import reading
@@ -101,3 +104,19 @@ def test_hyperband_and_a_configuration_alone(whole, tmp_path):
     assert spec["command"] == ["python", "train.py", "${args}"]
     assert "no program is given" in lost
     assert ("collect.stdout" in lost) is whole
+
+
+def test_sagemaker_takes_the_job():
+    """The model of the service knows every key of the job, which only lacks a place to run."""
+    sagemaker = ServiceModel(Loader().load_service_model("sagemaker", "service-2"))
+    shape = sagemaker.operation_model("CreateHyperParameterTuningJob").input_shape
+    definition = JOB["TrainingJobDefinition"]
+    algorithm = {**definition["AlgorithmSpecification"], "TrainingInputMode": "File"}
+    place = {
+        "RoleArn": "arn:aws:iam::111111111111:role/sweeps",
+        "OutputDataConfig": {"S3OutputPath": "s3://out"},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 3600},
+    }
+    given = {**definition, **place, "AlgorithmSpecification": algorithm}
+    found = ParamValidator().validate({**JOB, "TrainingJobDefinition": given}, shape)
+    assert found.generate_report() == ""

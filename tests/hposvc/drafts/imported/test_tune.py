@@ -18,6 +18,8 @@ space = {
     "batch": tune.grid_search([16, 32]),
     "noise": tune.randn(0, 1),
     "momentum": tune.sample_from(lambda spec: 0.9),
+    "size": tune.choice([{"n": 2, "w": 64}, {"n": 8, "w": 512}]),
+    "head": {"size": tune.grid_search([{"n": 1, "w": 8}, {"n": 2, "w": 16}])},
     "epochs": 9,
 }
 number = 3
@@ -40,6 +42,10 @@ def test_a_space_of_tune(file):
         "layers": {"min": 1, "max": 8, "type": "int"},
         "opt.name": {"values": ["sgd", "adam"]},
         "batch": {"values": [16, 32]},
+        "size": {"values": [{"size.n": 2, "size.w": 64}, {"size.n": 8, "size.w": 512}]},
+        "head.size": {
+            "values": [{"head.size.n": 1, "head.size.w": 8}, {"head.size.n": 2, "head.size.w": 16}]
+        },
         "epochs": 9,
     }
     lost = "\n".join(map(str, imported.lost))
