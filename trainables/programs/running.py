@@ -256,7 +256,7 @@ class Run:
         self._check_peers()  # a stop of rank 0 may have reached the program before this process
         if self.error is not None:
             kind = CommandDiskFull if is_disk_full(self.error) else CommandFailed
-            raise kind(f"{self.error}\n{tail}")
+            raise kind(_after(tail, str(self.error)))
         if self.preemption is not None:
             raise self.preemption
         if self.lost:
@@ -273,13 +273,22 @@ class Run:
         expects_report = worker.until is not None or worker.first == 1
         if worker.rank == 0 and worker.reported is None and expects_report:
             where = "collect.stdout matched nothing" if self.collect else "no report came"
-            raise CommandFailed(
+            message = (
                 f"the command ended without metrics: {where}; call hposvc.report(metrics) in it, "
-                f"or give collect: {{stdout: PATTERN}}\n{tail}"
+                "or give collect: {stdout: PATTERN}"
             )
+            raise CommandFailed(_after(tail, message))
 
     def _reported_last_step(self) -> bool:
         return bool(self.verdicts) and self.verdicts[-1][0] == self.worker.until
+
+
+def _after(tail: str, message: str) -> str:
+    """Put a message of one line after the output that led to it.
+
+    Lists of trials show the last line of a message, which would otherwise be the program's.
+    """
+    return f"{tail}\n{message}" if tail else message
 
 
 @dataclass

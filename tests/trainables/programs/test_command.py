@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from hposvc.events import error_line
 from trainables.order import Order
 from trainables.programs.command import Command
 from trainables.runtime.assignment import Assignment, SlotConfig, carry_out
@@ -219,7 +220,15 @@ def test_an_abort_after_the_last_step_loses_nothing(attempt):
 def test_a_script_that_never_reports_is_told_how(attempt):
     outcome, _ = attempt("print('done')")
     assert outcome.kind == "user"
-    assert "ended without metrics: no report came; call hposvc.report" in outcome.message
+    assert outcome.message.startswith("done\n")
+    told = "the command ended without metrics: no report came; call hposvc.report"
+    assert error_line(outcome.message).startswith(told)  # what lists of trials show
+
+
+def test_a_script_that_reports_another_metric_is_told_in_the_line_that_lists_show(attempt):
+    outcome, _ = attempt("print('done')\nimport hposvc; hposvc.report({'lost': 1})")
+    assert outcome.kind == "user"
+    assert "'loss' is missing; the nearest reported is 'lost'" in error_line(outcome.message)
 
 
 def test_a_program_that_is_not_there_is_named(tmp_path):
