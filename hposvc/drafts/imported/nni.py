@@ -23,6 +23,8 @@ from hposvc.spec.parsing.document import Document, read_file
 
 SEARCH = {"random": "random", "gridsearch": "grid", "tpe": "tpe", "gp": "gp", "smac": "gp"}
 SEARCH |= {"bohb": "bohb", "hyperband": "random"}
+GOALS = ("minimize", "maximize")
+MINIMIZING = ("tpe", "anneal")  # NNI 3.0; its other tuners maximize unless they are told
 ASSESSORS = ("medianstop",)
 KEYS: tuple[str, ...] = (
     "experimentName",
@@ -77,7 +79,10 @@ def _put_tuner(made: Conversion) -> None:
     made.lose_others(tuner, ("name", "classArgs"), where)
     made.lose_others(given, ("optimize_mode",), where, "classArgs")
     made.lose("nothing names the metric; metric.name is loss, write the one you report", where)
-    goal = "minimize" if given.get("optimize_mode") == "minimize" else "maximize"
+    goal = given.get("optimize_mode")
+    if goal not in GOALS:
+        goal = "minimize" if name.lower() in MINIMIZING else "maximize"
+        made.lose(f"no optimize_mode is given; metric.goal is {goal}, as NNI has it", where)
     made.spec["metric"] = {"name": "loss", "goal": goal}
     assessor = made.section("assessor")
     name = str(assessor.get("name", ""))

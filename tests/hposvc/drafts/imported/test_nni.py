@@ -88,3 +88,20 @@ def test_a_space_in_a_file_of_its_own(tmp_path):
     (tmp_path / "space.json").unlink()
     with pytest.raises(specs.SpecError, match=r"space\.json: cannot be read"):
         reading.convert(file, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "goal", "noted"),
+    [
+        ("{name: TPE}", "minimize", True),
+        ("{name: Evolution, classArgs: {optimize_mode: maximise}}", "maximize", True),
+        ("{name: GP}", "maximize", True),
+        ("{name: TPE, classArgs: {optimize_mode: maximize}}", "maximize", False),
+    ],
+)
+def test_a_tuner_has_the_direction_that_nni_gives_it(settings, goal, noted, tmp_path):
+    given = "{name: TPE, classArgs: {optimize_mode: maximize, seed: 3}}"
+    assert given in EXPERIMENT
+    spec, lost = convert(tmp_path / "nni.yaml", EXPERIMENT.replace(given, settings))
+    assert spec["metric"]["goal"] == goal
+    assert (f"metric.goal is {goal}" in lost["8"]) is noted
