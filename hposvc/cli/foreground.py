@@ -61,7 +61,8 @@ def conclude(shared: Shared, record: Record, home: Home) -> int:
         note(disk_full.full_message(record.row.id, record.state))
         return OUT_OF_REACH
     if record.state.state == "PAUSED":
-        note(f"{record.row.id} is paused; go on with: hposvc resume {record.row.id}")
+        resume = shared.command(f"resume {record.row.id}")
+        note(f"{record.row.id} is paused; go on with: {resume}")
     elif not record.state.front:
         return NO_VALUE
     return OUT_OF_REACH if record.behind else 0

@@ -45,6 +45,14 @@ class Shared:
     home: Path | None = None  # None: HPOSVC_HOME, or the user's own
     server: str | None = None  # URL; None: HPOSVC_SERVER, empty: none
 
+    def command(self, words: str) -> str:
+        """Return a command to type next, for the server that this command line names.
+
+        Args:
+            words: the verb and its arguments, such as `trials mnist-1`.
+        """
+        return f"hposvc --server {self.server} {words}" if self.server else f"hposvc {words}"
+
     def json(self, data: object) -> bool:
         """Print the data if JSON was asked for (NaN and infinity as null); return whether so."""
         if self.output == "json":

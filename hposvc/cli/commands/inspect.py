@@ -86,7 +86,8 @@ def trials(
         state, cut_off = chosen.record.state, list[bool]()
         show(tables.trials(chosen.rows, state.spec, state.front, cut_off))
         if cut_off:
-            note(f"some parameters have no room here; all: hposvc trials {sweep} --csv")
+            command = shared.command(f"trials {sweep} --csv")
+            note(f"some parameters have no room here; all: {command}")
 
 
 @verb
@@ -138,6 +139,6 @@ def logs(
     if not shared.json(log_texts):
         emit(result.logs(log_texts))
     if not log_texts:
-        note(f"no log files; `hposvc trials {sweep}` has what is known")
+        note(f"no log files; `{shared.command(f'trials {sweep}')}` has what is known")
     elif not any(log["text"] for log in log_texts):
         note(f"{', '.join(dict.fromkeys(log['trial'] for log in log_texts))} printed nothing")

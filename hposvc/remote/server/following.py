@@ -18,10 +18,14 @@ QUIET_S = 90.0  # without an event; a server starts a dead driver again within a
 BEGINNINGS = ("submit", "fork", "repro")  # verbs of the operations that make sweeps
 
 
-def status_command(url: str, sweep: str) -> str:
-    """Return the command that shows a server's sweep, in a shell like this one."""
+def command_at(url: str, words: str) -> str:
+    """Return the command of a verb for a server's sweeps, in a shell like this one.
+
+    Args:
+        words: the verb and its arguments, such as `status mnist-1`.
+    """
     named = (os.environ.get("HPOSVC_SERVER") or "").rstrip("/") == url
-    return f"hposvc status {sweep}" if named else f"hposvc --server {url} status {sweep}"
+    return f"hposvc {words}" if named else f"hposvc --server {url} {words}"
 
 
 def show(
@@ -69,7 +73,7 @@ def show(
             if not (going or events):
                 time.sleep(POLL_S)  # the server does not wait for events of an ended sweep
     except KeyboardInterrupt as error:
-        command = status_command(server.http.url, sweep)
+        command = command_at(server.http.url, f"status {sweep}")
         message = f"{sweep} goes on at {server.http.url}; look at it by: {command}"
         raise Left(message) from error
 
@@ -110,7 +114,8 @@ def await_rest(server: Server, sweep: str, watching: api.Watching = api.unwatche
 def _check_driven(server: Server, sweep: str) -> None:
     if server.facts(sweep)["driver"] != "alive":
         message = f"{sweep} is INTERRUPTED: no driver is at work, and the server starts none"
-        raise OutOfReach(f"{message}; hposvc resume {sweep} has it started")
+        command = command_at(server.http.url, f"resume {sweep}")
+        raise OutOfReach(f"{message}; {command} has it started")
 
 
 def _await_sinks(watched: api.Watched) -> api.Record:

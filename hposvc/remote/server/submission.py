@@ -45,7 +45,7 @@ class Accepted:
         sweep = self.submitted.sweep
         return [
             f"{sweep} is on {self.submitted.address}: {self.state}",
-            f"look at it by: {following.status_command(self.submitted.address, sweep)}",
+            f"look at it by: {following.command_at(self.submitted.address, f'status {sweep}')}",
         ]
 
 
