@@ -6,6 +6,7 @@ import click
 
 from hposvc.cli.app import commands
 from hposvc.cli.options import Shared, share
+from hposvc.errors import SpecError
 from hposvc.views.console import emit, note
 
 
@@ -24,7 +25,8 @@ def import_spec(shared: Shared, file: Path, tool: str | None) -> None:
 
     W&B sweeps, experiments of Determined, Katib and NNI, and SageMaker's tuning jobs are known;
     FILE.py:NAME is a search space of Ray Tune. What could not be carried over is said on stderr,
-    with its line and what to write instead.
+    with its line and what to write instead. A spec that is to be corrected before it validates is
+    printed too; the exit code is 2 then.
     """
     from hposvc.drafts.imported import reading
 
@@ -32,3 +34,5 @@ def import_spec(shared: Shared, file: Path, tool: str | None) -> None:
     emit(imported.text)
     for problem in imported.lost:
         note(f"{problem}")
+    if imported.wrong:
+        raise SpecError(imported.wrong)

@@ -45,6 +45,11 @@ def recognises(data: Mapping[str, object]) -> bool:
     return "trialCommand" in data and ("searchSpace" in data or "searchSpaceFile" in data)
 
 
+def is_search_space(data: Mapping[str, object]) -> bool:
+    """Return whether a document is a search space without its experiment."""
+    return bool(data) and all(isinstance(each, dict) and "_type" in each for each in data.values())
+
+
 def convert(document: Document) -> Conversion:
     """Return the experiment in our words."""
     made = Conversion(document)

@@ -1,5 +1,6 @@
 """Read a spec of another tool, and write ours."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +18,16 @@ TOOLS = {
 }
 
 
+PRINTED = "the printed spec"
+
+
 @dataclass(frozen=True)
 class Imported:
     """A spec in our words, and what it lacks of the other tool's."""
 
     text: str
     lost: tuple[Problem, ...]
+    wrong: tuple[Problem, ...]  # in `text`, by its lines; empty: it validates
 
 
 def convert(path: Path, tool: str | None) -> Imported:
@@ -33,21 +38,29 @@ def convert(path: Path, tool: str | None) -> Imported:
         tool: a name in TOOLS; None: it is found by the file's content.
 
     Raises:
-        SpecError: the file can't be read, belongs to no tool that is known, or holds a value
-            that no spec can have.
+        SpecError: the file can't be read, belongs to no tool that is known, or has a value where
+            the tool itself has none.
     """
     if tool is None and tune.recognises(path):
         made = tune.convert(path)
+    elif path.suffix == ".py":
+        raise fail(
+            f"write {path}:NAME, the dict in it that is Ray Tune's param_space", place=f"{path}"
+        )
     else:
         document = read_file(path)
         name = _tool_of(document) if tool is None else _known(tool)
         made = TOOLS[name].convert(document)
     text = made.text()
+    return Imported(text, tuple(made.lost), tuple(_problems(text)))
+
+
+def _problems(text: str) -> Iterable[Problem]:
     try:
-        specs.load(read_text(text, "the imported spec"))
+        specs.load(read_text(text, PRINTED))
     except SpecError as error:
-        raise SpecError((*error.problems, *made.lost)) from error
-    return Imported(text, tuple(made.lost))
+        return error.problems
+    return ()
 
 
 def _known(tool: str) -> str:
@@ -61,5 +74,8 @@ def _tool_of(document: Document) -> str:
     for name, tool in TOOLS.items():
         if tool.recognises(document.data):
             return name
+    if nni.is_search_space(document.data):
+        message = "is a search space of NNI alone; name the experiment's file that refers to it"
+        raise fail(message, place=document.name)
     message = f"is no spec of {' or '.join(TOOLS)}; name the tool by --from"
     raise fail(message, place=document.name)
