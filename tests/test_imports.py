@@ -22,6 +22,7 @@ DOORS = {
     ),
     "tensorboardX": ("hposvc/tracking/tensorboard",),
     "trackio": ("hposvc/tracking/trackio",),
+    "wandb": ("hposvc/tracking/wandb",),
     "optuna": (
         "hposvc/integrations/optuna/",
         "hposvc/reporting/study",

@@ -28,4 +28,5 @@ SINKS: Mapping[str, SinkType] = {
     "json_lines": SinkType("hposvc.tracking.json_lines:JsonLines", "tracking.jsonl"),
     "tensorboard": SinkType("hposvc.tracking.tensorboard:TensorBoard", "TensorBoard's files"),
     "trackio": SinkType("hposvc.tracking.trackio:Trackio", "Trackio", "trackio"),
+    "wandb": SinkType("hposvc.tracking.wandb:WandB", "Weights & Biases' files", "wandb"),
 }
