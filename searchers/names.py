@@ -51,6 +51,11 @@ def our_name(word: str) -> str:
     return OUR_NAMES.get(re.sub(r"[_\W]", "", word).lower(), "")
 
 
+def closest(wrong: str, known: Iterable[str]) -> str:
+    """Return the known name that is spelled most alike; empty: none is alike."""
+    return next(iter(difflib.get_close_matches(wrong[:MAX_LENGTH], sorted(known), n=1)), "")
+
+
 def nearest(wrong: str, known: Iterable[str]) -> str:
     """Return a hint for an error message: the name that was probably meant, or all names."""
     names = sorted(known)
@@ -62,9 +67,8 @@ def nearest(wrong: str, known: Iterable[str]) -> str:
         return f"did you mean {match!r}?"
     if "." in translated:
         return f"here that is {translated}"
-    close = difflib.get_close_matches(wrong[:MAX_LENGTH], names, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
+    if close := closest(wrong, names):
+        return f"did you mean {close!r}?"
     if not names:
         return "there are none here"
     ellipsis = ", ..." if len(names) > 12 else ""

@@ -1,14 +1,16 @@
 """Warnings, each given once, about trials that do not behave as their spec expects.
 
 Either a metric with a limit is not reported, so that no trial can satisfy the limit; or a trainable
-returns before the last step of its trial, or would report more steps than a trial has.
+returns before the last step of its trial, or would report more steps than a trial has; or an
+objective suggests a parameter that the sweep lacks.
 """
 
 import logging
 from collections.abc import Sequence
 
-from hposvc.events import Ended, Event, Reported
+from hposvc.events import Ended, Event, Reported, Suggested
 from hposvc.spec import Fidelity, SweepSpec
+from hposvc.state.summary import describe_unsearched
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.state.trial_table import RETURNED_EARLY
@@ -24,6 +26,7 @@ class MissingLimitMetrics:
         self._sweep = sweep
         self._awaited = dict.fromkeys(limit.metric for limit in spec.bounds)
         self._lengths_to_warn = {"short", "long"}  # kinds of unexpected length not warned of yet
+        self._unsearched: set[str] = set()  # parameters warned of
 
     def turn(self, state: SweepState, events: Sequence[Event]) -> None:
         """Check new reports and ends of trials; called after the events are durable."""
@@ -32,6 +35,9 @@ class MissingLimitMetrics:
                 self._check_metrics(event)
             elif isinstance(event, Ended) and event.trial in state.trials:
                 self._check_length(event, state.trials[event.trial], state.spec.fidelity)
+            elif isinstance(event, Suggested) and event.name not in self._unsearched:
+                self._unsearched.add(event.name)
+                log.warning("%s: %s", self._sweep, describe_unsearched(event.name, state.spec))
 
     def _check_length(self, event: Ended, trial: TrialState, fidelity: Fidelity | None) -> None:
         """Warn if the trial ended before its last step, or would have continued beyond it."""

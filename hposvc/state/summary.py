@@ -12,6 +12,7 @@ from hposvc.state.estimates import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
 from searchers import pareto
+from searchers.names import closest
 from trainables.storage.checkpoint import FOREIGN, Saved
 
 INTERRUPTED = "INTERRUPTED"  # never recorded: derived from the lease at each look
@@ -178,6 +179,22 @@ def untrained(sweep: str, state: SweepState) -> str:
         f"few trials reached {unit} {best.step} for one to be promoted. More trials make it go on: "
         f"hposvc extend {sweep} --trials {more}; finalists: {{top: 1, seeds: 1}} in a spec always "
         "trains the best to the end"
+    )
+
+
+def unsearched(state: SweepState) -> list[str]:
+    """Return a warning for each parameter that trials drew at random, as their sweep lacks it."""
+    names = [name for trial in state.trials.values() for name in trial.suggested]
+    return [describe_unsearched(name, state.spec) for name in dict.fromkeys(names)]
+
+
+def describe_unsearched(name: str, spec: SweepSpec) -> str:
+    """Say that a parameter is not searched, and what in the spec may be misspelled."""
+    alike = closest(name, spec.space.searched)
+    remedy = f"did the spec mean it by {alike!r}?" if alike else "add it there to have it searched"
+    return (
+        f"{name} is drawn at random, not searched: the trainable suggests it, and the sweep's "
+        f"parameters lack it; {remedy}"
     )
 
 

@@ -13,17 +13,29 @@ from hposvc.events import (
     Finished,
     Requested,
     StorageExhausted,
+    Suggested,
     Suspended,
     WarmStarted,
 )
 from hposvc.spec import SweepSpec
+from hposvc.state.summary import describe_unsearched
 from hposvc.state.sweep import SweepState
 
 
 def decisions(spec: SweepSpec, events: Iterable[Event]) -> Iterator[Line]:
-    """Yield a line for each event that is not about a single trial."""
+    """Yield a line for each event that is not about a single trial.
+
+    The first suggestion of a parameter that the sweep lacks has a line too.
+    """
     state = SweepState(spec)
+    unsearched: set[str] = set()
     for event in events:
+        if isinstance(event, Suggested):
+            if event.name not in unsearched:
+                why = describe_unsearched(event.name, spec)
+                detail: dict[str, object] = {"name": event.name, "domain": dict(event.domain)}
+                yield Line(event.time, None, "unsearched", why, detail)
+            unsearched.add(event.name)
         running = len(state.trials.orders)
         state.apply(event)
         described = _describe(event, running, state)

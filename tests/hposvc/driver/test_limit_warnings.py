@@ -6,7 +6,7 @@ import pytest
 from simulated_sweeps import at_desk
 
 from hposvc.driver.limit_warnings import MissingLimitMetrics
-from hposvc.events import Ended, Reported
+from hposvc.events import Ended, Reported, Suggested
 
 
 @pytest.fixture
@@ -61,3 +61,13 @@ def test_a_trial_as_long_as_it_should_be_is_no_news(warnings):
     desk.happen(ended)
     watcher.turn(desk.state, [ended])
     assert warnings() == []
+
+
+def test_a_parameter_that_the_sweep_lacks_is_told_once(warnings):
+    desk = at_desk(parameters={"lrr": {"min": 0.1, "max": 1.0}})
+    watcher = MissingLimitMetrics("valley", desk.state.spec)
+    for trial in ("t0001", "t0002"):
+        watcher.turn(desk.state, [Suggested(1.0, 1, trial, "lr", 0.5, {"min": 0.1, "max": 1.0})])
+    [said] = warnings()
+    assert said.startswith("valley: lr is drawn at random, not searched")
+    assert "did the spec mean it by 'lrr'?" in said

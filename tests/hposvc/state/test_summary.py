@@ -6,7 +6,7 @@ import math
 import pytest
 from simulated_sweeps import Desk, at_desk, make_controller, make_several, make_spec
 
-from hposvc.events import Attached
+from hposvc.events import Attached, Suggested
 from hposvc.spec import Metric
 from hposvc.state import summary
 
@@ -68,3 +68,20 @@ def test_the_worst_value_of_each_metric_follows_its_goal():
 def test_rungs_grow_by_the_scheduler_s_factor(scheduler, eta):
     spec = make_spec(scheduler=scheduler, fidelity={"max": 81})
     assert summary.eta_of(spec) == eta
+
+
+@pytest.mark.parametrize(
+    ("declared", "remedy"),
+    [("lrr", "did the spec mean it by 'lrr'?"), ("width", "add it there to have it searched")],
+)
+def test_parameters_that_trials_drew_at_random_are_told_once_with_the_nearest_name(
+    declared, remedy
+):
+    desk = at_desk(parameters={declared: {"min": 0.1, "max": 1.0}})
+    assert summary.unsearched(desk.state) == []
+    for _ in range(2):
+        order = desk.start()
+        desk.happen(Suggested(desk.time, order.id, order.trial, "lr", 0.5, {"min": 0, "max": 1}))
+    [said] = summary.unsearched(desk.state)
+    assert said.startswith("lr is drawn at random, not searched")
+    assert said.endswith(remedy)

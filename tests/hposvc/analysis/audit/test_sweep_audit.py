@@ -1,9 +1,10 @@
 """Audits of whole sweeps: each line states a fact of the journal."""
 
 import pytest
-from simulated_sweeps import Lab, make_spec
+from simulated_sweeps import Lab, at_desk, make_spec
 
 from hposvc.analysis.audit import of_sweep
+from hposvc.events import Suggested
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 
@@ -24,3 +25,15 @@ def test_a_sweep_s_own_decisions_are_told(lab):
     assert whats(lines) == ["driven", "closed", "finished"]
     assert lines[1].detail["reason"] == "trials"
     assert lines[2].detail == {"state": "COMPLETED", "reason": state.reason, "best": state.best}
+
+
+def test_a_parameter_that_the_sweep_lacks_is_told_at_its_first_value():
+    desk = at_desk(parameters={"lrr": {"min": 0.1, "max": 1.0}})
+    domain = {"min": 0.1, "max": 1.0}
+    for value in (0.25, 0.75):
+        order = desk.start()
+        desk.happen(Suggested(desk.time, order.id, order.trial, "lr", value, domain))
+    [line] = [line for line in of_sweep(desk.state.spec, desk.log) if line.what == "unsearched"]
+    assert line.why.startswith("lr is drawn at random, not searched")
+    assert line.why.endswith("did the spec mean it by 'lrr'?")
+    assert line.detail == {"name": "lr", "domain": domain}

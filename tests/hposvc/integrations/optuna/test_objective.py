@@ -243,6 +243,19 @@ def test_a_sweep_whose_process_is_killed_decides_the_same_again(tmp_path, monkey
     assert [f"{late}" for late in result.trials["late"]] == [asked[0][2], asked[2][2]]
 
 
+def test_a_misspelled_parameter_is_told_at_the_end_and_in_status(capfd):
+    def objective(trial):
+        return trial.suggest_float("lr", 0, 1)
+
+    misspelled = {"lrr": {"min": 0.0, "max": 1.0}}
+    run(objective, 2, parameters=misspelled, progress=True)
+    said = " ".join(capfd.readouterr().err.split())
+    assert "lr is drawn at random, not searched" in said
+    status = [sys.executable, "-m", "hposvc", "status", "last"]
+    shown = subprocess.run(status, capture_output=True, text=True, check=True).stdout
+    assert "did the spec mean it by 'lrr'?" in " ".join(shown.split())
+
+
 def test_a_failed_trial_shows_what_it_had_decided():
     def objective(trial):
         if trial.suggest_float("x", 0, 1) and trial.suggest_int("late", 1, 9):
