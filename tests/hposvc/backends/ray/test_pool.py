@@ -55,6 +55,16 @@ def events(sweeps, sweep, kind):
     return [event for _, event in sweeps.journal.read(sweep) if isinstance(event, kind)]
 
 
+def open_gate(sweeps, sweep, position, gate):
+    """Make the file once the journal has a checkpoint at this position, or at the deadline."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if any(each.saved.position == position for each in events(sweeps, sweep, Checkpointed)):
+            break
+        time.sleep(0.05)
+    gate.touch()
+
+
 def assert_no_ranks(sweeps):
     await_none(lambda: in_slots(sweeps.home.path))
 
@@ -145,11 +155,16 @@ def test_a_slow_rank_is_told_and_goes_on_where_there_is_no_other_node(sweeps, ca
 def test_a_killed_rank_costs_only_what_came_after_the_last_checkpoint_within_a_step(
     sweeps, tmp_path
 ):
-    sweep_spec = {"mark": str(tmp_path / "mark")}
-    sweep, status = run(
-        sweeps, spec("dies_within", parameters=sweep_spec, checkpoints={"every": "4 steps"})
+    files = {name: str(tmp_path / name) for name in ("mark", "gate")}
+    row = api.create(
+        sweeps, spec("dies_within", parameters=files, checkpoints={"every": "4 steps"})
     )
-    assert status["state"] == "COMPLETED"
+    sweep = row.id
+    killer = threading.Thread(target=open_gate, args=(sweeps, sweep, (1, 6), tmp_path / "gate"))
+    killer.start()
+    api.drive(sweeps, row)
+    killer.join()
+    assert api.load(sweeps, sweep).status()["state"] == "COMPLETED"
     [failure] = events(sweeps, sweep, Failed)
     assert failure.cause == "infra"
     assert "died" in failure.message
