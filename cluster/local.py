@@ -23,7 +23,7 @@ from cluster.node import (
     Node,
     Options,
     clean_environment,
-    free_port,
+    free_ports,
     head_options,
     last_error,
     start,
@@ -193,7 +193,8 @@ def _prepare(home: Path) -> Local:
     make_token(token)
     folder = tempfile.mkdtemp(prefix="hposvc-cluster-")  # short: paths of sockets are limited
     name = Path(folder).name.removeprefix("hposvc-cluster-")
-    return Local(name, folder, str(token), f"http://127.0.0.1:{free_port()}")
+    (port,) = free_ports(1)
+    return Local(name, folder, str(token), f"http://127.0.0.1:{port}")
 
 
 def _start(home: Path, cluster: Local, shape: Shape) -> Local:

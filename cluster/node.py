@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,14 +30,16 @@ class Node:
 
 def head_options(dashboard_port: str, cpus: float) -> tuple[Options, Mapping[str, str]]:
     """Return the head's options of `ray start`, and its environment variables."""
+    client, dashboard_metrics, autoscaler_metrics = free_ports(3, besides=dashboard_port)
     options = {
         **{"head": None, "port": "0", "num-gpus": "0", "num-cpus": f"{cpus:g}"},
         **{"include-dashboard": "true", "dashboard-host": "127.0.0.1"},
-        **{"dashboard-port": dashboard_port, "ray-client-server-port": free_port()},
+        **{"dashboard-port": dashboard_port, "ray-client-server-port": client},
     }
     # Two metrics ports have no option, and another Ray may use their defaults.
     environment = {
-        name: free_port() for name in ("DASHBOARD_METRIC_PORT", "AUTOSCALER_METRIC_PORT")
+        "DASHBOARD_METRIC_PORT": dashboard_metrics,
+        "AUTOSCALER_METRIC_PORT": autoscaler_metrics,
     }
     return options, environment
 
@@ -117,13 +120,14 @@ def last_error(folder: Path) -> str:
     return ""
 
 
-def free_port() -> str:
-    """Return a free port."""
-    while True:
+def free_ports(number: int, besides: str = "") -> list[str]:
+    """Return different free ports, none of which is `besides`."""
+    ports: list[str] = []
+    while len(ports) < number:
         port = random.choice(PORTS)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-            return str(port)
+        if str(port) in (*ports, besides):
+            continue
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            ports.append(str(port))
+    return ports

@@ -3,6 +3,7 @@
 import os
 import socket
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,11 @@ def test_the_dashboard_answers_to_this_machine_alone():
     assert all(port.isdigit() for port in environment.values())
 
 
-def test_a_port_is_free():
-    with socket.socket() as taken:
-        taken.bind(("", int(node.free_port())))
+def test_ports_are_free_and_differ():
+    """Ray refuses a port that two of its parts are to use."""
+    with ExitStack() as stack:
+        for port in node.free_ports(50, besides="20001"):
+            stack.enter_context(socket.socket()).bind(("", int(port)))
 
 
 def test_a_node_knows_our_packages_and_no_other_cluster(monkeypatch):

@@ -10,7 +10,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+
+from cluster.node import free_ports
 
 # Each of pytest-xdist's workers (gw0, gw1, ...) may have such a cluster, at addresses of its own.
 _NET = "127.0." + os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
@@ -100,13 +101,15 @@ def start() -> Iterator[Remote]:
     folder = Path(tempfile.mkdtemp(prefix="hposvc-r-", dir="/tmp"))  # sockets want a short path
     namespace = next((words for words in NAMESPACES if _works(words)), None)
     token = secrets.token_hex(16)
-    gcs, port = _free(HEAD), _free(HEAD)
+    gcs, port, client, *agents = free_ports(7)
     remote = Remote(folder, token, f"http://{HEAD}:{port}", f"{HEAD}:{gcs}", namespace is not None)
     for one in (remote.mine, remote.heads, remote.shared):
         one.mkdir()
     head = ["--head", f"--node-ip-address={HEAD}", f"--port={gcs}", "--dashboard-host", HEAD]
-    head += [f"--dashboard-port={port}", f"--ray-client-server-port={_free(HEAD)}"]
+    head += [f"--dashboard-port={port}", f"--ray-client-server-port={client}"]
+    head += _agent_ports(*agents[:2])
     worker = [f"--address={remote.gcs}", f"--node-ip-address={WORKER}", "--labels=zone=b"]
+    worker += _agent_ports(*agents[2:])
     nodes = []
     try:
         nodes.append(_node(remote, namespace, [remote.mine], head))
@@ -125,8 +128,7 @@ def _node(
 ) -> "subprocess.Popen[bytes]":
     ray = str(Path(sys.executable).with_name("ray"))
     command = [ray, "start", "--block", *words, "--num-cpus=1", "--disable-usage-stats"]
-    command += ["--object-store-memory=100000000", f"--metrics-export-port={_free(HEAD)}"]
-    command += [f"--dashboard-agent-listen-port={_free(HEAD)}"]
+    command += ["--object-store-memory=100000000"]
     # Of its own: of two nodes in one folder, each would delete what the other has unpacked.
     command += [f"--temp-dir={remote.ray / ('head' if '--head' in words else 'worker')}"]
     if namespace is not None:
@@ -170,6 +172,5 @@ def _works(words: list[str]) -> bool:
         return False
 
 
-def _free(host: str) -> int:
-    with socket.create_server((host, 0)) as server:
-        return int(server.getsockname()[1])
+def _agent_ports(metrics: str, listen: str) -> list[str]:
+    return [f"--metrics-export-port={metrics}", f"--dashboard-agent-listen-port={listen}"]

@@ -22,8 +22,9 @@ ALONE = [
 LATER = [ON_RAY, pytest.mark.full]  # tests that take seconds run on the pool only
 REAL = [pytest.param(("ray", 1), marks=ON_RAY), pytest.param(("tune", 1), marks=LATER)]
 PAIRS = [pytest.param(("ray", 2), marks=ON_RAY), pytest.param(("tune", 2), marks=LATER)]
+# A loaded machine may give a rank that starts no processor for seconds, which is no hang.
 IMPATIENT = [
-    pytest.param((name, 2, {"failure": {"stall": "4s"}}), marks=marks)
+    pytest.param((name, 2, {"failure": {"stall": "12s"}}), marks=marks)
     for name, marks in (("ray", [ON_RAY, pytest.mark.long]), ("tune", LATER))
 ]
 every = pytest.mark.parametrize("bench", ALONE, indirect=True)
@@ -235,7 +236,7 @@ def test_ranks_that_hang_leave_their_stacks_and_make_room_for_others(bench):
     failed = bench.finish(bench.start(at=2, do="hang", rank=1, trial="t0001"))
     assert kinds(failed) == ["checkpointed", "reported", "failed"]
     assert failed[-1].cause == "stalled"
-    assert failed[-1].message.startswith("no sign of life from ranks 0 and 1 for 4 s")
+    assert failed[-1].message.startswith("no sign of life from ranks 0 and 1 for 12 s")
     logs = [bench.folder / "logs" / "t0001" / f"1-{rank}.log" for rank in range(2)]
     assert "in all_reduce" in logs[0].read_text()
     assert "in misbehave" in logs[1].read_text()
