@@ -136,6 +136,23 @@ class Encoding:
                 column_ND[:, first] = unit_N
         return column_ND
 
+    def is_active(self, x_MD: Array, index: int) -> Mask:
+        """Return whether a parameter is active, from the model columns."""
+        active_M = np.ones(len(x_MD), dtype=np.bool_)
+        for other, allowed_V in self.searched[index].requires:
+            active_M &= self.is_active(x_MD, other) & self._has_value(x_MD, other, allowed_V)
+        return active_M
+
+    def _has_value(self, x_MD: Array, index: int, allowed_V: Array) -> Mask:
+        """Return whether a parameter has one of the values, given by their unit positions."""
+        parameter, first = self.searched[index], self.first_column_P[index]
+        if not parameter.categorical:
+            return np.isin(x_MD[:, first], allowed_V)
+        is_allowed_W = np.isin(parameter.centre_V, allowed_V)
+        share_MW = x_MD[:, first : first + parameter.width][:, is_allowed_W]
+        holds_M: Mask = np.any(share_MW > 0.0, axis=1)
+        return holds_M
+
     def stepped(self, from_NP: Array, to_NP: Array, rng: Generator) -> Array:
         """Return `to_NP`, with moves that would snap back made a whole step.
 

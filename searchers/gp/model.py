@@ -225,6 +225,17 @@ class Posterior:
         fitted_N = rows.loss_N - (hyperparameters.noise + JITTER) * alpha_N
         return cls(rows.kernel, hyperparameters, inverse_D, scaled_ND, chol_NN, alpha_N, fitted_N)
 
+    def solve(self, loss_N: Array) -> Array:
+        """Return (kernel + noise * I)^-1 loss, in O(N^2)."""
+        alpha_N: Array = lapack.dpotrs(self.chol_NN, loss_N, lower=1)[0]
+        return alpha_N
+
+    def with_losses(self, loss_N: Array) -> "Posterior":
+        """Return the posterior of the same rows with other losses, in O(N^2)."""
+        alpha_N = self.solve(loss_N)
+        fitted_N = loss_N - (self.hyperparameters.noise + JITTER) * alpha_N
+        return replace(self, alpha_N=alpha_N, fitted_N=fitted_N)
+
     def mean(self, x_MD: Array) -> Array:
         """Return the mean loss at each query, in O(N D) where the variance costs O(N^2)."""
         mean_M: Array = self.alpha_N @ self._covariance(x_MD * self.inverse_D)

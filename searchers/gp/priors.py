@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr
 
-from searchers.gp.encoding import Encoding, Mask, Parameter
+from searchers.gp.encoding import Encoding, Parameter
 from searchers.gp.kernels import Array
 from searchers.names import nearest
 from searchers.space import Space
@@ -92,27 +92,11 @@ class LogPrior:
             first = self.encoding.first_column_P[index]
             columns = slice(first, first + len(centre_W))
             off_MW = (x_MD[:, columns] - centre_W) / width
-            weight_M = self.exponent * self._is_active(x_MD, index)
+            weight_M = self.exponent * self.encoding.is_active(x_MD, index)
             size = _log_mean_density(centre_W, width)
             value_M += weight_M * (-0.5 * (off_MW**2).sum(axis=1) - size)
             gradient_MD[:, columns] -= weight_M[:, None] * off_MW / width
         return value_M, gradient_MD
-
-    def _is_active(self, x_MD: Array, index: int) -> Mask:
-        active_M = np.ones(len(x_MD), dtype=np.bool_)
-        for other, allowed_V in self.encoding.searched[index].requires:
-            active_M &= self._is_active(x_MD, other) & self._has_value(x_MD, other, allowed_V)
-        return active_M
-
-    def _has_value(self, x_MD: Array, index: int, allowed_V: Array) -> Mask:
-        """Return whether a parameter has one of the values, given by their unit positions."""
-        parameter, first = self.encoding.searched[index], self.encoding.first_column_P[index]
-        if not parameter.categorical:
-            return np.isin(x_MD[:, first], allowed_V)
-        is_allowed_W = np.isin(parameter.centre_V, allowed_V)
-        share_MW = x_MD[:, first : first + parameter.width][:, is_allowed_W]
-        holds_M: Mask = np.any(share_MW > 0.0, axis=1)
-        return holds_M
 
 
 def _centre(parameter: Parameter, unit: float) -> Array:

@@ -25,6 +25,8 @@ from searchers.gp.feasibility import (
 from searchers.gp.fidelity import AtMaxFidelity, with_context
 from searchers.gp.fits import PROBE, Fit, Model, Outcome
 from searchers.gp.kernels import Array
+from searchers.gp.learned.prior import LearnedPrior
+from searchers.gp.learned.process import WithMean, coefficient, unfitted
 from searchers.gp.maximise import FRUGAL, THOROUGH, Candidates, FixedFeatures, Maximiser
 from searchers.gp.model import Posterior, Prior, Rows
 from searchers.gp.terms import Sum
@@ -43,7 +45,7 @@ INCUMBENTS = 5
 FEASIBILITY_POWER = 8.0
 LOSS, FAILURE = "loss", "failure"  # names of the outcomes in the notes
 
-Process = Posterior | AtMaxFidelity
+Process = Posterior | AtMaxFidelity | WithMean
 
 
 @dataclass(frozen=True)
@@ -57,18 +59,21 @@ class Proposer:
     output_R: Array
     evidence: Evidence
     points: Points  # T trials with a result, then those that failed, then running ones
+    learned: LearnedPrior | None = None  # of the losses; None: their mean is 0
     focus: FixedFeatures | None = None  # the only place to search; None: everywhere
     rivals: Mask | None = None  # the points whose best must be improved on; None: all
 
     @classmethod
-    def of(cls, space: Space, model: Model, evidence: Evidence) -> "Proposer":
+    def of(
+        cls, space: Space, model: Model, evidence: Evidence, learned: LearnedPrior | None = None
+    ) -> "Proposer":
         encoding = Encoding.of(space)
         everywhere = [*evidence.params, *evidence.failed, *evidence.pending]
         points = encoding.snap(units(space, everywhere))
         evidence = evidence.with_levels_aligned(points.unit_NP)
         warp = standardized(model.warp, evidence.loss_R)
         output_R = warp.forward(evidence.loss_R)
-        return cls(space, encoding, model, warp, output_R, evidence, points)
+        return cls(space, encoding, model, warp, output_R, evidence, points, learned)
 
     def within_category(self, focus: FixedFeatures) -> "Proposer":
         """Return the proposer within one category, which improves on the best there.
@@ -128,8 +133,21 @@ class Proposer:
         if self.rivals is not None:
             rival_R = self.rivals[self.evidence.trial_R]
             first_R = np.where(rival_R, first_R - np.ptp(first_R) - 1.0, first_R)
-        losses = Outcome(self.outcome, self.model, self.rows, self.prior, first_R)
+        rows = self.rows
+        if self.learned is not None:
+            weight = unfitted(self.learned_R, self.output_R)
+            rows = replace(rows, loss_N=self.output_R - weight * self.learned_R)
+        losses = Outcome(self.outcome, self.model, rows, self.prior, first_R)
         return losses.fitted(history, trials, rng)
+
+    @cached_property
+    def learned_R(self) -> Array:
+        """The learned prior's mean at the rows, less its average; 0 without a prior."""
+        if self.learned is None:
+            return np.zeros(len(self.output_R))
+        learned_R = self.learned.mean(self.column_TD[self.evidence.trial_R])
+        centred_R: Array = learned_R - learned_R.mean()
+        return centred_R
 
     @property
     def outcome(self) -> str:
@@ -142,11 +160,23 @@ class Proposer:
     def posterior(self, fitted: Fit) -> Process:
         """Return the process given the results; failed and running trials as they are predicted."""
         everywhere = Posterior.of(self.rows, fitted.hyperparameters)
-        process: Process = everywhere
-        if self._contexts:
-            process = AtMaxFidelity.of(everywhere, self.column_TD)
+        weight = self.learned_weight(everywhere)
+        if weight:
+            everywhere = everywhere.with_losses(self.output_R - weight * self.learned_R)
+        at_top = AtMaxFidelity.of(everywhere, self.column_TD) if self._contexts else everywhere
+        process: Process = at_top
+        if self.learned is not None:
+            prior_R = self.learned.mean(self.column_TD[self.evidence.trial_R])
+            mean = self.learned.mean.scaled(weight, float(prior_R.mean()))
+            process = WithMean.of(at_top, mean, self.column_TD)
         expected = self.points.take(range(self._trials, len(self.points)))
         return process.fantasize(self.encoding.columns_of(expected)) if len(expected) else process
+
+    def learned_weight(self, posterior: Posterior) -> float:
+        """Return how much of the learned prior the results bear out; 0 without one."""
+        if self.learned is None:
+            return 0.0
+        return coefficient(self.learned_R, self.output_R, posterior.solve)
 
     def success_probability(
         self, history: Sequence[Observation], ended: int, rng: Generator

@@ -22,6 +22,8 @@ from searchers.gp.acquisition import Acquisition
 from searchers.gp.cost import COST, learned_cost
 from searchers.gp.fits import MODELS, Model
 from searchers.gp.initial_design import design_point
+from searchers.gp.learned.prior import LearnedPrior
+from searchers.gp.learned.start import portfolio
 from searchers.gp.maximise import Candidates
 from searchers.gp.multi_objective import propose_several
 from searchers.gp.priors import Belief, LogPrior, check
@@ -43,7 +45,8 @@ class GaussianProcess:
     best half of that number and the latest of the others, so that the cost of a proposal stays
     bounded. With `per_second` improvement is divided by the seconds of a step, as far as the
     trials' times tell. `priors` say where good values are thought to be, such as
-    {"lr": {"value": 1e-3, "width": 0.2}}; they fade as results come in.
+    {"lr": {"value": 1e-3, "width": 0.2}}; they fade as results come in. `learned_prior` says that
+    a sweep may begin with what other sweeps of the same family of models have in common.
     """
 
     initial: int = 4
@@ -51,6 +54,7 @@ class GaussianProcess:
     rows: int = 240
     per_second: bool = False
     priors: Mapping[str, Belief] = field(default_factory=dict)
+    learned_prior: bool = True
 
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
@@ -109,7 +113,7 @@ class GaussianProcess:
         """Return the next proposal; None: the space has no more configurations."""
         evidence = Evidence.of(history, earlier)
         if len(history) + len(earlier) < self._design_size(space, [*earlier, *history]):
-            return _quasi_random(space, history, rng, _note("start", "the first trials"))
+            return self._initial(space, history, rng)
         if not (space.searched and evidence.is_enough):
             return _quasi_random(space, history, rng, _note("start", "too few results for a model"))
         try:
@@ -122,6 +126,24 @@ class GaussianProcess:
             note = _note("fallback", "all candidates of the model were tried before")
             return _quasi_random(space, history, rng, note)
         return proposal
+
+    def _initial(
+        self, space: Space, history: Sequence[Observation], rng: Generator
+    ) -> Proposal | None:
+        """Return the next of the first trials; None: the space has no more configurations."""
+        learned = self._learned(space) if history else None  # the centre comes first
+        if learned is not None and not any(seen.losses for seen in history):
+            tried = [seen.params for seen in history]
+            taken = SeenConfigs(space, tried)
+            for params in portfolio(space, learned, tried, rng):
+                if params not in taken:
+                    reason = f"good for other models of its kind: {learned.family}"
+                    return Proposal(params, _note("start", reason))
+        return _quasi_random(space, history, rng, _note("start", "the first trials"))
+
+    def _learned(self, space: Space) -> LearnedPrior | None:
+        """Return the learned prior of a space; None: there is none, or it is switched off."""
+        return LearnedPrior.of(space, without=self.priors) if self.learned_prior else None
 
     def _design_size(self, space: Space, history: Sequence[Observation]) -> int:
         """Return the number of quasi-random trials: more for several objectives (a wide front)."""
@@ -144,7 +166,8 @@ class GaussianProcess:
             result = propose_several(space, history, earlier, terms, self.rows, rng)
             index = _first_new(space, result.candidates, history)
             return None if index is None else result.proposal(space, index, fits)
-        proposer = Proposer.of(space, model, evidence.bounded(self.rows))
+        learned = self._learned(space)
+        proposer = Proposer.of(space, model, evidence.bounded(self.rows), learned)
         for attempt in self._proposers_to_try(proposer, len(history)):
             proposal = self._best_of(attempt, history, evidence, rng)
             if proposal is not None:

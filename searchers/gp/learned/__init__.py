@@ -1,0 +1,1 @@
+"""What hyperparameters of the same role have in common, learned from tuning tables."""

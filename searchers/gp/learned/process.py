@@ -1,0 +1,70 @@
+"""A process whose mean is the learned prior, as far as the results bear it out.
+
+The outputs are beta m(x) + g(x), with m the prior's mean and g the Gaussian process. One
+coefficient beta says how much of the prior holds for this problem; a wrong prior gets one near 0.
+
+Axes: N rows, M queries, K appended rows, D model columns.
+Source: Rasmussen & Williams (2006), section 2.7 (explicit basis functions), with one function.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from searchers.gp.fidelity import AtMaxFidelity
+from searchers.gp.kernels import Array
+from searchers.gp.learned.prior import Mean
+from searchers.gp.model import Posterior
+
+TRUST, DOUBT = 0.7, 0.5  # mean and deviation of beta before there are results
+UNFITTED_VARIANCE = 0.5  # of what the prior leaves over, before the process is fitted
+
+
+def coefficient(mean_N: Array, output_N: Array, solve: Callable[[Array], Array]) -> float:
+    """Return the most probable beta that is not negative.
+
+    Args:
+        mean_N: the prior's mean at the rows.
+        output_N: their outputs.
+        solve: multiplies by the inverse covariance of the rows.
+    """
+    weighted_N = solve(mean_N)
+    precision = 1.0 / DOUBT**2 + mean_N @ weighted_N
+    return max(0.0, float((TRUST / DOUBT**2 + weighted_N @ output_N) / precision))
+
+
+def unfitted(mean_N: Array, output_N: Array) -> float:
+    """Return beta before the process is fitted, as if it were noise."""
+    return coefficient(mean_N, output_N, lambda mean_N: mean_N / UNFITTED_VARIANCE)
+
+
+@dataclass(frozen=True)
+class WithMean:
+    """The sum of a process and a function."""
+
+    process: Posterior | AtMaxFidelity
+    mean: Mean
+    fitted_N: Array  # mean of the sum at the rows of the process
+
+    @classmethod
+    def of(cls, process: Posterior | AtMaxFidelity, mean: Mean, x_ND: Array) -> "WithMean":
+        """Return the sum; x_ND are the rows of the process."""
+        return cls(process, mean, process.fitted_N + mean(x_ND))
+
+    def predict(self, x_MD: Array) -> tuple[Array, Array]:
+        """See `Posterior.predict`."""
+        mean_M, variance_M = self.process.predict(x_MD)
+        return mean_M + self.mean(x_MD), variance_M
+
+    def predict_with_gradient(self, x_MD: Array) -> tuple[Array, Array, Array, Array]:
+        """See `Posterior.predict_with_gradient`."""
+        mean_M, variance_M, mean_MD, variance_MD = self.process.predict_with_gradient(x_MD)
+        prior_M, prior_MD = self.mean.with_gradient(x_MD)
+        return mean_M + prior_M, variance_M, mean_MD + prior_MD, variance_MD
+
+    def fantasize(self, x_KD: Array) -> "WithMean":
+        """See `Posterior.fantasize`."""
+        process = self.process.fantasize(x_KD)
+        added_K = process.fitted_N[-len(x_KD) :] + self.mean(x_KD)
+        return WithMean(process, self.mean, np.append(self.fitted_N, added_K))

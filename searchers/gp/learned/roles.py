@@ -1,0 +1,276 @@
+"""The role of a hyperparameter, by its name: learning rate, weight decay, number of trees, ...
+
+A family is a kind of model whose hyperparameters have roles. A space belongs to the family that has
+most roles for it, if these are three or more and half of what is searched, or all of two; other
+spaces have no roles.
+
+A role of numbers has a scale, in the user's units, on which all spaces place its values from -1 to
+1; a role of choices has one name for each value, whatever a space calls it.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeGuard
+
+from searchers.space import Choice, Constant, Domain, Space
+from searchers.values import Value, is_number
+
+MIN_ROLES = 3  # names alone match by accident; three of one family do not
+
+
+@dataclass(frozen=True)
+class NumberRole:
+    """Numbers on a scale on which `low` is -1 and `high` is 1."""
+
+    names: str  # separated by spaces, in small letters, without underscores
+    low: float
+    high: float
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class ChoiceRole:
+    """Values with names; each line of `values` has the spellings of one value, the first ours."""
+
+    names: str
+    values: tuple[str, ...] = ()
+
+    def value(self, written: Value) -> str:
+        """Return our name of a value."""
+        word = _plain(str(written))
+        return next((line.split()[0] for line in self.values if word in line.split()), word)
+
+
+Role = NumberRole | ChoiceRole
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of model: its roles by name, one of which a space of it must have."""
+
+    roles: Mapping[str, Role]
+    needs: frozenset[str]
+
+    def role_named(self, word: str) -> str:
+        """Return the first role that has a name; empty: none has."""
+        named = (role for role, known in self.roles.items() if word in known.names.split())
+        return next(named, "")
+
+
+LR = "lr learningrate learningrateinit eta0 eta stepsize baselr maxlr peaklr initlr initiallr"
+DECAY = "weightdecay wd decay l2"
+L2 = "l2 reglambda lambdal2 lambda lam l2regularization l2leafreg"
+TREES = "nestimators trees numtrees ntrees numboostround iterations maxiter nrounds rounds"
+DEPTH = "maxdepth depth"
+LEAVES = "numleaves leaves maxleafnodes maxleaves"
+LEAF_ROWS = "minsamplesleaf leafrows mindatainleaf minchildsamples minleaf"
+COLUMNS = "maxfeatures features maxfeat colsamplebytree colsample featurefraction rsm mtry"
+ROWS = "subsample sample baggingfraction rowsample maxsamples maxsamp"
+BATCH = "batch batchsize bs minibatch perdevicetrainbatchsize trainbatchsize"
+EPOCHS = "epochs nepochs numepochs maxiter numtrainepochs niter iters"
+WARMUP = "warmup warmupratio warmupshare warmupfrac warmupfraction pctstart"
+SCALER = ChoiceRole(
+    "scaler scaling scale preprocessing", ("standard std zscore", "range minmax", "none off plain")
+)
+SCHEDULE = ChoiceRole(
+    "schedule sched lrschedule scheduler lrscheduler lrschedulertype decayschedule",
+    ("constant none off const", "cosine cos", "linear lin"),
+)
+TRAINING: Mapping[str, Role] = {
+    "lr": NumberRole(LR, 1e-5, 1.0, log=True),
+    "weight_decay": NumberRole(f"{DECAY} alpha", 1e-7, 10.0, log=True),
+    "beta1": NumberRole("beta1 adambeta1", 0.5, 1.0),
+    "beta2": NumberRole("beta2 adambeta2", 0.9, 1.0),
+    "eps": NumberRole("eps epsilon adameps adamepsilon", 1e-9, 1e-3, log=True),
+    "dropout": NumberRole("dropout drop dropoutrate droprate pdrop", 0.0, 0.8),
+    "batch": NumberRole(BATCH, 8, 512, log=True),
+    "epochs": NumberRole(EPOCHS, 1, 60, log=True),
+    "warmup": NumberRole(WARMUP, 0.0, 0.5),
+    "label_smoothing": NumberRole("labelsmoothing smoothing ls", 0.0, 0.3),
+    "clip": NumberRole("clip gradclip clipnorm maxgradnorm gradientclipval", 0.1, 10.0, log=True),
+    "optimizer": ChoiceRole("optimizer opt optim solver"),
+    "schedule": SCHEDULE,
+}
+
+FAMILIES: Mapping[str, Family] = {
+    "network": Family(
+        {
+            **TRAINING,
+            "sgd_lr": NumberRole("", 1e-5, 1.0, log=True),  # see `_is_sgd`
+            "momentum": NumberRole("momentum mom", 0.0, 1.0),
+            "nesterov": ChoiceRole("nesterov"),
+            "width": NumberRole(
+                "width hidden nhidden units hiddensize hiddendim hiddenunits nunits dmodel dim "
+                "nembd embeddim channels basechannels filters nfilters",
+                4,
+                512,
+                log=True,
+            ),
+            "layers": NumberRole(
+                "layers nlayers numlayers nlayer hiddenlayers depth blocks", 1, 8, log=True
+            ),
+            "heads": NumberRole("heads nheads numheads nhead", 1, 16, log=True),
+            "context": NumberRole("context blocksize seqlen contextlength", 8, 512, log=True),
+            "kernel_size": NumberRole("kernel kernelsize ksize", 1, 9),
+            "activation": ChoiceRole("activation act nonlinearity"),
+            "norm": ChoiceRole("norm normalization", ("batch batchnorm",)),
+            "scaler": SCALER,
+        },
+        frozenset({"lr", "sgd_lr"}),
+    ),
+    "adapter": Family(
+        {
+            **TRAINING,
+            "rank": NumberRole("rank r lorarank lorar", 1, 64, log=True),
+            "alpha": NumberRole("loraalpha alpha scaling", 1, 128, log=True),
+            "dropout": NumberRole("loradropout dropout drop", 0.0, 0.8),
+            "targets": ChoiceRole("targets targetmodules modules"),
+            "weight_decay": NumberRole(DECAY, 1e-7, 10.0, log=True),
+        },
+        frozenset({"rank"}),
+    ),
+    "boosting": Family(
+        {
+            "shrinkage": NumberRole(f"{LR} shrinkage", 5e-3, 1.0, log=True),
+            "trees": NumberRole(TREES, 5, 200, log=True),
+            "leaves": NumberRole(LEAVES, 2, 64, log=True),
+            "depth": NumberRole(DEPTH, 1, 12),
+            "leaf_rows": NumberRole(LEAF_ROWS, 1, 100, log=True),
+            "child_weight": NumberRole("minchildweight", 0.1, 30.0, log=True),
+            "l2": NumberRole(L2, 1e-8, 100.0, log=True),
+            "l1": NumberRole("regalpha alpha lambdal1 l1", 1e-8, 100.0, log=True),
+            "split_gain": NumberRole(
+                "gamma minsplitloss minsplitgain mingaintosplit", 1e-4, 10.0, log=True
+            ),
+            "columns": NumberRole(f"{COLUMNS} colsamplebylevel colsamplebynode", 0.05, 1.0),
+            "rows": NumberRole(ROWS, 0.1, 1.0),
+            "bins": NumberRole("maxbins maxbin bins bordercount", 8, 255, log=True),
+            "random_strength": NumberRole("randomstrength", 1e-3, 10.0, log=True),
+        },
+        frozenset({"shrinkage"}),
+    ),
+    "forest": Family(
+        {
+            "trees": NumberRole(TREES, 5, 200, log=True),
+            "leaves": NumberRole(LEAVES, 2, 64, log=True),
+            "depth": NumberRole(DEPTH, 1, 20),
+            "leaf_rows": NumberRole(LEAF_ROWS, 1, 100, log=True),
+            "split_rows": NumberRole("minsamplessplit minsplit splitrows mss", 2, 40, log=True),
+            "columns": NumberRole(COLUMNS, 0.05, 1.0),
+            "rows": NumberRole(ROWS, 0.1, 1.0),
+            "pruning": NumberRole("ccpalpha", 1e-5, 0.1, log=True),
+            "criterion": ChoiceRole("criterion crit", ("entropy logloss",)),
+            "bootstrap": ChoiceRole("bootstrap bagging boot"),
+            "kind": ChoiceRole("kind model", ("forest rf", "extra et extratrees")),
+        },
+        frozenset({"trees", "leaf_rows", "split_rows", "columns"}),
+    ),
+    "kernel": Family(
+        {
+            "penalty": NumberRole("c cost regc", 1e-3, 1e3, log=True),
+            "gamma": NumberRole("gamma g kernelgamma", 1e-5, 10.0, log=True),
+            "degree": NumberRole("degree deg", 1, 5),
+            "coef0": NumberRole("coef0", -1.0, 1.0),
+            "epsilon": NumberRole("epsilon eps tube", 1e-4, 1.0, log=True),
+            "kernel": ChoiceRole("kernel"),
+            "scaler": SCALER,
+        },
+        frozenset({"gamma", "kernel"}),
+    ),
+    "linear": Family(
+        {
+            "alpha": NumberRole("alpha weightdecay l2 reg lambda lam strength", 1e-7, 10.0, True),
+            "inverse_alpha": NumberRole("c cost inversereg", 1e-3, 1e3, log=True),
+            "l1_ratio": NumberRole("l1ratio l1 mix", 0.0, 1.0),
+            "lr": NumberRole(LR, 1e-5, 1.0, log=True),
+            "power": NumberRole("power powert", 0.0, 1.0),
+            "epochs": NumberRole(EPOCHS, 2, 1000, log=True),
+            "knots": NumberRole("knots nknots", 3, 12),
+            "degree": NumberRole("degree deg", 1, 5),
+            "penalty": ChoiceRole("penalty regularizer"),
+            "loss": ChoiceRole("loss lossfunction", ("logloss log logistic",)),
+            "schedule": ChoiceRole("schedule learningrate lrschedule sched"),
+            "average": ChoiceRole("average averaging"),
+            "solver": ChoiceRole("solver"),
+            "class_weight": ChoiceRole("classweight"),
+            "products": ChoiceRole(
+                "prep features expand", ("products poly2", "splines spline", "plain none")
+            ),
+            "scaler": SCALER,
+        },
+        frozenset({"l1_ratio", "penalty", "loss", "alpha", "inverse_alpha"}),
+    ),
+    "neighbours": Family(
+        {
+            "neighbours": NumberRole("nneighbors k neighbors neighbours", 1, 60, log=True),
+            "power": NumberRole("p minkowskip power", 1, 4),
+            "components": NumberRole("components ncomponents", 2, 50, log=True),
+            "weights": ChoiceRole("weights weighting"),
+            "metric": ChoiceRole("metric"),
+            "reduce": ChoiceRole("reduce pca"),
+            "whiten": ChoiceRole("whiten"),
+            "scaler": SCALER,
+        },
+        frozenset({"neighbours"}),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The family of a space, and the roles of its searched parameters."""
+
+    family: str
+    of: Mapping[str, str]  # role by parameter
+
+
+def roles_of(space: Space) -> Roles | None:
+    """Return the roles of a space's parameters; None: it is of no family that we know."""
+    matches = [Roles(name, _matched(space, family)) for name, family in FAMILIES.items()]
+    able = [match for match in matches if FAMILIES[match.family].needs & {*match.of.values()}]
+    best = max(able, key=lambda match: len(match.of), default=None)
+    if best is None or len(best.of) < max(MIN_ROLES, len(space.searched) / 2):
+        return best if best and len(best.of) == len(space.searched) > 1 else None
+    return best
+
+
+def _matched(space: Space, family: Family) -> dict[str, str]:
+    """Return the role of each parameter that has one; the first parameter of a role gets it."""
+    matched: dict[str, str] = {}
+    for parameter in space.searched:
+        role = family.role_named(_last_word(parameter))
+        if role in matched.values() or not _suits(space[parameter], family.roles.get(role)):
+            continue
+        matched[parameter] = role
+    if _is_sgd(space, matched):
+        matched = {name: "sgd_lr" if role == "lr" else role for name, role in matched.items()}
+    return matched
+
+
+def _suits(domain: Domain, role: Role | None) -> bool:
+    """Return whether a role can have the values: a role of numbers has numbers only."""
+    if isinstance(role, NumberRole):
+        return not isinstance(domain, Choice) or all(map(is_number, domain.values))
+    return role is not None and isinstance(domain, Choice) and not domain.ordered
+
+
+def _is_sgd(space: Space, matched: Mapping[str, str]) -> bool:
+    """Return whether a learning rate is one of SGD: where Adam has 1e-3, that has 1e-1."""
+    if "optimizer" in matched.values():
+        return False
+    fixed = [domain.value for domain in space.values() if isinstance(domain, Constant)]
+    return "momentum" in matched.values() or "sgd" in map(str.lower, filter(_is_text, fixed))
+
+
+def _is_text(value: Value) -> TypeGuard[str]:
+    return isinstance(value, str)
+
+
+def _last_word(parameter: str) -> str:
+    """Return a parameter's own name: of optimizer.lr, model__lr and train/lr it is lr."""
+    return _plain(re.split(r"\.|__|/", parameter)[-1])
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_ ]", "", name).lower()
