@@ -18,7 +18,7 @@ QUICK = [t for t in LOADED if t.model == "neighbours" and t.data in BUNDLED]
 
 @pytest.mark.parametrize("table", LOADED, ids=lambda table: table.name)
 def test_a_table_has_valid_configurations_no_two_equal_and_finite_losses(table):
-    assert len(table.configs) == len(table.losses) >= 100
+    assert len(table.configs) == len(table.losses) >= min(100, table.space.size or 100)
     for params in table.configs:
         table.space.validate(params)
     assert len({table.space.key(params) for params in table.configs}) == len(table.configs)
@@ -58,8 +58,8 @@ def test_a_training_gives_the_loss_of_its_table_again(table):
         assert loss(own_names(parameters, params), table.data) == pytest.approx(known, rel=1e-4)
 
 
-def test_every_model_trains_what_is_drawn_from_its_space():
-    """On its own data, where scikit-learn brings that; 30 spaces of each are well-formed."""
+def test_models_take_what_is_drawn_from_their_spaces():
+    """Four of them are trained, on data of scikit-learn; 30 spaces of each are well-formed."""
     rng = np.random.default_rng(3)
     for parameters, _ in MODELS.values():
         for _ in range(30):
