@@ -68,7 +68,7 @@ def test_models_take_what_is_drawn_from_their_spaces():
             own = own_names(parameters, sample(space, rng))
             assert own.keys() == {parameter.names[0] for parameter in parameters}
     cells = {cell.model: cell for cell in CELLS if cell.data in BUNDLED}
-    for model in ("forest", "svr", "logistic", "neighbours"):
+    for model in ("forest", "svr", "elastic", "neighbours"):
         parameters, loss = MODELS[model]
         params = own_names(parameters, sample(draw(parameters, rng), rng))
         assert 0 < loss(params, cells[model].data) < 10
