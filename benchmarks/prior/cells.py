@@ -29,12 +29,14 @@ FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {  # model and data set, firs
         ("adamw_numbers", "boston"), ("adamw", "digits"), ("adamw", "pima"),
         ("adamw_numbers", "computers"), ("adamw", "fishing"), ("adamw", "letters"),
         ("adamw_numbers", "diabetes"), ("adamw", "wine"),
+        ("adamw", "breast_cancer"), ("adamw_numbers", "caschool"),
     ),
     "sgdm": (
         ("sgdm", "chile"), ("sgdm_numbers", "housing"), ("sgdm", "biopsy"),
         ("sgdm", "letters"), ("sgdm_numbers", "star98"), ("sgdm", "yogurt"),
         ("sgdm", "digits"), ("sgdm_numbers", "wages"), ("sgdm", "crabs"),
         ("sgdm", "breast_cancer"), ("sgdm_numbers", "friedman"),
+        ("sgdm", "glass"), ("sgdm", "wine"),
     ),
     "convolutions": (
         ("convolutions", "letters"), ("convolutions", "digits"), ("convolutions", "textures"),
@@ -50,6 +52,7 @@ FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {  # model and data set, firs
         ("adapted_images", "digits"), ("adapted_text", "sources"),
         ("adapted_images", "photographs"), ("adapted_text", "verbs"),
         ("adapted_text", "licences"), ("adapted_images", "digits-rotated"),
+        ("adapted_images", "digits-noisy"), ("adapted_text", "nouns"),
     ),
     "boosting": (
         ("hist", "mroz"), ("xgboost", "computers"), ("lightgbm", "chile"), ("hist", "boston"),
@@ -57,26 +60,30 @@ FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {  # model and data set, firs
         ("hist", "diabetes"), ("xgboost", "yogurt"), ("lightgbm", "wages"), ("hist", "fair"),
         ("xgboost", "solder"), ("lightgbm", "fishing"), ("catboost", "caschool"),
         ("hist", "titanic"), ("xgboost", "digits"),
+        ("lightgbm", "breast_cancer"),
     ),
     "forest": (
         ("forest", "pima"), ("extra", "glass"), ("forest", "housing"), ("forest", "kakadu"),
         ("extra", "fair"), ("forest", "star"), ("forest", "wine"), ("extra", "computers"),
         ("forest", "train"), ("extra", "digits"), ("forest", "colon"),
+        ("forest", "diamonds"), ("extra", "breast_cancer"), ("forest", "diabetes"),
     ),
     "svm": (
         ("svc", "glass"), ("svr", "boston"), ("svc", "participation"), ("svc", "letters"),
         ("svr", "caschool"), ("svc", "digits"), ("svc", "crabs"), ("svr", "diabetes"),
         ("svc", "anes96"), ("svr", "emissions"),
+        ("svc", "wine"), ("svr", "housing"), ("svc", "breast_cancer"),
     ),
     "perceptron": (
         ("perceptron", "fishing"), ("perceptron", "salaries"), ("perceptron", "biopsy"),
         ("perceptron", "quakes"), ("perceptron", "digits"), ("perceptron", "heating"),
         ("perceptron", "diabetes"), ("perceptron", "bfi"), ("perceptron", "moons"),
+        ("perceptron", "boston"), ("perceptron", "glass"), ("perceptron", "diamonds"),
     ),
     "linear": (
         ("logistic", "bfi"), ("elastic", "housing"), ("sgd", "vote92"), ("logistic", "glass"),
         ("elastic", "boston"), ("sgd_numbers", "caschool"), ("sgd", "digits"),
-        ("logistic", "breast_cancer"), ("sgd", "biopsy"), ("elastic", "diabetes"),
+        ("logistic", "anes96"), ("sgd", "biopsy"), ("elastic", "diabetes"),
         ("logistic", "kakadu"), ("sgd_numbers", "wages"), ("elastic", "clothing"),
         ("sgd", "breast_cancer"),
     ),
@@ -84,6 +91,7 @@ FAMILIES: dict[str, tuple[tuple[str, str], ...]] = {  # model and data set, firs
         ("neighbours", "crabs"), ("neighbours", "diamonds"), ("neighbours", "mroz"),
         ("neighbours", "letters"), ("neighbours", "males"), ("neighbours", "digits"),
         ("neighbours", "chile"), ("neighbours", "hours"), ("neighbours", "iris"),
+        ("neighbours", "breast_cancer"), ("neighbours", "boston"), ("neighbours", "wine"),
     ),
 }  # fmt: skip
 
