@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path as FilePath
 from typing import Any
 
 from hposvc import spec as specs
@@ -10,6 +11,7 @@ from hposvc.drafts.imported.conversion import Conversion
 from hposvc.spec.parsing.document import read_text
 
 Path = tuple[str | int, ...]
+PAGE = FilePath(__file__).parents[2] / "docs" / "import.md"
 
 
 def places(value: Any, path: Path = ()) -> Iterator[Path]:

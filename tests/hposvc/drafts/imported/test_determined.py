@@ -5,7 +5,7 @@ The schemas are those of Determined 0.21, the last release with any in its packa
 
 import pytest
 from determined_schemas import EXPERIMENT, schemas, torch_distributed, violations
-from foreign_specs import convert, fate, places, spec_of, without, written
+from foreign_specs import PAGE, convert, fate, places, spec_of, without, written
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -225,6 +225,7 @@ FREE = ("data.", "environment.ports.", "environment.pod_spec.spec.containers.", 
 def test_there_is_a_spec_for_each_key_of_the_schema():
     ours = {key for key in SPECS if not key.startswith(FREE)}
     assert ours | {"searcher.max_length"} == {*KEYS}
+    assert f" | {len(KEYS)} |\n" in PAGE.read_text()
 
 
 @pytest.mark.parametrize("key", KEYS)

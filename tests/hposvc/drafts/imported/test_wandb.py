@@ -4,7 +4,7 @@ import copy
 import math
 
 import pytest
-from foreign_specs import convert, fate, places, spec_of, written
+from foreign_specs import PAGE, convert, fate, places, spec_of, written
 from sweeps.config import schema_violations_from_proposed_config
 from sweeps.config.schema import sweep_config_jsonschema as SCHEMA
 from sweeps.params import PARAM_DEPRECATION_MAP, HyperParameter
@@ -137,6 +137,7 @@ def violations(given):
 def test_there_is_a_spec_for_each_documented_key():
     inside = "parameters.param_dict.parameters.inner"
     assert {key for key in SPECS if not key.startswith(inside)} == KEYS.keys()
+    assert f" | {len(KEYS)} |\n" in PAGE.read_text()
 
 
 @pytest.mark.parametrize("key", KEYS)
