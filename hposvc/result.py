@@ -102,11 +102,12 @@ class Result:
             )
         front = self.record.front()
         if not front:
-            failed = len(self.record.failures())
+            failures = self.record.failures()
+            first = next((f"; {trial}: {why}" for trial, why in failures.items()), "")
             condition = "has a value within the limits" if spec.limits else "has a value"
             raise NoValue(
-                f"{self.sweep}: no trial {condition}, {failed} failed; "
-                f"`hposvc logs {self.sweep}` shows why"
+                f"{self.sweep}: no trial {condition}, {len(failures)} failed; "
+                f"`hposvc logs {self.sweep}` shows why{first}"
             )
         best = {name: value for name, value in front[0].items() if name != "sweep"}
         checkpoint = best.pop("checkpoint")
