@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hposvc import api
+from hposvc.errors import NO_VALUE
 from hposvc.events import Event, Ordered, Reported
 from hposvc.spec import SweepSpec
 from hposvc.state import summary
@@ -24,6 +25,8 @@ TOP = 10  # trials shown in a notebook
 
 class NoValue(LookupError):
     """No trial of the sweep has a value."""
+
+    exit_code = NO_VALUE
 
 
 class NoSingleBest(LookupError):
