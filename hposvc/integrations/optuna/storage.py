@@ -1,5 +1,6 @@
 """A home as a storage of Optuna: its studies to work on, and our sweeps to look at."""
 
+import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -68,24 +69,51 @@ class Storage(BaseStorage):
 
     def __init__(self, place: Path | str | None = None, token: str | None = None) -> None:
         self._opened = (place, token)
-        self._studies: JournalStorage | None = None  # None: the server shows its sweeps alone
+        self._open()
+
+    def _open(self) -> None:
+        place, token = self._opened
+        self._process = os.getpid()
+        self._own_studies: JournalStorage | None = None  # None: the server shows its sweeps alone
         log: _Log
         if isinstance(place, str) and place.startswith(("http://", "https://")):
             server = Server.at(place, token)
-            self._sweeps, log = RecordedSweeps(server), ServedStudyLog(server.http)
+            self._own_sweeps, log = RecordedSweeps(server), ServedStudyLog(server.http)
         else:
             sweeps = api.Sweeps.open(None if place is None else Path(place))
-            self._sweeps, log = RecordedSweeps(sweeps), StudyLog(sweeps.journal.store)
+            self._own_sweeps, log = RecordedSweeps(sweeps), StudyLog(sweeps.journal.store)
         try:
-            self._studies = JournalStorage(_Backend(log))
+            self._own_studies = JournalStorage(_Backend(log))
         except (Denied, NotFound) as error:
             self._refusal = error
+
+    @property
+    def _sweeps(self) -> RecordedSweeps:
+        self._part_from_parent()
+        return self._own_sweeps
+
+    @property
+    def _studies(self) -> JournalStorage | None:
+        self._part_from_parent()
+        return self._own_studies
+
+    def _part_from_parent(self) -> None:
+        """Open all anew in a process that was forked.
+
+        With the parent's connections, each would read the other's answers; and Optuna's journal
+        would take the trials that the parent creates for those of this process.
+        """
+        if self._process != os.getpid():
+            # Kept, as SQLite's connections must not be closed in a forked process either.
+            self._of_parent = (self._own_sweeps, self._own_studies)
+            self._open()
 
     def __getstate__(self) -> tuple[Path | str | None, str | None]:
         return self._opened
 
     def __setstate__(self, opened: tuple[Path | str | None, str | None]) -> None:
-        self.__init__(*opened)  # type: ignore[misc]  # connections are opened anew
+        self._opened = opened
+        self._open()  # connections are opened anew
 
     def create_new_study(
         self, directions: Sequence[StudyDirection], study_name: str | None = None

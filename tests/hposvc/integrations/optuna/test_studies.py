@@ -1,6 +1,7 @@
 """Studies of Optuna in `hposvc.optuna.Storage`: by Optuna's own tests, and by many processes."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -166,6 +167,34 @@ def test_through_a_server_that_is_killed_again_and_again_each_trial_is_there_onc
             )
         finally:
             server.kill()
+
+
+@pytest.mark.parametrize("through", ["a home", "a server"])
+def test_forked_processes_share_a_storage_and_no_trial_is_run_twice(through, served):
+    place = served.url if through == "a server" else served.home
+    storage = hposvc.optuna.Storage(place)
+    study = optuna.create_study(storage=storage)
+    study.ask()  # the connection is in use before the fork
+
+    def work(number):
+        for _ in range(EACH):
+            trial = study.ask()
+            trial.set_user_attr("process", number)
+            study.tell(trial, trial.number)
+
+    forks = multiprocessing.get_context("fork")
+    workers = [forks.Process(target=work, args=(number,)) for number in range(PROCESSES)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+        assert worker.exitcode == 0
+    first, *others = study.trials
+    assert first.state == TrialState.RUNNING
+    assert [trial.value for trial in others] == [*range(1, 1 + PROCESSES * EACH)]
+    assert Counter(trial.user_attrs["process"] for trial in others) == dict.fromkeys(
+        range(PROCESSES), EACH
+    )
 
 
 def test_what_waits_is_taken_by_one_process_alone(home):
