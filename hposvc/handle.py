@@ -37,7 +37,7 @@ def without_our_frames(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except (SpecError, NotFound, OutOfReach, Denied) as error:
+        except (SpecError, NotFound, OutOfReach, Denied, Interrupted) as error:
             raise error.with_traceback(None) from None
 
     return call
@@ -294,9 +294,9 @@ def driving(sweep: str, progress: bool, opener: str = "hposvc.load") -> Iterator
         stderr.print(f"{sweep}: look at it from elsewhere by {opener}({sweep!r})")
         with LiveView(sweep, stderr) as view:
             yield [view]
-    except Interrupted as error:
+    except Interrupted:
         message = f"{sweep}: go on with hposvc.load({sweep!r}).resume(), or `hposvc resume {sweep}`"
-        raise Interrupted(message) from error
+        raise Interrupted(message) from None
 
 
 def conclude(sweeps: client.Place, record: api.Record, progress: bool) -> Result:

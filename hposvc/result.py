@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hposvc import api
+from hposvc.errors import NO_VALUE
 from hposvc.events import Event, Ordered, Reported
 from hposvc.spec import SweepSpec
 from hposvc.state import summary
@@ -24,6 +25,8 @@ TOP = 10  # trials shown in a notebook
 
 class NoValue(LookupError):
     """No trial of the sweep has a value."""
+
+    exit_code = NO_VALUE
 
 
 class NoSingleBest(LookupError):
@@ -102,11 +105,12 @@ class Result:
             )
         front = self.record.front()
         if not front:
-            failed = len(self.record.failures())
+            failures = self.record.failures()
+            first = next((f"; {trial}: {why}" for trial, why in failures.items()), "")
             condition = "has a value within the limits" if spec.limits else "has a value"
             raise NoValue(
-                f"{self.sweep}: no trial {condition}, {failed} failed; "
-                f"`hposvc logs {self.sweep}` shows why"
+                f"{self.sweep}: no trial {condition}, {len(failures)} failed; "
+                f"`hposvc logs {self.sweep}` shows why{first}"
             )
         best = {name: value for name, value in front[0].items() if name != "sweep"}
         checkpoint = best.pop("checkpoint")

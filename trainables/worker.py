@@ -377,8 +377,9 @@ class Worker:
             number = -1
         too_far = self.until is not None and number > self.until
         if isinstance(step, bool) or number < lowest or too_far:
+            hint = "; steps count from 1: report epoch + 1, or no step" if number == 0 else ""
             raise self._error(
-                f"step is {step!r}; steps left in this order: {self._steps_left(lowest)}"
+                f"step is {step!r}; steps left in this order: {self._steps_left(lowest)}{hint}"
             )
         return number
 

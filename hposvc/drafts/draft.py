@@ -8,8 +8,15 @@ from importlib import resources
 from pathlib import Path
 
 from hposvc import spec as specs
-from hposvc.drafts.ranges import Domain, first_range, unit_of, words
-from hposvc.drafts.source import TASKS, Argument, Program, read_object, read_script
+from hposvc.drafts.ranges import Domain, first_range, holds, unit_of, words
+from hposvc.drafts.source import (
+    TASKS,
+    Argument,
+    Program,
+    objects_with_parameters,
+    read_object,
+    read_script,
+)
 from hposvc.errors import fail, no_such
 from hposvc.spec.parsing.document import read_text
 
@@ -50,6 +57,15 @@ class Draft:
         """Whether the target is a script that is started anew for each trial."""
         return ":" not in self.target
 
+    @property
+    def unknown(self) -> list[str]:
+        """The names that the program cannot do without, and for which the spec has nothing."""
+        return [
+            each.name
+            for each in self.program.arguments
+            if each.required and each.name not in self.domains and not self._sets_length(each)
+        ]
+
     def with_only(self, names: list[str]) -> "Draft":
         """Return the draft with these parameters only.
 
@@ -89,6 +105,8 @@ class Draft:
         yield "parameters:"
         for name, domain in self.domains.items():
             yield f"  {_word(name)}: {_flow(domain)}"
+        for name in self.unknown:
+            yield f"  # {_word(name)}: the code needs it; write a value, or a range"
         if today := self._today():
             yield "# Tried first: the values of today."
             yield f"initial: [{_flow(today)}]"
@@ -105,6 +123,8 @@ class Draft:
         arguments = [each for each in self.program.arguments if each.name in self.domains]
         items = ["python", self.target, *self._length_items(), _list_of(arguments)]
         yield f"command: {json.dumps(items, ensure_ascii=False)}"
+        if self.program.logs_to_wandb:
+            yield "# Beside wandb.log({...}), call hposvc.report({...}) with the same metrics."
         if not self.program.reports:
             patterns = dict(self.program.patterns)
             group = re.sub(r"\W", "_", self.metric)
@@ -115,9 +135,13 @@ class Draft:
     def _length_items(self) -> Iterator[str]:
         """Yield what makes the program as long as the spec says."""
         for each in self.program.arguments:
-            if self.length is not None and unit_of(each):
+            if self._sets_length(each):
                 yield f"--{each.name}=${{HPOSVC_TOTAL}}"
                 return
+
+    def _sets_length(self, argument: Argument) -> bool:
+        told = self.is_script and not self.program.reads_wandb and self.length is not None
+        return told and bool(unit_of(argument))
 
     @property
     def _unit(self) -> str:
@@ -125,9 +149,10 @@ class Draft:
         return next((unit for each in self.program.arguments if (unit := unit_of(each))), usual)
 
     def _today(self) -> dict[str, object]:
-        """Return the values that the searched arguments have today."""
+        """Return the values of the searched arguments today; a logarithmic range has no 0."""
         values = {each.name: each.default for each in self.program.arguments}
-        return {name: values[name] for name in self.domains if values[name] is not None}
+        domains = self.domains.items()
+        return {name: values[name] for name, domain in domains if holds(domain, values[name])}
 
 
 def draft(source: str) -> Draft:
@@ -183,8 +208,7 @@ def propose(target: str, program: Program) -> Draft:
         if (domain := first_range(each)) is not None and not (script and _twisted(each, program))
     }
     if not domains:
-        names = ", ".join(each.name for each in program.arguments) or "no arguments"
-        raise fail(f"{target}: nothing to search was found ({names}); see docs/your-code.md")
+        raise fail(f"nothing to search was found; {_advice(target, program)}", place=target)
     metric = _metric(program.metrics)
     lengths = [each for each in program.arguments if unit_of(each)]
     length = lengths[0].default if lengths and program.metrics else None
@@ -200,6 +224,18 @@ def propose(target: str, program: Program) -> Draft:
         goal=goal_of(metric),
         length=length if isinstance(length, int) and length > 1 else None,
     )
+
+
+def _advice(target: str, program: Program) -> str:
+    """Return what to do with a program in which nothing to search was found."""
+    if program.arguments:
+        names = ", ".join(each.name for each in program.arguments)
+        return f"nothing tells a range of {names}; write `parameters` yourself (docs/your-code.md)"
+    if ":" in target:
+        return "it reads no key of its first argument; let it take f(config), and read config[NAME]"
+    if found := next(objects_with_parameters(Path(target)), None):
+        return f"it has no arguments, but `hposvc init {found}` reads that function or class"
+    return "it has no arguments of argparse or click; other ways are in docs/your-code.md"
 
 
 def goal_of(metric: str) -> str:

@@ -35,6 +35,8 @@ def unit_of(argument: Argument) -> str:
 
 def first_range(argument: Argument) -> Domain | None:
     """Return a range around an argument's default; None: it does not look like one to search."""
+    if argument.domain:
+        return argument.domain
     parts, default = words(argument.name), argument.default
     if not parts or not set(parts).isdisjoint(FIXED):
         return None
@@ -42,10 +44,32 @@ def first_range(argument: Argument) -> Domain | None:
         return {"values": list(argument.choices)}
     if argument.kind == "bool":
         return {"values": [False, True]} if isinstance(default, bool) else None
+    if argument.kind in ("int", "text") and default is None and (size := _size(parts)):
+        return size
     if argument.kind == "float" or (argument.kind == "text" and default is None):
         return _real(parts, default if isinstance(default, int | float) else None)
     if argument.kind == "int" and isinstance(default, int):
         return _whole(parts, default)
+    return None
+
+
+def holds(domain: Domain, value: object) -> bool:
+    """Return whether a value is in a range or among its choices."""
+    values, low, high = domain.get("values"), domain.get("min"), domain.get("max")
+    if isinstance(values, list):
+        return value in values
+    numbers = (int, float)
+    if not (isinstance(value, numbers) and isinstance(low, numbers) and isinstance(high, numbers)):
+        return False
+    return low <= value <= high
+
+
+def _size(parts: list[str]) -> Domain | None:
+    """Return the usual range of a size that has no default; None: the name is not that of one."""
+    if {"layers", "depth", "blocks"} & {*parts}:
+        return {"min": 1, "max": 4, "type": "int"}
+    if {"batch", "hidden", "width", "units", "dim", "channels"} & {*parts}:
+        return {"values": [16, 32, 64, 128, 256], "ordered": True}
     return None
 
 
@@ -73,7 +97,8 @@ def _whole(parts: list[str], default: int) -> Domain | None:
     if {"layers", "depth", "blocks", "degree"} & {*parts} or default < 8:
         return {"min": max(1, default // 2), "max": max(2, 2 * default), "type": "int"}
     if default & (default - 1) == 0:  # a power of two
-        return {"values": [default // 4, default // 2, default, 2 * default, 4 * default]}
+        sizes = [default // 4, default // 2, default, 2 * default, 4 * default]
+        return {"values": sizes, "ordered": True}
     return {"min": default // 4, "max": 4 * default, "log": True}
 
 

@@ -1,14 +1,15 @@
 """Read a program's options and output from its source, which is not run.
 
-A script's arguments are those of argparse and click; a class's are its fields, or those of its
-constructor; a function's are the keys that it reads of its first argument.
+A script's arguments are those of argparse and click, or else the configuration that it gives
+wandb.init; a class's are its fields, or those of its constructor; a function's are the keys that it
+reads of its first argument, or what it suggests as an objective of Optuna.
 """
 
 import ast
 import importlib.util
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +33,8 @@ class Argument:
     default: object = None
     choices: tuple[object, ...] = ()
     switch: Switch = ""
+    required: bool = False  # the code fails without it
+    domain: Mapping[str, object] = field(default_factory=dict)  # the range that the code itself has
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,13 @@ class Program:
     arguments: tuple[Argument, ...]
     metrics: tuple[str, ...] = ()  # that it reports, or else prints
     patterns: tuple[tuple[str, str], ...] = ()  # metric, and what finds it in the output
+    logs_to_wandb: bool = False  # and tells its metrics to nobody else
+    reads_wandb: bool = False  # its arguments are the configuration of its run in W&B
 
     @property
     def reports(self) -> bool:
-        """Whether it reports its metrics by itself."""
-        return bool(self.metrics) and not self.patterns
+        """Whether it reports its metrics by itself, or will once a call is added."""
+        return self.logs_to_wandb or (bool(self.metrics) and not self.patterns)
 
 
 def read_script(path: Path) -> Program:
@@ -55,10 +60,26 @@ def read_script(path: Path) -> Program:
         SpecError: the file can't be read, or is no Python.
     """
     tree = _parse(path)
-    arguments = {each.name: each for each in _arguments(tree)}
+    written = {each.name: each for each in _arguments(tree)}
+    arguments = written or {each.name: each for each in _wandb_config(tree)}
     reported = tuple(dict.fromkeys(_reported(tree)))
     patterns = () if reported else tuple(dict(_printed(tree)).items())  # the last one stands
-    return Program(tuple(arguments.values()), reported or tuple(dict(patterns)), patterns)
+    metrics = reported or tuple(dict(patterns))
+    logged = () if metrics else tuple(dict.fromkeys(_reported(tree, ("log",))))
+    found = tuple(arguments.values())
+    return Program(found, metrics or logged, patterns, bool(logged), reads_wandb=not written)
+
+
+def objects_with_parameters(path: Path) -> Iterator[str]:
+    """Yield the functions and classes of a file that have parameters, as `read_object` takes them.
+
+    Raises:
+        SpecError: the file can't be read, or is no Python.
+    """
+    tree = _parse(path)
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and _program(node, tree).arguments:
+            yield f"{path}:{node.name}"
 
 
 def read_object(reference: str) -> Program:
@@ -74,14 +95,22 @@ def read_object(reference: str) -> Program:
     path = Path(place) if place.endswith(".py") else _source_of(place)
     tree = _parse(path)
     for node in tree.body:
-        if isinstance(node, ast.ClassDef) and node.name == name:
-            fields = tuple(_fields(node, _aliases(tree)))
-            is_task = any(_type_name(base) == "Task" for base in node.bases)
-            return Program(fields, TASKS if is_task else tuple(dict.fromkeys(_reported(node))))
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            return Program(tuple(_keys(node)), tuple(dict.fromkeys(_reported(node))))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            return _program(node, tree)
     names = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     raise fail(f"{path} has no class or function {name!r}; it has {', '.join(names) or 'none'}")
+
+
+def _program(node: ast.FunctionDef | ast.ClassDef, tree: ast.Module) -> Program:
+    """Return what a class or a function of the module can be told, and what it reports."""
+    metrics = tuple(dict.fromkeys(_reported(node)))
+    if isinstance(node, ast.ClassDef):
+        is_task = any(_type_name(base) == "Task" for base in node.bases)
+        return Program(tuple(_fields(node, _aliases(tree))), TASKS if is_task else metrics)
+    first = node.args.args[0].arg if node.args.args else ""
+    if first == "trial":
+        return Program(tuple(_suggested(node)), ("value",))
+    return Program(tuple(_keys(node, first)), metrics)
 
 
 def _source_of(module: str) -> Path:
@@ -130,7 +159,22 @@ def _argument(name: str, given: dict[str, ast.expr]) -> Argument:
         return Argument(name, "bool", bool(default), (), "on_off")
     values = tuple(choices) if isinstance(choices, list | tuple) else ()
     known: dict[str, Kind] = {"float": "float", "int": "int", "FLOAT": "float", "INT": "int"}
-    return Argument(name, known.get(kind) or _kind_of(default, values), default, values)
+    required = _value(given.get("required")) is True
+    type_ = known.get(kind) or _kind_of(default, values)
+    return Argument(name, type_, default, values, required=required)
+
+
+def _wandb_config(tree: ast.AST) -> Iterator[Argument]:
+    """Yield the entries of the configuration that code gives `wandb.init`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or ast.unparse(node.func) != "wandb.init":
+            continue
+        for given in node.keywords:
+            if given.arg == "config" and isinstance(given.value, ast.Dict):
+                for key, value in zip(given.value.keys, given.value.values, strict=True):
+                    name, default = _value(key), _value(value)
+                    if isinstance(name, str):
+                        yield Argument(name, _kind_of(default, ()), default)
 
 
 def _aliases(tree: ast.Module) -> dict[str, ast.expr]:
@@ -145,39 +189,60 @@ def _fields(node: ast.ClassDef, aliases: Mapping[str, ast.expr]) -> Iterator[Arg
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
             default = _value(line.value)
             choices = _literal(aliases.get(_name(line.annotation), line.annotation))
-            yield Argument(line.target.id, _kind_of(default, choices), default, choices)
+            kind, required = _kind_of(default, choices), line.value is None
+            yield Argument(line.target.id, kind, default, choices, required=required)
         if isinstance(line, ast.FunctionDef) and line.name == "__init__":
             names = [each.arg for each in line.args.args][1:]
-            defaults = [None] * (len(names) - len(line.args.defaults)) + [
-                _value(each) for each in line.args.defaults[-len(names) :]
-            ]
-            for name, default in zip(names, defaults, strict=True):
-                yield Argument(name, _kind_of(default, ()), default)
+            without = len(names) - len(line.args.defaults)
+            defaults = [None] * without + [_value(each) for each in line.args.defaults]
+            for index, (name, default) in enumerate(zip(names, defaults, strict=True)):
+                yield Argument(name, _kind_of(default, ()), default, required=index < without)
 
 
-def _keys(node: ast.FunctionDef) -> Iterator[Argument]:
+def _keys(node: ast.FunctionDef, config: str) -> Iterator[Argument]:
     """Yield the keys that a function reads of its first argument, by `[...]` or `get`."""
-    if not node.args.args:
-        return
-    config, found = node.args.args[0].arg, dict[str, object]()
+    found, required = dict[str, object](), set[str]()
     for each in ast.walk(node):
         if isinstance(each, ast.Subscript) and _name(each.value) == config:
             key = _value(each.slice)
             if isinstance(key, str):
                 found.setdefault(key, None)
+                required |= {key} if isinstance(each.ctx, ast.Load) else set()
         if isinstance(each, ast.Call) and _called(each) == "get" and each.args:
             owner = each.func.value if isinstance(each.func, ast.Attribute) else None
             key = _value(each.args[0])
             if _name(owner) == config and isinstance(key, str):
                 found[key] = _value(each.args[1]) if len(each.args) > 1 else None
     for name, default in found.items():
-        yield Argument(name, _kind_of(default, ()), default)
+        yield Argument(name, _kind_of(default, ()), default, required=name in required)
 
 
-def _reported(tree: ast.AST) -> Iterator[str]:
+def _suggested(node: ast.FunctionDef) -> Iterator[Argument]:
+    """Yield what an objective of Optuna suggests, with its ranges, where all is literal."""
+    for each in ast.walk(node):
+        called = _called(each) if isinstance(each, ast.Call) else ""
+        if not isinstance(each, ast.Call) or not called.startswith("suggest_"):
+            continue
+        names = ("name", "choices") if called == "suggest_categorical" else ("name", "low", "high")
+        given = dict(zip(names, map(_value, each.args), strict=False))
+        given |= {word.arg: _value(word.value) for word in each.keywords if word.arg}
+        name, choices = given.get("name"), given.get("choices")
+        if not isinstance(name, str):
+            continue
+        if isinstance(choices, list | tuple):
+            yield Argument(name, _kind_of(None, choices), None, tuple(choices), required=True)
+        else:
+            domain: dict[str, object] = {"min": given.get("low"), "max": given.get("high")}
+            domain |= {"type": "int"} if called == "suggest_int" else {}
+            domain |= {key: given[key] for key in ("step", "log") if given.get(key)}
+            known = None not in domain.values()
+            yield Argument(name, "float", required=True, domain=domain if known else {})
+
+
+def _reported(tree: ast.AST, calls: Sequence[str] = REPORTS) -> Iterator[str]:
     """Yield the names of the metrics that code reports."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _called(node) in REPORTS:
+        if isinstance(node, ast.Call) and _called(node) in calls:
             for part in [*node.args, *(each.value for each in node.keywords)]:
                 if isinstance(part, ast.Dict):
                     yield from (key for each in part.keys if isinstance(key := _value(each), str))

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,12 @@ from hydra.core.override_parser.types import (
     RangeSweep,
     Transformer,
 )
+from hydra.errors import CompactHydraException
 from omegaconf import DictConfig, OmegaConf
 
-from hposvc.errors import SpecError, fail
+from hposvc import api
+from hposvc.errors import Path as KeyPath
+from hposvc.errors import Problem, SpecError, fail, no_such, shown
 from hposvc.result import NoValue, Result
 from hposvc.sweep import Sweep
 
@@ -34,6 +37,19 @@ CALLBACK = "hydra_plugins.hposvc_sweeper.report_result.ReportResult"
 # Overrides of the sweep, which are not those of its jobs.
 OF_THE_SWEEP = re.compile(r"hydra[./](sweeper|launcher|mode|sweep\.dir|run\.dir)\b")
 TAGS = frozenset({"log", "int", "float"})
+SWEEPER = ("hydra", "sweeper")
+# The options that become keys of the spec.
+OPTIONS_BY_KEY: Mapping[KeyPath, str] = {
+    ("trials", "max"): "n_trials",
+    ("trials", "parallel"): "n_jobs",
+    ("metric", "name"): "metric",
+    ("metric", "goal"): "direction",
+    ("fidelity",): "max_steps",
+    ("search",): "search",
+    ("scheduler",): "scheduler",
+    ("seed",): "seed",
+    ("name",): "name",
+}
 
 
 @dataclass(frozen=True)
@@ -53,6 +69,33 @@ class Options:
     home: str | None = None
     options: Mapping[str, Any] | None = None
 
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> "Options":
+        """Return the options as the config gives them.
+
+        Raises:
+            SpecError: there is no such option, or it is of the wrong kind.
+        """
+        known = [field.name for field in fields(cls)]
+        problems = [
+            Problem((*SWEEPER, name), no_such("option", name, known), at_key=True)
+            for name in given
+            if name not in known
+        ]
+        problems += [
+            Problem((*SWEEPER, name), f"is {shown(given[name])}; give a mapping")
+            for name in ("params", "options")
+            if not isinstance(given.get(name), Mapping | None)
+        ]
+        problems += [
+            Problem((*SWEEPER, name), f"is {shown(given[name])}; give a text, or a list of texts")
+            for name in ("metric", "direction")
+            if not isinstance(given.get(name, ""), str | Sequence)
+        ]
+        if problems:
+            raise SpecError(problems)
+        return cls(**given)
+
     @property
     def metrics(self) -> list[dict[str, str]]:
         """The metrics of the sweep, each with its goal.
@@ -66,7 +109,7 @@ class Options:
         )
         if len(names) != len(goals):
             message = f"has {len(names)} names and direction {len(goals)}; give as many of both"
-            raise fail(message, "hydra.sweeper.metric")
+            raise fail(message, *SWEEPER, "metric")
         return [{"name": name, "goal": goal} for name, goal in zip(names, goals, strict=True)]
 
 
@@ -78,6 +121,12 @@ class Parameter:
     name: str  # the sweep's
     declaration: Mapping[str, Any]  # as in a spec
     choices: Mapping[str, Any]  # values by the texts that stand for them in the record
+
+    @property
+    def first(self) -> str:
+        """The override with the first value of the range."""
+        values = self.declaration.get("values") or [self.declaration["min"]]
+        return f"{self.key}={values[0]}"
 
     def value(self, recorded: Any) -> Any:
         """Return a value as the application has it."""
@@ -101,13 +150,19 @@ def sweep(
     parameters = _parameters([item for item in overrides if item.is_sweep_override()])
     if not parameters:
         message = "there is no range; give one, such as lr='tag(log, interval(1e-4, 1e-1))'"
-        raise fail(message, "hydra.sweeper.params")
+        raise fail(message, *SWEEPER, "params")
     fixed = [_text(item) for item in overrides if not item.is_sweep_override()]
+    _check_job(fixed, parameters, config, loader)
     folder = Path(config.hydra.sweep.dir).absolute()
+    command = [*_program(), *_flags(), *fixed, *_hydras(config, loader, folder, options)]
+    sections = _sections(command, parameters, config, options)
+    try:
+        api.validate(sections, {})
+    except SpecError as error:
+        raise _as_given(error, parameters, options) from error
     folder.mkdir(parents=True, exist_ok=True)
     OmegaConf.save(config, folder / "multirun.yaml")
-    command = [*_program(), *_flags(), *fixed, *_hydras(config, loader, folder, options)]
-    result = Sweep(**_sections(command, parameters, config, options)).run(options.home)
+    result = Sweep(**sections).run(options.home)
     _write_results(folder / RESULTS, result, parameters)
     return result
 
@@ -141,6 +196,68 @@ def _sections(
     return sections
 
 
+def _as_given(error: SpecError, parameters: Sequence[Parameter], options: Options) -> SpecError:
+    """Return the error with the overrides and options in which the spec's keys were given."""
+    keys = {parameter.name: parameter.key for parameter in parameters}
+
+    def given(path: KeyPath) -> KeyPath:
+        match path:
+            case ("parameters", str(name), *rest) if name in keys:
+                return (keys[name], *rest)
+            case ("metrics", int(number), str(field)) if ("metric", field) in OPTIONS_BY_KEY:
+                return (*SWEEPER, OPTIONS_BY_KEY["metric", field], number)
+            case ("fidelity", *_) if "fidelity" in (options.options or {}):
+                return (*SWEEPER, "options", *path)
+        for length in (2, 1):
+            option = OPTIONS_BY_KEY.get(path[:length])
+            if option is not None:
+                inner = path[length:] if isinstance(getattr(options, option), Mapping) else ()
+                return (*SWEEPER, option, *inner)
+        return (*SWEEPER, "options", *path)
+
+    return SpecError(
+        replace(problem, path=given(problem.path), place="") for problem in error.problems
+    )
+
+
+def _check_job(
+    fixed: Sequence[str],
+    parameters: Sequence[Parameter],
+    config: DictConfig,
+    loader: ConfigLoader,
+) -> None:
+    """Compose the config of a job, as each job will do.
+
+    Raises:
+        SpecError: an override does not fit the application's config.
+    """
+    try:
+        loader.load_sweep_config(config, [*fixed, *(parameter.first for parameter in parameters)])
+    except CompactHydraException as error:
+        plain = OmegaConf.to_container(config, throw_on_missing=False)
+        assert isinstance(plain, dict)
+        known = set(_keys({name: value for name, value in plain.items() if name != "hydra"}))
+        for key in (parameter.key for parameter in parameters):
+            if re.fullmatch(r"[\w.]+", key) and key not in known:
+                message = f"{no_such('key of the config', key, known)} (+{key} adds a key)"
+                raise fail(message, key) from error
+        raise fail(_one_line(error), "overrides") from error
+
+
+def _keys(config: Mapping[Any, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the keys of a config and of the configs in it, with points."""
+    for key, value in config.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _keys(value, f"{prefix}{key}.")
+
+
+def _one_line(error: CompactHydraException) -> str:
+    """Return Hydra's message and its cause."""
+    cause = [] if error.__cause__ is None else f"{error.__cause__}".splitlines()[:1]
+    return "; ".join([" ".join(f"{error}".split()), *cause])
+
+
 def _ranges(params: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the ranges of the config as overrides."""
     for key, value in params.items():
@@ -151,8 +268,15 @@ def _ranges(params: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _parse(texts: Sequence[str], loader: ConfigLoader) -> list[Override]:
-    """Return overrides, of which the last one of a key stands."""
-    parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(texts))
+    """Return overrides, of which the last one of a key stands.
+
+    Raises:
+        SpecError: a text is no override.
+    """
+    try:
+        parsed = OverridesParser.create(config_loader=loader).parse_overrides(list(texts))
+    except CompactHydraException as error:
+        raise fail(_one_line(error), "overrides") from error
     return list({item.get_key_element(): item for item in parsed}.values())
 
 

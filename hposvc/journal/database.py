@@ -257,6 +257,15 @@ STUDY_LOG = Table(
     Column("seq", BigInteger, primary_key=True, autoincrement=False),  # from 0, without gaps
     Column("body", Text, nullable=False),  # JSON
 )
+STUDY_APPENDS = Table(
+    "study_appends",  # what came to the server for the study log, each request once
+    _SCHEMA,
+    Column("by", String(250), primary_key=True),
+    Column("key", String(250), primary_key=True),  # Idempotency-Key of the request
+    Column("first", BigInteger, nullable=False),  # number of its first record
+    Column("count", Integer, nullable=False),  # of its records
+    Column("time", Float(53), nullable=False),
+)
 EARLIER_CURSORS = "cursors"  # an earlier version's table, from when MLflow was the only sink
 
 

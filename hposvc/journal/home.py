@@ -127,8 +127,9 @@ def find(
     if matches:
         some = ", ".join(sweep.id for sweep in matches[:5])
         raise NotFound(f"{name}: {len(matches)} sweeps begin so ({some}); give more of the id")
-    newest = f"the newest is {sweeps[0].id}" if sweeps else "there is none yet"
-    raise NotFound(f"{name}: no such sweep; {newest}, `hposvc ls` lists them")
+    if not sweeps:
+        raise NotFound(f"{name}: no such sweep; there is none yet, `hposvc run SPEC` starts one")
+    raise NotFound(f"{name}: no such sweep; the newest is {sweeps[0].id}, `hposvc ls` lists them")
 
 
 def _database(folder: Path, environment: Mapping[str, str]) -> str:

@@ -5,7 +5,8 @@ A route names the scope that it needs by the type of an argument: `Reader`, `Sub
 scopes are those that the caller has on this sweep, and a sweep that the caller may not see does
 not exist (404): `check_sweep` sees to it before any route runs, and puts the whole id in place of
 `last` or the beginning of an id. Routes about several sweeps ask
-`Service.sees`, and those that name one elsewhere than in their path ask `Service.find`.
+`Service.sees`, and those that name one elsewhere than in their path ask `Service.find`. Routes
+about studies of Optuna name `StudyReader` or `StudyWriter`.
 
 docs/server.md#who-may-do-what has the table.
 """
@@ -22,6 +23,7 @@ from hposvc.server.service import Serving
 from hposvc.spec.types import NAME
 
 SWEEP = "id"  # the parameter of a path that names a sweep
+STUDIES = "optuna-studies"  # the project of all studies of Optuna, as they share one log
 ASK = "ask the operator, whose file has `projects`"
 
 
@@ -90,6 +92,21 @@ def _get_token(scope: str) -> str:
     return f"use a token with it: `hposvc token create --scope {scope}`"
 
 
+def _needs_on_studies(scope: str) -> object:
+    async def check(request: Request) -> Principal:
+        principal = caller(request)
+        if scope not in principal.scopes_in(STUDIES):
+            raise forbidden(
+                f"{principal.name} lacks the scope {scope} on the studies of Optuna",
+                f"the token has it, a membership in the project {STUDIES} has not; {ASK}"
+                if scope in principal.scopes
+                else _get_token(scope),
+            )
+        return principal
+
+    return Depends(check)
+
+
 Caller = Annotated[Principal, Depends(caller)]  # whoever is known
 Reader = Annotated[Principal, _needs("read")]
 Submitter = Annotated[Principal, _needs("submit")]
@@ -98,3 +115,5 @@ Admin = Annotated[Principal, _needs("admin")]
 Agent = Annotated[Principal, _needs("agent")]
 ReaderOrAgent = Annotated[Principal, _needs("read", "agent")]
 ReaderOrSubmitter = Annotated[Principal, _needs("read", "submit")]
+StudyReader = Annotated[Principal, _needs_on_studies("read")]
+StudyWriter = Annotated[Principal, _needs_on_studies("steer")]  # who may delete studies, too

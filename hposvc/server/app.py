@@ -31,6 +31,7 @@ from hposvc.server.routes import (
     monitoring,
     operations,
     steer,
+    studies,
     submit,
     sweeps,
     tokens,
@@ -58,7 +59,18 @@ def create_app(service: Service) -> FastAPI:
     app.state.service = service
     problems.answer_errors(app, respond)
     openapi.describe(app)
-    api = (sweeps, submit, steer, maintenance, operations, archives, events, agents, tokens)
+    api = (
+        sweeps,
+        submit,
+        steer,
+        maintenance,
+        operations,
+        archives,
+        events,
+        agents,
+        studies,
+        tokens,
+    )
     for routes in api:
         app.include_router(routes.router, prefix=API, dependencies=[Depends(check_sweep)])
     pages = (files, login, sweep_list, sweep_page, trial_page, trial_files, compare_page)

@@ -1,5 +1,6 @@
 """The sweeper plugin; its work is in hposvc.integrations.hydra, imported once it is used."""
 
+import os
 import sys
 from typing import Any
 
@@ -7,16 +8,16 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from hydra_plugins.hposvc_sweeper.config import HposvcSweeperConf
+from hydra_plugins.hposvc_sweeper.config import DEFAULTS
 
-__all__ = ["HposvcSweeper", "HposvcSweeperConf"]
+__all__ = ["DEFAULTS", "HposvcSweeper"]
 
 
 class HposvcSweeper(Sweeper):
     """Runs a sweep of hposvc, whose trials are jobs of the application.
 
     Args:
-        options: the fields of HposvcSweeperConf.
+        options: those of DEFAULTS, as given; checked by `sweep`.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -37,16 +38,22 @@ class HposvcSweeper(Sweeper):
             arguments: overrides of the command line, of which some are ranges.
 
         Raises:
-            SystemExit: by Ctrl-C; of any other error Hydra makes a traceback.
+            SystemExit: by Ctrl-C, or with the message and the exit code of an error that says what
+                to correct. Hydra would print the traceback of any error; of these it does so only
+                with HYDRA_FULL_ERROR=1.
         """
-        from hposvc.errors import INTERRUPTED, Interrupted
+        from hposvc.errors import BUG, INTERRUPTED
         from hposvc.integrations import hydra
 
         assert self.config is not None
         assert self.hydra_context is not None
-        loader, options = self.hydra_context.config_loader, hydra.Options(**self._options)
+        loader = self.hydra_context.config_loader
         try:
-            return hydra.sweep(self.config, loader, arguments, options)
-        except Interrupted as error:
+            return hydra.sweep(self.config, loader, arguments, hydra.Options.read(self._options))
+        except Exception as error:
+            code = getattr(type(error), "exit_code", BUG)
+            full = os.environ.get("HYDRA_FULL_ERROR") == "1" and code != INTERRUPTED
+            if code == BUG or full:
+                raise
             sys.stderr.write(f"{error}\n")
-            raise SystemExit(INTERRUPTED) from None
+            raise SystemExit(code) from None

@@ -79,7 +79,7 @@ def test_a_sweep_without_a_value_has_no_best(tmp_path):
     broken = {"type": "simulate", "curve": "curves_of_sweeps:broken"}
     result = Sweep(**{**SECTIONS, "engine": broken}).run(home=tmp_path, progress=False)
     assert result.state == "FAILED"
-    with pytest.raises(NoValue, match="3 failed; `hposvc logs sweep-"):
+    with pytest.raises(NoValue, match=r"3 failed; `hposvc logs sweep-\w+` shows why; t0001: \S"):
         _ = result.best
 
 

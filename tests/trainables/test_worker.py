@@ -122,6 +122,11 @@ def test_a_step_outside_the_order_is_refused(worker, step):
         worker.report(step, {"loss": 1.0})
 
 
+def test_an_epoch_counted_from_0_is_told_how_steps_count(worker):
+    with pytest.raises(ReportError, match=r"steps count from 1: report epoch \+ 1, or no step"):
+        worker.report(0, {"loss": 1.0})
+
+
 def test_a_step_is_reported_once_and_in_order(worker):
     worker.report(2, {"loss": 1.0})
     with pytest.raises(ReportError, match=r"step is 2; steps left in this order: 3\.\.3"):

@@ -2,9 +2,10 @@
 
 Metrics come from `hposvc.report` or from a pattern on the program's output. The content of
 HPOSVC_CHECKPOINT_DIR when a step is reported is that step's checkpoint; HPOSVC_RESTORE_DIR holds
-the checkpoint to resume from. To stop a program, its process group gets SIGTERM (a program told to
-stop by its report may first exit by itself), and SIGKILL after the grace period. No process that
-the program started outlives it.
+the checkpoint to resume from. The file of WANDB_SWEEP_PARAM_PATH gives the parameters to
+wandb.init, as W&B's own agent does, so that a script that reads wandb.config gets them. To stop a
+program, its process group gets SIGTERM (a program told to stop by its report may first exit by
+itself), and SIGKILL after the grace period. No process that the program started outlives it.
 """
 
 import os
@@ -21,12 +22,14 @@ from trainables.programs.exit_causes import CommandFailed
 from trainables.programs.rendezvous import RankEnv
 from trainables.programs.report_socket import ReportServer
 from trainables.programs.running import Peers, Run
+from trainables.programs.wandb_config import as_yaml
 from trainables.storage.checkpoint import SCRATCH
 from trainables.worker import Params, Worker
 
 PYTHONS = ("python", "python3")  # names replaced by the Python that runs hposvc
 OF_A_RANK = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")  # hidden if a program runs once per node
 OF_AN_OUTER_SWEEP = ("HPOSVC_RESTORE_DIR", "HPOSVC_UNTIL", "HPOSVC_TOTAL")
+WANDB_CONFIG = "WANDB_SWEEP_PARAM_PATH"  # the file that W&B's own agent gives a run
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,16 @@ class Command:
             return
         several = len(rank_env.addresses if self.launch == "rank" else rank_env.nodes) > 1
         run = Run(self.collect, self.grace_s, worker, peers if several else None, self.limited)
-        checkpoint_dir = worker.checkpoints / SCRATCH / f"{worker.trial}-{worker.order}-given"
+        scratch = worker.checkpoints / SCRATCH
+        checkpoint_dir = scratch / f"{worker.trial}-{worker.order}-given"
+        config_dir = scratch / f"{worker.trial}-{worker.order}-config"
         try:
             variables = _variables(worker, checkpoint_dir) | self._torchrun_variables(rank_env)
             checkpoint_dir.mkdir(parents=True, exist_ok=True)
+            config_dir.mkdir(parents=True, exist_ok=True)
+            config = config_dir / f"wandb-{worker.rank}.yaml"
+            config.write_text(as_yaml(params), encoding="utf-8")
+            variables[WANDB_CONFIG] = f"{config.absolute()}"
             with closing(ReportServer(run.events.put)) as server:
                 variables |= server.variable
                 run.go(
@@ -70,6 +79,7 @@ class Command:
         finally:
             if worker.rank == 0:
                 shutil.rmtree(checkpoint_dir, ignore_errors=True)
+                shutil.rmtree(config_dir, ignore_errors=True)
 
     def _torchrun_variables(self, rank_env: RankEnv) -> dict[str, str]:
         if self.launch == "node":

@@ -272,12 +272,15 @@ class Run:
         # A trial resumed after its last report may have nothing left to do.
         expects_report = worker.until is not None or worker.first == 1
         if worker.rank == 0 and worker.reported is None and expects_report:
-            where = "collect.stdout matched nothing" if self.collect else "no report came"
-            message = (
-                f"the command ended without metrics: {where}; call hposvc.report(metrics) in it, "
+            found = (
+                "no report came; call hposvc.report(metrics) in it, "
                 "or give collect: {stdout: PATTERN}"
             )
-            raise CommandFailed(_after(tail, message))
+            if self.collect is not None:
+                last = tail.rstrip().rpartition("\n")[2].strip()[:200]
+                printed = f"the last line was {last!r}" if last else "it printed nothing"
+                found = f"collect.stdout matched nothing; {printed}: correct the pattern"
+            raise CommandFailed(_after(tail, f"the command ended without metrics: {found}"))
 
     def _reported_last_step(self) -> bool:
         return bool(self.verdicts) and self.verdicts[-1][0] == self.worker.until

@@ -29,7 +29,7 @@ SCRATCH = ".scratch"  # under the checkpoint folder, so that a rename never cros
 TRIAL = re.compile(r"t[0-9]+")
 # ORDER-STEP, or ORDER-STEP.UPDATES for a checkpoint taken in the middle of a step
 NAME = re.compile(r"(?:\.removed-)?([0-9]+)-[0-9]+(?:\.[0-9]+)?")
-DRAFT = re.compile(r"t[0-9]+-([0-9]+)-(?:[0-9]+|given)")  # TRIAL-ORDER-RANK, under SCRATCH
+DRAFT = re.compile(r"t[0-9]+-([0-9]+)-(?:[0-9]+|given|config)")  # TRIAL-ORDER-RANK, under SCRATCH
 
 
 @dataclass(frozen=True)

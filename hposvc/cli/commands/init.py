@@ -43,6 +43,11 @@ def init(shared: Shared, source: str | None, out: str, yes: bool) -> None:
     if path is not None:
         schema = f"{drafts.SCHEMA} for editors"
         note(f"{out} is written, with {schema}. Run it by `hposvc run {out}`.")
+    if draft.unknown:
+        missing = ", ".join(draft.unknown)
+        note(f"The code also needs {missing}: write a value or a range into the spec.")
+    if draft.program.logs_to_wandb:
+        note("Call hposvc.report beside wandb.log in the script first: see docs/wandb.md.")
 
 
 @verb
@@ -94,8 +99,10 @@ def _only_script() -> str:
         found.append(str(path))
     if len(found) == 1:
         return found[0]
-    names = f"; give one of {', '.join(found)}" if found else "; give FILE, or MODULE:NAME"
-    raise click.UsageError(f"{len(found)} scripts here have arguments to search{names}")
+    if found:
+        names = ", ".join(found)
+        raise click.UsageError(f"several scripts here have arguments to search; name one: {names}")
+    raise click.UsageError("no script here has arguments to search; give FILE, or FILE.py:NAME")
 
 
 def _ask(draft: "Draft") -> "Draft":

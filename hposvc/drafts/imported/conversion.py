@@ -19,7 +19,8 @@ MEDIAN = "write fidelity: {max: STEPS} and scheduler: median"
 TRIALS = 20  # where the other tool goes on until somebody stops it
 KEYS = (
     *("version", "name", "project", "description", "command", "trainable", "launch", "collect"),
-    *("metric", "fidelity", "parameters", "search", "scheduler", "trials", "budget", "resources"),
+    *("metric", "metrics", "fidelity", "parameters", "search", "scheduler", "trials"),
+    *("budget", "resources"),
     *("environment", "failure", "tags", "seed"),
 )
 

@@ -5,15 +5,19 @@ Source: the documentation of Determined, "Experiment Configuration Reference".
 
 import difflib
 import math
+import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from hposvc.drafts.imported.conversion import Conversion, choice, is_plain, read_choice
+from hposvc.drafts.imported.launchers import Started, without_launcher, without_launcher_in_shell
 from hposvc.errors import shown
 from hposvc.spec.parsing.document import Document
 
-SEARCHERS = ("single", "random", "grid", "adaptive_asha", "asha")
+SEARCHERS = ("single", "random", "grid", "adaptive_asha", "asha", "async_halving")
+HALVING = ("adaptive_asha", "asha", "async_halving")
 KEYS: tuple[str, ...] = (
     "name",
     "description",
@@ -22,7 +26,7 @@ KEYS: tuple[str, ...] = (
     "hyperparameters",
     "resources",
 )
-KEYS += ("entrypoint", "environment", "max_restarts")
+KEYS += ("entrypoint", "environment", "max_restarts", "reproducibility")
 SEARCH_KEYS: tuple[str, ...] = (
     "name",
     "metric",
@@ -32,6 +36,8 @@ SEARCH_KEYS: tuple[str, ...] = (
     "max_time",
 )
 SEARCH_KEYS += ("time_metric", "max_concurrent_trials", "divisor", "max_rungs", "mode")
+SEARCH_KEYS += ("num_rungs", "stop_once")
+SHELL = re.compile(r"[;&|<>$`()\n]|^\w+=")  # what a shell reads, and a list of words has not
 RANGE_KEYS = ("minval", "maxval", "count")
 DOMAIN_KEYS = {"const": ("val",), "categorical": ("vals",), "log": (*RANGE_KEYS, "base")}
 TYPES = (*DOMAIN_KEYS, "int", "double")
@@ -46,6 +52,7 @@ def recognises(data: Mapping[str, object]) -> bool:
 
 def convert(document: Document) -> Conversion:
     """Return the experiment in our words."""
+    document = replace(document, data=_without_nulls(document.data))
     made = Conversion(document)
     data, searcher = document.data, made.section("searcher")
     made.lose_others(data, KEYS)
@@ -68,7 +75,21 @@ def convert(document: Document) -> Conversion:
     with made.reading("entrypoint"):
         _put_program(made)
     made.spec["failure"] = {"user_retries": data.get("max_restarts", RESTARTS)}
+    made.lose_others(made.section("reproducibility"), ("experiment_seed",), "reproducibility")
+    if (seed := made.section("reproducibility").get("experiment_seed")) is not None:
+        made.spec["seed"] = seed
     return made
+
+
+def _without_nulls(data: Mapping[str, object]) -> dict[str, object]:
+    """Return a document without its nulls, which mean that Determined takes its default."""
+    return {
+        key: _without_nulls(value)
+        if isinstance(value, dict) and key != "hyperparameters"
+        else value
+        for key, value in data.items()
+        if value is not None
+    }
 
 
 def _read_domains(
@@ -113,6 +134,7 @@ def _domain(
     """Return a parameter with its domain; nothing if it can't be carried over."""
     grid = made.spec["search"] == "grid"
     kind = given["type"]
+    given = {key: value for key, value in given.items() if value is not None or key == "val"}
     made.lose_others(given, ("type", *DOMAIN_KEYS.get(kind, RANGE_KEYS)), *path)
     if kind == "const":
         if is_plain(given["val"]):
@@ -167,8 +189,8 @@ def _put_length(made: Conversion, searcher: Mapping[str, Any]) -> None:
     if length is None:
         length, unit = searcher.get("max_time"), searcher.get("time_metric", "batches")
     eta = searcher.get("divisor", DIVISOR)
-    early = "asha" in str(searcher.get("name"))
-    for key in ("divisor", "max_rungs", "mode"):
+    early = searcher.get("name") in HALVING
+    for key in ("divisor", "max_rungs", "num_rungs", "stop_once", "mode"):
         if key in searcher and not early:
             made.lose("is for adaptive_asha; not carried over", "searcher", key)
     if not isinstance(length, int):
@@ -179,31 +201,69 @@ def _put_length(made: Conversion, searcher: Mapping[str, Any]) -> None:
         return
     made.spec["fidelity"] = {"unit": str(unit), "max": length}
     if early:
-        first = max(1, math.ceil(length / eta ** (searcher.get("max_rungs", RUNGS) - 1)))
+        rungs = searcher.get("num_rungs", searcher.get("max_rungs", RUNGS))
+        first = max(1, math.ceil(length / eta ** (rungs - 1)))
         made.spec["fidelity"] = {"unit": str(unit), "min": first, "max": length}
-        made.spec["scheduler"] = {"type": "asha", "eta": int(eta)}
+        mode = (
+            {"mode": "stop" if searcher["stop_once"] else "promote"}
+            if "stop_once" in searcher
+            else {}
+        )
+        made.spec["scheduler"] = {"type": "asha", "eta": int(eta), **mode}
         if "mode" in searcher:
             made.lose("asha has a single bracket here; hyperband has several", "searcher", "mode")
 
 
+def _mode(searcher: Mapping[str, Any]) -> dict[str, object]:
+    if "stop_once" not in searcher:
+        return {}
+    return {"mode": "stop" if searcher["stop_once"] else "promote"}
+
+
 def _put_program(made: Conversion) -> None:
+    workers = _put_resources(made)
     entry = made.document.data.get("entrypoint")
+    if isinstance(entry, str) and SHELL.search(entry.strip()):
+        _put_shell(made, entry.strip())
+        return
     words = [*map(str, entry)] if isinstance(entry, list) else shlex.split(str(entry or ""))
-    if len(words) == 1 and ":" in words[0]:
-        made.spec["trainable"] = words[0]
+    legacy = len(words) == 1 and ":" in words[0]
+    started = Started([], trial=words[0]) if legacy else without_launcher(words, workers)
+    for done in started.done:
+        made.lose(done, "entrypoint")
+    if started.trial is not None:
+        made.spec["trainable"] = started.trial
         made.lose(
             "a trial class of Determined is no trainable; see docs/your-code.md", "entrypoint"
         )
-    else:
-        if "--" in words and any("determined.launch" in word for word in words):
-            made.lose("the launcher is left out; hposvc starts a process per rank", "entrypoint")
-            words = words[words.index("--") + 1 :]
-        made.spec["command"] = [*(words or ["python", "train.py"]), "${args}"]
-        made.lose("parameters come as arguments; read --NAME=VALUE there", "entrypoint")
-    slots = made.section("resources").get("slots_per_trial", 1)
+        return
+    if started.launch != "rank":
+        made.spec["launch"] = started.launch
+    made.spec["command"] = [*(started.words or ["python", "train.py"]), "${args}"]
+    made.lose("parameters come as arguments; read --NAME=VALUE there", "entrypoint")
+
+
+def _put_shell(made: Conversion, text: str) -> None:
+    """Set a command that a shell reads, as Determined has one read it."""
+    text, done = without_launcher_in_shell(text)
+    if done:
+        made.lose(done, "entrypoint")
+    text = text.replace("${", "$${")
+    made.spec["command"] = ["sh", "-c", f"{text} ${{args}}"]
+    made.lose(
+        "parameters come as arguments, at the end of the shell's line; move ${args} behind your"
+        " program if that is elsewhere",
+        "entrypoint",
+    )
+
+
+def _put_resources(made: Conversion) -> int:
+    """Set workers and variables, and return how many workers there are."""
+    resources = made.section("resources")
+    slots = resources.get("slots_per_trial", 1)
     if isinstance(slots, int) and slots > 0:
         made.spec["resources"] = {"workers": slots, "gpus_per_worker": 1}
-    made.lose_others(made.section("resources"), ("slots_per_trial",), "resources")
+    made.lose_others(resources, ("slots_per_trial",), "resources")
     environment = made.section("environment")
     made.lose_others(environment, ("environment_variables",), "environment")
     given = environment.get("environment_variables")
@@ -212,3 +272,4 @@ def _put_program(made: Conversion) -> None:
         made.spec["environment"] = {"env": {name: value for name, _, value in pairs}}
     elif given:
         made.lose("write the variables in environment.env", "environment", "environment_variables")
+    return slots if isinstance(slots, int) and slots > 0 else 1

@@ -22,7 +22,7 @@ from hposvc.errors import shown
 from hposvc.spec.parsing.document import Document, read_file
 
 SEARCH = {"random": "random", "gridsearch": "grid", "tpe": "tpe", "gp": "gp", "smac": "gp"}
-SEARCH |= {"bohb": "bohb", "hyperband": "random"}
+SEARCH |= {"bohb": "tpe", "hyperband": "random"}
 GOALS = ("minimize", "maximize")
 MINIMIZING = ("tpe", "anneal")  # NNI 3.0; its other tuners maximize unless they are told
 ASSESSORS = ("medianstop",)
@@ -35,7 +35,7 @@ KEYS: tuple[str, ...] = (
     "trialGpuNumber",
     "maxTrialNumber",
 )
-KEYS += ("maxExperimentDuration", "tuner", "advisor", "assessor", "experimentWorkingDirectory")
+KEYS += ("maxExperimentDuration", "maxTrialDuration", "tuner", "advisor", "assessor")
 OF_TYPE = {"uniform": 2, "quniform": 3, "loguniform": 2, "qloguniform": 3, "randint": 2}
 OF_TYPE |= {"normal": 2, "qnormal": 3, "lognormal": 2, "qlognormal": 3}  # how many numbers
 
@@ -60,7 +60,9 @@ def convert(document: Document) -> Conversion:
     _put_space(made)
     made.put_trials(data.get("maxTrialNumber"), data.get("trialConcurrency"), "maxTrialNumber")
     if duration := data.get("maxExperimentDuration"):
-        made.spec["budget"] = {"wall": duration}
+        made.spec["budget"] = {"wall": _duration(duration)}
+    if duration := data.get("maxTrialDuration"):
+        made.spec["failure"] = {"timeout": _duration(duration)}
     gpus = data.get("trialGpuNumber")
     if isinstance(gpus, int) and gpus > 0:
         made.spec["resources"] = {"gpus_per_worker": gpus}
@@ -74,15 +76,25 @@ def convert(document: Document) -> Conversion:
     return made
 
 
+def _duration(value: object) -> object:
+    """Return a duration in our words: NNI takes capital letters, too."""
+    return value.lower() if isinstance(value, str) else value
+
+
 def _put_tuner(made: Conversion) -> None:
     where = "advisor" if "advisor" in made.document.data else "tuner"
     tuner, given = made.section(where), made.section(where, "classArgs")
-    name = str(tuner.get("name", "tpe"))
+    name = str(tuner.get("name", tuner.get("className", "tpe")))
     made.spec["search"] = SEARCH.get(name.lower(), "auto")
     if name.lower() not in SEARCH:
         made.lose(f"{name} has no counterpart; search is auto", where)
+    if name.lower() in ("bohb", "hyperband"):
+        wanted = f"fidelity: {{max: STEPS}} and scheduler: {name.lower()}"
+        made.lose(f"how long a trial is, is not known; write {wanted}", where)
     made.lose_others(tuner, ("name", "classArgs"), where)
-    made.lose_others(given, ("optimize_mode",), where, "classArgs")
+    made.lose_others(given, ("optimize_mode", "seed"), where, "classArgs")
+    if "seed" in given:
+        made.spec["seed"] = given["seed"]
     made.lose("nothing names the metric; metric.name is loss, write the one you report", where)
     goal = given.get("optimize_mode")
     if goal not in GOALS:

@@ -5,7 +5,7 @@ Source: the documentation of W&B, "Sweep configuration structure".
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hposvc.drafts.imported.conversion import (
@@ -16,6 +16,7 @@ from hposvc.drafts.imported.conversion import (
     read_choice,
     stepped,
 )
+from hposvc.errors import shown
 from hposvc.spec.parsing.document import Document
 
 SEARCH = {"grid": "grid", "random": "random", "bayes": "gp"}
@@ -26,19 +27,27 @@ KEYS: tuple[str, ...] = (
     "program",
     "method",
     "metric",
+    "metrics",
     "parameters",
 )
-KEYS += ("early_terminate", "run_cap", "command")
+KEYS += ("early_terminate", "run_cap", "command", "scheduler")
+METRIC_KEYS = ("name", "goal", "target")
 DOMAIN_KEYS = ("value", "values", "distribution", "min", "max", "q", "mu", "sigma", "a", "b")
 GRID = 1000  # values that a whole-number range of a grid may have
 MACROS = {"${interpreter}": "python", "${args}": "${args}"}
 MACROS |= {name: name for name in ("${args_no_hyphens}", "${args_no_boolean_flags}")}
 MACROS |= {"${args_json}": "${args_json}"}
+ITEMS_EACH = {  # macros that hposvc has no word for: what each parameter becomes
+    "${args_no_equals}": ("--{0}", "${{{0}}}"),
+    "${args_append_hydra}": ("+{0}=${{{0}}}",),
+    "${args_override_hydra}": ("++{0}=${{{0}}}",),
+}
 
 
 def recognises(data: Mapping[str, object]) -> bool:
     """Return whether a document looks like a W&B sweep."""
-    return str(data.get("method")) in SEARCH and "parameters" in data
+    custom = data.get("method") == "custom" and "scheduler" in data
+    return custom or (str(data.get("method")) in SEARCH and "parameters" in data)
 
 
 def convert(document: Document) -> Conversion:
@@ -48,13 +57,10 @@ def convert(document: Document) -> Conversion:
     made.lose_others(data, KEYS)
     made.put_name(data.get("name") or data.get("program"))
     made.put_texts("project", "description")
-    metric = made.section("metric")
-    made.put_metric(metric.get("name"), str(metric.get("goal", "minimize")), "metric")
-    if "target" in metric:
-        made.spec["metric"] = {**_mapping(made.spec["metric"]), "target": metric["target"]}
-    made.lose_others(metric, ("name", "goal", "target"), "metric")
+    _put_metrics(made)
     method = str(data.get("method"))
-    made.spec["search"] = SEARCH.get(method, "random")
+    made.spec["search"] = SEARCH.get(method, "auto")
+    _lose_scheduler(made)
     domains = _Domains(made, grid=method == "grid")
     with made.reading("parameters"):
         domains.read(made.section("parameters"), "", "parameters")
@@ -67,6 +73,39 @@ def convert(document: Document) -> Conversion:
     with made.reading("early_terminate"):
         _put_early_termination(made)
     return made
+
+
+def _put_metrics(made: Conversion) -> None:
+    several = made.as_list(made.document.data.get("metrics"), "metrics")
+    if not several:
+        metric = made.section("metric")
+        made.put_metric(metric.get("name"), str(metric.get("goal", "minimize")), "metric")
+        if "target" in metric:
+            made.spec["metric"] = {**_mapping(made.spec["metric"]), "target": metric["target"]}
+        made.lose_others(metric, METRIC_KEYS, "metric")
+        return
+    made.spec["metrics"] = [
+        {"goal": "minimize", **{key: each[key] for key in METRIC_KEYS if key in each}}
+        for each in map(_mapping, several)
+    ]
+    for at, each in enumerate(map(_mapping, several)):
+        made.lose_others(each, METRIC_KEYS, "metrics", at)
+    if "metric" in made.document.data:
+        made.lose("is not carried over beside metrics; hposvc takes one or the other", "metric")
+
+
+def _lose_scheduler(made: Conversion) -> None:
+    """Name what a scheduler of the user's own is in hposvc."""
+    given = made.section("scheduler")
+    made.lose_others(given, ("engine", "source", "optimizer", "search_space"), "scheduler")
+    if given:
+        made.lose(f"{shown(given.get('engine'))} is not carried over; choose search", "scheduler")
+    if "search_space" in given:
+        made.lose(
+            "a function is not read; write parameters: {space: FILE.py:NAME} if it takes an"
+            " Optuna trial",
+            *("scheduler", "search_space"),
+        )
 
 
 class _Domains:
@@ -158,9 +197,13 @@ def _put_command(made: Conversion) -> None:
         made.lose("no program is given; the command runs train.py", "program")
     given = made.as_list(made.document.data.get("command"), "command")
     words = given or ["${interpreter}", "${program}", "${args}"]
+    names = [*_names(_mapping(made.spec["parameters"]))]
     items = []
     for at, word in enumerate(map(str, words)):
         if word == "${env}":
+            continue
+        if word in ITEMS_EACH:
+            items += [text.format(name) for name in names for text in ITEMS_EACH[word]]
             continue
         item = MACROS.get(word, word.replace("${program}", program))
         macros = re.findall(r"\$\{[^}]*\}", item)
@@ -170,6 +213,14 @@ def _put_command(made: Conversion) -> None:
         items.append(item)
     made.spec["command"] = items
     made.lose("wandb.log does not reach hposvc: call hposvc.report, or set collect", "program")
+
+
+def _names(domains: Mapping[str, object]) -> Iterator[str]:
+    """Yield the parameters by their names, tied ones by those of their members."""
+    for name, domain in domains.items():
+        values = _mapping(domain).get("values")
+        first = values[0] if isinstance(values, list) and values else None
+        yield from first if isinstance(first, dict) else [name]
 
 
 def _put_early_termination(made: Conversion) -> None:

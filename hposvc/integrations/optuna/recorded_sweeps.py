@@ -16,12 +16,13 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.errors import SpecError
+from hposvc.errors import NotFound, SpecError
 from hposvc.events import Event
 from hposvc.journal.journal import SweepRow
 from hposvc.remote.server import reading
 from hposvc.remote.server.connection import Server
 from hposvc.reporting import study
+from hposvc.spec.types import NAME
 from hposvc.state.sweep import SweepState
 
 # Ids have 52 bits, since JavaScript counts no further: so many for the number of a trial.
@@ -99,9 +100,13 @@ class RecordedSweeps(BaseStorage):
 
     def has(self, name: str) -> bool:
         """Return whether there is a sweep of this id."""
-        with self._lock:
-            self._list()
-            return name in self._studies
+        if isinstance(self._place, api.Sweeps):
+            return self._place.journal.find(name) is not None
+        try:
+            found = NAME.fullmatch(name) and self._place.facts(name)["row"]["id"]
+        except NotFound:
+            return False
+        return found == name  # otherwise the name is the beginning of an id
 
     def get_study_id_from_name(self, study_name: str) -> int:
         return self._named(study_name).id

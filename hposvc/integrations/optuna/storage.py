@@ -1,8 +1,9 @@
 """A home as a storage of Optuna: its studies to work on, and our sweeps to look at."""
 
-from collections.abc import Container, Sequence
+import os
+from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import DuplicatedStudyError
@@ -13,23 +14,32 @@ from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 
 from hposvc import api
+from hposvc.errors import Denied, NotFound
 from hposvc.integrations.optuna.recorded_sweeps import (
     FIRST_STUDY,
     FIRST_TRIAL,
-    ReadOnly,
     RecordedSweeps,
 )
 from hposvc.journal.studies import StudyLog
 from hposvc.remote.server.connection import Server
+from hposvc.remote.server.studies import ServedStudyLog
+
+
+class _Log(Protocol):
+    """The log of all studies, of a home or of a server."""
+
+    def read(self, since: int) -> Iterable[dict[str, Any]]: ...
+
+    def append(self, records: Sequence[Mapping[str, Any]]) -> object: ...
 
 
 class _Backend(BaseJournalBackend):
-    """The home's database under Optuna's own journal, which replays what was written."""
+    """The log under Optuna's own journal, which replays what was written."""
 
-    def __init__(self, log: StudyLog) -> None:
+    def __init__(self, log: _Log) -> None:
         self._log = log
 
-    def read_logs(self, log_number_from: int) -> list[dict[str, Any]]:
+    def read_logs(self, log_number_from: int) -> Iterable[dict[str, Any]]:
         return self._log.read(log_number_from)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
@@ -39,12 +49,12 @@ class _Backend(BaseJournalBackend):
 class Storage(BaseStorage):
     """A home, or a server, as a storage of Optuna.
 
-    In a home Optuna works as in any storage of its own: `create_study`, `optimize` and `load_study`
-    from any number of processes, each write durable before it returns. Besides, every sweep of the
-    home or of the server is a study of its id, for `optuna.load_study`, `optuna.visualization`,
-    `optuna.importance` and Optuna Dashboard; each call sees what its journal has by then, and only
-    its driver writes to it. Sweeps that were submitted to a cluster without a server are not among
-    them, as their journals are there.
+    Optuna works in it as in any storage of its own: `create_study`, `optimize` and `load_study`
+    from any number of processes, through a server from any number of machines, each write durable
+    before it returns. Besides, every sweep of the home or of the server is a study of its id, for
+    `optuna.load_study`, `optuna.visualization`, `optuna.importance` and Optuna Dashboard; each call
+    sees what its journal has by then, and only its driver writes to it. Sweeps that were submitted
+    to a cluster without a server are not among them, as their journals are there.
 
     Args:
         place: the folder of the home, or the URL of a server; None: HPOSVC_HOME, or ~/.hposvc.
@@ -54,23 +64,56 @@ class Storage(BaseStorage):
     Raises:
         SpecError: the URL is none of a server, or the file of the token can't be read.
         StoreError: the home, or its journal, can't be opened.
+        OutOfReach: the server does not answer.
     """
 
     def __init__(self, place: Path | str | None = None, token: str | None = None) -> None:
         self._opened = (place, token)
-        self._studies: JournalStorage | None = None  # None: a server's are not reached from here
+        self._open()
+
+    def _open(self) -> None:
+        place, token = self._opened
+        self._process = os.getpid()
+        self._own_studies: JournalStorage | None = None  # None: the server shows its sweeps alone
+        log: _Log
         if isinstance(place, str) and place.startswith(("http://", "https://")):
-            self._sweeps = RecordedSweeps(Server.at(place, token))
-            return
-        sweeps = api.Sweeps.open(None if place is None else Path(place))
-        self._sweeps = RecordedSweeps(sweeps)
-        self._studies = JournalStorage(_Backend(StudyLog(sweeps.journal.store)))
+            server = Server.at(place, token)
+            self._own_sweeps, log = RecordedSweeps(server), ServedStudyLog(server.http)
+        else:
+            sweeps = api.Sweeps.open(None if place is None else Path(place))
+            self._own_sweeps, log = RecordedSweeps(sweeps), StudyLog(sweeps.journal.store)
+        try:
+            self._own_studies = JournalStorage(_Backend(log))
+        except (Denied, NotFound) as error:
+            self._refusal = error
+
+    @property
+    def _sweeps(self) -> RecordedSweeps:
+        self._part_from_parent()
+        return self._own_sweeps
+
+    @property
+    def _studies(self) -> JournalStorage | None:
+        self._part_from_parent()
+        return self._own_studies
+
+    def _part_from_parent(self) -> None:
+        """Open all anew in a process that was forked.
+
+        With the parent's connections, each would read the other's answers; and Optuna's journal
+        would take the trials that the parent creates for those of this process.
+        """
+        if self._process != os.getpid():
+            # Kept, as SQLite's connections must not be closed in a forked process either.
+            self._of_parent = (self._own_sweeps, self._own_studies)
+            self._open()
 
     def __getstate__(self) -> tuple[Path | str | None, str | None]:
         return self._opened
 
     def __setstate__(self, opened: tuple[Path | str | None, str | None]) -> None:
-        self.__init__(*opened)  # type: ignore[misc]  # connections are opened anew
+        self._opened = opened
+        self._open()  # connections are opened anew
 
     def create_new_study(
         self, directions: Sequence[StudyDirection], study_name: str | None = None
@@ -78,10 +121,7 @@ class Storage(BaseStorage):
         if study_name is not None and self._sweeps.has(study_name):
             raise DuplicatedStudyError(f"there is a sweep {study_name} already")
         if self._studies is None:
-            raise ReadOnly(
-                "through a server, hposvc.optuna.Storage only shows sweeps; without its URL it"
-                " takes studies too, in the home, or in the Postgres that HPOSVC_DB names"
-            )
+            raise self._refusal
         return self._studies.create_new_study(directions, study_name)
 
     def delete_study(self, study_id: int) -> None:
@@ -98,7 +138,12 @@ class Storage(BaseStorage):
             for study in self._studies.get_all_studies():
                 if study.study_name == study_name:
                     return study._study_id
-        return self._sweeps.get_study_id_from_name(study_name)
+        try:
+            return self._sweeps.get_study_id_from_name(study_name)
+        except KeyError as error:
+            if self._studies is not None:
+                raise
+            raise KeyError(f"{error.args[0]}, and no study: {self._refusal}") from self._refusal
 
     def get_study_name_from_id(self, study_id: int) -> str:
         return self._of_study(study_id).get_study_name_from_id(study_id)

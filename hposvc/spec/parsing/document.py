@@ -65,6 +65,9 @@ def read_file(path: FilePath) -> Document:
             refuses it.
     """
     place = STDIN if path == DASH else str(path)
+    if place.endswith(".py"):
+        message = f"is Python, no spec; `hposvc init {place}` writes a spec for a script"
+        raise fail(message, place=place)
     try:
         with nullcontext(sys.stdin.buffer) if path == DASH else path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)

@@ -39,7 +39,7 @@ def arguments(draw):
         return Argument(name, "text", choices[0], choices)
     if draw(st.booleans()):
         return Argument(name, "bool", False, (), "on")
-    default = draw(NUMBERS)
+    default = draw(NUMBERS | st.just(0.0))
     return Argument(name, "int" if isinstance(default, int) else "float", default)
 
 
@@ -114,3 +114,34 @@ def test_answers_change_the_draft():
         first.with_only(["tag"])
     assert goal_of("val/acc@1") == "maximize"
     assert goal_of("eval_loss") == "minimize"
+
+
+def test_a_value_of_today_outside_its_range_is_not_tried_first():
+    program = Program(
+        (Argument("lr", "float", 0.1), Argument("weight_decay", "float", 0.0)), ("loss",)
+    )
+    spec = read(propose("train.py", program).text(schema=False))
+    assert [dict(each) for each in spec.initial] == [{"lr": 0.1}]
+
+
+def test_what_the_code_needs_and_the_spec_lacks_is_said():
+    program = Program(
+        (
+            Argument("lr", "float", 0.1),
+            Argument("width", "text", required=True),
+            Argument("tau", "text", required=True),
+        ),
+        ("loss",),
+    )
+    first = propose("m:f", program)
+    assert first.unknown == ["tau"]
+    assert "# tau: the code needs it" in first.text(schema=False)
+    assert {*read(first.text(schema=False)).parameters} == {"lr", "width"}
+
+
+def test_a_script_without_arguments_names_its_function(tmp_path):
+    path = tmp_path / "study.py"
+    path.write_text("def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n")
+    with pytest.raises(SpecError, match=r"study\.py:objective` reads that function"):
+        draft(str(path))
+    assert "x: {min: 0, max: 1}" in draft(f"{path}:objective").text(schema=False)

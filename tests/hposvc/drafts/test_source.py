@@ -4,6 +4,7 @@ import textwrap
 
 import pytest
 
+from hposvc.drafts.ranges import first_range
 from hposvc.drafts.source import Argument, read_object, read_script
 from hposvc.errors import SpecError
 
@@ -117,7 +118,10 @@ def test_the_fields_of_a_class_and_the_keys_of_a_function(script):
     assert [each.name for each in read_object(f"{path}:Plain").arguments] == ["lr", "depth"]
     train = read_object(f"{path}:train")
     assert train.metrics == ("loss",)
-    assert train.arguments == (Argument("lr", "text"), Argument("decay", "float", 1e-4))
+    assert train.arguments == (
+        Argument("lr", "text", required=True),
+        Argument("decay", "float", 1e-4),
+    )
     with pytest.raises(SpecError, match="no class or function 'Nets'; it has Net, Plain, train"):
         read_object(f"{path}:Nets")
 
@@ -129,3 +133,44 @@ def test_what_is_no_source_is_named(script, tmp_path):
         read_script(tmp_path / "none.py")
     with pytest.raises(SpecError, match="there is no module nowhere"):
         read_object("nowhere:Net")
+
+
+def test_an_objective_of_optuna_has_its_own_ranges(script):
+    path = script(
+        """
+        def objective(trial):
+            lr = trial.suggest_float("lr", 1e-5, 0.1, log=True)
+            layers = trial.suggest_int("layers", low=1, high=3)
+            kind = trial.suggest_categorical("kind", ["a", "b"])
+            tail = trial.suggest_float("tail", 0, layers)
+            trial.report(lr, 1)
+        """
+    )
+    program = read_object(f"{path}:objective")
+    assert program.metrics == ("value",)
+    domains = {each.name: first_range(each) for each in program.arguments}
+    assert domains == {
+        "lr": {"min": 1e-5, "max": 0.1, "log": True},
+        "layers": {"min": 1, "max": 3, "type": "int"},
+        "kind": {"values": ["a", "b"]},
+        "tail": None,
+    }
+
+
+def test_a_script_for_wandb_has_the_configuration_of_its_run(script):
+    program = read_script(
+        script(
+            """
+            wandb.init(project="p", config={"lr": 0.1, "epochs": 9, **more})
+            wandb.log({"val_loss": loss})
+            """
+        )
+    )
+    assert program.arguments == (Argument("lr", "float", 0.1), Argument("epochs", "int", 9))
+    assert (program.metrics, program.logs_to_wandb) == (("val_loss",), True)
+
+
+def test_an_argument_without_a_default_is_required(script):
+    path = script("def train(config):\n    return config['lr'] * config.get('decay', 0.1)\n")
+    arguments = read_object(f"{path}:train").arguments
+    assert {each.name: each.required for each in arguments} == {"lr": True, "decay": False}

@@ -13,7 +13,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 import hposvc
-from hposvc.errors import SpecError
+from hposvc.errors import NO_VALUE, USAGE, SpecError
 from hposvc.integrations.hydra import Options, _declare
 
 ROOT = Path(__file__).parents[3]
@@ -185,15 +185,68 @@ def test_what_a_job_reports_stands_and_its_result_is_not_reported_again(applicat
 def test_jobs_without_a_value_end_the_command_with_their_error(application, mode, message):
     few = "hydra.sweeper.options={failure: {user_retries: 0}}"
     ended = sweep(application, f"mode={mode}", "x=1.0,2.0", "hydra.sweeper.search=grid", few)
-    assert ended.returncode == 1
+    assert ended.returncode == NO_VALUE
     assert message in ended.stderr + ended.stdout
-    assert "no trial has a value" in ended.stderr
+    assert "no trial has a value" in ended.stderr.splitlines()[-1]
 
 
-def test_without_a_range_nothing_runs(application):
-    ended = sweep(application, "x=1.0")
-    assert ended.returncode == 1
-    assert "there is no range" in ended.stderr
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["x=1.0"], "hydra.sweeper.params: there is no range; give one, such as lr='tag(log, "),
+        (["x=interval(1, 0)"], "x: min is 1.0, max is 0.0; swap them"),
+        (
+            ["x=interval(0, 1)", "hydra.sweeper.n_trial=3"],
+            "hydra.sweeper.n_trial: no such option; did you mean 'n_trials'?",
+        ),
+        (
+            ["x=interval(0, 1)", "hydra.sweeper.n_trials=few"],
+            "hydra.sweeper.n_trials: is 'few'; give a whole number",
+        ),
+        (
+            ["x=interval(0, 1)", "hydra.sweeper.search=tpee"],
+            "hydra.sweeper.search: tpee: no such search method; did you mean 'tpe'?",
+        ),
+        (
+            ["x=interval(0, 1)", "hydra.sweeper.scheduler={type: asha, etta: 3}"],
+            "hydra.sweeper.scheduler.etta: no such key; did you mean 'eta'?",
+        ),
+        (
+            ["x=interval(0, 1)", "hydra.sweeper.direction=minimise"],
+            "hydra.sweeper.direction: is 'minimise'; choose minimize or maximize",
+        ),
+        (
+            ["x=interval(0, 1)", "hydra.sweeper.options={failures: {user_retries: 1}}"],
+            "hydra.sweeper.options.failures: no such key; did you mean 'failure'?",
+        ),
+        (["x=interval(0, 1)", "hydra.sweeper.params=3"], "hydra.sweeper.params: is 3; give a map"),
+        (["x=interval(0, 1)", "hydra.sweeper.metric=3"], "hydra.sweeper.metric: is 3; give a text"),
+        (["mod=a,b"], "mod: no such key of the config; did you mean 'mode'? (+mod adds a key)"),
+        (["model=huge,small"], "overrides: In 'config': Could not find 'model/huge'"),
+        (['+hydra.sweeper.params.x="interval(0,"'], "overrides: no viable alternative at input"),
+    ],
+)
+def test_an_error_of_the_sweep_is_one_message_and_nothing_runs(application, arguments, message):
+    ended = sweep(application, *arguments)
+    assert ended.stderr.startswith(message)
+    assert "Traceback" not in ended.stderr
+    assert ended.returncode == USAGE
+    assert not (application / "multirun").exists()
+
+
+def test_a_misspelled_option_in_the_config_is_refused_too(application):
+    config = application / "conf" / "config.yaml"
+    config.write_text(config.read_text() + "hydra: {sweeper: {n_job: 2}}\n")
+    ended = sweep(application, "x=interval(0, 1)")
+    assert ended.stderr == "hydra.sweeper.n_job: no such option; did you mean 'n_jobs'?\n"
+    assert ended.returncode == USAGE
+
+
+def test_hydras_switch_shows_the_traceback_of_an_error(application, monkeypatch):
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    ended = sweep(application, "x=interval(1, 0)")
+    assert "Traceback" in ended.stderr
+    assert "x: min is 1.0, max is 0.0; swap them" in ended.stderr.splitlines()[-1]
 
 
 def test_after_ctrl_c_the_sweep_goes_on_by_resume(application):

@@ -234,3 +234,11 @@ def test_a_port_that_is_taken_is_refused(sweeps):
 def test_the_url_of_a_server_is_what_people_type():
     assert Listening("127.0.0.1", 8900).url == "http://127.0.0.1:8900"
     assert Listening("::1", 8900).url == "http://[::1]:8900"
+
+
+def test_an_answer_is_sent_at_once():
+    with serving._listen(Listening("127.0.0.1", 0)) as listener:
+        caller = socket.create_connection(listener.getsockname())
+        connection, _ = listener.accept()
+        with caller, connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

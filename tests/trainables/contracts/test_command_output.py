@@ -151,7 +151,10 @@ def test_a_text_where_a_number_must_be_is_shown_with_its_line(attempt):
 def test_a_pattern_that_matches_nothing_is_said(attempt):
     outcome, _ = attempt("print('Loss: 1')", collect=LOSS)
     assert outcome.kind == "user"
-    assert "collect.stdout matched nothing" in error_line(outcome.message)
+    said = error_line(outcome.message)
+    assert (
+        "collect.stdout matched nothing; the last line was 'Loss: 1': correct the pattern" in said
+    )
     assert outcome.message.startswith("Loss: 1\n")
 
 

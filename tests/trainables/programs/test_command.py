@@ -280,3 +280,22 @@ def test_a_program_may_start_its_ranks_anew_for_each_epoch(attempt):
     outcome, reports = attempt(script, until=3, launch="node")
     assert outcome.kind == "ended", outcome.message
     assert found(reports) == [(1, 1.0), (2, 1.0), (3, 1.0)]
+
+
+def test_a_script_for_wandb_finds_its_parameters_in_the_configuration_of_its_run(
+    attempt, tmp_path, monkeypatch
+):
+    script = """
+        import hposvc, wandb
+        run = wandb.init(mode="offline", config={"lr": 5.0, "net": {"width": 1}, "epochs": 3})
+        assert run.config.net["kind"] == "1e5", run.config.net
+        metrics = {"loss": run.config.lr, "width": run.config.net["width"]}
+        hposvc.report({**metrics, "epochs": run.config.epochs})
+    """
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    params = {"lr": 1e-05, "net.width": 8, "net.kind": "1e5"}
+    outcome, reports = attempt(script, params=params)
+    assert outcome.kind == "ended", outcome.message
+    assert reports[0].metrics == {"loss": 1e-05, "width": 8.0, "epochs": 3.0}
+    assert not list((tmp_path / "s").rglob("*-config"))

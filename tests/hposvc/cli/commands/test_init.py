@@ -32,10 +32,10 @@ def test_a_script_gets_a_spec_with_a_schema(hposvc, here):
 
 def test_what_has_nothing_to_search_is_refused(hposvc, here):
     (here / "train_script.py").write_text("print(1)")
-    assert "0 scripts here" in hposvc("init").err
+    assert "no script here" in hposvc("init").err
     answer = hposvc("init", "train_script.py")
     assert (answer.code, answer.out) == (2, "")
-    assert "nothing to search was found (no arguments)" in answer.err
+    assert "nothing to search was found; it has no arguments" in answer.err
     assert not (here / "sweep.yaml").exists()
 
 

@@ -105,3 +105,22 @@ def test_a_tuner_has_the_direction_that_nni_gives_it(settings, goal, noted, tmp_
     spec, lost = convert(tmp_path / "nni.yaml", EXPERIMENT.replace(given, settings))
     assert spec["metric"]["goal"] == goal
     assert (f"metric.goal is {goal}" in lost["8"]) is noted
+
+
+@pytest.mark.parametrize(
+    ("tuner", "search"),
+    [("BOHB", "tpe"), ("Hyperband", "random"), ("SMAC", "gp"), ("PBTTuner", "auto")],
+)
+def test_a_tuner_becomes_a_search_method_that_there_is(tuner, search, tmp_path):
+    given = EXPERIMENT.replace("{name: TPE,", f"{{name: {tuner},")
+    spec, _ = convert(tmp_path / "nni.yaml", given)
+    assert spec["search"] == search
+
+
+def test_a_tuner_of_ones_own_is_no_tpe(tmp_path):
+    given = EXPERIMENT.replace("{name: TPE,", "{className: own.Own, codeDirectory: .,")
+    spec, lost = convert(tmp_path / "nni.yaml", given.replace("2h", "2H\nmaxTrialDuration: 90"))
+    assert spec["search"] == "auto"
+    assert "own.Own has no counterpart" in lost["9"]
+    assert spec["seed"] == 3
+    assert (spec["budget"], spec["failure"]) == ({"wall": "2h"}, {"timeout": 90})

@@ -1,6 +1,7 @@
 """Studies of Optuna in `hposvc.optuna.Storage`: by Optuna's own tests, and by many processes."""
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -11,15 +12,26 @@ from collections import Counter
 import optuna
 import pytest
 import real_server
+from fastapi import APIRouter
+from fastapi.testclient import TestClient
+from optuna.exceptions import DuplicatedStudyError
 from optuna.testing.pytest_storages import StorageTestCase
 from optuna.trial import TrialState
 from optuna_dashboard import wsgi
 from werkzeug.test import Client
 
 import hposvc
-from hposvc.integrations.optuna.recorded_sweeps import ReadOnly
+from hposvc import api
+from hposvc.errors import NotFound, OutOfReach
+from hposvc.journal.home import Home
+from hposvc.remote.http import Http
+from hposvc.remote.server.connection import Server
+from hposvc.server.app import create_app
+from hposvc.server.routes import studies
+from hposvc.server.service import Service
 
 PROCESSES, EACH = 4, 10
+ADDRESS = "http://127.0.0.1:8900"
 SCRIPT = """
 import sys
 
@@ -42,7 +54,8 @@ def objective(trial):
     return x * x + (kind == "a")
 
 
-study = optuna.load_study(study_name="shared", storage=hposvc.optuna.Storage())
+storage = hposvc.optuna.Storage(*sys.argv[4:])
+study = optuna.load_study(study_name="shared", storage=storage)
 study.optimize(objective, n_trials=int(sys.argv[3]))
 """
 
@@ -61,25 +74,34 @@ class TestStudies(StorageTestCase):
         return hposvc.optuna.Storage()
 
 
-def start(number, hangs=False, trials=EACH):
-    words = [sys.executable, "-c", SCRIPT, f"{number}", "hang" if hangs else "go", f"{trials}"]
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A server, which has no studies at the beginning of each test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HPOSVC_HOME", f"{tmp_path_factory.mktemp('cache')}")
+        with real_server.serving(tmp_path_factory.mktemp("home")) as server:
+            yield server
+
+
+class TestServedStudies(StorageTestCase):
+    @pytest.fixture
+    def storage(self, served):
+        storage = hposvc.optuna.Storage(served.url)
+        for study in storage.get_all_studies():
+            storage.delete_study(study._study_id)
+        return storage
+
+
+def start(number, hangs=False, trials=EACH, place=()):
+    last = ("hang" if hangs else "go", f"{trials}", *place)
+    words = [sys.executable, "-c", SCRIPT, f"{number}", *last]
     return subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
-def test_processes_share_a_study_and_one_that_is_killed_loses_nothing(home):
-    optuna.create_study(study_name="shared", storage=hposvc.optuna.Storage())
-    victim = start(99, hangs=True)
-    assert victim.stdout.readline() == "began 0\n"
-    os.kill(victim.pid, signal.SIGKILL)
-    victim.communicate()
-    workers = [start(number) for number in range(PROCESSES)]
-    for worker in workers:
-        assert worker.communicate(timeout=300)[1] == ""
-        assert worker.returncode == 0
-
-    study = optuna.load_study(study_name="shared", storage=hposvc.optuna.Storage())
+def check_shared(study):
+    """Check that the first trial was cut off by a kill, and all others are there once."""
     killed, *others = study.trials
     assert killed.state == TrialState.RUNNING
     assert killed.intermediate_values == {
@@ -94,6 +116,85 @@ def test_processes_share_a_study_and_one_that_is_killed_loses_nothing(home):
         expected = trial.params["x"] * trial.params["x"]
         assert trial.value == expected + (trial.params["kind"] == "a")
         assert trial.intermediate_values == {step: expected + step for step in range(3)}
+
+
+def kill_in_its_first_trial(victim):
+    assert victim.stdout.readline() == "began 0\n"
+    os.kill(victim.pid, signal.SIGKILL)
+    victim.communicate()
+
+
+def test_processes_share_a_study_and_one_that_is_killed_loses_nothing(home):
+    optuna.create_study(study_name="shared", storage=hposvc.optuna.Storage())
+    kill_in_its_first_trial(start(99, hangs=True))
+    workers = [start(number) for number in range(PROCESSES)]
+    for worker in workers:
+        assert worker.communicate(timeout=300)[1] == ""
+        assert worker.returncode == 0
+    check_shared(optuna.load_study(study_name="shared", storage=hposvc.optuna.Storage()))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_through_a_server_that_is_killed_again_and_again_each_trial_is_there_once(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HPOSVC_HOME", f"{tmp_path / 'cache'}")
+    home = tmp_path / "home"
+    with real_server.ending_drivers(home):
+        server = real_server.Served(home)
+        try:
+            place = (server.url,)
+            optuna.create_study(study_name="shared", storage=hposvc.optuna.Storage(*place))
+            kill_in_its_first_trial(start(99, hangs=True, place=place))
+            workers = [start(number, place=place) for number in range(PROCESSES)]
+            began = [worker.stdout.readline() for worker in workers]
+            assert all(line.startswith("began ") for line in began)  # the server has answered all
+            for kills in range(3):
+                log = hposvc.optuna.Storage(home)
+                study = optuna.load_study(study_name="shared", storage=log)
+                ended = len(study.get_trials(states=[TrialState.COMPLETE]))
+                deadline = time.monotonic() + 120
+                while len(study.get_trials(states=[TrialState.COMPLETE])) < ended + 4:
+                    assert time.monotonic() < deadline
+                assert any(worker.poll() is None for worker in workers), kills
+                server = real_server.Served(home, server.kill())
+            for worker in workers:
+                assert worker.communicate(timeout=300)[1] == ""
+                assert worker.returncode == 0
+            check_shared(
+                optuna.load_study(study_name="shared", storage=hposvc.optuna.Storage(*place))
+            )
+        finally:
+            server.kill()
+
+
+@pytest.mark.parametrize("through", ["a home", "a server"])
+def test_forked_processes_share_a_storage_and_no_trial_is_run_twice(through, served):
+    place = served.url if through == "a server" else served.home
+    storage = hposvc.optuna.Storage(place)
+    study = optuna.create_study(storage=storage)
+    study.ask()  # the connection is in use before the fork
+
+    def work(number):
+        for _ in range(EACH):
+            trial = study.ask()
+            trial.set_user_attr("process", number)
+            study.tell(trial, trial.number)
+
+    forks = multiprocessing.get_context("fork")
+    workers = [forks.Process(target=work, args=(number,)) for number in range(PROCESSES)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(120)
+        assert worker.exitcode == 0
+    first, *others = study.trials
+    assert first.state == TrialState.RUNNING
+    assert [trial.value for trial in others] == [*range(1, 1 + PROCESSES * EACH)]
+    assert Counter(trial.user_attrs["process"] for trial in others) == dict.fromkeys(
+        range(PROCESSES), EACH
+    )
 
 
 def test_what_waits_is_taken_by_one_process_alone(home):
@@ -142,11 +243,41 @@ def test_an_interrupted_study_goes_on_in_another_process(home):
     assert [trial.number for trial in study.trials] == [0, 1, 2, 3]
 
 
-def test_a_server_takes_no_studies_and_says_where_to_write_them(tmp_path, monkeypatch):
+def test_a_study_of_a_server_lies_beside_its_sweeps(served):
+    storage = hposvc.optuna.Storage(served.url)
+    sections = {"engine": "local", "tracking": {"send_to": []}, "progress": False}
+    result = hposvc.optuna.run(
+        lambda trial: trial.suggest_float("x", 0, 1), 3, home=served.home, **sections
+    )
+    with pytest.raises(DuplicatedStudyError, match=result.sweep):
+        optuna.create_study(study_name=result.sweep, storage=storage)
+    begins_so = result.sweep[:-1]  # the server takes the beginning of an id for the id
+    for name in (begins_so, "last", "a name/that no sweep has", ""):
+        optuna.create_study(study_name=name, storage=storage)
+        with pytest.raises(DuplicatedStudyError):
+            optuna.create_study(study_name=name, storage=storage)
+    assert optuna.load_study(study_name=begins_so, storage=storage).trials == []
+    assert len(optuna.load_study(study_name=result.sweep, storage=storage).trials) == 3
+    at_home = hposvc.optuna.Storage(served.home)
+    assert optuna.get_all_study_names(at_home) == optuna.get_all_study_names(storage)
+
+
+def test_a_storage_says_at_once_that_no_server_answers():
+    with pytest.raises(OutOfReach, match="no hposvc server answers"):
+        hposvc.optuna.Storage("http://127.0.0.1:9")
+
+
+def test_a_server_of_an_earlier_version_shows_its_sweeps_and_says_how_to_keep_studies(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("HPOSVC_HOME", f"{tmp_path / 'cache'}")
-    with real_server.serving(tmp_path / "home") as server:
-        storage = hposvc.optuna.Storage(server.url)
-        with pytest.raises(ReadOnly, match="without its URL it takes studies too"):
-            optuna.create_study(storage=storage)
-        with pytest.raises(KeyError):
-            storage.get_all_trials(0)
+    monkeypatch.setattr(studies, "router", APIRouter())
+    app = create_app(Service(api.Sweeps.open(tmp_path / "home")))
+    server = Server(Http(ADDRESS, None, TestClient(app, base_url=ADDRESS)), Home.of(None))
+    monkeypatch.setattr(Server, "at", lambda *place: server)
+    storage = hposvc.optuna.Storage(ADDRESS)
+    assert optuna.get_all_study_names(storage) == []
+    with pytest.raises(NotFound, match=r"earlier version .* update hposvc there"):
+        optuna.create_study(storage=storage)
+    with pytest.raises(KeyError, match=r"no sweep bowl, and no study: .* earlier version"):
+        optuna.load_study(study_name="bowl", storage=storage)
