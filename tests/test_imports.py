@@ -81,7 +81,7 @@ TRAINABLES: tuple[tuple[str, ...], ...] = (
     ("worker", "nesting"),
     ("link", "lora", "optim", "order"),
     ("training", "storage", "blocks", "modules", "pretrained", "dataset", "metrics", "randomness"),
-    ("errors", "listener", "stopping", "earlier_names", "vmap_options", "drawing"),
+    ("errors", "report_hints", "listener", "stopping", "earlier_names", "vmap_options", "drawing"),
 )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainables.report_hints import imported_here, report_hint
 from trainables.session import Session, use
 from trainables.stopping import StopTrial
 from trainables.worker import Params, ReportError, Worker
@@ -74,5 +75,6 @@ def _metrics(returned: object, wanted: Sequence[str]) -> Mapping[str, Any]:
         return {wanted[0] if wanted else "value": returned}
     raise ReportError(
         f"the function returned {type(returned).__name__} and reported nothing; "
+        f"{report_hint(imported_here())}"
         "return a number or a dict of metrics, or call hposvc.report"
     )

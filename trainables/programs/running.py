@@ -22,6 +22,7 @@ from trainables.programs.output_metrics import Collector, NoNumber
 from trainables.programs.process import CannotStart, Ended, Process
 from trainables.programs.report_socket import ProcessLeft, ProcessReport
 from trainables.programs.snapshots import CannotCopy, Snapshots
+from trainables.report_hints import imported_by, report_hint
 from trainables.stopping import Preempted, StopTrial
 from trainables.worker import MissingMetric, ReportError, Worker
 
@@ -99,7 +100,7 @@ class Run:
             code = self._serve(process, checkpoint_dir)
         finally:
             process.close()
-        self._conclude(code, process.tail())
+        self._conclude(program, code, process.tail())
 
     def _serve(self, process: Process, checkpoint_dir: Path) -> int | None:
         snapshots = Snapshots(checkpoint_dir, self.worker)
@@ -252,7 +253,7 @@ class Run:
         looks = NOTICE_S if self.peers is None else POLL_S
         return min([looks, *(max(0.0, at - now) for at, _ in self.deadlines)])
 
-    def _conclude(self, code: int | None, tail: str) -> None:
+    def _conclude(self, program: Sequence[str], code: int | None, tail: str) -> None:
         self._check_peers()  # a stop of rank 0 may have reached the program before this process
         if self.error is not None:
             kind = CommandDiskFull if is_disk_full(self.error) else CommandFailed
@@ -273,7 +274,8 @@ class Run:
         expects_report = worker.until is not None or worker.first == 1
         if worker.rank == 0 and worker.reported is None and expects_report:
             found = (
-                "no report came; call hposvc.report(metrics) in it, "
+                f"no report came; {report_hint(imported_by(program))}"
+                "call hposvc.report(metrics) in it, "
                 "or give collect: {stdout: PATTERN}"
             )
             if self.collect is not None:

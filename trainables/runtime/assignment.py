@@ -27,6 +27,7 @@ from trainables.programs.command import Command
 from trainables.programs.exit_causes import CommandFailed, CommandLost, taken_by_others
 from trainables.programs.rendezvous import RankEnv, single_rank
 from trainables.programs.running import Peers
+from trainables.report_hints import imported_here, report_hint
 from trainables.runtime import process_state
 from trainables.runtime.output import redirect_output
 from trainables.runtime.redaction import redact
@@ -279,7 +280,8 @@ def _train(
     # A trial resumed after its last report may have nothing left to do.
     if worker.reported is None and (worker.until is not None or worker.first == 1):
         raise ReportError(
-            "the trainable returned without a report; call worker.report(step, {...}), "
+            f"the trainable returned without a report; {report_hint(imported_here())}"
+            "call worker.report(step, {...}), "
             "or hposvc.report({...}) where there is no worker"
         )
     return "ended", "", _how_ended(worker)

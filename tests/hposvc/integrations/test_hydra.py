@@ -187,7 +187,7 @@ def test_jobs_without_a_value_end_the_command_with_their_error(application, mode
     ended = sweep(application, f"mode={mode}", "x=1.0,2.0", "hydra.sweeper.search=grid", few)
     assert ended.returncode == NO_VALUE
     assert message in ended.stderr + ended.stdout
-    assert "no trial has a value" in ended.stderr.splitlines()[-1]
+    assert "no trial has a value" in ended.stderr
 
 
 @pytest.mark.parametrize(

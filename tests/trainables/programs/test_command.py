@@ -225,6 +225,15 @@ def test_a_script_that_never_reports_is_told_how(attempt):
     assert error_line(outcome.message).startswith(told)  # what lists of trials show
 
 
+def test_a_script_that_never_reports_is_told_the_line_of_the_library_that_it_imports(tmp_path):
+    (tmp_path / "train.py").write_text("def train():\n    from lightgbm import train\n")
+    command = Command(("python", f"{tmp_path}/train.py"), "rank", None, 1.0)
+    config = SlotConfig("", Training(), ("loss",), 1, 1, 0, tmp_path, command=command)
+    outcome = carry_out(config, Assignment(Order(1, "t0001", {}, None, 1, 1, ())), 0, LocalLink())
+    told = "if it trains with lightgbm, add callbacks=[hposvc.lightgbm.Report()] to train"
+    assert told in error_line(outcome.message)
+
+
 def test_a_script_that_reports_another_metric_is_told_in_the_line_that_lists_show(attempt):
     outcome, _ = attempt("print('done')\nimport hposvc; hposvc.report({'lost': 1})")
     assert outcome.kind == "user"
