@@ -167,8 +167,8 @@ class Proposer:
         process: Process = at_top
         if self.learned is not None:
             prior_R = self.learned.mean(self.column_TD[self.evidence.trial_R])
-            mean = self.learned.mean.scaled(weight, float(prior_R.mean()))
-            process = WithMean.of(at_top, mean, self.column_TD)
+            offset = float(prior_R.mean())
+            process = WithMean.of(at_top, self.column_TD, self.learned.mean, weight, offset)
         expected = self.points.take(range(self._trials, len(self.points)))
         return process.fantasize(self.encoding.columns_of(expected)) if len(expected) else process
 

@@ -23,6 +23,7 @@ from searchers.gp.cost import COST, learned_cost
 from searchers.gp.fits import MODELS, Model
 from searchers.gp.initial_design import design_point
 from searchers.gp.learned.prior import LearnedPrior
+from searchers.gp.learned.process import WithMean
 from searchers.gp.learned.start import portfolio
 from searchers.gp.maximise import Candidates
 from searchers.gp.multi_objective import propose_several
@@ -137,8 +138,8 @@ class GaussianProcess:
             taken = SeenConfigs(space, tried)
             for params in portfolio(space, learned, tried, rng):
                 if params not in taken:
-                    reason = f"good for other models of its kind: {learned.family}"
-                    return Proposal(params, _note("start", reason))
+                    reason = f"good on other data, in tables of the family {learned.family}"
+                    return Proposal(params, _note("learned prior", reason))
         return _quasi_random(space, history, rng, _note("start", "the first trials"))
 
     def _learned(self, space: Space) -> LearnedPrior | None:
@@ -220,6 +221,8 @@ class GaussianProcess:
             "acquisition": float(candidates.value_N[index]),
             "fits": fits,
         }
+        if isinstance(process, WithMean):
+            note["learned_prior"] = process.weight
         return Proposal(params, note)
 
     def _optional_terms(

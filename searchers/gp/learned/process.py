@@ -8,16 +8,17 @@ Source: Rasmussen & Williams (2006), section 2.7 (explicit basis functions), wit
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.random import Generator
 
 from searchers.gp.fidelity import AtMaxFidelity
 from searchers.gp.kernels import Array
 from searchers.gp.learned.prior import Mean
 from searchers.gp.model import Posterior
 
-TRUST, DOUBT = 0.7, 0.5  # mean and deviation of beta before there are results
+TRUST, DOUBT = 0.7, 1.0  # mean and deviation of beta before there are results
 UNFITTED_VARIANCE = 0.5  # of what the prior leaves over, before the process is fitted
 
 
@@ -41,30 +42,55 @@ def unfitted(mean_N: Array, output_N: Array) -> float:
 
 @dataclass(frozen=True)
 class WithMean:
-    """The sum of a process and a function."""
+    """The sum of a process and a function, which is `weight` times the prior's mean."""
 
     process: Posterior | AtMaxFidelity
-    mean: Mean
+    function: Mean
+    weight: float
     fitted_N: Array  # mean of the sum at the rows of the process
 
     @classmethod
-    def of(cls, process: Posterior | AtMaxFidelity, mean: Mean, x_ND: Array) -> "WithMean":
-        """Return the sum; x_ND are the rows of the process."""
-        return cls(process, mean, process.fitted_N + mean(x_ND))
+    def of(
+        cls,
+        process: Posterior | AtMaxFidelity,
+        x_ND: Array,
+        prior: Mean,
+        weight: float,
+        offset: float,
+    ) -> "WithMean":
+        """Return the sum of a process and weight * (prior - offset).
+
+        Args:
+            process: of what that function leaves over.
+            x_ND: the rows of the process.
+            prior: the prior's mean.
+            weight: see `coefficient`.
+            offset: the prior's average over the results.
+        """
+        function = prior.scaled(weight, offset)
+        return cls(process, function, weight, process.fitted_N + function(x_ND))
+
+    def mean(self, x_MD: Array) -> Array:
+        """See `Posterior.mean`."""
+        return self.process.mean(x_MD) + self.function(x_MD)
 
     def predict(self, x_MD: Array) -> tuple[Array, Array]:
         """See `Posterior.predict`."""
         mean_M, variance_M = self.process.predict(x_MD)
-        return mean_M + self.mean(x_MD), variance_M
+        return mean_M + self.function(x_MD), variance_M
+
+    def draw(self, x_MD: Array, draws: int, rng: Generator) -> Array:
+        """See `Posterior.draw`."""
+        return self.process.draw(x_MD, draws, rng) + self.function(x_MD)
 
     def predict_with_gradient(self, x_MD: Array) -> tuple[Array, Array, Array, Array]:
         """See `Posterior.predict_with_gradient`."""
         mean_M, variance_M, mean_MD, variance_MD = self.process.predict_with_gradient(x_MD)
-        prior_M, prior_MD = self.mean.with_gradient(x_MD)
-        return mean_M + prior_M, variance_M, mean_MD + prior_MD, variance_MD
+        value_M, slope_MD = self.function.with_gradient(x_MD)
+        return mean_M + value_M, variance_M, mean_MD + slope_MD, variance_MD
 
     def fantasize(self, x_KD: Array) -> "WithMean":
         """See `Posterior.fantasize`."""
         process = self.process.fantasize(x_KD)
-        added_K = process.fitted_N[-len(x_KD) :] + self.mean(x_KD)
-        return WithMean(process, self.mean, np.append(self.fitted_N, added_K))
+        added_K = process.fitted_N[-len(x_KD) :] + self.function(x_KD)
+        return replace(self, process=process, fitted_N=np.append(self.fitted_N, added_K))

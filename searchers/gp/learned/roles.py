@@ -52,10 +52,10 @@ class Family:
     roles: Mapping[str, Role]
     needs: frozenset[str]
 
-    def role_named(self, word: str) -> str:
-        """Return the first role that has a name; empty: none has."""
+    def role_of(self, word: str, domain: Domain) -> str | None:
+        """Return the role that has a name and can have these values; None: there is none."""
         named = (role for role, known in self.roles.items() if word in known.names.split())
-        return next(named, "")
+        return next((role for role in named if _suits(domain, self.roles[role])), None)
 
 
 LR = "lr learningrate learningrateinit eta0 eta stepsize baselr maxlr peaklr initlr initiallr"
@@ -239,20 +239,19 @@ def _matched(space: Space, family: Family) -> dict[str, str]:
     """Return the role of each parameter that has one; the first parameter of a role gets it."""
     matched: dict[str, str] = {}
     for parameter in space.searched:
-        role = family.role_named(_last_word(parameter))
-        if role in matched.values() or not _suits(space[parameter], family.roles.get(role)):
-            continue
-        matched[parameter] = role
+        role = family.role_of(_last_word(parameter), space[parameter])
+        if role is not None and role not in matched.values():
+            matched[parameter] = role
     if _is_sgd(space, matched):
         matched = {name: "sgd_lr" if role == "lr" else role for name, role in matched.items()}
     return matched
 
 
-def _suits(domain: Domain, role: Role | None) -> bool:
+def _suits(domain: Domain, role: Role) -> bool:
     """Return whether a role can have the values: a role of numbers has numbers only."""
     if isinstance(role, NumberRole):
         return not isinstance(domain, Choice) or all(map(is_number, domain.values))
-    return role is not None and isinstance(domain, Choice) and not domain.ordered
+    return isinstance(domain, Choice) and not domain.ordered
 
 
 def _is_sgd(space: Space, matched: Mapping[str, str]) -> bool:

@@ -1,0 +1,139 @@
+"""The learned prior: its mean, and what a searcher makes of it."""
+
+import numpy as np
+import pytest
+
+from searchers import Optimizer, Space
+from searchers.gp.encoding import Encoding, units
+from searchers.gp.learned import prior
+from searchers.gp.learned.prior import Coefficients, LearnedPrior, load
+from searchers.gp.learned.process import coefficient, unfitted
+from searchers.gp.learned.roles import FAMILIES, NumberRole
+from searchers.gp.learned.start import portfolio
+from searchers.gp.searcher import GaussianProcess
+
+NETWORK = Space.from_dict(
+    {
+        "lr": {"min": 1e-5, "max": 1e-1, "log": True},
+        "weight_decay": {"min": 1e-6, "max": 1e-1, "log": True},
+        "dropout": {"min": 0.0, "max": 0.6},
+        "width": {"values": [16, 64, 256], "ordered": True},
+        "optimizer": {"values": ["adamw", "sgd"]},
+        "momentum": {"min": 0.0, "max": 0.99, "when": {"optimizer": "sgd"}},
+    }
+)
+UNKNOWN = Space.from_dict({"x": {"min": 0.0, "max": 1.0}, "y": {"min": 0.0, "max": 1.0}})
+
+
+def columns(space, configurations):
+    encoding = Encoding.of(space)
+    return encoding.columns_of(encoding.snap(units(space, configurations)))
+
+
+def samples(space, count, seed=0):
+    rng = np.random.default_rng(seed)
+    return [space.sample(rng) for _ in range(count)]
+
+
+def test_what_is_shipped_is_of_known_roles():
+    assert set(load()) == set(FAMILIES)
+    for family, known in load().items():
+        roles = FAMILIES[family].roles
+        for name in known.names:
+            role, mark = name.replace("=", "^").split("^", 1)
+            assert isinstance(roles[role], NumberRole) == ("^" in name), (name, mark)
+        assert np.isfinite(known.mean_F).all()
+        assert (known.deviation_F > 0).all()
+
+
+def test_the_mean_is_the_linear_function_of_the_features():
+    known = LearnedPrior.of(NETWORK)
+    x_MD = columns(NETWORK, samples(NETWORK, 200))
+    expected_M = known.features.values(x_MD) @ known.mean_F
+    np.testing.assert_allclose(known.mean(x_MD), expected_M, atol=0.02 * np.ptp(expected_M))
+
+
+def test_the_gradient_is_that_of_the_mean():
+    known = LearnedPrior.of(NETWORK)
+    x_MD = np.clip(columns(NETWORK, samples(NETWORK, 50)), 0.01, 0.99)
+    _, gradient_MD = known.mean.with_gradient(x_MD)
+    for column in known.features.encoding.first_column_P[:3]:  # the continuous ones
+        step_D = 1e-6 * np.eye(x_MD.shape[1])[column]
+        slope_M = (known.mean(x_MD + step_D) - known.mean(x_MD - step_D)) / 2e-6
+        np.testing.assert_allclose(gradient_MD[:, column], slope_M, atol=1e-5)
+
+
+def test_inactive_parameters_and_those_without_a_role_change_nothing():
+    known = LearnedPrior.of(NETWORK)
+    adamw = {"lr": 1e-3, "weight_decay": 1e-3, "dropout": 0.1, "width": 64, "optimizer": "adamw"}
+    x_MD = columns(NETWORK, [adamw])
+    moved_MD = x_MD.copy()
+    moved_MD[:, -1] = 0.9  # momentum
+    np.testing.assert_array_equal(known.mean(x_MD), known.mean(moved_MD))
+
+
+def test_it_says_nothing_of_parameters_that_the_user_knows_better():
+    without = LearnedPrior.of(NETWORK, without=("lr",))
+    assert not any(name.startswith("lr^") for name in without.features.names)
+    assert LearnedPrior.of(NETWORK, without=NETWORK.searched) is None
+    assert LearnedPrior.of(UNKNOWN) is None
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3, 0.0, -1.0])
+def test_the_coefficient_is_the_share_of_the_prior_that_results_bear_out(share):
+    rng = np.random.default_rng(1)
+    mean_N = rng.normal(size=400)
+    output_N = share * mean_N + 0.1 * rng.normal(size=400)
+    found = coefficient(mean_N, output_N, lambda values_N: values_N / 0.01)
+    assert found == pytest.approx(max(share, 0.0), abs=0.05)
+    assert unfitted(mean_N, output_N) == pytest.approx(max(share, 0.0), abs=0.05)
+
+
+def test_a_portfolio_is_allowed_and_spread_where_problems_differ(monkeypatch):
+    names = ("lr^1",)
+    unsure = Coefficients(names, np.zeros(1), np.ones(1))
+    monkeypatch.setattr(prior, "load", lambda: {"network": unsure})
+    space = Space.from_dict(
+        {"lr": {"min": 1e-5, "max": 1.0, "log": True}, "dropout": {"min": 0.0, "max": 0.5}},
+        ["lr <= 0.1"],
+    )
+    known = LearnedPrior.of(space)
+    first = next(portfolio(space, known, [], np.random.default_rng(0)))
+    second = next(portfolio(space, known, [first], np.random.default_rng(0)))
+    low, high = sorted((first["lr"], second["lr"]))
+    assert low < 1e-4
+    assert 1e-2 < high <= 0.1
+
+
+def history_of(searcher, space, loss, trials):
+    optimizer = Optimizer(searcher, space, seed=0)
+    notes = []
+    for _ in range(trials):
+        trial = optimizer.ask()
+        notes.append((trial.params, trial.note))
+        optimizer.tell(trial, loss(trial.params))
+    return notes
+
+
+def test_a_space_without_roles_is_searched_as_without_a_prior():
+    def loss(params):
+        return (params["x"] - 0.3) ** 2 + params["y"]
+
+    first = history_of(GaussianProcess(), UNKNOWN, loss, 8)
+    second = history_of(GaussianProcess(learned_prior=False), UNKNOWN, loss, 8)
+    assert first == second
+
+
+def test_proposals_say_how_much_of_the_prior_holds():
+    known = LearnedPrior.of(NETWORK)
+
+    def loss(params):
+        return float(known.mean(columns(NETWORK, [params]))[0])
+
+    right = history_of(GaussianProcess(), NETWORK, loss, 16)
+    wrong = history_of(GaussianProcess(), NETWORK, lambda params: -loss(params), 16)
+    assert [note["source"] for _, note in right[:5]] == ["start", *["learned prior"] * 3, "model"]
+    assert right[-1][1]["learned_prior"] > 0.4
+    assert wrong[-1][1]["learned_prior"] < 0.2
+    plain = history_of(GaussianProcess(learned_prior=False), NETWORK, loss, 6)
+    assert all("learned_prior" not in note for _, note in plain)

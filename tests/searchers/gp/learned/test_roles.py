@@ -1,0 +1,84 @@
+"""The role of a hyperparameter, by its name, its kind and its neighbours."""
+
+import pytest
+
+from searchers import Space
+from searchers.gp.learned.roles import FAMILIES, ChoiceRole, NumberRole, roles_of
+
+RATE = {"min": 1e-5, "max": 1e-1, "log": True}
+SHARE = {"min": 0.0, "max": 0.5}
+WHOLE = {"min": 1, "max": 64, "type": "int"}
+
+
+def roles(parameters):
+    found = roles_of(Space.from_dict(parameters))
+    return None if found is None else (found.family, dict(found.of))
+
+
+def test_three_roles_of_one_family_tell_what_is_trained():
+    network = {"lr": RATE, "dropout": SHARE, "batch_size": WHOLE, "seed": WHOLE}
+    assert roles(network) == (
+        "network",
+        {"lr": "lr", "dropout": "dropout", "batch_size": "batch"},
+    )
+    boosting = {"eta": RATE, "max_depth": WHOLE, "subsample": SHARE, "reg_lambda": RATE}
+    assert roles(boosting)[0] == "boosting"
+    forest = {"n_estimators": WHOLE, "max_depth": WHOLE, "max_features": SHARE}
+    assert roles(forest)[0] == "forest"
+    assert roles({"C": RATE, "gamma": RATE}) == ("kernel", {"C": "penalty", "gamma": "gamma"})
+
+
+@pytest.mark.parametrize(
+    "name", ["lr", "learning_rate", "learning-rate", "LearningRate", "optimizer.lr", "model__lr"]
+)
+def test_names_are_written_in_many_ways(name):
+    _, found = roles({name: RATE, "dropout": SHARE, "warmup": SHARE})
+    assert found[name] == "lr"
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"x": SHARE, "y": SHARE, "z": SHARE},
+        {"lr": RATE},
+        {"lr": RATE, "dropout": SHARE, "x": SHARE, "y": SHARE},  # two of four
+        {"dropout": SHARE, "warmup": SHARE, "batch": WHOLE},  # nothing is learned at a rate
+        {"lr": RATE, "wd": RATE, "warmup": SHARE, **{f"x{i}": SHARE for i in range(4)}},
+    ],
+)
+def test_other_spaces_have_no_roles(parameters):
+    assert roles(parameters) is None
+
+
+def test_a_learning_rate_beside_momentum_is_one_of_sgd():
+    plain = {"lr": RATE, "dropout": SHARE, "batch": WHOLE}
+    assert roles({**plain, "momentum": SHARE})[1]["lr"] == "sgd_lr"
+    assert roles({**plain, "optimizer": "sgd"})[1]["lr"] == "sgd_lr"
+    either = {"optimizer": {"values": ["sgd", "adamw"]}, "momentum": SHARE}
+    assert roles({**plain, **either})[1]["lr"] == "lr"
+
+
+def test_a_role_of_numbers_has_no_words_and_a_role_of_choices_no_range():
+    plain = {"lr": RATE, "dropout": SHARE, "batch": WHOLE}
+    assert "width" not in roles({**plain, "width": {"values": ["small", "large"]}})[1]
+    assert "schedule" not in roles({**plain, "schedule": SHARE})[1]
+    assert roles({**plain, "width": {"values": [16, 64]}})[1]["width"] == "width"
+
+
+def test_values_have_one_name_however_they_are_spelled():
+    role = FAMILIES["network"].roles["scaler"]
+    assert isinstance(role, ChoiceRole)
+    assert {role.value(word) for word in ("standard", "std", "Z-Score")} == {"standard"}
+    assert role.value("something") == "something"
+
+
+def test_a_name_stands_for_one_role_of_a_kind():
+    for family in FAMILIES.values():
+        for kind in (NumberRole, ChoiceRole):
+            of_kind = [role for role in family.roles.values() if isinstance(role, kind)]
+            names = [name for role in of_kind for name in role.names.split()]
+            assert len(names) == len(set(names))
+    linear = {"alpha": RATE, "l1_ratio": SHARE, "penalty": {"values": ["l1", "l2"]}}
+    words = {"learning_rate": {"values": ["constant", "optimal"]}}
+    assert roles({**linear, **words})[1]["learning_rate"] == "schedule"
+    assert roles({**linear, "learning_rate": RATE})[1]["learning_rate"] == "lr"
