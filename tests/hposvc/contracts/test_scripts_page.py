@@ -88,7 +88,7 @@ def test_what_the_table_says_is_what_a_script_gets():
     }
     rows = re.findall(r"^\| [^|]+ \| `(\$\{args\w*\})` \| ([^|]+) \|$", PAGE, re.MULTILINE)
     assert {item[2:-1] for item, _ in rows} <= PARAMETER_LISTS.keys()
-    assert len(rows) == 7
+    assert len(rows) == 8
     for item, cell in rows:
         words = [word for code in re.findall(r"`([^`]+)`", cell) for word in shlex.split(code)]
         possible = {
