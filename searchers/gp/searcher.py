@@ -24,6 +24,8 @@ from searchers.gp.fits import MODELS, Model
 from searchers.gp.initial_design import design_point
 from searchers.gp.learned.prior import LearnedPrior
 from searchers.gp.learned.process import WithMean
+from searchers.gp.learned.roles import Names
+from searchers.gp.learned.roles import check as check_roles
 from searchers.gp.learned.start import portfolio
 from searchers.gp.maximise import Candidates
 from searchers.gp.multi_objective import propose_several
@@ -47,7 +49,8 @@ class GaussianProcess:
     bounded. With `per_second` improvement is divided by the seconds of a step, as far as the
     trials' times tell. `priors` say where good values are thought to be, such as
     {"lr": {"value": 1e-3, "width": 0.2}}; they fade as results come in. `learned_prior` says that
-    a sweep may begin with what other sweeps of the same family of models have in common.
+    a sweep may begin with what other sweeps of the same family of models have in common; `roles`
+    are names by which it knows parameters, such as {"alpha1": "lr"}; None hides one from it.
     """
 
     initial: int = 4
@@ -56,6 +59,7 @@ class GaussianProcess:
     per_second: bool = False
     priors: Mapping[str, Belief] = field(default_factory=dict)
     learned_prior: bool = True
+    roles: Names = field(default_factory=dict)
 
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
@@ -73,8 +77,9 @@ class GaussianProcess:
         object.__setattr__(self, "priors", priors)
 
     def check(self, space: Space) -> None:
-        """Raise a ValueError where a belief does not fit the space."""
+        """Raise a ValueError where a belief or a role does not fit the space."""
         check(space, self.priors)
+        check_roles(space, self.roles)
 
     def after(self, earlier: Sequence[Observation]) -> "WarmStarted":
         """Return the searcher with earlier trials of a space like this one."""
@@ -144,7 +149,8 @@ class GaussianProcess:
 
     def _learned(self, space: Space) -> LearnedPrior | None:
         """Return the learned prior of a space; None: there is none, or it is switched off."""
-        return LearnedPrior.of(space, without=self.priors) if self.learned_prior else None
+        known = LearnedPrior.of(space, self.roles, without=self.priors)
+        return known if self.learned_prior else None
 
     def _design_size(self, space: Space, history: Sequence[Observation]) -> int:
         """Return the number of quasi-random trials: more for several objectives (a wide front)."""

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.resources import files
+from types import MappingProxyType
 
 import numpy as np
 from numpy.random import Generator
@@ -22,7 +23,7 @@ from numpy.random import Generator
 from searchers.gp.encoding import Encoding, Mask
 from searchers.gp.kernels import Array, Index
 from searchers.gp.learned.features import GRID, Features, index_of
-from searchers.gp.learned.roles import roles_of
+from searchers.gp.learned.roles import Names, roles_of
 from searchers.space import Space
 
 UNKNOWN_DEVIATION = 0.2  # of the coefficient of a feature that no table had
@@ -47,14 +48,17 @@ class LearnedPrior:
     deviation_F: Array
 
     @classmethod
-    def of(cls, space: Space, without: Collection[str] = ()) -> "LearnedPrior | None":
+    def of(
+        cls, space: Space, names: Names = MappingProxyType({}), without: Collection[str] = ()
+    ) -> "LearnedPrior | None":
         """Return the prior of a space; None: none is known for its parameters.
 
         Args:
             space: the space.
+            names: see `roles_of`.
             without: parameters about which the user knows better.
         """
-        roles = roles_of(space)
+        roles = roles_of(space, names)
         known = load().get(roles.family) if roles else None
         if roles is None or known is None:
             return None

@@ -11,10 +11,12 @@ A role of numbers has a scale, in the user's units, on which all spaces place it
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TypeGuard
 
+from searchers.names import nearest
 from searchers.space import Choice, Constant, Domain, Space
-from searchers.values import Value, is_number
+from searchers.values import SpaceError, Value, is_number
 
 MIN_ROLES = 3  # names alone match by accident; three of one family do not
 
@@ -43,6 +45,7 @@ class ChoiceRole:
 
 
 Role = NumberRole | ChoiceRole
+Names = Mapping[str, str | None]  # by parameter
 
 
 @dataclass(frozen=True)
@@ -225,9 +228,16 @@ class Roles:
     of: Mapping[str, str]  # role by parameter
 
 
-def roles_of(space: Space) -> Roles | None:
-    """Return the roles of a space's parameters; None: it is of no family that we know."""
-    matches = [Roles(name, _matched(space, family)) for name, family in FAMILIES.items()]
+def roles_of(space: Space, names: Names = MappingProxyType({})) -> Roles | None:
+    """Return the roles of a space's parameters; None: it is of no family that we know.
+
+    Args:
+        space: the space.
+        names: other names for parameters, by which their roles are found; None: it has no role.
+    """
+    named = {parameter: names.get(parameter, parameter) for parameter in space.searched}
+    word_of = {parameter: _last_word(name) for parameter, name in named.items() if name}
+    matches = [Roles(name, _matched(space, family, word_of)) for name, family in FAMILIES.items()]
     able = [match for match in matches if FAMILIES[match.family].needs & {*match.of.values()}]
     best = max(able, key=lambda match: len(match.of), default=None)
     if best is None or len(best.of) < max(MIN_ROLES, len(space.searched) / 2):
@@ -235,11 +245,42 @@ def roles_of(space: Space) -> Roles | None:
     return best
 
 
-def _matched(space: Space, family: Family) -> dict[str, str]:
+def check(space: Space, names: Names) -> None:
+    """Check that names are given to searched parameters, and that a role of them has such a name.
+
+    Raises:
+        SpaceError: one is not; the path is ("roles", PARAMETER).
+    """
+    for parameter, name in names.items():
+        if parameter not in space.searched:
+            kind = "a constant" if parameter in space else "no parameter of this space"
+            raise SpaceError(
+                ("roles", parameter), f"is {kind}; {nearest(parameter, space.searched)}"
+            )
+        if name is None:
+            continue
+        called = _roles_called(_last_word(name))
+        if not called:
+            words = {word for role in _all_roles() for word in role.names.split()}
+            raise SpaceError(("roles", parameter), f"{name} is no role; {nearest(name, words)}")
+        if not any(_suits(space[parameter], role) for role in called):
+            kind = "numbers" if isinstance(called[0], NumberRole) else "unordered choices"
+            raise SpaceError(("roles", parameter), f"{name} is a role of {kind} only")
+
+
+def _all_roles() -> list[Role]:
+    return [role for family in FAMILIES.values() for role in family.roles.values()]
+
+
+def _roles_called(word: str) -> list[Role]:
+    return [role for role in _all_roles() if word in role.names.split()]
+
+
+def _matched(space: Space, family: Family, word_of: Mapping[str, str]) -> dict[str, str]:
     """Return the role of each parameter that has one; the first parameter of a role gets it."""
     matched: dict[str, str] = {}
-    for parameter in space.searched:
-        role = family.role_of(_last_word(parameter), space[parameter])
+    for parameter, word in word_of.items():
+        role = family.role_of(word, space[parameter])
         if role is not None and role not in matched.values():
             matched[parameter] = role
     if _is_sgd(space, matched):

@@ -124,6 +124,25 @@ def test_a_space_without_roles_is_searched_as_without_a_prior():
     assert first == second
 
 
+def test_names_that_are_told_are_as_good_as_names_that_are_known():
+    plain = {
+        "lr": {"min": 1e-5, "max": 1e-1, "log": True},
+        "dropout": {"min": 0.0, "max": 0.6},
+        "width": {"min": 8, "max": 256, "log": True, "type": "int"},
+    }
+    odd = {f"x{index}": domain for index, domain in enumerate(plain.values())}
+    told = GaussianProcess(roles=dict(zip(odd, plain, strict=True)))
+
+    def loss(params):
+        rate, dropout, width = params.values()
+        return abs(np.log10(rate) + 3.0) + dropout + 1.0 / width
+
+    expected = history_of(GaussianProcess(), Space.from_dict(plain), loss, 8)
+    found = history_of(told, Space.from_dict(odd), loss, 8)
+    assert [[*params.values()] for params, _ in found] == [[*p.values()] for p, _ in expected]
+    assert found[1][1]["source"] == "learned prior"
+
+
 def test_proposals_say_how_much_of_the_prior_holds():
     known = LearnedPrior.of(NETWORK)
 

@@ -1,17 +1,21 @@
 """The role of a hyperparameter, by its name, its kind and its neighbours."""
 
+import re
+
 import pytest
 
 from searchers import Space
 from searchers.gp.learned.roles import FAMILIES, ChoiceRole, NumberRole, roles_of
+from searchers.gp.searcher import GaussianProcess
+from searchers.values import SpaceError
 
 RATE = {"min": 1e-5, "max": 1e-1, "log": True}
 SHARE = {"min": 0.0, "max": 0.5}
 WHOLE = {"min": 1, "max": 64, "type": "int"}
 
 
-def roles(parameters):
-    found = roles_of(Space.from_dict(parameters))
+def roles(parameters, names=None):
+    found = roles_of(Space.from_dict(parameters), names or {})
     return None if found is None else (found.family, dict(found.of))
 
 
@@ -48,6 +52,34 @@ def test_names_are_written_in_many_ways(name):
 )
 def test_other_spaces_have_no_roles(parameters):
     assert roles(parameters) is None
+
+
+def test_a_user_says_which_role_a_parameter_has_by_any_of_its_names():
+    odd = {"a1": RATE, "p": SHARE, "n": WHOLE}
+    assert roles(odd) is None
+    names = {"a1": "learning_rate", "p": "dropout", "n": "batch_size"}
+    assert roles(odd, names) == ("network", {"a1": "lr", "p": "dropout", "n": "batch"})
+
+
+def test_a_parameter_without_a_role_by_the_users_word_leaves_it_to_another():
+    space = {"lr": RATE, "lr_head": RATE, "dropout": SHARE, "warmup": SHARE}
+    names = {"lr": None, "lr_head": "lr"}
+    assert roles(space, names)[1] == {"lr_head": "lr", "dropout": "dropout", "warmup": "warmup"}
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"dropot": "dropout"}, "no parameter of this space; did you mean 'dropout'?"),
+        ({"dropout": "learning_rat"}, "learning_rat is no role; did you mean 'learningrate'?"),
+        ({"kind": "dropout"}, "dropout is a role of numbers only"),
+        ({"dropout": "activation"}, "activation is a role of unordered choices only"),
+    ],
+)
+def test_a_wrong_role_is_refused(names, message):
+    space = Space.from_dict({"dropout": SHARE, "kind": {"values": ["a", "b"]}})
+    with pytest.raises(SpaceError, match=re.escape(message)):
+        GaussianProcess(roles=names).check(space)
 
 
 def test_a_learning_rate_beside_momentum_is_one_of_sgd():
