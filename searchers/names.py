@@ -51,9 +51,14 @@ def our_name(word: str) -> str:
     return OUR_NAMES.get(re.sub(r"[_\W]", "", word).lower(), "")
 
 
-def closest(wrong: str, known: Iterable[str]) -> str:
-    """Return the known name that is spelled most alike; empty: none is alike."""
-    return next(iter(difflib.get_close_matches(wrong[:MAX_LENGTH], sorted(known), n=1)), "")
+def closest(wrong: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """Return the known name that is spelled most alike; empty: none is alike.
+
+    Args:
+        likeness: from which two names are alike, up to 1 for equal ones; difflib's ratio.
+    """
+    matches = difflib.get_close_matches(wrong[:MAX_LENGTH], sorted(known), 1, likeness)
+    return next(iter(matches), "")
 
 
 def nearest(wrong: str, known: Iterable[str]) -> str:

@@ -11,10 +11,19 @@ lightgbm.train(
 )
 """
 
-from lightgbm import Booster
+import inspect
+
+from lightgbm import Booster, LGBMModel
+from lightgbm.basic import _ConfigAliases
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
-from hposvc.integrations.boosting import check_every, hand_over, saved, several_models_error
+from hposvc.integrations.boosting import (
+    check_every,
+    check_names,
+    hand_over,
+    saved,
+    several_models_error,
+)
 
 FILE = "model.txt"
 
@@ -45,12 +54,14 @@ class Report:
 
         Raises:
             TypeError: this is a cross-validation, which has several models.
+            ValueError: a parameter is misspelled.
             EarlyStopException: a trial that was resumed has done its `num_boost_round` rounds.
         """
-        if env.iteration == env.begin_iteration:
-            self._resumed = checkpoint() is not None
         if not isinstance(env.model, Booster):
             raise several_models_error("lightgbm.cv")
+        if env.iteration == env.begin_iteration:
+            self._resumed = checkpoint() is not None
+            check_names("LightGBM", env.params, known_parameters())
         rounds = env.model.current_iteration()
         # LightGBM counts them from the model that it goes on from, not from the trial's beginning.
         wanted = env.end_iteration - env.begin_iteration
@@ -67,6 +78,12 @@ class Report:
             return {f"{data}/{name}": value for data, name, value, *_ in results}
 
         hand_over(rounds, self._every, metrics, model.save_model, FILE)
+
+
+def known_parameters() -> set[str]:
+    """Return the names of all parameters, with their aliases and those of scikit-learn's models."""
+    aliases = _ConfigAliases._get_all_param_aliases().values()  # no public function has them (4.7)
+    return set().union(*aliases, inspect.signature(LGBMModel).parameters)
 
 
 def checkpoint() -> str | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from searchers.names import nearest
+from searchers.names import closest, nearest
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,9 @@ from searchers.names import nearest
 )
 def test_a_word_of_another_tool_is_answered_with_ours(wrong, known, hint):
     assert nearest(wrong, known) == hint
+
+
+def test_the_closest_name_is_as_much_alike_as_is_asked_for():
+    assert closest("max_dept", ["max_depth", "max_leaves"]) == "max_depth"
+    assert closest("depth", ["max_depth", "max_leaves"]) == "max_depth"
+    assert closest("depth", ["max_depth", "max_leaves"], 0.8) == ""
