@@ -141,13 +141,19 @@ class Proposer:
         return losses.fitted(history, trials, rng)
 
     @cached_property
+    def learned_T(self) -> Array:
+        """The learned prior's mean of the trials with a result; 0 without a prior."""
+        return np.zeros(self._trials) if self.learned is None else self.learned.mean(self.column_TD)
+
+    @property
+    def learned_offset(self) -> float:
+        """The average of that mean over the rows."""
+        return float(self.learned_T[self.evidence.trial_R].mean())
+
+    @property
     def learned_R(self) -> Array:
-        """The learned prior's mean at the rows, less its average; 0 without a prior."""
-        if self.learned is None:
-            return np.zeros(len(self.output_R))
-        learned_R = self.learned.mean(self.column_TD[self.evidence.trial_R])
-        centred_R: Array = learned_R - learned_R.mean()
-        return centred_R
+        """The learned prior's mean at the rows, less its average."""
+        return self.learned_T[self.evidence.trial_R] - self.learned_offset
 
     @property
     def outcome(self) -> str:
@@ -166,9 +172,9 @@ class Proposer:
         at_top = AtMaxFidelity.of(everywhere, self.column_TD) if self._contexts else everywhere
         process: Process = at_top
         if self.learned is not None:
-            prior_R = self.learned.mean(self.column_TD[self.evidence.trial_R])
-            offset = float(prior_R.mean())
-            process = WithMean.of(at_top, self.column_TD, self.learned.mean, weight, offset)
+            function = self.learned.mean.scaled(weight, self.learned_offset)
+            mean_T = weight * (self.learned_T - self.learned_offset)
+            process = WithMean(at_top, function, weight, at_top.fitted_N + mean_T)
         expected = self.points.take(range(self._trials, len(self.points)))
         return process.fantasize(self.encoding.columns_of(expected)) if len(expected) else process
 

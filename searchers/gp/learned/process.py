@@ -42,33 +42,19 @@ def unfitted(mean_N: Array, output_N: Array) -> float:
 
 @dataclass(frozen=True)
 class WithMean:
-    """The sum of a process and a function, which is `weight` times the prior's mean."""
+    """The sum of a process and a function, which is `weight` times the prior's mean.
+
+    Attributes:
+        process: of what that function leaves over.
+        function: see `Mean.scaled`.
+        weight: see `coefficient`.
+        fitted_N: the mean of the sum at the rows of the process.
+    """
 
     process: Posterior | AtMaxFidelity
     function: Mean
     weight: float
-    fitted_N: Array  # mean of the sum at the rows of the process
-
-    @classmethod
-    def of(
-        cls,
-        process: Posterior | AtMaxFidelity,
-        x_ND: Array,
-        prior: Mean,
-        weight: float,
-        offset: float,
-    ) -> "WithMean":
-        """Return the sum of a process and weight * (prior - offset).
-
-        Args:
-            process: of what that function leaves over.
-            x_ND: the rows of the process.
-            prior: the prior's mean.
-            weight: see `coefficient`.
-            offset: the prior's average over the results.
-        """
-        function = prior.scaled(weight, offset)
-        return cls(process, function, weight, process.fitted_N + function(x_ND))
+    fitted_N: Array
 
     def mean(self, x_MD: Array) -> Array:
         """See `Posterior.mean`."""
