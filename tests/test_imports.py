@@ -25,6 +25,7 @@ DOORS = {
     "wandb": ("hposvc/tracking/wandb",),
     "optuna": (
         "hposvc/integrations/optuna/",
+        "hposvc/integrations/vizier/",
         "hposvc/reporting/study",
         "hposvc/integrations/hf",
         "searchers/optuna_samplers",
@@ -40,6 +41,7 @@ DOORS = {
     "lightning": ("hposvc/integrations/lightning",),
     "lightgbm": ("hposvc/integrations/lightgbm",),
     "omegaconf": ("hposvc/integrations/hydra",),
+    "vizier": ("hposvc/integrations/vizier/",),
     "xgboost": ("hposvc/integrations/xgboost",),
     "scipy": ("searchers/", "hposvc/analysis/", "hposvc/state/estimates"),
     "resvg_py": ("hposvc/reporting/markdown",),
