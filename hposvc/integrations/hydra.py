@@ -20,6 +20,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import (
     IntervalSweep,
     Override,
+    Quote,
+    QuotedString,
     RangeSweep,
     Transformer,
 )
@@ -30,9 +32,11 @@ from hposvc import api
 from hposvc.errors import Path as KeyPath
 from hposvc.errors import Problem, SpecError, fail, no_such, shown
 from hposvc.result import NoValue, Result
+from hposvc.spec.sections import Tracking
+from hposvc.spec.sinks import HYDRA_FOLDER
 from hposvc.sweep import Sweep
+from hposvc.tracking.hydra_results import MULTIRUN
 
-RESULTS = "optimization_results.yaml"
 CALLBACK = "hydra_plugins.hposvc_sweeper.report_result.ReportResult"
 # Overrides of the sweep, which are not those of its jobs.
 OF_THE_SWEEP = re.compile(r"hydra[./](sweeper|launcher|mode|sweep\.dir|run\.dir)\b")
@@ -120,7 +124,6 @@ class Parameter:
     key: str  # Hydra's, such as `+lr` or `db/engine`
     name: str  # the sweep's
     declaration: Mapping[str, Any]  # as in a spec
-    choices: Mapping[str, Any]  # values by the texts that stand for them in the record
 
     @property
     def first(self) -> str:
@@ -128,15 +131,11 @@ class Parameter:
         values = self.declaration.get("values") or [self.declaration["min"]]
         return f"{self.key}={values[0]}"
 
-    def value(self, recorded: Any) -> Any:
-        """Return a value as the application has it."""
-        return self.choices.get(recorded, recorded) if isinstance(recorded, str) else recorded
-
 
 def sweep(
     config: DictConfig, loader: ConfigLoader, arguments: Sequence[str], options: Options
 ) -> Result:
-    """Run the sweep, and write the result into the folder of the multirun.
+    """Run the sweep; its sink `hydra` writes the result into the folder of the multirun.
 
     Args:
         config: of the application, with `hydra`.
@@ -161,9 +160,10 @@ def sweep(
     except SpecError as error:
         raise _as_given(error, parameters, options) from error
     folder.mkdir(parents=True, exist_ok=True)
-    OmegaConf.save(config, folder / "multirun.yaml")
+    OmegaConf.save(config, folder / MULTIRUN)
     result = Sweep(**sections).run(options.home)
-    _write_results(folder / RESULTS, result, parameters)
+    if not result.record.front():
+        raise NoValue(f"{result.sweep}: no trial has a value")
     return result
 
 
@@ -173,12 +173,12 @@ def _sections(
     config: DictConfig,
     options: Options,
 ) -> dict[str, Any]:
-    metrics = options.metrics
+    metrics, given = options.metrics, options.options or {}
     sections: dict[str, Any] = {
         "name": options.name or re.sub(r"[^A-Za-z0-9._-]+", "-", config.hydra.job.name),
         "engine": "local",
-        "tracking": {"send_to": []},
-        **(options.options or {}),
+        **given,
+        "tracking": _tracking(given.get("tracking", {"send_to": []})),
         "command": [item.replace("${", "$${") for item in command]
         + [f"{parameter.key}=${{{parameter.name}}}" for parameter in parameters],
         "folder": Path.cwd(),
@@ -194,6 +194,14 @@ def _sections(
         sections["fidelity"] = {"max": options.max_steps}
     sections |= {"metrics": metrics} if len(metrics) > 1 else {"metric": metrics[0]}
     return sections
+
+
+def _tracking(given: Any) -> Any:
+    """Return the section `tracking` with the sink of results; what is wrong stays for its error."""
+    sinks = given.get("send_to", Tracking().send_to) if isinstance(given, Mapping) else None
+    if not isinstance(sinks, Sequence) or isinstance(sinks, str) or "hydra" in sinks:
+        return given
+    return {**given, "send_to": [*sinks, "hydra"]}
 
 
 def _as_given(error: SpecError, parameters: Sequence[Parameter], options: Options) -> SpecError:
@@ -292,13 +300,12 @@ def _parameters(overrides: Sequence[Override]) -> list[Parameter]:
         name = re.sub(r"[^\w.-]+", ".", key).strip(".")
         if name in parameters:
             raise fail(f"is called {name} here, as {parameters[name].key} is; keep one", key)
-        declaration, choices = _declare(override)
-        parameters[name] = Parameter(key, name, declaration, choices)
+        parameters[name] = Parameter(key, name, _declare(override))
     return list(parameters.values())
 
 
-def _declare(override: Override) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the declaration of a range as in a spec, and the values behind the texts in it.
+def _declare(override: Override) -> dict[str, Any]:
+    """Return the declaration of a range as in a spec.
 
     Raises:
         SpecError: a range has a tag that says nothing here.
@@ -310,9 +317,9 @@ def _declare(override: Override) -> tuple[dict[str, Any], dict[str, Any]]:
         raise fail(message, override.get_key_element())
     if isinstance(value, IntervalSweep):
         kind = "int" if isinstance(value.start, int) and isinstance(value.end, int) else "float"
-        return {"min": value.start, "max": value.end, "type": kind, "log": "log" in tags}, {}
+        return {"min": value.start, "max": value.end, "type": kind, "log": "log" in tags}
     if isinstance(value, RangeSweep) and not value.shuffle:
-        return _declare_range(value, override.get_key_element()), {}
+        return _declare_range(value, override.get_key_element())
     return _declare_choice(override)
 
 
@@ -330,10 +337,9 @@ def _declare_range(value: RangeSweep, key: str) -> dict[str, Any]:
     return {"min": low, "max": high, "step": abs(step), "type": "float"}
 
 
-def _declare_choice(override: Override) -> tuple[dict[str, Any], dict[str, Any]]:
+def _declare_choice(override: Override) -> dict[str, Any]:
     """Return a choice; what is no number and no switch is recorded as the text of an override."""
     values: list[Any] = []
-    choices: dict[str, Any] = {}
     for element in override.sweep_iterator():
         if isinstance(element, bool | int | float):
             values.append(element)
@@ -343,8 +349,7 @@ def _declare_choice(override: Override) -> tuple[dict[str, Any], dict[str, Any]]
             if isinstance(value, str) and "\\" in text:
                 text = _quoted(value)
             values.append(text)
-            choices[text] = value
-    return {"values": values}, choices
+    return {"values": values}
 
 
 def _program() -> list[str]:
@@ -384,7 +389,7 @@ def _hydras(
         if not OF_THE_SWEEP.match(override.key_or_group):
             yield _text(override)
     yield "hydra.mode=RUN"
-    yield f"hydra.sweep.dir={_quoted(str(folder))}"
+    yield f"{HYDRA_FOLDER}{_quoted(str(folder))}"
     yield "hydra.run.dir='${hydra.sweep.dir}/${hydra.sweep.subdir}'"
     yield f"+hydra.callbacks.hposvc._target_={CALLBACK}"
     names = ",".join(_quoted(metric["name"]) for metric in options.metrics)
@@ -392,35 +397,7 @@ def _hydras(
 
 
 def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "\\'") + "'"
-
-
-def _write_results(file: Path, result: Result, parameters: Sequence[Parameter]) -> None:
-    """Write the best trials, with the keys that Hydra's Optuna sweeper gives them.
-
-    Raises:
-        NoValue: there is none.
-    """
-    keys = {parameter.name: parameter for parameter in parameters}
-
-    def params(recorded: Mapping[str, Any]) -> dict[str, Any]:
-        return {keys[name].key: keys[name].value(value) for name, value in recorded.items()}
-
-    spec = result.record.state.spec
-    found: dict[str, Any] = {"name": "hposvc", "sweep": result.sweep}
-    if spec.several:
-        front = result.record.front()
-        if not front:
-            raise NoValue(f"{result.sweep}: no trial has a value")
-        names = [metric.name for metric in spec.objectives]
-        found["solutions"] = [
-            {"params": params(best["params"]), "values": [best["metrics"][name] for name in names]}
-            for best in front
-        ]
-    else:
-        found["best_evaluated_params"] = params(result.best.params)
-        found["best_evaluated_result"] = result.best.value
-    OmegaConf.save(OmegaConf.create(found), file)
+    return QuotedString(text, Quote.single).with_quotes()
 
 
 __all__ = ["Options", "SpecError", "sweep"]

@@ -156,6 +156,7 @@ class SweepSpec:
             *cross_checks.engine_problems(
                 self.engine, self.trainable or self.command, self.resources
             ),
+            *cross_checks.sink_problems(self.tracking.send_to, self.command),
             *cross_checks.batching_problems(self.engine, self.training),
             *command_problems(
                 self._program, [metric.name for metric in self.objectives], self.training, ends[0]

@@ -20,6 +20,7 @@ from hposvc.spec.sections import (
     Resources,
     Trials,
 )
+from hposvc.spec.sinks import HYDRA_FOLDER
 from hposvc.spec.stopping import Baseline, Budget, Finalists, Stop
 from searchers.domains import Choice, Constant, Domain, Tied
 from searchers.methods import METHODS, load, takes_several
@@ -201,6 +202,13 @@ def engine_problems(
     if not engine.traits.several_ranks and resources.ranks > 1:
         message = f"is {resources.ranks}, but engine {engine.type} is one process; set it to 1"
         yield Problem(("resources", "workers"), message)
+
+
+def sink_problems(send_to: Sequence[str], command: Sequence[str] | None) -> Iterator[Problem]:
+    """Check that a sweep whose results Hydra's users look for is of Hydra's sweeper."""
+    if "hydra" in send_to and not any(item.startswith(HYDRA_FOLDER) for item in command or ()):
+        message = "is for sweeps that `python train.py -m hydra/sweeper=hposvc` makes; remove it"
+        yield Problem(("tracking", "send_to", send_to.index("hydra")), f"hydra {message}")
 
 
 def elastic_worker_problems(

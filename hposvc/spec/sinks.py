@@ -15,7 +15,8 @@ class SinkType:
 
     sink: str  # "module:Class"
     title: str
-    package: str = ""  # that hposvc's extra of the same name installs; empty: it needs none
+    package: str = ""  # which it imports; empty: it needs none
+    requirement: str = ""  # what pip installs to have the package
 
     @property
     def is_installed(self) -> bool:
@@ -23,10 +24,19 @@ class SinkType:
         return not self.package or find_spec(self.package) is not None
 
 
+HYDRA_FOLDER = "hydra.sweep.dir="  # begins the item of a command that names its multirun's folder
 SINKS: Mapping[str, SinkType] = {
     "mlflow": SinkType("hposvc.tracking.mlflow_sink:MLflowSink", "MLflow"),
     "json_lines": SinkType("hposvc.tracking.json_lines:JsonLines", "tracking.jsonl"),
     "tensorboard": SinkType("hposvc.tracking.tensorboard:TensorBoard", "TensorBoard's files"),
-    "trackio": SinkType("hposvc.tracking.trackio:Trackio", "Trackio", "trackio"),
-    "wandb": SinkType("hposvc.tracking.wandb:WandB", "Weights & Biases' files", "wandb"),
+    "trackio": SinkType("hposvc.tracking.trackio:Trackio", "Trackio", "trackio", "hposvc[trackio]"),
+    "wandb": SinkType(
+        "hposvc.tracking.wandb:WandB", "Weights & Biases' files", "wandb", "hposvc[wandb]"
+    ),
+    "hydra": SinkType(
+        "hposvc.tracking.hydra_results:HydraResults",
+        "optimization_results.yaml",
+        "hydra",
+        "hydra-core",
+    ),
 }

@@ -87,7 +87,7 @@ class Recorder:
             sink = SINKS.get(name)
             if sink is not None and not sink.is_installed:
                 message = "%s: nothing goes to %s: %s is not installed; %s, and resume the sweep"
-                remedy = f"pip install 'hposvc[{sink.package}]'"
+                remedy = f"pip install '{sink.requirement}'"
                 log.warning(message, self.sweep, sink.title, sink.package, remedy)
                 continue
             title = name if sink is None else sink.title

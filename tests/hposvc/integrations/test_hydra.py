@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 import hposvc
 from hposvc.errors import NO_VALUE, USAGE, SpecError
 from hposvc.integrations.hydra import Options, _declare
+from hposvc.tracking.hydra_results import Multirun
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "hydra.md").read_text()
@@ -113,12 +114,24 @@ def results(folder: Path) -> dict:
 )
 def test_a_range_is_declared_as_hydras_optuna_sweeper_reads_it(text, declared):
     (override,) = OverridesParser.create().parse_overrides([f"x={text}"])
-    assert _declare(override)[0] == declared
+    assert _declare(override) == declared
 
 
-def test_what_a_choice_stands_for_is_known():
-    (override,) = OverridesParser.create().parse_overrides(["x=a,'b, c',[1, d],null"])
-    assert _declare(override)[1] == {"a": "a", "'b, c'": "b, c", "[1,d]": [1, "d"], "null": None}
+@pytest.mark.parametrize(
+    ("texts", "values"),
+    [
+        ("a,'b, c',[1, d],null", ["a", "b, c", [1, "d"], None]),
+        ("true,'true',1,'1',''", [True, "true", 1, "1", ""]),
+        (r"a\,b,a\ b,'it\'s','${y}','a=b'", ["a,b", "a b", "it's", "${y}", "a=b"]),
+        (r"'ends in \\','\\\'','\\n'", ["ends in \\", r"\'", r"\\n"]),
+        ("{a: 1, b: 'x y'},[{c: null}]", [{"a": 1, "b": "x y"}, [{"c": None}]]),
+    ],
+)
+def test_a_choice_is_recorded_so_that_hydra_reads_it_as_it_was(texts, values):
+    (override,) = OverridesParser.create().parse_overrides([f"+x={texts}"])
+    multirun = Multirun(Path(), {"x": "+x"})
+    recorded = _declare(override)["values"]
+    assert [multirun.params({"x": value}) for value in recorded] == [{"+x": v} for v in values]
 
 
 def test_a_tag_that_says_nothing_here_is_refused():
@@ -163,8 +176,11 @@ def test_a_fixed_value_on_the_command_line_takes_a_parameter_out(application):
 
 def test_several_metrics_give_a_front(application):
     metrics = ("hydra.sweeper.metric=[a,b]", "hydra.sweeper.direction=[minimize,minimize]")
-    ended = sweep(application, *metrics, "mode=pair", "x=1.0,2.0", "hydra.sweeper.search=grid")
+    grid = ("x=1.0,2.0", "hydra.sweeper.search=grid")
+    sinks = "hydra.sweeper.options={tracking: {send_to: [json_lines]}}"
+    ended = sweep(application, *metrics, "mode=pair", *grid, sinks)
     assert ended.returncode == 0, ended.stderr
+    assert [*application.glob("home/sweeps/*/tracking.jsonl")]
     solutions = sorted(results(application)["solutions"], key=lambda one: one["params"]["x"])
     assert solutions == [
         {"params": {"x": 1.0}, "values": [1.0, -1.0]},
@@ -188,6 +204,10 @@ def test_jobs_without_a_value_end_the_command_with_their_error(application, mode
     assert ended.returncode == NO_VALUE
     assert message in ended.stderr + ended.stdout
     assert "no trial has a value" in ended.stderr
+    assert [*application.glob("multirun/*/*/multirun.yaml")]
+    assert not [*application.glob("multirun/*/*/*optimization_results.yaml*")]
+    (recorder,) = application.glob("home/sweeps/*/logs/recorder.log")
+    assert recorder.read_text() == ""
 
 
 @pytest.mark.parametrize(
@@ -273,13 +293,32 @@ def test_after_ctrl_c_the_sweep_goes_on_by_resume(application):
     assert interrupted.returncode == 130
     assert "Traceback" not in said
     assert "`hposvc resume train-" in said.splitlines()[-1]
+    (multirun,) = application.glob("multirun/*/*")
+    assert not (multirun / "optimization_results.yaml").exists()
     (application / "gate").touch()
     resumed = run(application, "-m", "hposvc", "resume", "last")
     assert resumed.returncode == 0, resumed.stderr
     handle = hposvc.load("last", application / "home")
     assert sorted(handle.trials()["value"]) == [1.0, 2.0, 3.0]
-    (multirun,) = application.glob("multirun/*/*")
     assert sorted(each.name for each in multirun.iterdir() if each.is_dir()) == ["0", "1", "2"]
+    assert results(application) == {
+        "name": "hposvc",
+        "sweep": handle.id,
+        "best_evaluated_params": {"x": 1.0},
+        "best_evaluated_result": 1.0,
+    }
+
+
+def test_extend_writes_the_results_of_the_longer_sweep(application):
+    few = ("hydra.sweeper.search=grid", "hydra.sweeper.n_trials=2")
+    ended = sweep(application, "x=3.0,2.0,1.0", *few)
+    assert ended.returncode == 0, ended.stderr
+    first = results(application)
+    assert first["best_evaluated_params"] == {"x": 2.0}
+    extended = run(application, "-m", "hposvc", "extend", "last", "--trials", "1")
+    assert extended.returncode == 0, extended.stderr
+    better = {"best_evaluated_params": {"x": 1.0}, "best_evaluated_result": 1.0}
+    assert results(application) == {**first, **better}
 
 
 @pytest.mark.timeout(600)

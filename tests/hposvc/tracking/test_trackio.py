@@ -389,7 +389,11 @@ def test_a_recorder_that_is_killed_again_and_again_loses_no_step_and_repeats_non
 def test_without_trackio_the_sweep_is_recorded_elsewhere_and_says_so(
     simulated, home: Home, monkeypatch, caplog
 ):
-    monkeypatch.setitem(SINKS, "trackio", SinkType("away:Away", "Trackio", "trackio_that_is_away"))
+    monkeypatch.setitem(
+        SINKS,
+        "trackio",
+        SinkType("away:Away", "Trackio", "trackio_that_is_away", "hposvc[trackio]"),
+    )
     row, journal = simulated(tracking={"send_to": ["trackio", "json_lines"]})
     with Recorder(home, row.id, specs.restore(row.spec), journal) as recorder:
         pass
@@ -398,7 +402,7 @@ def test_without_trackio_the_sweep_is_recorded_elsewhere_and_says_so(
     (message,) = [record.getMessage() for record in caplog.records]
     assert message == (
         "valley-1: nothing goes to Trackio: trackio_that_is_away is not installed; "
-        "pip install 'hposvc[trackio_that_is_away]', and resume the sweep"
+        "pip install 'hposvc[trackio]', and resume the sweep"
     )
 
 
