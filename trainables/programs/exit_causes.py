@@ -5,6 +5,7 @@ import signal
 from typing import ClassVar, Literal
 
 from trainables.errors import DISK_FULL_TEXT, OUT_OF_MEMORY, causes, text_of
+from trainables.programs.launchers import TRACEBACK
 
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FROM_PEERS = re.compile(
@@ -17,7 +18,6 @@ UNITS = ("bytes", "KiB", "MiB", "GiB")
 WANTED, TOTAL = "Tried to allocate", "has a total capacity of"
 FREE, HELD = "of which", "memory, this process has"
 USABLE = 0.9  # part of a GPU share for torch; see USABLE_SHARE of environment.py
-TRACEBACK = "Traceback (most recent call last)"
 LAST_LINES = 5  # of a program that ends without a traceback
 
 
