@@ -114,15 +114,21 @@ class Draft:
         if self.length is not None:
             yield "scheduler: asha  # ends poor trials early"
         yield f"trials: {{max: {self.trials}}}"
-        yield "# resources: {gpus_per_worker: 1}"
+        if self.program.of_ranks:
+            yield "resources: {workers: 2}  # ranks of a trial; add gpus_per_worker: 1 on GPUs"
+        else:
+            yield "# resources: {gpus_per_worker: 1}"
 
     def _code(self) -> Iterator[str]:
         if not self.is_script:
             yield f"trainable: {self.target}"
             return
         arguments = [each for each in self.program.arguments if each.name in self.domains]
-        items = ["python", self.target, *self._length_items(), _list_of(arguments)]
+        launcher = "torchrun" if self.program.of_ranks else "python"
+        items = [launcher, self.target, *self._length_items(), _list_of(arguments)]
         yield f"command: {json.dumps(items, ensure_ascii=False)}"
+        if self.program.of_ranks:
+            yield "launch: node  # one torchrun on each node of a trial"
         if self.program.logs_to_wandb:
             yield "# Beside wandb.log({...}), call hposvc.report({...}) with the same metrics."
         if not self.program.reports:
@@ -130,6 +136,8 @@ class Draft:
             group = re.sub(r"\W", "_", self.metric)
             pattern = patterns.get(self.metric, rf"\b{group}\b\W+(?P<{group}>\S+)")
             yield "# Finds the metric in what the script prints. Or let it call hposvc.report."
+            if self.program.steps_from_0:
+                yield "# Its steps begin with 0, ours with 1: so lines are counted instead."
             yield f"collect: {{stdout: '{pattern.replace(chr(39), chr(39) * 2)}'}}"
 
     def _length_items(self) -> Iterator[str]:

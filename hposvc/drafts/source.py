@@ -21,7 +21,21 @@ STEP_WORDS = ("epoch", "step", "iter", "iteration", "round", "batch")
 TASKS = ("val/loss",)  # what the training runtime reports of every Task
 REPORTS = ("report",)  # hposvc.report, worker.report, tune.report, session.report, trial.report
 VALUE, WHOLE = r"[^\s,;%)]+", r"\d+"
-NO_METRICS = ("of", "in", "on", "to", "at", "device", "using", "saved", "from", "seed", "time")
+UNCOUNTED = r"[0-9]+"  # a step that is counted from 0; ours count from 1
+NO_METRICS: tuple[str, ...] = (
+    "of",
+    "in",
+    "on",
+    "to",
+    "at",
+    "device",
+    "using",
+    "saved",
+    "from",
+    "seed",
+    "time",
+)
+NO_METRICS += ("rank", "gpu")
 
 
 @dataclass(frozen=True)
@@ -45,6 +59,8 @@ class Program:
     metrics: tuple[str, ...] = ()  # that it reports, or else prints
     patterns: tuple[tuple[str, str], ...] = ()  # metric, and what finds it in the output
     logs_to_wandb: bool = False  # and tells its metrics to nobody else
+    of_ranks: bool = False  # torchrun starts it
+    steps_from_0: bool = False  # in the lines that it prints
     reads_wandb: bool = False  # its arguments are the configuration of its run in W&B
 
     @property
@@ -63,11 +79,20 @@ def read_script(path: Path) -> Program:
     written = {each.name: each for each in _arguments(tree)}
     arguments = written or {each.name: each for each in _wandb_config(tree)}
     reported = tuple(dict.fromkeys(_reported(tree)))
-    patterns = () if reported else tuple(dict(_printed(tree)).items())  # the last one stands
+    from_0 = _counts_from_0(tree)
+    patterns = () if reported else tuple(dict(_printed(tree, from_0)).items())  # the last stands
     metrics = reported or tuple(dict(patterns))
     logged = () if metrics else tuple(dict.fromkeys(_reported(tree, ("log",))))
     found = tuple(arguments.values())
-    return Program(found, metrics or logged, patterns, bool(logged), reads_wandb=not written)
+    return Program(
+        found,
+        metrics or logged,
+        patterns,
+        logs_to_wandb=bool(logged),
+        of_ranks=any(_called(each) == "init_process_group" for each in _calls(tree)),
+        steps_from_0=any(UNCOUNTED in pattern for _, pattern in patterns),
+        reads_wandb=not written,
+    )
 
 
 def objects_with_parameters(path: Path) -> Iterator[str]:
@@ -248,17 +273,41 @@ def _reported(tree: ast.AST, calls: Sequence[str] = REPORTS) -> Iterator[str]:
                     yield from (key for each in part.keys if isinstance(key := _value(each), str))
 
 
-def _printed(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield the metrics in the lines that code prints, with the pattern that finds each."""
+def _counts_from_0(tree: ast.AST) -> set[str]:
+    """Return the variables of loops that begin with 0, as in `for epoch in range(9)`.
+
+    A first number that only the run knows, such as the epoch to go on from, is taken for 0 unless
+    the end is given as the one after the last, `range(first, epochs + 1)`.
+    """
+    found = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and _name(node.target):
+            loop = node.iter
+            while _called(loop) == "tqdm" and loop.args and isinstance(loop.args[0], ast.Call):
+                loop = loop.args[0]
+            if _called(loop) not in ("range", "trange") or not loop.args:
+                continue
+            first, *rest = loop.args
+            from_1 = bool(rest) and (bool(_value(first)) or isinstance(rest[0], ast.BinOp))
+            found |= set() if from_1 else {_name(node.target)}
+    return found
+
+
+def _printed(tree: ast.AST, from_0: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield the metrics in the lines that code prints, with the pattern that finds each.
+
+    Args:
+        from_0: the variables that count from 0.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _called(node) in ("print", "info", "echo"):
             for line in node.args:
                 if isinstance(line, ast.JoinedStr):
-                    metrics, pattern = _in_line(line)
+                    metrics, pattern = _in_line(line, from_0)
                     yield from ((metric, pattern) for metric in metrics)
 
 
-def _in_line(line: ast.JoinedStr) -> tuple[list[str], str]:
+def _in_line(line: ast.JoinedStr, from_0: set[str]) -> tuple[list[str], str]:
     """Return the metrics of a line, which are values with a word before them, and its pattern."""
     text, pattern, names = "", "", dict[str, None]()
     for part in line.values:
@@ -269,7 +318,9 @@ def _in_line(line: ast.JoinedStr) -> tuple[list[str], str]:
         word = words[-1].replace("/", "_") if words else ""
         name = "step" if word.lower() in STEP_WORDS else word
         pattern += re.escape(text).replace(r"\ ", " ")
-        if not name or name in names or word.lower() in NO_METRICS:
+        if name == "step" and isinstance(part, ast.FormattedValue) and _name(part.value) in from_0:
+            pattern += UNCOUNTED
+        elif not name or name in names or word.lower() in NO_METRICS:
             pattern += VALUE
         else:
             names[name] = None
@@ -277,6 +328,10 @@ def _in_line(line: ast.JoinedStr) -> tuple[list[str], str]:
         text = ""
     metrics = [name for name in names if name != "step"]
     return metrics, pattern + ("%" if text.startswith("%") else "")
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
 def _called(node: ast.Call) -> str:

@@ -1,5 +1,6 @@
 """Reading what a program can be told, and what it says."""
 
+import re
 import textwrap
 
 import pytest
@@ -74,14 +75,39 @@ def test_the_options_of_click(script):
     ],
 )
 def test_metrics_in_printed_lines(script, line, output, found):
-    import re
-
     program = read_script(script(f"print({line})"))
     assert not program.reports
     for metric, pattern in program.patterns:
         match = re.search(pattern, output)
         assert metric in match.groupdict()
         assert match.groupdict().items() >= found.items()
+
+
+@pytest.mark.parametrize(
+    ("loop", "line", "from_0"),
+    [
+        ("range(9)", "{epoch}", True),
+        ("range(0, 9)", "{epoch}", True),
+        ("tqdm(range(first, last))", "{epoch:03d}", True),
+        ("range(9)", "{epoch + 1}", False),
+        ("range(1, 10)", "{epoch}", False),
+        ("range(first, last + 1)", "{epoch}", False),
+    ],
+)
+def test_steps_that_are_printed_from_0_are_counted_instead(script, loop, line, from_0):
+    """A step 0 is refused: the first trial would fail by it."""
+    text = f"for epoch in {loop}:\n    print(f'epoch {line}: loss {{x}}')"
+    program = read_script(script(text))
+    ((_, pattern),) = program.patterns
+    assert program.steps_from_0 is from_0
+    assert re.search(pattern, "epoch 7: loss 0.25").groupdict() == (
+        {"loss": "0.25"} if from_0 else {"step": "7", "loss": "0.25"}
+    )
+
+
+def test_the_number_of_a_rank_is_no_metric(script):
+    program = read_script(script("print(f'[GPU{rank}] epoch {epoch}: loss {x}')"))
+    assert program.metrics == ("loss",)
 
 
 def test_what_it_reports_counts_more_than_what_it_prints(script):
