@@ -62,6 +62,68 @@ def test_the_options_of_click(script):
     )
 
 
+def test_the_flags_of_absl(script):
+    program = read_script(
+        script(
+            """
+            flags.DEFINE_float("lr", 1e-3, "step size", lower_bound=0.0)
+            LAYERS = flags.DEFINE_integer("layers", 2, "how many")
+            flags.DEFINE_enum("opt", "sgd", ["sgd", "adam"], "optimizer")
+            flags.DEFINE_bool("ema", False, "whether to average")
+            flags.DEFINE_string("data", None, "where it is")
+            """
+        )
+    )
+    assert program.arguments == (
+        Argument("lr", "float", 1e-3),
+        Argument("layers", "int", 2),
+        Argument("opt", "text", "sgd", ("sgd", "adam")),
+        Argument("ema", "bool", False, (), "value"),
+        Argument("data", "text"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("cli", "prefix"),
+    [("tyro.cli(Options)", ""), ("tyro.cli(train)", "options.")],
+)
+def test_the_dataclasses_and_functions_of_tyro(script, cli, prefix):
+    program = read_script(
+        script(
+            f"""
+            @dataclass
+            class Optimizer:
+                lr: float
+                kind: Literal["sgd", "adam"] = "sgd"
+                ema: bool = False
+
+            @dataclass
+            class Options:
+                optimizer: Optimizer = field(default_factory=Optimizer)
+                layers: int = 2
+
+            def train(options: Options): ...
+
+            {cli}
+            """
+        )
+    )
+    assert program.arguments == (
+        Argument(f"{prefix}optimizer.lr", "float", required=True),
+        Argument(f"{prefix}optimizer.kind", "text", "sgd", ("sgd", "adam")),
+        Argument(f"{prefix}optimizer.ema", "bool", False, (), "tyro"),
+        Argument(f"{prefix}layers", "int", 2),
+    )
+
+
+def test_lines_of_a_logger_go_to_standard_error(script):
+    program = read_script(script("logging.info('step %d: loss %.4f', step, loss)"))
+    ((metric, pattern),) = program.patterns
+    assert (metric, program.to_stderr) == ("loss", True)
+    found = re.search(pattern, "I1125 00:30:00 7 train.py:1] step 3: loss 0.2500")
+    assert found.groupdict() == {"step": "3", "loss": "0.2500"}
+
+
 @pytest.mark.parametrize(
     ("line", "output", "found"),
     [
@@ -71,6 +133,7 @@ def test_the_options_of_click(script):
             "[3/9] val_loss=0.25, val_acc=91.00%",
             {"val_loss": "0.25", "val_acc": "91.00"},
         ),
+        ('"epoch", e, "loss", x', "epoch 3 loss 0.25", {"step": "3", "loss": "0.25"}),
         ('f"Step {i} | train/loss: {x}"', "Step 7 | train/loss: nan", {"step": "7"}),
     ],
 )
