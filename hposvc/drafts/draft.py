@@ -114,22 +114,37 @@ class Draft:
         if self.length is not None:
             yield "scheduler: asha  # ends poor trials early"
         yield f"trials: {{max: {self.trials}}}"
-        yield "# resources: {gpus_per_worker: 1}"
+        if self.program.of_ranks:
+            yield "resources: {workers: 2}  # ranks of a trial; add gpus_per_worker: 1 on GPUs"
+        else:
+            yield "# resources: {gpus_per_worker: 1}"
 
     def _code(self) -> Iterator[str]:
         if not self.is_script:
             yield f"trainable: {self.target}"
             return
         arguments = [each for each in self.program.arguments if each.name in self.domains]
-        items = ["python", self.target, *self._length_items(), _list_of(arguments)]
+        launcher = "torchrun" if self.program.of_ranks else "python"
+        items = [launcher, self.target, *self._length_items(), _list_of(arguments)]
+        if self.program.to_stderr:
+            yield "# A logger writes to standard error; 2>&1 sends it where metrics are looked for."
+            items = ["sh", "-c", f"exec {' '.join(items)} 2>&1"]
         yield f"command: {json.dumps(items, ensure_ascii=False)}"
+        if self.program.of_ranks:
+            yield "launch: node  # one torchrun on each node of a trial"
         if self.program.logs_to_wandb:
             yield "# Beside wandb.log({...}), call hposvc.report({...}) with the same metrics."
         if not self.program.reports:
             patterns = dict(self.program.patterns)
             group = re.sub(r"\W", "_", self.metric)
             pattern = patterns.get(self.metric, rf"\b{group}\b\W+(?P<{group}>\S+)")
-            yield "# Finds the metric in what the script prints. Or let it call hposvc.report."
+            if not self.program.metrics:
+                yield "# No printed metric was found: write its name and its pattern here. Or"
+                yield "# call hposvc.report({...}) in the script, and leave out this line."
+            else:
+                yield "# Finds the metric in what the script prints. Or let it call hposvc.report."
+            if self.program.steps_from_0:
+                yield "# Its steps begin with 0, ours with 1: so lines are counted instead."
             yield f"collect: {{stdout: '{pattern.replace(chr(39), chr(39) * 2)}'}}"
 
     def _length_items(self) -> Iterator[str]:
@@ -235,7 +250,9 @@ def _advice(target: str, program: Program) -> str:
         return "it reads no key of its first argument; let it take f(config), and read config[NAME]"
     if found := next(objects_with_parameters(Path(target)), None):
         return f"it has no arguments, but `hposvc init {found}` reads that function or class"
-    return "it has no arguments of argparse or click; other ways are in docs/your-code.md"
+    return (
+        "it has no arguments of argparse, click, absl or tyro; other ways are in docs/your-code.md"
+    )
 
 
 def goal_of(metric: str) -> str:
@@ -264,6 +281,8 @@ def _twisted(argument: Argument, program: Program) -> bool:
 def _list_of(arguments: list[Argument]) -> str:
     """Return the placeholder that writes the arguments as the program reads them."""
     switches = {each.switch for each in arguments}
+    if "tyro" in switches:
+        return "${args_tyro}"
     if "on_off" in switches:
         return "${args_hyphens_no}"
     return "${args_no_boolean_flags}" if "on" in switches else "${args}"

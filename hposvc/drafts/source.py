@@ -1,27 +1,45 @@
 """Read a program's options and output from its source, which is not run.
 
-A script's arguments are those of argparse and click, or else the configuration that it gives
-wandb.init; a class's are its fields, or those of its constructor; a function's are the keys that it
-reads of its first argument, or what it suggests as an objective of Optuna.
+A script's arguments are those of argparse, click, absl and tyro, or else the configuration that it
+gives wandb.init; a class's are its fields, or those of its constructor; a function's are the keys
+that it reads of its first argument, or what it suggests as an objective of Optuna.
 """
 
 import ast
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
 from hposvc.errors import fail
 
 Kind = Literal["float", "int", "bool", "text"]
-Switch = Literal["", "on", "on_off"]  # a flag without a value: only --name, or --no-name as well
+# How to write true and false: unknown, --name alone, --name and --no-name, --name=True, or as tyro.
+Switch = Literal["", "on", "on_off", "value", "tyro"]
 STEP_WORDS = ("epoch", "step", "iter", "iteration", "round", "batch")
+LOGGING = ("info",)
+PERCENT = re.compile(r"%[-+ 0#]*\d*(?:\.\d+)?[a-zA-Z]")
 TASKS = ("val/loss",)  # what the training runtime reports of every Task
 REPORTS = ("report",)  # hposvc.report, worker.report, tune.report, session.report, trial.report
 VALUE, WHOLE = r"[^\s,;%)]+", r"\d+"
-NO_METRICS = ("of", "in", "on", "to", "at", "device", "using", "saved", "from", "seed", "time")
+UNCOUNTED = r"[0-9]+"  # a step that is counted from 0; ours count from 1
+NO_METRICS: tuple[str, ...] = (
+    "of",
+    "in",
+    "on",
+    "to",
+    "at",
+    "device",
+    "using",
+    "saved",
+    "from",
+    "seed",
+    "time",
+)
+NO_METRICS += ("rank", "gpu")
 
 
 @dataclass(frozen=True)
@@ -45,6 +63,9 @@ class Program:
     metrics: tuple[str, ...] = ()  # that it reports, or else prints
     patterns: tuple[tuple[str, str], ...] = ()  # metric, and what finds it in the output
     logs_to_wandb: bool = False  # and tells its metrics to nobody else
+    of_ranks: bool = False  # torchrun starts it
+    to_stderr: bool = False  # there a logger writes its metrics
+    steps_from_0: bool = False  # in the lines that it prints
     reads_wandb: bool = False  # its arguments are the configuration of its run in W&B
 
     @property
@@ -60,14 +81,25 @@ def read_script(path: Path) -> Program:
         SpecError: the file can't be read, or is no Python.
     """
     tree = _parse(path)
-    written = {each.name: each for each in _arguments(tree)}
+    written = {each.name: each for read in (_arguments, _absl, _tyro) for each in read(tree)}
     arguments = written or {each.name: each for each in _wandb_config(tree)}
     reported = tuple(dict.fromkeys(_reported(tree)))
-    patterns = () if reported else tuple(dict(_printed(tree)).items())  # the last one stands
+    printed = {} if reported else dict(_printed(tree, ("print", "echo")))  # the last line stands
+    to_stderr = {} if reported or printed else dict(_printed(tree, LOGGING))
+    patterns = tuple((printed or to_stderr).items())
     metrics = reported or tuple(dict(patterns))
     logged = () if metrics else tuple(dict.fromkeys(_reported(tree, ("log",))))
     found = tuple(arguments.values())
-    return Program(found, metrics or logged, patterns, bool(logged), reads_wandb=not written)
+    return Program(
+        found,
+        metrics or logged,
+        patterns,
+        logs_to_wandb=bool(logged),
+        of_ranks=any(_called(each) == "init_process_group" for each in _calls(tree)),
+        to_stderr=bool(to_stderr),
+        steps_from_0=any(UNCOUNTED in pattern for _, pattern in patterns),
+        reads_wandb=not written,
+    )
 
 
 def objects_with_parameters(path: Path) -> Iterator[str]:
@@ -134,7 +166,7 @@ def _parse(path: Path) -> ast.Module:
 
 
 def _arguments(tree: ast.AST) -> Iterator[Argument]:
-    """Yield the arguments that argparse or click read."""
+    """Yield the arguments that argparse or click reads."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _called(node) in ("add_argument", "option"):
             flags = [_value(each) for each in node.args]
@@ -162,6 +194,53 @@ def _argument(name: str, given: dict[str, ast.expr]) -> Argument:
     required = _value(given.get("required")) is True
     type_ = known.get(kind) or _kind_of(default, values)
     return Argument(name, type_, default, values, required=required)
+
+
+def _absl(tree: ast.AST) -> Iterator[Argument]:
+    """Yield the flags that absl reads."""
+    known: dict[str, Kind] = {"float": "float", "integer": "int", "bool": "bool", "boolean": "bool"}
+    for node in _calls(tree):
+        word, _, kind = _called(node).partition("DEFINE_")
+        if word or kind not in (*known, "enum", "string") or len(node.args) < 2:
+            continue
+        name, default, *rest = map(_value, node.args)
+        choices = tuple(rest[0]) if kind == "enum" and rest and isinstance(rest[0], list) else ()
+        switch: Switch = "value" if known.get(kind) == "bool" else ""
+        if isinstance(name, str):
+            yield Argument(name, known.get(kind, "text"), default, choices, switch)
+
+
+def _tyro(tree: ast.Module) -> Iterator[Argument]:
+    """Yield the arguments that `tyro.cli` makes of a dataclass or a function of the file."""
+    for node in _calls(tree):
+        if ast.unparse(node.func) == "tyro.cli" and node.args:
+            yield from _typed(_name(node.args[0]), tree, "")
+
+
+def _typed(name: str, tree: ast.Module, prefix: str) -> Iterator[Argument]:
+    """Yield the fields of a class or the arguments of a function, nested ones with points."""
+    found = next((each for each in tree.body if getattr(each, "name", "") == name), None)
+    typed: list[tuple[str, ast.expr | None, ast.expr | None]] = []
+    if isinstance(found, ast.ClassDef):
+        lines = [line for line in found.body if isinstance(line, ast.AnnAssign)]
+        typed = [(_name(line.target), line.annotation, line.value) for line in lines]
+    elif isinstance(found, ast.FunctionDef):
+        given = found.args
+        defaults = [None] * (len(given.args) - len(given.defaults)) + given.defaults
+        pairs = zip([*given.args, *given.kwonlyargs], [*defaults, *given.kw_defaults], strict=True)
+        typed = [(each.arg, each.annotation, default) for each, default in pairs]
+    classes = {each.name for each in tree.body if isinstance(each, ast.ClassDef)} - {name}
+    aliases = _aliases(tree)
+    for key, annotation, value in typed:
+        if _name(annotation) in classes:
+            yield from _typed(_name(annotation), tree, f"{prefix}{key}.")
+            continue
+        default = _value(value)
+        choices = _literal(aliases.get(_name(annotation), annotation))
+        kinds: dict[str, Kind] = {"float": "float", "int": "int", "bool": "bool"}
+        kind = kinds.get(_type_name(annotation)) or _kind_of(default, choices)
+        switch: Switch = "tyro" if kind == "bool" else ""
+        yield Argument(prefix + key, kind, default, choices, switch, required=value is None)
 
 
 def _wandb_config(tree: ast.AST) -> Iterator[Argument]:
@@ -248,20 +327,53 @@ def _reported(tree: ast.AST, calls: Sequence[str] = REPORTS) -> Iterator[str]:
                     yield from (key for each in part.keys if isinstance(key := _value(each), str))
 
 
-def _printed(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yield the metrics in the lines that code prints, with the pattern that finds each."""
+def _counts_from_0(tree: ast.AST) -> set[str]:
+    """Return the variables of loops that begin with 0, as in `for epoch in range(9)`.
+
+    A first number that only the run knows, such as the epoch to go on from, is taken for 0 unless
+    the end is given as the one after the last, `range(first, epochs + 1)`.
+    """
+    found = set[str]()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _called(node) in ("print", "info", "echo"):
-            for line in node.args:
-                if isinstance(line, ast.JoinedStr):
-                    metrics, pattern = _in_line(line)
-                    yield from ((metric, pattern) for metric in metrics)
+        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and _name(node.target):
+            loop = node.iter
+            while _called(loop) == "tqdm" and loop.args and isinstance(loop.args[0], ast.Call):
+                loop = loop.args[0]
+            if _called(loop) not in ("range", "trange") or not loop.args:
+                continue
+            first, *rest = loop.args
+            from_1 = bool(rest) and (bool(_value(first)) or isinstance(rest[0], ast.BinOp))
+            found |= set() if from_1 else {_name(node.target)}
+    return found
 
 
-def _in_line(line: ast.JoinedStr) -> tuple[list[str], str]:
+def _printed(tree: ast.AST, calls: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the metrics in the lines that code prints, with the pattern that finds each."""
+    from_0 = _counts_from_0(tree)
+    for node in _calls(tree):
+        if _called(node) in calls:
+            metrics, pattern = _in_line(_parts(node), from_0)
+            yield from ((metric, pattern) for metric in metrics)
+
+
+def _parts(node: ast.Call) -> Iterator[ast.expr]:
+    """Yield the texts and values of a printed line, also of `"loss %.3f", x` and `"loss", x`."""
+    text = _value(node.args[0]) if node.args else None
+    if _called(node) in LOGGING and isinstance(text, str):
+        texts = PERCENT.split(text)
+        for piece, value in zip_longest(texts, node.args[1:]):
+            yield from (each for each in (ast.Constant(piece or ""), value) if each)
+        return
+    for index, argument in enumerate(node.args):
+        if index:
+            yield ast.Constant(" ")
+        yield from argument.values if isinstance(argument, ast.JoinedStr) else [argument]
+
+
+def _in_line(line: Iterable[ast.expr], from_0: set[str]) -> tuple[list[str], str]:
     """Return the metrics of a line, which are values with a word before them, and its pattern."""
     text, pattern, names = "", "", dict[str, None]()
-    for part in line.values:
+    for part in line:
         if isinstance(part, ast.Constant):
             text += str(part.value)
             continue
@@ -269,7 +381,10 @@ def _in_line(line: ast.JoinedStr) -> tuple[list[str], str]:
         word = words[-1].replace("/", "_") if words else ""
         name = "step" if word.lower() in STEP_WORDS else word
         pattern += re.escape(text).replace(r"\ ", " ")
-        if not name or name in names or word.lower() in NO_METRICS:
+        counter = part.value if isinstance(part, ast.FormattedValue) else part
+        if name == "step" and _name(counter) in from_0:
+            pattern += UNCOUNTED
+        elif not name or name in names or word.lower() in NO_METRICS:
             pattern += VALUE
         else:
             names[name] = None
@@ -277,6 +392,10 @@ def _in_line(line: ast.JoinedStr) -> tuple[list[str], str]:
         text = ""
     metrics = [name for name in names if name != "step"]
     return metrics, pattern + ("%" if text.startswith("%") else "")
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
 
 
 def _called(node: ast.Call) -> str:
@@ -304,7 +423,7 @@ def _value(node: ast.AST | None) -> Any:
         return None
 
 
-def _literal(annotation: ast.expr) -> tuple[object, ...]:
+def _literal(annotation: ast.expr | None) -> tuple[object, ...]:
     """Return the values of a `Literal[...]`."""
     if isinstance(annotation, ast.Subscript) and _type_name(annotation.value) == "Literal":
         values = _value(annotation.slice)

@@ -5,6 +5,7 @@ import signal
 from typing import ClassVar, Literal
 
 from trainables.errors import DISK_FULL_TEXT, OUT_OF_MEMORY, causes, text_of
+from trainables.programs.launchers import TRACEBACK
 
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FROM_PEERS = re.compile(
@@ -17,7 +18,12 @@ UNITS = ("bytes", "KiB", "MiB", "GiB")
 WANTED, TOTAL = "Tried to allocate", "has a total capacity of"
 FREE, HELD = "of which", "memory, this process has"
 USABLE = 0.9  # part of a GPU share for torch; see USABLE_SHARE of environment.py
-TRACEBACK = "Traceback (most recent call last)"
+NO_TORCHRUN = re.compile(
+    r"KeyError: '(LOCAL_)?(RANK|WORLD_SIZE)'|environment variable \w+ expected, but not set"
+)
+AS_TORCHRUN = (
+    "torchrun sets it: write command: [torchrun, ...] and launch: node, or resources: {workers: 2}"
+)
 LAST_LINES = 5  # of a program that ends without a traceback
 
 
@@ -64,6 +70,9 @@ def failure(code: int | None, tail: str, among_peers: bool) -> CommandFailed | C
         return CommandOutOfMemory(text)
     if DISK_FULL_TEXT.search(_last_error(tail)):
         return CommandDiskFull(text)
+    if missing := NO_TORCHRUN.search(_last_error(tail)):
+        before, found, after = text.rpartition(missing[0])
+        return CommandFailed(f"{before}{found}; {AS_TORCHRUN}{after}")
     peers_fault = code > 0 and among_peers and FROM_PEERS.search(tail)
     return CommandLost(text) if peers_fault else CommandFailed(text)
 

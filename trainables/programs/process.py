@@ -16,10 +16,12 @@ from pathlib import Path
 
 import psutil
 
+from trainables.programs.launchers import without_torchrun_report
+
 GUARD = Path(__file__).with_name("guard.py")
 CHUNK = 2**16  # bytes
-TAIL = 4096  # bytes of each output that are kept for a message
-TAIL_LINES = 15
+TAIL = 16 * 1024  # bytes of each output that are kept for a message; torchrun says a lot
+TAIL_LINES, TAIL_CHARACTERS = 15, 4096  # that the message has of each
 STOP_S = 1.0  # for a paused program to stand still; a process in a write may need a while
 MOST_LEFT = 2**20  # bytes of output to read after the program's end: the most that a pipe can hold
 
@@ -204,7 +206,8 @@ def _append(tail: deque[bytes], chunk: bytes) -> None:
 
 def _last_lines(tail: deque[bytes]) -> str:
     text = b"".join(tail)[-TAIL:].decode(errors="replace")
-    return "\n".join(text.replace("\r", "\n").strip().splitlines()[-TAIL_LINES:])
+    text = without_torchrun_report(text.replace("\r", "\n"))
+    return "\n".join(text.strip().splitlines()[-TAIL_LINES:])[-TAIL_CHARACTERS:]
 
 
 def _is_running(process: psutil.Process) -> bool:

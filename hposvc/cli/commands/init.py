@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 def init(shared: Shared, source: str | None, out: str, yes: bool) -> None:
     """Write a first spec for a script, a class or a function.
 
-    The code is read, not run: the arguments of argparse or click, a class's fields, or the keys
-    that a function reads.
+    The code is read, not run: the arguments of argparse, click, absl or tyro, a class's fields,
+    or the keys that a function reads.
     """
     from hposvc.drafts import draft as drafts
 

@@ -145,3 +145,16 @@ def test_a_script_without_arguments_names_its_function(tmp_path):
     with pytest.raises(SpecError, match=r"study\.py:objective` reads that function"):
         draft(str(path))
     assert "x: {min: 0, max: 1}" in draft(f"{path}:objective").text(schema=False)
+
+
+def test_a_script_of_ranks_is_started_by_torchrun(tmp_path):
+    """Started by python, it fails at once: it has no rank."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "parser.add_argument('--lr', type=float, default=0.1)\n"
+        "dist.init_process_group('nccl')\n"
+        "print(f'loss {loss}')\n"
+    )
+    found = read(draft(str(script)).text(schema=False))
+    assert found.command[0] == "torchrun"
+    assert (found.launch, found.resources.workers) == ("node", 2)

@@ -1,5 +1,6 @@
 """Reading what a program can be told, and what it says."""
 
+import re
 import textwrap
 
 import pytest
@@ -61,6 +62,68 @@ def test_the_options_of_click(script):
     )
 
 
+def test_the_flags_of_absl(script):
+    program = read_script(
+        script(
+            """
+            flags.DEFINE_float("lr", 1e-3, "step size", lower_bound=0.0)
+            LAYERS = flags.DEFINE_integer("layers", 2, "how many")
+            flags.DEFINE_enum("opt", "sgd", ["sgd", "adam"], "optimizer")
+            flags.DEFINE_bool("ema", False, "whether to average")
+            flags.DEFINE_string("data", None, "where it is")
+            """
+        )
+    )
+    assert program.arguments == (
+        Argument("lr", "float", 1e-3),
+        Argument("layers", "int", 2),
+        Argument("opt", "text", "sgd", ("sgd", "adam")),
+        Argument("ema", "bool", False, (), "value"),
+        Argument("data", "text"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("cli", "prefix"),
+    [("tyro.cli(Options)", ""), ("tyro.cli(train)", "options.")],
+)
+def test_the_dataclasses_and_functions_of_tyro(script, cli, prefix):
+    program = read_script(
+        script(
+            f"""
+            @dataclass
+            class Optimizer:
+                lr: float
+                kind: Literal["sgd", "adam"] = "sgd"
+                ema: bool = False
+
+            @dataclass
+            class Options:
+                optimizer: Optimizer = field(default_factory=Optimizer)
+                layers: int = 2
+
+            def train(options: Options): ...
+
+            {cli}
+            """
+        )
+    )
+    assert program.arguments == (
+        Argument(f"{prefix}optimizer.lr", "float", required=True),
+        Argument(f"{prefix}optimizer.kind", "text", "sgd", ("sgd", "adam")),
+        Argument(f"{prefix}optimizer.ema", "bool", False, (), "tyro"),
+        Argument(f"{prefix}layers", "int", 2),
+    )
+
+
+def test_lines_of_a_logger_go_to_standard_error(script):
+    program = read_script(script("logging.info('step %d: loss %.4f', step, loss)"))
+    ((metric, pattern),) = program.patterns
+    assert (metric, program.to_stderr) == ("loss", True)
+    found = re.search(pattern, "I1125 00:30:00 7 train.py:1] step 3: loss 0.2500")
+    assert found.groupdict() == {"step": "3", "loss": "0.2500"}
+
+
 @pytest.mark.parametrize(
     ("line", "output", "found"),
     [
@@ -70,18 +133,44 @@ def test_the_options_of_click(script):
             "[3/9] val_loss=0.25, val_acc=91.00%",
             {"val_loss": "0.25", "val_acc": "91.00"},
         ),
+        ('"epoch", e, "loss", x', "epoch 3 loss 0.25", {"step": "3", "loss": "0.25"}),
         ('f"Step {i} | train/loss: {x}"', "Step 7 | train/loss: nan", {"step": "7"}),
     ],
 )
 def test_metrics_in_printed_lines(script, line, output, found):
-    import re
-
     program = read_script(script(f"print({line})"))
     assert not program.reports
     for metric, pattern in program.patterns:
         match = re.search(pattern, output)
         assert metric in match.groupdict()
         assert match.groupdict().items() >= found.items()
+
+
+@pytest.mark.parametrize(
+    ("loop", "line", "from_0"),
+    [
+        ("range(9)", "{epoch}", True),
+        ("range(0, 9)", "{epoch}", True),
+        ("tqdm(range(first, last))", "{epoch:03d}", True),
+        ("range(9)", "{epoch + 1}", False),
+        ("range(1, 10)", "{epoch}", False),
+        ("range(first, last + 1)", "{epoch}", False),
+    ],
+)
+def test_steps_that_are_printed_from_0_are_counted_instead(script, loop, line, from_0):
+    """A step 0 is refused: the first trial would fail by it."""
+    text = f"for epoch in {loop}:\n    print(f'epoch {line}: loss {{x}}')"
+    program = read_script(script(text))
+    ((_, pattern),) = program.patterns
+    assert program.steps_from_0 is from_0
+    assert re.search(pattern, "epoch 7: loss 0.25").groupdict() == (
+        {"loss": "0.25"} if from_0 else {"step": "7", "loss": "0.25"}
+    )
+
+
+def test_the_number_of_a_rank_is_no_metric(script):
+    program = read_script(script("print(f'[GPU{rank}] epoch {epoch}: loss {x}')"))
+    assert program.metrics == ("loss",)
 
 
 def test_what_it_reports_counts_more_than_what_it_prints(script):
