@@ -19,6 +19,7 @@ from typing import IO, Any, Protocol
 from hposvc import spec as specs
 from hposvc.backends.backend import Backend, Setting
 from hposvc.driver.driver import Driver
+from hposvc.driver.earlier_sweeps import with_sweeps_found
 from hposvc.driver.loop import Watcher
 from hposvc.driver.warm_start import resolve
 from hposvc.errors import NotFound, SpecError, StoreError, fail
@@ -324,17 +325,24 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
     return row
 
 
-def prepare(sweeps: Sweeps, spec: SweepSpec, name: str, code: Mapping[str, Any]) -> SweepRow:
+def prepare(
+    sweeps: Sweeps,
+    spec: SweepSpec,
+    name: str,
+    code: Mapping[str, Any],
+    readable: Callable[[SweepRow], bool] = lambda row: True,
+) -> SweepRow:
     """Return the row of a new sweep that is to be recorded, and claim its folder.
 
     Args:
         name: the sweep's id.
         code: the fingerprint of its code; empty: its driver makes it.
+        readable: whether `warm_start: auto` may take a sweep.
 
     Raises:
         SpecError, NotFound, StoreError: see `create`.
     """
-    spec = resolve(sweeps.journal, spec)
+    spec = resolve(sweeps.journal, with_sweeps_found(sweeps.journal, spec, readable))
     row = SweepRow(name, spec.name, spec.project, time.time(), specs.dump(spec), code, spec)
     _claim(sweeps, name, spec)
     return row

@@ -75,7 +75,7 @@ class Sweep:
         constraints: Sequence[str] | None = None,
         limits: Sequence[str] | None = None,
         initial: Sequence[Mapping[str, object]] | None = None,
-        warm_start: Section = None,
+        warm_start: Section | str = None,
         engine: Section | Engine | str = None,
         training: Section | Training = None,
         budget: Section = None,

@@ -3,7 +3,8 @@
 The earlier trials are read when the sweep gets its first driver, and are journaled as one event.
 So a resumed sweep learns from the same trials, whatever has become of the earlier sweeps since.
 
-A parameter that the new space does not have is dropped. A parameter that the earlier sweep lacked
+A parameter of the same role as one of the new space is renamed (`learning_rate` to `lr`). Any other
+parameter that the new space does not have is dropped. A parameter that the earlier sweep lacked
 is filled in: with its constant in the new space, or with the middle of its range. A trial is left
 out if it has a value outside the new space, since its result would stand for another configuration,
 if it has none of the searched parameters, or if it has no result yet.
@@ -26,6 +27,7 @@ from hposvc.schedulers.rung_ranking import ranked
 from hposvc.spec import Metric, SweepSpec, paths
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from searchers.gp.learned.roles import roles_of
 from searchers.searcher import Observation
 from searchers.space import Params, Space, SpaceError
 from searchers.ties import keys_that_fit
@@ -64,7 +66,7 @@ def load_warm_start(journal: Journal, spec: SweepSpec) -> tuple[Observation, ...
         return None
     observations: list[Observation] = []
     for row in [find(journal, name) for name in spec.warm_start.sweeps]:
-        trials = list(_translate_trials(journal, row, spec))
+        trials = list(translate_trials(journal, row, spec))
         if not trials:
             log.warning("warm_start: no trial of %s has a result that this space can hold", row.id)
         observations += trials
@@ -91,7 +93,12 @@ def _restore_spec(row: SweepRow, spec: SweepSpec) -> SweepSpec:
     return their_spec
 
 
-def _translate_trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Iterator[Observation]:
+def translate_trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Iterator[Observation]:
+    """Yield the trials of an earlier sweep that this sweep's space can hold.
+
+    Raises:
+        SpecError: the earlier sweep has other metrics.
+    """
     their_spec = _restore_spec(row, spec)
     _check_metrics(row.id, their_spec, spec)
     state = SweepState(their_spec)
@@ -101,14 +108,37 @@ def _translate_trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Itera
         state.apply(event)
         if isinstance(event, Reported) and state.trials[event.trial].metrics is event.metrics:
             reports[event.trial][event.step] = event.metrics  # a valid report
+    names = names_by_role(their_spec.space, spec.space)
     for trial in state.trials.values():
-        seen = _translate(trial, reports[trial.id], spec)
+        seen = _translate(trial, reports[trial.id], spec, names)
         if seen is not None:
             yield replace(seen, id=f"{row.id}/{trial.id}")
 
 
-def _translate(trial: TrialState, reports: Reports, spec: SweepSpec) -> Observation | None:
-    """Translate an earlier trial to an observation of this sweep; None: not possible."""
+def names_by_role(theirs: Space, ours: Space) -> dict[str, str]:
+    """Return our names of their parameters that we call otherwise: `learning_rate` is `lr`.
+
+    Both spaces must be of the same family of models, and neither may have the other's name.
+    """
+    their_roles, our_roles = roles_of(theirs), roles_of(ours)
+    if their_roles is None or our_roles is None or their_roles.family != our_roles.family:
+        return {}
+    our_names = {role: name for name, role in our_roles.of.items() if name not in theirs}
+    return {
+        name: our_names[role]
+        for name, role in their_roles.of.items()
+        if name not in ours and role in our_names
+    }
+
+
+def _translate(
+    trial: TrialState, reports: Reports, spec: SweepSpec, names: Mapping[str, str]
+) -> Observation | None:
+    """Translate an earlier trial to an observation of this sweep; None: not possible.
+
+    Args:
+        names: our names of parameters that the earlier sweep calls otherwise.
+    """
     seen = trial.observation()
     last = math.inf if spec.last_step is None else spec.last_step
     curves = {
@@ -121,7 +151,9 @@ def _translate(trial: TrialState, reports: Reports, spec: SweepSpec) -> Observat
         return None
     step_of_value = _step_of_value(first, points) if points else 0
     theirs = trial.params_at(step_of_value) if points else trial.reported_params
-    params = translate_params(spec.space, {**theirs, **trial.suggested})
+    theirs = {**theirs, **trial.suggested}
+    theirs = {names.get(name, name): value for name, value in theirs.items()}
+    params = translate_params(spec.space, theirs)
     if params is None:
         return None
     finite = all(math.isfinite(value) for curve in curves.values() for _, value in curve)

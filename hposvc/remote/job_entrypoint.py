@@ -156,10 +156,12 @@ def redacted_output(secrets: Collection[str]) -> Iterator[None]:
 def _with_recorded_sweeps(asked: SweepSpec, recorded_spec: SweepSpec) -> SweepSpec:
     """Return the spec asked for, with the warm-start sweeps of the recorded spec.
 
-    A name like `last`, resolved when the sweep was recorded, means another sweep by now.
+    A name like `last`, or `auto`, resolved when the sweep was recorded, means other sweeps by now.
     """
-    if asked.warm_start is None or recorded_spec.warm_start is None:
+    if asked.warm_start is None:
         return asked
+    if recorded_spec.warm_start is None:
+        return replace(asked, warm_start=None) if asked.warm_start.is_auto else asked
     return replace(
         asked, warm_start=replace(asked.warm_start, sweeps=recorded_spec.warm_start.sweeps)
     )

@@ -10,6 +10,7 @@ import secrets as random
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def submit(service: Service, principal: Principal, request: Request) -> Submissi
         return known
     check_limits(service.config.limits, spec, document)
     _check_secrets(spec, request.secrets, document)
-    row = api.prepare(sweeps, spec, name, request.code)
+    row = api.prepare(sweeps, spec, name, request.code, partial(service.sees, principal))
     with sweep_secrets.kept(sweeps.home, name, request.secrets) as adopt:
         created = submissions.create(
             *(sweeps.journal, row, principal.name, digest, archive),

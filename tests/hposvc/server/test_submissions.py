@@ -3,6 +3,10 @@
 import pytest
 import served
 from guarded import bearer, call, code, config_of
+from simulated_sweeps import Lab
+
+from hposvc import api
+from hposvc import spec as specs
 
 PROJECTS = {
     "projects": {
@@ -11,6 +15,7 @@ PROJECTS = {
     }
 }
 SPEC = {**served.SPEC, "project": "vision"}
+OURS = {**SPEC, "engine": {"type": "simulate", "curve": "simulated_sweeps:smooth"}}
 
 
 @pytest.fixture
@@ -50,6 +55,21 @@ def test_nobody_learns_from_sweeps_that_they_may_not_see(client, sweeps):
     assert code(submit(client, bearer(sweeps, "eve", "submit"), theirs)) == (404, "not_found")
     ours = {**SPEC, "warm_start": {"from": [sweep]}}
     assert submit(client, bearer(sweeps, "ann", "submit"), ours).status_code == 202
+
+
+def test_auto_learns_from_sweeps_that_the_caller_may_read_in_the_same_project(sweeps):
+    for name, project in (("ours", "vision"), ("theirs", "speech")):
+        spec = specs.load({**OURS, "project": project, "trials": {"max": 12}})
+        api.create(sweeps, spec, name)
+        Lab(sweeps.journal, sweeps.home.path).run(spec, name)
+    found = []
+    with served.without_user_code():
+        client = call(sweeps, config_of(PROJECTS))
+        for scopes in (("steer", "submit"), ("submit",)):
+            body = {**OURS, "warm_start": "auto", "description": f"by {scopes}"}
+            response = submit(client, bearer(sweeps, "ann", *scopes), body)
+            found.append(sweeps.journal.find(response.json()["sweep"]).spec["warm_start"])
+    assert found == [{"from": ["ours"], "top": 0}, None]
 
 
 def test_operations_are_seen_by_those_who_see_the_sweep_or_asked(client, sweeps):

@@ -9,6 +9,8 @@ from hposvc.spec.warm_start import WarmStart, read, to_mapping
     [
         ({"from": "a-1"}, WarmStart(("a-1",), 0)),
         ({"from": ["a-1", "b-2"], "top": 3}, WarmStart(("a-1", "b-2"), 3)),
+        ("auto", WarmStart(())),
+        ({"from": "auto", "top": 3}, WarmStart((), 3)),
     ],
 )
 def test_a_section_is_read_and_comes_back(value, warm):
@@ -34,5 +36,5 @@ def test_each_mistake_is_told_where_it_is(value, paths):
 
 
 def test_what_is_no_mapping_is_refused():
-    with pytest.raises(ValueError, match="give a mapping of from, top"):
+    with pytest.raises(ValueError, match="give auto, or a mapping of from, top"):
         read("a-1")
