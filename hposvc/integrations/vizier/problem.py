@@ -158,7 +158,9 @@ class Problem:
             return seen
         values = None if trial.infeasible else self.values(trial.final_measurement)
         if values is None:
-            return replace(seen, state="failed", reason="infeasible" if trial.infeasible else "")
+            return replace(
+                seen, state="failed", reason="infeasible" if trial.infeasible else "diverged"
+            )
         several = self._objectives.are_several
         losses = self._objectives.losses(values if several else values[0], "complete")
         done = replace(

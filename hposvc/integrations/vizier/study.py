@@ -120,12 +120,15 @@ class Study(client_abc.StudyInterface):  # type: ignore[misc]
         Two processes of one client may both have made trials for it. They get the same ones, the
         first; the others are for its next call.
         """
-        active = self._read(vz.TrialFilter(status=[vz.TrialStatus.ACTIVE]))
-        return [trial for trial in active if trial.assigned_worker == client_id]
+        return [
+            trial
+            for trial in self._open(vz.TrialStatus.ACTIVE)
+            if trial.assigned_worker == client_id
+        ]
 
     def _claim(self, count: int, client_id: str) -> bool:
         """Assign requested trials to a client; return whether there were any."""
-        requested = self._read(vz.TrialFilter(status=[vz.TrialStatus.REQUESTED]))[:count]
+        requested = self._open(vz.TrialStatus.REQUESTED)[:count]
         for trial in requested:
             number = self._find(trial.id)._trial_id
             with suppress(UpdateFinishedTrialError):  # it was deleted in the meantime
@@ -270,6 +273,13 @@ class Study(client_abc.StudyInterface):  # type: ignore[misc]
         recorded, of_study = self._recorded()
         trials = (records.read_trial(each, of_study) for each in recorded)
         return list(filter(trial_filter, trials)) if trial_filter else list(trials)
+
+    def _open(self, status: vz.TrialStatus) -> list[vz.Trial]:
+        """Return the trials of a status, without reading those that have ended."""
+        recorded, of_study = self._recorded()
+        unended = (each for each in recorded if not each.state.is_finished())
+        trials = (records.read_trial(each, of_study) for each in unended)
+        return [trial for trial in trials if trial.status == status]
 
     def _find(self, trial_id: int) -> FrozenTrial:
         for each in self._recorded()[0]:
