@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 from joblib import effective_n_jobs
@@ -19,9 +19,29 @@ from hposvc.sweep import Sweep
 from trainables.order import Order, Params
 from trainables.worker import Worker
 
+# Arguments of GridSearchCV and RandomizedSearchCV, with their names here.
+CALLED_HERE = {
+    "param_grid": "parameters",
+    "param_distributions": "parameters",
+    "n_iter": "n_trials",
+}
+P = ParamSpec("P")
 FOLDS = 5  # scikit-learn's default
 LABEL = 60  # characters of a choice's text in the record
 NO_FITS = "fits failed"  # in scikit-learn's error when no fold of any configuration could be fitted
+
+
+def _with_scikit_learns_names_refused(init: Callable[P, None]) -> Callable[P, None]:
+    """Return an `__init__`, of the same signature, that says what GridSearchCV's names are here."""
+
+    @wraps(init)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> None:
+        for name, here in CALLED_HERE.items():
+            if name in kwargs:
+                raise TypeError(f"SweepSearchCV has no {name}; here it is {here}=...")
+        init(*args, **kwargs)
+
+    return checked
 
 
 class SweepSearchCV(BaseSearchCV):  # type: ignore[misc]
@@ -52,6 +72,7 @@ class SweepSearchCV(BaseSearchCV):  # type: ignore[misc]
             sweep is sent to MLflow only if `tracking` asks for it.
     """
 
+    @_with_scikit_learns_names_refused
     def __init__(
         self,
         estimator: Any,

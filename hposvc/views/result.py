@@ -178,6 +178,12 @@ def logs(entries: Sequence[Mapping[str, Any]]) -> str:
     return "".join(head.format(**log) + (log["text"] or placeholder) for log in entries)
 
 
+def errors(messages: Mapping[str, str]) -> str:
+    """Return the error messages of trials as one text; several are headed by their trials."""
+    head = "==> {} <==\n" if len(messages) > 1 else ""
+    return "".join(f"{head.format(trial)}{text.rstrip()}\n" for trial, text in messages.items())
+
+
 def describe_receipt(
     answer: RequestReceipt, verb: Verb, trial: str | None, starts_drivers: bool = False
 ) -> str:

@@ -27,6 +27,7 @@ from trainables.programs.command import Command
 from trainables.programs.exit_causes import CommandFailed, CommandLost, taken_by_others
 from trainables.programs.rendezvous import RankEnv, single_rank
 from trainables.programs.running import Peers
+from trainables.programs.wandb_run import finish_run, open_run
 from trainables.report_hints import imported_here, report_hint
 from trainables.runtime import process_state
 from trainables.runtime.output import redirect_output
@@ -193,6 +194,7 @@ def carry_out(
     metric_missing = False  # the sweep's metric is missing in a report
     order = assignment.order
     before = process_state.baseline(config.gpu_share, context.keeps_group())
+    wandb_run = open_run()
     _set_torchrun_variables(config, context.rank_env)
     if rank == 0:
         os.environ.update(assignment.environment)
@@ -215,7 +217,8 @@ def carry_out(
             isinstance(error, MissingMetric),
         )
         message = text_of(error) if kind == "diverged" else traceback_text
-    leaks = process_state.restore(before)
+    leaks = finish_run(wandb_run, failed=kind != "ended")
+    leaks += process_state.restore(before)
     after = process_state.baseline(config.gpu_share, context.keeps_group())
     leaks += process_state.difference(before, after)
     leaks += [f"it {SIGTERM_TEXT}"] * context.notice.given

@@ -135,10 +135,16 @@ def logs(
         for text in client.follow(open_place(shared), sweep, trial, rank):
             emit(text)
         return
-    log_texts = open_sweep(shared, sweep, address).logs(trial, rank)
+    opened = open_sweep(shared, sweep, address)
+    log_texts = opened.logs(trial, rank)
+    errors = {}
     if not shared.json(log_texts):
-        emit(result.logs(log_texts))
-    if not log_texts:
+        failures = {} if log_texts else opened.record().failures()
+        errors = {name: text for name, text in failures.items() if trial in (None, name)}
+        emit(result.logs(log_texts) or result.errors(errors))
+    if errors:
+        note("no log files; the record has these errors")
+    elif not log_texts:
         note(f"no log files; `{shared.command(f'trials {sweep}')}` has what is known")
     elif not any(log["text"] for log in log_texts):
         note(f"{', '.join(dict.fromkeys(log['trial'] for log in log_texts))} printed nothing")

@@ -3,10 +3,13 @@
 Source: the documentation of Ray Tune, "Search Space API".
 """
 
+import inspect
 import re
 import runpy
 from collections.abc import Mapping
 from pathlib import Path
+from types import FunctionType
+from typing import TypeGuard
 
 from hposvc.drafts.imported.conversion import Conversion, is_plain, read_choice
 from hposvc.errors import SpecError, fail, shown
@@ -15,6 +18,8 @@ from hposvc.spec.parsing.foreign_domains import declared
 from searchers.names import nearest
 
 PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)")
+RUN_NAME = "imported_by_hposvc"  # of the module that the file is run as
+CONFIGS = ("config", "params")  # names of the first argument of a function for Ray Tune
 
 
 def recognises(path: Path) -> bool:
@@ -33,7 +38,11 @@ def convert(path: Path) -> Conversion:
     file, name = found["file"], found["name"]
     if not Path(file).is_file():
         raise fail("there is no such file", place=file)
-    names = {key: value for key, value in runpy.run_path(file).items() if key[0] != "_"}
+    names = {
+        key: value
+        for key, value in runpy.run_path(file, run_name=RUN_NAME).items()
+        if key[0] != "_"
+    }
     if name not in names:
         raise fail(f"has no {name}; {nearest(name, names)}", place=file)
     space = names[name]
@@ -41,8 +50,7 @@ def convert(path: Path) -> Conversion:
         raise fail(f"{name} is {shown(space)}; name the dict that is param_space", place=file)
     made = Conversion(Document({}, file))
     made.put_name(name)
-    made.spec["trainable"] = f"{Path(file).stem}:train"
-    made.lose("write your function, or a command", "trainable")
+    _put_trainable(made, file, names)
     made.put_metric(None, "minimize", "metric")
     made.spec["search"] = "auto"
     parameters: dict[str, object] = {}
@@ -50,6 +58,30 @@ def convert(path: Path) -> Conversion:
     made.spec["parameters"] = parameters
     made.put_trials(None, None, "trials")
     return made
+
+
+def _put_trainable(made: Conversion, file: str, names: Mapping[str, object]) -> None:
+    """Put the only function or class that Ray Tune could run, or say what to write."""
+    places = [
+        f"{file}:{name}" if value.__module__ == RUN_NAME else f"{value.__module__}:{value.__name__}"
+        for name, value in names.items()
+        if _is_trainable(value)
+    ]
+    made.spec["trainable"] = places[0] if places else f"{file}:train"
+    if not places:
+        message = f"{file} has no function of config; write FILE.py:NAME of yours, or a command"
+        made.lose(message, "trainable")
+    elif len(places) > 1:
+        made.lose(f"could be {' or '.join(places)}; write the one that you tune", "trainable")
+
+
+def _is_trainable(value: object) -> TypeGuard[FunctionType | type]:
+    """Return whether Ray Tune could run a value: a function of `config`, or a Trainable."""
+    if not isinstance(value, FunctionType | type) or value.__module__.startswith("ray."):
+        return False
+    if isinstance(value, type):
+        return hasattr(value, "setup") and hasattr(value, "step")
+    return next(iter(inspect.signature(value).parameters), "") in CONFIGS
 
 
 def _read(

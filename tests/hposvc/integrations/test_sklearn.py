@@ -1,5 +1,6 @@
 """`hposvc.sklearn.SweepSearchCV`, beside scikit-learn's own searches, and its page in docs."""
 
+import inspect
 import pickle
 import re
 import signal
@@ -16,7 +17,12 @@ from scipy.stats import expon, loguniform, randint, uniform
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import GridSearchCV, ShuffleSplit, cross_val_score
+from sklearn.model_selection import (
+    GridSearchCV,
+    RandomizedSearchCV,
+    ShuffleSplit,
+    cross_val_score,
+)
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
@@ -235,6 +241,17 @@ def test_what_is_wrong_is_said_in_the_words_of_a_spec():
         search(Ridge(), [{"alpha": [1.0]}, {"solver": ["svd"]}]).fit(X, Y)
     with pytest.raises(SpecError, match="bayes"):
         search(Ridge(), {"alpha": [1.0]}, search="bayes").fit(X, Y)
+
+
+@pytest.mark.parametrize("other", [GridSearchCV, RandomizedSearchCV])
+def test_an_argument_of_scikit_learns_searches_is_one_here_or_says_its_name_here(other):
+    here = inspect.signature(SweepSearchCV).parameters
+    foreign = inspect.signature(other).parameters.keys() - here.keys()
+    assert foreign
+    for name in foreign:
+        with pytest.raises(TypeError, match=rf"has no {name}; here it is ") as error:
+            SweepSearchCV(Ridge(), **{name: {}})
+        assert re.search(r"(\w+)=\.\.\.$", f"{error.value}")[1] in here
 
 
 def test_resuming_it_says_that_its_data_are_gone():

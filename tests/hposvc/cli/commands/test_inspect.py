@@ -51,9 +51,23 @@ def test_trials_that_are_not_there_exit_4(hposvc, spec):
         assert hposvc(*command).code == 4
 
 
+def test_the_command_that_a_local_failure_points_to_shows_its_traceback(hposvc, spec):
+    once = {"trials": {"max": 2}, "failure": {"user_retries": 0}}
+    ran = hposvc("run", spec(engine="local", trainable="curves:broken", **once), "--id", "mine")
+    assert "→ hposvc logs mine t0002" in ran.err
+    shown = hposvc("logs", "mine", "t0002").out
+    assert shown.count("Traceback (most recent call last)") == 1
+    assert 'raise ValueError("no luck")' in shown
+    assert hposvc("logs", "mine").out.count(shown) == 2
+    assert hposvc("logs", "mine").out.startswith("==> t0001 <==\nTraceback")
+
+
 def test_logs_are_those_of_the_failed_or_else_of_the_last(hposvc, spec, tmp_path):
     hposvc("run", spec(**curve("torn")), "--id", "mine")
-    assert "no log files" in hposvc("logs", "mine").err
+    without = hposvc("logs", "mine")
+    assert without.out.endswith("ValueError: 2 is no good\n")
+    assert without.err == "no log files; the record has these errors\n"
+    assert hposvc("logs", "mine", "-o", "json").data == []
     trials = hposvc("trials", "mine", "-o", "json").data
     [failed] = [trial["trial"] for trial in trials if trial["state"] == "FAILED"]
     for order, rank in [(2, 0), (10, 1), (10, 0)]:

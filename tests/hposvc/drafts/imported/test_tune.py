@@ -62,3 +62,33 @@ def test_what_is_no_space_is_refused(name, message, file):
         reading.convert(Path(f"{file}:{name}"), None)
     with pytest.raises(specs.SpecError, match="no such file"):
         reading.convert(Path("nowhere.py:space"), None)
+
+
+@pytest.mark.parametrize(
+    ("code", "trainable"),
+    [
+        ("def fit(config): ...\ndef draw(spec): ...\n", "{file}:fit"),
+        ("def fit(params, data=None): ...\n", "{file}:fit"),
+        ("from tune_code import learn as fit\n", "tune_code:learn"),
+        ("class Net(tune.Trainable):\n    def setup(self, config): ...\n", "{file}:Net"),
+    ],
+)
+def test_the_function_or_class_of_the_file_is_the_trainable(code, trainable, file, monkeypatch):
+    (file.parent / "tune_code.py").write_text("def learn(config): ...\n")
+    monkeypatch.syspath_prepend(file.parent)
+    file.write_text(SPACE + code)
+    imported = reading.convert(Path(f"{file}:space"), None)
+    document = read_text(imported.text, "spec")
+    assert document.data["trainable"] == trainable.format(file=file)
+    assert "trainable" not in "\n".join(map(str, imported.lost))
+    specs.check(document.data, {})  # it can be loaded
+
+
+def test_without_a_function_or_with_several_it_says_what_to_write(file):
+    def lost(code: str) -> str:
+        file.write_text(SPACE + code)
+        return "\n".join(map(str, reading.convert(Path(f"{file}:space"), None).lost))
+
+    assert f"trainable: {file} has no function of config; write FILE.py:NAME of yours" in lost("")
+    several = lost("def fit(config): ...\ndef test(config): ...\n")
+    assert f"trainable: could be {file}:fit or {file}:test; write the one that you tune" in several
