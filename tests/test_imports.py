@@ -25,7 +25,7 @@ DOORS = {
     "wandb": ("hposvc/tracking/wandb",),
     "optuna": (
         "hposvc/integrations/optuna/",
-        "hposvc/reporting/study",
+        "hposvc/reporting/study",  # for `export` and hposvc.optuna: no room imports integrations
         "hposvc/integrations/hf",
         "searchers/optuna_samplers",
     ),
