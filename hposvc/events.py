@@ -190,6 +190,8 @@ class Ended:
     order: int
     trial: str
     how: How = ""
+    # Parameters that its trainable had not asked for; None: unknown, or no objective of Optuna.
+    unused: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -391,6 +393,8 @@ def _restored(event_type: type[Event], time: float, values: dict[str, Any]) -> E
         values["kept"] = tuple(values.get("kept", ()))
     if event_type is Proposed:
         values["milestones"] = tuple(values["milestones"])
+    if values.get("unused") is not None:
+        values["unused"] = tuple(values["unused"])
     if event_type is WarmStarted:
         values["trials"] = tuple(map(_observation, values["trials"]))
     return event_type(time=time, **values)

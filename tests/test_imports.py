@@ -26,7 +26,7 @@ DOORS = {
     "optuna": (
         "hposvc/integrations/optuna/",
         "hposvc/integrations/vizier/",
-        "hposvc/reporting/study",
+        "hposvc/reporting/study",  # for `export` and hposvc.optuna: no room imports integrations
         "hposvc/integrations/hf",
         "searchers/optuna_samplers",
     ),

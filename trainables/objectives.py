@@ -189,6 +189,8 @@ def bind(objective: Callable[[Any], Any], own: Params) -> Callable[[Worker], Non
             returned = None
             if not trial.should_prune() and worker.reported is None:
                 raise Diverged("the objective pruned it before it reported a value") from error
+        finally:
+            worker.unused = tuple(name for name in own if name not in trial.params)
         if not trial.should_prune():
             trial.finish(returned)
         if trial.stopped is not None:

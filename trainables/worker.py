@@ -98,6 +98,8 @@ class Worker:
     saved: Saved | None = field(default=None, init=False)  # this order's last checkpoint; on rank 0
     told_to_stop: bool = field(default=False, init=False)  # by the answer to a report
     beyond: bool = field(default=False, init=False)  # whether it tried to report a step too many
+    # Parameters that the trainable has not asked for; None: it does not ask for each by its name.
+    unused: tuple[str, ...] | None = field(default=None, init=False)
 
     @classmethod
     def alone(

@@ -210,7 +210,7 @@ class Agent:
         tell: partial[None]
         match message:
             case Outcome(kind="ended"):
-                tell = partial(self.exchange.done, order, message.how)
+                tell = partial(self.exchange.done, order, message.how, message.unused)
             case Outcome(kind="preempt"):
                 tell = partial(self.exchange.released, order, message.message)
             case Outcome():

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -111,9 +111,9 @@ class Exchange:
         """Send a sign of life."""
         return self._send("heartbeat", order.trial, order.id, {})
 
-    def done(self, order: Order, how: How) -> None:
+    def done(self, order: Order, how: How, unused: Sequence[str] | None) -> None:
         """Tell that the ranks have let go of the order without an error."""
-        self._tell(order, {"state": "done", "how": how})
+        self._tell(order, {"state": "done", "how": how, "unused": unused})
 
     def failed(self, order: Order, failed: Failed) -> None:
         """Tell that the order has failed, and why."""

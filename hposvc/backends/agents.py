@@ -312,6 +312,8 @@ class Agents:
                 return [Suggested(now, order, trial, body["name"], body["value"], body["domain"])]
         del self._orders[order]
         if body["kind"] == "ended":
-            return [Ended(now, order, trial, body["how"])]
+            names = body.get("unused")
+            unused = None if names is None else tuple(names)
+            return [Ended(now, order, trial, body["how"], unused)]
         damaged, whole = body.get("damaged", False), body.get("whole", False)
         return [Failed(now, order, trial, body["cause"], body["message"], damaged, whole)]

@@ -97,7 +97,7 @@ def to_events(message: OrderMessage, trial: str, now: float) -> list[BackendEven
         case Suggestion():
             return [Suggested(now, order, trial, message.name, message.value, message.domain)]
         case Outcome(kind="ended"):
-            return [Ended(now, order, trial, message.how)]
+            return [Ended(now, order, trial, message.how, message.unused)]
         case Outcome():
             return [_failed(message, trial, now)]
     report = Reported(now, order, trial, message.step, message.metrics)

@@ -187,7 +187,7 @@ def tell(
     message: Body
     match state:
         case "done":
-            message = {"kind": "ended", "how": details["how"]}
+            message = {"kind": "ended", "how": details["how"], "unused": details["unused"]}
         case "failed":
             text = text or f"agent {row.client} gave no reason"
             message = {"kind": "failed", "cause": cause or "user", "message": text, **details}

@@ -183,9 +183,26 @@ def untrained(sweep: str, state: SweepState) -> str:
 
 
 def unsearched(state: SweepState) -> list[str]:
-    """Return a warning for each parameter that trials drew at random, as their sweep lacks it."""
+    """Return warnings of parameters that trials drew, and of those that no trial asked for."""
     names = [name for trial in state.trials.values() for name in trial.suggested]
-    return [describe_unsearched(name, state.spec) for name in dict.fromkeys(names)]
+    drawn = [describe_unsearched(name, state.spec) for name in dict.fromkeys(names)]
+    return [*drawn, *map(describe_unused, unused(state))]
+
+
+def unused(state: SweepState) -> list[str]:
+    """Return the searched parameters that no trial which had them has asked for."""
+    ended = [trial for trial in state.trials.values() if trial.unused is not None]
+    asked = {name for trial in ended for name in trial.params if name not in (trial.unused or ())}
+    never = {name for trial in ended for name in trial.unused or () if name not in asked}
+    return [name for name in state.spec.space.searched if name in never]
+
+
+def describe_unused(name: str) -> str:
+    """Say that a parameter is searched for nothing, and what to do."""
+    return (
+        f"{name} is searched for nothing: no trial has asked for it; take it out of the sweep's "
+        "parameters, or name it as the objective does"
+    )
 
 
 def describe_unsearched(name: str, spec: SweepSpec) -> str:

@@ -108,6 +108,8 @@ class TrialState:
     uses: dict[str, DeviceUse] = field(default_factory=dict)  # by device, in order of use
     # Values of parameters that its sweep lacks, and that were decided while it ran.
     suggested: dict[str, Value] = field(default_factory=dict)
+    # Parameters that the objective had not asked for when its last order ended; None: unknown.
+    unused: tuple[str, ...] | None = None
     data: tuple[DataSet, ...] = ()  # its samples, if its trainable declared them
     checkpoints: list[Saved] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)  # one, unless it copies or changes

@@ -182,6 +182,8 @@ class TrialTable(Mapping[str, TrialState]):
         trial = self._release(event.order, event.time)
         if trial is None:
             return
+        if event.unused is not None:
+            trial.unused = event.unused
         if trial.until is None:
             was_told = trial.intends("stop") or trial.intends("suspend")
             trial.returned = event.how == "returned" or not was_told

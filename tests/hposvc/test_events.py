@@ -38,6 +38,7 @@ from hposvc.events import (
 from searchers.searcher import Observation
 from trainables.dataset import DataSet
 from trainables.order import Order
+from trainables.stopping import How
 from trainables.storage.checkpoint import Saved
 
 texts = st.text(max_size=20)
@@ -103,7 +104,14 @@ EVENTS = {
         st.sampled_from(["continue", "stop", "kill"]),
         texts,
     ),
-    Ended: st.builds(Ended, times, numbers, texts),
+    Ended: st.builds(
+        Ended,
+        times,
+        numbers,
+        texts,
+        st.sampled_from(get_args(How)),
+        st.none() | st.lists(texts, max_size=3).map(tuple),
+    ),
     Failed: st.builds(Failed, times, numbers, texts, st.sampled_from(get_args(Cause)), texts),
     Requested: st.builds(Requested, times, st.sampled_from(["stop", "kill"]), st.none() | texts),
     RetryDue: st.builds(RetryDue, times, texts),

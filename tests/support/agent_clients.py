@@ -58,7 +58,7 @@ class Client:
             return agent_orders.beat(connection, self.sweep, self._row(connection, work))
 
     def tell(self, work, state="done", reason="", cause=None, how="", damaged=False, whole=False):
-        details = {"how": how, "damaged": damaged, "whole": whole}
+        details = {"how": how, "unused": None, "damaged": damaged, "whole": whole}
         with self.store.writing() as connection:
             row = self._row(connection, work)
             agent_orders.tell(connection, self.sweep, row, state, reason, cause, details)

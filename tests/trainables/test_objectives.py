@@ -118,6 +118,19 @@ def test_the_trial_knows_its_number_and_what_was_suggested():
     attempt(objective, x=0.25)
 
 
+def test_the_worker_knows_what_was_not_asked_for_though_the_trial_is_ended_early():
+    def objective(trial):
+        trial.suggest_float("lr", 0, 1)
+        for epoch in range(9):
+            trial.report(epoch, epoch)
+
+    worker = make_worker()
+    worker.link = Stops(worker, 2)
+    with pytest.raises(StopTrial):
+        bind(objective, {"lr": 0.5, "lrr": 0.5})(worker)
+    assert worker.unused == ("lrr",)
+
+
 def test_values_are_as_many_as_the_metrics():
     with pytest.raises(ReportError, match="gives 2 values, and the sweep has the metrics loss"):
         attempt(lambda trial: (1, 2))

@@ -157,6 +157,7 @@ class Outcome:
     message: str = ""
     leaks: tuple[str, ...] = ()  # changes that the order left behind in the process
     how: How = ""
+    unused: tuple[str, ...] | None = None  # parameters that the trainable has not asked for
     sweep_wide: bool = False  # every trial would fail alike: reports lack the sweep's metric
     clean: bool = True  # all ranks let go of the order
 
@@ -191,6 +192,7 @@ def carry_out(
             return carry_out(config, assignment, rank, link, RankContext(rank_env))
     kind: OutcomeKind
     how: How = ""
+    unused: tuple[str, ...] | None = None
     metric_missing = False  # the sweep's metric is missing in a report
     order = assignment.order
     before = process_state.baseline(config.gpu_share, context.keeps_group())
@@ -200,7 +202,7 @@ def carry_out(
         os.environ.update(assignment.environment)
     try:
         with context.group:
-            kind, message, how = _train(config, order, rank, link, context)
+            kind, message, how, unused = _train(config, order, rank, link, context)
     except CheckpointDamaged as error:
         # "damaged" makes the controller forget the checkpoint that the order started from, so the
         # kind is used for that checkpoint alone.
@@ -223,7 +225,7 @@ def carry_out(
     leaks += process_state.difference(before, after)
     leaks += [f"it {SIGTERM_TEXT}"] * context.notice.given
     outcome = make_outcome(config, order, kind, message, leaks)
-    return replace(outcome, how=how, sweep_wide=metric_missing)
+    return replace(outcome, how=how, unused=unused, sweep_wide=metric_missing)
 
 
 def make_outcome(
@@ -262,20 +264,20 @@ def _set_torchrun_variables(config: SlotConfig, rank_env: RankEnv) -> None:
 
 def _train(
     config: SlotConfig, order: Order, rank: int, link: Link, context: RankContext
-) -> tuple[Literal["ended", "preempt"], str, How]:
+) -> tuple[Literal["ended", "preempt"], str, How, tuple[str, ...] | None]:
     worker = make_worker(config, order, rank, link)
     worker.notice = context.notice
     try:
         if config.command is not None:
             config.command.train(worker, order.params, context.rank_env, context.peers)
-            return "ended", "", _how_ended(worker)
+            return "ended", "", _how_ended(worker), None
         trainable = load.resolve(config.trainable)
         if config.nan != "stop" and not load.follows_failure_nan(trainable):
             message = f"failure.nan is {config.nan}, but {config.trainable} {load.ITS_OWN}"
             raise load.LoadError(message)
         load.bind(trainable, order.params)(worker)
     except Preempted as preemption:
-        return "preempt", preemption.reason, ""
+        return "preempt", preemption.reason, "", None
     except StopTrial:
         pass
     finally:
@@ -287,7 +289,7 @@ def _train(
             "call worker.report(step, {...}), "
             "or hposvc.report({...}) where there is no worker"
         )
-    return "ended", "", _how_ended(worker)
+    return "ended", "", _how_ended(worker), worker.unused
 
 
 def _how_ended(worker: Worker) -> How:

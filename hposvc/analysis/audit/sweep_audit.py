@@ -18,14 +18,15 @@ from hposvc.events import (
     WarmStarted,
 )
 from hposvc.spec import SweepSpec
-from hposvc.state.summary import describe_unsearched
+from hposvc.state.summary import describe_unsearched, describe_unused, unused
 from hposvc.state.sweep import SweepState
 
 
 def decisions(spec: SweepSpec, events: Iterable[Event]) -> Iterator[Line]:
     """Yield a line for each event that is not about a single trial.
 
-    The first suggestion of a parameter that the sweep lacks has a line too.
+    The first suggestion of a parameter that the sweep lacks has a line too, and at the end each
+    parameter that no trial has asked for.
     """
     state = SweepState(spec)
     unsearched: set[str] = set()
@@ -38,6 +39,9 @@ def decisions(spec: SweepSpec, events: Iterable[Event]) -> Iterator[Line]:
             unsearched.add(event.name)
         running = len(state.trials.orders)
         state.apply(event)
+        if isinstance(event, Finished):
+            for name in unused(state):
+                yield Line(event.time, None, "unused", describe_unused(name), {"name": name})
         described = _describe(event, running, state)
         if described is not None:
             word, why, detail = described

@@ -146,9 +146,10 @@ class Tell(_Body):
     state: Literal["done", "failed", "released"]
     reason: Annotated[str, Field(max_length=100_000)] = ""  # of a failure: the last line counts
     cause: Cause | None = None  # of a failure; null: user
-    # From hposvc's runtime: how its trainable ended; whether the checkpoint to start from is
-    # damaged; whether every trial would fail like this.
+    # From hposvc's runtime: how its trainable ended, parameters that it did not ask for;
+    # whether the checkpoint to start from is damaged; whether every trial would fail like this.
     how: Literal["", "returned", "beyond"] = ""
+    unused: Annotated[list[str], Field(max_length=1000)] | None = None
     damaged: bool = False
     whole: bool = False
     order: int | None = None
@@ -333,7 +334,7 @@ async def tell(
     caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: Tell
 ) -> Told:
     """Tell how the client's order of a trial ended."""
-    details = {"how": body.how, "damaged": body.damaged, "whole": body.whole}
+    details = body.model_dump(include={"how", "unused", "damaged", "whole"})
 
     def record(connection: Connection) -> None:
         row = agent_orders.find(connection, sweep, body.client_id, trial, body.order)

@@ -17,9 +17,10 @@ from hposvc.agent.exchange import Work
 from hposvc.agent.launching import LocalLauncher
 from hposvc.agent.start import take_trials
 from hposvc.errors import LeaseLost, OutOfReach, SpecError
-from hposvc.events import Failed, Ordered, Reported
+from hposvc.events import Ended, Failed, Ordered, Reported
 from hposvc.journal.home import SIGNATURE, sign
 from hposvc.remote.http import Http
+from hposvc.state.summary import unused
 from trainables.order import Order
 from trainables.runtime.assignment import Assignment
 
@@ -82,6 +83,13 @@ def test_an_agent_trains_all_trials_and_ends_with_the_sweep(http, tmp_path):
     assert said[0] == "agent here takes trials of s"
     assert said[-1] == "s is over"
     assert lab is not None
+
+
+def test_an_agent_says_which_parameters_an_objective_did_not_ask_for(http, tmp_path):
+    with sweep_of(tmp_path, "asks_for_momentum"):
+        take(http)
+    assert {event.unused for event in events_of(tmp_path, Ended)} == {("lr",)}
+    assert unused(state_of(tmp_path)) == ["lr"]
 
 
 def test_a_lease_that_is_lost_while_the_ranks_start_shows_at_each_heartbeat():

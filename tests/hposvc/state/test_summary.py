@@ -6,7 +6,7 @@ import math
 import pytest
 from simulated_sweeps import Desk, at_desk, make_controller, make_several, make_spec
 
-from hposvc.events import Attached, Suggested
+from hposvc.events import Attached, Ended, Suggested
 from hposvc.spec import Metric
 from hposvc.state import summary
 
@@ -85,3 +85,21 @@ def test_parameters_that_trials_drew_at_random_are_told_once_with_the_nearest_na
     [said] = summary.unsearched(desk.state)
     assert said.startswith("lr is drawn at random, not searched")
     assert said.endswith(remedy)
+
+
+def test_a_parameter_is_unused_while_no_trial_that_has_it_asked_for_it():
+    desk = at_desk(trials={"max": 3}, parameters={"lr": {"min": 0.1, "max": 1.0}, "width": 64})
+
+    def end(names):
+        order = desk.start()
+        desk.report(order, 9, 0.5)
+        desk.happen(Ended(desk.time, order.id, order.trial, "returned", names))
+
+    end(None)  # unknown
+    assert summary.unused(desk.state) == []
+    end(("lr", "width"))
+    assert summary.unused(desk.state) == ["lr"], "constants are not searched"
+    [warning] = summary.unsearched(desk.state)
+    assert warning.startswith("lr is searched for nothing: no trial has asked for it")
+    end(())
+    assert summary.unused(desk.state) == []

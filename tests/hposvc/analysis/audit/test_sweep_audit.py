@@ -4,7 +4,7 @@ import pytest
 from simulated_sweeps import Lab, at_desk, make_spec
 
 from hposvc.analysis.audit import of_sweep
-from hposvc.events import Suggested
+from hposvc.events import Ended, Finished, Suggested
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 
@@ -37,3 +37,14 @@ def test_a_parameter_that_the_sweep_lacks_is_told_at_its_first_value():
     assert line.why.startswith("lr is drawn at random, not searched")
     assert line.why.endswith("did the spec mean it by 'lrr'?")
     assert line.detail == {"name": "lr", "domain": domain}
+
+
+def test_a_parameter_that_no_trial_asked_for_is_told_at_the_end():
+    desk = at_desk(parameters={"lr": {"min": 0.1, "max": 1.0}})
+    order = desk.start()
+    desk.happen(Ended(desk.time, order.id, order.trial, "returned", ("lr",)))
+    assert "unused" not in whats(of_sweep(desk.state.spec, desk.log))
+    desk.happen(Finished(desk.time, "STOPPED", "user"))
+    *_, line, last = of_sweep(desk.state.spec, desk.log)
+    assert (line.what, line.detail, last.what) == ("unused", {"name": "lr"}, "finished")
+    assert line.why.startswith("lr is searched for nothing: no trial has asked for it")

@@ -9,6 +9,7 @@ import pytest
 
 import hposvc
 from hposvc.errors import SpecError
+from hposvc.state.summary import unused
 from searchers.space import Space
 
 
@@ -254,6 +255,42 @@ def test_a_misspelled_parameter_is_told_at_the_end_and_in_status(capfd):
     status = [sys.executable, "-m", "hposvc", "status", "last"]
     shown = subprocess.run(status, capture_output=True, text=True, check=True).stdout
     assert "did the spec mean it by 'lrr'?" in " ".join(shown.split())
+    assert "lrr is searched for nothing: no trial has asked for it" in said
+    assert "lrr is searched for nothing: no trial has asked for it" in " ".join(shown.split())
+
+
+def test_a_parameter_that_no_trial_asks_for_is_told_but_not_one_of_a_branch():
+    def objective(trial):
+        rate = trial.suggest_float("lr", 0, 1)
+        if trial.suggest_categorical("optimizer", ["adam", "sgd"]) == "sgd":
+            rate += trial.suggest_float("momentum", 0, 1)
+        for epoch in range(9):
+            trial.report(rate + 1 / (epoch + 1), epoch)
+        return rate
+
+    ranges = {name: {"min": 0.0, "max": 1.0} for name in ("lr", "momentum", "dropout")}
+    parameters = {**ranges, "optimizer": {"values": ["adam", "sgd"]}, "width": 64}
+    options = {"fidelity": {"max": 9}, "scheduler": "asha", "search": "random"}
+    state = run(objective, 9, parameters=parameters, **options).record.state
+    assert {trial.state for trial in state.trials.values()} == {"COMPLETED", "STOPPED"}
+    assert {trial.params["optimizer"] for trial in state.trials.values()} == {"adam", "sgd"}
+    assert unused(state) == ["dropout"]
+
+
+def test_a_function_that_takes_all_parameters_at_once_leaves_none_unused():
+    def train(config):
+        return 1.0
+
+    result = hposvc.Sweep(
+        train,
+        metric={"name": "value", "goal": "minimize"},
+        parameters=X,
+        trials={"max": 2},
+        engine="local",
+        tracking={"send_to": []},
+    ).run(progress=False)
+    assert [trial.unused for trial in result.record.state.trials.values()] == [None, None]
+    assert unused(result.record.state) == []
 
 
 def test_a_failed_trial_shows_what_it_had_decided():
@@ -337,3 +374,4 @@ def test_parameters_decided_in_trials_are_journaled_on_ray_too():
     suggested = [event.name for event in result.events() if event.kind == "suggested"]
     assert sorted(suggested) == sorted(["late", "many", "kind"] * 2), "rank 0's"
     assert list(result.trials["late"].notna()) == [True, True]
+    assert [event.unused for event in result.events() if event.kind == "ended"] == [(), ()]
