@@ -11,7 +11,7 @@ from hposvc.analysis import devices
 from hposvc.analysis.verdict import worth
 from hposvc.api import Record
 from hposvc.events import RENEWALS, Verb, error_line
-from hposvc.journal.home import REPORT, Home
+from hposvc.journal.home import JSON_LINES, REPORT, TENSORBOARD, Home
 from hposvc.operations.requests import RequestReceipt
 from hposvc.spec import SweepSpec
 from hposvc.spec.sinks import SINKS
@@ -72,6 +72,7 @@ def summary(record: Record, home: Home) -> list[RenderableType]:
     if record.state.finished and report.exists():
         parts.append(_copyable_line("report", f"{report}"))
     parts.extend(mlflow(record, home))
+    parts.extend(tracked_files(record, home))
     return parts
 
 
@@ -130,6 +131,20 @@ def mlflow(record: Record, home: Home) -> list[RenderableType]:
     if uri.startswith(("http://", "https://")):
         return [link]
     return [link, _copyable_line("", f"after mlflow ui --backend-store-uri {uri}")]
+
+
+def tracked_files(record: Record, home: Home) -> list[RenderableType]:
+    """Return how to open the sweep's files in each tracker beside MLflow that has some here."""
+    spec = record.state.spec
+    folder = home.folder(record.row.id, spec.storage)
+    lines: Mapping[str, tuple[str, str]] = {
+        JSON_LINES: ("JSON lines", f"{folder / JSON_LINES}"),
+        TENSORBOARD: ("TensorBoard", f"tensorboard --logdir {folder / TENSORBOARD}"),
+    }
+    found = [_copyable_line(*line) for name, line in lines.items() if (folder / name).exists()]
+    if "trackio" in spec.tracking.send_to and SINKS["trackio"].is_installed:
+        found.append(_copyable_line("Trackio", f"trackio show --project {record.row.id}"))
+    return list(found)
 
 
 def _copyable_line(name: str, text: str) -> Text:

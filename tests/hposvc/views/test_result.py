@@ -8,7 +8,15 @@ from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.operations.requests import RequestReceipt
 from hposvc.tracking.projection import EXPERIMENT
-from hposvc.views.result import best, describe_receipt, describe_waits, failures, logs, mlflow
+from hposvc.views.result import (
+    best,
+    describe_receipt,
+    describe_waits,
+    failures,
+    logs,
+    mlflow,
+    tracked_files,
+)
 
 
 def text_of(part):
@@ -48,6 +56,17 @@ def test_mlflow_is_opened_at_the_sweep_without_a_word_of_the_password(tmp_path, 
 def test_mlflow_is_not_named_before_it_has_anything(tmp_path, story):
     record = Record(ROW, story.state, {}, "none", 0)
     assert mlflow(record, Home(tmp_path, "", "sqlite:///m.db")) == []
+
+
+def test_files_of_other_trackers_are_opened_by_a_line_that_can_be_copied(tmp_path, story):
+    record, home = Record(ROW, story.state, {}, "none", 0), Home(tmp_path, "", "")
+    assert tracked_files(record, home) == []
+    folder = home.folder("mine-1", None)
+    (folder / "tensorboard").mkdir(parents=True)
+    (folder / "tracking.jsonl").touch()
+    text = "".join(text_of(part) for part in tracked_files(record, home))
+    assert f"JSON lines  {folder}/tracking.jsonl" in text
+    assert f"TensorBoard tensorboard --logdir {folder}/tensorboard" in text
 
 
 def test_one_log_is_printed_bare():
