@@ -118,10 +118,12 @@ BestTrials = Annotated[
 
 
 class Proposals(Answer):
-    """How long slots waited for the searcher."""
+    """How long slots waited for the searcher, and how often it had to fall back."""
 
     waited: int = Field(description="Proposals that a free slot waited for.")
     waited_s: float
+    fallbacks: int = Field(description="Quasi-random proposals, made where the model failed.")
+    fallback_reason: str | None = Field(description="Of the last of them; null: there is none.")
 
 
 class Undelivered(Answer):

@@ -24,6 +24,7 @@ def status(
 ) -> dict[str, Any]:
     """Return a sweep's status in a few figures."""
     counts = {phase.lower(): count for phase, count in counted(state, driver).items()}
+    reasons = fallbacks(state)
     return {
         "sweep": sweep,
         "state": phase(state, driver),
@@ -35,7 +36,12 @@ def status(
         "gpu_hours": state.gpu_hours,
         "money": state.money,
         "currency": state.spec.price.currency,
-        "proposals": {"waited": state.waits, "waited_s": round(state.waited_s, 3)},
+        "proposals": {
+            "waited": state.waits,
+            "waited_s": round(state.waited_s, 3),
+            "fallbacks": len(reasons),
+            "fallback_reason": reasons[-1] if reasons else None,
+        },
         "driver": driver,
     }
 
@@ -179,6 +185,24 @@ def untrained(sweep: str, state: SweepState) -> str:
         f"few trials reached {unit} {best.step} for one to be promoted. More trials make it go on: "
         f"hposvc extend {sweep} --trials {more}; finalists: {{top: 1, seeds: 1}} in a spec always "
         "trains the best to the end"
+    )
+
+
+def fallbacks(state: SweepState) -> list[str]:
+    """Return the reason of each proposal for which the searcher's model had no answer."""
+    notes = (trial.note for trial in state.trials.values())
+    return [str(note.get("reason", "")) for note in notes if note.get("source") == "fallback"]
+
+
+def describe_fallbacks(state: SweepState) -> str:
+    """Say how many proposals are quasi-random for lack of a model's; empty: none is."""
+    reasons = fallbacks(state)
+    if not reasons:
+        return ""
+    total = len(state.trials)
+    return (
+        f"{len(reasons)} of {total} proposals fell back to the quasi-random design; the last time: "
+        f"{reasons[-1]}"
     )
 
 

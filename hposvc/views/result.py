@@ -15,7 +15,7 @@ from hposvc.journal.home import JSON_LINES, REPORT, TENSORBOARD, Home
 from hposvc.operations.requests import RequestReceipt
 from hposvc.spec import SweepSpec
 from hposvc.spec.sinks import SINKS
-from hposvc.state.summary import unsearched, untrained
+from hposvc.state.summary import describe_fallbacks, unsearched, untrained
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
@@ -55,6 +55,8 @@ def summary(record: Record, home: Home) -> list[RenderableType]:
     if warning := untrained(record.row.id, record.state):
         parts.append(Text(warning, style="yellow"))
     parts.extend(Text(warning, style="yellow") for warning in unsearched(record.state))
+    if fallen_back := describe_fallbacks(record.state):
+        parts.append(Text(fallen_back, style="yellow"))
     if unlike := devices.describe([record.state]):
         parts.append(Text(unlike, style="yellow"))
     finalists = replicates.result(record.state)

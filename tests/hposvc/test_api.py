@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from reference_page import json_keys
-from simulated_sweeps import make_spec
+from simulated_sweeps import chain, make_spec
 from sqlalchemy import insert, update
 
 from hposvc import api
@@ -18,6 +18,7 @@ from hposvc.events import Attached, Finished, Requested
 from hposvc.journal.database import EVENTS, SWEEPS
 from hposvc.journal.lease import Lease
 from hposvc.operations import requests
+from hposvc.state.summary import describe_fallbacks
 from trainables.runtime.assignment import log_file
 
 MANY = {"max": 210, "parallel": 8}  # so many that a simulation is not sent to MLflow
@@ -73,6 +74,39 @@ def test_the_fields_are_those_of_the_reference(sweeps):
     assert set(api.load(sweeps, row.id).best()) == json_keys("`best`") - {"estimate"}
     assert set(api.load(sweeps, row.id).trials()[0]) == json_keys("`trials`")
     assert set(api.ls(sweeps)[0]) == json_keys("`ls`")
+
+
+def test_status_counts_the_proposals_for_which_the_model_had_no_answer(sweeps):
+    """A deep chain of conditions runs out of candidates before it runs out of configurations."""
+    switches = 24
+    row = api.create(
+        sweeps,
+        make(
+            parameters=chain(switches),
+            search="gp",
+            engine={"type": "simulate", "curve": "simulated_sweeps:chained"},
+            trials={"max": switches + 1, "parallel": 1},
+            scheduler="fifo",
+            fidelity={"max": 1},
+        ),
+    )
+    record = api.drive(sweeps, row)
+    reasons = [
+        trial.note["reason"]
+        for trial in record.state.trials.values()
+        if trial.note["source"] == "fallback"
+    ]
+    proposals = record.status()["proposals"]
+    assert 0 < proposals["fallbacks"] == len(reasons) < switches
+    assert proposals["fallback_reason"] == reasons[-1]
+    assert describe_fallbacks(record.state).startswith(f"{len(reasons)} of {switches + 1} ")
+
+
+def test_no_fallbacks_are_no_news(sweeps):
+    record = api.drive(sweeps, api.create(sweeps, make()))
+    proposals = record.status()["proposals"]
+    assert (proposals["fallbacks"], proposals["fallback_reason"]) == (0, None)
+    assert not describe_fallbacks(record.state)
 
 
 def test_what_has_not_begun_is_queued(sweeps):

@@ -33,6 +33,11 @@ def smooth(params, step):
     return {"loss": (math.log10(params["lr"]) + 3) ** 2 + 1 / step}, 1.0 + params["lr"]
 
 
+def chained(params, step):
+    """Return the number of switches of `chain` that are on: the more, the worse."""
+    return {"loss": float(sum(value == "on" for value in params.values()))}, 1.0
+
+
 def slow(params, step):
     """Return the loss of `smooth`, in steps that take half a minute or more."""
     return smooth(params, step)[0], 30.0 + 300 * params["lr"]
@@ -107,6 +112,14 @@ def make_spec(**sections: Any) -> specs.SweepSpec:
             **sections,
         }
     )
+
+
+def chain(switches: int) -> dict[str, Any]:
+    """Return parameters of which each exists if the one before is on: `switches` + 1 in all."""
+    chained: dict[str, Any] = {"s0": {"values": ["on", "off"]}}
+    for index in range(1, switches):
+        chained[f"s{index}"] = {"values": ["on", "off"], "when": {f"s{index - 1}": "on"}}
+    return chained
 
 
 def make_several(**sections: Any) -> specs.SweepSpec:

@@ -3,12 +3,15 @@
 import json
 import math
 
+import numpy as np
 import pytest
 from simulated_sweeps import Desk, at_desk, make_controller, make_several, make_spec
 
-from hposvc.events import Attached, Ended, Suggested
+from hposvc.events import Attached, Ended, Proposed, Suggested
 from hposvc.spec import Metric
 from hposvc.state import summary
+from searchers.gp.searcher import GaussianProcess
+from searchers.searcher import Observation
 
 
 def test_a_sweep_without_a_driver_is_interrupted_and_so_are_its_trials():
@@ -34,6 +37,23 @@ def test_the_best_trial_has_the_metrics_and_the_checkpoint_of_its_step():
     assert (best["step"], best["mlflow_run_id"], best["trained_to_end"]) == (1, "run-1", False)
     assert best["checkpoint"] is None, "a simulated checkpoint has no files"
     assert summary.bests(desk.state) == [0.5]
+
+
+def test_a_model_that_failed_is_a_fallback_whose_cause_is_in_the_status():
+    """The searcher's own note, of a fit whose lengthscales overflow."""
+    desk = at_desk()
+    space, rng = desk.state.spec.space, np.random.default_rng(0)
+    fit = {"lengthscales": [1e-300], "noise": 1e-6, "scale": 1.0, "trials": 12}
+    notes = [{"model": model, "fits": {"loss": fit}} for model in ("tail", "power")]
+    history = [
+        Observation(str(i), space.sample(rng), notes[i % 2], loss=1.0 * i, state="done")
+        for i in range(12)
+    ]
+    (proposal,) = GaussianProcess(learned_prior=False).suggest(space, history, 1, rng)
+    desk.happen(Proposed(1.0, "t0001", proposal.params, proposal.note, 9))
+    proposals = summary.status("s", desk.state, {}, "alive")["proposals"]
+    assert proposals["fallbacks"] == 1
+    assert proposals["fallback_reason"].startswith("the model failed: ")
 
 
 def test_all_trials_are_json_though_a_value_is_not_finite():

@@ -5,7 +5,7 @@ import time
 from rich.console import Console
 
 from hposvc import spec as specs
-from hposvc.events import Attached, Ended, Reported, Requested, Suspended
+from hposvc.events import Attached, Ended, Proposed, Reported, Requested, Suspended
 from hposvc.state.sweep import SweepState
 from hposvc.views.dashboard import (
     TRIALS,
@@ -17,6 +17,8 @@ from hposvc.views.dashboard import (
     trend,
     varying,
 )
+
+FAILED = "the model failed: overflow encountered in multiply"
 
 
 def text_of(drawn, width=100):
@@ -163,6 +165,18 @@ def test_a_sweep_of_agents_says_how_to_start_one_while_none_has_a_trial(story):
     assert hint in text_of(status_view("digits-1", story.state, "alive", terminal=True))
     story.begin("t0001", 1)
     assert hint not in text_of(status_view("digits-1", story.state, "alive", terminal=True))
+
+
+def test_fallbacks_of_the_searcher_are_counted_and_the_last_reason_is_said(story):
+    story.begin("t0001", 1)
+    assert "fell back" not in text_of(status_view("digits-1", story.state, "alive", terminal=True))
+    params = {"lr": 0.01, "batch": 64}
+    for number, reason in enumerate(["all candidates of the model were tried before", FAILED], 2):
+        note = {"source": "fallback", "reason": reason}
+        story.happen(Proposed(story.tick(), f"t000{number}", params, note, 27))
+    text = text_of(status_view("digits-1", story.state, "alive", terminal=True), width=200)
+    said = f"2 of 3 proposals fell back to the quasi-random design; the last time: {FAILED}"
+    assert said in text
 
 
 def test_a_paused_sweep_says_only_that(story):
