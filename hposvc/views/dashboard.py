@@ -18,7 +18,15 @@ from rich.text import Text
 
 from hposvc.events import DriverState, error_line
 from hposvc.state.remaining import Remaining, remaining
-from hposvc.state.summary import INTERRUPTED, counted, phase, rung_steps, unsearched, untrained
+from hposvc.state.summary import (
+    INTERRUPTED,
+    counted,
+    learned_from,
+    phase,
+    rung_steps,
+    unsearched,
+    untrained,
+)
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialPhase, TrialState
 from hposvc.views.disk_full import disk_notes
@@ -108,7 +116,9 @@ def status_view(
     """
     seconds = elapsed_s(state, time.time()) if driver == "alive" else state.elapsed_s
     panel = Panels(sweep, expand=terminal).draw(state, seconds, driver)
-    lines = [*filter(None, [untrained(sweep, state)]), *unsearched(state)]
+    learned = learned_from(state)
+    learns = f"learns from {learned}" if learned else ""
+    lines = [*filter(None, [learns, untrained(sweep, state)]), *unsearched(state)]
     lines += disk_notes(sweep, state)
     if served and state.state in ("QUEUED", "RUNNING") and driver != "alive":
         lines.append("waiting for a driver; the server starts it once fewer than --drivers work")
