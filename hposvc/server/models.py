@@ -153,6 +153,9 @@ class Status(Answer):
     currency: str = Field(description="Of `money`; empty: the spec names none.")
     proposals: Proposals
     driver: DriverState = Field(description="The process that runs the sweep.")
+    learned_from: dict[str, int] = Field(
+        description="The trials taken from each earlier sweep, by its id."
+    )
     registered: str | None = Field(description="What became of the best trial in MLflow.")
     undelivered: list[Undelivered] = Field(description="Notifications that nobody took so far.")
     name: str

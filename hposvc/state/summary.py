@@ -1,6 +1,7 @@
 """Plain data about a sweep for people and programs; docs/CONTRACT.md describes it."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -43,7 +44,25 @@ def status(
             "fallback_reason": reasons[-1] if reasons else None,
         },
         "driver": driver,
+        "learned_from": earlier_trials(state),
     }
+
+
+def earlier_trials(state: SweepState) -> dict[str, int]:
+    """Return how many trials of each earlier sweep this one learns from; empty: none, or not yet.
+
+    A sweep of which nothing could be taken has 0.
+    """
+    if state.earlier is None:
+        return {}
+    sweeps = state.spec.warm_start.sweeps if state.spec.warm_start else ()
+    names = Counter(seen.id.rpartition("/")[0] for seen in state.earlier)
+    return {name: names[name] for name in dict.fromkeys([*sweeps, *names])}
+
+
+def learned_from(state: SweepState) -> str:
+    """Return what a sweep takes from earlier ones, as text; empty: nothing."""
+    return ", ".join(f"{count} trials of {sweep}" for sweep, count in earlier_trials(state).items())
 
 
 def phase(state: SweepState, driver: DriverState) -> str:

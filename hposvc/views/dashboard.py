@@ -22,6 +22,7 @@ from hposvc.state.summary import (
     INTERRUPTED,
     counted,
     describe_fallbacks,
+    learned_from,
     phase,
     rung_steps,
     unsearched,
@@ -116,8 +117,10 @@ def status_view(
     """
     seconds = elapsed_s(state, time.time()) if driver == "alive" else state.elapsed_s
     panel = Panels(sweep, expand=terminal).draw(state, seconds, driver)
-    warnings = (untrained(sweep, state), *unsearched(state), describe_fallbacks(state))
-    lines = [*filter(None, warnings)]
+    learned = learned_from(state)
+    learns = f"learns from {learned}" if learned else ""
+    notes = (learns, untrained(sweep, state), *unsearched(state), describe_fallbacks(state))
+    lines = [*filter(None, notes)]
     lines += disk_notes(sweep, state)
     if served and state.state in ("QUEUED", "RUNNING") and driver != "alive":
         lines.append("waiting for a driver; the server starts it once fewer than --drivers work")

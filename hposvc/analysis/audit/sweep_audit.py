@@ -18,7 +18,13 @@ from hposvc.events import (
     WarmStarted,
 )
 from hposvc.spec import SweepSpec
-from hposvc.state.summary import describe_unsearched, describe_unused, unused
+from hposvc.state.summary import (
+    describe_unsearched,
+    describe_unused,
+    earlier_trials,
+    learned_from,
+    unused,
+)
 from hposvc.state.sweep import SweepState
 
 
@@ -61,8 +67,10 @@ def _describe(
             by = f"by process {pid} on {host}{lost}"
             return "driven", by, {"driver": event.driver, "lost": running}
         case WarmStarted():
-            count = len(event.trials)
-            return "recalled", f"{count} trials of earlier sweeps", {"trials": count}
+            sweeps = earlier_trials(state)
+            why = f"{len(event.trials)} trials of earlier sweeps"
+            why += f": {learned_from(state)}" if sweeps else ""
+            return "recalled", why, {"trials": len(event.trials), "sweeps": sweeps}
         case Requested():
             return "asked", phrasing.request_text(event), asked(event)
         case Closed():

@@ -4,13 +4,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from replicated import text_of
 from simulated_sweeps import Lab, make_several, make_spec
 
 from hposvc import api
 from hposvc import spec as specs
+from hposvc.analysis.audit.sweep_audit import decisions
 from hposvc.driver.earlier_sweeps import MOST, alike, overlap
 from hposvc.driver.warm_start import load_warm_start
+from hposvc.events import WarmStarted
 from hposvc.journal.journal import SweepRow
+from hposvc.views.dashboard import status_view
 from searchers.space import Space
 
 sys.path.insert(0, str(Path(__file__).parent))  # specs name functions of this file
@@ -69,6 +73,24 @@ def test_what_was_found_does_not_change_with_later_sweeps(sweeps):
     spec = specs.restore(sweeps.journal.find("after").spec)
     assert spec == make(warm_start={"from": "before"}, seed=1)
     assert {seen.id.split("/")[0] for seen in load_warm_start(sweeps.journal, spec)} == {"before"}
+
+
+def test_status_and_audit_say_what_was_taken_from_where(sweeps):
+    """Otherwise nobody knows what a sweep with `auto` has learned."""
+    for name in ("first", "second"):
+        done(sweeps, name, make())
+    spec = make(warm_start="auto")
+    row = api.create(sweeps, spec, "after")
+    taken = load_warm_start(sweeps.journal, specs.restore(row.spec))
+    sweeps.journal.append("after", 0, [WarmStarted(0.0, taken)])
+    record = api.load(sweeps, "after")
+    assert record.status()["learned_from"] == {"second": 12, "first": 12}
+    text = "12 trials of second, 12 trials of first"
+    panel = status_view("after", record.state, "none", terminal=True)
+    assert f"learns from {text}" in text_of(panel)
+    events = [event for _, event in sweeps.journal.read("after")]
+    [line] = decisions(specs.restore(row.spec), events)
+    assert (line.what, line.why) == ("recalled", f"24 trials of earlier sweeps: {text}")
 
 
 def test_at_most_a_few_are_taken(sweeps):
