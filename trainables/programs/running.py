@@ -282,6 +282,12 @@ class Run:
                 last = tail.rstrip().rpartition("\n")[2].strip()[:200]
                 printed = f"the last line was {last!r}" if last else "it printed nothing"
                 found = f"collect.stdout matched nothing; {printed}: correct the pattern"
+                match = re.search(self.collect, tail)
+                if match and {*worker.metrics} <= match.groupdict().keys():
+                    found = (
+                        "collect.stdout matched nothing there, but it matches stderr; send that to "
+                        'stdout: command: [sh, -c, "exec python train.py ${args} 2>&1"]'
+                    )
             raise CommandFailed(_after(tail, f"the command ended without metrics: {found}"))
 
     def _reported_last_step(self) -> bool:

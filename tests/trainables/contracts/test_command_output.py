@@ -158,6 +158,12 @@ def test_a_pattern_that_matches_nothing_is_said(attempt):
     assert outcome.message.startswith("Loss: 1\n")
 
 
+def test_a_metric_that_goes_to_stderr_is_said(attempt):
+    outcome, _ = attempt("import sys\nprint('loss=1', file=sys.stderr)", collect=LOSS)
+    assert outcome.kind == "user"
+    assert "it matches stderr; send that to stdout" in error_line(outcome.message)
+
+
 def test_a_script_goes_on_while_a_decision_is_awaited(attempt, tmp_path):
     """Only a report can hold the program: a pattern can't."""
     mark = tmp_path / "went-on"
