@@ -121,7 +121,7 @@ class GaussianProcess:
         if len(history) + len(earlier) < self._design_size(space, [*earlier, *history]):
             return self._initial(space, history, rng)
         if not (space.searched and evidence.is_enough):
-            return _quasi_random(space, history, rng, _note("start", "too few results for a model"))
+            return self._initial(space, history, rng)
         try:
             with np.errstate(over="raise", divide="raise", invalid="raise"):
                 proposal = self._propose_by_model(space, history, earlier, evidence, rng)
@@ -136,9 +136,14 @@ class GaussianProcess:
     def _initial(
         self, space: Space, history: Sequence[Observation], rng: Generator
     ) -> Proposal | None:
-        """Return the next of the first trials; None: the space has no more configurations."""
+        """Return the next of the first trials; None: the space has no more configurations.
+
+        Many trials may start before there are results. Beyond the first ones every other trial is
+        quasi-random, for where the learned prior is wrong.
+        """
         learned = self._learned(space) if history else None  # the centre comes first
-        if learned is not None and not any(seen.losses for seen in history):
+        trusted = len(history) < self.initial or len(history) % 2 == 0
+        if learned is not None and trusted and not any(seen.losses for seen in history):
             tried = [seen.params for seen in history]
             taken = SeenConfigs(space, tried)
             for params in portfolio(space, learned, tried, rng):

@@ -173,6 +173,16 @@ def test_pending_trials_are_not_proposed_again_and_are_kept_away_from():
     assert distance > 0.02
 
 
+def test_a_wide_batch_is_a_function_of_the_history_without_a_repeat():
+    history = run(BRANIN, branin, 12, seed=0)
+    batch, again = (
+        GaussianProcess().suggest(BRANIN, history, 16, call_rng(0, 12)) for _ in range(2)
+    )
+    assert batch == again
+    assert {proposal.note["source"] for proposal in batch} == {"model"}
+    assert len({BRANIN.key(proposal.params) for proposal in batch}) == 16
+
+
 def test_a_small_space_is_exhausted_without_a_repeat():
     space = Space({"n": Int(1, 6), "kind": Choice(("a", "b", True, 1))})
     history = run(space, lambda params: float(params["n"]), 100, seed=0, parallel=5)

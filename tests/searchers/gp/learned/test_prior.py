@@ -11,6 +11,7 @@ from searchers.gp.learned.process import coefficient, unfitted
 from searchers.gp.learned.roles import FAMILIES, NumberRole
 from searchers.gp.learned.start import portfolio
 from searchers.gp.searcher import GaussianProcess
+from searchers.searcher import Observation
 
 NETWORK = Space.from_dict(
     {
@@ -156,3 +157,26 @@ def test_proposals_say_how_much_of_the_prior_holds():
     assert wrong[-1][1]["learned_prior"] < 0.2
     plain = history_of(GaussianProcess(learned_prior=False), NETWORK, loss, 6)
     assert all("learned_prior" not in note for _, note in plain)
+
+
+def test_a_wide_first_batch_trusts_the_prior_with_half_of_its_trials():
+    """Otherwise all but three of sixteen first trials would know nothing of other data."""
+    batch, again = (
+        GaussianProcess().suggest(NETWORK, [], 16, np.random.default_rng(0)) for _ in range(2)
+    )
+    assert batch == again
+    sources = [proposal.note["source"] for proposal in batch]
+    assert sources == ["start", *["learned prior"] * 3, *["learned prior", "start"] * 6]
+    assert len({NETWORK.key(proposal.params) for proposal in batch}) == 16
+    loss_N = LearnedPrior.of(NETWORK).mean(columns(NETWORK, [each.params for each in batch]))
+    trusted_N = np.array(sources) == "learned prior"
+    assert np.median(loss_N[trusted_N]) < np.median(loss_N[~trusted_N])
+
+
+def test_half_of_the_trials_after_failures_alone_are_outside_the_portfolio():
+    """Otherwise a sweep whose good places all fail would try nothing else."""
+    history = []
+    for index in range(12):
+        proposal = GaussianProcess().suggest(NETWORK, history, 1, np.random.default_rng(index))[0]
+        history.append(Observation(str(index), proposal.params, proposal.note, state="failed"))
+    assert [seen.note["source"] for seen in history[4:]] == ["learned prior", "start"] * 4
