@@ -23,7 +23,10 @@ UNFITTED_VARIANCE = 0.5  # of what the prior leaves over, before the process is 
 
 
 def coefficient(mean_N: Array, output_N: Array, solve: Callable[[Array], Array]) -> float:
-    """Return the most probable beta that is not negative.
+    """Return a cautious beta: a deviation below its most probable value, and not negative.
+
+    The mirror image of a prior is half right, as valleys are valleys. With the most probable beta
+    it cost a fifth more regret at 30 trials, with this one nothing (docs/gp.md).
 
     Args:
         mean_N: the prior's mean at the rows.
@@ -32,7 +35,8 @@ def coefficient(mean_N: Array, output_N: Array, solve: Callable[[Array], Array])
     """
     weighted_N = solve(mean_N)
     precision = 1.0 / DOUBT**2 + mean_N @ weighted_N
-    return max(0.0, float((TRUST / DOUBT**2 + weighted_N @ output_N) / precision))
+    expected = (TRUST / DOUBT**2 + weighted_N @ output_N) / precision
+    return max(0.0, float(expected - precision**-0.5))
 
 
 def unfitted(mean_N: Array, output_N: Array) -> float:
