@@ -34,7 +34,7 @@ from searchers.gp.learned.process import (
     WithMean,
     coefficient,
     coefficients,
-    unfitted_covariance,
+    solve_unfitted,
 )
 from searchers.gp.maximise import FRUGAL, THOROUGH, Candidates, FixedFeatures, Maximiser
 from searchers.gp.model import Posterior, Prior, Rows
@@ -150,7 +150,7 @@ class Proposer:
             first_R = np.where(rival_R, first_R - np.ptp(first_R) - 1.0, first_R)
         rows = self.rows
         if self.functions:
-            weight_F = self.weights(unfitted_covariance)
+            weight_F = self.weights(solve_unfitted)
             rows = replace(rows, loss_N=self.output_R - self.mean_RF @ weight_F)
         losses = Outcome(self.outcome, self.model, rows, self.prior, first_R)
         return losses.fitted(history, trials, rng)

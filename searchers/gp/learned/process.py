@@ -57,14 +57,9 @@ def coefficients(
     return beta_F
 
 
-def unfitted_covariance(values_N: Array) -> Array:
+def solve_unfitted(values_N: Array) -> Array:
     """Multiply by the inverse covariance of rows before the process is fitted."""
     return values_N / UNFITTED_VARIANCE
-
-
-def unfitted(mean_N: Array, output_N: Array) -> float:
-    """Return beta before the process is fitted, as if it were noise."""
-    return coefficient(mean_N, output_N, unfitted_covariance)
 
 
 class MeanFunction(Protocol):
