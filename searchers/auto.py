@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar, cast
 
 from numpy.random import Generator
@@ -44,12 +45,16 @@ class WarmStarted:
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
 
+    @cached_property
+    def _searcher(self) -> Searcher:
+        """The method, which keeps its fits of the earlier sweeps."""
+        return warm_started(cast(Searcher, load(METHOD)()), self.earlier)
+
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
         """See `Searcher`."""
-        searcher = warm_started(cast(Searcher, load(METHOD)()), self.earlier)
-        proposals = searcher.suggest(space, history, n, rng)
+        proposals = self._searcher.suggest(space, history, n, rng)
         return [
             replace(proposal, note={**proposal.note, "method": METHOD}) for proposal in proposals
         ]

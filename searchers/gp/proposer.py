@@ -4,10 +4,10 @@ Failed and running trials count as if they came out as predicted; where trials f
 another model, whose probability multiplies the acquisition.
 
 Axes: T trials with a result, R rows (a trial has one at each step at which trials are judged), P
-searched parameters, D model columns.
+searched parameters, D model columns, F functions that are known beforehand.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,7 +26,16 @@ from searchers.gp.fidelity import AtMaxFidelity, with_context
 from searchers.gp.fits import PROBE, Fit, Model, Outcome
 from searchers.gp.kernels import Array
 from searchers.gp.learned.prior import LearnedPrior
-from searchers.gp.learned.process import WithMean, coefficient, unfitted
+from searchers.gp.learned.process import (
+    TRUST,
+    TRUST_EARLIER,
+    KnownMean,
+    SumOfMeans,
+    WithMean,
+    coefficient,
+    coefficients,
+    solve_unfitted,
+)
 from searchers.gp.maximise import FRUGAL, THOROUGH, Candidates, FixedFeatures, Maximiser
 from searchers.gp.model import Posterior, Prior, Rows
 from searchers.gp.terms import Sum
@@ -44,6 +53,7 @@ INCUMBENTS = 5
 # Power of the probability not to fail: an optimum at the edge of the failures is a trap.
 FEASIBILITY_POWER = 8.0
 LOSS, FAILURE = "loss", "failure"  # names of the outcomes in the notes
+LEARNED, EARLIER = "learned_prior", "earlier_sweeps"  # names of what is known beforehand
 
 Process = Posterior | AtMaxFidelity | WithMean
 
@@ -59,7 +69,9 @@ class Proposer:
     output_R: Array
     evidence: Evidence
     points: Points  # T trials with a result, then those that failed, then running ones
-    learned: LearnedPrior | None = None  # of the losses; None: their mean is 0
+    learned: LearnedPrior | None = None  # of the losses; None: nothing is known beforehand
+    earlier: KnownMean | None = None  # what earlier sweeps predict; None: nothing
+    trust: float = 1.0  # how much `earlier` counts, from 0 to 1
     focus: FixedFeatures | None = None  # the only place to search; None: everywhere
     rivals: Mask | None = None  # the points whose best must be improved on; None: all
 
@@ -70,10 +82,13 @@ class Proposer:
         encoding = Encoding.of(space)
         everywhere = [*evidence.params, *evidence.failed, *evidence.pending]
         points = encoding.snap(units(space, everywhere))
-        evidence = evidence.with_levels_aligned(points.unit_NP)
         warp = standardized(model.warp, evidence.loss_R)
         output_R = warp.forward(evidence.loss_R)
         return cls(space, encoding, model, warp, output_R, evidence, points, learned)
+
+    def given(self, evidence: Evidence) -> "Proposer":
+        """Return the proposer of the same model with other evidence."""
+        return Proposer.of(self.space, self.model, evidence)
 
     def within_category(self, focus: FixedFeatures) -> "Proposer":
         """Return the proposer within one category, which improves on the best there.
@@ -134,26 +149,52 @@ class Proposer:
             rival_R = self.rivals[self.evidence.trial_R]
             first_R = np.where(rival_R, first_R - np.ptp(first_R) - 1.0, first_R)
         rows = self.rows
-        if self.learned is not None:
-            weight = unfitted(self.learned_R, self.output_R)
-            rows = replace(rows, loss_N=self.output_R - weight * self.learned_R)
+        if self.functions:
+            weight_F = self.weights(solve_unfitted)
+            rows = replace(rows, loss_N=self.output_R - self.mean_RF @ weight_F)
         losses = Outcome(self.outcome, self.model, rows, self.prior, first_R)
         return losses.fitted(history, trials, rng)
 
+    @property
+    def functions(self) -> Mapping[str, KnownMean]:
+        """What is known of the loss beforehand, by the names in the notes."""
+        learned = {} if self.learned is None else {LEARNED: self.learned.mean}
+        return learned if self.earlier is None else {**learned, EARLIER: self.earlier}
+
     @cached_property
-    def learned_T(self) -> Array:
-        """The learned prior's mean of the trials with a result; 0 without a prior."""
-        return np.zeros(self._trials) if self.learned is None else self.learned.mean(self.column_TD)
+    def known_TF(self) -> Array:
+        """What the functions say of the trials with a result."""
+        return np.stack([function(self.column_TD) for function in self.functions.values()], axis=1)
 
     @property
-    def learned_offset(self) -> float:
-        """The average of that mean over the rows."""
-        return float(self.learned_T[self.evidence.trial_R].mean())
+    def offset_F(self) -> Array:
+        """The averages of the functions over the rows."""
+        offset_F: Array = self.known_TF[self.evidence.trial_R].mean(axis=0)
+        return offset_F
 
     @property
-    def learned_R(self) -> Array:
-        """The learned prior's mean at the rows, less its average."""
-        return self.learned_T[self.evidence.trial_R] - self.learned_offset
+    def mean_RF(self) -> Array:
+        """What the functions say of the rows, less their averages."""
+        mean_RF: Array = (self.known_TF - self.offset_F)[self.evidence.trial_R]
+        return mean_RF
+
+    def weights(self, solve: Callable[[Array], Array]) -> Array:
+        """Return how much of each function the results bear out; see `coefficient`."""
+        if self.earlier is None:
+            return np.array([coefficient(self.mean_RF[:, 0], self.output_R, solve)])
+        trust = [TRUST, TRUST_EARLIER][-len(self.functions) :]
+        weight_F = coefficients(self.mean_RF, self.output_R, solve, trust)
+        weight_F[-1] *= self.trust
+        return weight_F
+
+    def comparable_results(self) -> tuple[Array, Array]:
+        """Return columns and outputs of the rows at the step at which most trials have one."""
+        rows_R = np.arange(len(self.output_R))
+        if self._contexts:
+            step_R = self.evidence.context_RC[:, 0]
+            steps, count = np.unique(step_R, return_counts=True)
+            rows_R = np.flatnonzero(step_R == steps[count.argmax()])
+        return self.column_TD[self.evidence.trial_R[rows_R]], self.output_R[rows_R]
 
     @property
     def outcome(self) -> str:
@@ -166,23 +207,20 @@ class Proposer:
     def posterior(self, fitted: Fit) -> Process:
         """Return the process given the results; failed and running trials as they are predicted."""
         everywhere = Posterior.of(self.rows, fitted.hyperparameters)
-        weight = self.learned_weight(everywhere)
-        if weight:
-            everywhere = everywhere.with_losses(self.output_R - weight * self.learned_R)
+        weight_F = self.weights(everywhere.solve) if self.functions else np.empty(0)
+        if weight_F.any():
+            everywhere = everywhere.with_losses(self.output_R - self.mean_RF @ weight_F)
         at_top = AtMaxFidelity.of(everywhere, self.column_TD) if self._contexts else everywhere
         process: Process = at_top
-        if self.learned is not None:
-            function = self.learned.mean.scaled(weight, self.learned_offset)
-            mean_T = weight * (self.learned_T - self.learned_offset)
-            process = WithMean(at_top, function, weight, at_top.fitted_N + mean_T)
+        if self.functions:
+            functions, betas = self.functions, weight_F.tolist()
+            pairs = zip(functions.values(), betas, self.offset_F.tolist(), strict=True)
+            known = SumOfMeans(tuple(function.scaled(*pair) for function, *pair in pairs))
+            weights = dict(zip(functions, betas, strict=True))
+            mean_T = (self.known_TF - self.offset_F) @ weight_F
+            process = WithMean(at_top, known, weights, at_top.fitted_N + mean_T)
         expected = self.points.take(range(self._trials, len(self.points)))
         return process.fantasize(self.encoding.columns_of(expected)) if len(expected) else process
-
-    def learned_weight(self, posterior: Posterior) -> float:
-        """Return how much of the learned prior the results bear out; 0 without one."""
-        if self.learned is None:
-            return 0.0
-        return coefficient(self.learned_R, self.output_R, posterior.solve)
 
     def success_probability(
         self, history: Sequence[Observation], ended: int, rng: Generator

@@ -12,7 +12,7 @@ it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,6 +32,7 @@ from searchers.gp.multi_objective import propose_several
 from searchers.gp.priors import Belief, LogPrior, check
 from searchers.gp.proposer import FAILURE, Proposer
 from searchers.gp.training_data import Evidence
+from searchers.gp.transfer import EarlierSweeps
 from searchers.novelty import SeenConfigs
 from searchers.searcher import Observation, Proposal
 from searchers.space import Params, Space
@@ -92,17 +93,18 @@ class GaussianProcess:
         n: int,
         rng: Generator,
         earlier: Sequence[Observation] = (),
+        sweeps: EarlierSweeps | None = None,
     ) -> list[Proposal]:
         """See `Searcher`; each proposal of a batch is pending for those after it.
 
         Args:
-            earlier: trials of other sweeps, whose configurations are of this space. How much their
-                losses say of this sweep's is learned: the origin is a column of the model.
+            earlier: trials of other sweeps, whose configurations are of this space.
+            sweeps: what they predict; None: nothing.
         """
         extended = list(history)
         proposals: list[Proposal] = []
         for index in range(n):
-            proposal = self._propose(space, extended, earlier, rng)
+            proposal = self._propose(space, extended, earlier, sweeps, rng)
             if proposal is None:
                 break
             proposals.append(proposal)
@@ -114,17 +116,19 @@ class GaussianProcess:
         space: Space,
         history: Sequence[Observation],
         earlier: Sequence[Observation],
+        sweeps: EarlierSweeps | None,
         rng: Generator,
     ) -> Proposal | None:
         """Return the next proposal; None: the space has no more configurations."""
-        evidence = Evidence.of(history, earlier)
-        if len(history) + len(earlier) < self._design_size(space, [*earlier, *history]):
-            return self._initial(space, history, rng)
-        if not (space.searched and evidence.is_enough):
-            return self._initial(space, history, rng)
+        evidence = Evidence.of(history if sweeps else [*earlier, *history])
+        known = 0 if sweeps else len(earlier)
+        is_first = len(history) + known < self._design_size(space, [*earlier, *history])
+        if is_first or not (space.searched and evidence.is_enough):
+            best = _best_of_earlier(space, history, sweeps)
+            return self._initial(space, history, rng) if best is None else best
         try:
             with np.errstate(over="raise", divide="raise", invalid="raise"):
-                proposal = self._propose_by_model(space, history, earlier, evidence, rng)
+                proposal = self._propose_by_model(space, history, earlier, sweeps, evidence, rng)
         except (np.linalg.LinAlgError, FloatingPointError) as error:
             note = _note("fallback", f"the model failed: {error}")
             return _quasi_random(space, history, rng, note)
@@ -141,7 +145,7 @@ class GaussianProcess:
         Many trials may start before there are results. Beyond the first ones every other trial is
         quasi-random, for where the learned prior is wrong.
         """
-        learned = self._learned(space) if history else None  # the centre comes first
+        learned = self.learned(space) if history else None  # the centre comes first
         trusted = len(history) < self.initial or len(history) % 2 == 0
         if learned is not None and trusted and not any(seen.losses for seen in history):
             tried = [seen.params for seen in history]
@@ -152,7 +156,7 @@ class GaussianProcess:
                     return Proposal(params, _note("learned prior", reason))
         return _quasi_random(space, history, rng, _note("start", "the first trials"))
 
-    def _learned(self, space: Space) -> LearnedPrior | None:
+    def learned(self, space: Space) -> LearnedPrior | None:
         """Return the learned prior of a space; None: there is none, or it is switched off."""
         known = LearnedPrior.of(space, self.roles, without=self.priors)
         return known if self.learned_prior else None
@@ -168,6 +172,7 @@ class GaussianProcess:
         space: Space,
         history: Sequence[Observation],
         earlier: Sequence[Observation],
+        sweeps: EarlierSweeps | None,
         evidence: Evidence,
         rng: Generator,
     ) -> Proposal | None:
@@ -178,10 +183,15 @@ class GaussianProcess:
             result = propose_several(space, history, earlier, terms, self.rows, rng)
             index = _first_new(space, result.candidates, history)
             return None if index is None else result.proposal(space, index, fits)
-        learned = self._learned(space)
+        learned = self.learned(space)
+        failures = evidence
         proposer = Proposer.of(space, model, evidence.bounded(self.rows), learned)
+        if sweeps is not None:
+            sweeps = sweeps.judged(*proposer.comparable_results())
+            proposer = replace(proposer, earlier=sweeps, trust=sweeps.trust)
+            failures = Evidence.of([*earlier, *history])
         for attempt in self._proposers_to_try(proposer, len(history)):
-            proposal = self._best_of(attempt, history, evidence, rng)
+            proposal = self._best_of(attempt, history, evidence, failures, rng)
             if proposal is not None:
                 return proposal
         return None
@@ -199,6 +209,7 @@ class GaussianProcess:
         proposer: Proposer,
         history: Sequence[Observation],
         evidence: Evidence,
+        failures: Evidence,
         rng: Generator,
     ) -> Proposal | None:
         """Return the best new configuration that `proposer` finds; None: all found are old.
@@ -207,13 +218,15 @@ class GaussianProcess:
             proposer: it may know a part of the evidence.
             history: its notes hold earlier fits.
             evidence: all of it, whose growth makes new fits due.
+            failures: the same, with the trials of earlier sweeps, which tell where trials fail.
             rng: for the fits and the search.
         """
         terms, fits = self._optional_terms(proposer.space, proposer.model, history, rng)
         fitted = proposer.fitted(history, len(evidence.loss_R), rng)
         process = proposer.posterior(fitted)
         fits[proposer.outcome] = fitted.note()
-        failure = proposer.success_probability(history, evidence.ended, rng)
+        failing = proposer if failures is evidence else proposer.given(failures.bounded(self.rows))
+        failure = failing.success_probability(history, failures.ended, rng)
         if failure is not None:
             terms.append(failure[0])
             fits[FAILURE] = failure[1].note()
@@ -233,7 +246,7 @@ class GaussianProcess:
             "fits": fits,
         }
         if isinstance(process, WithMean):
-            note["learned_prior"] = process.weight
+            note |= process.weights
         return Proposal(params, note)
 
     def _optional_terms(
@@ -256,6 +269,8 @@ class WarmStarted:
 
     searcher: GaussianProcess
     earlier: tuple[Observation, ...]
+    # Fits of the earlier sweeps, by the space; they depend on nothing else.
+    fitted: dict[int, EarlierSweeps] = field(default_factory=dict, compare=False, repr=False)
 
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
@@ -264,7 +279,32 @@ class WarmStarted:
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
         """See `Searcher`."""
-        return self.searcher.suggest(space, history, n, rng, self.earlier)
+        if any(seen.losses or seen.excess for seen in (*self.earlier, *history)):
+            return self.searcher.suggest(space, history, n, rng, self.earlier)
+        if id(space) not in self.fitted:
+            learned = self.searcher.learned(space)
+            rows = self.searcher.rows
+            self.fitted[id(space)] = EarlierSweeps.of(space, self.earlier, rows, learned)
+        sweeps = self.fitted[id(space)]
+        if not sweeps.sweeps:
+            return self.searcher.suggest(space, history, n, rng)
+        return self.searcher.suggest(space, history, n, rng, self.earlier, sweeps)
+
+
+def _best_of_earlier(
+    space: Space, history: Sequence[Observation], sweeps: EarlierSweeps | None
+) -> Proposal | None:
+    """Return what earlier sweeps predict to be best; None: it is not their turn, or all was tried.
+
+    One in four proposals is theirs while there are too few results to judge them by.
+    """
+    if sweeps is None or len(history) % 4 != 1:
+        return None
+    taken = SeenConfigs(space, (seen.params for seen in history))
+    params = next((params for params in sweeps.best_first(space) if params not in taken), None)
+    if params is None:
+        return None
+    return Proposal(params, _note("earlier sweeps", "the best that they predict"))
 
 
 def _read_belief(name: str, given: Belief | Mapping[str, Any]) -> Belief:

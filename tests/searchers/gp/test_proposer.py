@@ -30,8 +30,7 @@ def params(x, kind="a", mode="p"):
 def proposer_of(points, losses, failed=(), pending=(), model=MODELS[0], space=SPACE):
     flat_RC = np.empty((len(points), 0))
     loss_R = np.array(losses, dtype=float)
-    here_R = np.zeros(len(points), dtype=np.bool_)
-    evidence = Evidence(points, np.arange(len(points)), loss_R, flat_RC, here_R, failed, pending)
+    evidence = Evidence(points, np.arange(len(points)), loss_R, flat_RC, failed, pending)
     return Proposer.of(space, model, evidence)
 
 
@@ -110,36 +109,6 @@ def test_predictions_are_in_the_units_of_the_loss(model):
     mean, deviation = proposer.predicted(posterior, params(0.66))
     assert mean == pytest.approx(1e4 + 300.0 * 0.26**2, abs=4.0)
     assert 0.0 < deviation < 30.0
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_earlier_trials_tell_the_shape_and_those_of_here_the_level(model):
-    """Otherwise a sweep takes over the level of another, or learns nothing from it."""
-
-    def loss(x):
-        return np.cos(6.0 * x)
-
-    earlier = [
-        Observation(f"e{i}", params(x), loss=loss(x) + 5.0, state="done")
-        for i, x in enumerate(np.linspace(0.0, 1.0, 15))
-    ]
-    here = [
-        Observation(str(i), params(x), loss=loss(x), state="done")
-        for i, x in enumerate((0.1, 0.35, 0.9))
-    ]
-    asked_M = np.linspace(0.05, 0.95, 10)
-    informed, alone = (
-        predicted(Proposer.of(SPACE, model, Evidence.of(here, trials)), asked_M)
-        for trials in (earlier, [])
-    )
-    assert np.corrcoef(informed, loss(asked_M))[0, 1] > 0.8
-    error, error_alone = (np.mean((mean_M - loss(asked_M)) ** 2) for mean_M in (informed, alone))
-    assert error < 0.5 * error_alone
-
-
-def predicted(proposer, asked_M):
-    posterior = proposer.posterior(proposer.fitted([], 3, np.random.default_rng(3)))
-    return np.array([proposer.predicted(posterior, params(x))[0] for x in asked_M])
 
 
 def test_own_effects_are_left_out_beyond_the_rows_that_pay_for_them():

@@ -66,60 +66,13 @@ def test_a_model_needs_three_trials_of_which_two_succeeded():
     assert not Evidence.of(trials[:2]).is_enough
     assert not Evidence.of([failed("1")] * 5 + trials[:1]).is_enough
     assert Evidence.of([failed("1"), *trials[:2]]).is_enough
-    assert Evidence.of(trials[:1], earlier=trials[1:]).is_enough
 
 
-def test_rows_of_earlier_sweeps_are_marked_and_their_running_trials_left_out():
-    """Otherwise earlier losses count as this sweep's, or earlier pending trials block places."""
-    earlier = [done("0", 7.0), failed("1"), seen("2"), done("3", 8.0)]
-    evidence = Evidence.of([done("4", 0.5), seen("5")], earlier)
-    assert places(evidence.params) == [0, 3, 4]
-    assert evidence.loss_R.tolist() == [7.0, 8.0, 0.5]
-    np.testing.assert_array_equal(evidence.context_RC, [[1.0], [1.0], [0.0]])
-    assert places(evidence.failed) == [1]
-    assert places(evidence.pending) == [5]
-
-
-def test_step_and_origin_have_a_column_each_and_here_at_the_highest_step_all_are_zero():
-    """The model is queried at zeros, so zero must stand for this sweep at the highest step."""
-    earlier = [done("0", 0.4, curve=((1, 0.6), (27, 0.4)))]
-    here = [done("1", 0.9, curve=((1, 0.9),)), done("2", 0.5, curve=((1, 0.8), (27, 0.5)))]
-    evidence = Evidence.of(here, earlier)
-    expected_RC = [[-1.0, 1.0], [0.0, 1.0], [-1.0, 0.0], [-1.0, 0.0], [0.0, 0.0]]
-    np.testing.assert_allclose(evidence.context_RC, expected_RC)
-
-
-def test_earlier_trials_alone_are_still_not_of_here():
-    """The first proposal predicts this sweep's losses, although all results are from elsewhere."""
-    evidence = Evidence.of([], [done("0", 1.0), done("1", 2.0)])
-    np.testing.assert_array_equal(evidence.context_RC, [[1.0], [1.0]])
-
-
-def aligned(here, earlier):
-    evidence = Evidence.of(here, earlier)
-    unit_NP = np.array([[params["x"]] for params in evidence.params])
-    return evidence.with_levels_aligned(unit_NP).loss_R.tolist()
-
-
-def test_earlier_losses_move_to_this_sweeps_level():
-    assert aligned([done("1", 3.0), done("8", 4.0)], [done("0", 1.0), done("9", 2.0)]) == [
-        *(3.0, 4.0),
-        *(3.0, 4.0),
-    ]
-
-
-def test_levels_are_compared_at_the_same_step():
-    """Otherwise trials that stopped early, with the loss of an early step, look like a level."""
-    earlier = [done("1", 0.1, curve=((1, 9.0), (27, 0.1)))]
-    stopped = done("1", 9.5, curve=((1, 9.5),))
-    assert aligned([stopped], earlier) == [9.5, 0.6, 9.5]
-    ended = done("2", 1.1, curve=((1, 9.2), (27, 1.1)))
-    assert aligned([ended, stopped], earlier)[:2] == [9.75, 0.85]
-
-
-def test_levels_of_sweeps_without_a_common_step_are_compared_at_the_closest():
-    earlier = [done("1", 0.1, curve=((27, 0.1),)), done("2", 5.0, curve=((3, 5.0),))]
-    assert aligned([done("1", 5.5, curve=((2, 5.5),))], earlier)[:2] == [0.6, 5.5]
+def test_the_step_has_a_column_in_which_the_highest_is_zero():
+    """The model is queried at zero, so zero must stand for the highest step."""
+    trials = [done("1", 0.9, curve=((1, 0.9),)), done("2", 0.5, curve=((1, 0.8), (27, 0.5)))]
+    np.testing.assert_allclose(Evidence.of(trials).context_RC, [[-1.0], [-1.0], [0.0]])
+    assert Evidence.of([done("1", 0.9)]).context_RC.shape == (1, 0)
 
 
 def test_the_best_half_and_the_latest_others_are_kept_in_order():
@@ -132,12 +85,11 @@ def test_the_best_half_and_the_latest_others_are_kept_in_order():
     assert evidence.bounded(8).loss_R.tolist() == losses
 
 
-def test_trials_that_went_furthest_here_are_kept_before_better_losses_elsewhere():
-    """Otherwise low losses of another sweep, or of another step, push out the relevant rows."""
-    earlier = [done(str(i), 0.0) for i in range(6)]
-    here = [done(str(i), 5.0 + i) for i in range(6, 12)]
-    latest = [done(str(i), 90.0) for i in range(12, 14)]
-    kept = Evidence.of([*here, *latest], earlier).bounded(6)
+def test_trials_that_went_furthest_are_kept_before_better_losses_at_lower_steps():
+    """Otherwise low losses of another step push out the relevant rows."""
+    stopped = [done(str(i), 0.0, curve=((1, 0.0),)) for i in range(6)]
+    ended = [done(str(i), 5.0 + i, curve=((27, 5.0 + i),)) for i in range(6, 14)]
+    kept = Evidence.of([*stopped, *ended]).bounded(6)
     assert places(kept.params) == [6, 7, 8, 11, 12, 13]
 
 

@@ -7,7 +7,7 @@ from searchers import Optimizer, Space
 from searchers.gp.encoding import Encoding, units
 from searchers.gp.learned import prior
 from searchers.gp.learned.prior import Coefficients, LearnedPrior, load
-from searchers.gp.learned.process import coefficient, unfitted
+from searchers.gp.learned.process import coefficient, solve_unfitted
 from searchers.gp.learned.roles import FAMILIES, NumberRole
 from searchers.gp.learned.start import portfolio
 from searchers.gp.searcher import GaussianProcess
@@ -87,7 +87,7 @@ def test_the_coefficient_is_the_share_of_the_prior_that_results_bear_out(share):
     output_N = share * mean_N + 0.1 * rng.normal(size=400)
     found = coefficient(mean_N, output_N, lambda values_N: values_N / 0.01)
     assert found == pytest.approx(max(share, 0.0), abs=0.05)
-    assert unfitted(mean_N, output_N) == pytest.approx(max(share, 0.0), abs=0.05)
+    assert coefficient(mean_N, output_N, solve_unfitted) == pytest.approx(max(share, 0.0), abs=0.05)
 
 
 def test_a_portfolio_is_allowed_and_spread_where_problems_differ(monkeypatch):

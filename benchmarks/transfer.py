@@ -1,0 +1,161 @@
+"""What an earlier sweep on other data is worth to `gp`, and what a misleading one costs.
+
+`python benchmarks/transfer.py [--sources other mirrored] [--seeds 10]` prints Markdown. A
+first sweep of 50 trials tunes a model on one data set; a second one tunes the same model on
+another, cold and with the first one's trials. The problems are the tuning problems of
+`searchers.py` whose model has two data sets, in both directions.
+
+- `other`: the first sweep as it is.
+- `same`: a first sweep on the same data, with another seed.
+- `mirrored`: its configurations with every scale turned round and the choices rotated.
+- `negated`: its losses times -1, so that what was best looks worst.
+- `both`: the first sweep, and a mirrored one of another seed.
+
+The learned prior is made anew without the second problem's data (`prior/judge.py`).
+"""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from multiprocessing import Pool
+from unittest.mock import patch
+
+import numpy as np
+import tables as markdown
+from prior.judge import learned_for
+from problems.catalogue import PROBLEMS, references
+from problems.problem import Array, Params
+from standings import regret, resampled
+from threadpoolctl import threadpool_limits
+
+from searchers import Choice, Space
+from searchers.gp.learned import prior
+from searchers.gp.searcher import GaussianProcess
+from searchers.optimizer import Optimizer
+from searchers.searcher import Observation
+from searchers.warm_start import warm_started
+
+PAIRS = (
+    ("boosting_diabetes", "boosting_fair"),
+    ("forest_wine", "forest_fair"),
+    ("perceptron_digits", "perceptron_diabetes"),
+    ("svm_digits", "svm_diabetes"),
+)
+TRANSFERS = PAIRS + tuple((second, first) for first, second in PAIRS)
+SOURCES = ("other", "same", "mirrored", "negated", "both")
+FIRST = 50  # trials of the first sweep
+AT = (5, 10, 20, 30)
+RESAMPLES = 2000
+WORST = 3.0  # regret that counts, at most
+SEED = 1000  # of the first sweep, beyond that of the second
+
+Job = tuple[str, str, int]  # the two problems and the seed
+
+
+def search(problem: str, seed: int, trials: int, earlier: Sequence[Observation]) -> Optimizer:
+    """Return a search after its last trial; each trial is told before the next is asked for."""
+    searcher = warm_started(GaussianProcess(), earlier)
+    optimizer = Optimizer(searcher, PROBLEMS[problem].space, seed=seed)
+    for _ in range(trials):
+        trial = optimizer.ask()
+        optimizer.tell(trial, PROBLEMS[problem].loss(trial.params))
+    return optimizer
+
+
+@cache
+def first_sweep(problem: str, seed: int) -> tuple[Observation, ...]:
+    """Return the trials of a sweep on other data, as another sweep would get them."""
+    history = search(problem, SEED + seed, FIRST, ()).history
+    return tuple(replace(seen, id=f"{problem}-{seed}/{seen.id}", note={}) for seen in history)
+
+
+def earlier_trials(source: str, problem: str, seed: int, second: str) -> tuple[Observation, ...]:
+    """Return the trials that the second sweep learns from."""
+    space = PROBLEMS[problem].space
+    trials = first_sweep(problem, seed)
+    if source == "same":
+        return first_sweep(second, seed)
+    if source == "mirrored":
+        return tuple(replace(seen, params=mirrored(space, seen.params)) for seen in trials)
+    if source == "negated":
+        return tuple(replace(seen, loss=-(seen.loss or 0.0)) for seen in trials)
+    if source == "both":
+        return trials + earlier_trials("mirrored", problem, seed + SEED, second)
+    return trials
+
+
+def mirrored(space: Space, params: Params) -> Params:
+    """Return the configuration on turned scales and with the next choice of each."""
+
+    def turned(name: str) -> object:
+        domain = space[name]
+        if name not in params:
+            return domain.from_unit(0.5)
+        unit = domain.to_unit(params[name])
+        if isinstance(domain, Choice) and not domain.ordered:
+            return domain.from_unit((unit + 1.0 / domain.count) % 1.0)
+        return domain.from_unit(1.0 - unit)
+
+    return space.build(turned)
+
+
+def run(job: tuple[Job, str]) -> tuple[Job, str, list[float]]:
+    """Return the regrets of one search; the source `cold` is none."""
+    (first, second, seed), source = job
+    learned = learned_for(second, "data")
+    with threadpool_limits(1), patch.object(prior, "load", lambda: learned):
+        earlier = () if source == "cold" else earlier_trials(source, first, seed, second)
+        history = search(second, seed, max(AT), earlier).history
+    lowest = np.minimum.accumulate([seen.loss for seen in history])
+    known = references()[second]
+    return job[0], source, [min(regret(float(lowest[at - 1]), known), WORST) for at in AT]
+
+
+def report(regrets: Mapping[tuple[Job, str], Sequence[float]]) -> str:
+    """Return the regrets cold and with each source, and their ratio with a 95 % interval."""
+    jobs = sorted({job for job, _ in regrets})
+    cold_JA = np.array([regrets[job, "cold"] for job in jobs])
+    rows = [["cold", *(f"{mean:.3f}" for mean in cold_JA.mean(axis=0))]]
+    for source in dict.fromkeys(source for _, source in regrets if source != "cold"):
+        warm_JA = np.array([regrets[job, source] for job in jobs])
+        rows.append([source, *_cells(cold_JA, warm_JA, jobs)])
+    return str(markdown.table(["earlier sweep", *(f"regret at {at}" for at in AT)], rows))
+
+
+def _cells(cold_JA: Array, warm_JA: Array, jobs: Sequence[Job]) -> list[str]:
+    rng = np.random.default_rng(0)
+    pairs = [(f"{first} {second}", seed) for first, second, seed in jobs]
+    picks = [resampled(pairs, rng) for _ in range(RESAMPLES)]
+    cells = []
+    for before_J, after_J in zip(cold_JA.T, warm_JA.T, strict=True):
+        ratios = [after_J[pick].mean() / max(before_J[pick].mean(), 1e-9) for pick in picks]
+        low, high = np.quantile(ratios, [0.025, 0.975])
+        ratio = after_J.mean() / max(before_J.mean(), 1e-9)
+        cells.append(f"{after_J.mean():.3f}: {ratio:.2f} ({low:.2f} – {high:.2f})")
+    return cells
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sources", nargs="+", choices=SOURCES, default=list(SOURCES))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=1)
+    args = parser.parse_args()
+    jobs = [
+        ((*pair, args.first_seed + seed), source)
+        for pair in TRANSFERS
+        for seed in range(args.seeds)
+        for source in ("cold", *args.sources)
+    ]
+    regrets = {}
+    with Pool(args.processes) as pool:
+        for job, source, found in pool.imap(run, jobs, chunksize=1 + len(args.sources)):
+            regrets[job, source] = found
+    print(markdown.heading(("numpy", "scipy")))
+    print(report(regrets))
+
+
+if __name__ == "__main__":
+    main()
