@@ -43,6 +43,7 @@ def described(tmp_path, monkeypatch):
     app = create_app(Service(recorded_home.fill(tmp_path)))
     schema = schemathesis.openapi.from_asgi("/openapi.json", app)
     schema.hook(map_path_parameters)
+    schema.config.update(request_timeout=120)  # 10 s are too few for MLflow's first store
     return schema
 
 
