@@ -135,11 +135,10 @@ def logs(
         for text in client.follow(open_place(shared), sweep, trial, rank):
             emit(text)
         return
-    opened = open_sweep(shared, sweep, address)
-    log_texts = opened.logs(trial, rank)
+    log_texts = open_sweep(shared, sweep, address).logs(trial, rank)
     errors = {}
     if not shared.json(log_texts):
-        failures = {} if log_texts else opened.record().failures()
+        failures = {} if log_texts else open_sweep(shared, sweep, address).record().failures()
         errors = {name: text for name, text in failures.items() if trial in (None, name)}
         emit(result.logs(log_texts) or result.errors(errors))
     if errors:

@@ -43,7 +43,8 @@ FUNCTIONS = {
     "trials": ["operations.selection.trials"],
     "best": ["api.OpenSweep.record", "analysis.verdict.sureness"],
     "why": ["api.OpenSweep.record", "analysis.verdict.verdict"],
-    "logs": ["api.OpenSweep.logs", "remote.client.follow"],  # --follow
+    # --follow; what failed where no files are
+    "logs": ["api.OpenSweep.logs", "remote.client.follow", "api.OpenSweep.record"],
     "audit": ["analysis.audit.explain"],
     "report": ["reporting.writing.report"],
     "compare": ["reporting.comparison.compare"],

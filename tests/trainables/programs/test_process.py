@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trainables.programs.process import GUARD, CannotStart, Ended, Process
+from trainables.programs.process import GUARD, TAIL, TAIL_CHARACTERS, CannotStart, Ended, Process
 
 WAIT_S = 60
 
@@ -58,8 +58,8 @@ def test_much_output_is_passed_on_and_little_of_it_kept(run, capfd):
     output, end = read(events)
     assert (len(output), end) == (30_000_000, Ended(0))
     assert len(capfd.readouterr().err) == 30_000_600
-    assert len(process.tail()) <= 2 * 4096
-    assert sum(len(piece) for tail in process._tails for piece in tail) < 20_000
+    assert len(process.tail()) <= 2 * TAIL_CHARACTERS + 1
+    assert sum(len(piece) for tail in process._tails for piece in tail) < 4 * TAIL
 
 
 def test_the_tail_is_the_last_lines_of_both_outputs(run):
