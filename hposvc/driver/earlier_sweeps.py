@@ -24,6 +24,8 @@ LOOKED_AT = 20  # sweeps whose journals are read at most
 MIN_OVERLAP = 0.5  # of the searched parameters
 PLACES = 33  # of a domain whose values are tried in another
 SCRIPTS = (".py", ".sh")
+# What a journal that is damaged, or of another version, raises.
+UNREADABLE = (SpecError, StoreError, UnknownEvent, LookupError, TypeError, ValueError)
 MIN_RESULTS = 10  # trials with a result that the new space can hold
 
 
@@ -123,6 +125,6 @@ def _count_results(journal: Journal, row: SweepRow, spec: SweepSpec) -> int:
     """Return the number of an earlier sweep's results that the new space can hold."""
     try:
         trials = list(translate_trials(journal, row, spec))
-    except (SpecError, StoreError, UnknownEvent):  # nothing can be learned from what can't be read
+    except UNREADABLE:  # nothing can be learned from it
         return 0
     return sum(seen.loss is not None or bool(seen.losses) for seen in trials)

@@ -29,7 +29,7 @@ from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from searchers.gp.learned.roles import roles_of
 from searchers.searcher import Observation
-from searchers.space import Params, Space, SpaceError
+from searchers.space import Choice, Domain, Params, Space, SpaceError
 from searchers.ties import keys_that_fit
 
 log = logging.getLogger("hposvc")
@@ -49,23 +49,29 @@ def resolve(journal: Journal, spec: SweepSpec) -> SweepSpec:
     rows = [find(journal, name) for name in spec.warm_start.sweeps]
     for row in rows:
         _check_metrics(row.id, _restore_spec(row, spec), spec)
-    return replace(spec, warm_start=replace(spec.warm_start, sweeps=tuple(row.id for row in rows)))
+    ids = tuple(dict.fromkeys(row.id for row in rows))
+    return replace(spec, warm_start=replace(spec.warm_start, sweeps=ids))
 
 
 def load_warm_start(journal: Journal, spec: SweepSpec) -> tuple[Observation, ...] | None:
     """Load the trials of a spec's warm-start sweeps, in the order of its list.
 
+    A sweep that was deleted since is passed over: nobody may have named it, with `auto`.
+
     Returns:
         The trials; None: the spec has no warm start.
 
     Raises:
-        NotFound: a sweep does not exist any more.
         SpecError: a sweep has other metrics.
     """
     if spec.warm_start is None:
         return None
     observations: list[Observation] = []
-    for row in [find(journal, name) for name in spec.warm_start.sweeps]:
+    for name in spec.warm_start.sweeps:
+        row = journal.find(name)  # a full id; `find` would take another sweep that begins so
+        if row is None:
+            log.warning("warm_start: %s was deleted before this sweep began", name)
+            continue
         trials = list(translate_trials(journal, row, spec))
         if not trials:
             log.warning("warm_start: no trial of %s has a result that this space can hold", row.id)
@@ -127,8 +133,15 @@ def names_by_role(theirs: Space, ours: Space) -> dict[str, str]:
     return {
         name: our_names[role]
         for name, role in their_roles.of.items()
-        if name not in ours and role in our_names
+        if name not in ours and role in our_names and _fits(theirs[name], ours[our_names[role]])
     }
+
+
+def _fits(theirs: Domain, ours: Domain) -> bool:
+    """Return whether a choice has a value of ours; `SGD` is not `sgd`."""
+    if not (isinstance(theirs, Choice) and isinstance(ours, Choice)):
+        return True
+    return any(ours.problem(value) is None for value in theirs.values)
 
 
 def _translate(

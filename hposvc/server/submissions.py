@@ -79,8 +79,9 @@ def submit(service: Service, principal: Principal, request: Request) -> Submissi
     filled = fill_defaults(service.config.defaults, document)
     spec = _load(filled, _folder_of(archives, archive))
     check_project(principal, spec.project)
-    for earlier in spec.warm_start.sweeps if spec.warm_start else ():
-        service.find(principal, earlier)
+    if spec.warm_start is not None:  # full ids: without the caller, `last` is anybody's newest
+        seen = dict.fromkeys(service.find(principal, name).id for name in spec.warm_start.sweeps)
+        spec = replace(spec, warm_start=replace(spec.warm_start, sweeps=tuple(seen)))
     name = _name(request, spec, digest)
     known = _find(sweeps, request, name, digest)
     if known is not None:

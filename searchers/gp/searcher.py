@@ -187,8 +187,9 @@ class GaussianProcess:
         failures = evidence
         proposer = Proposer.of(space, model, evidence.bounded(self.rows), learned)
         if sweeps is not None:
-            sweeps = sweeps.judged(*proposer.comparable_results())
-            proposer = replace(proposer, earlier=sweeps, trust=sweeps.trust)
+            if sweeps.sweeps:  # there may be none with enough results, and failures nevertheless
+                sweeps = sweeps.judged(*proposer.comparable_results())
+                proposer = replace(proposer, earlier=sweeps, trust=sweeps.trust)
             failures = Evidence.of([*earlier, *history])
         for attempt in self._proposers_to_try(proposer, len(history)):
             proposal = self._best_of(attempt, history, evidence, failures, rng)
@@ -279,6 +280,8 @@ class WarmStarted:
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
         """See `Searcher`."""
+        if not space.searched:
+            return self.searcher.suggest(space, history, n, rng)
         if any(seen.losses or seen.excess for seen in (*self.earlier, *history)):
             return self.searcher.suggest(space, history, n, rng, self.earlier)
         if id(space) not in self.fitted:
@@ -286,8 +289,6 @@ class WarmStarted:
             rows = self.searcher.rows
             self.fitted[id(space)] = EarlierSweeps.of(space, self.earlier, rows, learned)
         sweeps = self.fitted[id(space)]
-        if not sweeps.sweeps:
-            return self.searcher.suggest(space, history, n, rng)
         return self.searcher.suggest(space, history, n, rng, self.earlier, sweeps)
 
 
@@ -298,7 +299,7 @@ def _best_of_earlier(
 
     One in four proposals is theirs while there are too few results to judge them by.
     """
-    if sweeps is None or len(history) % 4 != 1:
+    if sweeps is None or not sweeps.sweeps or len(history) % 4 != 1:
         return None
     taken = SeenConfigs(space, (seen.params for seen in history))
     params = next((params for params in sweeps.best_first(space) if params not in taken), None)

@@ -259,6 +259,8 @@ def check(space: Space, names: Names) -> None:
             )
         if name is None:
             continue
+        if not isinstance(name, str):
+            raise SpaceError(("roles", parameter), f"is {name!r}; give a text, or None")
         called = _roles_called(_last_word(name))
         if not called:
             words = {word for role in _all_roles() for word in role.names.split()}

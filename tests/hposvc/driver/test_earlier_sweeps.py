@@ -6,14 +6,17 @@ from pathlib import Path
 import pytest
 from replicated import text_of
 from simulated_sweeps import Lab, make_several, make_spec
+from sqlalchemy import delete
 
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis.audit.sweep_audit import decisions
 from hposvc.driver.earlier_sweeps import MOST, alike, overlap
-from hposvc.driver.warm_start import load_warm_start
+from hposvc.driver.warm_start import load_warm_start, names_by_role
 from hposvc.events import WarmStarted
+from hposvc.journal.database import EVENTS
 from hposvc.journal.journal import SweepRow
+from hposvc.operations.delete import remove
 from hposvc.views.dashboard import status_view
 from searchers.space import Space
 
@@ -73,6 +76,39 @@ def test_what_was_found_does_not_change_with_later_sweeps(sweeps):
     spec = specs.restore(sweeps.journal.find("after").spec)
     assert spec == make(warm_start={"from": "before"}, seed=1)
     assert {seen.id.split("/")[0] for seen in load_warm_start(sweeps.journal, spec)} == {"before"}
+
+
+def test_a_sweep_that_was_found_and_deleted_since_is_passed_over(sweeps, caplog):
+    """Nobody named it, so nobody could know that the new sweep needs it."""
+    for name in ("a", "b"):
+        done(sweeps, name, make())
+    done(sweeps, "b-other", make(project="other"))  # no stand-in for b
+    row = api.create(sweeps, make(warm_start="auto"), "after")
+    remove(sweeps, "b")
+    spec = specs.restore(row.spec)
+    assert spec.warm_start.sweeps == ("b", "a")
+    assert {seen.id.split("/")[0] for seen in load_warm_start(sweeps.journal, spec)} == {"a"}
+    assert "b was deleted before this sweep began" in caplog.text
+
+
+def test_a_sweep_whose_journal_is_damaged_is_not_taken(sweeps):
+    for name in ("sound", "damaged"):
+        done(sweeps, name, make())
+    first = next(seq for seq, event in sweeps.journal.read("damaged") if event.kind == "proposed")
+    with sweeps.journal.store.writing() as connection:
+        here = (EVENTS.c.sweep == "damaged") & (EVENTS.c.seq == first)
+        connection.execute(delete(EVENTS).where(here))
+    assert found_by(sweeps, make(warm_start="auto"))["from"] == ["sound"]
+
+
+def test_a_choice_of_the_same_role_with_other_spellings_is_not_renamed():
+    """`SGD` is no value of [sgd, adamw]: renamed, it would rule out every trial."""
+    common = {"lr": LR, "dropout": {"min": 0.0, "max": 0.5}}
+    ours = Space.from_dict({**common, "optimizer": {"values": ["sgd", "adamw"]}})
+    shouted = Space.from_dict({**common, "opt": {"values": ["SGD", "AdamW"]}})
+    same = Space.from_dict({**common, "opt": {"values": ["sgd", "lion"]}})
+    assert names_by_role(shouted, ours) == {}
+    assert names_by_role(same, ours) == {"opt": "optimizer"}
 
 
 def test_status_and_audit_say_what_was_taken_from_where(sweeps):

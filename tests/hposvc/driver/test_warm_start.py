@@ -105,6 +105,13 @@ def test_a_sweep_that_is_not_there_is_told_before_anything_is_recorded(sweeps):
     assert sweeps.journal.sweeps() == []
 
 
+def test_two_names_of_one_sweep_are_one_sweep(sweeps):
+    """The recorded spec could not be read again: it would name a sweep twice."""
+    done(sweeps, "before", make())
+    row = api.create(sweeps, make(warm_start={"from": ["last", "before"]}), "after")
+    assert specs.restore(row.spec).warm_start.sweeps == ("before",)
+
+
 def test_other_metrics_are_refused_by_name(sweeps):
     done(sweeps, "before", make())
     spec = make_several(trials=MANY, warm_start={"from": "before"})

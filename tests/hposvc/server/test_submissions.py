@@ -72,6 +72,18 @@ def test_auto_learns_from_sweeps_that_the_caller_may_read_in_the_same_project(sw
     assert found == [{"from": ["ours"], "top": 0}, None]
 
 
+def test_the_last_sweep_is_the_last_one_that_the_caller_may_read(sweeps):
+    for name, project in (("ours", "vision"), ("theirs", "speech")):
+        spec = specs.load({**OURS, "project": project, "trials": {"max": 2}})
+        api.create(sweeps, spec, name)
+    body = {**OURS, "warm_start": {"from": "last"}}
+    with served.without_user_code():
+        ann = bearer(sweeps, "ann", "steer", "submit")
+        response = submit(call(sweeps, config_of(PROJECTS)), ann, body)
+    spec = sweeps.journal.find(response.json()["sweep"]).spec
+    assert spec["warm_start"]["from"] == ["ours"]
+
+
 def test_operations_are_seen_by_those_who_see_the_sweep_or_asked(client, sweeps):
     ann, bob, eve = (bearer(sweeps, name, "steer", "submit") for name in ("ann", "bob", "eve"))
     submitter = bearer(sweeps, "ann", "submit")

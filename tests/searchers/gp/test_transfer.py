@@ -9,7 +9,7 @@ from searchers.gp.learned.process import SumOfMeans, coefficients
 from searchers.gp.searcher import GaussianProcess
 from searchers.gp.transfer import EarlierSweeps, agreement
 from searchers.searcher import Observation, call_rng
-from searchers.space import Float, Space
+from searchers.space import Constant, Float, Space
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 
@@ -110,3 +110,20 @@ def test_the_same_trials_give_the_same_proposals():
         for _ in range(2)
     ]
     assert proposals[0] == proposals[1]
+
+
+def test_failures_count_where_an_earlier_sweep_has_too_few_results_for_a_model():
+    failed = [replace(seen, loss=None, state="failed", reason="oom") for seen in sweep("before")]
+    history = [replace(seen, id=f"t{i}") for i, seen in enumerate(sweep("here", trials=9))]
+    rng = call_rng(0, len(history))
+    (proposal,) = GaussianProcess().after(failed).suggest(SPACE, history, 1, rng)
+    assert "failure" in proposal.note["fits"]
+    (alone,) = GaussianProcess().suggest(SPACE, history, 1, call_rng(0, len(history)))
+    assert "failure" not in alone.note["fits"]
+
+
+def test_a_space_of_constants_needs_no_earlier_sweeps():
+    space = Space({"w": Constant(3)})
+    earlier = [Observation(f"a/{i}", {"w": 3}, loss=float(i), state="done") for i in range(9)]
+    (proposal,) = GaussianProcess().after(earlier).suggest(space, [], 1, call_rng(0, 0))
+    assert proposal.params == {"w": 3}

@@ -72,6 +72,7 @@ def test_a_parameter_without_a_role_by_the_users_word_leaves_it_to_another():
     [
         ({"dropot": "dropout"}, "no parameter of this space; did you mean 'dropout'?"),
         ({"dropout": "learning_rat"}, "learning_rat is no role; did you mean 'learningrate'?"),
+        ({"dropout": 3}, "is 3; give a text, or None"),
         ({"kind": "dropout"}, "dropout is a role of numbers only"),
         ({"dropout": "activation"}, "activation is a role of unordered choices only"),
     ],
