@@ -64,8 +64,12 @@ def search(problem: str, seed: int, trials: int, earlier: Sequence[Observation])
 
 
 @cache
-def first_sweep(problem: str, seed: int) -> tuple[Observation, ...]:
-    """Return the trials of a sweep on other data, as another sweep would get them."""
+def first_sweep(problem: str, seed: int, second: str) -> tuple[Observation, ...]:
+    """Return the trials of a sweep, as another sweep would get them.
+
+    Args:
+        second: the problem without whose data the prior of both was learned.
+    """
     history = search(problem, SEED + seed, FIRST, ()).history
     return tuple(replace(seen, id=f"{problem}-{seed}/{seen.id}", note={}) for seen in history)
 
@@ -73,9 +77,9 @@ def first_sweep(problem: str, seed: int) -> tuple[Observation, ...]:
 def earlier_trials(source: str, problem: str, seed: int, second: str) -> tuple[Observation, ...]:
     """Return the trials that the second sweep learns from."""
     space = PROBLEMS[problem].space
-    trials = first_sweep(problem, seed)
+    trials = first_sweep(problem, seed, second)
     if source == "same":
-        return first_sweep(second, seed)
+        return first_sweep(second, seed, second)
     if source == "mirrored":
         return tuple(replace(seen, params=mirrored(space, seen.params)) for seen in trials)
     if source == "negated":

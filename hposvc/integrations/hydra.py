@@ -198,6 +198,7 @@ def _sections(
 
 def _tracking(given: Any) -> Any:
     """Return the section `tracking` with the sink of results; what is wrong stays for its error."""
+    given = {} if given is None else given
     sinks = given.get("send_to", Tracking().send_to) if isinstance(given, Mapping) else None
     if not isinstance(sinks, Sequence) or isinstance(sinks, str) or "hydra" in sinks:
         return given

@@ -243,8 +243,8 @@ def unused(state: SweepState) -> list[str]:
 def describe_unused(name: str) -> str:
     """Say that a parameter is searched for nothing, and what to do."""
     return (
-        f"{name} is searched for nothing: no trial has asked for it; take it out of the sweep's "
-        "parameters, or name it as the objective does"
+        f"{name} is searched for nothing: no trial has asked for it; unless a branch does that no "
+        "trial has come to, take it out of the sweep's parameters, or name it as the objective does"
     )
 
 

@@ -282,8 +282,7 @@ class Run:
                 last = tail.rstrip().rpartition("\n")[2].strip()[:200]
                 printed = f"the last line was {last!r}" if last else "it printed nothing"
                 found = f"collect.stdout matched nothing; {printed}: correct the pattern"
-                match = re.search(self.collect, tail)
-                if match and {*worker.metrics} <= match.groupdict().keys():
+                if {*worker.metrics} <= _found(self.collect, tail):
                     found = (
                         "collect.stdout matched nothing there, but it matches stderr; send that to "
                         'stdout: command: [sh, -c, "exec python train.py ${args} 2>&1"]'
@@ -292,6 +291,12 @@ class Run:
 
     def _reported_last_step(self) -> bool:
         return bool(self.verdicts) and self.verdicts[-1][0] == self.worker.until
+
+
+def _found(pattern: str, text: str) -> set[str]:
+    """Return the names of the groups that match somewhere in a text."""
+    matches = re.finditer(pattern, text)
+    return {name for match in matches for name, value in match.groupdict().items() if value}
 
 
 def _after(tail: str, message: str) -> str:

@@ -344,7 +344,7 @@ class Trial(client_abc.TrialInterface):  # type: ignore[misc]
         and all of them return it.
 
         Raises:
-            ValueError: the trial does not run, or there is no measurement.
+            ValueError: the trial does not run, there is no measurement, or Optuna has ended it.
         """
         number, storage = self._running()._trial_id, self._study._storage
         measured = self.materialize().measurements
@@ -357,6 +357,8 @@ class Trial(client_abc.TrialInterface):  # type: ignore[misc]
             storage.set_trial_system_attr(number, records.unique(records.END), end)
             self._finish()
         final: vz.Measurement | None = self.materialize().final_measurement
+        if final is None and infeasible_reason is None:
+            raise ValueError(f"trial {self._id} was ended through Optuna; its measurement is lost")
         return final
 
     def _finish(self) -> None:

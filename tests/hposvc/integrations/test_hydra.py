@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 
 import hposvc
 from hposvc.errors import NO_VALUE, USAGE, SpecError
-from hposvc.integrations.hydra import Options, _declare
+from hposvc.integrations.hydra import Options, _declare, _tracking
 from hposvc.tracking.hydra_results import Multirun
 
 ROOT = Path(__file__).parents[3]
@@ -172,6 +172,11 @@ def test_a_fixed_value_on_the_command_line_takes_a_parameter_out(application):
     found = results(application)
     assert found["best_evaluated_params"] == {"model": "small"}
     assert found["best_evaluated_result"] == 0.5
+
+
+@pytest.mark.parametrize("given", [None, {}, {"uri": "http://localhost:5000"}])
+def test_results_are_written_beside_mlflow(given):
+    assert _tracking(given)["send_to"] == ["mlflow", "hydra"]
 
 
 def test_several_metrics_give_a_front(application):

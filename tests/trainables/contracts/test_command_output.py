@@ -164,6 +164,12 @@ def test_a_metric_that_goes_to_stderr_is_said(attempt):
     assert "it matches stderr; send that to stdout" in error_line(outcome.message)
 
 
+def test_other_metrics_on_stdout_are_not_taken_for_the_missing_one_on_stderr(attempt):
+    either = r"loss=(?P<loss>\S+)|acc=(?P<acc>\S+)"
+    outcome, _ = attempt("print('acc=1')", collect=either)
+    assert "it matches stderr" not in error_line(outcome.message)
+
+
 def test_a_script_goes_on_while_a_decision_is_awaited(attempt, tmp_path):
     """Only a report can hold the program: a pattern can't."""
     mark = tmp_path / "went-on"

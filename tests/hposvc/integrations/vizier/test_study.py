@@ -290,6 +290,15 @@ def test_a_requested_trial_goes_to_one_of_the_clients_that_ask_together():
     assert sorted(trial.id for trials in given.values() for trial in trials) == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_measurement_of_a_trial_that_optuna_has_ended_is_not_lost_in_silence():
+    (trial,) = study().suggest()
+    storage = hposvc.optuna.Storage()
+    seen = optuna.load_study(study_name="owners/me/studies/shared", storage=storage).trials[0]
+    storage.set_trial_state_values(seen._trial_id, optuna.trial.TrialState.FAIL)
+    with pytest.raises(ValueError, match="trial 1 was ended through Optuna"):
+        trial.complete(at(1.0))
+
+
 def test_an_optuna_study_that_is_not_of_vizier_is_not_found():
     storage = hposvc.optuna.Storage()
     optuna.create_study(study_name="owners/me/studies/other", storage=storage)
