@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -115,7 +116,8 @@ class Draft:
             yield "scheduler: asha  # ends poor trials early"
         yield f"trials: {{max: {self.trials}}}"
         if self.program.of_ranks:
-            yield "resources: {workers: 2}  # ranks of a trial; add gpus_per_worker: 1 on GPUs"
+            yield "# Ranks of a trial, started as torchrun would; add gpus_per_worker: 1 on GPUs."
+            yield "resources: {workers: 2}"
         else:
             yield "# resources: {gpus_per_worker: 1}"
 
@@ -124,14 +126,12 @@ class Draft:
             yield f"trainable: {self.target}"
             return
         arguments = [each for each in self.program.arguments if each.name in self.domains]
-        launcher = "torchrun" if self.program.of_ranks else "python"
-        items = [launcher, self.target, *self._length_items(), _list_of(arguments)]
+        script = shlex.quote(self.target) if self.program.to_stderr else self.target
+        items = ["python", script, *self._length_items(), _list_of(arguments)]
         if self.program.to_stderr:
             yield "# A logger writes to standard error; 2>&1 sends it where metrics are looked for."
             items = ["sh", "-c", f"exec {' '.join(items)} 2>&1"]
         yield f"command: {json.dumps(items, ensure_ascii=False)}"
-        if self.program.of_ranks:
-            yield "launch: node  # one torchrun on each node of a trial"
         if self.program.logs_to_wandb:
             yield "# Beside wandb.log({...}), call hposvc.report({...}) with the same metrics."
         if not self.program.reports:

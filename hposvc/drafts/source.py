@@ -20,7 +20,7 @@ Kind = Literal["float", "int", "bool", "text"]
 # How to write true and false: unknown, --name alone, --name and --no-name, --name=True, or as tyro.
 Switch = Literal["", "on", "on_off", "value", "tyro"]
 STEP_WORDS = ("epoch", "step", "iter", "iteration", "round", "batch")
-LOGGING = ("info",)
+PRINTING, LOGGING = ("print", "echo"), ("info",)
 PERCENT = re.compile(r"%[-+ 0#]*\d*(?:\.\d+)?[a-zA-Z]")
 TASKS = ("val/loss",)  # what the training runtime reports of every Task
 REPORTS = ("report",)  # hposvc.report, worker.report, tune.report, session.report, trial.report
@@ -63,7 +63,7 @@ class Program:
     metrics: tuple[str, ...] = ()  # that it reports, or else prints
     patterns: tuple[tuple[str, str], ...] = ()  # metric, and what finds it in the output
     logs_to_wandb: bool = False  # and tells its metrics to nobody else
-    of_ranks: bool = False  # torchrun starts it
+    of_ranks: bool = False  # it is to be started as torchrun would
     to_stderr: bool = False  # there a logger writes its metrics
     steps_from_0: bool = False  # in the lines that it prints
     reads_wandb: bool = False  # its arguments are the configuration of its run in W&B
@@ -84,19 +84,21 @@ def read_script(path: Path) -> Program:
     written = {each.name: each for read in (_arguments, _absl, _tyro) for each in read(tree)}
     arguments = written or {each.name: each for each in _wandb_config(tree)}
     reported = tuple(dict.fromkeys(_reported(tree)))
-    printed = {} if reported else dict(_printed(tree, ("print", "echo")))  # the last line stands
-    to_stderr = {} if reported or printed else dict(_printed(tree, LOGGING))
-    patterns = tuple((printed or to_stderr).items())
+    printed = {} if reported else dict(_printed(tree, PRINTING))  # the last line stands
+    to_stderr = {} if reported else dict(_printed(tree, LOGGING))
+    lines = max(printed, to_stderr, key=_rank)
+    patterns = tuple(lines.items())
     metrics = reported or tuple(dict(patterns))
     logged = () if metrics else tuple(dict.fromkeys(_reported(tree, ("log",))))
     found = tuple(arguments.values())
+    called = {_called(each) for each in _calls(tree)}
     return Program(
         found,
         metrics or logged,
         patterns,
         logs_to_wandb=bool(logged),
-        of_ranks=any(_called(each) == "init_process_group" for each in _calls(tree)),
-        to_stderr=bool(to_stderr),
+        of_ranks="init_process_group" in called and "spawn" not in called,
+        to_stderr=lines is to_stderr,
         steps_from_0=any(UNCOUNTED in pattern for _, pattern in patterns),
         reads_wandb=not written,
     )
@@ -206,8 +208,9 @@ def _absl(tree: ast.AST) -> Iterator[Argument]:
         name, default, *rest = map(_value, node.args)
         choices = tuple(rest[0]) if kind == "enum" and rest and isinstance(rest[0], list) else ()
         switch: Switch = "value" if known.get(kind) == "bool" else ""
+        required = any(each.arg == "required" and _value(each.value) for each in node.keywords)
         if isinstance(name, str):
-            yield Argument(name, known.get(kind, "text"), default, choices, switch)
+            yield Argument(name, known.get(kind, "text"), default, choices, switch, required)
 
 
 def _tyro(tree: ast.Module) -> Iterator[Argument]:
@@ -226,9 +229,11 @@ def _typed(name: str, tree: ast.Module, prefix: str) -> Iterator[Argument]:
         typed = [(_name(line.target), line.annotation, line.value) for line in lines]
     elif isinstance(found, ast.FunctionDef):
         given = found.args
-        defaults = [None] * (len(given.args) - len(given.defaults)) + given.defaults
-        pairs = zip([*given.args, *given.kwonlyargs], [*defaults, *given.kw_defaults], strict=True)
+        positional = [*given.posonlyargs, *given.args]
+        defaults = [None] * (len(positional) - len(given.defaults)) + given.defaults
+        pairs = zip([*positional, *given.kwonlyargs], [*defaults, *given.kw_defaults], strict=True)
         typed = [(each.arg, each.annotation, default) for each, default in pairs]
+        typed = typed[len(given.posonlyargs) :]  # tyro reads the first ones without their names
     classes = {each.name for each in tree.body if isinstance(each, ast.ClassDef)} - {name}
     aliases = _aliases(tree)
     for key, annotation, value in typed:
@@ -354,6 +359,12 @@ def _printed(tree: ast.AST, calls: Sequence[str]) -> Iterator[tuple[str, str]]:
         if _called(node) in calls:
             metrics, pattern = _in_line(_parts(node), from_0)
             yield from ((metric, pattern) for metric in metrics)
+
+
+def _rank(patterns: Mapping[str, str]) -> int:
+    """Return how likely lines are to be metrics: those with a step are, above others and none."""
+    steps = ("(?P<step>", UNCOUNTED)
+    return max((1 + any(each in line for each in steps) for line in patterns.values()), default=0)
 
 
 def _parts(node: ast.Call) -> Iterator[ast.expr]:

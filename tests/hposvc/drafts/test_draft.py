@@ -147,8 +147,8 @@ def test_a_script_without_arguments_names_its_function(tmp_path):
     assert "x: {min: 0, max: 1}" in draft(f"{path}:objective").text(schema=False)
 
 
-def test_a_script_of_ranks_is_started_by_torchrun(tmp_path):
-    """Started by python, it fails at once: it has no rank."""
+def test_a_script_of_ranks_is_started_once_for_each_rank(tmp_path):
+    """The ranks under one torchrun share their output, so each line would count twice."""
     script = tmp_path / "train.py"
     script.write_text(
         "parser.add_argument('--lr', type=float, default=0.1)\n"
@@ -156,5 +156,11 @@ def test_a_script_of_ranks_is_started_by_torchrun(tmp_path):
         "print(f'loss {loss}')\n"
     )
     found = read(draft(str(script)).text(schema=False))
-    assert found.command[0] == "torchrun"
-    assert (found.launch, found.resources.workers) == ("node", 2)
+    assert found.command[:2] == ("python", str(script))
+    assert (found.launch, found.resources.workers) == ("rank", 2)
+
+
+def test_the_path_of_a_script_in_a_shell_is_quoted():
+    program = Program((Argument("lr", "float", 0.1),), ("loss",), to_stderr=True)
+    spec = read(propose("my train.py", program).text(schema=False))
+    assert spec.command[-1] == "exec python 'my train.py' ${args} 2>&1"

@@ -70,7 +70,7 @@ def test_the_flags_of_absl(script):
             LAYERS = flags.DEFINE_integer("layers", 2, "how many")
             flags.DEFINE_enum("opt", "sgd", ["sgd", "adam"], "optimizer")
             flags.DEFINE_bool("ema", False, "whether to average")
-            flags.DEFINE_string("data", None, "where it is")
+            flags.DEFINE_string("data", None, "where it is", required=True)
             """
         )
     )
@@ -79,7 +79,7 @@ def test_the_flags_of_absl(script):
         Argument("layers", "int", 2),
         Argument("opt", "text", "sgd", ("sgd", "adam")),
         Argument("ema", "bool", False, (), "value"),
-        Argument("data", "text"),
+        Argument("data", "text", required=True),
     )
 
 
@@ -116,12 +116,28 @@ def test_the_dataclasses_and_functions_of_tyro(script, cli, prefix):
     )
 
 
+def test_what_tyro_reads_without_a_name_is_no_argument(script):
+    text = "def train(data: str, lr: float = 0.1, /, layers: int = 2, *, width: int): ...\n"
+    assert read_script(script(text + "tyro.cli(train)\n")).arguments == (
+        Argument("layers", "int", 2),
+        Argument("width", "int", required=True),
+    )
+
+
 def test_lines_of_a_logger_go_to_standard_error(script):
     program = read_script(script("logging.info('step %d: loss %.4f', step, loss)"))
     ((metric, pattern),) = program.patterns
     assert (metric, program.to_stderr) == ("loss", True)
     found = re.search(pattern, "I1125 00:30:00 7 train.py:1] step 3: loss 0.2500")
     assert found.groupdict() == {"step": "3", "loss": "0.2500"}
+
+
+def test_lines_with_a_step_count_more_than_others(script):
+    count, step = 'print("Number of parameters:", n)\n', "logger.info(f'Epoch {e}: val_loss={x}')\n"
+    program = read_script(script(count + step))
+    assert (program.metrics, program.to_stderr) == (("val_loss",), True)
+    program = read_script(script(count + "logger.info(f'val_loss={x}')\n"))
+    assert (program.metrics, program.to_stderr) == (("parameters",), False)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +187,12 @@ def test_steps_that_are_printed_from_0_are_counted_instead(script, loop, line, f
 def test_the_number_of_a_rank_is_no_metric(script):
     program = read_script(script("print(f'[GPU{rank}] epoch {epoch}: loss {x}')"))
     assert program.metrics == ("loss",)
+
+
+def test_a_script_that_starts_its_ranks_itself_is_started_once(script):
+    setup = "dist.init_process_group('nccl')\n"
+    assert read_script(script(setup)).of_ranks
+    assert not read_script(script(setup + "mp.spawn(main, nprocs=2)\n")).of_ranks
 
 
 def test_what_it_reports_counts_more_than_what_it_prints(script):
