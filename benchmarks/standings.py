@@ -94,6 +94,20 @@ def resampled(pairs: Sequence[Pair], rng: np.random.Generator) -> NDArray[np.int
     return np.concatenate([group[rng.integers(len(group), size=len(group))] for group in drawn])
 
 
+def ratios(before_PA: Array, after_PA: Array, pairs: Sequence[Pair]) -> list[str]:
+    """The mean after over the mean before, by column, each with its 95 % interval by bootstrap."""
+    rng = np.random.default_rng(0)
+    picks = [resampled(pairs, rng) for _ in range(RESAMPLES)]
+
+    def ratio_A(chosen: NDArray[np.int64] | slice) -> Array:
+        mean_A: Array = after_PA[chosen].mean(axis=0)
+        return mean_A / np.maximum(before_PA[chosen].mean(axis=0), 1e-9)
+
+    low_A, high_A = np.quantile([ratio_A(pick) for pick in picks], [0.025, 0.975], axis=0)
+    bounds = zip(ratio_A(slice(None)), low_A, high_A, strict=True)
+    return [f"{ratio:.2f} ({low:.2f} – {high:.2f})" for ratio, low, high in bounds]
+
+
 def interval(ranks_PM: Array, pairs: Sequence[Pair]) -> Array:
     """The 95 % interval of each method's mean rank, 2 x M, by bootstrap."""
     rng = np.random.default_rng(0)

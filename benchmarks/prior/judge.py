@@ -17,7 +17,7 @@ import numpy as np
 import runs
 import tables as markdown
 from problems.catalogue import PROBLEMS, TUNING, references
-from standings import regret, resampled
+from standings import ratios, regret
 from threadpoolctl import threadpool_limits
 
 from prior.learn import learn
@@ -29,7 +29,6 @@ from searchers.gp.searcher import GaussianProcess
 
 AT = (10, 20, 30, 50)
 HOWS = ("data", "model", "mirrored", "all")
-RESAMPLES = 2000
 WORST = 3.0  # regret that counts, at most
 
 
@@ -106,17 +105,9 @@ def report(regrets: Mapping[tuple[str, int, bool], Sequence[float]]) -> str:
 def _row(
     name: str, without_PA: np.ndarray, with_PA: np.ndarray, pairs: Sequence[tuple[str, int]]
 ) -> list[str]:
-    rng = np.random.default_rng(0)
-    picks = [resampled(pairs, rng) for _ in range(RESAMPLES)]
-    cells = []
-    for before_P, after_P in zip(without_PA.T, with_PA.T, strict=True):
-        ratios = [after_P[pick].mean() / max(before_P[pick].mean(), 1e-9) for pick in picks]
-        low, high = np.quantile(ratios, [0.025, 0.975])
-        ratio = after_P.mean() / max(before_P.mean(), 1e-9)
-        cells.append(
-            f"{before_P.mean():.3f} → {after_P.mean():.3f}: {ratio:.2f} ({low:.2f} – {high:.2f})"
-        )
-    return [name, *cells]
+    means = zip(without_PA.mean(axis=0), with_PA.mean(axis=0), strict=True)
+    changes = zip(means, ratios(without_PA, with_PA, pairs), strict=True)
+    return [name, *(f"{old:.3f} → {new:.3f}: {ratio}" for (old, new), ratio in changes)]
 
 
 def main() -> None:
