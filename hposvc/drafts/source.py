@@ -26,20 +26,10 @@ TASKS = ("val/loss",)  # what the training runtime reports of every Task
 REPORTS = ("report",)  # hposvc.report, worker.report, tune.report, session.report, trial.report
 VALUE, WHOLE = r"[^\s,;%)]+", r"\d+"
 UNCOUNTED = r"[0-9]+"  # a step that is counted from 0; ours count from 1
-NO_METRICS: tuple[str, ...] = (
-    "of",
-    "in",
-    "on",
-    "to",
-    "at",
-    "device",
-    "using",
-    "saved",
-    "from",
-    "seed",
-    "time",
+NO_METRICS = (
+    *("of", "in", "on", "to", "at", "from", "using", "saved"),
+    *("device", "rank", "gpu", "seed", "time"),
 )
-NO_METRICS += ("rank", "gpu")
 
 
 @dataclass(frozen=True)
