@@ -104,7 +104,7 @@ def mirrored(space: Space, params: Params) -> Params:
 
 
 def run(job: tuple[Job, str]) -> tuple[Job, str, list[float]]:
-    """Return the regrets of one search; the source `cold` is none."""
+    """Return the regret of one search after each trial; the source `cold` is none."""
     (first, second, seed), source = job
     learned = learned_for(second, "data")
     with threadpool_limits(1), patch.object(prior, "load", lambda: learned):
@@ -112,18 +112,30 @@ def run(job: tuple[Job, str]) -> tuple[Job, str, list[float]]:
         history = search(second, seed, max(AT), earlier).history
     lowest = np.minimum.accumulate([seen.loss for seen in history])
     known = references()[second]
-    return job[0], source, [min(regret(float(lowest[at - 1]), known), WORST) for at in AT]
+    return job[0], source, [min(regret(float(loss), known), WORST) for loss in lowest]
 
 
 def report(regrets: Mapping[tuple[Job, str], Sequence[float]]) -> str:
-    """Return the regrets cold and with each source, and their ratio with a 95 % interval."""
+    """Return the regrets cold and with each source, and their ratio with a 95 % interval.
+
+    The last column is the first trial after which the mean regret is that of cold at the end.
+    """
     jobs = sorted({job for job, _ in regrets})
-    cold_JA = np.array([regrets[job, "cold"] for job in jobs])
-    rows = [["cold", *(f"{mean:.3f}" for mean in cold_JA.mean(axis=0))]]
+    at_A = np.array(AT) - 1
+    cold_JT = np.array([regrets[job, "cold"] for job in jobs])
+    end = cold_JT[:, -1].mean()
+    rows = [["cold", *(f"{mean:.3f}" for mean in cold_JT[:, at_A].mean(axis=0)), str(max(AT))]]
     for source in dict.fromkeys(source for _, source in regrets if source != "cold"):
-        warm_JA = np.array([regrets[job, source] for job in jobs])
-        rows.append([source, *_cells(cold_JA, warm_JA, jobs)])
-    return str(markdown.table(["earlier sweep", *(f"regret at {at}" for at in AT)], rows))
+        warm_JT = np.array([regrets[job, source] for job in jobs])
+        cells = _cells(cold_JT[:, at_A], warm_JT[:, at_A], jobs)
+        rows.append([source, *cells, _first_at(warm_JT.mean(axis=0), end)])
+    regret_heads = (f"regret at {at}" for at in AT)
+    return str(markdown.table(["earlier sweep", *regret_heads, "trials to where cold ends"], rows))
+
+
+def _first_at(mean_T: Array, aim: float) -> str:
+    there_T = mean_T <= aim
+    return str(int(there_T.argmax()) + 1) if there_T.any() else f"over {len(mean_T)}"
 
 
 def _cells(cold_JA: Array, warm_JA: Array, jobs: Sequence[Job]) -> list[str]:

@@ -3,7 +3,9 @@
 `python -m prior.judge [--how data] [--seeds 10] [--first-seed 0]`, in this folder's parent, prints
 Markdown. The problems are the tuning problems of `searchers.py`. For each of them the coefficients
 are learned anew, without the tables of its data (`data`), or without those of its family (`model`).
-`mirrored` turns every scale round and rotates the choices: a prior that is wrong everywhere.
+`mirrored` turns every scale round and rotates the choices: a prior that is wrong everywhere. With
+`--results FOLDER` the runs are kept there, so that `searchers.py --table --results FOLDER` shows
+them beside those of peers.
 """
 
 import argparse
@@ -11,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from multiprocessing import Pool
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -65,20 +68,20 @@ def mirrored(known: Coefficients) -> Coefficients:
     return replace(known, names=names, mean_F=sign_F * known.mean_F)
 
 
-def run(job: tuple[str, str, int, int, bool]) -> tuple[str, int, bool, list[float]]:
-    """Return the regret of one search after each number of evaluations."""
+def run(job: tuple[str, str, int, int, bool]) -> tuple[runs.Run, bool]:
+    """Return one search, named by what its prior knows, and whether it has one."""
     problem, how, seed, parallel, with_prior = job
     method = "gp" if with_prior else "prior.judge:WithoutPrior"
     learned = learned_for(problem, how) if with_prior else {}
     with threadpool_limits(1), patch.object(prior, "load", lambda: learned):
         made = runs.search(method, PROBLEMS[problem], seed, parallel, max(AT))
-    known = references()[problem]
-    return (
-        problem,
-        seed,
-        with_prior,
-        [min(regret(made.incumbent[at - 1], known), WORST) for at in AT],
-    )
+    return replace(made, method=f"gp (prior: {how if with_prior else 'none'})"), with_prior
+
+
+def regrets_of(run: runs.Run) -> list[float]:
+    """Return the regret after each number of evaluations."""
+    known = references()[run.problem]
+    return [min(regret(run.incumbent[at - 1], known), WORST) for at in AT]
 
 
 class WithoutPrior(GaussianProcess):
@@ -118,6 +121,7 @@ def main() -> None:
     parser.add_argument("--parallel", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--problems", nargs="+", default=[problem.name for problem in TUNING])
+    parser.add_argument("--results", type=Path, help="a folder that keeps the runs")
     args = parser.parse_args()
     jobs = [
         (problem, args.how, args.first_seed + seed, args.parallel, with_prior)
@@ -127,8 +131,10 @@ def main() -> None:
     ]
     regrets = {}
     with Pool(args.processes) as pool:
-        for problem, seed, with_prior, found in pool.imap_unordered(run, jobs, chunksize=4):
-            regrets[problem, seed, with_prior] = found
+        for made, with_prior in pool.imap_unordered(run, jobs, chunksize=4):
+            regrets[made.problem, made.seed, with_prior] = regrets_of(made)
+            if args.results:
+                runs.keep(made, args.results)
     print(markdown.heading(("numpy", "scipy")))
     print(f"how: {args.how}; seeds {args.first_seed} to {args.first_seed + args.seeds - 1}\n")
     print(report(regrets))
