@@ -21,7 +21,7 @@ from torch import Tensor
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 TRAINING, VALIDATION = 1000, 1500  # images of Fashion-MNIST that are used
-FILMS = 10_000
+FILMS = 6000
 WORDS, LETTERS = 1250, 8  # words of each class, and how many of their last letters are seen
 ALPHABET = 27  # the first is for no letter
 
@@ -57,14 +57,14 @@ def fashion(folder: Path = FASHION) -> Samples:
 
 
 def movies() -> Samples:
-    """4,000 films to train on, 6,000 to validate: in which of six spans of years each was made.
+    """2,000 films to train on, 4,000 to validate: in which of six spans of years each was made.
 
     Seen are length, votes, ratings and genres; each span has a sixth of the films.
     """
     x, year = rows_of("movies", FILMS)
     x = np.log1p(x)  # of lengths and votes, a few are 100 times the mean
     span = np.searchsorted(np.quantile(year, np.arange(1, 6) / 6), year)
-    return _samples((x - x.mean(axis=0)) / x.std(axis=0), span, 4 * FILMS // 10)
+    return _samples((x - x.mean(axis=0)) / x.std(axis=0), span, FILMS // 3)
 
 
 def words() -> Samples:
