@@ -172,6 +172,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small run, to see that it works")
     recorded = [problem for problem in PROBLEMS if file_of(problem.split()[0]).exists()]
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=recorded)
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=12)
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
@@ -179,7 +180,7 @@ def main() -> None:
     print(heading())
     for problem in arguments.problems[:1] if arguments.quick else arguments.problems:
         seeds = 2 if arguments.quick else arguments.seeds
-        show(problem, list(METHODS), seeds, arguments.processes)
+        show(problem, arguments.methods, seeds, arguments.processes)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,16 @@
 """Train many small networks at once, and keep the learning curve of each.
 
-`python benchmarks/train_curves.py NAME`, of `digits` or `fashion`, takes 2 to 5 minutes of one core
-and writes `benchmarks/data/curves-NAME.npz`, which `learning_curves.py` completes. The images of
-Fashion-MNIST are expected in gzipped files (Debian: `apt-get install dataset-fashion-mnist`).
+`python benchmarks/train_curves.py NAME` takes 2 to 5 minutes of one core and writes
+`benchmarks/data/curves-NAME.npz`, which `learning_curves.py` completes.
 
 Half of the configurations are uniform in the space; the others are mutations of the best so far,
 in two rounds, since that is where a searcher will look.
 
-Axes: C configurations that are trained together, B images of a batch, I inputs, H hidden units
+Axes: C configurations that are trained together, B samples of a batch, I inputs, H hidden units
 (padded to the widest; the padding is 0 and stays 0), K classes, E epochs, P parameters.
 """
 
 import argparse
-import gzip
 import math
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -21,52 +19,17 @@ from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from learning_curves import EPOCHS, Array, Params, file_of, space
-from numpy.typing import NDArray
-from sklearn.datasets import load_digits
+from curve_data import FASHION, LOADERS, Samples, fashion
+from learning_curves import EPOCHS, NAMES, Array, Params, file_of, space
 from torch import Tensor
 from torch.nn import functional
 
-IMAGES = Path("/usr/share/datasets/fashion-mnist")
-TRAINING, VALIDATION = 1000, 1500  # images of Fashion-MNIST that are used
 TOGETHER = 24  # configurations
 LARGEST = 1e4  # loss that is told from divergence
 BEST, STEP = 60, 0.12  # parents of a round of mutations, and how far these go
-
-
-@dataclass(frozen=True)
-class Images:
-    train_x: Tensor
-    train_y: Tensor
-    test_x: Tensor
-    test_y: Tensor
-
-
-def digits() -> Images:
-    """900 images of 8 x 8 to train on, 897 to validate."""
-    x, y = load_digits(return_X_y=True)
-    order = np.random.default_rng(0).permutation(len(x))
-    return _images(x[order] / 8.0 - 1.0, y[order], 900, len(x))
-
-
-def fashion(folder: Path) -> Images:
-    """1,000 images of clothes to train on, 1,500 to validate, averaged to 14 x 14."""
-    with gzip.open(folder / "train-images-idx3-ubyte.gz") as file:
-        raw = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 28, 28)
-    with gzip.open(folder / "train-labels-idx1-ubyte.gz") as file:
-        y = np.frombuffer(file.read(), np.uint8, offset=8)
-    raw = raw[: TRAINING + VALIDATION].astype(np.float32)
-    small = raw.reshape(-1, 14, 2, 14, 2).mean(axis=(2, 4)).reshape(-1, 196)
-    return _images(small / 127.5 - 1.0, y, TRAINING, TRAINING + VALIDATION)
-
-
-def _images(x: NDArray[Any], y: NDArray[Any], train: int, end: int) -> Images:
-    x_t, y_t = torch.tensor(x, dtype=torch.float32), torch.tensor(y.astype(np.int64))
-    return Images(x_t[:train], y_t[:train], x_t[train:end], y_t[train:end])
 
 
 @dataclass
@@ -78,11 +41,13 @@ class Networks:
     tanh_C: Tensor  # whether the activation is tanh and not relu
 
     @classmethod
-    def of(cls, configurations: Sequence[Params], inputs: int, seed: int) -> "Networks":
+    def of(
+        cls, configurations: Sequence[Params], inputs: int, classes: int, seed: int
+    ) -> "Networks":
         generator = torch.Generator().manual_seed(seed)
         depth = int(configurations[0]["depth"])
         widths = [int(params["width"]) for params in configurations]
-        sizes = [inputs, *[max(widths)] * depth, 10]
+        sizes = [inputs, *[max(widths)] * depth, classes]
         layers = []
         for place, (fan_in, fan_out) in enumerate(pairwise(sizes)):
             weight = torch.randn(len(widths), fan_in, fan_out, generator=generator)
@@ -101,7 +66,7 @@ class Networks:
         )
 
     def logits(self, x: Tensor, training: bool) -> Tensor:
-        """(C, B, K) of the same images (B, I) for all."""
+        """(C, B, K) of the same samples (B, I) for all."""
         hidden = x.expand(len(self.dropout_C), *x.shape)
         for place in range(0, len(self.layers) - 2, 2):
             hidden = torch.baddbmm(self.layers[place + 1], hidden, self.layers[place])
@@ -156,43 +121,43 @@ class Optimizer:
             layer.grad = None
 
 
-def train(configurations: Sequence[Params], images: Images, seed: int) -> tuple[Array, Array]:
+def train(configurations: Sequence[Params], samples: Samples, seed: int) -> tuple[Array, Array]:
     """Validation losses and errors (both C x E) of configurations that share depth, batch and
     optimizer."""
     torch.manual_seed(seed)
-    networks = Networks.of(configurations, images.train_x.shape[1], seed)
+    networks = Networks.of(configurations, samples.train_x.shape[1], samples.classes, seed)
     optimizer = Optimizer.of(configurations, networks.layers)
     smoothing_C = _column([params["smoothing"] for params in configurations])[:, :, 0]
     batch = int(configurations[0]["batch"])
-    steps = len(images.train_x) // batch
+    steps = len(samples.train_x) // batch
     losses, errors = [], []
     for epoch in range(EPOCHS):
         for step, index_B in enumerate(
-            torch.randperm(len(images.train_x))[: steps * batch].split(batch)
+            torch.randperm(len(samples.train_x))[: steps * batch].split(batch)
         ):
-            log_p = functional.log_softmax(networks.logits(images.train_x[index_B], True), dim=2)
-            target = images.train_y[index_B].expand(len(configurations), -1)
+            log_p = functional.log_softmax(networks.logits(samples.train_x[index_B], True), dim=2)
+            target = samples.train_y[index_B].expand(len(configurations), -1)
             hit = -log_p.gather(2, target[:, :, None])[:, :, 0]
             smooth = (1.0 - smoothing_C) * hit - smoothing_C * log_p.mean(dim=2)
             smooth.mean(dim=1).sum().backward()
             optimizer.step(networks.layers, (epoch + step / steps) / EPOCHS)
-        loss_C, error_C = _validated(networks, images)
+        loss_C, error_C = _validated(networks, samples)
         losses.append(loss_C)
         errors.append(error_C)
     return np.stack(losses, axis=1), np.stack(errors, axis=1)
 
 
 @torch.no_grad()
-def _validated(networks: Networks, images: Images) -> tuple[Array, Array]:
-    """Cross-entropy and share of errors of each configuration; NaN, and 0.9: it diverged."""
-    logits = networks.logits(images.test_x, False)
+def _validated(networks: Networks, samples: Samples) -> tuple[Array, Array]:
+    """Cross-entropy and share of errors of each configuration; NaN, and chance: it diverged."""
+    logits = networks.logits(samples.test_x, False)
     log_p = functional.log_softmax(logits, dim=2)
-    target = images.test_y.expand(len(logits), -1)
+    target = samples.test_y.expand(len(logits), -1)
     loss_C = -log_p.gather(2, target[:, :, None])[:, :, 0].mean(dim=1)
     error_C = (logits.argmax(dim=2) != target).float().mean(dim=1)
     fine_C = torch.isfinite(loss_C)
     loss_C = torch.where(fine_C, loss_C.clamp(max=LARGEST), torch.nan)
-    return loss_C.numpy(), torch.where(fine_C, error_C, 0.9).numpy()
+    return loss_C.numpy(), torch.where(fine_C, error_C, 1.0 - 1.0 / samples.classes).numpy()
 
 
 def _column(values: Sequence[object]) -> Tensor:
@@ -228,22 +193,22 @@ def jobs(configurations: Sequence[Params], seed: int) -> list[Job]:
 
 
 def train_all(
-    configurations: Sequence[Params], images: Images, seed: int, processes: int
+    configurations: Sequence[Params], samples: Samples, seed: int, processes: int
 ) -> tuple[Array, Array]:
     """The same for any configurations, in their order; any number of processes gives the same."""
     loss_NE, error_NE = (np.empty((len(configurations), EPOCHS)) for _ in range(2))
     todo = jobs(configurations, seed)
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        trained = pool.map(partial(_train_job, images), todo)
+        trained = pool.map(partial(_train_job, samples), todo)
         for number, (job, (loss_CE, error_CE)) in enumerate(zip(todo, trained, strict=True), 1):
             loss_NE[job.places], error_NE[job.places] = loss_CE, error_CE
             print(f"round {seed + 1}: {number} of {len(todo)} groups trained", flush=True)
     return loss_NE, error_NE
 
 
-def _train_job(images: Images, job: Job) -> tuple[Array, Array]:
+def _train_job(samples: Samples, job: Job) -> tuple[Array, Array]:
     torch.set_num_threads(1)
-    return train(job.configurations, images, job.seed)
+    return train(job.configurations, samples, job.seed)
 
 
 def mutations(unit_NP: Array, loss_NE: Array, error_NE: Array, count: int, seed: int) -> Array:
@@ -263,12 +228,13 @@ def mutations(unit_NP: Array, loss_NE: Array, error_NE: Array, count: int, seed:
 def main() -> None:
     """Train, and write the file."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", choices=("digits", "fashion"))
+    parser.add_argument("name", choices=NAMES)
     parser.add_argument("--configurations", type=int, default=800)
-    parser.add_argument("--images", type=Path, default=IMAGES, help="folder of Fashion-MNIST")
+    parser.add_argument("--images", type=Path, default=FASHION, help="folder of Fashion-MNIST")
     parser.add_argument("--processes", type=int, default=2)
     arguments = parser.parse_args()
-    images = digits() if arguments.name == "digits" else fashion(arguments.images)
+    loaders = {**LOADERS, "fashion": partial(fashion, arguments.images)}
+    samples = loaders[arguments.name]()
     searched, quarter = space(), arguments.configurations // 4
     unit_NP = np.empty((0, len(searched.searched)))
     loss_NE, error_NE = np.empty((0, EPOCHS)), np.empty((0, EPOCHS))
@@ -278,7 +244,7 @@ def main() -> None:
         else:
             new_NP = mutations(unit_NP, loss_NE, error_NE, count, seed)
         configurations = [searched.decode(unit_P) for unit_P in new_NP]
-        losses, errors = train_all(configurations, images, seed, arguments.processes)
+        losses, errors = train_all(configurations, samples, seed, arguments.processes)
         unit_NP = np.vstack([unit_NP, [searched.encode(params) for params in configurations]])
         loss_NE, error_NE = np.vstack([loss_NE, losses]), np.vstack([error_NE, errors])
     arrays = {"unit": unit_NP.astype(np.float32)}

@@ -76,6 +76,7 @@ FRAMES: Mapping[str, Frame] = {
     "males": Frame("Ecdat/Males", "wage", ("nr",)),
     "emissions": Frame("robustbase/NOxEmissions", "LNOx"),
     "star98": Frame("statsmodels.star98", "NABOVE", ("NBELOW",)),
+    "movies": Frame("ggplot2/movies", "year", ("title", "budget", "mpaa")),
     "randhie": Frame("statsmodels.randhie", "mdvis"),
 }
 
