@@ -27,42 +27,41 @@ LABEL = 0.1  # squared distance of two values whose members are equal
 
 def places(space: Space, name: str) -> Array:
     """Return where the values of a choice lie, V x W, LABEL aside; W is 0 if nothing tells it."""
-    values = list(space[name].grid(1))
     domains = (space[other] for other in space)
     tied = [domain.values for domain in domains if isinstance(domain, Tied) and domain.key == name]
-    blocks = [_numbers(member) for member in (values, *tied) if _are_numbers(member)]
-    if not tied or not blocks:
+    values = space[name].grid(1)
+    numbers, kinds = list[Array](), list[Array]()
+    for member in (values, *tied) if tied else ():
+        place_V1 = _numbers(member)
+        if place_V1 is not None:
+            numbers.append(place_V1)
+        elif _repeats(member):  # texts that all differ are names, and tell nothing
+            kinds.append(_kinds(member))
+    if not numbers:
         return np.empty((len(values), 0))
-    # Texts that all differ are names: they tell nothing of what they stand for.
-    blocks += [_kinds(member) for member in tied if not _are_numbers(member) and _repeats(member)]
-    return math.sqrt((1.0 - LABEL) / len(blocks)) * np.hstack(blocks)
-
-
-def _are_numbers(member: Sequence[Value]) -> bool:
-    return all(map(is_number, member)) and len({*member}) > 1
+    share = (1.0 - LABEL) / len(numbers + kinds)
+    return math.sqrt(share) * np.hstack(numbers + kinds)
 
 
 def _repeats(member: Sequence[Value]) -> bool:
     return 1 < len({*map(identity, member)}) < len(member)
 
 
-def _numbers(member: Sequence[Value]) -> Array:
+def _numbers(member: Sequence[Value]) -> Array | None:
     """Return the places of numbers, from -1/2 to 1/2 (0: inactive), V x 1.
 
-    The scale is linear or logarithmic, whichever spreads the numbers more evenly.
+    The scale is linear or logarithmic, whichever spreads the numbers more evenly. None: not all are
+    numbers, or all are equal.
     """
-    value_V = np.array(member, dtype=np.float64)
-    scales = [_to_unit(value_V)]
+    value_V = np.array([value for value in member if is_number(value)], dtype=np.float64)
+    if len(value_V) < len(member) or value_V.min() == value_V.max():
+        return None
+    scales = [value_V / np.abs(value_V).max()]
     if value_V.min() > 0.0:
-        scales.append(_to_unit(np.log(value_V)))
-    unit_V = min(scales, key=lambda unit_V: float((np.diff(np.unique(unit_V)) ** 2).sum()))
-    return unit_V[:, None] - 0.5
-
-
-def _to_unit(value_V: Array) -> Array:
-    low, high = value_V.min(), value_V.max()
-    unit_V: Array = (value_V / 2.0 - low / 2.0) / (high / 2.0 - low / 2.0)  # no overflow
-    return unit_V
+        scales.append(np.log(value_V))
+    units = [(x_V - x_V.min()) / np.ptp(x_V) for x_V in scales if np.ptp(x_V) > 0.0]
+    unit_V: Array = min(units, key=lambda unit_V: float((np.diff(np.unique(unit_V)) ** 2).sum()))
+    return unit_V.reshape(-1, 1) - 0.5
 
 
 def _kinds(member: Sequence[Value]) -> Array:
