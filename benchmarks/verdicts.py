@@ -23,7 +23,7 @@ from tables import heading, table
 
 from hposvc.analysis.gain import gain
 from hposvc.analysis.noise import of_repeats
-from hposvc.analysis.prospects import prospect
+from hposvc.analysis.prospects import BLIND, prospect
 from hposvc.analysis.shrinkage import expectations
 
 TRIALS, TOP, SEEDS, MORE = 30, 3, 5, 20
@@ -92,7 +92,7 @@ def promises(name: str, trials: int, sweeps: int) -> tuple[float, float, float]:
     held, promised, gained = [], [], []
     for rng in np.random.default_rng([list(VALUES).index(name), trials]).spawn(sweeps):
         losses = VALUES[name](rng, trials + MORE)
-        forecast = prospect([*losses[:trials]], MORE, adaptive=False)
+        forecast = prospect([*losses[:trials]], MORE, BLIND)
         assert forecast is not None
         true = max(0.0, float(losses[:trials].min() - losses[trials:].min()))
         held.append(forecast.low <= true <= forecast.high)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hposvc.analysis.amounts import figure, percent, share
+from hposvc.analysis.amounts import cost_of, figure, percent, share
 from hposvc.analysis.finding import Finding
 from hposvc.analysis.judged import Judged
 from hposvc.analysis.prospects import LEVEL
@@ -46,6 +46,7 @@ def next_step(sweep: str, judged: Judged, minor: Sequence[str]) -> Finding:
             "high": plan.high,
             "confidence": LEVEL,
             "chance": plan.chance,
+            "rank_s": judged.prospect_rank_s,
         },
         "plateau": plateau(judged),
     }
@@ -82,10 +83,21 @@ def more_trials(judged: Judged) -> str:
         return "What more trials would gain can't be told from so few."
     if plan.gain == 0:
         return f"{plan.trials} more trials are not expected to gain anything."
+    metric = judged.state.spec.objectives[0].name
     sentence = (
-        f"{plan.trials} more trials are expected to gain about {figure(plan.gain)} "
+        f"{plan.trials} more trials are expected to gain about {figure(plan.gain)} in {metric} "
         f"({percent(LEVEL)} sure: {figure(plan.low)} to {figure(plan.high)}; any gain at all: "
-        f"{share(plan.chance)})"
+        f"{share(plan.chance)}){_cost(judged)}"
     )
     worth = ", which is not worth it: the sweep is on a plateau" if plateau(judged) else ""
     return f"{sentence}{worth}."
+
+
+def _cost(judged: Judged) -> str:
+    """Say what those trials cost; nothing, if that is not known."""
+    rank_s, spec = judged.prospect_rank_s, judged.state.spec
+    if rank_s is None:
+        return ""
+    money = spec.money(rank_s)
+    price = "" if money is None else f", or {spec.price.text(money)}"
+    return f" for about {cost_of(rank_s, spec.resources.gpus_per_worker)}{price}"

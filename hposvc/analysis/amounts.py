@@ -44,6 +44,11 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.1f} days"
 
 
+def cost_of(rank_s: float, gpus: float) -> str:
+    """Return rank-seconds as GPU-hours, or without GPUs as worker-hours."""
+    return cost_text(rank_s / 3600 * (gpus or 1), "GPU-hours" if gpus else "worker-hours")
+
+
 def cost_text(cost: float, unit: str) -> str:
     """Return a cost for people: 1,200 GPU-hours, 3.14 GPU-hours, 42 GPU-seconds."""
     whose = unit.removesuffix("-hours")

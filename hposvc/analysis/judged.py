@@ -7,14 +7,13 @@ from functools import cached_property
 
 from hposvc.analysis.gain import Gain, gain
 from hposvc.analysis.noise import HUGE, Noise, of_curves, of_repeats
-from hposvc.analysis.prospects import Prospect, prospect
+from hposvc.analysis.prospects import LEARNING, PACES, Prospect, prospect
 from hposvc.analysis.shrinkage import Expectations, Expected, expectations
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 
 NEXT = 20  # trials whose gain is forecast, at least
 GUESSED = 0.9  # the most that is believed if nothing was trained twice
-BLIND = ("random", "sobol", "grid")  # methods that do not learn
 
 
 @dataclass(frozen=True)
@@ -154,9 +153,17 @@ class Judged:
 
     @cached_property
     def prospect(self) -> Prospect | None:
-        """The forecast of what as many trials again, or NEXT at least, would gain."""
+        """The forecast of what a fifth as many trials again, or NEXT at least, would gain."""
         known = self.losses if self.expectations is None else self.expectations.means()
         ended = [trial for trial in self.state.trials.values() if trial.over]
         losses = [known.get(trial.id, math.inf) for trial in ended]
-        more = max(NEXT, len(ended) // 5)
-        return prospect(losses, more, self.state.spec.search.name not in BLIND)
+        pace = PACES.get(self.state.spec.search.name, LEARNING)
+        return prospect(losses, max(NEXT, len(ended) // 5), pace)
+
+    @property
+    def prospect_rank_s(self) -> float | None:
+        """The rank-seconds that those trials take if they are like the others; None: no idea."""
+        ended = [trial.rank_s for trial in self.state.trials.values() if trial.over]
+        if self.prospect is None or not sum(ended):
+            return None
+        return self.prospect.trials * sum(ended) / len(ended)

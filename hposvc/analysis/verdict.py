@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hposvc.analysis import advice, devices, mattered
-from hposvc.analysis.amounts import cost_text, count, duration, figure, figures, percent, share
+from hposvc.analysis.amounts import cost_of, count, duration, figure, figures, percent, share
 from hposvc.analysis.cut_short import cut_short
 from hposvc.analysis.explained import Explained, explained
 from hposvc.analysis.finding import Finding, Level, finite
@@ -253,7 +253,7 @@ def _cost(judged: Judged) -> Finding:
     gpus = state.spec.resources.gpus_per_worker
     price = "" if state.money is None else f", or {state.spec.price.text(state.money)},"
     sentence = (
-        f"It cost {_cost_of(state.rank_s, gpus)}{price} in {duration(state.worked_s)}, "
+        f"It cost {cost_of(state.rank_s, gpus)}{price} in {duration(state.worked_s)}, "
         f"for {count(len(state.trials), 'trial')}{_and_replicates(state)}."
     )
     data = {
@@ -278,9 +278,9 @@ def _stopped(judged: Judged) -> Finding:
         return Finding("stopped", "info", title, "No trial was stopped early.")
     gpus = judged.state.spec.resources.gpus_per_worker
     saved = found.saved
-    about = f"saved about {_cost_of(saved.rank_s, gpus)}"
+    about = f"saved about {cost_of(saved.rank_s, gpus)}"
     if saved.low_rank_s is not None and saved.high_rank_s is not None:
-        low, high = _cost_of(saved.low_rank_s, gpus), _cost_of(saved.high_rank_s, gpus)
+        low, high = cost_of(saved.low_rank_s, gpus), cost_of(saved.high_rank_s, gpus)
         about += "" if low == high else f" ({percent(CONFIDENCE)} sure: {low} to {high})"
     sentence = f"{count(saved.stopped, 'trial')} stopped early, which {about}"
     if found.wrong is not None and judged.best is not None:
@@ -354,8 +354,3 @@ def _lead(lead: Expected | None) -> dict[str, float] | None:
 
 def _roughly(number: float) -> str:
     return "hardly any of them" if number < 0.5 else f"about {number:.0f} of them"
-
-
-def _cost_of(rank_s: float, gpus: float) -> str:
-    """Return rank-seconds as GPU-hours, or without GPUs as worker-hours."""
-    return cost_text(rank_s / 3600 * (gpus or 1), "GPU-hours" if gpus else "worker-hours")

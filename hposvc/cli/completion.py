@@ -1,9 +1,12 @@
-"""Complete words when somebody presses tab: sweeps, their trials, and examples.
+"""Complete words when somebody presses tab: sweeps, their trials, examples, keys of a spec.
 
 A shell learns it by `eval "$(_HPOSVC_COMPLETE=bash_source hposvc)"`, or zsh_source or fish_source.
 """
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -54,6 +57,28 @@ def complete_example(
 
     found = [CompletionItem(each.name, help=each.shows) for each in examples.listed()]
     return [item for item in found if item.value.startswith(begun)]
+
+
+def complete_key(
+    context: click.Context, parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Return the keys of a spec that begin like this, each with the sign before its value."""
+    text = (resources.files("hposvc.spec") / "schema.json").read_text(encoding="utf-8")
+    schema = json.loads(text)
+    keys = (f"{key}=" for key in _keys(schema, schema["$defs"]))
+    return [CompletionItem(key) for key in keys if key.startswith(begun)]
+
+
+def _keys(schema: Mapping[str, Any], sections: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the keys of a section, with points; a section has none if it takes no plain value."""
+    for name, below in schema["properties"].items():
+        forms = below.get("anyOf", [below])
+        found = [sections[form["$ref"].rpartition("/")[2]] for form in forms if "$ref" in form]
+        within = [section for section in found if "properties" in section]
+        if not within or any("enum" in form for form in forms):
+            yield name
+        for section in within:
+            yield from (f"{name}.{key}" for key in _keys(section, sections))
 
 
 def _open_home(context: click.Context) -> "Sweeps | None":

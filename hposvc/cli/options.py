@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from hposvc.cli.completion import complete_sweep, complete_trial
+from hposvc.cli.completion import complete_key, complete_sweep, complete_trial
 from hposvc.views.console import emit
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -23,6 +23,7 @@ settings = click.option(
     multiple=True,
     metavar="KEY=VALUE",
     help="Replace a value of the spec: --set trials.max=9.",
+    shell_complete=complete_key,
 )
 cluster_address = click.option(
     "--address",

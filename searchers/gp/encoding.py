@@ -1,11 +1,13 @@
 """The encoding of a Space's unit cube (a column for each parameter) as model columns, vectorized.
 
 A number or an ordered choice is one column, at the centre of its cell; an unordered choice is one
-column per value (one-hot / sqrt 2, so that any two values are 1 apart); an inactive parameter is at
-0.5, or at zeros. Decoding to user units is left to the Space and to the few points that need it.
+column per value (one-hot / sqrt 2, so that any two values are 1 apart); where numbers tell how
+alike its values are, these columns weigh little, and others follow them (likeness.py). An inactive
+parameter is at 0.5, or at zeros. Decoding to user units is left to the Space and to the few points
+that need it.
 
 Axes: N points, P searched parameters in the order of `space.searched`, D model columns, C smooth
-parameters, V values of one parameter.
+parameters, V values of one parameter, W columns of one parameter.
 """
 
 import math
@@ -19,6 +21,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from searchers.gp.kernels import Array, Index
+from searchers.gp.likeness import LABEL, places
 from searchers.space import Choice, Constant, Domain, Params, Space
 
 Mask = NDArray[np.bool_]
@@ -55,10 +58,23 @@ class Parameter:
     centre_V: Array  # positions of its values in the unit interval, ascending; empty: continuous
     categorical: bool
     requires: tuple[tuple[int, Array], ...]  # (parent, its positions that keep this one active)
+    place_VW: Array  # of a category: the columns beside those of the values, maybe none
+
+    @classmethod
+    def of(cls, space: Space, name: str) -> "Parameter":
+        domain = space[name]
+        categorical = isinstance(domain, Choice) and not domain.ordered
+        place_VW = places(space, name) if categorical else np.empty((0, 0))
+        return cls(_centres(domain), categorical, tuple(_requirements(space, name)), place_VW)
 
     @property
     def width(self) -> int:
-        return len(self.centre_V) if self.categorical else 1
+        return len(self.centre_V) + self.place_VW.shape[1] if self.categorical else 1
+
+    @property
+    def apart(self) -> float:
+        """The squared distance of two categories by their own columns."""
+        return LABEL if self.place_VW.shape[1] else 1.0
 
     @property
     def is_smooth(self) -> bool:
@@ -69,6 +85,13 @@ class Parameter:
         """Return the index of the value whose centre is nearest to each position."""
         return np.searchsorted((self.centre_V[1:] + self.centre_V[:-1]) / 2.0, unit_N, side="right")
 
+    def columns(self, unit_N: Array) -> Array:
+        """Return the columns (N x W) of snapped positions."""
+        if not self.categorical:
+            return unit_N[:, None]
+        own_NV = (unit_N[:, None] == self.centre_V) * math.sqrt(self.apart / 2.0)
+        return np.hstack([own_NV, self.place_VW[self.index(unit_N)]])
+
 
 @dataclass(frozen=True)
 class Encoding:
@@ -78,16 +101,7 @@ class Encoding:
 
     @classmethod
     def of(cls, space: Space) -> "Encoding":
-        return cls(
-            tuple(
-                Parameter(
-                    _centres(space[name]),
-                    isinstance(domain := space[name], Choice) and not domain.ordered,
-                    tuple(_requirements(space, name)),
-                )
-                for name in space.searched
-            )
-        )
+        return cls(tuple(Parameter.of(space, name) for name in space.searched))
 
     @property
     def parameters(self) -> int:
@@ -127,13 +141,11 @@ class Encoding:
         """Return the model's columns (N x D) of snapped points."""
         column_ND = np.empty((len(points), sum(searched.width for searched in self.searched)))
         for index, first in enumerate(self.first_column_P):
-            parameter, unit_N = self.searched[index], points.unit_NP[:, index]
+            parameter = self.searched[index]
+            column_NW = parameter.columns(points.unit_NP[:, index])
             if parameter.categorical:
-                is_value_NV = unit_N[:, None] == parameter.centre_V
-                is_value_NV &= points.active_NP[:, index, None]
-                column_ND[:, first : first + parameter.width] = is_value_NV / math.sqrt(2.0)
-            else:
-                column_ND[:, first] = unit_N
+                column_NW *= points.active_NP[:, index, None]
+            column_ND[:, first : first + parameter.width] = column_NW
         return column_ND
 
     def is_active(self, x_MD: Array, index: int) -> Mask:
@@ -148,9 +160,9 @@ class Encoding:
         parameter, first = self.searched[index], self.first_column_P[index]
         if not parameter.categorical:
             return np.isin(x_MD[:, first], allowed_V)
-        is_allowed_W = np.isin(parameter.centre_V, allowed_V)
-        share_MW = x_MD[:, first : first + parameter.width][:, is_allowed_W]
-        holds_M: Mask = np.any(share_MW > 0.0, axis=1)
+        is_allowed_V = np.isin(parameter.centre_V, allowed_V)
+        own_MV = x_MD[:, first : first + len(parameter.centre_V)]
+        holds_M: Mask = np.any(own_MV[:, is_allowed_V] > 0.0, axis=1)
         return holds_M
 
     def stepped(self, from_NP: Array, to_NP: Array, rng: Generator) -> Array:

@@ -76,7 +76,7 @@ class LogPrior:
         encoding = Encoding.of(space)
         centres = {
             (index := space.searched.index(name)): (
-                _centre(encoding.searched[index], space[name].to_unit(belief.value)),
+                encoding.searched[index].columns(np.array([space[name].to_unit(belief.value)]))[0],
                 belief.width,
             )
             for name, belief in priors.items()
@@ -93,23 +93,17 @@ class LogPrior:
             columns = slice(first, first + len(centre_W))
             off_MW = (x_MD[:, columns] - centre_W) / width
             weight_M = self.exponent * self.encoding.is_active(x_MD, index)
-            size = _log_mean_density(centre_W, width)
+            size = _log_mean_density(self.encoding.searched[index], centre_W, width)
             value_M += weight_M * (-0.5 * (off_MW**2).sum(axis=1) - size)
             gradient_MD[:, columns] -= weight_M[:, None] * off_MW / width
         return value_M, gradient_MD
 
 
-def _centre(parameter: Parameter, unit: float) -> Array:
-    """Return the columns of a value."""
-    if not parameter.categorical:
-        return np.array([unit])
-    return np.where(parameter.centre_V == unit, 1.0 / math.sqrt(2.0), 0.0)
-
-
-def _log_mean_density(centre_W: Array, width: float) -> float:
+def _log_mean_density(parameter: Parameter, centre_W: Array, width: float) -> float:
     """Return log of the mean of exp(-d^2 / (2 width^2)) over the range, or over the categories."""
-    if len(centre_W) > 1:
-        others = len(centre_W) - 1
-        return math.log((1.0 + others * math.exp(-0.5 / width**2)) / (others + 1))
+    if parameter.categorical:
+        own_V, place_W = np.split(centre_W, [len(parameter.centre_V)])
+        d2_V = parameter.apart * (own_V == 0.0) + ((parameter.place_VW - place_W) ** 2).sum(axis=1)
+        return math.log(np.exp(-0.5 * d2_V / width**2).mean())
     low, high = (ndtr((end - centre_W[0]) / width) for end in (0.0, 1.0))
     return math.log(width * math.sqrt(2.0 * math.pi) * (high - low))

@@ -274,7 +274,7 @@ class Proposer:
             unit_N = self.points.unit_NP[active_N, index]
             for centre in parameter.centre_V.tolist():
                 visits = int(np.count_nonzero(unit_N == centre))
-                yield visits * parameter.width, FixedFeatures(index, centre)
+                yield visits * len(parameter.centre_V), FixedFeatures(index, centre)
 
     def predicted(self, process: Process, params: Params) -> tuple[float, float]:
         """Return the mean and deviation of the loss, in the user's units.

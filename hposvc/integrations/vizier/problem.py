@@ -19,7 +19,7 @@ from vizier.service import pyvizier as vz
 
 from searchers.domains import Choice, Constant, Domain, Float, Int
 from searchers.methods import METHODS, load, takes_several
-from searchers.names import as_identifier, is_name
+from searchers.names import as_identifier, is_name, nearest
 from searchers.objectives import Objectives, are_finite
 from searchers.options import build, check
 from searchers.pareto import fronts
@@ -140,6 +140,21 @@ class Problem:
             return None
         found = [measurement.metrics.get(goal.name, vz.NaNMetric).value for goal in self._goals]
         return found if are_finite(found) else None
+
+    def check_metrics(self, measurement: vz.Measurement) -> None:
+        """Refuse a measurement in which a metric of the problem seems to be misspelt.
+
+        One without a metric is a trial that diverged, unless it has another metric instead.
+
+        Raises:
+            ValueError: a metric is missing, and there is one that the problem does not know.
+        """
+        known = [metric.name for metric in (*self._goals, *self._limits)]
+        missing = [name for name in known if name not in measurement.metrics]
+        others = [name for name in measurement.metrics if name not in known]
+        if missing and others:
+            hint = nearest(others[0], missing)
+            raise ValueError(f"the measurement has {others[0]} and no {missing[0]}; {hint}")
 
     def excess(self, measurement: vz.Measurement | None) -> dict[str, float]:
         """Return by how much each safety metric is beyond its threshold; NaN: unknown."""

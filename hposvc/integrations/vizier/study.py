@@ -344,7 +344,8 @@ class Trial(client_abc.TrialInterface):  # type: ignore[misc]
         and all of them return it.
 
         Raises:
-            ValueError: the trial does not run, there is no measurement, or Optuna has ended it.
+            ValueError: the trial does not run, there is no measurement, one of its metrics is
+                misspelt, or Optuna has ended the trial.
         """
         number, storage = self._running()._trial_id, self._study._storage
         measured = self.materialize().measurements
@@ -352,6 +353,8 @@ class Trial(client_abc.TrialInterface):  # type: ignore[misc]
             if not measured:
                 raise ValueError(f"trial {self._id} has no measurement; give one to complete it")
             measurement = measured[-1]
+        if measurement is not None and infeasible_reason is None:
+            self._study._problem.check_metrics(measurement)
         end = records.pack_end(measurement, infeasible_reason)
         with suppress(UpdateFinishedTrialError):
             storage.set_trial_system_attr(number, records.unique(records.END), end)

@@ -1,36 +1,90 @@
 """What more trials would gain."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
+import pytest
 
-from hposvc.analysis.prospects import prospect
+from hposvc.analysis.prospects import BLIND, GP, LEARNING, prospect
+
+
+def bowl(rng, trials):
+    return ((rng.random((trials, 3)) - 0.3) ** 2).sum(axis=1)
+
+
+def gain_of(losses, trials):
+    return max(0.0, float(losses[:trials].min() - losses[trials:].min()))
 
 
 def test_a_promise_holds_for_random_search_of_a_bowl():
-    held = []
-    for rng in np.random.default_rng(0).spawn(60):
-        losses = ((rng.random((60, 3)) - 0.3) ** 2).sum(axis=1)
-        found = prospect([*losses[:40]], 20, adaptive=False)
-        true = max(0.0, float(losses[:40].min() - losses[40:].min()))
+    held, promised, gained = [], [], []
+    for rng in np.random.default_rng(0).spawn(300):
+        losses = bowl(rng, 60)
+        found, true = prospect([*losses[:40]], 20, BLIND), gain_of(losses, 40)
         held.append(found.low <= true <= found.high)
-    assert np.mean(held) >= 0.8
+        promised.append(found.gain)
+        gained.append(true)
+    assert 0.7 <= np.mean(held) <= 0.9
+    assert np.mean(promised) == pytest.approx(np.mean(gained), rel=0.35)
+
+
+@pytest.mark.parametrize(("trials", "more"), [(20, 20), (40, 10), (100, 20), (400, 80)])
+def test_values_in_random_order_improve_with_the_chance_of_records(trials, more):
+    chances = [
+        prospect([*rng.random(trials)], more, BLIND).chance
+        for rng in np.random.default_rng(3).spawn(50)
+    ]
+    assert np.mean(chances) == pytest.approx(more / (trials + more), abs=0.04)
 
 
 def test_the_more_trials_before_the_less_is_promised():
     losses = [*np.random.default_rng(1).random(400)]
-    gains = [prospect(losses[:trials], 20, adaptive=False).chance for trials in (20, 80, 400)]
+    gains = [prospect(losses[:trials], 20, BLIND).chance for trials in (20, 80, 400)]
     assert gains == sorted(gains, reverse=True)
 
 
+@pytest.mark.parametrize("pace", [BLIND, LEARNING, GP])
+def test_more_trials_gain_more_and_the_interval_holds_the_mean(pace):
+    losses = [*bowl(np.random.default_rng(4), 30)]
+    found = [prospect(losses, more, pace) for more in (1, 5, 20, 100)]
+    for less, more in pairwise(found):
+        assert less.chance < more.chance < 1
+        assert less.gain < more.gain
+        assert less.high <= more.high
+    assert all(each.low <= each.gain <= max(losses) for each in found)
+    assert all(each.gain <= each.high for each in found if each.chance > 0.5)
+
+
+@pytest.mark.parametrize("pace", [BLIND, LEARNING, GP])
+def test_a_search_that_improved_of_late_is_promised_more(pace):
+    falling = [1.0 / trial for trial in range(1, 31)]
+    stuck = [falling[-1], *falling[:-1]]
+    assert prospect(falling, 20, pace).chance > prospect(stuck, 20, pace).chance
+    assert prospect(falling, 20, pace).gain > prospect(stuck, 20, pace).gain
+
+
+def test_a_promise_is_in_the_unit_of_the_losses_wherever_they_begin():
+    losses = bowl(np.random.default_rng(5), 40)
+    one, other = prospect([*losses], 20, GP), prospect([*(1e3 * losses - 7)], 20, GP)
+    assert other.chance == one.chance
+    for part in ("gain", "low", "high"):
+        assert getattr(other, part) == pytest.approx(1e3 * getattr(one, part))
+
+
 def test_equal_values_promise_nothing_and_few_values_tell_nothing():
-    assert prospect([1.0] * 30, 20, adaptive=True).gain == 0
-    assert prospect([0.1, 0.2, 0.3], 20, adaptive=False) is None
-    assert prospect([math.inf] * 30, 20, adaptive=False) is None
-    assert prospect([], 20, adaptive=False) is None
+    assert prospect([1.0] * 30, 20, LEARNING).gain == 0
+    assert prospect([0.1, 0.2, 0.3], 20, BLIND) is None
+    assert prospect([math.inf] * 30, 20, BLIND) is None
+    assert prospect([], 20, BLIND) is None
+
+
+def test_many_trials_with_the_best_value_do_not_rule_out_a_gain():
+    """An accuracy on a few hundred samples has few values."""
+    assert prospect([*[0.1] * 12, *[0.2] * 12], 20, GP).gain > 0
 
 
 def test_trials_without_a_value_count_as_trials_that_gain_nothing():
     losses = [*np.random.default_rng(2).random(40)]
     stopped = [each for loss in losses for each in (loss, math.inf, math.inf)]
-    assert prospect(stopped, 20, False).chance < prospect(losses, 20, False).chance
+    assert prospect(stopped, 20, BLIND).chance < prospect(losses, 20, BLIND).chance

@@ -55,3 +55,13 @@ def test_a_home_that_is_not_there_is_not_made(tab, tmp_path):
 def test_verbs_and_examples_are_completed(tab):
     assert "examples" in tab("hposvc ex")
     assert tab("hposvc examples quick") == ["quickstart.py"]
+
+
+def test_keys_of_a_spec_are_completed(tab):
+    assert tab("hposvc run spec.yaml --set tri") == ["trials.max=", "trials.parallel="]
+    assert tab("hposvc plan spec.yaml --set stop.plateau.tr") == ["stop.plateau.trials="]
+    assert tab("hposvc run spec.yaml --set engine") == [
+        *("engine=", "engine.type=", "engine.curve=", "engine.lease=")
+    ]
+    assert tab("hposvc run spec.yaml --set searc") == ["search="]
+    assert tab("hposvc run spec.yaml --set trails") == []

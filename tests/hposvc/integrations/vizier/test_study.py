@@ -270,6 +270,21 @@ def test_of_those_who_complete_a_trial_together_the_first_stands():
     assert seen.value == final.metrics["loss"].value
 
 
+def test_a_misspelt_metric_is_refused_with_the_nearest_name():
+    (trial,) = study().suggest()
+    with pytest.raises(ValueError, match=r"has los and no loss; did you mean 'loss'\?"):
+        trial.complete(vz.Measurement({"los": 0.5}))
+    assert trial.materialize().status == vz.TrialStatus.ACTIVE
+    assert trial.complete(vz.Measurement({"loss": 0.5, "time": 3.0})).metrics["loss"].value == 0.5
+
+
+def test_a_measurement_of_nothing_is_a_trial_that_diverged():
+    (trial,) = study().suggest()
+    trial.complete(vz.Measurement())
+    assert trial.materialize().status == vz.TrialStatus.COMPLETED
+    assert not [*study().optimal_trials()]
+
+
 def test_a_requested_trial_goes_to_one_of_the_clients_that_ask_together():
     made = study()
     for number in range(6):
