@@ -104,6 +104,14 @@ def share(mine_SE: Array, peer_SE: Array) -> float:
     return epochs_to(mine_SE, aim) / epochs_to(peer_SE, aim)
 
 
+def worst_seed(mine_SE: Array, peer_SE: Array) -> str:
+    """The share of my slowest seed alone, and how many seeds need more than the peer's median."""
+    aim = float(np.median(peer_SE[:, -1]))
+    share_S = np.array([epochs_to(regret_E[None], aim) for regret_E in mine_SE])
+    share_S /= epochs_to(peer_SE, aim)
+    return f"{_shown(share_S.max(), 2)} ({np.count_nonzero(share_S > 1.0)} above 1)"
+
+
 def best_peer(runs: Runs) -> str:
     """The peer that ends with the lowest regret."""
     peers = [name for name in runs if METHODS[name].is_peer]
@@ -142,6 +150,7 @@ def rows(runs: Runs) -> list[list[str]]:
                 *(figure(median_E[epoch - 1], 4) for epoch in SHOWN),
                 *(_shown(epochs_to(regret_SE, aim), 0) for aim in aims),
                 interval(regret_SE, runs[best]),
+                worst_seed(regret_SE, runs[best]),
             ]
         )
     return found
@@ -162,6 +171,7 @@ def show(problem: str, methods: Sequence[str], seeds: int, processes: int) -> No
         *(f"regret at {epoch}" for epoch in SHOWN),
         *(f"epochs to where {name} ends" for name in methods if METHODS[name].is_peer),
         "share of the best peer's",
+        "worst seed",
     ]
     print(table(head, rows(runs)), flush=True)
 

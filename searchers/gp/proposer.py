@@ -157,9 +157,17 @@ class Proposer:
 
     @property
     def functions(self) -> Mapping[str, KnownMean]:
-        """What is known of the loss beforehand, by the names in the notes."""
-        learned = {} if self.learned is None else {LEARNED: self.learned.mean}
-        return learned if self.earlier is None else {**learned, EARLIER: self.earlier}
+        """What is known of the loss beforehand, by the names in the notes.
+
+        The learned prior is of last losses, and would hold at all steps alike: with ASHA on trained
+        curves log regret was .18 lower without (16 pairs, docs/gp.md).
+        """
+        functions: dict[str, KnownMean] = {}
+        if self.learned is not None and not self._contexts:
+            functions[LEARNED] = self.learned.mean
+        if self.earlier is not None:
+            functions[EARLIER] = self.earlier
+        return functions
 
     @cached_property
     def known_TF(self) -> Array:

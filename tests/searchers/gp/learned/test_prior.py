@@ -159,6 +159,27 @@ def test_proposals_say_how_much_of_the_prior_holds():
     assert all("learned_prior" not in note for _, note in plain)
 
 
+def test_with_results_at_several_steps_the_prior_leads_the_first_trials_alone():
+    """It is of last losses; at all steps alike it leads astray those that know some results."""
+    searchers = [GaussianProcess(), GaussianProcess(learned_prior=False)]
+    rng = np.random.default_rng(3)
+    tried = [NETWORK.sample(rng) for _ in range(9)]
+
+    def propose(last_step):
+        curves = [tuple((s, rng.random()) for s in range(1, last_step(i) + 1)) for i in range(9)]
+        history = [
+            Observation(str(i), params, {}, curve[-1][1], curve, "done")
+            for i, (params, curve) in enumerate(zip(tried, curves, strict=True))
+        ]
+        return [each.suggest(NETWORK, history, 1, np.random.default_rng(0)) for each in searchers]
+
+    known, unknown = propose(lambda index: 9 if index % 3 == 0 else 1)
+    assert known == unknown
+    known, unknown = propose(lambda index: 9)
+    assert "learned_prior" in known[0].note
+    assert known != unknown
+
+
 def test_a_wide_first_batch_trusts_the_prior_with_half_of_its_trials():
     """Otherwise all but three of sixteen first trials would know nothing of other data."""
     batch, again = (
