@@ -7,6 +7,7 @@ Axes: T trials with a result, R rows (a trial has one at each step at which tria
 searched parameters, D model columns, F functions that are known beforehand.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -210,7 +211,8 @@ class Proposer:
         weight_F = self.weights(everywhere.solve) if self.functions else np.empty(0)
         if weight_F.any():
             everywhere = everywhere.with_losses(self.output_R - self.mean_RF @ weight_F)
-        at_top = AtMaxFidelity.of(everywhere, self.column_TD) if self._contexts else everywhere
+        one_each = len(self.output_R) == self._trials and not self._contexts
+        at_top = everywhere if one_each else AtMaxFidelity.of(everywhere, self.column_TD)
         process: Process = at_top
         if self.functions:
             functions, betas = self.functions, weight_F.tolist()
@@ -286,6 +288,12 @@ class Proposer:
         spread = np.sqrt(variance_M[0]) * np.array([-1.0, 0.0, 1.0])
         low, middle, high = self.warp.backward(mean_M[0] + spread).tolist()
         return middle, (high - low) / 2.0
+
+    def noise_near(self, loss: float, fitted: Fit) -> float:
+        """Return how far equal trainings deviate where they give this loss, in its units."""
+        spread = math.sqrt(fitted.hyperparameters.noise) * np.array([-1.0, 1.0])
+        ends = self.warp.backward(self.warp.forward(np.array([loss])) + spread)
+        return float(np.ptp(ends)) / 2.0
 
 
 def outcome_of(

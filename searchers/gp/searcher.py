@@ -243,6 +243,7 @@ class GaussianProcess:
             "reason": _describe_reason(proposer, params),
             "mean": mean,
             "deviation": deviation,
+            "noise": proposer.noise_near(mean, fitted),
             "acquisition": float(candidates.value_N[index]),
             "fits": fits,
         }
