@@ -31,8 +31,9 @@ class Observation:
     # With several objectives: the loss of each at the trial's last step; `loss` is None then.
     losses: tuple[float, ...] = ()
     excess: tuple[float, ...] = ()  # over each limit; up to 0: the limit was kept
-    # (last step, loss) of further trainings of this configuration, with other random numbers.
-    repeats: tuple[tuple[int, float], ...] = ()
+    # (last step, loss) of further trainings of this configuration, with other random numbers;
+    # infinite: without steps.
+    repeats: tuple[tuple[float, float], ...] = ()
 
     @property
     def keeps_limits(self) -> bool:

@@ -118,9 +118,12 @@ def test_the_scatter_of_the_replicates_is_the_noise_that_a_proposal_of_gp_believ
     assert 0.3 < believed[VeryNoisyReplicates] < 3.0
 
 
-def test_every_proposal_follows_from_the_journal_before_it(lab):
+@pytest.mark.parametrize("search", ["gp", {"method": "gp", "repeats": True}], ids=str)
+def test_every_proposal_follows_from_the_journal_before_it(lab, search):
     """The replicates' results come at any time between those of other trials."""
-    spec = make_spec(search="gp", baseline=BASELINE, trials={"max": 8, "parallel": 3})
+    asha = {"type": "asha"}
+    trials = {"max": 10, "parallel": 3}
+    spec = make_spec(search=search, scheduler=asha, baseline=BASELINE, trials=trials)
     searcher = registry.build(registry.SEARCHERS, spec.search)
     lab.run(spec, backend=Seeded)
     events = lab.events()
@@ -133,3 +136,8 @@ def test_every_proposal_follows_from_the_journal_before_it(lab):
             assert again is not None
             assert (again.params, again.note) == (event.params, event.note)
     assert len(seen_repeats) > 1
+    state = check_replicates(spec, events)
+    repeats = [trial for trial in state.trials.values() if "repeat_of" in trial.note]
+    assert len(repeats) == (0 if search == "gp" else 1)
+    for trial in repeats:
+        assert trial.params == state.trials[trial.note["repeat_of"]].params
