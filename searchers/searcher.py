@@ -72,6 +72,8 @@ class Searcher(Protocol):
     ) -> list[Proposal]:
         """Return the next n configurations, none of which is in the history or proposed twice.
 
+        Only a trial that is repeated on purpose is: its note says so.
+
         Args:
             space: the space to search.
             history: every trial so far, pending ones included, in the order of proposal.

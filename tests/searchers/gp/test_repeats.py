@@ -148,3 +148,19 @@ def test_results_of_repeats_count_for_the_configuration_in_any_form(order, copie
     assert one.loss_R.tolist() == other.loss_R.tolist()
     assert one.trial_R.tolist() == other.trial_R.tolist()
     assert np.count_nonzero(one.first_R) == 6
+
+
+@pytest.mark.parametrize("outcome", [{"losses": (1.0, 2.0)}, {"loss": 1.0, "excess": (0.5,)}])
+def test_with_several_metrics_or_limits_nothing_is_repeated_and_repeats_do_not_count(outcome):
+    rng = np.random.default_rng(0)
+    history = [
+        Observation(str(place), SPACE.sample(rng), state="done", **outcome) for place in range(13)
+    ]
+    repeated = with_repeats(history, [1.0, 5.0])
+    proposals = [
+        searcher.suggest(SPACE, seen, 1, call_rng(0, 13))
+        for searcher in (GAUSSIAN_PROCESS, REPEATING)
+        for seen in (history, repeated)
+    ]
+    assert all(each == proposals[0] for each in proposals)
+    assert proposals[0][0].note["source"] == "model"
