@@ -24,6 +24,7 @@ from hposvc.state.trial import TrialState
 from searchers.gp.training_data import REPEAT_OF
 
 UNLIKELY = 0.05  # probability that is not worth a word
+SLIGHT = 0.01  # share of the range of all predictions that is not worth a word
 LUCKY = 0.25  # deviations of the noise by which a value must be too good to be called lucky
 
 
@@ -192,7 +193,8 @@ def _with_choice_of_models(sure: Finding, judged: Judged, answers: Sequence[Expl
         return sure
     metric, predicted = best.metric, answer.predicted
     choice = min(predicted, key=lambda name: metric.loss(predicted[name]))
-    if metric.loss(predicted[choice]) >= metric.loss(predicted[first]):
+    extent = max(predicted.values()) - min(predicted.values())
+    if abs(predicted[choice] - predicted[first]) <= SLIGHT * extent:
         return sure
     here, there = figures(predicted[choice], predicted[first])
     words = f"The models of gp would rather choose {choice}: of it they expect {here} on average, "
