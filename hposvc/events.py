@@ -403,5 +403,6 @@ def _restored(event_type: type[Event], time: float, values: dict[str, Any]) -> E
 def _observation(body: dict[str, Any]) -> Observation:
     curve = tuple((step, loss) for step, loss in body.pop("curve"))
     losses, excess = tuple(body.pop("losses")), tuple(body.pop("excess"))
+    repeats = tuple((step, loss) for step, loss in body.pop("repeats", ()))
     body["params"] = params_today(body["params"])
-    return Observation(**body, curve=curve, losses=losses, excess=excess)
+    return Observation(**body, curve=curve, losses=losses, excess=excess, repeats=repeats)

@@ -31,6 +31,9 @@ class Observation:
     # With several objectives: the loss of each at the trial's last step; `loss` is None then.
     losses: tuple[float, ...] = ()
     excess: tuple[float, ...] = ()  # over each limit; up to 0: the limit was kept
+    # (last step, loss) of further trainings of this configuration, with other random numbers;
+    # infinite: without steps.
+    repeats: tuple[tuple[float, float], ...] = ()
 
     @property
     def keeps_limits(self) -> bool:
@@ -68,6 +71,8 @@ class Searcher(Protocol):
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
         """Return the next n configurations, none of which is in the history or proposed twice.
+
+        Only a trial that is repeated on purpose is: its note says so.
 
         Args:
             space: the space to search.

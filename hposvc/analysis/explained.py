@@ -13,7 +13,7 @@ Axes: N trials, L distinct values.
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
@@ -25,6 +25,7 @@ from hposvc.spec import SweepSpec
 from searchers.explain.belief import ROWS
 from searchers.explain.dependence import Dependence
 from searchers.explain.explanation import Explanation
+from searchers.gp.training_data import folded
 from searchers.searcher import Observation
 from searchers.space import Space
 
@@ -77,6 +78,7 @@ class Explained:
     importance: tuple[Share, ...]  # the most important first
     slices: tuple[Dependence, ...]  # in the same order
     pairs: tuple[Pair, ...]  # those with the highest share first
+    predicted: Mapping[str, float]  # the metric of each trial that came to this step
 
 
 def explained(spec: SweepSpec, trials: Sequence[Observation]) -> list[Explained]:
@@ -85,16 +87,21 @@ def explained(spec: SweepSpec, trials: Sequence[Observation]) -> list[Explained]
     The last answers are kept: the same trials are explained once.
 
     Args:
-        trials: of the sweep, with losses that are lower-is-better.
+        trials: of the sweep, with losses that are lower-is-better. The results of trials that
+            repeat another one are that one's.
     """
     space = spec.space
-    result = [replace(seen, note={}) for seen in trials if has_result(seen)]
+    result = [replace(seen, note={}) for seen in folded(trials) if has_result(seen)]
     if not space.searched or len(result) < MIN_TRIALS:
         return []
     goals = tuple((metric.name, metric.goal) for metric in spec.objectives)
-    text = repr((space, goals, [(s.id, s.params, s.curve, s.losses, s.state) for s in result]))
+    text = repr((space, goals, [_fields(seen) for seen in result]))
     key = hashlib.sha256(text.encode()).hexdigest()
     return [*_explained(_Question(key, space, goals, tuple(result)))]
+
+
+def _fields(seen: Observation) -> tuple[object, ...]:
+    return seen.id, seen.params, seen.curve, seen.losses, seen.state, seen.repeats
 
 
 def has_result(seen: Observation) -> bool:
@@ -166,6 +173,7 @@ def _of_metric(question: _Question, place: int, halves: int) -> Explained | None
             whole.dependence(share.name, resolution=SLICE_POINTS) for share in importance[:SLICES]
         ),
         _pairs(whole, importance),
+        {seen.id: whole.predict(seen.params).mean for seen in trials if last_step(seen) == top},
     )
 
 

@@ -11,6 +11,7 @@ from hposvc.analysis.prospects import LEARNING, PACES, Prospect, prospect
 from hposvc.analysis.shrinkage import Expectations, Expected, expectations
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from searchers.gp.training_data import REPEAT_OF
 
 NEXT = 20  # trials whose gain is forecast, at least
 GUESSED = 0.9  # the most that is believed if nothing was trained twice
@@ -61,7 +62,19 @@ class Judged:
             for trial in trials
             if trial.id in self.losses and all(abs(value) < HUGE for _, value in trial.curve)
         ]
-        return of_repeats([*self.repeats.values()]) or of_curves(curves)
+        return of_repeats([*self.repeats.values(), *self._trials_again()]) or of_curves(curves)
+
+    def _trials_again(self) -> list[list[float]]:
+        """Return the losses of trials that repeat another one, those of the same one together.
+
+        Not the loss of that one: it may have been repeated because it was lucky.
+        """
+        again: dict[str, list[float]] = {}
+        for name, loss in self.losses.items():
+            original = self.state.trials[name].note.get(REPEAT_OF)
+            if original is not None:
+                again.setdefault(original, []).append(loss)
+        return [*again.values()]
 
     @property
     def best(self) -> TrialState | None:

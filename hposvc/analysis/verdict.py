@@ -6,7 +6,7 @@ finding with its figures.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hposvc.analysis import advice, devices, mattered
@@ -21,8 +21,10 @@ from hposvc.analysis.shrinkage import LEVEL, Expected
 from hposvc.analysis.warnings import warnings
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from searchers.gp.training_data import REPEAT_OF
 
 UNLIKELY = 0.05  # probability that is not worth a word
+SLIGHT = 0.01  # share of the range of all predictions that is not worth a word
 LUCKY = 0.25  # deviations of the noise by which a value must be too good to be called lucky
 
 
@@ -69,12 +71,12 @@ def verdict(sweep: str, state: SweepState, answers: Sequence[Explained] | None =
     """
     judged = Judged(state)
     if answers is None:
-        answers = explained(state.spec, [*state.trials.history()])
+        answers = explained(state.spec, [*state.history()])
     minor = mattered.minor(answers)
     mind = warnings(state, minor)
     ten = (
         _best(judged),
-        _sure(judged),
+        _with_choice_of_models(_sure(judged), judged, answers),
         _gain(judged),
         _cost(judged),
         mattered.parameters(state, answers),
@@ -174,6 +176,32 @@ def _sure(judged: Judged) -> Finding:
         sentence += ". That is a guess from its curves, as nothing was trained twice"
     level = "good" if noise.measured and (chance or 0) > 0.9 else "info"
     return Finding("sure", level, title, f"{sentence}.", data)
+
+
+def _with_choice_of_models(sure: Finding, judged: Judged, answers: Sequence[Explained]) -> Finding:
+    """Return how sure the best is, with the trial that the models prefer, if it is another one.
+
+    After finalists were trained again their means decide, and where there is no noise the values.
+    """
+    state, best = judged.state, judged.best
+    known = judged.noise is not None and judged.noise.deviation == 0
+    if best is None or known or state.replicates.champion is not None or state.spec.limits:
+        return sure
+    answer = next((each for each in answers if each.learnt), None)
+    first = best.note.get(REPEAT_OF, best.id)
+    if answer is None or first not in answer.predicted:
+        return sure
+    metric, predicted = best.metric, answer.predicted
+    choice = min(predicted, key=lambda name: metric.loss(predicted[name]))
+    extent = max(predicted.values()) - min(predicted.values())
+    if abs(predicted[choice] - predicted[first]) <= SLIGHT * extent:
+        return sure
+    here, there = figures(predicted[choice], predicted[first])
+    words = f"The models of gp would rather choose {choice}: of it they expect {here} on average, "
+    words += f"of {first} {there}."
+    data = {"trial": choice, "expected": predicted[choice], "of_best": predicted[first]}
+    sentence = f"{sure.sentence} {words}"
+    return replace(sure, sentence=sentence, data={**sure.data, "preferred": data})
 
 
 def _without_noise(judged: Judged, best: TrialState, noise: Noise) -> str:

@@ -181,7 +181,7 @@ class Runner:
         for event in self.backend.events(HURRY_S if self._starved else POLL_S):
             self._apply(self._with_free_space(event))
         self._check_periodically()
-        if self._known_results != self.controller.state.trials.results:
+        if self._known_results != self.controller.state.results:
             self._look_ahead()
         self._fill_slots()
         self._commit()
@@ -296,8 +296,8 @@ class Runner:
         maximum = state.spec.trials.max
         trials_left = AHEAD if maximum is None else maximum - len(state.trials)
         proposals_wanted = 0 if state.closed else min(trials_left, AHEAD)
-        self._known_results = state.trials.results
-        self.proposer.look_ahead(state.trials.history, proposals_wanted, state.trials.results)
+        self._known_results = state.results
+        self.proposer.look_ahead(state.history, proposals_wanted, state.results)
 
     def _commit(self) -> None:
         """Write the turn's events to the journal, then act on them."""

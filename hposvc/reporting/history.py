@@ -150,7 +150,7 @@ class History:
         """Return what models say of the results, for each metric; to fit them takes seconds."""
         if self.answers is not None:
             return self.answers
-        return explained(self.state.spec, self.state.trials.history())
+        return explained(self.state.spec, self.state.history())
 
     @property
     def cost_unit(self) -> str:

@@ -2,8 +2,9 @@
 
 At its end these are its best trials, the finalists; at its beginning the first trial, its baseline.
 
-A replicate is a trial in a table of its own, so no scheduler, searcher or ranking sees it. Its
-orders and events have the name of its finalist; the orders have its number as well.
+A replicate is a trial in a table of its own, so no scheduler or ranking sees it; a searcher sees
+its result as a repeat of its trial. Its orders and events have the name of its finalist; the orders
+have its number as well.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -66,6 +67,15 @@ class Replicates:
         """Return the results of a finalist's completed replicates, as reported."""
         completed = (one for one in self.finalists.get(finalist, ()) if one.state == "COMPLETED")
         return [trial.value for trial in completed if trial.value is not None]
+
+    def losses(self) -> dict[str, tuple[tuple[int, float], ...]]:
+        """Return step and loss of each trial's completed replicates, for one metric."""
+        found: dict[str, tuple[tuple[int, float], ...]] = {}
+        for trial in self.trials.values():
+            if trial.state == "COMPLETED" and trial.value is not None:
+                result = (trial.step, trial.metric.loss(trial.value))
+                found[trial.shown_as] = (*found.get(trial.shown_as, ()), result)
+        return found
 
     @property
     def baseline_values(self) -> list[float]:

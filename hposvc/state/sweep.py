@@ -1,5 +1,6 @@
 """The state of a sweep: a fold of its journal, which all views and MLflow read."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -135,6 +136,24 @@ class SweepState:
     def best(self) -> str | None:
         """The trial with the best value; None while there is none, or with several metrics."""
         return None if self.spec.several else next(iter(self.front), None)
+
+    @property
+    def results(self) -> int:
+        """A number that grows when there is something for a searcher to learn."""
+        return self.trials.results + self.replicates.trials.results
+
+    def history(self) -> Sequence[Observation]:
+        """Return all trials as a searcher may see them, with the results of their replicates.
+
+        The list may be updated where trials change: copy it to keep it.
+        """
+        observed, repeats = self.trials.history(), self.replicates.losses()
+        if not repeats:
+            return observed
+        return [
+            replace(seen, repeats=repeats[seen.id]) if seen.id in repeats else seen
+            for seen in observed
+        ]
 
     @property
     def worked_s(self) -> float:

@@ -26,7 +26,7 @@ class TrialTable(Mapping[str, TrialState]):
     """Trials by name, in the order proposed; part of a sweep's state, so only events change it.
 
     A sweep has one table for the trials of its search and one for the replicates of its finalists.
-    The scheduler, the searcher, the ranking and most views look at the first alone.
+    The scheduler, the ranking and most views look at the first alone.
     """
 
     spec: SweepSpec

@@ -47,7 +47,11 @@ class MultiFidelityRows:
         result without a step counts as a result at the highest.
         """
         stops = _common_stops(history)
-        row_R = [(index, *row) for index, seen in enumerate(history) for row in _rows(seen, stops)]
+        row_R = [
+            (index, *row)
+            for index, seen in enumerate(history)
+            for row in (*_rows(seen, stops), *seen.repeats)
+        ]
         trial_R, step_R, loss_R = np.array(row_R).reshape(-1, 3).T
         top = np.max(step_R, initial=1.0, where=np.isfinite(step_R))
         column_R = np.log(np.minimum(step_R, top) / top) / math.log(FACTOR)

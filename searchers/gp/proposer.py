@@ -7,6 +7,7 @@ Axes: T trials with a result, R rows (a trial has one at each step at which tria
 searched parameters, D model columns, F functions that are known beforehand.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -82,7 +83,7 @@ class Proposer:
         encoding = Encoding.of(space)
         everywhere = [*evidence.params, *evidence.failed, *evidence.pending]
         points = encoding.snap(units(space, everywhere))
-        warp = standardized(model.warp, evidence.loss_R)
+        warp = standardized(model.warp, evidence.loss_R[evidence.first_R])
         output_R = warp.forward(evidence.loss_R)
         return cls(space, encoding, model, warp, output_R, evidence, points, learned)
 
@@ -100,9 +101,10 @@ class Proposer:
         rivals_N = focus.holds(self.points)
         if np.count_nonzero(rivals_N[: self._trials]) < MIN_CATEGORY_RESULTS:
             return replace(self, focus=focus)
+        loss_R, first_R = self.evidence.loss_R, self.evidence.first_R
         rival_R = rivals_N[self.evidence.trial_R]
-        warp = standardized(PROBE.warp, self.evidence.loss_R, self.evidence.loss_R[rival_R])
-        output_R = warp.forward(self.evidence.loss_R)
+        warp = standardized(PROBE.warp, loss_R[first_R], loss_R[rival_R & first_R])
+        output_R = warp.forward(loss_R)
         return replace(
             self, model=PROBE, warp=warp, output_R=output_R, focus=focus, rivals=rivals_N
         )
@@ -218,7 +220,8 @@ class Proposer:
         weight_F = self.weights(everywhere.solve) if self.functions else np.empty(0)
         if weight_F.any():
             everywhere = everywhere.with_losses(self.output_R - self.mean_RF @ weight_F)
-        at_top = AtMaxFidelity.of(everywhere, self.column_TD) if self._contexts else everywhere
+        one_each = len(self.output_R) == self._trials and not self._contexts
+        at_top = everywhere if one_each else AtMaxFidelity.of(everywhere, self.column_TD)
         process: Process = at_top
         if self.functions:
             functions, betas = self.functions, weight_F.tolist()
@@ -294,6 +297,23 @@ class Proposer:
         spread = np.sqrt(variance_M[0]) * np.array([-1.0, 0.0, 1.0])
         low, middle, high = self.warp.backward(mean_M[0] + spread).tolist()
         return middle, (high - low) / 2.0
+
+    def expectation(self, process: Process, fitted: Fit, params: Params) -> dict[str, object]:
+        """Return what the model expects of a configuration, for the note of its proposal."""
+        mean, deviation = self.predicted(process, params)
+        return {
+            "model": self.model.name,
+            "mean": mean,
+            "deviation": deviation,
+            "noise": self.noise_near(mean, fitted),
+            **(process.weights if isinstance(process, WithMean) else {}),
+        }
+
+    def noise_near(self, loss: float, fitted: Fit) -> float:
+        """Return how far equal trainings deviate where they give this loss, in its units."""
+        spread = math.sqrt(fitted.hyperparameters.noise) * np.array([-1.0, 1.0])
+        ends = self.warp.backward(self.warp.forward(np.array([loss])) + spread)
+        return float(np.ptp(ends)) / 2.0
 
 
 def outcome_of(

@@ -23,7 +23,6 @@ from searchers.gp.cost import COST, learned_cost
 from searchers.gp.fits import MODELS, Model
 from searchers.gp.initial_design import design_point
 from searchers.gp.learned.prior import LearnedPrior
-from searchers.gp.learned.process import WithMean
 from searchers.gp.learned.roles import Names
 from searchers.gp.learned.roles import check as check_roles
 from searchers.gp.learned.start import portfolio
@@ -31,6 +30,7 @@ from searchers.gp.maximise import Candidates
 from searchers.gp.multi_objective import propose_several
 from searchers.gp.priors import Belief, LogPrior, check
 from searchers.gp.proposer import FAILURE, Proposer
+from searchers.gp.repeats import is_repeat_due, repeated
 from searchers.gp.training_data import Evidence
 from searchers.gp.transfer import EarlierSweeps
 from searchers.novelty import SeenConfigs
@@ -51,7 +51,9 @@ class GaussianProcess:
     trials' times tell. `priors` say where good values are thought to be, such as
     {"lr": {"value": 1e-3, "width": 0.2}}; they fade as results come in. `learned_prior` says that
     a sweep may begin with what other sweeps of the same family of models have in common; `roles`
-    are names by which it knows parameters, such as {"alpha1": "lr"}; None hides one from it.
+    are names by which it knows parameters, such as {"alpha1": "lr"}; None hides one from it. With
+    `repeats` every fifth trial repeats the configuration that is predicted to be best, with other
+    random numbers, while the metric is found to be noisy.
     """
 
     initial: int = 4
@@ -61,6 +63,7 @@ class GaussianProcess:
     priors: Mapping[str, Belief] = field(default_factory=dict)
     learned_prior: bool = True
     roles: Names = field(default_factory=dict)
+    repeats: bool = False
 
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
@@ -191,6 +194,10 @@ class GaussianProcess:
                 sweeps = sweeps.judged(*proposer.comparable_results())
                 proposer = replace(proposer, earlier=sweeps, trust=sweeps.trust)
             failures = Evidence.of([*earlier, *history])
+        if self.repeats and is_repeat_due(history):
+            proposal = repeated(proposer, history, len(evidence.loss_R), rng)
+            if proposal is not None:
+                return proposal
         for attempt in self._proposers_to_try(proposer, len(history)):
             proposal = self._best_of(attempt, history, evidence, failures, rng)
             if proposal is not None:
@@ -236,18 +243,13 @@ class GaussianProcess:
         if index is None:
             return None
         params = proposer.space.decode(candidates.points.unit_NP[index])
-        mean, deviation = proposer.predicted(process, params)
         note = {
             "source": "model",
-            "model": proposer.model.name,
             "reason": _describe_reason(proposer, params),
-            "mean": mean,
-            "deviation": deviation,
+            **proposer.expectation(process, fitted, params),
             "acquisition": float(candidates.value_N[index]),
             "fits": fits,
         }
-        if isinstance(process, WithMean):
-            note |= process.weights
         return Proposal(params, note)
 
     def _optional_terms(

@@ -4,15 +4,35 @@ Axes: T trials with a result, R rows (a trial has one at each step at which tria
 columns of context: the step.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from searchers.gp.encoding import Mask
 from searchers.gp.fidelity import MultiFidelityRows
 from searchers.gp.kernels import Array, Index
 from searchers.searcher import Observation
 from searchers.space import Params
+
+REPEAT_OF = "repeat_of"  # in the note of a trial that repeats another one's configuration: its id
+
+
+def folded(history: Sequence[Observation]) -> Sequence[Observation]:
+    """Return a history in which the results of trials that repeat others are theirs."""
+    if not any(REPEAT_OF in seen.note for seen in history):
+        return history
+    repeats = {seen.id: seen.repeats for seen in history if REPEAT_OF not in seen.note}
+    others: list[Observation] = []
+    for seen in history:
+        original = seen.note.get(REPEAT_OF)
+        if isinstance(original, str) and original in repeats and seen.loss is not None:
+            result = seen.curve[-1] if seen.curve else (math.inf, seen.loss)
+            repeats[original] = (*repeats[original], result)
+        else:
+            others.append(seen)
+    return [replace(seen, repeats=repeats.get(seen.id, seen.repeats)) for seen in others]
 
 
 @dataclass(frozen=True)
@@ -32,6 +52,7 @@ class Evidence:
 
         Trials that failed by no fault of their own say nothing, and are left out.
         """
+        history = folded(history)
         rows = MultiFidelityRows.of(history)
         has_loss_R = np.isfinite(rows.loss_R)
         place_T, trial_R = np.unique(rows.trial_R[has_loss_R], return_inverse=True)
@@ -44,6 +65,14 @@ class Evidence:
             [history[index].params for index in rows.trial_R[~has_loss_R]],
             [seen.params for seen in history if seen.state == "pending"],
         )
+
+    @property
+    def first_R(self) -> Mask:
+        """Whether each row is the first of its trial at its step; the others are repeats."""
+        place_R = np.column_stack([self.trial_R, self.context_RC])
+        first_R: Mask = np.zeros(len(place_R), dtype=np.bool_)
+        first_R[np.unique(place_R, axis=0, return_index=True)[1]] = True
+        return first_R
 
     @property
     def ended(self) -> int:

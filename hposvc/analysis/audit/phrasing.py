@@ -16,7 +16,7 @@ ORIGINS = {
     "warm_start": "led in a sweep that this one learns from",
 }
 DESIGNS = {"start": "quasi-random design", "fallback": "quasi-random design, as a fallback"}
-PREDICTIONS = ("mean", "deviation", "acquisition")
+PREDICTIONS = ("mean", "deviation", "noise", "acquisition")
 PHRASED_NOTES = (*PREDICTIONS, "source", "model", "reason", "method", "fits", "design")
 RANK_PATTERN = re.compile(r"\b(place|rank|front) \d+ of \d+")
 

@@ -140,7 +140,7 @@ class Histories:
             seq, rests = entry.seq, not history.state.finished
             if fitted and (fitted.seq == seq or (rests and time.monotonic() < fitted.fresh_until)):
                 return
-            spec, trials = history.state.spec, [*history.state.trials.history()]
+            spec, trials = history.state.spec, [*history.state.history()]
         begun = time.monotonic()
         answers = explained(spec, trials)
         ended = time.monotonic()

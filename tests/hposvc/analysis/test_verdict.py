@@ -17,15 +17,19 @@ TOPICS = ("best", "sure", "gain", "cost", "mattered", "ruled out", "stopped", "w
 TOPICS += ("reproduce",)
 
 
-def played(spec, curves, rate=lambda trial: 10 ** (-4 + trial % 3), **metrics):
-    """Return the state of a sweep whose trials report these losses; None: the trial fails."""
+def played(spec, curves, rate=lambda trial: 10 ** (-4 + trial % 3), notes=None, **metrics):
+    """Return the state of a sweep whose trials report these losses; None: the trial fails.
+
+    Args:
+        notes: of proposals, by the place of the trial.
+    """
     events = [Attached(0.0, "here:1")]
     for number, curve in enumerate(curves):
         name, order, params = f"t{number + 1:04d}", number + 1, {}
         if "lr" in spec.parameters:
             params = {"lr": rate(number)}
         events += [
-            Proposed(1.0 * order, name, params, {}, 9, ()),
+            Proposed(1.0 * order, name, params, (notes or {}).get(number, {}), 9, ()),
             Ordered(1.0 * order, Order(order, name, params, None, 1, 9)),
         ]
         if curve is None:
@@ -90,6 +94,44 @@ def test_a_sweep_without_parameters_and_one_with_several_metrics_have_a_verdict(
     assert "No parameter" in alone["mattered"].sentence
     several = check(fold(make_several(), []))
     assert "no best configuration" in several["best"].sentence
+
+
+def rate(number):
+    return 10 ** (-5 + number / 4)
+
+
+def around(number, luck=0.0):
+    """Return a curve that is lower the nearer the rate is to 1e-3, and ends with this luck."""
+    distance = (math.log10(rate(number)) + 3) ** 2
+    return [distance + 1 / step for step in range(1, 9)] + [distance + luck]
+
+
+def test_the_models_prefer_a_trial_among_good_ones_to_a_lucky_one_elsewhere():
+    curves = [around(number, luck=0.1 * (-1) ** number) for number in range(16)]
+    curves[4] = around(4, luck=-1.2)  # the best value, among trials that end at 0.5 and above
+    spec = make_spec(parameters={"lr": {"min": 1e-6, "max": 1.0, "log": True}})
+    found = check(played(spec, curves, rate))
+    sure = found["sure"]
+    assert found["best"].data["trial"] == "t0005"
+    assert sure.data["preferred"]["trial"] in ("t0008", "t0009", "t0010")
+    assert f"would rather choose {sure.data['preferred']['trial']}: " in sure.sentence
+    plain = check(played(spec, [around(number) for number in range(16)], rate))["sure"]
+    assert "preferred" not in plain.data
+    assert "rather choose" not in plain.sentence
+
+
+def test_trials_that_repeat_another_one_measure_the_noise_and_are_one_configuration():
+    spec = make_spec(parameters={"lr": {"min": 1e-6, "max": 1.0, "log": True}})
+    curves = [around(number) for number in range(16)]
+    again = [around(8, luck=luck) for luck in (-0.3, 0.0, 0.3)]  # of t0009, the best
+    rates = [*map(rate, range(16)), *[rate(8)] * 3]
+    notes = {16 + index: {"repeat_of": "t0009"} for index in range(3)}
+    state = played(spec, [*curves, *again], rates.__getitem__, notes)
+    found = check(state)
+    assert found["best"].data["trial"] == "t0017"  # the best value on record
+    assert found["sure"].data["noise"]["source"] == "repeats"
+    assert found["sure"].data["noise"]["deviation"] == pytest.approx(0.3)
+    assert "preferred" not in found["sure"].data  # t0017 is t0009 again
 
 
 def test_without_repeats_no_gain_is_called_real():

@@ -1,20 +1,41 @@
 """A baseline: the first trial is trained with several seeds, to measure the noise of the metric."""
 
+from random import Random
+
 import pytest
 from replicated import LAST, Seeded, check_replicates
 from rich.console import Console
 from simulated_sweeps import CALLS, Lab, fold, make_spec
 
-from hposvc.events import Ordered
+from hposvc.analysis.audit import phrasing
+from hposvc.driver.proposals import propose
+from hposvc.events import Ordered, Proposed
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.reporting.charts import charts
 from hposvc.reporting.history import History
+from hposvc.spec import registry
 from hposvc.state import summary
 from hposvc.views import dashboard, tables
 from hposvc.views import replicates as view
 
 BASELINE = {"seeds": 3, "params": {"lr": 0.001}}
+
+
+class NoisyReplicates(Seeded):
+    """A simulation in which replicates alone are noisy."""
+
+    noise = 0.0
+
+    def _call(self, params, step):
+        metrics, seconds = super(Seeded, self)._call(params, step)
+        order = self._order
+        scatter = Random(f"{order.seed_of} {step}").gauss(0, self.noise) if order.replicate else 0.0
+        return {"loss": metrics["loss"] + scatter}, seconds
+
+
+class VeryNoisyReplicates(NoisyReplicates):
+    noise = 1.0
 
 
 @pytest.fixture
@@ -77,3 +98,46 @@ def test_a_crash_after_every_event_leaves_the_same_baseline(lab):
         check_replicates(spec, lab.events(sweep))
         assert state.replicates.baseline_values == whole.replicates.baseline_values
     assert fold(spec, events).replicates == whole.replicates
+
+
+def gp_spec():
+    baseline = {"seeds": 5, "params": {"lr": 0.001}}
+    return make_spec(search="gp", baseline=baseline, trials={"max": 8, "parallel": 1})
+
+
+def test_the_scatter_of_the_replicates_is_the_noise_that_a_proposal_of_gp_believes_in(lab):
+    spec = gp_spec()
+    believed = {}
+    for backend in (NoisyReplicates, VeryNoisyReplicates):
+        state = lab.run(spec, backend.__name__, backend=backend)
+        assert [len(seen.repeats) for seen in state.history()] == [5] + [0] * 7
+        first = next(t for t in state.trials.values() if t.note["source"] == "model")
+        believed[backend] = first.note["noise"]
+        assert f"noise {first.note['noise']:.5g}" in phrasing.origin(spec, first.note)
+    assert believed[NoisyReplicates] < 0.1
+    assert 0.3 < believed[VeryNoisyReplicates] < 3.0
+
+
+@pytest.mark.parametrize("search", ["gp", {"method": "gp", "repeats": True}], ids=str)
+def test_every_proposal_follows_from_the_journal_before_it(lab, search):
+    """The replicates' results come at any time between those of other trials."""
+    asha = {"type": "asha"}
+    trials = {"max": 10, "parallel": 3}
+    spec = make_spec(search=search, scheduler=asha, baseline=BASELINE, trials=trials)
+    searcher = registry.build(registry.SEARCHERS, spec.search)
+    lab.run(spec, backend=Seeded)
+    events = lab.events()
+    seen_repeats = set()
+    for place, event in enumerate(events):
+        if isinstance(event, Proposed):
+            history = fold(spec, events[:place]).history()
+            seen_repeats.add(sum(len(seen.repeats) for seen in history))
+            again = propose(spec, searcher, history)
+            assert again is not None
+            assert (again.params, again.note) == (event.params, event.note)
+    assert len(seen_repeats) > 1
+    state = check_replicates(spec, events)
+    repeats = [trial for trial in state.trials.values() if "repeat_of" in trial.note]
+    assert len(repeats) == (0 if search == "gp" else 1)
+    for trial in repeats:
+        assert trial.params == state.trials[trial.note["repeat_of"]].params
