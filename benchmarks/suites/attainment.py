@@ -141,7 +141,7 @@ def paired(standings: Sequence[Standing], against: str) -> str:
 
 
 def behind(standing: Standing, against: str) -> str:
-    """Return the functions on which `against` has the worst mean rank, its gap and the best's."""
+    """Return where `against` has the worst mean ranks, with its gap and the best method's."""
     keys = standing.common(standing.gaps)
     methods = list(standing.gaps)
     if against not in methods or len(methods) < 2:
@@ -153,7 +153,10 @@ def behind(standing: Standing, against: str) -> str:
         means = {method: _typical(standing, method, some) for method in methods}
         best = min(means, key=lambda method: means[method])
         figures = [f"{rank:.1f}", _gap(means[against]), best, _gap(means[best])]
-        rows.append((float(rank), [name, *figures]))
+        if best != against:
+            rows.append((float(rank), [name, *figures]))
+    if not rows:
+        return f"On no function is `{against}` behind at {standing.at}.\n"
     rows.sort(key=lambda row: -row[0])
     title = f"Where `{against}` is most behind at {standing.at}, of {len(methods)} methods."
     head = ["function", "rank", "gap", "best method", "its gap"]
@@ -178,7 +181,7 @@ def _duel(standing: Standing, against: str, method: str) -> str:
     chance = binomtest(won, won + lost).pvalue if won + lost else 1.0
     told = np.isfinite(mine) | np.isfinite(other)
     factor = float(np.median(mine[told] / other[told])) if told.any() else math.nan
-    return f"{won}–{lost} (p {chance:.2g}); {figure(factor)}"
+    return f"{won}–{lost} (p {chance:.2g}); {factor:.2g}"
 
 
 def _groups(keys: Sequence[Key]) -> list[str]:

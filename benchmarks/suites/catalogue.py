@@ -1,9 +1,8 @@
 """Which problems of the public suites are searched, and who searches them.
 
-All functions of a suite, or every fifth where there are 54 or 55: their numbers run through kinds
-of functions, and numbers of limits in sixes, so that a fifth has some of each. Instances are the
-last ones of a suite, of `bbob-biobj` the last two whose best volume is known. None was looked at
-before.
+All functions of a suite, or every tenth where there are 54 or 55 and an ask costs more; numbers of
+limits come in sixes, so that a tenth has several of them. Instances are the last ones of a suite,
+of `bbob-biobj` the last whose best volume is known. None was looked at before.
 """
 
 from bisect import bisect_left
@@ -74,8 +73,8 @@ SUITES = {
     "ma-bbob": Suite(range(1, 21), (2, 5), (0,), PLAIN),
     "bbob-mixint": Suite(range(1, 25), (5, 10), (15,), PLAIN),
     "bbob-noisy": Suite(range(101, 131), (2, 5), (15,), PLAIN),
-    "bbob-constrained": Suite(range(1, 55, 5), (2, 5), (15, 14), LIMITED),
-    "bbob-biobj": Suite(range(1, 56, 5), (2, 5), (10, 9), TWO_LOSSES, 0.0, -5.0),
+    "bbob-constrained": Suite(range(1, 55, 10), (2, 5), (15,), LIMITED),
+    "bbob-biobj": Suite(range(1, 56, 10), (2, 5), (10,), TWO_LOSSES, 0.0, -5.0),
 }
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import cocoex
 import numpy as np
 from cma import bbobbenchmarks
+from numpy.typing import NDArray
 
 from searchers import Float, Int, Space
 from suites.problem import Outcome, Params, Problem, above
@@ -114,7 +115,7 @@ def _space(problem: Any) -> Space:
     )
 
 
-def _point(params: Params) -> np.ndarray:
+def _point(params: Params) -> NDArray[np.float64]:
     return np.array([params[f"x{place}"] for place in range(len(params))], dtype=float)
 
 
@@ -136,7 +137,7 @@ def _missing_volume(
     """Return COCO's indicator after each configuration, as its log tells it.
 
     The log has a line where a target was met, and at some 20 numbers of evaluations for each power
-    of ten, among them 10, 20, 50 and 100; between them the last value counts.
+    of ten, among them 10, 25, 50 and 100; between them the last value counts.
     """
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         problem = _open(*where)

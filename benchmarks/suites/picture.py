@@ -4,7 +4,7 @@ It is the empirical cumulative distribution over runs and over all gaps between 
 hardest target, in the logarithm: the limit of the tables' share with ever more targets.
 
 Source: López-Ibáñez et al., Using the Empirical Attainment Function for Analyzing Single-objective
-Black-box Optimization Algorithms, IEEE TEVC 29 (2025).
+Black-box Optimization Algorithms, IEEE Transactions on Evolutionary Computation (2025).
 """
 
 import math

@@ -55,7 +55,7 @@ def test_report_has_wins_and_the_function_that_is_lost():
     found = [run("gp", key, [1.0]) for key in KEYS]
     found += [run("random", key, [gap]) for key, gap in zip(KEYS, (4.0, 2.0, 0.25), strict=True)]
     printed = report(found, "gp", [1])
-    assert "| random | 2–1 (p 1); 0.50 |" in printed
+    assert "| random | 2–1 (p 1); 0.5 |" in printed
     assert "| bbob f20 d5 | 2.0 | 1 | random | 0.25 |" in printed
     assert printed.index("| gp | ") < printed.index("| random | ")
 
