@@ -1,7 +1,8 @@
 """Optuna's samplers: TPE is asked for active parameters alone, as its define-by-run functions do;
-the Gaussian process needs all of them every time.
+the others need all of them every time.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import optuna
@@ -11,21 +12,23 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
-from optuna.samplers import BaseSampler, GPSampler, TPESampler
+from optuna.samplers import BaseSampler, CmaEsSampler, GPSampler, NSGAIISampler, TPESampler
 
 from peers.method import Axis, Params, active, axes, filled
 from searchers import Space
 
 
 class _Study:
-    """A study of one sampler, in memory."""
+    """A study of one sampler, in memory; it takes several losses, and excesses over limits."""
 
-    def __init__(self, space: Space, sampler: BaseSampler) -> None:
+    def __init__(self, space: Space, sampler: BaseSampler, objectives: int = 1) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.space, self.axes = space, axes(space)
-        self.study = optuna.create_study(sampler=sampler)
+        self.study = optuna.create_study(sampler=sampler, directions=["minimize"] * objectives)
 
-    def tell(self, asked: Any, loss: float) -> None:
+    def tell(self, asked: Any, loss: float | Sequence[float], excess: Sequence[float] = ()) -> None:
+        for limit, value in enumerate(excess):
+            asked.set_constraint(str(limit), value)
         self.study.tell(asked, loss)
 
     def record(self, params: Params, loss: float) -> None:
@@ -48,8 +51,10 @@ class _Study:
 class TPE(_Study):
     """Optuna's defaults: since 5.0 the joint form, with a constant liar for pending trials."""
 
-    def __init__(self, space: Space, seed: int, budget: int, **options: Any) -> None:
-        super().__init__(space, TPESampler(seed=seed, **options))
+    def __init__(
+        self, space: Space, seed: int, budget: int, objectives: int = 1, **options: Any
+    ) -> None:
+        super().__init__(space, TPESampler(seed=seed, **options), objectives)
 
     def ask(self) -> tuple[Params, Any]:
         trial = self.study.ask()
@@ -73,14 +78,8 @@ class SingleTPE(TPE):
         super().__init__(space, seed, budget, multivariate=False)
 
 
-class GP(_Study):
-    """Optuna's Gaussian process with its defaults."""
-
-    def __init__(self, space: Space, seed: int, budget: int) -> None:
-        from peers.threads import seed_torch  # TPE needs no torch
-
-        seed_torch(seed)
-        super().__init__(space, GPSampler(seed=seed))
+class _FullStudy(_Study):
+    """Asks for every parameter, whether it is active or not."""
 
     def ask(self) -> tuple[Params, Any]:
         trial = self.study.ask()
@@ -89,6 +88,30 @@ class GP(_Study):
 
     def add(self, params: Params, loss: float) -> None:
         self.record(filled(self.space, params), loss)
+
+
+class GP(_FullStudy):
+    """Optuna's Gaussian process with its defaults."""
+
+    def __init__(self, space: Space, seed: int, budget: int, objectives: int = 1) -> None:
+        from peers.threads import seed_torch  # the others need no torch
+
+        seed_torch(seed)
+        super().__init__(space, GPSampler(seed=seed), objectives)
+
+
+class CMAES(_FullStudy):
+    """Optuna's CMA-ES with its defaults."""
+
+    def __init__(self, space: Space, seed: int, budget: int) -> None:
+        super().__init__(space, CmaEsSampler(seed=seed))
+
+
+class NSGA2(_FullStudy):
+    """Optuna's NSGA-II with its defaults, a population of 50."""
+
+    def __init__(self, space: Space, seed: int, budget: int, objectives: int = 1) -> None:
+        super().__init__(space, NSGAIISampler(seed=seed), objectives)
 
 
 def _distribution(axis: Axis) -> BaseDistribution:

@@ -19,10 +19,13 @@ PEERS = {
     "optuna_tpe_group": "peers.optuna:GroupTPE",
     "optuna_tpe_single": "peers.optuna:SingleTPE",
     "optuna_gp": "peers.optuna:GP",
+    "optuna_cmaes": "peers.optuna:CMAES",
     "smac": "peers.smac:SMAC",
     "hebo": "peers.hebo:HEBO",
     "botorch": "peers.botorch:BoTorch",
     "ax": "peers.ax:Ax",
+    "pycma": "peers.pycma:CMAES",
+    "nevergrad": "peers.nevergrad:NGOpt",
 }
 
 
