@@ -16,19 +16,24 @@ import iohinspector
 import matplotlib.pyplot as plt
 import numpy as np
 import polars
+from matplotlib.lines import Line2D
+from peers.roster import OURS
 from runs import Run
 
 from suites.attainment import Standing
 from suites.catalogue import SUITES, Key
 
-COLUMNS = 3
+COLUMNS = 2
 
 
 def draw(found: Sequence[tuple[Key, Run]], at: int, path: Path) -> None:
-    """Draw one panel for each suite, of the problems that all its methods have to `at`."""
+    """Draw one panel for each suite, of the problems that all its methods have to `at`.
+
+    Ours are drawn thick, `gp` in black.
+    """
     suites = dict.fromkeys(key.suite for key, _ in found)
-    methods = sorted({run.method for _, run in found})
-    colours = dict(zip(methods, plt.get_cmap("tab20").colors, strict=False))
+    peers = sorted({run.method for _, run in found} - {"gp"})
+    colours = {"gp": "black", **dict(zip(peers, plt.get_cmap("tab10").colors, strict=False))}
     columns = min(len(suites), COLUMNS)
     rows = math.ceil(len(suites) / columns)
     figure, axes = plt.subplots(
@@ -39,12 +44,14 @@ def draw(found: Sequence[tuple[Key, Run]], at: int, path: Path) -> None:
     for suite, ax in zip(suites, axes.flat, strict=False):
         standing = Standing.of(found, suite, at)
         for method, points in _attained(standing).groupby("algorithm_name"):
-            ax.plot(points["evaluations"], points["eaf"], color=colours[method], label=method)
+            width = 2.5 if method in OURS else 1.2
+            ax.plot(points["evaluations"], points["eaf"], color=colours[method], linewidth=width)
         ax.set_title(f"{suite}, {len(standing.common(standing.gaps))} problems")
         ax.set_xlabel("evaluations")
         ax.set_ylabel("share of gaps attained")
-        ax.legend(fontsize="small")
-    figure.savefig(path)
+    lines = [Line2D([], [], color=colour, label=method) for method, colour in colours.items()]
+    figure.legend(handles=lines, loc="outside right upper")
+    figure.savefig(path, dpi=80)
 
 
 def _attained(standing: Standing) -> Any:
