@@ -11,6 +11,7 @@ Adams (UAI 2014) and Gardner et al. (ICML 2014) for the product with expected im
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ from searchers.gp.acquisition import LOG_SQRT_2PI
 from searchers.gp.encoding import Mask
 from searchers.gp.kernels import Array
 from searchers.gp.model import Posterior, Prior
-from searchers.gp.warping import MAX_LOSS, OUTLIER
+from searchers.gp.warping import MAX_LOSS, OUTLIER, Warp
 
 
 @dataclass(frozen=True)
@@ -43,19 +44,21 @@ def labels_of_failures(failed_N: Mask) -> Labels | None:
     return Labels((failed_N.astype(np.float64) - share) / deviation, (0.5 - share) / deviation)
 
 
-def labels_of_excess(excess_N: Array) -> Labels:
-    """Return the standardized excess over a limit, far outliers pulled in; 0 maps to the threshold.
+def labels_of_excess(warp: Callable[[Array], Warp], excess_N: Array) -> Labels:
+    """Return the excess over a limit, warped as losses are and standardized, and what 0 maps to.
 
-    sign(e) log(1 + |e| / median |e|) keeps the sign and is nearly affine where most trials are.
+    Only what is far from 0 is clipped: trials on both sides of a limit never become alike.
     """
     size_N = np.minimum(np.abs(excess_N), MAX_LOSS)
-    median = float(np.median(size_N)) or float(size_N.max()) or 1.0
-    far = np.minimum(size_N, OUTLIER * median) / median
-    output_N = np.sign(excess_N) * np.log1p(far)
+    bound = OUTLIER * (float(np.median(size_N)) or float(size_N.max()) or 1.0)
+    bounded_N = np.clip(excess_N, -bound, bound)
+    fitted = warp(bounded_N)
+    output_N, threshold = fitted.forward(bounded_N), float(fitted.forward(np.zeros(1))[0])
     centre, deviation = float(output_N.mean()), float(output_N.std())
     if deviation < 1e-12:
         deviation = 1.0
-    return Labels((output_N - centre) / deviation, -centre / deviation)
+    threshold = float(np.clip((threshold - centre) / deviation, -OUTLIER, OUTLIER))
+    return Labels((output_N - centre) / deviation, threshold)
 
 
 def prior_of_labels(prior: Prior) -> Prior:

@@ -166,7 +166,7 @@ class TrialColumns:
         for index, excess_N in enumerate(excess_NL.T):
             known_N = ~np.isnan(excess_N)
             if known_N.any():
-                labels = labels_of_excess(excess_N[known_N])
+                labels = labels_of_excess(self.model.warp, excess_N[known_N])
                 x_ND = self.column_RD[: self.results][known_N]
                 name = f"limit {index}"
                 limit = outcome_of(name, self.model, self.encoding, x_ND, labels.output_N)

@@ -12,6 +12,7 @@ from searchers.gp.feasibility import (
     labels_of_failures,
     prior_of_labels,
 )
+from searchers.gp.fits import MODELS
 from searchers.gp.model import Hyperparameters, Posterior, Rows, dimension_scaled_prior, fit
 
 
@@ -110,12 +111,20 @@ def test_far_from_all_trials_the_share_of_failures_is_expected():
 finite = st.floats(-1e300, 1e300)
 
 
-@given(st.lists(finite, min_size=1, max_size=12))
-def test_a_limit_keeps_its_sign_however_its_excess_is_scaled(excess):
+@given(st.lists(finite, min_size=1, max_size=12), st.sampled_from(MODELS))
+def test_a_limit_keeps_its_sign_however_its_excess_is_scaled(excess, model):
     """Otherwise trials that break a limit would count as keeping it."""
     excess_N = np.array(excess)
-    labels = labels_of_excess(excess_N)
+    labels = labels_of_excess(model.warp, excess_N)
     assert np.isfinite(labels.output_N).all()
     slack = 1e-9 * (1.0 + abs(labels.threshold))
     assert (labels.output_N[excess_N <= 0.0] <= labels.threshold + slack).all()
     assert (labels.output_N[excess_N >= 0.0] >= labels.threshold - slack).all()
+
+
+@given(st.floats(1e-3, 1e-1), st.floats(1e-3, 1e3), st.sampled_from(MODELS))
+def test_a_trial_over_a_limit_far_from_most_trials_is_told_from_one_below(spread, over, model):
+    """As when most models are tiny, and the limit is the memory of a GPU."""
+    excess_N = np.array([*np.linspace(-1e3, -1e3 + spread, 9), over])
+    labels = labels_of_excess(model.warp, excess_N)
+    assert labels.output_N[-1] > labels.threshold > labels.output_N[:-1].max()
