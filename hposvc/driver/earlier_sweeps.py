@@ -6,6 +6,7 @@ with enough results take the place of `auto` before the sweep is recorded, so th
 always gives the same proposals, whatever sweeps there are later.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -18,6 +19,8 @@ from hposvc.events import UnknownEvent
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import SweepSpec
 from searchers.space import Domain, Space, SpaceError
+
+log = logging.getLogger("hposvc")
 
 MOST = 5  # sweeps that are taken
 LOOKED_AT = 20  # sweeps whose journals are read at most
@@ -39,13 +42,23 @@ def with_sweeps_found(
     """
     if spec.warm_start is None or not spec.warm_start.is_auto:
         return spec
-    rows = [row for row in journal.sweeps(spec.project) if readable(row)]
+    rows = alike([row for row in journal.sweeps(spec.project) if readable(row)], spec)
     found: list[str] = []
-    for row in alike(rows, spec)[:LOOKED_AT]:
+    for row in rows[:LOOKED_AT]:
         if len(found) < MOST and _count_results(journal, row, spec) >= MIN_RESULTS:
             found.append(row.id)
-    warm = replace(spec.warm_start, sweeps=tuple(found)) if found else None
-    return replace(spec, warm_start=warm)
+    if not found:
+        log.warning("warm_start: nothing to learn from, as %s", _why_none(journal, rows, spec))
+        return replace(spec, warm_start=None)
+    return replace(spec, warm_start=replace(spec.warm_start, sweeps=tuple(found)))
+
+
+def _why_none(journal: Journal, rows: Sequence[SweepRow], spec: SweepSpec) -> str:
+    """Return why none of the sweeps of the same task is taken."""
+    if not rows:
+        return f"no sweep in {spec.project} ran the same code for the same metrics and parameters"
+    count = _count_results(journal, rows[0], spec)
+    return f"this space can hold {count} results of {rows[0].id}, and {MIN_RESULTS} are needed"
 
 
 def alike(rows: Sequence[SweepRow], spec: SweepSpec) -> list[SweepRow]:

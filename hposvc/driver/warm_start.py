@@ -5,9 +5,10 @@ So a resumed sweep learns from the same trials, whatever has become of the earli
 
 A parameter of the same role as one of the new space is renamed (`learning_rate` to `lr`). Any other
 parameter that the new space does not have is dropped. A parameter that the earlier sweep lacked
-is filled in: with its constant in the new space, or with the middle of its range. A trial is left
-out if it has a value outside the new space, since its result would stand for another configuration,
-if it has none of the searched parameters, or if it has no result yet.
+is filled in: with its constant in the new space, or with the middle of its range. What is constant
+in both takes the new space's value: the name of a data set is a setting that tells sweeps apart. A
+trial is left out if it has a value outside the new space, since its result would stand for another
+configuration, if it has none of the searched parameters, or if it has no result yet.
 
 Curves are cut at the new sweep's last step: no trial here can reach later results.
 """
@@ -15,7 +16,7 @@ Curves are cut at the new sweep's last step: no trial here can reach later resul
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hposvc import spec as specs
@@ -27,6 +28,7 @@ from hposvc.schedulers.rung_ranking import ranked
 from hposvc.spec import Metric, SweepSpec, paths
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from searchers.domains import Constant
 from searchers.gp.learned.roles import roles_of
 from searchers.searcher import Observation
 from searchers.space import Choice, Domain, Params, Space, SpaceError
@@ -115,8 +117,9 @@ def translate_trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Iterat
         if isinstance(event, Reported) and state.trials[event.trial].metrics is event.metrics:
             reports[event.trial][event.step] = event.metrics  # a valid report
     names = names_by_role(their_spec.space, spec.space)
+    settings = constants(their_spec.space) & constants(spec.space)
     for trial in state.trials.values():
-        seen = _translate(trial, reports[trial.id], spec, names)
+        seen = _translate(trial, reports[trial.id], spec, names, settings)
         if seen is not None:
             yield replace(seen, id=f"{row.id}/{trial.id}")
 
@@ -144,13 +147,23 @@ def _fits(theirs: Domain, ours: Domain) -> bool:
     return any(ours.problem(value) is None for value in theirs.values)
 
 
+def constants(space: Space) -> frozenset[str]:
+    """Return the parameters that have one value in all configurations that have them."""
+    return frozenset(name for name in space if isinstance(space[name], Constant))
+
+
 def _translate(
-    trial: TrialState, reports: Reports, spec: SweepSpec, names: Mapping[str, str]
+    trial: TrialState,
+    reports: Reports,
+    spec: SweepSpec,
+    names: Mapping[str, str],
+    settings: Collection[str],
 ) -> Observation | None:
     """Translate an earlier trial to an observation of this sweep; None: not possible.
 
     Args:
         names: our names of parameters that the earlier sweep calls otherwise.
+        settings: parameters that are constant in both sweeps, and take this one's value.
     """
     seen = trial.observation()
     last = math.inf if spec.last_step is None else spec.last_step
@@ -165,7 +178,9 @@ def _translate(
     step_of_value = _step_of_value(first, points) if points else 0
     theirs = trial.params_at(step_of_value) if points else trial.reported_params
     theirs = {**theirs, **trial.suggested}
-    theirs = {names.get(name, name): value for name, value in theirs.items()}
+    theirs = {
+        names.get(name, name): value for name, value in theirs.items() if name not in settings
+    }
     params = translate_params(spec.space, theirs)
     if params is None:
         return None

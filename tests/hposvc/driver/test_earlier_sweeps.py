@@ -62,10 +62,17 @@ def test_sweeps_of_the_same_task_are_found_the_newest_first(sweeps):
     assert found_by(sweeps, make(warm_start={"from": "auto", "top": 2}))["top"] == 2
 
 
-def test_without_an_earlier_sweep_it_is_as_without_the_key(sweeps):
+def test_without_an_earlier_sweep_it_is_as_without_the_key(sweeps, caplog):
     """`auto` in a file that many use must not change a home's first sweep."""
     auto = api.create(sweeps, make(warm_start={"from": "auto", "top": 3}, seed=3))
     assert auto.spec == specs.dump(make(seed=3))
+    assert "nothing to learn from, as no sweep in" in caplog.text
+
+
+def test_a_sweep_with_too_few_results_is_named(sweeps, caplog):
+    done(sweeps, "short", make(trials={"max": 3}))
+    assert found_by(sweeps, make(warm_start="auto")) is None
+    assert "this space can hold 3 results of short, and 10 are needed" in caplog.text
 
 
 def test_what_was_found_does_not_change_with_later_sweeps(sweeps):

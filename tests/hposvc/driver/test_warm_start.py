@@ -224,6 +224,22 @@ def test_a_sweep_of_which_nothing_can_be_learned_is_named(sweeps, caplog):
         assert "no trial of before has a result that this space can hold" in caplog.text
 
 
+def test_the_name_of_a_data_set_may_differ_where_both_sweeps_give_one(sweeps):
+    """A sweep of the same model on other data is what a warm start is for most of all."""
+    lr = {"min": 1e-5, "max": 1e-1, "log": True}
+    done(sweeps, "before", make(parameters={"lr": lr, "data": "wine"}))
+    warm = {"from": "before"}
+    same = make(warm_start=warm, parameters={"lr": lr, "data": "wine"})
+    other = make(warm_start=warm, parameters={"lr": lr, "data": "digits"})
+    searched = make(warm_start=warm, parameters={"lr": lr, "data": {"values": ["digits", "iris"]}})
+    known = load_warm_start(sweeps.journal, same)
+    assert len(known) == 210
+    assert load_warm_start(sweeps.journal, other) == tuple(
+        replace(seen, params={**seen.params, "data": "digits"}) for seen in known
+    )
+    assert load_warm_start(sweeps.journal, searched) == ()  # their data is none of these
+
+
 @pytest.mark.parametrize(
     ("search", "top", "is_told"),
     [("random", 0, True), ("random", 3, False), ("test_warm_start:Wise", 0, False)],
