@@ -53,9 +53,17 @@ def trials(
     """
     unit = spec.fidelity.unit if spec.fidelity else "step"
     copies = ["copied"] if any(trial["parent"] for trial in listed) else []
+    repeated = ["repeats"] if any(trial["repeat_of"] for trial in listed) else []
     smaller = ["micro-batch"] if any(trial["shrink"] for trial in listed) else []
     again = ["attempts"] if any(trial["attempts"] > 1 for trial in listed) else []
-    columns = ("trial", *copies, "state", unit, *(metric.name for metric in spec.objectives))
+    columns = (
+        "trial",
+        *copies,
+        *repeated,
+        "state",
+        unit,
+        *(metric.name for metric in spec.objectives),
+    )
     unlike = ["device"] if len({trial["device"] for trial in listed} - {None}) > 1 else []
     reasons = ["reason"] if any(_reason(trial) for trial in listed) else []
     table = make_table(*columns, "time", *unlike, *again, *smaller, *reasons, "configuration")
@@ -69,6 +77,7 @@ def trials(
         table.add_row(
             Text.assemble((trial["trial"], style), baseline_mark(trial["baseline"])),
             *(trial["parent"] or NONE for _ in copies),
+            *(trial["repeat_of"] or NONE for _ in repeated),
             phase(trial["state"]),
             str(trial["step"]),
             *(Text(text, style) for text in values(trial["value"], spec)),
@@ -216,7 +225,10 @@ def _metric(metric: Metric) -> str:
 
 
 def _plug_in(name: str, options: Mapping[str, object]) -> str:
-    texts = ", ".join(f"{key}: {value}" for key, value in options.items())
+    texts = ", ".join(
+        f"{key}: {str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in options.items()
+    )
     return f"{name} ({texts})" if texts else name
 
 

@@ -1,10 +1,10 @@
-"""Trials that copied others, in the table and in the live view."""
+"""Trials that copied or repeat others, in the table and in the live view."""
 
 import io
 
 from rich.console import Console
 
-from hposvc.events import Ordered
+from hposvc.events import Ordered, Proposed
 from hposvc.state import summary
 from hposvc.views.dashboard import Panels
 from hposvc.views.tables import trials
@@ -33,3 +33,14 @@ def test_a_copy_names_the_trial_that_it_copied(story):
     assert table[1].split()[:3] == ["trial", "copied", "state"]
     assert [line.split()[1] for line in table if " t0" in line] == ["–", "t0001"]
     assert "t0002 ×2 ← t0001" in text_of(Panels("digits-1").draw(story.state, 1.0))
+
+
+def test_a_repeat_names_the_trial_whose_configuration_it_has(story):
+    story.begin("t0001", 1)
+    assert "repeats" not in text_of(trials(summary.trials(story.state, {}), story.state.spec, ()))
+    params = story.state.trials["t0001"].params
+    note = {"source": "repeat", "repeat_of": "t0001"}
+    story.happen(Proposed(story.tick(), "t0002", params, note, 27))
+    table = text_of(trials(summary.trials(story.state, {}), story.state.spec, ())).splitlines()
+    assert table[1].split()[:3] == ["trial", "repeats", "state"]
+    assert [line.split()[1] for line in table if " t0" in line] == ["–", "t0001"]

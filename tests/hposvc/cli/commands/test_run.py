@@ -43,7 +43,16 @@ def test_run_prints_the_status_and_others_print_what_the_contract_says(hposvc, s
     assert hposvc("status", "last", "-o", "json").data == ran.data
     trials = hposvc("trials", "valley", "-o", "json").data
     assert len(trials) == 6
-    more = {"shrink", "gpu_hours", "mlflow_run_id", "parent", "kept", "duration_s", "detail"}
+    more = {
+        "shrink",
+        "gpu_hours",
+        "mlflow_run_id",
+        "parent",
+        "repeat_of",
+        "kept",
+        "duration_s",
+        "detail",
+    }
     assert all(trial.keys() == TRIAL | more for trial in trials)
     [listed] = hposvc("ls", "-o", "json").data
     assert listed.keys() == LISTED
