@@ -216,6 +216,7 @@ class Trial(Answer):
     gpu_hours: float
     mlflow_run_id: str | None
     parent: str | None = Field(description="The trial that it copied.")
+    repeat_of: str | None = Field(description="The trial whose configuration it repeats.")
     baseline: bool = Field(description="Whether it is the baseline, which measures the noise.")
     device: str | None = Field(
         description="The model of its GPU, or of its CPU; several if it moved; null: unknown."
