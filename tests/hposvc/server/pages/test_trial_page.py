@@ -1,6 +1,11 @@
 """The page of a trial: its curve, its configuration, its log."""
 
+import recorded_home
+from paged import client
+
+from hposvc import api
 from hposvc.api import load
+from hposvc.events import Proposed
 from trainables.runtime.assignment import log_file
 
 
@@ -37,6 +42,16 @@ def test_a_copied_trial_names_the_one_it_copied(server):
     copied = next(row for row in rows if row["parent"])
     page = server.get(f"/sweeps/copies/trials/{copied['trial']}").text
     assert f'copied from <a href="/sweeps/copies/trials/{copied["parent"]}"' in page
+
+
+def test_a_repeat_names_the_trial_whose_configuration_it_has(tmp_path):
+    sweeps = api.Sweeps.open(tmp_path)
+    recorded_home.cut_off(sweeps, "noisy")
+    again = Proposed(6.0, "t0002", {"lr": 0.01}, {"source": "repeat", "repeat_of": "t0001"}, 9)
+    sweeps.journal.append("noisy", sweeps.journal.last("noisy"), [again])
+    with client(sweeps) as served:
+        page = served.get("/sweeps/noisy/trials/t0002").text
+    assert 'repeats <a href="/sweeps/noisy/trials/t0001"' in page
 
 
 def test_an_unknown_trial_is_404(server):
