@@ -200,22 +200,68 @@ def _plan(spec: SweepSpec) -> dict[str, str]:
     unit = spec.fidelity.unit if spec.fidelity else "step"
     length = "to its own end" if spec.last_step is None else f"up to {spec.last_step} {unit}"
     workers = " to ".join(map(str, dict.fromkeys((resources.ranks, resources.max_workers))))
-    wall_s = spec.budget.wall_s
     worker = f"{resources.cpus_per_worker:g} CPU, {resources.gpus_per_worker:g} GPU"
     trials = "as many as the budget allows" if spec.trials.max is None else str(spec.trials.max)
-    limits = {"limits": ", ".join(spec.limits)} if spec.limits else {}
-    return {
+    rows = {
         "metrics" if spec.several else "metric": "; ".join(map(_metric, spec.objectives)),
-        **limits,
+        "limits": ", ".join(spec.limits),
+        "tried first": f"{len(spec.initial)} given" if spec.initial else "",
+        "baseline": _baseline(spec),
+        "learns from": _earlier_sweeps(spec),
         "trials": f"{trials}; at once: {'as many as fit' if parallel == 'auto' else parallel}",
         "a trial": f"{length}; workers: {workers}, each with {worker}",
         "search": _plug_in(spec.search.name, spec.search.options),
         "scheduler": _plug_in(spec.scheduler.name, spec.scheduler.options) + _rungs(spec),
         "engine": spec.engine.type,
         "training": f"{spec.training.strategy}, {spec.training.precision}",
-        "budget": "no limit" if wall_s is None else f"{duration(wall_s)} of wall-clock time",
+        "finalists": _finalists(spec),
+        "budget": _budget(spec),
         "runs": spec.runnable,
     }
+    return {name: text for name, text in rows.items() if text}
+
+
+def _baseline(spec: SweepSpec) -> str:
+    """Describe the baseline; empty: there is none."""
+    baseline = spec.baseline
+    if baseline is None:
+        return ""
+    params = (
+        "the first of initial"
+        if baseline.params is None
+        else configuration(baseline.params, baseline.params)
+    )
+    return f"{params}; trained {baseline.seeds} times more, with other seeds"
+
+
+def _earlier_sweeps(spec: SweepSpec) -> str:
+    """Describe the earlier sweeps whose trials are prior data; empty: there are none."""
+    warm_start = spec.warm_start
+    if warm_start is None:
+        return ""
+    top = f"; their best {warm_start.top} are tried first" if warm_start.top else ""
+    if warm_start.is_auto:
+        return f"earlier sweeps like it, found when it is made{top}"
+    return ", ".join(warm_start.sweeps) + top
+
+
+def _finalists(spec: SweepSpec) -> str:
+    """Describe the trials that are trained again at the end; empty: none are."""
+    finalists = spec.finalists
+    if finalists is None:
+        return ""
+    return f"the best {finalists.top}, each trained again with {finalists.seeds} seeds"
+
+
+def _budget(spec: SweepSpec) -> str:
+    budget = spec.budget
+    limits = {
+        "GPU-hours": budget.gpu_hours,
+        "CPU-hours": budget.cpu_hours,
+    }
+    wall = [] if budget.wall is None else [f"{duration(budget.wall)} of wall-clock time"]
+    hours = [f"{number(limit)} {unit}" for unit, limit in limits.items() if limit is not None]
+    return ", ".join([*wall, *hours]) or "no limit"
 
 
 def _metric(metric: Metric) -> str:

@@ -61,6 +61,29 @@ def test_the_plan_says_what_would_run():
     assert "rungs" not in text_of(plan(specs.load({**SPEC, "scheduler": "fifo"})))
 
 
+def test_the_plan_says_what_is_trained_and_known_beside_the_search():
+    beside = {
+        "initial": [{"lr": 0.001}],
+        "baseline": {"seeds": 3},
+        "finalists": {"top": 2, "seeds": 4},
+        "warm_start": {"from": ["digits-1a2b3c"], "top": 2},
+        "limits": ["latency <= 20"],
+        "budget": {"gpu_hours": 12},
+    }
+    text = text_of(plan(specs.load({**SPEC, **beside})))
+    for row in (
+        r"limits +latency <= 20",
+        r"tried first +1 given",
+        r"baseline +the first of initial; trained 3 times more, with other seeds",
+        r"learns from +digits-1a2b3c; their best 2 are tried first",
+        r"finalists +the best 2, each trained again with 4 seeds",
+        r"budget +12 GPU-hours",
+    ):
+        assert re.search(row, text), row
+    names = ("limits", "tried first", "baseline", "learns from", "finalists")
+    assert not any(name in text_of(plan(specs.load(SPEC))) for name in names)
+
+
 def test_smaller_micro_batches_are_a_column_where_there_are_any(story):
     story.begin("t0001", 1)
     story.begin("t0002", 2)
