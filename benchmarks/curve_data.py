@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from prior.data_sets import rows_of
 from sklearn.datasets import load_digits
-from torch import Tensor
+
+Array = NDArray[np.float32]
 
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 TRAINING, VALIDATION = 1000, 1500  # images of Fashion-MNIST that are used
@@ -28,10 +28,12 @@ ALPHABET = 27  # the first is for no letter
 
 @dataclass(frozen=True)
 class Samples:
-    train_x: Tensor
-    train_y: Tensor
-    test_x: Tensor
-    test_y: Tensor
+    """Inputs, each with the number of its class."""
+
+    train_x: Array
+    train_y: NDArray[np.int64]
+    test_x: Array
+    test_y: NDArray[np.int64]
 
     @property
     def classes(self) -> int:
@@ -97,8 +99,8 @@ def _spelling(word: str) -> NDArray[np.float64]:
 
 
 def _samples(x: NDArray[Any], y: NDArray[Any], train: int) -> Samples:
-    x_t, y_t = torch.tensor(x, dtype=torch.float32), torch.tensor(y.astype(np.int64))
-    return Samples(x_t[:train], y_t[:train], x_t[train:], y_t[train:])
+    x, y = x.astype(np.float32), y.astype(np.int64)
+    return Samples(x[:train], y[:train], x[train:], y[train:])
 
 
 LOADERS: Mapping[str, Callable[[], Samples]] = {

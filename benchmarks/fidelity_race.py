@@ -16,7 +16,6 @@ from itertools import islice
 from multiprocessing import get_context
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from simulated import sweep
 from small_networks import EPOCHS, METRICS, NAMES, SPACE, Params, samples_of, trained
@@ -100,7 +99,6 @@ class Run:
 
 def run(method: Method, problem: str, seed: int) -> Run:
     """Run one sweep, whose epochs count whichever trial trains them."""
-    torch.set_num_threads(1)
     TRAININGS.clear()
     data, metric = problem.split()
     events = sweep(
