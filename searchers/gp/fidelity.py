@@ -10,7 +10,8 @@ Axes: T trials of a history, R rows, M queries, D model columns without that of 
 Sources: Klein et al., Model-based Asynchronous Hyperparameter and Neural Architecture Search
 (2020), section 4: one process over configurations and rungs. Kandasamy et al., Multi-fidelity
 Bayesian Optimisation with Continuous Approximations (ICML 2017), section 2: a product kernel. Here
-the step adds to the distance of one kernel instead, which predicts as well (docs/gp.md).
+the step adds to the distance of one kernel instead, which predicts as well
+(docs/gp-experiments.md).
 """
 
 import math

@@ -162,7 +162,7 @@ class Proposer:
         """What is known of the loss beforehand, by the names in the notes.
 
         The learned prior is of last losses, and would hold at all steps alike: with ASHA on trained
-        curves log regret was .18 lower without (16 pairs, docs/gp.md).
+        curves log regret was .18 lower without (16 pairs, docs/gp-experiments.md).
         """
         functions: dict[str, KnownMean] = {}
         if self.learned is not None and not self._contexts:

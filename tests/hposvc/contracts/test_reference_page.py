@@ -7,7 +7,7 @@ from typing import get_args
 
 import click
 import pytest
-from reference_page import PAGE, TEXT, braced, codes, rows, section, verb_documents
+from reference_page import TEXT, braced, codes, rows, section, verb_documents
 from ruamel.yaml import YAML
 
 import hposvc
@@ -238,16 +238,3 @@ def test_a_python_block_of_the_page_compiles_and_those_without_a_sweep_run(block
     code = compile(block, "CONTRACT.md", "exec")
     if "Sweep.load" not in block:
         exec(code, {"__name__": "page"})
-
-
-def test_links_of_the_page_lead_somewhere():
-    for path, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", TEXT):
-        file = PAGE.parent / path if path else PAGE
-        assert file.is_file(), path
-        assert not anchor or anchor in anchors(file), f"{path}#{anchor}"
-
-
-def anchors(file):
-    """Return the anchors that GitHub gives to the headings of a page."""
-    titles = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
