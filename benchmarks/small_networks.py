@@ -1,8 +1,8 @@
 """Small perceptrons that classify small data, trained epoch by epoch: what a race can afford.
 
-They are written in numpy: an update of so small a network takes torch, which calls some fifty
-operations for it, nearly five times as long (tests/benchmarks/test_small_networks.py holds both against
-each other). `python benchmarks/small_networks.py NAME` trains a few and prints what it takes.
+They are written in numpy. An update of so small a network takes torch, which calls some fifty
+operations for it, nearly five times as long; tests/benchmarks/test_small_networks.py holds both
+against each other. `python benchmarks/small_networks.py NAME` trains a few, and prints the times.
 
 Axes: B samples of a batch, N of a data set, I inputs of a layer, O outputs of it, C classes, W all
 weights of a network.
