@@ -12,17 +12,23 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from multiprocessing import get_context
+from unittest.mock import patch
 
 import numpy as np
 from numpy.typing import NDArray
+from prior.learn import learn
+from prior.tables import load_tables
 from simulated import sweep
 from small_networks import EPOCHS, METRICS, NAMES, SPACE, Params, samples_of, trained
 from tables import figure, heading, table
 
 from hposvc.events import Event, Ordered, Reported
 from searchers import Space
+from searchers.gp.learned import prior
+from searchers.gp.learned.prior import Learned
 
 Array = NDArray[np.float64]
 
@@ -37,18 +43,22 @@ SHOWN = (BUDGET // 8, BUDGET // 4, BUDGET // 2, BUDGET)  # epochs at which value
 
 @dataclass(frozen=True)
 class Method:
-    """A searcher and a scheduler, as a spec has them."""
+    """A searcher and a scheduler, as a spec has them, and the step of the first rung."""
 
     search: str
     scheduler: Mapping[str, object]
+    first: int = 1
     is_peer: bool = False
 
 
+ASHA, PROMOTE = {"type": "asha"}, {"type": "asha", "mode": "promote"}
 METHODS = {
-    "random + ASHA": Method("random", {"type": "asha"}, is_peer=True),
-    "TPE + ASHA": Method("tpe", {"type": "asha"}, is_peer=True),
+    "random + ASHA": Method("random", ASHA, is_peer=True),
+    "TPE + ASHA": Method("tpe", ASHA, is_peer=True),
     "BOHB": Method("tpe", {"type": "bohb"}, is_peer=True),
-    "gp + ASHA": Method("gp", {"type": "asha"}),
+    "TPE + ASHA, promote, from 3": Method("tpe", PROMOTE, first=3, is_peer=True),
+    "gp + ASHA": Method("gp", ASHA),
+    "gp + ASHA, promote, from 3": Method("gp", PROMOTE, first=3),
     "gp + Hyperband": Method("gp", {"type": "hyperband"}),
     "gp": Method("gp", {"type": "fifo"}),
 }
@@ -101,23 +111,32 @@ def run(method: Method, problem: str, seed: int) -> Run:
     """Run one sweep, whose epochs count whichever trial trains them."""
     TRAININGS.clear()
     data, metric = problem.split()
-    events = sweep(
-        {
-            "metric": {"name": metric, "goal": "minimize"},
-            "parameters": {"data": data, **SPACE},
-            "fidelity": {"max": EPOCHS},
-            "search": {"method": method.search},
-            "scheduler": dict(method.scheduler),
-            "trials": {"parallel": SLOTS},
-            "budget": {"wall": f"{BUDGET // SLOTS + 30}s"},  # an epoch takes a second, by and large
-            "seed": seed,
-        },
-        curve,
-    )
+    with patch.object(prior, "load", lambda: learned_without(data)):
+        events = sweep(
+            {
+                "metric": {"name": metric, "goal": "minimize"},
+                "parameters": {"data": data, **SPACE},
+                "fidelity": {"min": method.first, "max": EPOCHS},
+                "search": {"method": method.search},
+                "scheduler": dict(method.scheduler),
+                "trials": {"parallel": SLOTS},
+                "budget": {
+                    "wall": f"{BUDGET // SLOTS + 30}s"
+                },  # an epoch takes a second, by and large
+                "seed": seed,
+            },
+            curve,
+        )
     values, reports = _values(events, metric)
     best, step = reports[int(np.argmin(values))]
     again = [_trained_again(best, metric, step, seed) for seed in range(AGAIN)]
     return Run(np.minimum.accumulate(values), float(np.mean(again)))
+
+
+@cache
+def learned_without(data: str) -> Learned:
+    """Return the learned prior of `gp` without the tables of some data."""
+    return learn([table for table in load_tables() if table.source != data])
 
 
 def _values(events: Sequence[Event], metric: str) -> tuple[Array, list[tuple[Params, int]]]:
@@ -233,7 +252,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small run, to see that it works")
     parser.add_argument("--problems", nargs="+", choices=PROBLEMS, default=PROBLEMS)
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that are started
