@@ -20,15 +20,19 @@ REPEAT_OF = "repeat_of"  # in the note of a trial that repeats another one's con
 
 
 def folded(history: Sequence[Observation]) -> Sequence[Observation]:
-    """Return a history in which the results of trials that repeat others are theirs."""
+    """Return a history in which the results of trials that repeat others are theirs.
+
+    A repeat that still runs stays a trial of its own, as its last report is at a step of its own.
+    """
     if not any(REPEAT_OF in seen.note for seen in history):
         return history
     repeats = {seen.id: seen.repeats for seen in history if REPEAT_OF not in seen.note}
     others: list[Observation] = []
     for seen in history:
         original = seen.note.get(REPEAT_OF)
-        if isinstance(original, str) and original in repeats and seen.loss is not None:
-            result = seen.curve[-1] if seen.curve else (math.inf, seen.loss)
+        loss = seen.loss if seen.state == "done" else None
+        if isinstance(original, str) and original in repeats and loss is not None:
+            result = seen.curve[-1] if seen.curve else (math.inf, loss)
             repeats[original] = (*repeats[original], result)
         else:
             others.append(seen)
@@ -95,9 +99,8 @@ class Evidence:
         rows_T = np.bincount(self.trial_R, minlength=trials)
         if rows_T.sum() <= limit:
             return replace(self, failed=failed, pending=pending)
-        last_T = np.cumsum(rows_T) - 1  # the rows of a trial are adjacent, its last step at the end
-        distance_T = np.abs(self.context_RC[last_T]).sum(axis=1)
-        order_T = np.lexsort((self.loss_R[last_T], distance_T))
+        order_R = np.lexsort((self.loss_R, np.abs(self.context_RC).sum(axis=1)))
+        order_T = np.argsort(np.unique(self.trial_R[order_R], return_index=True)[1])
         best_T = order_T[np.cumsum(rows_T[order_T]) <= limit // 2]
         latest_T = np.setdiff1d(np.arange(trials), best_T)[::-1]
         room = limit - int(rows_T[best_T].sum())

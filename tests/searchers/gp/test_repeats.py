@@ -65,6 +65,46 @@ def test_repeats_are_rows_of_their_trial_at_their_own_step():
     assert evidence.loss_R[at_top].tolist() == [0.5, 0.6, 0.4]
 
 
+def test_a_repeat_that_still_runs_is_a_running_trial_of_its_own():
+    """Its last report is at a step at which no other trial was judged."""
+    full = [
+        Observation(
+            str(i), {"x": 0.1 * i, "kind": "a"}, {}, 0.1 * i, ((1, 1.0), (9, 0.1 * i)), "done"
+        )
+        for i in range(5)
+    ]
+    note = {"source": "repeat", REPEAT_OF: "0"}
+    running = Observation("5", full[0].params, note, 0.9, ((1, 1.0), (3, 0.9)), "pending")
+    evidence = Evidence.of([*full, running])
+    assert evidence.context_RC.shape == (5, 0)
+    assert evidence.pending == [running.params]
+
+
+@pytest.mark.parametrize("trial", [False, True])
+def test_a_repeat_may_end_at_step_0(trial):
+    history = [
+        Observation(str(i), {"x": 0.1 * i, "kind": "a"}, {}, 0.1 * i, ((9, 0.1 * i),), "done")
+        for i in range(5)
+    ]
+    again = Observation("5", history[0].params, {REPEAT_OF: "0"}, 0.9, ((0, 0.9),), "done")
+    history = [*history, again] if trial else with_repeats(history, [0.9], 0)
+    assert np.isfinite(Evidence.of(history).context_RC).all()
+    assert next_note(history)["source"] == "model"
+
+
+def test_the_best_trial_stays_among_the_rows_when_its_repeat_is_stopped_early():
+    history = [
+        Observation(
+            str(i), {"x": 0.01 * i, "kind": "a"}, {}, 0.1 * i, ((1, 9.0), (9, 0.1 * i)), "done"
+        )
+        for i in range(30)
+    ]
+    stopped = Observation(
+        "30", history[0].params, {REPEAT_OF: "0"}, 9.5, ((1, 9.5),), "done", "rung"
+    )
+    assert history[0].params in Evidence.of([*history, stopped]).bounded(20).params
+
+
 def test_a_trial_that_still_runs_counts_by_its_repeats():
     running = Observation("0", {"x": 0.5, "kind": "a"}, repeats=((9, 0.5),))
     evidence = Evidence.of([running])
