@@ -10,8 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from searchers.gp.proposer import Proposer
-from searchers.gp.training_data import REPEAT_OF
-from searchers.searcher import Observation, Proposal
+from searchers.searcher import REPEAT_OF, Observation, Proposal
 
 REPEAT_EVERY, REPEAT_AT = 5, 3  # in turns; never the turn of a proposal within a category
 # Variance of noise, in outputs, below which nothing is repeated once a repeat has shown it.

@@ -13,10 +13,8 @@ import numpy as np
 from searchers.gp.encoding import Mask
 from searchers.gp.fidelity import MultiFidelityRows
 from searchers.gp.kernels import Array, Index
-from searchers.searcher import Observation
+from searchers.searcher import REPEAT_OF, Observation
 from searchers.space import Params
-
-REPEAT_OF = "repeat_of"  # in the note of a trial that repeats another one's configuration: its id
 
 
 def folded(history: Sequence[Observation]) -> Sequence[Observation]:
@@ -33,7 +31,7 @@ def folded(history: Sequence[Observation]) -> Sequence[Observation]:
         loss = seen.loss if seen.state == "done" else None
         if isinstance(original, str) and original in repeats and loss is not None:
             result = seen.curve[-1] if seen.curve else (math.inf, loss)
-            repeats[original] = (*repeats[original], result)
+            repeats[original] = (*repeats[original], result, *seen.repeats)
         else:
             others.append(seen)
     return [replace(seen, repeats=repeats.get(seen.id, seen.repeats)) for seen in others]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from searchers.gp.fits import MODELS
 from searchers.gp.proposer import Proposer
 from searchers.gp.searcher import GaussianProcess
-from searchers.gp.training_data import REPEAT_OF, Evidence
-from searchers.searcher import Observation, call_rng
+from searchers.gp.training_data import Evidence
+from searchers.searcher import REPEAT_OF, Observation, call_rng
 from searchers.space import Choice, Float, Space
 
 SPACE = Space({"x": Float(0.0, 1.0), "kind": Choice(("a", "b"))})
@@ -170,6 +170,13 @@ def test_a_running_repeat_is_not_repeated_itself():
     waiting = [Observation(str(8 + i), first.params, first.note) for i in range(5)]
     [second] = REPEATING.suggest(SPACE, [*history, *waiting], 1, call_rng(0, 13))
     assert second.note[REPEAT_OF] != first.note[REPEAT_OF]
+
+
+def test_replicates_of_a_trial_that_repeats_another_count_as_well():
+    first = Observation("0", {"x": 0.5, "kind": "a"}, {}, 0.1, state="done")
+    finalist = Observation("1", first.params, {REPEAT_OF: "0"}, 0.2, state="done")
+    history = [first, replace(finalist, repeats=((math.inf, 0.3), (math.inf, 0.4)))]
+    assert Evidence.of(history).loss_R.tolist() == [0.1, 0.2, 0.3, 0.4]
 
 
 @settings(max_examples=25, deadline=None)
