@@ -20,16 +20,18 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hposvc import spec as specs
-from hposvc.errors import fail
+from hposvc.errors import NotFound, Problem, fail
 from hposvc.events import Reported
 from hposvc.journal.home import find
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.schedulers.rung_ranking import ranked
 from hposvc.spec import Metric, SweepSpec, paths
+from hposvc.spec.warm_start import AUTO
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from searchers.domains import Constant
 from searchers.gp.learned.roles import roles_of
+from searchers.names import closest
 from searchers.searcher import Observation
 from searchers.space import Choice, Domain, Params, Space, SpaceError
 from searchers.ties import keys_that_fit
@@ -48,11 +50,20 @@ def resolve(journal: Journal, spec: SweepSpec) -> SweepSpec:
     """
     if spec.warm_start is None:
         return spec
-    rows = [find(journal, name) for name in spec.warm_start.sweeps]
+    rows = [_find(journal, name, spec.warm_start.place) for name in spec.warm_start.sweeps]
     for row in rows:
         _check_metrics(row.id, _restore_spec(row, spec), spec)
     ids = tuple(dict.fromkeys(row.id for row in rows))
     return replace(spec, warm_start=replace(spec.warm_start, sweeps=ids))
+
+
+def _find(journal: Journal, name: str, place: str) -> SweepRow:
+    try:
+        return find(journal, name)
+    except NotFound as error:
+        meant = f"; did you mean {AUTO!r}?" if closest(name, [AUTO]) else ""
+        problem = Problem(("warm_start", "from"), f"{error}{meant}", place=place)
+        raise NotFound(f"{problem}") from error
 
 
 def load_warm_start(journal: Journal, spec: SweepSpec) -> tuple[Observation, ...] | None:
@@ -255,4 +266,6 @@ def _check_metrics(sweep: str, theirs: SweepSpec, ours: SweepSpec) -> None:
     for metric in ours.objectives:
         if metric.name not in their_metrics:
             message = f"is {sweep}, which has no results of {metric.name}, the metric of this sweep"
-            raise fail(f"{message}; it optimised {', '.join(their_metrics)}", "warm_start", "from")
+            message = f"{message}; it optimised {', '.join(their_metrics)}"
+            place = ours.warm_start.place if ours.warm_start else ""
+            raise fail(message, "warm_start", "from", place=place)

@@ -363,7 +363,11 @@ def _read(document: Document, read: Callable[[dict[str, object]], SweepSpec]) ->
         planned = list(planned_feature_problems(document.data))
         if planned:
             raise SpecError(planned)
-        return read(_with_strategy(document.data))
+        spec = read(_with_strategy(document.data))
+    if spec.warm_start is None:
+        return spec
+    place = document.place(Problem(("warm_start", "from"), "")).place
+    return replace(spec, warm_start=replace(spec.warm_start, place=place))
 
 
 def _checked(data: dict[str, object]) -> SweepSpec:

@@ -1,5 +1,6 @@
 """Warm start: which trials a sweep learns from, how they are translated, and resumes."""
 
+import json
 import math
 import signal
 import sys
@@ -103,6 +104,16 @@ def test_a_sweep_that_is_not_there_is_told_before_anything_is_recorded(sweeps):
     with pytest.raises(NotFound, match="nobody: no such sweep"):
         api.create(sweeps, make(warm_start={"from": "nobody"}), "after")
     assert sweeps.journal.sweeps() == []
+
+
+def test_a_misspelt_auto_is_told_with_its_place(sweeps, tmp_path):
+    file = tmp_path / "sweep.yaml"
+    data = {**specs.dump(make()), "warm_start": {"from": "auot"}}
+    file.write_text(json.dumps(data, indent=1))
+    line = 1 + file.read_text()[: file.read_text().index("auot")].count("\n")
+    message = rf"sweep\.yaml:{line}:\d+: warm_start\.from: auot: no such sweep.*mean 'auto'\?"
+    with pytest.raises(NotFound, match=message):
+        api.create(sweeps, specs.load(file))
 
 
 def test_two_names_of_one_sweep_are_one_sweep(sweeps):
