@@ -40,9 +40,11 @@ def repeated(
         return None
     process = proposer.posterior(fitted)
     waiting = [seen.note.get(REPEAT_OF) for seen in history if seen.state == "pending"]
-    tried = proposer.evidence.params
+    tried, key = proposer.evidence.params, proposer.space.key
     for trial in np.argsort(process.fitted_N[: len(tried)], kind="stable"):
-        first = next((seen for seen in history if seen.params == tried[trial]), None)
+        params = tried[trial]
+        equal = (seen for seen in history if seen.params == params)  # True == 1, but they are two
+        first = next((seen for seen in equal if key(seen.params) == key(params)), None)
         if first is not None and first.state == "done" and first.id not in waiting:
             note = {
                 "source": "repeat",

@@ -159,6 +159,20 @@ def test_every_fifth_trial_repeats_the_best_of_the_predictions_where_there_is_no
     assert len({*others}) == len(others) == 20
 
 
+def test_true_and_1_are_two_configurations():
+    space = Space({"flag": Choice((True, 1)), "x": Choice((0.0, 1.0, 2.0, 3.0))})
+    history = [
+        Observation(
+            str(place), params, {}, params["x"] + 9.0 * (params["flag"] is True), (), "done"
+        )
+        for place, params in enumerate(space.grid(1))
+    ]
+    [proposal] = REPEATING.suggest(space, history, 1, call_rng(0, 8))
+    [best] = [seen for seen in history if seen.loss == 0.0]
+    assert proposal.note[REPEAT_OF] == best.id
+    assert proposal.params["flag"] is best.params["flag"]
+
+
 def test_one_repeat_without_noise_is_enough():
     history = searched(24, seed=0, searcher=REPEATING)
     assert [place for place, seen in enumerate(history) if REPEAT_OF in seen.note] == [8]
