@@ -251,6 +251,37 @@ def test_the_name_of_a_data_set_may_differ_where_both_sweeps_give_one(sweeps):
     assert load_warm_start(sweeps.journal, searched) == ()  # their data is none of these
 
 
+def fragile(params, step):
+    """Return a loss; larger rates diverge with the larger batch."""
+    fails = params["batch"] == 512 and params["lr"] > 1e-3
+    return {"loss": math.nan if fails else params["lr"] + 1 / step, "speed": 1.0}, 1.0
+
+
+def test_failures_under_other_constants_are_not_those_of_this_sweep(sweeps):
+    """A sweep forked with a smaller batch must not shun where the larger one did not fit."""
+    engine = {"type": "simulate", "curve": "test_warm_start:fragile"}
+    parts = {"engine": engine, "trials": {"max": 30, "parallel": 3}}
+    done(sweeps, "before", make(parameters={"lr": LR, "batch": 512}, **parts))
+    warm = {"from": "before"}
+    same = make(parameters={"lr": LR, "batch": 512}, warm_start=warm, **parts)
+    known = load_warm_start(sweeps.journal, same)
+    assert {seen.state for seen in known} == {"done", "failed"}
+    other = make(parameters={"lr": LR, "batch": 64}, warm_start=warm, **parts)
+    assert load_warm_start(sweeps.journal, other) == tuple(
+        replace(seen, params={**seen.params, "batch": 64}) for seen in known if seen.state == "done"
+    )
+
+
+def test_with_limits_trials_of_other_constants_are_left_out(sweeps):
+    """They would count like this sweep's own, on a level that it may never reach."""
+    parts = {"limits": ["loss <= 3"], "trials": {"max": 10}}
+    done(sweeps, "before", make(parameters={"lr": LR, "data": "wine"}, **parts))
+    warm = {"from": "before"}
+    for data, taken in (("wine", 10), ("digits", 0)):
+        spec = make(parameters={"lr": LR, "data": data}, warm_start=warm, **parts)
+        assert len(load_warm_start(sweeps.journal, spec)) == taken
+
+
 @pytest.mark.parametrize(
     ("search", "top", "is_told"),
     [("random", 0, True), ("random", 3, False), ("test_warm_start:Wise", 0, False)],
