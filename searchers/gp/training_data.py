@@ -16,6 +16,8 @@ from searchers.gp.kernels import Array, Index
 from searchers.searcher import REPEAT_OF, Observation
 from searchers.space import Params
 
+MAX_REPEATS = 30  # of a trial, once there are more rows than a model is given
+
 
 def folded(history: Sequence[Observation]) -> Sequence[Observation]:
     """Return a history in which the results of trials that repeat others are theirs.
@@ -96,13 +98,27 @@ class Evidence:
         """Return at most `limit` rows, and of failed and pending trials the latest.
 
         The trials that went furthest with the lowest losses get half of the rows, the latest others
-        the rest.
+        the rest. Of the repeats of a trial the latest MAX_REPEATS count: more would take the room.
         """
         failed, pending = self.failed[-limit:], self.pending[-limit:]
+        if len(self.loss_R) <= limit:
+            return replace(self, failed=failed, pending=pending)
+        return replace(self._with_few_repeats(), failed=failed, pending=pending)._best(limit)
+
+    def _with_few_repeats(self) -> "Evidence":
+        last_T = np.cumsum(np.bincount(self.trial_R)) - 1  # rows of a trial are adjacent
+        is_late_R = last_T[self.trial_R] - np.arange(len(self.trial_R)) < MAX_REPEATS
+        kept_R = self.first_R | is_late_R
+        return replace(
+            self,
+            trial_R=self.trial_R[kept_R],
+            loss_R=self.loss_R[kept_R],
+            context_RC=self.context_RC[kept_R],
+        )
+
+    def _best(self, limit: int) -> "Evidence":
         trials = len(self.params)
         rows_T = np.bincount(self.trial_R, minlength=trials)
-        if rows_T.sum() <= limit:
-            return replace(self, failed=failed, pending=pending)
         order_R = np.lexsort((self.loss_R, np.abs(self.context_RC).sum(axis=1)))
         order_T = np.argsort(np.unique(self.trial_R[order_R], return_index=True)[1])
         best_T = order_T[np.cumsum(rows_T[order_T]) <= limit // 2]
@@ -115,6 +131,6 @@ class Evidence:
             np.searchsorted(kept_T, self.trial_R[kept_R]),
             self.loss_R[kept_R],
             self.context_RC[kept_R],
-            failed,
-            pending,
+            self.failed,
+            self.pending,
         )

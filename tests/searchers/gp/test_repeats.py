@@ -105,6 +105,18 @@ def test_the_best_trial_stays_among_the_rows_when_its_repeat_is_stopped_early():
     assert history[0].params in Evidence.of([*history, stopped]).bounded(20).params
 
 
+def test_a_trial_that_was_repeated_all_the_time_leaves_others_room():
+    """In a long search one trial has more repeats than a model is given rows."""
+    history = [
+        Observation(str(i), {"x": 0.001 * i, "kind": "a"}, {}, 1.0 + i, state="done")
+        for i in range(300)
+    ]
+    again = with_repeats(history, [1.0] * 200, math.inf)
+    bounded = Evidence.of(again).bounded(240)
+    assert len(bounded.loss_R) == 240
+    assert [round(1000 * params["x"]) for params in bounded.params[:80]] == [*range(80)]
+
+
 def test_a_trial_that_still_runs_counts_by_its_repeats():
     running = Observation("0", {"x": 0.5, "kind": "a"}, repeats=((9, 0.5),))
     evidence = Evidence.of([running])
