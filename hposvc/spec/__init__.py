@@ -147,7 +147,9 @@ class SweepSpec:
                 self.scheduler, lambda: self.space, self.fidelity, self.plan
             ),
             *cross_checks.search_problems(self.search, self.scheduler, len(self.objectives)),
-            *cross_checks.repeat_problems(self.search, len(self.objectives), self.limits),
+            *cross_checks.repeat_problems(
+                self.search, self.scheduler, len(self.objectives), self.limits
+            ),
             *cross_checks.search_option_problems(self.search, lambda: self.space),
             *register_problems(
                 self.register, self.engine, len(self.objectives), self.tracking.send_to

@@ -21,10 +21,14 @@ def test_bohb_without_a_model_is_refused():
     )
 
 
+PBT = {"type": "pbt", "interval": 3, "mutate": {"lr": {}}}
+
+
 @pytest.mark.parametrize(
     ("sections", "why"),
     [
         ({"limits": ["speed >= 1"]}, "with limits nothing is repeated; leave out one of the two"),
+        ({"scheduler": PBT}, "scheduler pbt changes values of trials, so none would be repeated"),
         (
             {"metric": None, "metrics": [{"name": n, "goal": "minimize"} for n in ("loss", "ms")]},
             "with 2 metrics nothing is repeated; remove it",
