@@ -13,6 +13,7 @@ from searchers.values import Params
 
 State = Literal["pending", "done", "failed"]
 Note = Mapping[str, object]  # JSON values
+REPEAT_OF = "repeat_of"  # in the note of a trial that repeats another one's configuration: its id
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Parameter values, the identity of a value, and the error of a space."""
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
 
+LARGEST = sys.float_info.max
 Value = float | int | str | bool | None
 Params = Mapping[str, Value]  # a configuration in user units; inactive parameters are absent
 Condition = Mapping[str, tuple[Value, ...]]  # parameter -> allowed values; all must hold
@@ -35,7 +36,9 @@ def identity(value: Value) -> tuple[bool, Value]:
 
 def is_number(value: object) -> TypeGuard[int | float]:
     """Return whether `value` is a finite number and no truth value."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -LARGEST <= value <= LARGEST  # math.isfinite raises for an integer beyond it
 
 
 def is_value(value: object) -> TypeGuard[Value]:

@@ -51,11 +51,12 @@ def cost_of(rank_s: float, gpus: float) -> str:
 
 def cost_text(cost: float, unit: str) -> str:
     """Return a cost for people: 1,200 GPU-hours, 3.14 GPU-hours, 42 GPU-seconds."""
-    whose = unit.removesuffix("-hours")
+    whose, number = unit.removesuffix("-hours"), amount(cost)
     if 0 < cost < 0.1:
-        small = f"{cost * 60:.2g}" if cost * 60 >= 1 else f"{cost * 3600:.2g}"
-        return f"{small} {whose}-{'minutes' if cost * 60 >= 1 else 'seconds'}"
-    return f"{amount(cost)} {unit.removesuffix('s') if amount(cost) == '1' else unit}"
+        is_minutes = cost * 60 >= 1
+        number = f"{cost * 60:.2g}" if is_minutes else f"{cost * 3600:.2g}"
+        unit = f"{whose}-{'minutes' if is_minutes else 'seconds'}"
+    return f"{number} {unit.removesuffix('s') if number == '1' else unit}"
 
 
 def amount(cost: float) -> str:

@@ -56,9 +56,9 @@ def compare_bests(states: Mapping[str, SweepState]) -> BestConfigurations | str:
         chance = float((loss_D < first_D).mean() + (loss_D == first_D).mean() / 2)
         if not measured:
             chance = min(max(chance, 1 - GUESSED), GUESSED)
-        runs = len(judged[sweep].repeats.get(best.id, ()))
+        runs = judged[sweep].runs.get(judged[sweep].first(best.id), ())[1:]
         better = chance if found else None
-        found.append(BestConfiguration(sweep, best.id, runs, float(loss_D.mean()), better))
+        found.append(BestConfiguration(sweep, best.id, len(runs), float(loss_D.mean()), better))
     return BestConfigurations(tuple(found), measured)
 
 
@@ -72,6 +72,6 @@ def _draws(judged: Judged) -> Array | str:
     if noise.deviation == 0:
         return np.full(DRAWS, best.loss)
     known = judged.expectations
-    if known is None or best.id not in known.names:
+    if known is None or judged.best_runs is None:
         return "too few trials came to their ends"
-    return known.draws(best.id)
+    return known.draws(judged.best_runs)

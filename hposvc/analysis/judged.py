@@ -11,7 +11,6 @@ from hposvc.analysis.prospects import LEARNING, PACES, Prospect, prospect
 from hposvc.analysis.shrinkage import Expectations, Expected, expectations
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from searchers.gp.training_data import REPEAT_OF
 
 NEXT = 20  # trials whose gain is forecast, at least
 GUESSED = 0.9  # the most that is believed if nothing was trained twice
@@ -48,10 +47,18 @@ class Judged:
 
     @cached_property
     def runs(self) -> dict[str, list[float]]:
-        """The losses of each trial's complete runs: its own first, if it came to its end."""
-        own = {name: [loss] for name, loss in self.losses.items()}
-        names = dict.fromkeys([*own, *self.repeats])
-        return {name: [*own.get(name, ()), *self.repeats.get(name, ())] for name in names}
+        """The losses of each trial's complete runs: its own first, if it came to its end.
+
+        Trials that repeat another one are runs of that one.
+        """
+        runs = {name: [loss] for name, loss in self.losses.items() if self.first(name) == name}
+        for name, losses in (*self.repeats.items(), *self._trials_again.items()):
+            runs.setdefault(self.first(name), []).extend(losses)
+        return runs
+
+    def first(self, trial: str) -> str:
+        """Return the trial whose configuration a trial repeats; itself, if it repeats none."""
+        return self.state.trials[trial].repeat_of or trial
 
     @cached_property
     def noise(self) -> Noise | None:
@@ -62,19 +69,22 @@ class Judged:
             for trial in trials
             if trial.id in self.losses and all(abs(value) < HUGE for _, value in trial.curve)
         ]
-        return of_repeats([*self.repeats.values(), *self._trials_again()]) or of_curves(curves)
+        # Not the loss of a trial that was repeated: it may have been so because it was lucky. Only
+        # where it was repeated once is there nothing else to compare with.
+        again = [
+            [self.losses[name], *losses] if len(losses) == 1 and name in self.losses else losses
+            for name, losses in self._trials_again.items()
+        ]
+        return of_repeats([*self.repeats.values(), *again]) or of_curves(curves)
 
-    def _trials_again(self) -> list[list[float]]:
-        """Return the losses of trials that repeat another one, those of the same one together.
-
-        Not the loss of that one: it may have been repeated because it was lucky.
-        """
+    @cached_property
+    def _trials_again(self) -> dict[str, list[float]]:
+        """The losses of trials that repeat another one, by that one."""
         again: dict[str, list[float]] = {}
         for name, loss in self.losses.items():
-            original = self.state.trials[name].note.get(REPEAT_OF)
-            if original is not None:
-                again.setdefault(original, []).append(loss)
-        return [*again.values()]
+            if (first := self.first(name)) != name:
+                again.setdefault(first, []).append(loss)
+        return again
 
     @property
     def best(self) -> TrialState | None:
@@ -95,17 +105,20 @@ class Judged:
         """The losses of the default that no choice of the best has touched."""
         if self.default is None:
             return []
-        chosen = self.default.id in self.state.replicates.finalists
-        return self.repeats.get(self.default.id, []) if chosen else self.runs[self.default.id]
+        name = self.default.id
+        if name in self.state.replicates.finalists or name in self._trials_again:
+            return [*self.repeats.get(name, ()), *self._trials_again.get(name, ())]
+        return self.runs[name]
 
     @cached_property
     def runner_up(self) -> str | None:
-        """The trial with the next best value, or the next best finalist."""
+        """The trial with the next best value of another configuration, or the next finalist."""
         best = None if self.best is None else self.best.id
         means = {name: sum(runs) / len(runs) for name, runs in self.repeats.items()}
         if len(means) < 2 or best not in means:
             means = self.losses
-        others = {name: loss for name, loss in means.items() if name != best}
+        known = None if best is None else self.first(best)
+        others = {name: loss for name, loss in means.items() if self.first(name) != known}
         return min(others, key=lambda name: others[name], default=None)
 
     @cached_property
@@ -118,10 +131,17 @@ class Judged:
     @property
     def expected(self) -> Expected | None:
         """The expected loss of the best trial; None: the noise is not known."""
+        name, known = self.best_runs, self.expectations
+        return None if name is None or known is None else known.of(name)
+
+    @property
+    def best_runs(self) -> str | None:
+        """The trial by whose runs the best one is judged; None: no noise, or no complete run."""
         known = self.expectations
-        if known is None or self.best is None or self.best.id not in known.names:
+        if known is None or self.best is None:
             return None
-        return known.of(self.best.id)
+        first = self.first(self.best.id)
+        return first if first in known.names else None
 
     def better_than(self, other: str | None) -> float | None:
         """Return the probability that the best is really better than another; None: unknown.
@@ -142,11 +162,12 @@ class Judged:
         return self.expectations.equal(*pair)
 
     def _pair(self, other: str | None) -> tuple[str, str] | None:
-        """Return the names of the best and another, if both can be compared."""
-        best, known = self.best, self.expectations
-        if known is None or best is None or other is None or other == best.id:
+        """Return the trials by whose runs the best and another are compared, if they can be."""
+        best, known = self.best_runs, self.expectations
+        if known is None or best is None or other is None:
             return None
-        return (best.id, other) if {best.id, other} <= known.names.keys() else None
+        rival = self.first(other)
+        return (best, rival) if rival != best and rival in known.names else None
 
     @property
     def measured(self) -> bool:
@@ -157,19 +178,24 @@ class Judged:
     def gain(self) -> Gain | None:
         """The test of the best finalist against the default; None: too little was run twice.
 
-        Without finalists every trial that came to its end is a rival, with one run.
+        Without finalists every trial that came to its end is a rival, with one run, or with those
+        of the trials that repeat it.
         """
         default = None if self.default is None else self.default.id
         rivals = [runs for name, runs in self.repeats.items() if name != default]
-        singles = [[loss] for name, loss in self.losses.items() if name != default]
-        return gain(rivals or singles, self.default_runs)
+        trials = [
+            self._trials_again.get(name, [loss])
+            for name, loss in self.losses.items()
+            if name != default and self.first(name) == name
+        ]
+        return gain(rivals or trials, self.default_runs)
 
     @cached_property
     def prospect(self) -> Prospect | None:
         """The forecast of what a fifth as many trials again, or NEXT at least, would gain."""
         known = self.losses if self.expectations is None else self.expectations.means()
         ended = [trial for trial in self.state.trials.values() if trial.over]
-        losses = [known.get(trial.id, math.inf) for trial in ended]
+        losses = [known.get(self.first(trial.id), math.inf) for trial in ended]
         pace = PACES.get(self.state.spec.search.name, LEARNING)
         return prospect(losses, max(NEXT, len(ended) // 5), pace)
 

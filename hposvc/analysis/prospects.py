@@ -68,7 +68,7 @@ def prospect(losses: Sequence[float], more: int, pace: Pace) -> Prospect | None:
     if len(known) < FEWEST:
         return None
     unit = lead(known)
-    if unit <= 1e-12 * float(np.abs(known).max()):
+    if unit <= 1e-12 * float(np.abs(known[: 1 + NEXT_BEST]).max()):
         return Prospect(more, 0.0, 0.0, 0.0, 0.0)
     chance = chance_of_gain(losses, more, pace)
 

@@ -21,7 +21,6 @@ from hposvc.analysis.shrinkage import LEVEL, Expected
 from hposvc.analysis.warnings import warnings
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from searchers.gp.training_data import REPEAT_OF
 
 UNLIKELY = 0.05  # probability that is not worth a word
 SLIGHT = 0.01  # share of the range of all predictions that is not worth a word
@@ -188,7 +187,7 @@ def _with_choice_of_models(sure: Finding, judged: Judged, answers: Sequence[Expl
     if best is None or known or state.replicates.champion is not None or state.spec.limits:
         return sure
     answer = next((each for each in answers if each.learnt), None)
-    first = best.note.get(REPEAT_OF, best.id)
+    first = judged.first(best.id)
     if answer is None or first not in answer.predicted:
         return sure
     metric, predicted = best.metric, answer.predicted
@@ -206,7 +205,8 @@ def _with_choice_of_models(sure: Finding, judged: Judged, answers: Sequence[Expl
 
 def _without_noise(judged: Judged, best: TrialState, noise: Noise) -> str:
     what = "Equal runs gave equal values" if noise.measured else "The curves show no noise"
-    ties = sum(trial.value == best.value for trial in judged.state.trials.values())
+    trials = judged.state.trials.values()
+    ties = len({judged.first(trial.id) for trial in trials if trial.value == best.value})
     if ties > 1:
         return f"{what}, and {ties:,} trials have the best value: {best.id} was first."
     return f"{what}, so differences between trials are real as far as can be seen."
@@ -219,17 +219,17 @@ def _gain(judged: Judged) -> Finding:
         if best is None:
             several = judged.state.spec.several and judged.state.front
             why = "there are several metrics" if several else "there is no best trial"
-        elif judged.expectations is not None and best.id in judged.losses:
-            over = judged.expectations.lead_over_median(best.id)
+        elif judged.expectations is not None and judged.best_runs is not None:
+            over = judged.expectations.lead_over_median(judged.best_runs)
             sentence = "Over the median of the trials that came to their ends it gains about "
             sentence += f"{figure(over.mean)}; the first trial, to compare with, did not."
             return Finding("gain", "info", title, sentence, {"over_median": _lead(over)})
         return Finding("gain", "info", title, f"No gain is given, because {why}.")
     chance, tested = judged.better_than(default.id), judged.gain
     lead = over_median = None
-    if judged.expectations is not None and best.id in judged.losses:
-        lead = judged.expectations.lead(best.id, default.id)
-        over_median = judged.expectations.lead_over_median(best.id)
+    if judged.expectations is not None and judged.best_runs is not None:
+        lead = judged.expectations.lead(judged.best_runs, default.id)
+        over_median = judged.expectations.lead_over_median(judged.best_runs)
     data: dict[str, Any] = {
         "default": default.id,
         "seen": judged.runs[default.id][0] - best.loss,
@@ -241,7 +241,7 @@ def _gain(judged: Judged) -> Finding:
     }
     chosen = judged.state.spec.initial
     name = f"the default ({default.id})" if chosen else f"the first trial ({default.id})"
-    if best.id == default.id:
+    if judged.first(best.id) == default.id:
         sentence = f"It gained nothing: {name} is itself the best."
         return Finding("gain", "info", title, sentence, data)
     amount = f"Over {name} it gains {figure(data['seen'])} as seen"
@@ -268,7 +268,8 @@ def _noise_or_not(judged: Judged, chance: float | None) -> str:
     """
     tested = judged.gain
     if tested is None:
-        return "whether that is more than noise can't be told, as nothing was trained twice"
+        what = "too little" if judged.measured else "nothing"
+        return f"whether that is more than noise can't be told, as {what} was trained twice"
     if tested.luck in (0.0, 1.0):
         return "that is no noise, since equal runs gave equal values"
     answer = "more than noise" if tested.claimed else "perhaps only noise"

@@ -10,6 +10,10 @@ in both takes the new space's value: the name of a data set is a setting that te
 trial is left out if it has a value outside the new space, since its result would stand for another
 configuration, if it has none of the searched parameters, or if it has no result yet.
 
+Where a constant differs, only what a searcher can judge by its own results is told: the losses of
+one metric. A failure may come of the constant, such as a batch size; and with several metrics or
+limits, earlier results count like this sweep's own, though they may be on another level.
+
 Curves are cut at the new sweep's last step: no trial here can reach later results.
 """
 
@@ -20,16 +24,18 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from hposvc import spec as specs
-from hposvc.errors import fail
+from hposvc.errors import NotFound, Problem, fail
 from hposvc.events import Reported
 from hposvc.journal.home import find
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.schedulers.rung_ranking import ranked
 from hposvc.spec import Metric, SweepSpec, paths
+from hposvc.spec.warm_start import AUTO
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from searchers.domains import Constant
 from searchers.gp.learned.roles import roles_of
+from searchers.names import closest
 from searchers.searcher import Observation
 from searchers.space import Choice, Domain, Params, Space, SpaceError
 from searchers.ties import keys_that_fit
@@ -48,11 +54,20 @@ def resolve(journal: Journal, spec: SweepSpec) -> SweepSpec:
     """
     if spec.warm_start is None:
         return spec
-    rows = [find(journal, name) for name in spec.warm_start.sweeps]
+    rows = [_find(journal, name, spec.warm_start.place) for name in spec.warm_start.sweeps]
     for row in rows:
         _check_metrics(row.id, _restore_spec(row, spec), spec)
     ids = tuple(dict.fromkeys(row.id for row in rows))
     return replace(spec, warm_start=replace(spec.warm_start, sweeps=ids))
+
+
+def _find(journal: Journal, name: str, place: str) -> SweepRow:
+    try:
+        return find(journal, name)
+    except NotFound as error:
+        meant = f"; did you mean {AUTO!r}?" if closest(name, [AUTO]) else ""
+        problem = Problem(("warm_start", "from"), f"{error}{meant}", place=place)
+        raise NotFound(f"{problem}") from error
 
 
 def load_warm_start(journal: Journal, spec: SweepSpec) -> tuple[Observation, ...] | None:
@@ -117,7 +132,8 @@ def translate_trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Iterat
         if isinstance(event, Reported) and state.trials[event.trial].metrics is event.metrics:
             reports[event.trial][event.step] = event.metrics  # a valid report
     names = names_by_role(their_spec.space, spec.space)
-    settings = constants(their_spec.space) & constants(spec.space)
+    is_judged = not (spec.several or spec.bounds)
+    settings = constants(their_spec.space) & constants(spec.space) if is_judged else frozenset()
     for trial in state.trials.values():
         seen = _translate(trial, reports[trial.id], spec, names, settings)
         if seen is not None:
@@ -163,7 +179,7 @@ def _translate(
 
     Args:
         names: our names of parameters that the earlier sweep calls otherwise.
-        settings: parameters that are constant in both sweeps, and take this one's value.
+        settings: parameters that may have another value, and take this space's.
     """
     seen = trial.observation()
     last = math.inf if spec.last_step is None else spec.last_step
@@ -178,6 +194,7 @@ def _translate(
     step_of_value = _step_of_value(first, points) if points else 0
     theirs = trial.params_at(step_of_value) if points else trial.reported_params
     theirs = {**theirs, **trial.suggested}
+    differs = any(name in settings and spec.space[name].problem(theirs[name]) for name in theirs)
     theirs = {
         names.get(name, name): value for name, value in theirs.items() if name not in settings
     }
@@ -187,6 +204,8 @@ def _translate(
     finite = all(math.isfinite(value) for curve in curves.values() for _, value in curve)
     if trial.step > last and finite:  # a later failure does not matter here
         seen = replace(seen, state="done", reason="")
+    if differs and seen.state == "failed":
+        return None
     has_result = bool(points) and seen.state == "done"
     losses = (
         tuple(metric.losses(curves[metric.name])[-1][1] for metric in spec.objectives)
@@ -255,4 +274,6 @@ def _check_metrics(sweep: str, theirs: SweepSpec, ours: SweepSpec) -> None:
     for metric in ours.objectives:
         if metric.name not in their_metrics:
             message = f"is {sweep}, which has no results of {metric.name}, the metric of this sweep"
-            raise fail(f"{message}; it optimised {', '.join(their_metrics)}", "warm_start", "from")
+            message = f"{message}; it optimised {', '.join(their_metrics)}"
+            place = ours.warm_start.place if ours.warm_start else ""
+            raise fail(message, "warm_start", "from", place=place)

@@ -147,6 +147,9 @@ class SweepSpec:
                 self.scheduler, lambda: self.space, self.fidelity, self.plan
             ),
             *cross_checks.search_problems(self.search, self.scheduler, len(self.objectives)),
+            *cross_checks.repeat_problems(
+                self.search, self.scheduler, len(self.objectives), self.limits
+            ),
             *cross_checks.search_option_problems(self.search, lambda: self.space),
             *register_problems(
                 self.register, self.engine, len(self.objectives), self.tracking.send_to
@@ -362,7 +365,11 @@ def _read(document: Document, read: Callable[[dict[str, object]], SweepSpec]) ->
         planned = list(planned_feature_problems(document.data))
         if planned:
             raise SpecError(planned)
-        return read(_with_strategy(document.data))
+        spec = read(_with_strategy(document.data))
+    if spec.warm_start is None:
+        return spec
+    place = document.place(Problem(("warm_start", "from"), "")).place
+    return replace(spec, warm_start=replace(spec.warm_start, place=place))
 
 
 def _checked(data: dict[str, object]) -> SweepSpec:

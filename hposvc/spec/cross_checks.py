@@ -145,6 +145,24 @@ def search_problems(search: PlugIn, scheduler: PlugIn, metrics: int) -> Iterator
         yield Problem(("search", "method"), f"{message}; {remedy}")
 
 
+def repeat_problems(
+    search: PlugIn, scheduler: PlugIn, metrics: int, limits: Sequence[str]
+) -> Iterator[Problem]:
+    """Check that trials are repeated where a spec asks for it."""
+    if search.name != "gp" or search.options.get("repeats") is not True:
+        return
+    path = ("search", "repeats")
+    if metrics > 1:
+        yield Problem(path, f"is true, but with {metrics} metrics nothing is repeated; remove it")
+    if limits:
+        yield Problem(
+            path, "is true, but with limits nothing is repeated; leave out one of the two"
+        )
+    if trait(SCHEDULERS, scheduler, "changes_values"):
+        message = f"is true, but scheduler {scheduler.name} changes values of trials"
+        yield Problem(path, f"{message}, so none would be repeated; remove it")
+
+
 def search_option_problems(search: PlugIn, space: Callable[[], Space]) -> Iterator[Problem]:
     """Check that search options with requirements suit this space."""
     try:

@@ -1,7 +1,7 @@
 """The key `warm_start`: earlier sweeps from whose trials a sweep learns."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import PlainValidator, WithJsonSchema
@@ -20,6 +20,7 @@ class WarmStart:
     # Ids, `from` in the document; none: `auto`, they are found when the sweep is made.
     sweeps: tuple[str, ...]
     top: int = 0  # how many of their best configurations are tried first
+    place: str = field(default="", compare=False)  # of `from` in the document; empty: recorded
 
     @property
     def is_auto(self) -> bool:

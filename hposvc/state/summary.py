@@ -13,7 +13,6 @@ from hposvc.state.estimates import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState
 from searchers import pareto
-from searchers.gp.training_data import REPEAT_OF
 from searchers.names import closest
 from trainables.storage.checkpoint import FOREIGN, Saved
 
@@ -292,7 +291,7 @@ def trial_row(
         "gpu_hours": trial.rank_s_at(state.now) * gpus / 3600,
         "mlflow_run_id": runs.get(trial.id),
         "parent": trial.parent,
-        "repeat_of": trial.note.get(REPEAT_OF),
+        "repeat_of": trial.repeat_of,
         "baseline": trial.id == state.replicates.baseline_trial,
         "device": ", ".join(trial.uses) or None,
         "node": trial.node or None,

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from hposvc.events import Verdict
 from hposvc.spec import Limit, Metric
 from hposvc.spec.sections import SelectedValue
-from searchers.searcher import Observation
+from searchers.searcher import REPEAT_OF, Observation
 from searchers.space import Params
 from searchers.values import Value
 from trainables.dataset import DataSet
@@ -357,6 +357,12 @@ class TrialState:
     def lost_lineage(self) -> bool:
         """Whether it could only repeat steps with values that it got later."""
         return len(self.segments) > 1 and self.resume_point[1] < self.segments[-1].after
+
+    @property
+    def repeat_of(self) -> str | None:
+        """The trial whose configuration the searcher repeated here; None: the trial is new."""
+        original = self.note.get(REPEAT_OF)
+        return original if isinstance(original, str) else None
 
     @property
     def parent(self) -> str | None:

@@ -76,9 +76,17 @@ class TrialTable(Mapping[str, TrialState]):
         return self._ranking.best()
 
     def leaders(self, most: int) -> list[TrialState]:
-        """Return the best trials with a value within the limits, best first; for one metric."""
+        """Return the best trials with a value within the limits, best first; for one metric.
+
+        Of trials with the same configuration, as one repeats the other, the best stands for all.
+        """
         assert isinstance(self._ranking, Ranking)  # several metrics have no finalists
-        return [self._trials[name] for name in self._ranking.leaders(most)]
+        leaders: dict[str, TrialState] = {}
+        for *_, name in self._ranking.order:
+            if len(leaders) == most:
+                break
+            leaders.setdefault(self._trials[name].repeat_of or name, self._trials[name])
+        return [*leaders.values()]
 
     def history(self) -> Sequence[Observation]:
         """Return all trials as a searcher may see them, in the order proposed.

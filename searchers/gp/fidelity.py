@@ -55,7 +55,7 @@ class MultiFidelityRows:
         ]
         trial_R, step_R, loss_R = np.array(row_R).reshape(-1, 3).T
         top = np.max(step_R, initial=1.0, where=np.isfinite(step_R))
-        column_R = np.log(np.minimum(step_R, top) / top) / math.log(FACTOR)
+        column_R = np.log(np.clip(step_R, MIN_STEP, top) / top) / math.log(FACTOR)
         return cls(trial_R.astype(np.intp), loss_R, column_R)
 
 
@@ -76,7 +76,7 @@ def _rows(seen: Observation, stops: Sequence[int]) -> Iterator[tuple[float, floa
     elif seen.curve:
         for step, loss in _judged_reports(seen, stops):
             if math.isfinite(loss):
-                yield max(step, MIN_STEP), loss
+                yield step, loss
     elif seen.state == "done":
         end = primary_loss(seen)
         if end is not None and math.isfinite(end):

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from searchers.gp.proposer import Proposer
-from searchers.gp.training_data import REPEAT_OF
-from searchers.searcher import Observation, Proposal
+from searchers.searcher import REPEAT_OF, Observation, Proposal
 
 REPEAT_EVERY, REPEAT_AT = 5, 3  # in turns; never the turn of a proposal within a category
 # Variance of noise, in outputs, below which nothing is repeated once a repeat has shown it.
@@ -41,9 +40,11 @@ def repeated(
         return None
     process = proposer.posterior(fitted)
     waiting = [seen.note.get(REPEAT_OF) for seen in history if seen.state == "pending"]
-    tried = proposer.evidence.params
+    tried, key = proposer.evidence.params, proposer.space.key
     for trial in np.argsort(process.fitted_N[: len(tried)], kind="stable"):
-        first = next((seen for seen in history if seen.params == tried[trial]), None)
+        params = tried[trial]
+        equal = (seen for seen in history if seen.params == params)  # True == 1, but they are two
+        first = next((seen for seen in equal if key(seen.params) == key(params)), None)
         if first is not None and first.state == "done" and first.id not in waiting:
             note = {
                 "source": "repeat",

@@ -3,6 +3,7 @@ import pickle
 
 import pytest
 
+from searchers.space import Space
 from searchers.values import SpaceError, identity, is_number, is_value
 
 
@@ -46,3 +47,11 @@ def test_true_is_not_one():
 def test_numbers_are_finite_and_scalars_are_no_lists(value, number, scalar):
     assert is_number(value) is number
     assert is_value(value) is scalar
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), math.nan, math.inf, -math.inf])
+def test_a_number_that_no_float_can_hold_is_refused(value):
+    """An integer of 400 digits is no infinity to Python, but an OverflowError."""
+    for declared in (value, {"values": [1, value]}, {"values": [{"n": "a", "v": value}]}):
+        with pytest.raises(SpaceError, match=r"parameters\.x"):
+            Space.from_dict({"x": declared})

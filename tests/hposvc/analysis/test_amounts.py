@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hposvc.analysis.amounts import figures
+from hposvc.analysis.amounts import cost_text, figures
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,18 @@ def test_figures_are_near_their_values(values):
     near = max(values) - min(values) or max(map(abs, values)) / 100
     for value, word in zip(values, figures(*values), strict=True):
         assert abs(float(word) - value) <= near
+
+
+@pytest.mark.parametrize(
+    ("hours", "words"),
+    [
+        (1200.0, "1,200 worker-hours"),
+        (1.0, "1 worker-hour"),
+        (0.05, "3 worker-minutes"),
+        (1 / 60, "1 worker-minute"),
+        (1 / 3600, "1 worker-second"),
+        (0.0, "0 worker-hours"),
+    ],
+)
+def test_one_of_a_unit_is_no_plural(hours, words):
+    assert cost_text(hours, "worker-hours") == words

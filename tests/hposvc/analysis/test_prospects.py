@@ -88,3 +88,10 @@ def test_trials_without_a_value_count_as_trials_that_gain_nothing():
     losses = [*np.random.default_rng(2).random(40)]
     stopped = [each for loss in losses for each in (loss, math.inf, math.inf)]
     assert prospect(stopped, 20, BLIND).chance < prospect(losses, 20, BLIND).chance
+
+
+@pytest.mark.parametrize("exploded", [1e12, 1e30, 1e90])
+def test_a_loss_that_exploded_takes_no_hope_from_the_others(exploded):
+    losses = [*bowl(np.random.default_rng(5), 30)]
+    found = prospect([*losses[:15], exploded, *losses[15:]], 20, GP)
+    assert found.gain == pytest.approx(prospect(losses, 20, GP).gain, rel=0.1)

@@ -132,6 +132,29 @@ def test_trials_that_repeat_another_one_measure_the_noise_and_are_one_configurat
     assert found["sure"].data["noise"]["source"] == "repeats"
     assert found["sure"].data["noise"]["deviation"] == pytest.approx(0.3)
     assert "preferred" not in found["sure"].data  # t0017 is t0009 again
+    assert found["gain"].data["more_than_noise"] is not None
+
+
+def test_a_lucky_trial_is_judged_by_the_trials_that_repeat_it():
+    spec = make_spec(parameters={"lr": {"min": 1e-6, "max": 1.0, "log": True}})
+    curves = [around(number) for number in range(16)]
+    best = curves[8][-1]
+    curves[8] = around(8, luck=-0.6)
+    again = [around(8, luck=luck) for luck in (-0.1, 0.0, 0.1)]
+    rates = [*map(rate, range(16)), *[rate(8)] * 3]
+    notes = {16 + index: {"repeat_of": "t0009"} for index in range(3)}
+    sure = check(played(spec, [*curves, *again], rates.__getitem__, notes))["sure"].data
+    assert sure["expected"]["mean"] == pytest.approx(best - 0.15, abs=0.1)  # its four runs
+    assert sure["runner_up"] not in ("t0017", "t0018", "t0019")  # they are no rivals of t0009
+
+
+def test_one_trial_that_repeats_another_is_enough_to_tell_that_there_is_no_noise():
+    curves = [[number + 1.0] * 9 for number in range(8)]
+    found = check(played(make_spec(), [*curves, curves[0]], notes={8: {"repeat_of": "t0001"}}))
+    assert found["sure"].data["noise"]["deviation"] == 0.0
+    assert found["sure"].data["noise"]["source"] == "repeats"
+    assert "Equal runs gave equal values, so differences between" in found["sure"].sentence
+    assert "nothing was trained twice" not in found["gain"].sentence
 
 
 def test_without_repeats_no_gain_is_called_real():

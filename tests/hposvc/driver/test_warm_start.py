@@ -1,5 +1,6 @@
 """Warm start: which trials a sweep learns from, how they are translated, and resumes."""
 
+import json
 import math
 import signal
 import sys
@@ -103,6 +104,16 @@ def test_a_sweep_that_is_not_there_is_told_before_anything_is_recorded(sweeps):
     with pytest.raises(NotFound, match="nobody: no such sweep"):
         api.create(sweeps, make(warm_start={"from": "nobody"}), "after")
     assert sweeps.journal.sweeps() == []
+
+
+def test_a_misspelt_auto_is_told_with_its_place(sweeps, tmp_path):
+    file = tmp_path / "sweep.yaml"
+    data = {**specs.dump(make()), "warm_start": {"from": "auot"}}
+    file.write_text(json.dumps(data, indent=1))
+    line = 1 + file.read_text()[: file.read_text().index("auot")].count("\n")
+    message = rf"sweep\.yaml:{line}:\d+: warm_start\.from: auot: no such sweep.*mean 'auto'\?"
+    with pytest.raises(NotFound, match=message):
+        api.create(sweeps, specs.load(file))
 
 
 def test_two_names_of_one_sweep_are_one_sweep(sweeps):
@@ -238,6 +249,37 @@ def test_the_name_of_a_data_set_may_differ_where_both_sweeps_give_one(sweeps):
         replace(seen, params={**seen.params, "data": "digits"}) for seen in known
     )
     assert load_warm_start(sweeps.journal, searched) == ()  # their data is none of these
+
+
+def fragile(params, step):
+    """Return a loss; larger rates diverge with the larger batch."""
+    fails = params["batch"] == 512 and params["lr"] > 1e-3
+    return {"loss": math.nan if fails else params["lr"] + 1 / step, "speed": 1.0}, 1.0
+
+
+def test_failures_under_other_constants_are_not_those_of_this_sweep(sweeps):
+    """A sweep forked with a smaller batch must not shun where the larger one did not fit."""
+    engine = {"type": "simulate", "curve": "test_warm_start:fragile"}
+    parts = {"engine": engine, "trials": {"max": 30, "parallel": 3}}
+    done(sweeps, "before", make(parameters={"lr": LR, "batch": 512}, **parts))
+    warm = {"from": "before"}
+    same = make(parameters={"lr": LR, "batch": 512}, warm_start=warm, **parts)
+    known = load_warm_start(sweeps.journal, same)
+    assert {seen.state for seen in known} == {"done", "failed"}
+    other = make(parameters={"lr": LR, "batch": 64}, warm_start=warm, **parts)
+    assert load_warm_start(sweeps.journal, other) == tuple(
+        replace(seen, params={**seen.params, "batch": 64}) for seen in known if seen.state == "done"
+    )
+
+
+def test_with_limits_trials_of_other_constants_are_left_out(sweeps):
+    """They would count like this sweep's own, on a level that it may never reach."""
+    parts = {"limits": ["loss <= 3"], "trials": {"max": 10}}
+    done(sweeps, "before", make(parameters={"lr": LR, "data": "wine"}, **parts))
+    warm = {"from": "before"}
+    for data, taken in (("wine", 10), ("digits", 0)):
+        spec = make(parameters={"lr": LR, "data": data}, warm_start=warm, **parts)
+        assert len(load_warm_start(sweeps.journal, spec)) == taken
 
 
 @pytest.mark.parametrize(

@@ -19,3 +19,25 @@ def test_bohb_without_a_model_is_refused():
     assert (
         Bohb(eta=4).scheduler(Plan(1, 16)).shapes == Hyperband(eta=4).scheduler(Plan(1, 16)).shapes
     )
+
+
+PBT = {"type": "pbt", "interval": 3, "mutate": {"lr": {}}}
+
+
+@pytest.mark.parametrize(
+    ("sections", "why"),
+    [
+        ({"limits": ["speed >= 1"]}, "with limits nothing is repeated; leave out one of the two"),
+        ({"scheduler": PBT}, "scheduler pbt changes values of trials, so none would be repeated"),
+        (
+            {"metric": None, "metrics": [{"name": n, "goal": "minimize"} for n in ("loss", "ms")]},
+            "with 2 metrics nothing is repeated; remove it",
+        ),
+    ],
+)
+def test_repeats_that_would_have_no_effect_are_refused(sections, why):
+    search = {"method": "gp", "repeats": True}
+    with pytest.raises(SpecError, match=rf"search\.repeats: is true, but {why}"):
+        make_spec(search=search, **sections)
+    assert make_spec(search={**search, "repeats": False}, **sections)
+    assert make_spec(search=search)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from replicated import FINALISTS, LAST, Lossy, Seeded, check_replicates, results, text_of
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
+from hposvc.analysis.judged import Judged
 from hposvc.backends.backend import Setting
 from hposvc.events import Attached, Ordered, Requested, from_json, to_json
 from hposvc.journal.database import Store
@@ -59,6 +60,20 @@ def test_the_best_trials_are_trained_again_to_the_end_and_the_best_mean_is_the_b
     assert [one.trial for one in estimates(state)] == sorted(means, key=means.__getitem__)
     orders = [e.order for e in lab.events() if isinstance(e, Ordered) and e.order.replicate]
     assert [order.replicate for order in orders] == [1] * 3 + [2] * 3 + [3] * 3 + [4] * 3
+
+
+def test_finalists_are_different_configurations_where_trials_repeat_others(lab):
+    """A repeat of the best trial is as good as it, and would be its own rival."""
+    spec = make_spec(finalists=FINALISTS, search={"method": "gp", "repeats": True})
+    lab.run(spec)
+    state = check_replicates(spec, lab.events())
+    [again] = [trial for trial in state.trials.values() if trial.repeat_of]
+    values = sorted({trial.value for trial in state.trials.values()})
+    assert again.value in values[:3]
+    finalists = [state.trials[name] for name in state.replicates.finalists]
+    assert [trial.value for trial in finalists] == values[:3]
+    judged = Judged(state)
+    assert len(judged.runs[again.repeat_of]) == 2 + FINALISTS["seeds"]
 
 
 def test_the_search_is_what_it_is_without_finalists(lab):

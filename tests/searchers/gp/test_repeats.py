@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from searchers.gp.fits import MODELS
 from searchers.gp.proposer import Proposer
 from searchers.gp.searcher import GaussianProcess
-from searchers.gp.training_data import REPEAT_OF, Evidence
-from searchers.searcher import Observation, call_rng
+from searchers.gp.training_data import Evidence
+from searchers.searcher import REPEAT_OF, Observation, call_rng
 from searchers.space import Choice, Float, Space
 
 SPACE = Space({"x": Float(0.0, 1.0), "kind": Choice(("a", "b"))})
@@ -63,6 +63,58 @@ def test_repeats_are_rows_of_their_trial_at_their_own_step():
     assert evidence.trial_R.tolist() == [0, 0, 0, 1, 1]
     at_top = evidence.context_RC[:, 0] == 0.0
     assert evidence.loss_R[at_top].tolist() == [0.5, 0.6, 0.4]
+
+
+def test_a_repeat_that_still_runs_is_a_running_trial_of_its_own():
+    """Its last report is at a step at which no other trial was judged."""
+    full = [
+        Observation(
+            str(i), {"x": 0.1 * i, "kind": "a"}, {}, 0.1 * i, ((1, 1.0), (9, 0.1 * i)), "done"
+        )
+        for i in range(5)
+    ]
+    note = {"source": "repeat", REPEAT_OF: "0"}
+    running = Observation("5", full[0].params, note, 0.9, ((1, 1.0), (3, 0.9)), "pending")
+    evidence = Evidence.of([*full, running])
+    assert evidence.context_RC.shape == (5, 0)
+    assert evidence.pending == [running.params]
+
+
+@pytest.mark.parametrize("trial", [False, True])
+def test_a_repeat_may_end_at_step_0(trial):
+    history = [
+        Observation(str(i), {"x": 0.1 * i, "kind": "a"}, {}, 0.1 * i, ((9, 0.1 * i),), "done")
+        for i in range(5)
+    ]
+    again = Observation("5", history[0].params, {REPEAT_OF: "0"}, 0.9, ((0, 0.9),), "done")
+    history = [*history, again] if trial else with_repeats(history, [0.9], 0)
+    assert np.isfinite(Evidence.of(history).context_RC).all()
+    assert next_note(history)["source"] == "model"
+
+
+def test_the_best_trial_stays_among_the_rows_when_its_repeat_is_stopped_early():
+    history = [
+        Observation(
+            str(i), {"x": 0.01 * i, "kind": "a"}, {}, 0.1 * i, ((1, 9.0), (9, 0.1 * i)), "done"
+        )
+        for i in range(30)
+    ]
+    stopped = Observation(
+        "30", history[0].params, {REPEAT_OF: "0"}, 9.5, ((1, 9.5),), "done", "rung"
+    )
+    assert history[0].params in Evidence.of([*history, stopped]).bounded(20).params
+
+
+def test_a_trial_that_was_repeated_all_the_time_leaves_others_room():
+    """In a long search one trial has more repeats than a model is given rows."""
+    history = [
+        Observation(str(i), {"x": 0.001 * i, "kind": "a"}, {}, 1.0 + i, state="done")
+        for i in range(300)
+    ]
+    again = with_repeats(history, [1.0] * 200, math.inf)
+    bounded = Evidence.of(again).bounded(240)
+    assert len(bounded.loss_R) == 240
+    assert [round(1000 * params["x"]) for params in bounded.params[:80]] == [*range(80)]
 
 
 def test_a_trial_that_still_runs_counts_by_its_repeats():
@@ -119,6 +171,20 @@ def test_every_fifth_trial_repeats_the_best_of_the_predictions_where_there_is_no
     assert len({*others}) == len(others) == 20
 
 
+def test_true_and_1_are_two_configurations():
+    space = Space({"flag": Choice((True, 1)), "x": Choice((0.0, 1.0, 2.0, 3.0))})
+    history = [
+        Observation(
+            str(place), params, {}, params["x"] + 9.0 * (params["flag"] is True), (), "done"
+        )
+        for place, params in enumerate(space.grid(1))
+    ]
+    [proposal] = REPEATING.suggest(space, history, 1, call_rng(0, 8))
+    [best] = [seen for seen in history if seen.loss == 0.0]
+    assert proposal.note[REPEAT_OF] == best.id
+    assert proposal.params["flag"] is best.params["flag"]
+
+
 def test_one_repeat_without_noise_is_enough():
     history = searched(24, seed=0, searcher=REPEATING)
     assert [place for place, seen in enumerate(history) if REPEAT_OF in seen.note] == [8]
@@ -130,6 +196,13 @@ def test_a_running_repeat_is_not_repeated_itself():
     waiting = [Observation(str(8 + i), first.params, first.note) for i in range(5)]
     [second] = REPEATING.suggest(SPACE, [*history, *waiting], 1, call_rng(0, 13))
     assert second.note[REPEAT_OF] != first.note[REPEAT_OF]
+
+
+def test_replicates_of_a_trial_that_repeats_another_count_as_well():
+    first = Observation("0", {"x": 0.5, "kind": "a"}, {}, 0.1, state="done")
+    finalist = Observation("1", first.params, {REPEAT_OF: "0"}, 0.2, state="done")
+    history = [first, replace(finalist, repeats=((math.inf, 0.3), (math.inf, 0.4)))]
+    assert Evidence.of(history).loss_R.tolist() == [0.1, 0.2, 0.3, 0.4]
 
 
 @settings(max_examples=25, deadline=None)
