@@ -159,13 +159,9 @@ class Proposer:
 
     @property
     def functions(self) -> Mapping[str, KnownMean]:
-        """What is known of the loss beforehand, by the names in the notes.
-
-        The learned prior is of last losses, and would hold at all steps alike: with ASHA on trained
-        curves log regret was .18 lower without (16 pairs, docs/gp-experiments.md).
-        """
+        """What is known of the loss beforehand, by the names in the notes."""
         functions: dict[str, KnownMean] = {}
-        if self.learned is not None and not self._contexts:
+        if self.learned is not None:
             functions[LEARNED] = self.learned.mean
         if self.earlier is not None:
             functions[EARLIER] = self.earlier
@@ -184,8 +180,14 @@ class Proposer:
 
     @property
     def mean_RF(self) -> Array:
-        """What the functions say of the rows, less their averages."""
+        """What the functions say of the rows, less their averages.
+
+        The learned prior is of last losses. It holds in full at the highest step, the less the
+        lower the step, and not at all at a 27th of the highest (docs/gp-experiments.md).
+        """
         mean_RF: Array = (self.known_TF - self.offset_F)[self.evidence.trial_R]
+        if self.learned is not None and self._contexts:
+            mean_RF[:, 0] *= np.maximum(1.0 + self.evidence.context_RC[:, 0], 0.0)
         return mean_RF
 
     def weights(self, solve: Callable[[Array], Array]) -> Array:

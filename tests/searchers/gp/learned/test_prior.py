@@ -5,12 +5,15 @@ import pytest
 
 from searchers import Optimizer, Space
 from searchers.gp.encoding import Encoding, units
+from searchers.gp.fits import MODELS
 from searchers.gp.learned import prior
 from searchers.gp.learned.prior import Coefficients, LearnedPrior, load
 from searchers.gp.learned.process import coefficient, solve_unfitted
 from searchers.gp.learned.roles import FAMILIES, NumberRole
 from searchers.gp.learned.start import portfolio
+from searchers.gp.proposer import Proposer
 from searchers.gp.searcher import GaussianProcess
+from searchers.gp.training_data import Evidence
 from searchers.searcher import Observation
 
 NETWORK = Space.from_dict(
@@ -159,25 +162,32 @@ def test_proposals_say_how_much_of_the_prior_holds():
     assert all("learned_prior" not in note for _, note in plain)
 
 
-def test_with_results_at_several_steps_the_prior_leads_the_first_trials_alone():
+def test_the_prior_holds_the_less_the_lower_the_step_of_a_result():
     """It is of last losses; at all steps alike it leads astray those that know some results."""
-    searchers = [GaussianProcess(), GaussianProcess(learned_prior=False)]
     rng = np.random.default_rng(3)
     tried = [NETWORK.sample(rng) for _ in range(9)]
 
-    def propose(last_step):
-        curves = [tuple((s, rng.random()) for s in range(1, last_step(i) + 1)) for i in range(9)]
-        history = [
-            Observation(str(i), params, {}, curve[-1][1], curve, "done")
-            for i, (params, curve) in enumerate(zip(tried, curves, strict=True))
-        ]
-        return [each.suggest(NETWORK, history, 1, np.random.default_rng(0)) for each in searchers]
+    def history(last_step):
+        for index, params in enumerate(tried):
+            curve = tuple((step, rng.random()) for step in range(1, last_step(index) + 1))
+            yield Observation(str(index), params, {}, curve[-1][1], curve, "done")
 
-    known, unknown = propose(lambda index: 9 if index % 3 == 0 else 1)
-    assert known == unknown
-    known, unknown = propose(lambda index: 9)
-    assert "learned_prior" in known[0].note
-    assert known != unknown
+    seen = [*history(lambda index: 27 if index % 3 == 0 else [3, 1][index % 2])]
+    evidence = Evidence.of(seen)
+    proposer = Proposer.of(NETWORK, MODELS[0], evidence, LearnedPrior.of(NETWORK))
+    full_R = (proposer.known_TF - proposer.offset_F)[evidence.trial_R, 0]
+    step_R = np.rint(27.0 * 27.0 ** evidence.context_RC[:, 0])
+    share_R = np.array([{1: 0.0, 3: 1 / 3, 27: 1.0}[step] for step in step_R.tolist()])
+    assert set(step_R.tolist()) == {1, 3, 27}
+    np.testing.assert_allclose(proposer.mean_RF[:, 0], share_R * full_R, atol=1e-12)
+
+    searchers = [GaussianProcess(), GaussianProcess(learned_prior=False)]
+    for results in (seen, [*history(lambda index: 9)]):
+        known, unknown = (
+            each.suggest(NETWORK, results, 1, np.random.default_rng(0)) for each in searchers
+        )
+        assert "learned_prior" in known[0].note
+        assert known != unknown
 
 
 def test_a_wide_first_batch_trusts_the_prior_with_half_of_its_trials():
