@@ -111,6 +111,7 @@ def run(method: Method, problem: str, seed: int) -> Run:
     """Run one sweep, whose epochs count whichever trial trains them."""
     TRAININGS.clear()
     data, metric = problem.split()
+    seconds = BUDGET // SLOTS + 30  # an epoch takes one, by and large
     with patch.object(prior, "load", lambda: learned_without(data)):
         events = sweep(
             {
@@ -120,9 +121,7 @@ def run(method: Method, problem: str, seed: int) -> Run:
                 "search": {"method": method.search},
                 "scheduler": dict(method.scheduler),
                 "trials": {"parallel": SLOTS},
-                "budget": {
-                    "wall": f"{BUDGET // SLOTS + 30}s"
-                },  # an epoch takes a second, by and large
+                "budget": {"wall": f"{seconds}s"},
                 "seed": seed,
             },
             curve,

@@ -67,7 +67,7 @@ def _find(journal: Journal, name: str, place: str) -> SweepRow:
     except NotFound as error:
         meant = f"; did you mean {AUTO!r}?" if closest(name, [AUTO]) else ""
         problem = Problem(("warm_start", "from"), f"{error}{meant}", place=place)
-        raise NotFound(f"{problem}") from error
+        raise NotFound(str(problem)) from error
 
 
 def load_warm_start(journal: Journal, spec: SweepSpec) -> tuple[Observation, ...] | None:

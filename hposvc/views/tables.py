@@ -254,13 +254,11 @@ def _finalists(spec: SweepSpec) -> str:
 
 
 def _budget(spec: SweepSpec) -> str:
+    """Describe the limits on what a sweep may use."""
     budget = spec.budget
-    limits = {
-        "GPU-hours": budget.gpu_hours,
-        "CPU-hours": budget.cpu_hours,
-    }
     wall = [] if budget.wall is None else [f"{duration(budget.wall)} of wall-clock time"]
-    hours = [f"{number(limit)} {unit}" for unit, limit in limits.items() if limit is not None]
+    limits = (("GPU-hours", budget.gpu_hours), ("CPU-hours", budget.cpu_hours))
+    hours = [f"{number(limit)} {unit}" for unit, limit in limits if limit is not None]
     return ", ".join([*wall, *hours]) or "no limit"
 
 
