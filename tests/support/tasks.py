@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 from trainables import Saved, Training, Worker
 from trainables.data import Batch, Data, Tensors
@@ -121,6 +121,44 @@ class Attentive(Deep):
         names = ("query", "key", "value")
         plan = {f"attention.{name}": "colwise" for name in names}
         return plan | {"attention.output": "rowwise"}
+
+
+class Decoding(nn.Module):
+    """Attention blocks in a list; embedding, buffers, norm and a tied head are the root's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lift = nn.Embedding(31, 8)
+        self.blocks = nn.ModuleList(Attention(8) for _ in range(2))
+        self.norm = nn.LayerNorm(8)
+        self.head = nn.Linear(8, 31, bias=False)
+        self.head.weight = self.lift.weight
+        self.register_buffer("position_TF", torch.linspace(-1, 1, 40).view(5, 8))
+
+    def forward(self, token_BT: Tensor) -> Tensor:
+        x_BTF = self.lift(token_BT) + self.position_TF
+        for block in self.blocks:
+            x_BTF = block(x_BTF)
+        return self.head(self.norm(x_BTF))
+
+
+@dataclass(frozen=True)
+class Decoded(Deep):
+    """The next of 31 tokens, by a model as language models are built."""
+
+    def build_model(self) -> nn.Module:
+        return Decoding()
+
+    def load_data(self) -> Data:
+        generator = torch.Generator().manual_seed(1)
+        token_NT = torch.randint(0, 31, (30, 6), generator=generator)
+        counts_NT = torch.arange(5) <= (torch.arange(30) * 7 % 5)[:, None]
+        columns = (token_NT[:, :-1], token_NT[:, 1:], counts_NT)
+        return Data(Tensors(*(c[:23] for c in columns)), Tensors(*(c[23:] for c in columns)))
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        token_BT, next_BT, counts_BT = batch
+        return cross_entropy(model(token_BT)[counts_BT], next_BT[counts_BT], reduction="none")
 
 
 def learned(task: Task, training: Training, until: int = 3) -> list[dict[str, float]]:

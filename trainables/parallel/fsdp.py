@@ -5,8 +5,8 @@ Sources: Rajbhandari et al., ZeRO (2020), sections 5.2 and 5.3; Zhao et al., PyT
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -76,13 +76,16 @@ class Fsdp(Group):
         if training.tensor_parallel > 1:
             split_layers(model, self.plan(model), self.mesh["tensor"])
         ranks, dtypes = self.mesh["data"], policy(training.precision)
+        # Layers around the blocks take what the blocks give, in their format: only the whole model
+        # gives outputs in 32 bits.
+        inner = replace(dtypes, output_dtype=None)
         offload = CPUOffloadPolicy() if training.cpu_offload else OffloadPolicy()
         for block in _blocks_to_shard(model):
             fully_shard(
                 block,
                 mesh=ranks,
                 reshard_after_forward=training.reshard_after_forward,
-                mp_policy=dtypes,
+                mp_policy=inner,
                 offload_policy=offload,
             )
         # The backward pass begins where the forward pass ends, so freeing weights is of no use.
@@ -120,9 +123,6 @@ class Fsdp(Group):
     def all_reduce_sum(self, values: Tensor) -> Tensor:
         dist.all_reduce(values, group=self.mesh.get_group("data"))
         return values
-
-    def autocast(self) -> AbstractContextManager[None]:
-        return nullcontext()  # the mixed-precision policy casts weights and inputs
 
     def evaluate(self, passes: "ForwardBackward", parts: Sequence[Tensor]) -> dict[str, Tensor]:
         with _resharded_afterwards(passes.unwrapped_model):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tasks import Deep, curves, learned, resumed
+from tasks import Decoded, Deep, curves, learned, resumed
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -66,6 +66,22 @@ def test_mixed_precisions_learn_nearly_the_same(on_two_ranks):
     last = [reports[-1]["train/loss"] for reports in (bfloat, half, half[:1])]
     assert 0.9 * last[0] < last[1] < last[2]
     assert half[-1]["train/loss_scale"] < 2**16
+
+
+def test_a_norm_and_a_head_around_the_blocks_take_mixed_precision(on_two_ranks):
+    precisions = ("64-true", "bf16-mixed", "16-mixed")
+    trainings = [
+        *(Training("fsdp", name) for name in precisions),
+        Training("fsdp", "bf16-mixed", activation_checkpointing=1, accumulate=2),
+    ]
+    (exact, bfloat, half, recomputed), _ = on_two_ranks(curves, Decoded(lr=0.1), trainings, 2)
+    alone = losses(learned(Decoded(lr=0.1), Training(precision="64-true")))
+    assert losses(exact) == pytest.approx(alone, abs=1e-12)
+    assert losses(bfloat) == pytest.approx(alone, rel=0.01)
+    assert losses(recomputed) == pytest.approx(losses(bfloat), rel=1e-3)
+    # float16 skips updates until its scale has come down; then it learns.
+    assert half[0]["train/loss_scale"] < 2**16
+    assert half[-1]["train/loss"] < half[0]["train/loss"]
 
 
 class Folded(nn.Module):
