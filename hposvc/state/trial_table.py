@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from hposvc.events import OWN, TIMEOUT, Decided, Ended, Failed, Reported, error_line
+from hposvc.events import OWN, TIMEOUT, Decided, Ended, Failed, Reported
 from hposvc.schedulers import scheduler as facts
 from hposvc.spec import SweepSpec
 from hposvc.state.backoff import wait_s
 from hposvc.state.checkpoints import CheckpointManager
+from hposvc.state.error_pattern import error_pattern
 from hposvc.state.ranking import Front, PlateauCounter, Ranking
 from hposvc.state.trial import OVER, Intent, TrialPhase, TrialState
 from searchers.searcher import Observation
@@ -51,8 +52,9 @@ class TrialTable(Mapping[str, TrialState]):
     gains: PlateauCounter = field(default_factory=PlateauCounter)
     reported: bool = False  # whether any trial ever reported
     lacks_metric: bool = False  # the first report lacked the sweep's metric
-    alike: Counter[str] = field(default_factory=Counter)  # failures before any report, by error
-    most_alike: int = 0  # the largest of these counts
+    # Trials that failed before any trial had reported, by the pattern of their error.
+    alike: dict[str, set[str]] = field(default_factory=dict)
+    most_alike: int = 0  # the most trials with the same pattern
     new_facts: list[facts.Fact] = field(default_factory=list)  # for the scheduler, oldest first
     _trials: dict[str, TrialState] = field(default_factory=dict)
     _observed: list[Observation] = field(default_factory=list)
@@ -320,9 +322,9 @@ class TrialTable(Mapping[str, TrialState]):
         if self.reported or event.cause != "user":
             return
         self.lacks_metric = self.lacks_metric or event.whole
-        line = error_line(event.message).replace(trial.id, "")  # an error may name its trial
-        self.alike[line] += 1
-        self.most_alike = max(self.most_alike, self.alike[line])
+        trials = self.alike.setdefault(error_pattern(event.message, trial.params), set())
+        trials.add(trial.id)
+        self.most_alike = max(self.most_alike, len(trials))
 
     def _diverge(self, trial: TrialState) -> None:
         """Apply the trainable's own word that it diverged: count this step as an infinite loss."""

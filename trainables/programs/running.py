@@ -287,7 +287,10 @@ class Run:
                         "collect.stdout matched nothing there, but it matches stderr; send that to "
                         'stdout: command: [sh, -c, "exec python train.py ${args} 2>&1"]'
                     )
-            raise CommandFailed(_after(tail, f"the command ended without metrics: {found}"))
+            failed = CommandFailed(_after(tail, f"the command ended without metrics: {found}"))
+            # A program that came to its end without an error will not report with other values.
+            failed.sweep_wide = True
+            raise failed
 
     def _reported_last_step(self) -> bool:
         return bool(self.verdicts) and self.verdicts[-1][0] == self.worker.until

@@ -331,6 +331,14 @@ def test_three_trials_that_fail_alike_before_any_reports_end_the_sweep():
     assert (again.closed, again.trials.most_alike) == ("failures", 3)
 
 
+def test_trials_fail_alike_whatever_values_their_errors_name():
+    desk = at_desk()
+    for rate in (0.55, 1e-3, 0.25):
+        assert desk.state.closed is None
+        fail_alike(desk, f"train.py: error: unrecognized arguments: --learning_rate={rate}")
+    assert desk.state.closed == "failures"
+
+
 @pytest.mark.parametrize("cause", ["oom", "infra"])
 def test_what_is_not_the_codes_fault_ends_no_sweep(cause):
     desk = at_desk(failure={"infra_retries": 0})
@@ -348,8 +356,8 @@ def test_trials_that_say_they_diverged_end_no_sweep():
 
 def test_failures_that_differ_or_come_after_a_report_end_no_sweep():
     desk = at_desk()
-    for number in range(5):
-        fail_alike(desk, message=f"ValueError: lr {number} is too high")
+    for name in ("lr", "momentum", "dropout", "width", "depth"):
+        fail_alike(desk, message=f"ValueError: {name} is too high")
     desk.report(desk.start(), 1, 0.5)
     for _ in range(4):
         fail_alike(desk)
@@ -414,6 +422,26 @@ def test_a_sweep_whose_reports_lack_its_metric_ends_at_the_first(tmp_path, monke
             "the sweep's metric 'los' is missing; the nearest reported is 'loss'"
             in (status["reason"])
         )
+
+
+def test_a_sweep_whose_pattern_matches_nothing_ends_at_the_first_trial(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("prints.py").write_text("print('epoch 1 Loss: 0.5')\n")
+    result = Sweep(
+        command=["python", "prints.py", "${args}"],
+        collect={"stdout": r"loss=(?P<loss>\S+)"},
+        metric={"name": "loss", "goal": "minimize"},
+        parameters={"x": {"min": 0.0, "max": 1.0}},
+        search="random",
+        trials={"max": 9},
+        engine="local",
+    ).run(tmp_path / "home", progress=False)
+    assert (result.state, len(result.trials)) == ("FAILED", 1)
+    status = api.load(api.Sweeps.open(tmp_path / "home"), result.sweep).status()
+    assert (
+        "collect.stdout matched nothing; the last line was 'epoch 1 Loss: 0.5'"
+        in (status["reason"])
+    )
 
 
 @pytest.mark.parametrize(

@@ -156,6 +156,7 @@ def test_a_pattern_that_matches_nothing_is_said(attempt):
         "collect.stdout matched nothing; the last line was 'Loss: 1': correct the pattern" in said
     )
     assert outcome.message.startswith("Loss: 1\n")
+    assert outcome.sweep_wide  # other values would not change what the program prints
 
 
 def test_a_metric_that_goes_to_stderr_is_said(attempt):
