@@ -16,6 +16,7 @@ from searchers.branches import Leaf
 from searchers.domains import Choice, Constant, Domain
 from searchers.space import Space
 from searchers.values import Params, SpaceError, Value
+from trainables.load import is_objective
 
 Objective = Callable[[Any], Any]
 MOST_VALUES = 16  # of a choice or whole number, all of which are tried
@@ -204,8 +205,11 @@ def is_small(domain: Domain) -> bool:
 
 
 def _function(objective: Objective) -> Objective:
-    """Return the objective as a function, which a sweep can name or pickle."""
-    if hasattr(objective, "__qualname__"):
+    """Return the objective as a function of a `trial`, which a sweep can name or pickle.
+
+    A sweep tells an objective from other functions by the name of its argument, which is free here.
+    """
+    if hasattr(objective, "__qualname__") and is_objective(objective):
         return objective
 
     def call(trial: Any) -> Any:

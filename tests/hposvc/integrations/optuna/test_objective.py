@@ -131,6 +131,11 @@ def test_callables_that_have_no_name_are_objectives_too():
         assert run(objective, 2).state == "COMPLETED"
 
 
+def test_the_name_of_an_objective_s_argument_does_not_matter():
+    result = run(lambda t: t.suggest_int("x", 1, 4) ** 2, search="grid")
+    assert (result.best.value, result.best.params) == (1.0, {"x": 1})
+
+
 def test_a_spec_names_an_objective_as_any_function(tmp_path):
     (tmp_path / "mine.py").write_text(
         "def objective(trial):\n    return trial.suggest_float('x', 0, 1)\n"
