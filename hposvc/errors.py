@@ -4,6 +4,7 @@ A problem has the path of the value that is wrong, a tuple of keys and list indi
 `("parameters", "lr", "min")`. `SpecError` is the only error raised by reading and checking a spec.
 """
 
+import inspect
 import os
 import re
 import time
@@ -17,6 +18,8 @@ from searchers.names import nearest
 
 Path = tuple[str | int, ...]
 SHOWN = 20  # problems in a message; a longer list hides the first mistake from its reader
+RESUME = "nothing is lost: mend it, and `hposvc resume` goes on"
+BUILT_IN = ("searchers", "hposvc")  # packages of plug-ins
 WIDTH = 60  # characters of a value in a message
 PLACE = re.compile(r"(?P<file>.*):(?P<line>[0-9]+):(?P<column>[0-9]+)", re.DOTALL)
 NEAREST = re.compile(r"did you mean (?P<quote>['\"])(?P<name>.*?)(?P=quote)")
@@ -233,3 +236,47 @@ def shown(value: object) -> str:
             return "a list" if value else "an empty list"
         case _:
             return shorten(str(value))
+
+
+class PlugInFailed(Exception):
+    """A user's own plug-in raised, or gave a wrong answer; the message says what, and where."""
+
+    exit_code = 2  # of the command line: bad usage
+
+
+def is_built_in(plug_in: object) -> bool:
+    """Return whether a plug-in is built in, so that its errors are bugs of hposvc."""
+    return type(plug_in).__module__.partition(".")[0] in BUILT_IN
+
+
+def plug_in_raised(name: str, plug_in: object, error: Exception) -> PlugInFailed:
+    """Return the error for what a plug-in raised.
+
+    Args:
+        name: the key of the spec and what it names, as `search.method my_module:Mine`.
+    """
+    file, _ = _class_place(plug_in)
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename == file]
+    frame = (own or frames)[-1]
+    what = f"{type(error).__name__}: {error}"
+    return PlugInFailed(f"{name} raised {what} ({frame.filename}:{frame.lineno}); {RESUME}")
+
+
+def wrong_plug_in_answer(name: str, plug_in: object, problem: str) -> PlugInFailed:
+    """Return the error for a plug-in's answer that breaks the rules.
+
+    Args:
+        problem: continues a sentence, as `suggests lr: is 50; ...`.
+    """
+    file, line = _class_place(plug_in)
+    place = f" ({file}:{line})" if file else ""
+    return PlugInFailed(f"{name} {problem}{place}; {RESUME}")
+
+
+def _class_place(plug_in: object) -> tuple[str, int]:
+    """Return the file and line of a plug-in's class; empty and 0: it has no source."""
+    try:
+        return inspect.getfile(type(plug_in)), inspect.getsourcelines(type(plug_in))[1]
+    except (OSError, TypeError):
+        return "", 0

@@ -32,6 +32,7 @@ from hposvc.events import (
 )
 from hposvc.schedulers import scheduler as facts
 from hposvc.schedulers.early_stopping import EarlyStopping
+from hposvc.schedulers.guarded import begin_scheduler
 from hposvc.schedulers.scheduler import (
     Advance,
     Decision,
@@ -65,7 +66,7 @@ class Controller:
 
     def __post_init__(self) -> None:
         spec = self.spec
-        self.scheduler = self.policy.scheduler(spec.plan)
+        self.scheduler = begin_scheduler(spec.scheduler.name, self.policy, spec.plan)
         self.early_stopping = None if spec.plateau is None else EarlyStopping(spec.plateau)
         self.state = SweepState(spec)
 
@@ -102,7 +103,8 @@ class Controller:
             return not isinstance(fact, facts.Left) or fact.trial not in back
 
         self.facts_told = [*filter(holds, self.facts_told), *new]
-        self.scheduler = self.policy.scheduler(self.state.spec.plan)
+        spec = self.state.spec
+        self.scheduler = begin_scheduler(spec.scheduler.name, self.policy, spec.plan)
         for fact in self.facts_told:
             self.scheduler.apply(fact)
 

@@ -7,28 +7,23 @@ from the sweep's seed and the number of trials before it, so a searcher that doe
 results makes the same proposals whatever the timing.
 """
 
+import json
 import threading
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from threadpoolctl import threadpool_limits
 
+from hposvc.errors import is_built_in, plug_in_raised, shown, wrong_plug_in_answer
 from hposvc.spec import SweepSpec
 from searchers.searcher import Observation, Proposal, Searcher, call_rng
-from searchers.space import Params
+from searchers.space import Params, SpaceError
 
 CLOSE_S = 0.5  # seconds for a searcher still computing; after that its daemon thread is abandoned
 
 # Returns a copy of the newest history; called only when needed.
 History = Callable[[], Sequence[Observation]]
-
-
-class SearcherFailed(Exception):
-    """A user's own search method raised; the message says what was raised, and where."""
-
-    exit_code = 2  # of the command line: bad usage
 
 
 class Exhausted(Exception):
@@ -45,6 +40,9 @@ def propose(
 
     The baseline and the user's initial points come first, then the best configurations of
     warm-start sweeps, then the searcher's proposals.
+
+    Raises:
+        PlugInFailed: the user's own searcher raised, or broke the rules.
     """
     rng = call_rng(spec.seed, len(history))
     first = spec.first_points
@@ -57,22 +55,39 @@ def propose(
         for params in leading:
             if spec.space.key(params) not in tried:
                 return Proposal(params, {"source": "warm_start"})
-    try:
+    if is_built_in(searcher):
         return next(iter(searcher.suggest(spec.space, history, 1, rng)), None)
+    name = f"search.method {spec.search.name}"
+    try:
+        answer: object = searcher.suggest(spec.space, history, 1, rng)
+        proposals = list(answer) if isinstance(answer, Iterable) else answer
     except Exception as error:
-        if type(searcher).__module__.startswith("searchers."):
-            raise  # a built-in searcher: this is a bug of hposvc
-        raise SearcherFailed(_describe_user_error(spec, error)) from error
+        raise plug_in_raised(name, searcher, error) from error
+    if problem := _problem_of(spec, history, proposals):
+        raise wrong_plug_in_answer(name, searcher, problem)
+    return next(iter(cast(list[Proposal], proposals)), None)
 
 
-def _describe_user_error(spec: SweepSpec, error: Exception) -> str:
-    """Describe an error raised by a user's searcher, with its file and line."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    raised = f"{type(error).__name__}: {error}"
-    return (
-        f"search.method {spec.search.name} raised {raised} ({frame.filename}:{frame.lineno}); "
-        "nothing is lost: mend it, and `hposvc resume` goes on"
-    )
+def _problem_of(spec: SweepSpec, history: Sequence[Observation], proposals: object) -> str:
+    """Return how the answer of a user's own searcher breaks the rules; empty: it does not."""
+    wanted = "return a list of one Proposal, or an empty one when the space is used up"
+    if not isinstance(proposals, list):
+        return f"returned {proposals!r}; {wanted}"
+    if not proposals and not history:
+        return f"returned no proposals for the first trial; {wanted}"
+    if len(proposals) > 1:
+        return f"returned {len(proposals)} proposals where 1 was asked for; {wanted}"
+    for proposal in proposals:
+        if not isinstance(proposal, Proposal) or not isinstance(proposal.params, Mapping):
+            return f"returned {shown(proposal)}; {wanted}"
+        try:
+            spec.space.validate(proposal.params)
+            json.dumps([dict(proposal.params), dict(proposal.note)])
+        except SpaceError as error:
+            return f"suggests what the space does not have: {error}"
+        except (TypeError, ValueError) as error:
+            return f"suggests {shown(proposal)}, which can't be recorded: {error}"
+    return ""
 
 
 class Proposer(Protocol):

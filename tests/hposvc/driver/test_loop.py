@@ -15,8 +15,8 @@ from sqlalchemy import update
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
 from hposvc.driver.loop import Runner
-from hposvc.driver.proposals import BackgroundProposer, SearcherFailed, SyncProposer
-from hposvc.errors import Busy, Interrupted, Unanswered
+from hposvc.driver.proposals import BackgroundProposer, SyncProposer
+from hposvc.errors import Busy, Interrupted, PlugInFailed, Unanswered
 from hposvc.events import Attached, Ended, Failed, Proposed, Reported, Requested
 from hposvc.journal import database as stores
 from hposvc.journal.database import LEASES, Store
@@ -130,7 +130,7 @@ def test_an_error_of_the_searcher_ends_the_driver_and_keeps_the_journal(lab):
             return super().suggest(space, history, n, rng)
 
     spec = make_spec()
-    with pytest.raises(SearcherFailed, match="the model is singular"):
+    with pytest.raises(PlugInFailed, match="the model is singular"):
         make_runner(lab, spec, Simulation, SyncProposer(spec, Broken())).run("here:1")
     lab.run(spec)
     check(spec, lab.events())

@@ -9,14 +9,15 @@ from simulated_sweeps import make_spec
 from hposvc.driver.proposals import (
     BackgroundProposer,
     Exhausted,
-    SearcherFailed,
     SyncProposer,
     propose,
 )
+from hposvc.errors import PlugInFailed
 from hposvc.spec import registry
 from searchers.random_search import Random
 from searchers.searcher import Observation, Proposal
 
+WIDE = {"lr": {"min": 1e-4, "max": 10.0}}
 GRID = {"a": {"values": list(range(6))}, "b": {"values": ["x", "y", "z"]}}
 
 
@@ -119,7 +120,7 @@ class Watching(Random):
 
 def test_a_ready_proposal_is_made_anew_when_results_come_in(ahead):
     searcher = Watching()
-    proposer = ahead(make_spec(), searcher)
+    proposer = ahead(make_spec(parameters=WIDE), searcher)
     proposer.look_ahead(list, 1, 0)
     assert searcher.asked.acquire(timeout=20)
     proposer.look_ahead(list, 1, 1)
@@ -131,7 +132,7 @@ def test_a_ready_proposal_is_made_anew_when_results_come_in(ahead):
 
 def test_a_learner_is_not_asked_again_while_nothing_has_changed(ahead):
     searcher = Watching()
-    proposer = ahead(make_spec(), searcher)
+    proposer = ahead(make_spec(parameters=WIDE), searcher)
     for _ in range(5):
         proposer.look_ahead(list, 8, 3)
     assert searcher.asked.acquire(timeout=20)
@@ -141,7 +142,7 @@ def test_a_learner_is_not_asked_again_while_nothing_has_changed(ahead):
 def test_one_that_is_made_anew_while_the_older_is_taken_is_dropped(ahead):
     """The new proposal does not know the taken one, and could duplicate it."""
     searcher = Watching()
-    proposer = ahead(make_spec(), searcher)
+    proposer = ahead(make_spec(parameters=WIDE), searcher)
     proposer.look_ahead(list, 1, 0)
     assert searcher.asked.acquire(timeout=20)
     while not proposer._ready:
@@ -161,22 +162,66 @@ def test_an_error_of_the_searcher_is_raised_where_a_proposal_is_wanted(ahead):
         def suggest(self, space, history, n, rng):
             raise ZeroDivisionError("the model is singular")
 
-    proposer = ahead(make_spec(), Broken())
+    proposer = ahead(make_spec(parameters=WIDE), Broken())
     proposer.look_ahead(list, 1, 0)
     message = (
         r"raised ZeroDivisionError: the model is singular \(.*test_proposals\.py:\d+\).*resume"
     )
-    with pytest.raises(SearcherFailed, match=message):
+    with pytest.raises(PlugInFailed, match=message):
         await_proposal(proposer)
 
 
 def test_it_closes_promptly_though_the_searcher_thinks():
     searcher = Watching()
     searcher.may_go.clear()
-    proposer = BackgroundProposer(make_spec(), searcher)
+    proposer = BackgroundProposer(make_spec(parameters=WIDE), searcher)
     proposer.look_ahead(list, 1, 0)
     assert searcher.asked.acquire(timeout=20)
     before = time.monotonic()
     proposer.close()
     assert time.monotonic() - before < 3
     searcher.may_go.set()
+
+
+class Answering:
+    """A user's searcher, which answers as it is told."""
+
+    uses_results = True
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def suggest(self, space, history, n, rng):
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (None, "returned None; return a list of one Proposal"),
+        (0.5, "returned 0.5; return a list"),
+        ([], "returned no proposals for the first trial"),
+        ([Proposal({"lr": 0.1})] * 2, "returned 2 proposals where 1 was asked for"),
+        ([{"lr": 0.1}], "return a list of one Proposal"),
+        ([Proposal({"lr": 50.0})], "suggests what the space does not have: lr: "),
+        ([Proposal({"lr": "high"})], "suggests what the space does not have: lr: "),
+        ([Proposal({})], "suggests what the space does not have: lr: is missing"),
+        ([Proposal({"lr": 0.1, "rate": 1})], "suggests what the space does not have: .*rate"),
+        ([Proposal({"lr": 0.1}, {"model": object()})], "which can't be recorded: .*object"),
+        ([Proposal([0.1])], "returned Proposal.*; return a list of one Proposal"),
+    ],
+)
+def test_a_wrong_answer_of_a_user_s_searcher_is_named(answer, problem):
+    said = rf"search\.method .*{problem}.* \(.*test_proposals\.py:\d+\); .*resume"
+    with pytest.raises(PlugInFailed, match=said):
+        propose(make_spec(parameters=WIDE), Answering(answer), [])
+
+
+def test_proposals_may_come_from_a_generator():
+    proposals = (proposal for proposal in [Proposal({"lr": 0.1})])
+    assert propose(make_spec(parameters=WIDE), Answering(proposals), []) == Proposal({"lr": 0.1})
+
+
+def test_a_user_s_searcher_may_have_nothing_more():
+    history = pending([Proposal({"lr": 0.1})])
+    assert propose(make_spec(parameters=WIDE), Answering([]), history) is None
