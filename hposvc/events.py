@@ -134,6 +134,8 @@ class Reported:
     trial: str
     step: int
     metrics: Mapping[str, float]
+    # What values were that are no numbers, by the metric's name; each name once in an order.
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -336,6 +338,8 @@ class UnknownEvent(ValueError):
 def to_json(event: Event) -> str:
     """Return the event's fields but for kind and time, which are columns of the journal."""
     body = {name: value for name, value in vars(event).items() if name != "time"}
+    if isinstance(event, Reported) and not event.left_out:
+        del body["left_out"]  # of most reports, which are most of a journal
     return _ENCODER.encode(body)
 
 

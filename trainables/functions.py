@@ -1,6 +1,5 @@
 """Trainables that are functions of a configuration: they call `hposvc.report` or return values."""
 
-import numbers
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,9 +20,7 @@ class WorkerSession:
 
     worker: Worker
 
-    def report(
-        self, metrics: Mapping[str, float], step: int | None, checkpoint: Path | None
-    ) -> None:
+    def report(self, metrics: Mapping[str, Any], step: int | None, checkpoint: Path | None) -> None:
         worker = self.worker
         if worker.is_over:
             worker.beyond = worker.until == worker.total
@@ -68,7 +65,7 @@ def bind(
 def _metrics(returned: object, wanted: Sequence[str]) -> Mapping[str, Any]:
     if isinstance(returned, Mapping):
         return returned
-    if isinstance(returned, numbers.Real) or callable(getattr(returned, "item", None)):
+    if hasattr(returned, "__float__") or callable(getattr(returned, "item", None)):
         if len(wanted) > 1:
             message = f"the sweep has the metrics {', '.join(wanted)}; return a dict of them"
             raise ReportError(f"the function returned a number, and {message}")

@@ -16,6 +16,8 @@ class Report(NamedTuple):
     step: int
     metrics: dict[str, float]
     checkpoint: Saved | None = None
+    # What values were that are no numbers, by the metric's name; each name once in an order.
+    left_out: Mapping[str, str] = {}
 
 
 class Suggestion(NamedTuple):

@@ -1,68 +1,99 @@
-"""Checks of reported metrics: names and numbers that every tracker accepts."""
+"""Reported metrics: what counts as a number, and what is left out of a report.
+
+Names stay as given; a tracker that refuses one maps it (hposvc/tracking/mlflow_names.py).
+"""
 
 import math
-import numbers
-import posixpath
-import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
+from reprlib import Repr
+from typing import NamedTuple
+
+from trainables.errors import encodable
 
 MOST_METRICS = 1_000  # MLflow's limit for one batch
-LONGEST_NAME = 250  # MLflow's limit for a metric's name
-NAME = re.compile(r"[\w\-. /:]+")  # MLflow's alphabet
+MOST_SHOWN = 5  # metrics in a message
+SHORT = Repr()  # how a value that is no number is shown
+SHORT.maxstring = SHORT.maxother = 60
 
 Fail = Callable[[str], Exception]
 
 
+@dataclass(frozen=True)
+class NoNumber:
+    """A reported value that is no number."""
+
+    found: str  # the value and its type, for people
+
+
+class CheckedMetrics(NamedTuple):
+    """The numbers of a report, and what it had beside them."""
+
+    values: dict[str, float]
+    left_out: dict[str, str]  # what each value is that is no number, by the metric's name
+
+
 def checked(
     metrics: object, wanted: Sequence[str], fail: Fail, lack: Fail | None = None
-) -> dict[str, float]:
-    """Return reported metrics as plain numbers.
+) -> CheckedMetrics:
+    """Return reported metrics as plain numbers, without the values that are no numbers.
 
     Args:
-        wanted: names that must be present.
+        wanted: names that must be present, and numbers.
         fail: makes the error for a message.
         lack: makes the error for a missing name of `wanted`; None: `fail` does.
     """
     if not isinstance(metrics, Mapping):
         raise fail(f"metrics is {type(metrics).__name__}; give a dict of name: number")
-    if len(metrics) > MOST_METRICS:
-        raise fail(f"{len(metrics)} metrics; report at most {MOST_METRICS} a step")
-    for name in metrics:
-        if problem := _name_problem(name):
-            raise fail(f"metric name {name!r} {problem}")
+    given = {encodable(f"{name}"): value for name, value in metrics.items()}
     for name in wanted:
-        if name not in metrics:
-            nearest = get_close_matches(name, metrics, n=1, cutoff=0.0)
+        if name not in given:
+            nearest = get_close_matches(name, given, n=1, cutoff=0.0)
             hint = f"; the nearest reported is {nearest[0]!r}" if nearest else ""
             raise (lack or fail)(f"the sweep's metric {name!r} is missing{hint}")
-    return {name: _number(name, value, fail) for name, value in metrics.items()}
+    values: dict[str, float] = {}
+    left_out: dict[str, str] = {}
+    for name in dict.fromkeys([*wanted, *given]):
+        number = number_of(given[name])
+        if isinstance(number, NoNumber):
+            if name in wanted:
+                raise fail(f"metric {name!r} is {number.found}; give a real number")
+            left_out[name] = number.found
+        elif len(values) < MOST_METRICS:
+            values[name] = number
+        else:
+            left_out[name] = f"one of {len(given):,}; a step has at most {MOST_METRICS:,}"
+    return CheckedMetrics({name: values[name] for name in given if name in values}, left_out)
 
 
-def _number(name: str, value: object, fail: Fail) -> float:
+def number_of(value: object) -> float | NoNumber:
+    """Return a value as a plain number: of Python, numpy, torch or any type that has a float.
+
+    Text and bool are no numbers. NaN and infinity are; numbers beyond floats are infinite.
+    """
+    if isinstance(value, NoNumber):
+        return value
     number = value
     item = getattr(value, "item", None)
     if callable(item):
         try:
-            number = item()  # a numpy or torch scalar
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise fail(f"metric {name!r} holds several numbers; give one") from error
-    if isinstance(number, bool) or not isinstance(number, numbers.Real):
-        raise fail(f"metric {name!r} is {number!r} ({type(number).__name__}); give a real number")
-    try:
-        return float(number)
-    except OverflowError:
-        return math.inf if number > 0 else -math.inf  # type: ignore[operator]  # a Real compares
+            number = item()  # a scalar of numpy or torch
+        except (TypeError, ValueError, RuntimeError):
+            return NoNumber(f"several numbers ({type(value).__name__})")
+    if not isinstance(number, bool) and hasattr(number, "__float__"):
+        try:
+            return float(number)
+        except OverflowError:
+            return math.inf if number > 0 else -math.inf  # type: ignore[operator]  # a Real compares
+        except (TypeError, ValueError, RuntimeError):
+            pass
+    return NoNumber(encodable(f"{SHORT.repr(number)} ({type(number).__name__})"))
 
 
-def _name_problem(name: object) -> str:
-    """Return the reason why MLflow would refuse a metric's name; empty if it accepts the name."""
-    if not isinstance(name, str):
-        return f"is of type {type(name).__name__}; give text"
-    if len(name) > LONGEST_NAME:
-        return f"has {len(name)} characters; use at most {LONGEST_NAME}"
-    if not NAME.fullmatch(name):
-        return "may hold letters, digits, spaces and _ - . / : only"
-    if posixpath.normpath(name) != name or name.startswith(("/", "..")) or name == ".":
-        return f"is read as a path; write {posixpath.normpath(name).strip('./') or 'metric'!r}"
-    return ""
+def describe_left_out(left_out: Mapping[str, str]) -> str:
+    """Return what a report's values were that are no numbers, as text."""
+    shown = [f"{name} is {found}" for name, found in islice(left_out.items(), MOST_SHOWN)]
+    more = len(left_out) - len(shown)
+    return ", ".join([*shown, *([f"and {more} more"] if more else [])])

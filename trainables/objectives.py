@@ -8,18 +8,18 @@ sweep's seed, the trial and the parameter's name decide its value, so every rank
 the trial has the same, after a kill at any moment too.
 """
 
-import numbers
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from trainables.drawing import draw_choice, draw_float, draw_int
 from trainables.functions import WorkerSession
-from trainables.metrics import LONGEST_NAME
+from trainables.metrics import NoNumber, number_of
 from trainables.session import use
 from trainables.stopping import StopTrial
 from trainables.worker import Diverged, Params, ReportError, Worker
 
 PRUNED = "optuna.exceptions.TrialPruned"
+LONGEST_NAME = 250  # characters of a parameter's name, as a server takes it
 ROUNDING = 1e-9  # of a range: 0.1 + 0.2 is more than 0.3
 PUBLIC = (
     *("suggest_float", "suggest_int", "suggest_categorical", "report", "should_prune"),
@@ -166,13 +166,13 @@ class ObjectiveTrial:
         names = self._worker.metrics or ("value",)
         if isinstance(value, Mapping):
             return value
-        values = list(value) if isinstance(value, Sequence) else [value]
+        values = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
         if len(values) != len(names):
             raise ReportError(
                 f"the objective gives {len(values)} values, and the sweep has the metrics "
                 f"{', '.join(names)}; give a value for each, in this order"
             )
-        return dict(zip(names, values, strict=True))
+        return dict(zip(names, map(_cast, values), strict=True))
 
 
 def bind(objective: Callable[[Any], Any], own: Params) -> Callable[[Worker], None]:
@@ -205,7 +205,15 @@ def _is_pruned(error: Exception) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return not isinstance(number_of(value), NoNumber)
+
+
+def _cast(value: Any) -> Any:
+    """Return a value as Optuna takes it: text that is a number, too."""
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _check_values(name: str, allowed: Sequence[object]) -> None:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
+from trainables.metrics import NoNumber, describe_left_out, number_of
 from trainables.programs.report_socket import LINE, LOOPBACK
 from trainables.stopping import StopTrial
 from trainables.worker import ReportError
@@ -27,7 +28,7 @@ class Session(Protocol):
     """The receiver of this process's reports."""
 
     def report(
-        self, metrics: Mapping[str, float], step: int | None, checkpoint: Path | None
+        self, metrics: Mapping[str, Any], step: int | None, checkpoint: Path | None
     ) -> None: ...
 
     def get_checkpoint(self) -> Path | None: ...
@@ -44,18 +45,19 @@ _reported = False
 
 
 def report(
-    metrics: Mapping[str, float], step: int | None = None, checkpoint: Path | str | None = None
+    metrics: Mapping[str, Any], step: int | None = None, checkpoint: Path | str | None = None
 ) -> None:
     """Send a step's metrics; on every rank, or on rank 0 alone if a command starts the ranks.
 
     Args:
-        metrics: name to number, the sweep's metric included; those of rank 0 are recorded.
+        metrics: name to number, the sweep's metric included; those of rank 0 are recorded. Other
+            metrics that are no numbers are left out, with a warning.
         step: None: the step after the last report, or the first step of this order.
         checkpoint: a folder just written; it is copied.
 
     Raises:
         StopTrial: the trial ends here; do not catch it (`except Exception` does not).
-        ReportError: the step or a metric breaks the rules.
+        ReportError: the step, or the sweep's metric, breaks the rules.
     """
     global _reported
     _reported = True
@@ -101,11 +103,12 @@ def _current() -> Session:
 class _NullSession:
     """The session of a process outside any sweep: it prints reports."""
 
-    def report(
-        self, metrics: Mapping[str, float], step: int | None, checkpoint: Path | None
-    ) -> None:
+    def report(self, metrics: Mapping[str, Any], step: int | None, checkpoint: Path | None) -> None:
         named = "report" if step is None else f"step {step}"
-        print(f"{named}: {_plain(metrics)}", file=sys.stderr)  # noqa: T201 - printing is its purpose
+        values, no_numbers = _plain(metrics)
+        print(f"{named}: {values}", file=sys.stderr)  # noqa: T201 - printing is its purpose
+        if no_numbers:
+            print(f"left out: {describe_left_out(no_numbers)}", file=sys.stderr)  # noqa: T201
 
     def get_checkpoint(self) -> Path | None:
         return None
@@ -122,13 +125,13 @@ class _SocketSession:
         self._stream.write(f"{token}\n")
         self._stream.flush()  # callers that do not send their token soon are disconnected
 
-    def report(
-        self, metrics: Mapping[str, float], step: int | None, checkpoint: Path | None
-    ) -> None:
+    def report(self, metrics: Mapping[str, Any], step: int | None, checkpoint: Path | None) -> None:
+        values, no_numbers = _plain(metrics)
         message = {
             "rank": int(os.environ.get("RANK", "0")),
             "step": None if step is None else _integer_step(step),
-            "metrics": _plain(metrics),
+            "metrics": values,
+            "no_numbers": no_numbers,
             "checkpoint": None if checkpoint is None else str(checkpoint.absolute()),
             "parent": os.getppid(),
         }
@@ -154,11 +157,19 @@ class _SocketSession:
         return answer
 
 
-def _plain(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert numbers of numpy and torch to Python's; the receiver refuses other values."""
+def _plain(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, str]]:
+    """Return the numbers of a report, and what its other values are, both by name."""
     if not isinstance(metrics, Mapping):
         raise ReportError(f"metrics is {type(metrics).__name__}; give a dict of name: number")
-    return {f"{name}": _number(f"{name}", value) for name, value in metrics.items()}
+    values: dict[str, float] = {}
+    no_numbers: dict[str, str] = {}
+    for name, value in metrics.items():
+        number = number_of(value)
+        if isinstance(number, NoNumber):
+            no_numbers[f"{name}"] = number.found
+        else:
+            values[f"{name}"] = number
+    return values, no_numbers
 
 
 def _integer_step(step: Any) -> int:
@@ -166,15 +177,3 @@ def _integer_step(step: Any) -> int:
         return operator.index(step)
     except TypeError as error:
         raise ReportError(f"step is {step!r}; give a whole number") from error
-
-
-def _number(name: str, value: Any) -> object:
-    item = getattr(value, "item", None)
-    if callable(item):
-        try:
-            value = item()
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise ReportError(f"metric {name!r} holds several numbers; give one") from error
-    if value is None or isinstance(value, str | int | float):
-        return value
-    raise ReportError(f"metric {name!r} is of type {type(value).__name__}; give a real number")

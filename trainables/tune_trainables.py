@@ -5,7 +5,6 @@ of Ray for the session of this process; there is no public way to set it (Ray 2.
 variable is replaced while the function runs.
 """
 
-import numbers
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ class _TuneSession:
     world_rank: int | None = None  # Tune's own sessions have none either
 
     def report(self, metrics: Mapping[str, Any], checkpoint: Any = None) -> None:
-        values = dict(_numbers(metrics, ()))
+        values = dict(_flat(metrics, ()))
         if checkpoint is None:
             self.session.report(values, None, None)
             return
@@ -74,7 +73,7 @@ def in_session(session: Session, worker: Worker) -> Iterator[Read]:
     tune_session: Any = _TuneSession(session, worker)
     before, of_process._session = of_process._session, tune_session
     try:
-        yield lambda returned: dict(_numbers(returned, ()))
+        yield lambda returned: dict(_flat(returned, ()))
     finally:
         of_process._session = before
 
@@ -108,19 +107,17 @@ def _run(trainable: Any, worker: Worker) -> None:
         folder = worker.scratch() if saves and worker.takes(step) else None
         if folder is not None:
             trainable.save(str(folder))
-        worker.report(step, dict(_numbers(result, filled_in)), folder)
+        worker.report(step, dict(_flat(result, filled_in)), folder)
         if result.get("done"):
             return
 
 
-def _numbers(result: Mapping[str, Any], but: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the numbers of a result, nested ones by path; Tune allows other values in it too."""
+def _flat(result: Mapping[str, Any], but: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the values of a result, nested ones by path."""
     for name, value in result.items():
         if name in but:
             continue
         if isinstance(value, Mapping):
-            yield from ((f"{name}/{inner}", number) for inner, number in _numbers(value, ()))
-        elif not isinstance(value, bool) and (
-            isinstance(value, numbers.Real) or getattr(value, "ndim", None) == 0
-        ):
+            yield from ((f"{name}/{inner}", number) for inner, number in _flat(value, ()))
+        else:
             yield name, value

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainables.dataset import DataSet
 from trainables.link import Link, LocalLink, Report, Suggestion
-from trainables.metrics import checked
+from trainables.metrics import CheckedMetrics, checked
 from trainables.order import Params
 from trainables.stopping import Notice, StopTrial
 from trainables.storage.checkpoint import (
@@ -98,6 +98,7 @@ class Worker:
     saved: Saved | None = field(default=None, init=False)  # this order's last checkpoint; on rank 0
     told_to_stop: bool = field(default=False, init=False)  # by the answer to a report
     beyond: bool = field(default=False, init=False)  # whether it tried to report a step too many
+    left_out: set[str] = field(default_factory=set, init=False)  # metrics that were no numbers
     # Parameters that the trainable has not asked for; None: it does not ask for each by its name.
     unused: tuple[str, ...] | None = field(default=None, init=False)
 
@@ -269,28 +270,27 @@ class Worker:
         """Return a new folder to write a checkpoint into; `report` moves it instead of copying."""
         return self.writer.scratch()
 
-    def report(
-        self, step: int, metrics: Mapping[str, float], checkpoint: Path | None = None
-    ) -> None:
+    def report(self, step: int, metrics: Mapping[str, Any], checkpoint: Path | None = None) -> None:
         """Send this step's metrics; call it once per step, on every rank.
 
         Args:
-            metrics: name to number; rank 0's are recorded. NaN and infinity mean diverged.
+            metrics: name to number; rank 0's are recorded. NaN and infinity as the sweep's metric
+                mean diverged. Other metrics that are no numbers are left out, with a warning.
             checkpoint: a finished folder: one of `scratch()` is moved, any other copied.
 
         Raises:
             StopTrial: the order ends here; do not catch it.
-            ReportError: the step or a metric breaks the rules.
+            ReportError: the step, or the sweep's metric, breaks the rules.
         """
         step = self._checked_step(step)
-        values = self._checked_metrics(metrics) if self.rank == 0 else {}
+        values, left_out = self._checked_metrics(metrics) if self.rank == 0 else ({}, {})
         saved = (
             None
             if checkpoint is None
             else self._keep_if_due(step, self._checked_folder(checkpoint))
         )
         self.reported = step
-        if not self.link.exchange(Report(self.order, step, values, saved)):
+        if not self.link.exchange(Report(self.order, step, values, saved, left_out)):
             self.told_to_stop = True
             raise StopTrial(f"trial {self.trial} was told to stop at step {step}")
 
@@ -394,10 +394,14 @@ class Worker:
         longer = f"; for longer trials raise fidelity.max, which is {self.total}"
         return "none, it is over" + (longer if self.until == self.total else "")
 
-    def _checked_metrics(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        return checked(
+    def _checked_metrics(self, metrics: Mapping[str, object]) -> CheckedMetrics:
+        """Return the numbers, and what else there is under names for the first time."""
+        values, left_out = checked(
             metrics, self.metrics, self._error, lambda message: MissingMetric(self._where(message))
         )
+        new = {name: found for name, found in left_out.items() if name not in self.left_out}
+        self.left_out.update(new)
+        return CheckedMetrics(values, new)
 
     def _error(self, message: str) -> ReportError:
         return ReportError(self._where(message))

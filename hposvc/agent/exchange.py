@@ -83,7 +83,9 @@ class Exchange:
 
     def report(self, report: Report, trial: str) -> Verdict:
         """Send a report; at a milestone, return once the sweep has decided."""
-        body = {"step": report.step, "metrics": _jsonable(report.metrics)}
+        body: dict[str, object] = {"step": report.step, "metrics": _jsonable(report.metrics)}
+        if report.left_out:
+            body["left_out"] = report.left_out
         if report.checkpoint is not None:
             body["checkpoint"] = asdict(report.checkpoint)
         return self._send("report", trial, report.order, body)

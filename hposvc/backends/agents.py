@@ -301,7 +301,8 @@ class Agents:
         match body["kind"]:
             case "report":
                 held.step = max(held.step, body["step"])
-                return [Reported(now, order, trial, body["step"], body["metrics"])]
+                metrics, left_out = body["metrics"], body.get("left_out", {})
+                return [Reported(now, order, trial, body["step"], metrics, left_out)]
             case "placed":
                 return [Placed(now, order, trial, body["device"], body["node"])]
             case "saved":

@@ -100,7 +100,7 @@ def to_events(message: OrderMessage, trial: str, now: float) -> list[BackendEven
             return [Ended(now, order, trial, message.how, message.unused)]
         case Outcome():
             return [_failed(message, trial, now)]
-    report = Reported(now, order, trial, message.step, message.metrics)
+    report = Reported(now, order, trial, message.step, message.metrics, message.left_out)
     saved = message.checkpoint
     return [report] if saved is None else [Checkpointed(now, order, trial, saved), report]
 

@@ -8,7 +8,7 @@ step begins, once per step that runs, in the order of the simulated clock.
 import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting, to_events
@@ -16,6 +16,7 @@ from hposvc.events import BackendEvent, Checkpointed, Ended, Reported, Verdict
 from hposvc.spec.registry import resolve_function
 from searchers.space import Params
 from trainables.errors import shortened, text_of
+from trainables.metrics import CheckedMetrics, NoNumber, checked, number_of
 from trainables.order import Order
 from trainables.runtime.assignment import Outcome, outcome_kind
 from trainables.storage.checkpoint import Saved
@@ -30,7 +31,8 @@ class _Run:
 
     order: Order
     step: int  # the last step reported
-    outcome: dict[str, float] | Exception | None = None  # of the step under way; None: no step is
+    outcome: CheckedMetrics | Exception | None = None  # of the step under way; None: no step is
+    left_out: set[str] = field(default_factory=set)  # metrics that were no numbers
     waits: bool = False  # for a decision, at a milestone
     verdict: Verdict = "continue"
 
@@ -124,17 +126,25 @@ class Simulation:
                 run.outcome = error
         heapq.heappush(self._agenda, (self._clock + seconds, run.order.id))
 
-    def _call(self, params: Params, step: int) -> tuple[dict[str, float], float]:
+    def _call(self, params: Params, step: int) -> tuple[CheckedMetrics, float]:
         """Call the curve for a step, and return its checked metrics and seconds."""
-        metrics, seconds = self._curve(params, step)
-        for name in (metric.name for metric in self.setting.spec.objectives):
-            if name not in metrics:
-                names = list(metrics)
-                message = f"curve: step {step} has no metric {name!r}; it has {names}"
-                raise MissingMetric(message)
-        if not 0 <= seconds < math.inf:
-            raise ValueError(f"curve: step {step} takes {seconds} seconds; give 0 or more")
-        return {str(key): float(value) for key, value in metrics.items()}, float(seconds)
+        answer: object = self._curve(params, step)
+        if not isinstance(answer, tuple | list) or len(answer) != 2:
+            found = type(answer).__name__
+            message = f"returned {found} at step {step}; return the metrics, and the seconds"
+            raise ValueError(f"curve: it {message} of the step")
+        metrics, given = answer
+        wanted = [metric.name for metric in self.setting.spec.objectives]
+        values = checked(
+            metrics,
+            wanted,
+            lambda text: ValueError(f"curve: step {step}: {text}"),
+            lambda text: MissingMetric(f"curve: step {step}: {text}"),
+        )
+        seconds = number_of(given)
+        if isinstance(seconds, NoNumber) or not 0 <= seconds < math.inf:
+            raise ValueError(f"curve: step {step} takes {given!r} seconds; give 0 or more")
+        return values, seconds
 
     def _finish_step(self, run: _Run) -> Sequence[BackendEvent]:
         """Finish the step under way, and return the events that follow from it."""
@@ -156,7 +166,10 @@ class Simulation:
         if regular or run.step == order.until or run.step in order.milestones:
             path = f"{order.trial}/{order.id}-{run.step}"
             events.append(Checkpointed(time, order.id, order.trial, Saved(run.step, path, "", 0)))
-        events.append(Reported(time, order.id, order.trial, run.step, run.outcome))
+        values, no_numbers = run.outcome
+        left_out = {name: found for name, found in no_numbers.items() if name not in run.left_out}
+        run.left_out.update(left_out)
+        events.append(Reported(time, order.id, order.trial, run.step, values, left_out))
         if run.step == order.until or run.verdict == "stop":
             return [*events, self._end_order(run)]
         if run.step in order.milestones:

@@ -1,6 +1,7 @@
 """Warnings, each given once, about trials that do not behave as their spec expects.
 
-Either a metric with a limit is not reported, so that no trial can satisfy the limit; or a trainable
+Either a metric with a limit is not reported, so that no trial can satisfy the limit; or a metric is
+no number, so that it is left out of reports; or a trainable
 returns before the last step of its trial, or would report more steps than a trial has; or an
 objective suggests a parameter that the sweep lacks.
 """
@@ -15,6 +16,7 @@ from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from hposvc.state.trial_table import RETURNED_EARLY
 from searchers.names import nearest
+from trainables.metrics import describe_left_out
 
 log = logging.getLogger("hposvc")
 
@@ -27,11 +29,13 @@ class MissingLimitMetrics:
         self._awaited = dict.fromkeys(limit.metric for limit in spec.bounds)
         self._lengths_to_warn = {"short", "long"}  # kinds of unexpected length not warned of yet
         self._unsearched: set[str] = set()  # parameters warned of
+        self._left_out: set[str] = set()  # metrics warned of
 
     def turn(self, state: SweepState, events: Sequence[Event]) -> None:
         """Check new reports and ends of trials; called after the events are durable."""
         for event in events:
-            if isinstance(event, Reported) and self._awaited:
+            if isinstance(event, Reported):
+                self._check_left_out(event)
                 self._check_metrics(event)
             elif isinstance(event, Ended) and event.trial in state.trials:
                 self._check_length(event, state.trials[event.trial], state.spec.fidelity)
@@ -63,6 +67,17 @@ class MissingLimitMetrics:
         if what in self._lengths_to_warn:
             self._lengths_to_warn.remove(what)
             log.warning(message, self._sweep, trial.id, trial.step)
+
+    def _check_left_out(self, event: Reported) -> None:
+        new = {name: found for name, found in event.left_out.items() if name not in self._left_out}
+        if new:
+            self._left_out.update(new)
+            log.warning(
+                "%s: %s reported what is no number, and is left out here and in other reports: %s",
+                self._sweep,
+                event.trial,
+                describe_left_out(new),
+            )
 
     def _check_metrics(self, event: Reported) -> None:
         for metric in [metric for metric in self._awaited if metric not in event.metrics]:

@@ -25,7 +25,7 @@ def hand_over(
     Args:
         rounds: of boosting so far, over all orders of the trial.
         every: rounds that are a step; within one nothing is reported.
-        metrics: returns the values to report, by name; `@`, as in ndcg@5, becomes `_at_`.
+        metrics: returns the values to report, by name.
         save: writes the model to a file.
         file: the name of that file.
 
@@ -36,8 +36,7 @@ def hand_over(
         return
     with TemporaryDirectory(prefix="hposvc-") as folder:
         save(Path(folder, file))
-        values = {name.replace("@", "_at_"): value for name, value in metrics().items()}
-        report(values, step=rounds // every, checkpoint=folder)
+        report(metrics(), step=rounds // every, checkpoint=folder)
 
 
 def saved(file: str) -> str | None:

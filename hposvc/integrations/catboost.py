@@ -32,7 +32,7 @@ class _Report:
         if info.iteration % self._every:
             return True
         metrics = {
-            f"{data}/{name}".replace("@", "_at_"): values[-1]
+            f"{data}/{name}": values[-1]
             for data, log in info.metrics.items()
             for name, values in log.items()
         }

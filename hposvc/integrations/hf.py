@@ -25,6 +25,7 @@ from transformers.trainer_utils import (
 from hposvc.errors import fail
 from hposvc.integrations.optuna import find_parameters
 from hposvc.integrations.optuna import run as run_objective
+from trainables.metrics import NoNumber, number_of
 from trainables.session import get_checkpoint, is_in_sweep, report
 
 Metrics = Mapping[str, Any]
@@ -49,8 +50,8 @@ class Report(TrainerCallback):
 
     def __init__(self, save: bool = True) -> None:
         self._save = save
-        self._logged: dict[str, float] = {}  # of training, the last
-        self._metrics: dict[str, float] = {}  # of the evaluation that is to be reported
+        self._logged: dict[str, Any] = {}  # of training, the last
+        self._metrics: dict[str, Any] = {}  # of the evaluation that is to be reported
         self._began: int | None = None  # updates when training began; None: it is over
         self._own: tuple[str | None, int | None] | None = None  # the Trainer's own folder and limit
         self._temporary: TemporaryDirectory[str] | None = None
@@ -74,7 +75,7 @@ class Report(TrainerCallback):
     ) -> None:
         """Note what the Trainer logs of training."""
         if logs and "loss" in logs:
-            self._logged = _numbers(logs)
+            self._logged = dict(logs)
 
     def on_evaluate(
         self,
@@ -86,7 +87,7 @@ class Report(TrainerCallback):
     ) -> TrainerControl:
         """Note the metrics of an evaluation; there is one call for each data set."""
         if self._began is not None and state.global_step > self._began:
-            self._metrics |= _numbers(metrics or {})
+            self._metrics |= metrics or {}
             control.should_save = control.should_save or (self._save and is_in_sweep())
         return control
 
@@ -120,7 +121,7 @@ class Report(TrainerCallback):
             self._give_back(args)
             raise
 
-    def _named(self, metrics: dict[str, float]) -> Mapping[str, float]:
+    def _named(self, metrics: dict[str, Any]) -> Metrics:
         """Return the metrics to report of an evaluation."""
         return metrics
 
@@ -150,8 +151,8 @@ class _ReportObjective(Report):
         super().__init__()
         self._names, self._compute = names, compute
 
-    def _named(self, metrics: dict[str, float]) -> Mapping[str, float]:
-        value = self._compute(dict(metrics))
+    def _named(self, metrics: dict[str, Any]) -> Metrics:
+        value = self._compute(_numbers(metrics))
         values = [value] if isinstance(value, Real) else list(value)  # type: ignore[arg-type]
         return metrics | dict(zip(self._names, map(float, values), strict=True))
 
@@ -252,4 +253,5 @@ def _train(trial: Any) -> None:
 
 def _numbers(metrics: Metrics) -> dict[str, float]:
     """Return those of the metrics that are numbers."""
-    return {name: float(value) for name, value in metrics.items() if isinstance(value, Real)}
+    numbers = {name: number_of(value) for name, value in metrics.items()}
+    return {name: value for name, value in numbers.items() if not isinstance(value, NoNumber)}

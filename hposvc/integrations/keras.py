@@ -42,7 +42,7 @@ class Report(BackupAndRestore):  # type: ignore[misc]
         Raises:
             StopTrial: the trial ends here, or waits at a rung.
         """
-        metrics = {name: float(value) for name, value in (logs or {}).items()}
+        metrics = logs or {}
         if self._save:
             super().on_epoch_end(epoch, logs)
             report(metrics, checkpoint=self._folder.name)

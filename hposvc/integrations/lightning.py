@@ -47,7 +47,7 @@ class Report(Callback):
 
     def _hand_over(self, trainer: Trainer) -> None:
         self._validated = False
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        metrics = dict(trainer.callback_metrics)
         with TemporaryDirectory(prefix="hposvc-") as folder:
             if self._save and is_in_sweep():
                 trainer.save_checkpoint(Path(folder, FILE))  # by every rank; the first writes

@@ -63,17 +63,24 @@ def report(
     sweep: str,
     row: Row,
     step: int,
-    metrics: Mapping[str, float],
+    metrics: Mapping[str, object],
+    left_out: Mapping[str, str],
     checkpoint: Body | str | None,
 ) -> Verdict | None:
     """Record a report, and return the answer; None: it waits for the sweep's decision.
 
     The first report of a step stands; when it is sent again, a new checkpoint is recorded.
+
+    Args:
+        left_out: what values were that hposvc's own runtime found to be no numbers, by name.
     """
     if row.state != "leased":
         raise lost(row.client or "", row.trial)
     _check_step(row, step)
-    values = checked(metrics, row.body["metrics"], lambda text: bad(text, "metrics"))
+    values, no_numbers = checked(metrics, row.body["metrics"], lambda text: bad(text, "metrics"))
+    left_out = {
+        encodable(name): shortened(found) for name, found in {**left_out, **no_numbers}.items()
+    }
     diverged = not all(math.isfinite(values[name]) for name in row.body["metrics"])
     if _needs_checkpoint(row, step) and checkpoint is None and not diverged:
         if not agents.keep_alive(connection, sweep, row, low=step - 1):
@@ -84,7 +91,8 @@ def report(
     if saved is not None and saved != row.saved:
         messages.append({"kind": "saved", "saved": saved})
     if step > row.step:
-        messages.append({"kind": "report", "step": step, "metrics": values})
+        message = {"kind": "report", "step": step, "metrics": values}
+        messages.append({**message, "left_out": left_out} if left_out else message)
     now = row._replace(step=max(step, row.step), low=step - 1, saved=saved or row.saved)
     stored = {"step": now.step, "low": now.low}
     if not agents.keep_alive(connection, sweep, row, messages, saved, **stored):

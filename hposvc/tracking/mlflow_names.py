@@ -1,19 +1,40 @@
 """The names and values that MLflow takes; this file does not import MLflow."""
 
+import hashlib
 import posixpath
 import re
 from dataclasses import replace
 
 from hposvc.tracking.projection import DESCRIPTION, Entry
+from trainables.errors import encodable
 
 NESTING = "mlflow.parentRunId"  # MLflow's tag for the run under which a run is nested
 NOTE = "mlflow.note.content"  # MLflow's tag for a run's description
 MOST_TEXT = 6000  # characters of a param; MLflow cuts longer ones, and refuses longer names
 MOST_NAME = 250
+DIGITS = 6  # of the hash in a changed name
+CHANGED = re.compile(rf"-[0-9a-f]{{{DIGITS}}}$")  # the end of names that this file makes
 
 
 def legal_name(name: str) -> str:
-    """Return the name with characters that MLflow refuses replaced by underscores."""
+    """Return the name as MLflow has it: itself, if MLflow takes it.
+
+    Otherwise characters that MLflow refuses become underscores, and a hash of what was changed
+    follows, so that `recall@10` and `recall%10` stay apart, also from `recall_10`, in every sweep
+    alike. Places are counted from the end: `recall@10` and `best/recall@10` have the same hash.
+    """
+    plain = _plain(name)
+    if plain == name and not CHANGED.search(name):
+        return name
+    kept = MOST_NAME - DIGITS - 1
+    pairs = enumerate(zip(name, plain, strict=False))
+    changes = [(len(name) - place, was) for place, (was, now) in pairs if was != now]
+    told = encodable(f"{changes}{name[kept:]}").encode()
+    return f"{plain[:kept]}-{hashlib.sha256(told).hexdigest()[:DIGITS]}"
+
+
+def _plain(name: str) -> str:
+    """Return the name with underscores in place of what MLflow refuses."""
     plain = re.sub(r"[^/\w.\- :]", "_", name)
     if plain != posixpath.normpath(plain) or plain.startswith("/"):
         plain = plain.replace("/", "_")

@@ -228,5 +228,5 @@ def _summary(values: Mapping[str, object]) -> Any:
 
 
 def _free_name(metric: str) -> str:
-    """Return a metric's name; with an underscore more if W&B needs the name itself."""
-    return f"_{metric}" if metric in OWN else metric
+    """Return a metric's name; with an underscore more if W&B needs the name, or one so made."""
+    return f"_{metric}" if f"_{metric.lstrip('_')}" in OWN and metric[:1] == "_" else metric

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import optuna
 import pytest
 
@@ -50,6 +51,21 @@ def test_a_value_that_was_not_reported_is_reported_last():
         return 1
 
     assert attempt(objective) == [(1, {"loss": 1.0}), (2, {"loss": 1.0, "seen": 5.0})]
+
+
+def test_text_that_is_a_number_is_one_as_in_optuna():
+    assert attempt(lambda trial: "0.5") == [(1, {"loss": 0.5})]
+    with pytest.raises(ReportError, match="metric 'loss' is 'low'"):
+        attempt(lambda trial: "low")
+
+
+def test_attributes_of_any_name_are_metrics_if_they_are_numbers():
+    def objective(trial):
+        trial.set_user_attr("recall@10", np.float32(0.5))
+        trial.set_user_attr("best class", "cat")
+        return 1
+
+    assert attempt(objective) == [(1, {"recall@10": 0.5, "loss": 1.0})]
 
 
 def test_a_stop_is_what_should_prune_says():

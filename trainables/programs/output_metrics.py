@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from trainables.metrics import NoNumber
+
+LONGEST_SHOWN = 60  # characters of a value in a message
 LONGEST = 2**16  # bytes of a line to search: a pattern could take for ever on more
 PAIR = {"name", "value"}
 STEP = "step"
@@ -20,8 +23,8 @@ STEP = "step"
 T = TypeVar("T", int, float)
 
 
-class NoNumber(ValueError):
-    """The pattern matched a text that is no number."""
+class UnreadableMetric(ValueError):
+    """The pattern matched a text that is no number, for a step or a metric of the sweep."""
 
 
 @dataclass
@@ -30,18 +33,18 @@ class Collector:
 
     pattern: re.Pattern[str]
     metrics: tuple[str, ...]  # of the sweep; no report without all of them
-    report: Callable[[int | None, dict[str, float]], None]
+    report: Callable[[int | None, dict[str, float | NoNumber]], None]
     limited: tuple[str, ...] = ()  # metrics to wait for while the step may still print them
     seen_ns: int = 0  # when the last metric of the report was found
     _rest: bytes = b""
-    _found: dict[str, float] = field(default_factory=dict)
+    _found: dict[str, float | NoNumber] = field(default_factory=dict)
     _step: int | None = None
 
     def feed(self, chunk: bytes) -> None:
         """Take the next piece of output; b"" marks the end.
 
         Raises:
-            NoNumber: a group matched a text that is no number.
+            UnreadableMetric: a step, or a metric of the sweep, is no number.
         """
         lines = re.split(rb"[\r\n]", self._rest + chunk)
         self._rest = lines.pop()[:LONGEST] if chunk else b""
@@ -51,13 +54,16 @@ class Collector:
             self._report()
 
     def _read(self, line: str) -> None:
-        step, metrics = None, {}
+        step: int | None = None
+        metrics: dict[str, float | NoNumber] = {}
         for match in self.pattern.finditer(line):
             for name, text in _pairs(match):
                 if name == STEP:
                     step = _read_as(int, line, name, text)
-                else:
+                elif name in self.metrics:
                     metrics[name] = _read_as(float, line, name, text)
+                else:
+                    metrics[name] = _read_side_metric(text)
         if step is None and not metrics:
             return
         if self._has(self.metrics) and self._is_new_step(step, metrics):
@@ -71,7 +77,7 @@ class Collector:
     def _has(self, names: tuple[str, ...]) -> bool:
         return bool(self._found) and self._found.keys() >= {*names}
 
-    def _is_new_step(self, step: int | None, found: dict[str, float]) -> bool:
+    def _is_new_step(self, step: int | None, found: dict[str, float | NoNumber]) -> bool:
         """Return whether a line belongs to another step than the metrics collected so far."""
         another = None not in (step, self._step) and step != self._step
         return another or not found.keys().isdisjoint(self.metrics)
@@ -89,12 +95,19 @@ def _pairs(match: re.Match[str]) -> Iterator[tuple[str, str]]:
     yield from groups.items()
 
 
+def _read_side_metric(text: str) -> float | NoNumber:
+    try:
+        return float(text)
+    except ValueError:
+        return NoNumber(repr(text[:LONGEST_SHOWN]))
+
+
 def _read_as(kind: type[T], line: str, name: str, text: str) -> T:
     try:
         return kind(text)
     except ValueError as error:
         wanted = "whole numbers" if kind is int else "numbers"
-        raise NoNumber(
+        raise UnreadableMetric(
             f"collect.stdout found {text!r} for {name} in the line {line.strip()[:200]!r}; "
             f"it must match {wanted} only"
         ) from error

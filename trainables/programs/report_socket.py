@@ -29,6 +29,7 @@ class ProcessReport:
     rank: int  # as its RANK says
     step: int | None
     metrics: Mapping[str, float]
+    no_numbers: Mapping[str, str]  # what further values are, by the metric's name
     checkpoint: str | None  # a folder
     parent: int  # the id of the process that started this one
     turn: int  # counts, from 1, the processes of this rank started by that parent

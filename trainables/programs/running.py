@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from trainables.errors import is_disk_full
+from trainables.metrics import NoNumber
 from trainables.programs.exit_causes import CommandDiskFull, CommandFailed, CommandLost, failure
-from trainables.programs.output_metrics import Collector, NoNumber
+from trainables.programs.output_metrics import Collector, UnreadableMetric
 from trainables.programs.process import CannotStart, Ended, Process
 from trainables.programs.report_socket import ProcessLeft, ProcessReport
 from trainables.programs.snapshots import CannotCopy, Snapshots
@@ -57,11 +58,11 @@ class _OutputMetrics:
     """Metrics found on standard output."""
 
     step: int
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, float | NoNumber]
     checkpoint: Path | None
 
 
-_Event = _OutputMetrics | ProcessReport | ProcessLeft | Ended | NoNumber | OSError
+_Event = _OutputMetrics | ProcessReport | ProcessLeft | Ended | UnreadableMetric | OSError
 
 
 @dataclass
@@ -112,7 +113,7 @@ class Run:
                 match self.events.get(timeout=self._seconds_to_wait()):
                     case Ended(code):
                         return code
-                    case NoNumber() | OSError() as error:
+                    case UnreadableMetric() | OSError() as error:
                         self._fail(error)
                     case _OutputMetrics(step, metrics, checkpoint):
                         if not self._report(step, metrics, checkpoint):
@@ -137,7 +138,8 @@ class Run:
         step = self.worker.next_step if report.step is None else report.step
         try:
             folder = Path(report.checkpoint) if report.checkpoint else snapshots.take(step)
-            go_on = self._report(step, report.metrics, folder)
+            others = {name: NoNumber(found) for name, found in report.no_numbers.items()}
+            go_on = self._report(step, {**report.metrics, **others}, folder)
         except (ReportError, CannotCopy) as error:
             self.missing = self.missing or isinstance(error, MissingMetric)
             report.refuse(f"{error}")
@@ -146,7 +148,9 @@ class Run:
         if not go_on:
             self._stop(LEAVE_S)
 
-    def _report(self, step: int, metrics: Mapping[str, float], checkpoint: Path | None) -> bool:
+    def _report(
+        self, step: int, metrics: Mapping[str, float | NoNumber], checkpoint: Path | None
+    ) -> bool:
         """Report a step of rank 0, and return whether to go on."""
         worker = self.worker
         if worker.is_over and not self.stopped:
@@ -333,11 +337,11 @@ class _Reader:
         if self.collector is not None:
             try:
                 self.collector.feed(chunk)
-            except (NoNumber, OSError) as error:  # keep reading, or the program would stall
+            except (UnreadableMetric, OSError) as error:  # keep reading, or the program would stall
                 self.collector = None
                 self.run.events.put(error)
 
-    def _found(self, printed_step: int | None, metrics: dict[str, float]) -> None:
+    def _found(self, printed_step: int | None, metrics: dict[str, float | NoNumber]) -> None:
         step = self.next_step if printed_step is None else printed_step
         self.next_step = step + 1
         # The program must not write the next checkpoint while this one is copied.

@@ -3,16 +3,15 @@
 Rank 0 measures; the other ranks wait for it, and raise its error if it fails.
 """
 
-import math
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from trainables.data import Batch
-from trainables.metrics import checked
+from trainables.metrics import NoNumber, checked
 from trainables.modules import evaluating
 from trainables.parallel.gathering import gather_results
 from trainables.parallel.strategies import Strategy
@@ -28,23 +27,25 @@ WHOLE = ("ddp", "zero1", "local_sgd")  # strategies in which each rank has the c
 RUNTIME = ("train/", "val/", "perf/", "gpu/", "grad_norm/", "update_ratio/")  # reserved prefixes
 
 
-def measure_costs(passes: ForwardBackward, strategy: Strategy) -> dict[str, float]:
-    """Return the task's checked measurements; nothing on other ranks than 0, or if it makes none.
+def measure_costs(passes: ForwardBackward, strategy: Strategy) -> dict[str, Any]:
+    """Return the task's measurements; nothing on other ranks than 0, or if it makes none.
+
+    Values that are no numbers are left out of reports, as those of `report` are.
 
     Raises:
-        ValueError: a name or a value that cannot be reported.
+        ValueError: the measurements are no mapping, or have a name of the runtime's.
     """
     if not _has_measure(passes.task):
         return {}
     worker = strategy.worker
 
-    def measure() -> dict[str, float]:
+    def measure() -> dict[str, Any]:
         return _run_measure(passes, strategy) if worker.rank == 0 else {}
 
     return measure() if worker.world_size == 1 else gather_results(measure)[worker.rank]
 
 
-def _run_measure(passes: ForwardBackward, strategy: Strategy) -> dict[str, float]:
+def _run_measure(passes: ForwardBackward, strategy: Strategy) -> dict[str, Any]:
     task, worker = passes.task, strategy.worker
     # Operations of a compiled model cannot be counted, and compiling twice is not worth it.
     compiled = worker.training.compile != "none"
@@ -57,9 +58,7 @@ def _run_measure(passes: ForwardBackward, strategy: Strategy) -> dict[str, float
     return _checked(task, values)
 
 
-def add_costs(
-    metrics: Mapping[str, float], costs: Mapping[str, float], task: "Task"
-) -> dict[str, float]:
+def add_costs(metrics: Mapping[str, Any], costs: Mapping[str, Any], task: "Task") -> dict[str, Any]:
     """Return a report's metrics together with the measurements.
 
     Raises:
@@ -86,17 +85,15 @@ def _complete_model(passes: ForwardBackward, strategy: Strategy) -> tuple[nn.Mod
     return model, tuple(column.cpu() for column in sample)
 
 
-def _checked(task: "Task", found: object) -> dict[str, float]:
-    values = checked(found, (), lambda message: _fault(task, message))
-    for name, value in values.items():
+def _checked(task: "Task", found: object) -> dict[str, Any]:
+    values, left_out = checked(found, (), lambda message: _fault(task, message))
+    for name in [*values, *left_out]:
         if name.startswith(RUNTIME):
             prefix, short_name = name.partition("/")[0], name.rpartition("/")[2]
             raise _fault(
                 task, f"{name!r}: {prefix}/ is what the runtime reports; name it {short_name!r}"
             )
-        if not math.isfinite(value):
-            raise _fault(task, f"{name!r} is {value}; give a finite number")
-    return values
+    return {**values, **{name: NoNumber(found) for name, found in left_out.items()}}
 
 
 def _fault(task: "Task", message: str) -> ValueError:

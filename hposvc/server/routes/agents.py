@@ -22,13 +22,14 @@ from hposvc.server.problems import ApiError
 from hposvc.server.service import Serving
 from hposvc.spec.engines import ENGINES
 from trainables.dataset import LONGEST
+from trainables.metrics import MOST_METRICS
 
 router = APIRouter(tags=["agents"])
 
 LONGEST_TEXT = 4096  # characters of a checkpoint's URI
 Client = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[\w\-.:/@ ]+$")]
 Step = Annotated[int, Strict(), Field(ge=1, le=2**53)]
-NotFinite = Literal["NaN", "Infinity", "-Infinity"]
+NOT_FINITE = ("NaN", "Infinity", "-Infinity")  # JSON has no numbers for them
 Verdict = agent_orders.Verdict
 RECENT_S = 600.0  # a client that was not heard of for so long, and has nothing, is not listed
 
@@ -91,7 +92,11 @@ class Report(_Body):
 
     client_id: Client
     step: Step
-    metrics: dict[str, Annotated[float, Strict()] | NotFinite]
+    # Numbers, or the words NaN, Infinity and -Infinity. What is neither is left out, with a
+    # warning; as the sweep's own metric it is refused.
+    metrics: dict[str, JsonValue]
+    # From hposvc's runtime: what further values are, which it could not send.
+    left_out: Annotated[dict[str, str], Field(max_length=MOST_METRICS)] = {}
     checkpoint: Checkpoint | None = None
     order: int | None = None  # null: the client's order of this trial
 
@@ -267,13 +272,18 @@ async def report(
 ) -> Answer:
     """Report a step; at a milestone the answer comes once the sweep has decided."""
     exchange = service.exchange
-    metrics = {name: float(value) for name, value in body.metrics.items()}
+    metrics = {
+        name: float(f"{value}") if value in NOT_FINITE else value
+        for name, value in body.metrics.items()
+    }
     checkpoint = body.checkpoint
     saved = checkpoint.model_dump() if isinstance(checkpoint, Saved) else checkpoint
 
     def record(connection: Connection) -> tuple[Row, Verdict | None]:
         row = agent_orders.find(connection, sweep, body.client_id, trial, body.order)
-        return row, agent_orders.report(connection, sweep, row, body.step, metrics, saved)
+        return row, agent_orders.report(
+            connection, sweep, row, body.step, metrics, body.left_out, saved
+        )
 
     def sees(state: State) -> tuple[Verdict | None] | None:
         """Return the answer once there is one; without a verdict, the lease is lost."""

@@ -134,11 +134,16 @@ def test_an_error_of_the_curve_is_the_user_s(cluster):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (({"lost": 1.0}, 1.0), r"step 1 has no metric 'loss'; it has \['lost'\]"),
+        (
+            ({"lost": 1.0}, 1.0),
+            "step 1: the sweep's metric 'loss' is missing; .* is 'lost'",
+        ),
         (({"loss": 1.0}, -1.0), "step 1 takes -1.0 seconds; give 0 or more"),
         (({"loss": 1.0}, math.nan), "takes nan seconds"),
-        (({"loss": "high"}, 1.0), "could not convert"),
-        (1.0, "unpack"),
+        (({"loss": 1.0}, "soon"), "takes 'soon' seconds"),
+        (({"loss": "high"}, 1.0), r"step 1: metric 'loss' is 'high' \(str\); give a real number"),
+        (([1.0], 1.0), "step 1: metrics is list; give a dict"),
+        (1.0, "curve: it returned float at step 1; return the metrics, and the seconds"),
     ],
 )
 def test_a_curve_that_breaks_the_rules_fails_its_trial_with_the_reason(cluster, given, message):
@@ -194,3 +199,12 @@ def test_the_curve_is_called_once_per_step_in_the_order_of_the_clock(lab, monkey
     steps = {(trial.params["lr"], step) for trial in state.trials.values() for step in trial.steps}
     assert steps == set(calls)
     assert [time for time, _ in begins] == sorted(time for time, _ in begins)
+
+
+def test_what_is_no_number_is_left_out_and_said_once(cluster):
+    slots = cluster(lambda params, step: ({"loss": 0.5, "auc": None}, 1.0))
+    slots.start(order(1, until=2), {})
+    events = [*slots.events(0.0), *slots.events(0.0)]
+    reports = [event for event in events if event.kind == "reported"]
+    assert [report.metrics for report in reports] == [{"loss": 0.5}, {"loss": 0.5}]
+    assert [report.left_out for report in reports] == [{"auc": "None (NoneType)"}, {}]

@@ -209,7 +209,7 @@ def test_a_metric_whose_name_no_tracker_takes_is_renamed(tmp_path):
 
     result = hposvc.Sweep(
         train,
-        metric={"name": "val/error_at_0.7", "goal": "minimize"},
+        metric={"name": "val/error@0.7", "goal": "minimize"},
         parameters={"eta": {"min": 0.1, "max": 0.5}},
         trials={"max": 1},
         scheduler="fifo",

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.programs.output_metrics import LONGEST, Collector, NoNumber
+from trainables.metrics import NoNumber
+from trainables.programs.output_metrics import LONGEST, Collector, UnreadableMetric
 
 LOSS = r"(?:epoch (?P<step>\d+).*)?loss=(?P<loss>\S+)"
 
@@ -88,8 +89,15 @@ def test_nan_and_infinity_are_numbers():
     ],
 )
 def test_what_is_no_number_is_shown(pattern, message):
-    with pytest.raises(NoNumber, match=message):
+    with pytest.raises(UnreadableMetric, match=message):
         collected(pattern, b"loss=low\n")
+
+
+def test_only_the_sweep_s_metric_must_be_a_number():
+    pairs = r"(?P<name>[\w@]+)=(?P<value>\S+)"
+    printed = b"recall@10=0.5 best=cat loss=1\n"
+    found = {"recall@10": 0.5, "best": NoNumber("'cat'"), "loss": 1.0}
+    assert collected(pairs, printed) == [(None, found)]
 
 
 EACH = r"(?:epoch (?P<step>\d+): )?(?:loss=(?P<loss>\S+)|latency=(?P<latency>\S+))"
