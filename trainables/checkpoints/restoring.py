@@ -1,6 +1,7 @@
 """Load a checkpoint into a training state, whatever strategy and world size wrote it."""
 
 from collections.abc import Collection, Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import chain
 
@@ -63,6 +64,7 @@ def restore(source: Source, state: TrainingState, whole: bool = True) -> None:
         }
     _check_model(source, targets, whole)
     optimizer_entries = list(_optimizer_entries(source, state.model, optimizer))
+    options = _saved_options(source, state)
     with torch.no_grad():
         source.fill(
             targets
@@ -71,6 +73,7 @@ def restore(source: Source, state: TrainingState, whole: bool = True) -> None:
                 for saved in optimizer_entries
                 for name, tensor in saved.tensors().items()
             }
+            | {name: value for name, value in options.items() if isinstance(value, Tensor)}
         )
     _restore_extra_state(source, state.model, model_tensors)
     reshard(state.model)  # else a forward pass would use weights gathered before
@@ -79,6 +82,7 @@ def restore(source: Source, state: TrainingState, whole: bool = True) -> None:
         index: saved.entry for index, saved in enumerate(optimizer_entries) if saved.entry
     }
     optimizer.load_state_dict(state_dict)  # with this order's own options
+    _restore_options(options, state)
     _restore_values(source.values, state)
     if state.average is not None:
         _begin_averages(state.average, state.model, targets)
@@ -161,6 +165,44 @@ def _empty(like: Tensor, parameter: Tensor) -> Tensor:
     mesh = parameter.device_mesh
     placements = [Replicate()] * mesh.ndim
     return empty_dtensor(*like.shape, dtype=like.dtype, device_mesh=mesh, placements=placements)
+
+
+def _saved_options(source: Source, state: TrainingState) -> dict[str, object]:
+    """Return what the optimizer had changed in its groups; tensors yet without values.
+
+    Raises:
+        ValueError: the optimizer has fewer groups here.
+    """
+    groups = len(state.first_options)
+    options: dict[str, object] = {}
+    for name in (*source.tensors, *source.values):
+        if _kind(name) != "group" or "." not in name:
+            continue
+        _, number, key = name.split(".", 2)
+        if int(number) >= groups:
+            raise ValueError(
+                f"checkpoint {source.name} has the state of group {number} of the optimizer, which "
+                f"has {groups} groups here; keep the groups of the trial that it came from"
+            )
+        like, first = source.tensors.get(name), state.first_options[int(number)].get(key)
+        if like is None:
+            options[name] = source.values[name]
+        else:
+            device = first.device if isinstance(first, Tensor) else "cpu"
+            options[name] = torch.empty(like.shape, dtype=like.dtype, device=device)
+    return options
+
+
+def _restore_options(saved: Mapping[str, object], state: TrainingState) -> None:
+    """Give the optimizer's groups their first options, and those that it had changed."""
+    groups = state.optimizer.param_groups
+    for group, now, first in zip(groups, state.group_options(), state.first_options, strict=True):
+        for key in now:
+            del group[key]
+        group.update(deepcopy(first))
+    for name, value in saved.items():
+        _, number, key = name.split(".", 2)
+        groups[int(number)][key] = value
 
 
 def _restore_extra_state(source: Source, model: nn.Module, names: Iterable[str]) -> None:

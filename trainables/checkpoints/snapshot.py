@@ -1,7 +1,8 @@
 """A training state as named tensors and small values, which are the content of a checkpoint.
 
 Names are `model.NAME` for weights and buffers, `optimizer.NAME.KEY` for the optimizer's state of a
-weight, and `average.NAME` for averages, where NAME is that in the task's own model. Names do not
+weight, `group.NUMBER.KEY` for options that the optimizer itself changes, and `average.NAME` for
+averages, where NAME is that in the task's own model. Names do not
 depend on the strategy or the number of ranks, so each strategy can resume from another one's state.
 """
 
@@ -84,6 +85,7 @@ def take(state: TrainingState) -> Snapshot:
     names = [name for name, _ in named_parameters(state.model, optimizer)]
     for index, entry in optimizer.state_dict()["state"].items():
         entries |= {f"optimizer.{names[index]}.{key}": value for key, value in entry.items()}
+    entries |= _changed_options(state)
     if state.average is not None:
         entries |= average_entries(state.average)
         entries["average"] = state.average.updates
@@ -120,6 +122,24 @@ def average_entries(average: Ema) -> dict[str, Tensor]:
     """Return the averages of weights, by their names in a checkpoint."""
     held = average.state_dict()["averages"]
     return {f"average.{original_name(name)}": tensor for name, tensor in held.items()}
+
+
+def _changed_options(state: TrainingState) -> dict[str, object]:
+    """Return what updates changed in the optimizer's groups, by its names in a checkpoint."""
+    return {
+        f"group.{number}.{key}": value
+        for number, (options, first) in enumerate(
+            zip(state.group_options(), state.first_options, strict=True)
+        )
+        for key, value in options.items()
+        if key not in first or not _equal(value, first[key])
+    }
+
+
+def _equal(value: object, other: object) -> bool:
+    if isinstance(value, Tensor) and isinstance(other, Tensor):
+        return torch.equal(value, other)
+    return type(value) is type(other) and bool(value == other)
 
 
 def _tied(model: nn.Module) -> dict[str, str]:

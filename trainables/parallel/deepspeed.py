@@ -182,6 +182,8 @@ class DeepSpeed(Group):
             engine.optimizer.step()
             if engine.optimizer.overflow:
                 raise Diverged("a gradient is not finite, so deepspeed did not take the step")
+            for task_group, inner_group in pairs:  # some optimizers keep state there
+                task_group.update({key: inner_group[key] for key in inner_group if key != "params"})
 
         def after_state_dict(_: Optimizer, packed: dict[str, Any]) -> dict[str, Any]:
             states = {

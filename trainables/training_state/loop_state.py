@@ -5,7 +5,9 @@ seeded at each step (randomness.py), so none of these is part of the state; a ch
 within a step also holds the generators (checkpoints/saver.py).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -42,3 +44,19 @@ class TrainingState:
     plateau: Plateau | None
     spike_detector: LossSpikeDetector | None  # None: reports show losses that are not finite
     loop_state: LoopState
+    # Options of each group of the optimizer, as they are before the first update.
+    first_options: list[dict[str, object]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.first_options = [deepcopy(dict(options)) for options in self.group_options()]
+
+    def group_options(self) -> list[Mapping[str, object]]:
+        """Return each group of the optimizer without its weights, and without lr.
+
+        Some optimizers keep state there: an estimate of the step size, a count, a sum of weights.
+        The learning rate is given by the order and the step.
+        """
+        return [
+            {key: value for key, value in group.items() if key not in ("params", "lr")}
+            for group in self.optimizer.param_groups
+        ]

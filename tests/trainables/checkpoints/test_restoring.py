@@ -86,3 +86,47 @@ def test_a_checkpoint_of_another_optimizer_or_model_is_refused(tmp_path):
         restore(read(checkpoints), other)
     with pytest.raises(ValueError, match=r"it has model\.head\.weight too"):
         restore(read(saved(tmp_path, other)), fresh())
+
+
+class Growing(torch.optim.SGD):
+    """An optimizer that keeps state in its groups: an estimate, a count, a tensor, a late entry."""
+
+    def __init__(self, params, lr: float, weight_decay: float = 0.0) -> None:
+        super().__init__(params, lr=lr, weight_decay=weight_decay)
+        for group in self.param_groups:
+            group |= {"d": 1e-6, "k": 0, "weight_sum": torch.zeros(())}
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            group["d"] *= 1.5
+            group["k"] += 1
+            group["weight_sum"] = group["weight_sum"] + group["d"]
+            group["longest"] = max(group.get("longest", 0.0), group["d"])
+            for weight in group["params"]:
+                if weight.grad is not None:
+                    weight.data.add_(weight.grad, alpha=-group["lr"] * group["d"] * 1e4)
+
+
+def test_state_that_an_optimizer_keeps_in_its_groups_comes_back(tmp_path):
+    """Schedule-free's and Prodigy's began afresh at every resume and every promotion."""
+    state, again = fresh(kind=Growing), fresh(kind=Growing, lr=0.3, weight_decay=0.2)
+    update(state, 3)
+    restore(read(saved(tmp_path, state)), again)
+    group = again.optimizer.param_groups[0]
+    assert (group["k"], group["lr"], group["weight_decay"]) == (3, 0.3, 0.2)
+    assert "longest" in group
+    again.optimizer.param_groups[0]["lr"] = 0.1
+    update(state, 2)
+    update(again, 2)
+    assert again.optimizer.param_groups[0]["d"] == state.optimizer.param_groups[0]["d"]
+    assert same(state, again)
+
+
+def test_a_rollback_takes_back_what_an_optimizer_changed_in_its_groups():
+    state = fresh(kind=Growing)
+    before = take(state).copied()
+    update(state, 2)
+    restore(before, state)
+    group = state.optimizer.param_groups[0]
+    assert (group["k"], group["d"], float(group["weight_sum"])) == (0, 1e-6, 0.0)
+    assert "longest" not in group
