@@ -85,10 +85,10 @@ def _fake(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
 
 def example_batch(data: Data, samples: int, training: Training) -> Batch:
     """Return a batch of real training samples on the CPU, for their shapes."""
-    stored = formats.stored(training.precision)
+    dtype = formats.of_samples(training.precision)
     train = data.train
     at_B = torch.arange(samples) % len(train)
-    batch = train.to(torch.device("cpu"), stored).batch(at_B)
+    batch = train.to(torch.device("cpu"), dtype).batch(at_B)
     train.close()
     return batch
 

@@ -7,6 +7,7 @@ Source: Ioffe & Szegedy, Batch Normalization (2015), Algorithm 1; over ranks, Pe
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -118,14 +119,19 @@ def synchronized(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def absent(model: nn.Module) -> Iterator[None]:
-    """Keep the inputs of the model out of its batch norms' statistics, within this context."""
-    norms = [
-        module for module in model.modules() if isinstance(module, GpuBatchNorm | CpuBatchNorm)
+    """Keep the inputs of the model out of its batch norms' statistics, within this context.
+
+    The model itself is marked too, for what else counts samples.
+    """
+    kinds = GpuBatchNorm | CpuBatchNorm
+    marked: list[Any] = [
+        model,
+        *(module for module in model.modules() if isinstance(module, kinds)),
     ]
-    for norm in norms:
-        norm.absent = True
+    for module in marked:
+        module.absent = True
     try:
         yield
     finally:
-        for norm in norms:
-            norm.absent = False
+        for module in marked:
+            module.absent = False

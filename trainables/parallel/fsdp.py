@@ -26,6 +26,7 @@ from trainables.blocks import blocks
 from trainables.modules import reshard
 from trainables.parallel.strategies import Group
 from trainables.parallel.tensor import check_gradients, split_layers, sync_replicated
+from trainables.parallel.unit_usage import UnitUsage
 from trainables.training import Precision
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ class Fsdp(Group):
     With `tensor_parallel`, that many neighbouring ranks form one data-parallel rank: they split
     layers among themselves first.
     """
+
+    @cached_property
+    def usage(self) -> UnitUsage:
+        """Return what this rank uses of the model."""
+        return UnitUsage.of(self.worker.device)
 
     @property
     def dp_rank(self) -> int:
@@ -96,6 +102,7 @@ class Fsdp(Group):
             mp_policy=dtypes,
             offload_policy=offload,
         )
+        self.usage.watch(model)
         return model
 
     @contextmanager
@@ -112,6 +119,7 @@ class Fsdp(Group):
         self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
     ) -> Tensor:
         tally = super().backward(passes, parts, scale, careful)
+        self.usage.settle_gradients()
         if careful and self.worker.training.tensor_parallel > 1:
             check_gradients(passes.unwrapped_model, self.worker.device)
         return tally
@@ -130,7 +138,15 @@ class Fsdp(Group):
 
     def show(self, passes: "ForwardBackward") -> str:
         with _resharded_afterwards(passes.unwrapped_model):
-            return super().show(passes)
+            text = super().show(passes)
+        self.usage.calls.clear()
+        return text
+
+    def after_forward(self) -> None:
+        self.usage.compare_calls()
+
+    def close(self) -> None:
+        self.usage.close()
 
 
 def _blocks_to_shard(model: nn.Module) -> list[nn.Module]:

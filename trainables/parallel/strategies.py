@@ -89,6 +89,9 @@ class Strategy:
         """Return the context for forward passes."""
         return formats.autocast(self.worker.training.precision, self.worker.device)
 
+    def after_forward(self) -> None:
+        """Do the work between a forward pass and its backward pass, or its evaluation."""
+
     def backward(
         self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
     ) -> Tensor:

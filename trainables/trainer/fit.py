@@ -103,13 +103,14 @@ def build_passes(
     task: "Task", strategy: Strategy, state: TrainingState, data: Data, clock: Clock
 ) -> ForwardBackward:
     """Build the forward and backward passes of a model that has its weights."""
-    device, stored = strategy.worker.device, formats.stored(strategy.worker.training.precision)
+    worker = strategy.worker
     return ForwardBackward(
         task=task,
         model=strategy.wrap(state.model),
         unwrapped_model=state.model,
-        data=_move_data(data, device, stored),
+        data=_move_data(data, worker.device, formats.of_samples(worker.training.precision)),
         autocast=strategy.autocast,
+        after_forward=strategy.after_forward,
         scaler=state.scaler,
         clock=clock,
     )
@@ -119,7 +120,7 @@ class DataTooLarge(ValueError):
     """Raised if the samples do not fit beside the model, whatever the size of a batch."""
 
 
-def _move_data(data: Data, device: torch.device, stored: torch.dtype) -> Data:
+def _move_data(data: Data, device: torch.device, dtype: torch.dtype) -> Data:
     """Move the samples to the rank's device.
 
     Raises:
@@ -127,7 +128,7 @@ def _move_data(data: Data, device: torch.device, stored: torch.dtype) -> Data:
             configuration, and the searcher would learn that all configurations fail.
     """
     try:
-        return Data(data.train.to(device, stored), data.validation.to(device, stored))
+        return Data(data.train.to(device, dtype), data.validation.to(device, dtype))
     except Exception as error:
         if not out_of_memory(error):
             raise
@@ -140,8 +141,8 @@ def _move_data(data: Data, device: torch.device, stored: torch.dtype) -> Data:
 
 def build_model(task: "Task", training: Training, device: torch.device) -> nn.Module:
     """Build the task's model, with its modules changed as the options want."""
+    model = formats.convert(task.build_model(), device, training.precision)
     stored = formats.stored(training.precision)
-    model = task.build_model().to(device, stored)
     formats.keep_in_float32(model, training.float32_modules, stored)
     if training.activation_checkpointing:
         checkpoint_blocks(model, training.activation_checkpointing, training.compile != "none")

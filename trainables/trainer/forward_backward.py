@@ -30,6 +30,7 @@ class ForwardBackward:
     unwrapped_model: nn.Module  # as the strategy sharded it
     data: Data
     autocast: Callable[[], AbstractContextManager[None]]
+    after_forward: Callable[[], None]  # see Strategy.after_forward
     scaler: Scaler
     clock: Clock
 
@@ -54,6 +55,7 @@ class ForwardBackward:
             batch = self.data.train.batch(at_B)
         with self.clock.phase("forward"), self.autocast():
             losses = self.task.compute_losses(self.model, batch)
+        self.after_forward()
         tally = tally_of(losses.detach()) if counts else empty(losses.device)
         with self.clock.phase("backward"):
             loss = self.scaler.scale(losses)
@@ -74,4 +76,5 @@ class ForwardBackward:
         batch = self.data.validation.batch(at_B)
         with torch.no_grad(), self.autocast():
             values = self.task.evaluate(self.unwrapped_model, batch)
+        self.after_forward()
         return {name: tally_of(value) for name, value in values.items()}

@@ -81,7 +81,7 @@ def _complete_model(passes: ForwardBackward, strategy: Strategy) -> tuple[nn.Mod
     sample = validation.batch(at_B)
     if strategy.worker.world_size == 1 or training.strategy in WHOLE:
         return passes.unwrapped_model, sample
-    model = passes.task.build_model().to("cpu", formats.stored(training.precision))
+    model = formats.convert(passes.task.build_model(), torch.device("cpu"), training.precision)
     return model, tuple(column.cpu() for column in sample)
 
 

@@ -23,13 +23,49 @@ STORED = {
     "bf16-true": torch.bfloat16,
     "16-true": torch.float16,
 }
+COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64}
 FIRST_SCALE = 2.0**16  # torch's
 LEAST_SCALE = 1.0  # below 1, float16 would hold unscaled gradients better
 
 
 def stored(precision: Precision) -> torch.dtype:
-    """Return the format of weights, optimizer state and floating-point samples."""
+    """Return the format of weights and optimizer state."""
     return STORED.get(precision, torch.float32)
+
+
+def of_samples(precision: Precision) -> torch.dtype:
+    """Return the format of floating-point samples.
+
+    Targets are among them, which 16 bits would round: the model is judged by the true ones.
+    """
+    return torch.float64 if precision == "64-true" else torch.float32
+
+
+def convert(model: nn.Module, device: torch.device, precision: Precision) -> nn.Module:
+    """Move a model to a device, in the format of a precision; return it.
+
+    Complex numbers keep their kind. In formats of 16 bits every module casts its inputs to the
+    format of its own weights, since samples are not in 16 bits.
+    """
+    dtype = stored(precision)
+
+    def cast(tensor: Tensor) -> Tensor:
+        if tensor.is_complex():
+            return tensor.to(COMPLEX.get(dtype, tensor.dtype))
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    model = model.to(device)._apply(cast)
+    if dtype.itemsize == 2:
+        for module in model.modules():
+            if any(weight.dtype == dtype for weight in module.parameters(recurse=False)):
+                module.register_forward_pre_hook(_cast_inputs, with_kwargs=True)
+    return model
+
+
+def _cast_inputs(module: nn.Module, args: Any, named: Any) -> Any:
+    dtypes = (weight.dtype for weight in module.parameters(recurse=False))
+    dtype = next(dtype for dtype in dtypes if dtype.is_floating_point)
+    return tree_map(_to(dtype), (args, named))
 
 
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[None]:

@@ -3,6 +3,7 @@
 Axes: B samples of a batch, T tokens of a sample, F features.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from trainables import Training
 from trainables.data import Batch, Data, Tensors
+from trainables.parallel.unit_usage import UnequalCalls
 
 EXACT = Training("ddp", "64-true")
 LEARNED = ("train/loss", "val/loss")
@@ -56,6 +58,73 @@ class Routed(Deep):
         return torch.optim.SGD(model.parameters(), lr=self.lr, **rest)
 
 
+class Layer(nn.Module):
+    """Experts by the sign of a sample's first number, which a batch may skip, and a frozen one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(8, 8)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.frozen = nn.Linear(8, 8).requires_grad_(False)
+
+    def forward(self, x_BTF: Tensor) -> Tensor:
+        lifted = self.gate(x_BTF).tanh()
+        output = self.frozen(lifted)
+        for expert, chosen_B in enumerate((lifted[:, 0, 0] > 0.0, lifted[:, 0, 0] <= 0.0)):
+            if chosen_B.any():
+                output[chosen_B] += self.experts[expert](lifted[chosen_B])
+        return x_BTF + output
+
+
+class Mixture(nn.Module):
+    """Two layers of experts, each a unit of FSDP, and a branch that nothing uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lift, self.head, self.unused = nn.Linear(3, 8), nn.Linear(8, 1), nn.Linear(8, 8)
+        self.layers = nn.ModuleList(Layer() for _ in range(2))
+
+    def forward(self, x_BTF: Tensor) -> Tensor:
+        x_BTF = self.lift(x_BTF)
+        for layer in self.layers:
+            x_BTF = layer(x_BTF)
+        return self.head(x_BTF)
+
+
+@dataclass(frozen=True)
+class Mixed(Routed):
+    """A task with experts in blocks."""
+
+    def build_model(self) -> nn.Module:
+        return Mixture()
+
+
+class Heads(nn.Module):
+    """A model with two heads; the first number of a batch's first sample chooses one."""
+
+    def __init__(self, evaluated: bool) -> None:
+        super().__init__()
+        self.lift, self.heads = nn.Linear(3, 8), nn.ModuleList(nn.Linear(8, 1) for _ in range(2))
+        self.evaluated = evaluated
+
+    def forward(self, x_BTF: Tensor) -> Tensor:
+        chooses = self.training is not self.evaluated
+        return self.heads[int(chooses and x_BTF[0, 0, 0] > 0.0)](self.lift(x_BTF))
+
+
+@dataclass(frozen=True)
+class Headed(Deep):
+    """A task whose head is chosen while it is trained, or while it is evaluated."""
+
+    evaluated: bool = False
+
+    def build_model(self) -> nn.Module:
+        return Heads(self.evaluated)
+
+
+SKIPPED = (Routed(), Routed(bound=99.0), Mixed())
+
+
 @dataclass(frozen=True)
 class Looked(Deep):
     """A task with a number for each word, from a table with sparse gradients."""
@@ -82,11 +151,31 @@ def test_weights_that_only_some_ranks_and_updates_use_learn_what_they_learn_alon
         (Routed(), replace(EXACT, strategy="zero1")),
         (Routed(bound=99.0), replace(EXACT, static_graph=True)),
         (Looked(), replace(EXACT, accumulate=2)),
+        *((task, replace(EXACT, strategy="fsdp")) for task in SKIPPED),
+        (Mixed(), replace(EXACT, strategy="fsdp", accumulate=2)),
+        (Mixed(), replace(EXACT, strategy="fsdp", reshard_after_forward=False)),
     ]
     results, _ = on_two_ranks(runs_of, runs, 2)
     for reports, (task, _) in zip(results, runs, strict=True):
         expected = losses(learned(task, Training(precision="64-true")))
         assert losses(reports) == pytest.approx(expected, abs=1e-12)
+
+
+def refusals(rank: int, tasks: Sequence[Deep]) -> list[str]:
+    """Return how the training of each task ends."""
+    messages = []
+    for task in tasks:
+        with pytest.raises(UnequalCalls) as caught:
+            runs_of(rank, [(task, replace(EXACT, strategy="fsdp"))], 2)
+        messages.append(f"{caught.value}")
+    return messages
+
+
+def test_blocks_that_only_some_ranks_call_are_refused_under_fsdp(on_two_ranks):
+    """Their weights would be mixed without a word: a gathered weight knows no name."""
+    for messages in on_two_ranks(refusals, [Headed(evaluated=False), Headed(evaluated=True)]):
+        assert len(messages) == 2
+        assert all("choose ddp or zero1" in message for message in messages)
 
 
 def test_weights_that_are_first_left_out_later_get_the_mean_of_those_ranks_that_use_them(

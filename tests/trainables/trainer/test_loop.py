@@ -50,6 +50,27 @@ class Tokens(Task):
 
 
 @dataclass(frozen=True)
+class Constant(Tokens):
+    """A model that gives 0 for targets that 16 bits would round."""
+
+    lr: float = 0.0
+    target: float = 1.0
+
+    def build_model(self) -> nn.Module:
+        model = nn.Linear(3, 1)
+        nn.init.zeros_(model.weight)
+        nn.init.zeros_(model.bias)
+        return model
+
+    def load_data(self) -> Data:
+        columns = Tensors(torch.randn(5, 3), torch.full((5, 1), self.target))
+        return Data(columns, columns)
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        return (model(batch[0]) - batch[1]).abs()
+
+
+@dataclass(frozen=True)
 class Cosine(Tokens):
     def scale_lr(self, progress: float) -> float:
         return 0.5 * (1 + math.cos(math.pi * progress))
@@ -270,3 +291,11 @@ def test_training_leaves_the_process_as_it_was():
     learned(Tokens(), precision="16-mixed")
     assert process_state.difference(before, process_state.baseline()) == []
     assert torch.equal(torch.get_rng_state(), generator)
+
+
+@pytest.mark.parametrize("precision", ["bf16-true", "16-true"])
+@pytest.mark.parametrize("target", [1000.25, 70000.0])
+def test_targets_are_not_rounded_to_the_format_of_the_weights(precision, target):
+    """A search over precisions would prefer the one that rounds the errors away."""
+    last = learned(Constant(target=target), precision=precision)[-1]
+    assert last["val/loss"] == pytest.approx(target, rel=1e-6)

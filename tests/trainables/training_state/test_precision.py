@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from trainables.training_state import precision
-from trainables.training_state.precision import Scaler, keep_in_float32
+from trainables.training_state.precision import Scaler, convert, keep_in_float32
 from trainables.worker import Diverged
 
 CPU = torch.device("cpu")
@@ -81,14 +81,48 @@ class Formats(nn.Module):
 @pytest.mark.parametrize("name", ["bf16-mixed", "bf16-true"])
 def test_chosen_modules_compute_in_float32_and_the_others_do_not(name):
     stored = precision.stored(name)
-    model = nn.Sequential(Formats(), Formats()).to(stored)
+    model = convert(nn.Sequential(Formats(), Formats()), CPU, name)
     keep_in_float32(model, ["1"], stored)
     with precision.autocast(name, CPU):
-        y = model(torch.ones(3, 2, dtype=stored))
+        y = model(torch.ones(3, 2))
     assert (model[0].seen, model[1].seen) == (torch.bfloat16, torch.float32)
     assert y.dtype == stored
     y.sum().backward()
     assert model[1].linear.weight.grad.dtype == torch.float32
+
+
+class Rotating(nn.Module):
+    """A model with complex weights and a complex buffer, as in spectral convolutions and RoPE."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, dtype=torch.complex64))
+        self.register_buffer("turn", torch.polar(torch.ones(3), torch.arange(3.0)))
+        self.last = nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last((x * self.weight * self.turn).real)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("32-true", torch.complex64),
+        ("64-true", torch.complex128),
+        ("bf16-mixed", torch.complex64),
+        ("bf16-true", torch.complex64),
+        ("16-true", torch.complex64),
+    ],
+)
+@pytest.mark.filterwarnings("error")  # torch warns where it drops an imaginary part
+def test_complex_numbers_stay_complex(name, kind):
+    model = Rotating()
+    expected = model(torch.ones(2, 3))
+    model = convert(model, CPU, name)
+    assert (model.weight.dtype, model.turn.dtype) == (kind, kind)
+    with precision.autocast(name, CPU):
+        y = model(torch.ones(2, 3, dtype=precision.of_samples(name)))
+    torch.testing.assert_close(y.float(), expected, atol=0.05, rtol=0.0)
 
 
 def test_a_pattern_that_fits_nothing_is_named_with_what_there_is():
