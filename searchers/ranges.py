@@ -16,7 +16,7 @@ from functools import cached_property
 
 from numpy.random import Generator
 
-from searchers.values import Condition, SpaceError, Value, is_number
+from searchers.values import LARGEST, Condition, SpaceError, Value, is_number
 
 DIGITS = 12
 MAX_INT = 10**12  # beyond this, cells of a log scale are narrower than a float resolves
@@ -24,6 +24,7 @@ MIN_RELATIVE_STEP = 1e-10  # of the larger bound; with less, neighbours would ro
 ROUNDING = 1e-9  # of a step: 0.3 - 0.1 is less than 0.2
 MAX_STEPS = 100_000  # of a float; with more, every method may treat the range as continuous
 SHRINK, GROW = 0.8, 1.2  # Jaderberg et al., Population Based Training of Neural Networks (2017)
+MAX_EXPONENT = 700.0  # `exp` of more than 709 leaves the floats
 MIN_MOVE = 0.001  # of a linear range, so that a multiplicative move can leave 0
 
 
@@ -49,8 +50,8 @@ class _Cells:
         return self.nearest(math.exp(floor + unit * width))
 
     def nearest(self, value: float) -> int:
-        index = math.floor((value - self.low) / self.step + 0.5)
-        return max(0, min(index, self.count - 1))
+        place = (value - self.low) / self.step + 0.5  # infinite, if a move left the floats
+        return math.floor(max(0.0, min(place, self.count - 0.5)))
 
     def moved(self, value: float, grows: bool) -> int:
         """Return the index at GROW or SHRINK times the value, at least one away."""
@@ -69,8 +70,8 @@ class _Cells:
     @cached_property
     def _log_range(self) -> tuple[float, float]:
         # low - step / 2 has no logarithm where low is less than half a step.
-        floor = math.log(max(self.low - self.step / 2, self.low / 2))
-        return floor, math.log(self.low + (self.count - 0.5) * self.step) - floor
+        floor = math.log(max(self.low - self.step / 2, self.low / 2) or self.low)
+        return floor, math.log(min(self.low + (self.count - 0.5) * self.step, LARGEST)) - floor
 
 
 def _check_range(low: float, high: float, log: bool) -> None:
@@ -101,9 +102,12 @@ class Float:
         _check_range(self.low, self.high, self.log)
         object.__setattr__(self, "low", float(self.low))
         object.__setattr__(self, "high", float(self.high))
-        if self.step is None:
-            return
         span = self.high - self.low
+        if self.step is None:
+            if span < MIN_RELATIVE_STEP * self._scale:
+                message = f"{self.low} to {self.high} is too narrow for {DIGITS} digits"
+                raise SpaceError((), f"{message}; search the difference from {self.low} instead")
+            return
         if not is_number(self.step) or not 0 < self.step <= span * (1 + ROUNDING):
             raise SpaceError(
                 ("step",), f"is {self.step!r}; give a positive number within the range"
@@ -136,7 +140,7 @@ class Float:
         if self._cells:
             return self._cells.centre(self._cells.nearest(number))
         if self.log:
-            unit = math.log(number / self.low) / math.log(self.high / self.low)
+            unit = self._log_ratio(number) / self._log_width
         else:
             unit = (number - self.low) / (self.high - self.low)
         return max(0.0, min(unit, 1.0))
@@ -146,7 +150,10 @@ class Float:
         if self._cells:
             return self._value_at(self._cells.at(unit))
         if self.log:
-            return self._snap(self.low * math.exp(unit * math.log(self.high / self.low)))
+            exponent = unit * self._log_width
+            if exponent < MAX_EXPONENT:
+                return self._snap(self.low * math.exp(exponent))
+            return self._snap(math.exp(min(math.log(self.low) + exponent, math.log(LARGEST))))
         return self._snap(self.low + unit * (self.high - self.low))
 
     def moved(self, value: Value, rng: Generator) -> float:
@@ -180,11 +187,22 @@ class Float:
         return _Cells(self.low, self.step, count, self.log)
 
     @cached_property
+    def _log_width(self) -> float:
+        return self._log_ratio(self.high)
+
+    def _log_ratio(self, number: float) -> float:
+        """Return the logarithm of a number divided by the lower end."""
+        ratio = number / self.low
+        if math.isfinite(ratio):
+            return math.log(ratio)
+        return math.log(number) - math.log(self.low)
+
+    @cached_property
     def _decimals(self) -> int:
         return DIGITS - math.ceil(math.log10(self._scale))
 
     def _value_at(self, index: int) -> float:
-        return self._clip(round(self.low + index * (self.step or 0.0), self._decimals))
+        return self._clip(self._rounded(self.low + index * (self.step or 0.0)))
 
     def _snap(self, number: float) -> float:
         """Return the value of the range nearest to `number`."""
@@ -193,7 +211,11 @@ class Float:
         clipped = self._clip(number)  # clip before rounding too: a bound may have more digits
         if self.log:
             return self._clip(float(f"{clipped:.{DIGITS}g}"))
-        return self._clip(round(clipped, self._decimals))
+        return self._clip(self._rounded(clipped))
+
+    def _rounded(self, number: float) -> float:
+        # `round` raises where rounding leaves the floats; the bound that follows it is in them.
+        return number if abs(number) > LARGEST / 2 else round(number, self._decimals)
 
     def _clip(self, number: float) -> float:
         return max(self.low, min(number, self.high))
@@ -215,7 +237,7 @@ class Int:
             if not is_number(number) or number != int(number):
                 raise SpaceError((key,), f"is {number!r}; give a whole number, or type: float")
             if abs(number) > MAX_INT:
-                raise SpaceError((key,), f"{number} is too large for an int; use a log float")
+                raise SpaceError((key,), f"{number} is too large for an int; add type: float")
         if not 1 <= self.step <= self.high - self.low:
             raise SpaceError(("step",), f"is {self.step}; give 1 to {self.high - self.low}")
         for name in ("low", "high", "step"):

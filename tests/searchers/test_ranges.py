@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from searchers import Float, Int
+from searchers import Float, Int, SpaceError
 
 
 def test_a_float_is_affine_in_the_value_or_in_its_logarithm():
@@ -104,3 +104,48 @@ def test_a_value_off_the_step_is_told_the_nearest():
         == "is 0.25, off the step of 0.1; the nearest is 0.3"
     )
     assert Float(0.0, 1.0, step=0.1).problem(0.1 + 0.2) is None
+
+
+HUGE = [
+    Float(1e-160, 1e160, log=True),
+    Float(5e-324, 1.7e308, log=True),
+    Float(1e-320, 1.0, log=True),
+    Float(0.0, 1.7976931348623157e308),
+    Float(1e307, 1.7e308, step=1e307),
+    Float(1e-310, 1e-309, step=1e-310),
+    Float(5e-324, 1e-322, step=5e-324, log=True),
+    Float(float(2**63), float(2**64), log=True),
+    Int(1, 10**12, log=True),
+]
+
+
+@pytest.mark.parametrize("domain", HUGE)
+@given(unit=st.floats(0.0, 1.0), seed=st.integers(0, 2**32 - 1))
+def test_a_range_up_to_the_ends_of_the_floats_is_searched_whole(domain, unit, seed):
+    value = domain.from_unit(unit)
+    assert domain.problem(value) is None
+    assert domain.from_unit(domain.to_unit(value)) == value
+    if domain.count is None:
+        assert domain.to_unit(value) == pytest.approx(unit, abs=1e-9) or domain.low < 1e-300
+    assert domain.problem(domain.moved(value, np.random.default_rng(seed))) is None
+
+
+@pytest.mark.parametrize("domain", HUGE[:4])
+def test_the_grid_of_a_huge_range_is_spread(domain):
+    values = domain.grid(5)
+    assert [*values] == sorted({*values})
+    assert [domain.to_unit(value) for value in values] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "log"),
+    [
+        (1.0, 1.0 + 1e-13, False),
+        (1.0, 1.0 + 1e-13, True),
+        (1e16, 1e16 + 4, True),
+        (-1e300, -1e300 * (1 - 1e-14), False),
+    ],
+)
+def test_a_range_of_less_than_the_digits_of_its_values_is_refused(low, high, log):
+    with pytest.raises(SpaceError, match="is too narrow for 12 digits"):
+        Float(low, high, log=log)
