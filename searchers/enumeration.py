@@ -1,7 +1,7 @@
 """Counting and listing the configurations of parameters that depend on one another."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from searchers.conditions import Conditions
 from searchers.domains import Choice, Domain, Tied
@@ -27,9 +27,21 @@ def count(domains: Mapping[str, Domain], conditions: Conditions) -> int | None:
 
 
 def walk(
-    domains: Mapping[str, Domain], conditions: Conditions, resolution: int, after: Params | None
+    domains: Mapping[str, Domain],
+    conditions: Conditions,
+    resolution: int,
+    after: Params | None,
+    may_go_on: Callable[[Params], bool] = lambda params: True,
 ) -> Iterator[dict[str, Value]]:
-    """Yield every configuration in lexicographic order, the last active parameter fastest."""
+    """Yield every configuration in lexicographic order, the last active parameter fastest.
+
+    Args:
+        domains: of the parameters.
+        conditions: when they are active.
+        resolution: points of each continuous range.
+        after: start behind this configuration; None: at the first.
+        may_go_on: says of the first values of a configuration whether others can follow.
+    """
     order = conditions.order
     values = {
         name: [None] if isinstance(domain := domains[name], Tied) else domain.grid(resolution)
@@ -38,20 +50,24 @@ def walk(
     params: dict[str, Value] = {}
     path: list[tuple[int, int]] = []  # the active parameters: position in order, index of value
 
-    def choose(position: int, index: int) -> None:
+    def choose(position: int, index: int) -> bool:
         path.append((position, index))
         name = order[position]
         domain = domains[name]
         params[name] = domain.value_in(params) if isinstance(domain, Tied) else values[name][index]
+        return may_go_on(params)
 
-    def fill(start: int) -> None:
-        for position in range(start, len(order)):
-            if conditions.met(order[position], params):
-                choose(position, 0)
+    def fill(start: int) -> bool:
+        """Return whether all later parameters have a value; if not, the last one can't stay."""
+        return all(
+            choose(position, 0)
+            for position in range(start, len(order))
+            if conditions.met(order[position], params)
+        )
 
     if after is None:
-        fill(0)
-        yield dict(params)
+        if fill(0):
+            yield dict(params)
     else:
         for position, name in enumerate(order):
             if name in after:
@@ -59,9 +75,8 @@ def walk(
     while path:
         position, index = path.pop()
         del params[order[position]]
-        if index + 1 < len(values[order[position]]):
-            choose(position, index + 1)
-            fill(position + 1)
+        goes_on = index + 1 < len(values[order[position]]) and choose(position, index + 1)
+        if goes_on and fill(position + 1):
             yield dict(params)
 
 

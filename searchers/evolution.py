@@ -10,6 +10,7 @@ implements it; restarts with twice the population: Auger and Hansen, IPOP-CMA-ES
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
 import numpy as np
@@ -19,14 +20,14 @@ from numpy.typing import NDArray
 
 from searchers.domains import Choice
 from searchers.fidelity import Scored, comparable
-from searchers.novelty import SeenConfigs, sample_new
+from searchers.novelty import SeenConfigs, pull_new, sample_new
 from searchers.searcher import Observation, Proposal
-from searchers.space import Space
+from searchers.space import Space, Value
 
 Array = NDArray[np.float64]
 
 WIDTH = 1 / 6  # the initial standard deviation: the cube's faces are three of them away
-RETRIES = 50  # of draws that break a constraint or repeat; after them proposals are random
+RETRIES = 50  # of draws that break a constraint or repeat; then draws are pulled to allowed ones
 
 
 @dataclass(frozen=True)
@@ -126,15 +127,19 @@ def _draw_new(
     """Draw up to n new configurations from the distribution."""
     columns = _numeric_columns(space)
     optimizer.reseed_rng(int(rng.integers(2**31)))
+    note = {"source": "cmaes", "generation": optimizer.generation}
     proposals: list[Proposal] = []
+    refused: list[dict[str, Value]] = []
     for _ in range(n + RETRIES):
         if len(proposals) == n:
             break
         unit_P = rng.random(len(space.searched))
         unit_P[columns] = optimizer.ask()
         params = space.decode(unit_P)
-        if params not in taken and space.allows(params):
+        if not space.allows(params):
+            refused.append(params)
+        elif params not in taken:
             taken.add(params)
-            note = {"source": "cmaes", "generation": optimizer.generation}
             proposals.append(Proposal(params, note))
-    return proposals
+    pulled = islice(pull_new(space, refused, taken, rng), n - len(proposals))
+    return proposals + [Proposal(params, note) for params in pulled]

@@ -1,13 +1,16 @@
 """Sampling of configurations that were not proposed before."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+import numpy as np
 from numpy.random import Generator
 
 from searchers.space import Space
 from searchers.values import Params, Value
 
-TRIES = 50  # random samples before the unseen configurations of a small space are listed
+# Random samples before the unseen configurations of a small space are listed; where constraints
+# leave little, a sample costs much, and a larger space is taken to be exhausted after as many.
+TRIES = 50
 MORE_TRIES = 1_000  # random samples before a larger space is taken to be exhausted
 
 
@@ -32,6 +35,13 @@ class SeenConfigs:
         """Add a configuration."""
         self._params.append(params)
 
+    def nearest(self, params: Params) -> Params | None:
+        """Return the allowed configuration nearest to another one; None: there is none."""
+        unit_D = self._space.encode(params)
+        allowed = [seen for seen in self._params if self._space.allows(seen)]
+        distances = [float(np.abs(self._space.encode(seen) - unit_D).sum()) for seen in allowed]
+        return allowed[int(np.argmin(distances))] if allowed else None
+
     def remaining(self) -> list[dict[str, Value]]:
         """Return the configurations of a finite space that were not proposed yet."""
         keys = {self._space.key(params) for params in self._params}
@@ -50,7 +60,7 @@ def can_repeat(space: Space) -> bool:
 def sample_new(space: Space, taken: SeenConfigs, rng: Generator) -> dict[str, Value] | None:
     """Sample a configuration that is not in `taken`, and add it; None: the space is exhausted."""
     is_small = space.size is not None
-    for _ in range(TRIES if is_small else MORE_TRIES):
+    for _ in range(TRIES if is_small or space.is_rare else MORE_TRIES):
         params = space.sample(rng)
         if params not in taken:
             taken.add(params)
@@ -61,3 +71,18 @@ def sample_new(space: Space, taken: SeenConfigs, rng: Generator) -> dict[str, Va
     params = remaining[int(rng.integers(len(remaining)))]
     taken.add(params)
     return params
+
+
+def pull_new(
+    space: Space, wanted: Iterable[Params], taken: SeenConfigs, rng: Generator
+) -> Iterator[dict[str, Value]]:
+    """Yield new allowed configurations near wanted ones that break constraints, and add them.
+
+    Each lies on the way from the nearest configuration seen to the one that is wanted.
+    """
+    for params in wanted:
+        near = taken.nearest(params) or space.sample(rng)
+        pulled = space.pulled(params, near)
+        if pulled not in taken:
+            taken.add(pulled)
+            yield pulled

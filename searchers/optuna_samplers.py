@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
 import optuna
@@ -24,13 +25,13 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from searchers.domains import Choice, Domain, Float, Int
 from searchers.fidelity import Scored, comparable
-from searchers.novelty import SeenConfigs, sample_new
+from searchers.novelty import SeenConfigs, pull_new, sample_new
 from searchers.searcher import Observation, Proposal
 from searchers.space import Space
 from searchers.values import Params, Value
 
 MAX_LOSS = 1e60  # of a loss, positive or negative
-RETRIES = 20  # of proposals that break a constraint or repeat; after them they are random
+RETRIES = 20  # of proposals that break a constraint or repeat; then they are pulled to allowed ones
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class TPE:
             ]
             with _silenced_optuna():
                 study = _study(self._sampler(space, int(rng.integers(2**32))), trials)
-                proposals = _ask_for_new(study, space, taken, n, "tpe")
+                proposals = _ask_for_new(study, space, taken, n, "tpe", rng)
         return proposals + _sample_random(space, taken, n - len(proposals), rng)
 
     def _sampler(self, space: Space, seed: int) -> BaseSampler:
@@ -133,7 +134,7 @@ class NSGA2:
                 # The attribute in which Optuna looks for the generation; it has no public name.
                 key = NSGAIISampler._get_generation_key()
                 trial.system_attrs[key] = index // self.population
-            proposals = _ask_for_new(_study(sampler, trials), space, taken, n, "nsga2")
+            proposals = _ask_for_new(_study(sampler, trials), space, taken, n, "nsga2", rng)
         return proposals + _sample_random(space, taken, n - len(proposals), rng)
 
 
@@ -145,10 +146,11 @@ def _study(sampler: BaseSampler, trials: list[FrozenTrial]) -> optuna.Study:
 
 
 def _ask_for_new(
-    study: optuna.Study, space: Space, taken: SeenConfigs, n: int, source: str
+    study: optuna.Study, space: Space, taken: SeenConfigs, n: int, source: str, rng: Generator
 ) -> list[Proposal]:
     """Return up to n new configurations; the sampler's view of each includes those before it."""
     proposals: list[Proposal] = []
+    refused: list[dict[str, Value]] = []
     for _ in range(n + RETRIES):
         trial = study.ask()
         params = _suggest_params(space, trial)
@@ -157,9 +159,12 @@ def _ask_for_new(
             proposals.append(Proposal(params, {"source": source}))
         else:
             study.tell(trial, state=TrialState.FAIL)
+            if not space.allows(params):
+                refused.append(params)
         if len(proposals) == n:
             break
-    return proposals
+    pulled = islice(pull_new(space, refused, taken, rng), n - len(proposals))
+    return proposals + [Proposal(params, {"source": source}) for params in pulled]
 
 
 def _sample_random(space: Space, taken: SeenConfigs, n: int, rng: Generator) -> list[Proposal]:

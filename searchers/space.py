@@ -18,10 +18,11 @@ from searchers import define_by_run, ties
 from searchers.conditions import Conditions
 from searchers.domains import Choice, Constant, Domain, Float, Int, Tied
 from searchers.enumeration import count, walk
-from searchers.expressions import Expression, ExpressionError, parse
+from searchers.expressions import SMALLEST, Expression, ExpressionError, parse
+from searchers.feasible import NothingFound, Region
 from searchers.names import as_identifier, nearest
 from searchers.syntax import check_name, read_domains, write_domains
-from searchers.values import Params, SpaceError, Value, identity
+from searchers.values import LARGEST, Params, SpaceError, Value, identity, is_number
 
 __all__ = ["Array", "Choice", "Constant", "Domain", "Float", "Int", "Params"]
 __all__ += ["Space", "SpaceError", "Value"]
@@ -29,7 +30,11 @@ __all__ += ["Space", "SpaceError", "Value"]
 Array = NDArray[np.float64]
 
 MAX_CONSTRAINTS = 100
-TRIES = 10_000  # samples before the constraints are said to be unsatisfiable
+TRIES = 1_000  # random configurations that are tried before a walk to those that are allowed
+RARE = 3  # allowed configurations of TRIES; with fewer, nothing is left to chance
+PULLS = (0.5, 0.25, 0.1, 0.03)  # shares of the way from an allowed configuration to another
+SCALES = 32  # random configurations that tell how large the excess of each constraint is
+MIN_SCALE = 1e-100
 MOVES = 100  # perturbations that are tried before the given configuration is kept
 REPLAYS = 50  # configurations on which a function is run again, to check its space
 RESAMPLE = 0.25  # chance that PBT resamples a parameter (Ray Tune's default)
@@ -76,7 +81,8 @@ class Space(Mapping[str, Domain]):
         if isinstance(constraints, str):
             raise SpaceError(("constraints",), f"is {constraints!r}; write a list of such texts")
         space = cls(read_domains(parameters), constraints)
-        space.sample(np.random.default_rng(0))  # raises if nothing meets the constraints
+        if space.is_rare:
+            _ = space._starts  # raises if nothing meets the constraints
         return space
 
     @classmethod
@@ -123,16 +129,39 @@ class Space(Mapping[str, Domain]):
         """
         return count(self._domains, self._conditions)
 
+    @cached_property
+    def is_rare(self) -> bool:
+        """Whether next to no random configuration meets the constraints."""
+        rng = np.random.default_rng(0)
+        allowed = 0
+        for _ in range(TRIES if self.constraints else 0):
+            allowed += self._satisfies(self.decode(rng.random(len(self.searched))))
+            if allowed == RARE:
+                return False
+        return bool(self.constraints)
+
     def sample(self, rng: Generator) -> dict[str, Value]:
-        """Sample a configuration, uniform in the unit cube where the constraints hold."""
-        for _ in range(TRIES):
-            params = self.decode(rng.random(len(self.searched)))
-            if self._satisfies(params):
-                return params
-        raise SpaceError(
-            ("constraints",),
-            f"none of {TRIES:,} random configurations satisfies them together; loosen them",
-        )
+        """Sample a configuration, uniform in the unit cube where the constraints hold.
+
+        Where they seldom hold, the sample is nearly uniform: see `feasible`.
+        """
+        if not self.is_rare:
+            while True:
+                params = self.decode(rng.random(len(self.searched)))
+                if self._satisfies(params):
+                    return params
+        return self.sample_related(1, rng)[0]
+
+    def sample_related(self, count: int, rng: Generator) -> list[dict[str, Value]]:
+        """Sample configurations as `sample` does, but in a rare region each not far from the last.
+
+        This costs a tenth of as many independent samples there.
+        """
+        if not self.is_rare:
+            return [self.sample(rng) for _ in range(count)]
+        names = self._columns({})
+        points = self._region({}, names).walk(self._starts, count, rng)
+        return [self._built({}, names, point_D, rng) for point_D in points]
 
     def complete(self, partial: Params, rng: Generator) -> dict[str, Value]:
         """Complete a partial configuration by sampling its missing parameters.
@@ -145,12 +174,19 @@ class Space(Mapping[str, Domain]):
         fitting = ties.keys_that_fit(partial, self._domains)
         for _ in range(TRIES):
             keys = {key: values[int(rng.integers(len(values)))] for key, values in fitting.items()}
-            params = self._complete_once({**partial, **keys}, rng)
+            given = {**partial, **keys}
+            params = self._built(given, [], np.empty(0), rng)
             if partial.keys() <= params.keys() and self._satisfies(params):
                 return params
-        attempt = {**params, **partial}
-        self.validate(attempt)  # raises with the reason
-        return attempt
+        names = self._columns(given)
+        try:
+            region = self._region(given, names)
+            point_D = region.walk(region.starts(rng), 1, rng)[0]
+        except NothingFound:
+            attempt = {**params, **partial}
+            self.validate(attempt)  # raises with the reason
+            return attempt
+        return self._built(given, names, point_D, rng)
 
     def validate(self, params: Params) -> None:
         """Raise a SpaceError that says what is wrong with a configuration, if anything."""
@@ -234,13 +270,32 @@ class Space(Mapping[str, Domain]):
     def change(self, params: Params, choose: Callable[[str], Value]) -> dict[str, Value]:
         """Return the configuration with the chosen values.
 
-        Where no try satisfies the constraints, this is `params` unchanged.
+        Where no try satisfies the constraints, this is a configuration on the way to the last one,
+        or else `params` unchanged.
         """
         for _ in range(MOVES):
             moved = self.build(choose)
             if self._satisfies(moved):
                 return moved
-        return dict(params)
+        return self.pulled(moved, params)
+
+    def pulled(self, params: Params, allowed: Params) -> dict[str, Value]:
+        """Return a configuration on the way from an allowed one to another one, near the latter.
+
+        Unordered choices are those of the latter, if that is possible. Where nothing on the way is
+        allowed, this is `allowed`.
+        """
+        unit_D, start_D = self.encode(params), self.encode(allowed)
+        is_label_D = np.array(
+            [_is_label(self._domains[name]) for name in self.searched], dtype=bool
+        )
+        for labels_D in (unit_D, start_D) if is_label_D.any() else (unit_D,):
+            for share in PULLS:
+                point_D = start_D + share * (unit_D - start_D)
+                between = self.decode(np.where(is_label_D, labels_D, point_D))
+                if self._satisfies(between):
+                    return between
+        return dict(allowed)
 
     def grid(self, resolution: int, after: Params | None = None) -> Iterator[dict[str, Value]]:
         """Yield every configuration that the constraints allow, the last parameter fastest.
@@ -249,7 +304,14 @@ class Space(Mapping[str, Domain]):
             resolution: points of each continuous range.
             after: start behind this configuration of the grid; None: at the first.
         """
-        return filter(self._satisfies, walk(self._domains, self._conditions, resolution, after))
+        ends = {name: ends for name in self if (ends := _ends(self._domains[name])) is not None}
+        known = [each for each in self.constraints if each.names <= ends.keys()]
+
+        def may_go_on(params: Params) -> bool:
+            return all(constraint.may_hold({**ends, **params}) for constraint in known)
+
+        every = walk(self._domains, self._conditions, resolution, after, may_go_on)
+        return filter(self._satisfies, every)
 
     def key(self, params: Params) -> Hashable:
         """Return the identity of a configuration."""
@@ -278,13 +340,111 @@ class Space(Mapping[str, Domain]):
                 ("constraints", index), f"{constraint.text!r} fails for {used}: {error}"
             ) from error
 
-    def _complete_once(self, partial: Params, rng: Generator) -> dict[str, Value]:
-        units = dict(zip(self.searched, rng.random(len(self.searched)).tolist(), strict=True))
+    @cached_property
+    def _starts(self) -> Array:
+        """Points of the region that the constraints leave, in the columns of `_columns`.
+
+        Raises:
+            SpaceError: nothing meets the constraints.
+        """
+        names = self._columns({})
+        rng = np.random.default_rng(0)
+        for constraint in self.constraints:
+            self._refuse_exact(constraint)
+        try:
+            return self._region({}, names).starts(rng)
+        except NothingFound as error:
+            nearest = self._built({}, names, error.nearest_D, rng)
+            raise self._unsatisfiable(nearest) from None
+
+    def _refuse_exact(self, constraint: Expression) -> None:
+        """Refuse an equation between real numbers, which is met by none of them at random."""
+        for equated in constraint.equated:
+            free = [name for name in sorted(equated) if self._domains[name].count is None]
+            if free:
+                message = (
+                    f"{constraint.text!r} holds for next to no configuration, since {free[-1]} is "
+                    f"a real number; compute it from the others in your code, leave it out here, "
+                    f"with <= for what the others may take (a + b + c == 1 becomes a + b <= 1), "
+                    f"or give the ranges a step"
+                )
+                raise SpaceError(("constraints", self.constraints.index(constraint)), message)
+
+    def _unsatisfiable(self, nearest: Params) -> SpaceError:
+        """Return what to say where no configuration was found that meets all constraints."""
+        excess_C = self._excesses(nearest)
+        index = max(range(len(excess_C)), key=lambda index: excess_C[index])
+        shown = {name: nearest[name] for name in sorted(self.constraints[index].names & {*nearest})}
+        missed = f"misses it by {excess_C[index]:.3g}"
+        if excess_C[index] == SMALLEST:
+            missed = "lies on its edge"
+        joint = "" if len(self.constraints) == 1 else " together with the other constraints"
+        return SpaceError(
+            ("constraints", index),
+            f"no configuration was found that meets {self.constraints[index].text!r}{joint}; "
+            f"the nearest, {shown}, {missed}; loosen it",
+        )
+
+    def _excesses(self, params: Params) -> list[float]:
+        """Return by how much a configuration breaks each constraint."""
+        return [
+            constraint.excess(params) if constraint.names <= params.keys() else 0.0
+            for constraint in self.constraints
+        ]
+
+    def _columns(self, given: Params) -> list[str]:
+        """Return the searched parameters on which constraints and what is given depend."""
+        needed = {*given, *(name for constraint in self.constraints for name in constraint.names)}
+        for name in reversed(self._order):  # parents come before their children
+            if name in needed:
+                needed |= {*self._domains[name].when}
+                if isinstance(tied := self._domains[name], Tied):
+                    needed.add(tied.key)
+        return [name for name in self.searched if name in needed and name not in given]
+
+    def _region(self, given: Params, names: Sequence[str]) -> Region:
+        """Return the region of the cube of `names` where the constraints hold beside `given`."""
+        scale_C = np.ones(len(self.constraints))
+        rng = np.random.default_rng(0)
+
+        def build(point_D: Array) -> dict[str, Value]:
+            return self._built(given, names, point_D, None)
+
+        def excess(point_D: Array) -> float:
+            params = build(point_D)
+            excess_C = np.minimum(self._excesses(params), LARGEST / len(scale_C)) / scale_C
+            return float(excess_C.sum()) + len(given.keys() - params.keys())
+
+        def snapped(point_D: Array) -> Array:
+            for index in stepped:
+                domain = self._domains[names[index]]
+                point_D[index] = domain.to_unit(domain.from_unit(point_D[index]))
+            return point_D
+
+        stepped = [i for i, name in enumerate(names) if self._domains[name].count is not None]
+        sample_SC = np.array([self._excesses(build(rng.random(len(names)))) for _ in range(SCALES)])
+        for index, excess_S in enumerate(sample_SC.T):
+            positive = excess_S[(excess_S > 0) & np.isfinite(excess_S)]
+            scale_C[index] = max(np.median(positive), MIN_SCALE) if len(positive) else 1.0
+        return Region(len(names), excess, snapped)
+
+    def _built(
+        self, given: Params, names: Sequence[str], point_D: Array, rng: Generator | None
+    ) -> dict[str, Value]:
+        """Return the configuration with what is given, and `names` as at a point of their cube.
+
+        Args:
+            rng: samples the others; None: they are at the middle of their ranges.
+        """
+        units = dict(zip(names, point_D.tolist(), strict=True))
+        if rng is not None:
+            others = [name for name in self.searched if name not in units]
+            units |= dict(zip(others, rng.random(len(others)).tolist(), strict=True))
         return self.build(
             lambda name: (
-                self[name].cast(partial[name])
-                if name in partial
-                else self[name].from_unit(units[name])
+                self[name].cast(given[name])
+                if name in given
+                else self[name].from_unit(units.get(name, 0.5))
             )
         )
 
@@ -293,6 +453,21 @@ class Space(Mapping[str, Domain]):
         if name not in params or (touched and rng.random() < RESAMPLE):
             return domain.from_unit(rng.random())
         return domain.moved(params[name], rng) if touched else params[name]
+
+
+def _is_label(domain: Domain) -> bool:
+    return isinstance(domain, Choice) and not domain.ordered
+
+
+def _ends(domain: Domain) -> tuple[float, float] | None:
+    """Return the least and the largest number; None: it may be absent, or is no number."""
+    if domain.when or isinstance(domain, Tied):
+        return None
+    if isinstance(domain, Float | Int):
+        return domain.low, domain.high
+    values = domain.grid(1)
+    numbers = [value for value in values if is_number(value)]
+    return (min(numbers), max(numbers)) if len(numbers) == len(values) else None
 
 
 def _read_constraint(index: int, text: str, known: Collection[str]) -> Expression:

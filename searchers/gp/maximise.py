@@ -14,7 +14,7 @@ from numpy.random import Generator
 from scipy.optimize import minimize
 
 from searchers.gp.acquisition import Acquisition
-from searchers.gp.encoding import Encoding, Mask, Points
+from searchers.gp.encoding import Encoding, Mask, Points, units
 from searchers.gp.kernels import Array
 from searchers.space import Space
 
@@ -78,7 +78,7 @@ class Maximiser:
     def search(self, incumbent_SP: Array, rng: Generator) -> Candidates:
         """Return candidates around the incumbents (unit rows) and everywhere else; maybe none."""
         effort = self.effort
-        random_NP = rng.random((effort.random, self.encoding.parameters))
+        random_NP = self._random(rng)
         mutated_NP = self.mutated(incumbent_SP, effort.mutations, FIRST_STEP, rng)
         candidates = self._score(np.vstack([random_NP, mutated_NP]))
         if not len(candidates.points):
@@ -107,7 +107,22 @@ class Maximiser:
         moved_NP = parent_NP + step_N[:, None] * rng.standard_normal((count, parameters))
         moved_NP = np.abs(1.0 - np.abs(1.0 - moved_NP))
         moved_NP = self.encoding.stepped(parent_NP, np.clip(moved_NP, 0.0, 1.0), rng)
-        return np.where(changed_NP, moved_NP, parent_NP)
+        child_NP = np.where(changed_NP, moved_NP, parent_NP)
+        return self._pulled(child_NP, parent_NP) if self.space.is_rare else child_NP
+
+    def _random(self, rng: Generator) -> Array:
+        """Return random points; where constraints leave little, fewer that are allowed."""
+        if not self.space.is_rare:
+            return rng.random((self.effort.random, self.encoding.parameters))
+        return units(self.space, self.space.sample_related(self.effort.random // 4, rng))
+
+    def _pulled(self, child_NP: Array, parent_NP: Array) -> Array:
+        """Return the children, pulled towards their parents where they break constraints."""
+        pulled = []
+        for child_P, parent_P in zip(child_NP, parent_NP, strict=True):
+            child, parent = self.space.decode(child_P), self.space.decode(parent_P)
+            pulled.append(child if self.space.allows(child) else self.space.pulled(child, parent))
+        return units(self.space, pulled)
 
     def _score(self, unit_NP: Array) -> Candidates:
         """Return the points that may be proposed, snapped and scored, the best first."""

@@ -270,7 +270,8 @@ class Proposer:
         acquisition: Acquisition = LogExpectedImprovement(process, float(best))
         if terms:
             acquisition = Sum((acquisition, *terms))
-        effort = FRUGAL if len(self.output_R) > FRUGAL_ABOVE else THOROUGH
+        is_costly = len(self.output_R) > FRUGAL_ABOVE or self.space.is_rare
+        effort = FRUGAL if is_costly else THOROUGH
         maximiser = Maximiser(self.space, self.encoding, acquisition, self.focus, effort)
         return maximiser.search(self.points.unit_NP[lowest], rng)
 

@@ -201,3 +201,61 @@ def test_rounding_to_any_number_of_digits_takes_no_time(digits):
     assert parse(f"round(a, {digits}) == 0").holds({"a": 10**300})
     assert time.process_time() - start < 5
     assert parse("round(1.25, 300000000) == 1.25").holds({})
+
+
+@pytest.mark.parametrize("op", ["<=", ">=", "==", "<", ">", "!="])
+@given(
+    tenths=st.tuples(st.integers(-40, 40), st.integers(-40, 40), st.integers(-40, 40)),
+    offset=st.sampled_from([0, 1000, -7]),
+)
+def test_decimals_are_compared_as_they_read(op, tenths, offset):
+    a, b, c = tenths
+    values = {"a": a / 10, "b": b / 10, "c": c / 10, "offset": offset + 0.1}
+    for text, left in [
+        ("a + b", a + b),
+        ("a - b", a - b),
+        ("3 * a - b * 2", 3 * a - 2 * b),
+        ("(a + offset) - offset", a),
+    ]:
+        right = bool(eval(f"{left} {op} {c}"))
+        assert parse(f"{text} {op} c").holds(values) == right
+        assert (parse(f"{text} {op} c").excess(values) == 0) == right
+
+
+@given(whole=st.integers(-1000, 1000), step=st.sampled_from([0.1, 0.3, 0.01, 0.7]))
+def test_a_multiple_of_a_decimal_step_has_no_remainder(whole, step):
+    value = round(whole * step, 10)
+    assert parse("x % step == 0").holds({"x": value, "step": step})
+    assert parse(f"x // step == {whole}").holds({"x": value, "step": step})
+
+
+def test_membership_and_order_know_decimals():
+    assert parse("a + b in (0.3, 0.5)").holds({"a": 0.1, "b": 0.2})
+    assert not parse("a + b < 0.3").holds({"a": 0.1, "b": 0.2})
+    assert not parse("0.3 < a + b").holds({"a": 0.1, "b": 0.2})
+    assert parse("sqrt(a) ** 2 == a and log(exp) * 3 == log(exp ** 3)").holds(
+        {"a": 0.7, "exp": 2.7}
+    )
+
+
+def test_numbers_that_differ_stay_apart():
+    assert parse("a < b").holds({"a": 0.1, "b": 0.1 + 1e-13})
+    assert parse("a * 1e9 < 5").holds({"a": 4.9999999e-9})
+    assert parse(f"a < {2**60 + 1}").holds({"a": 2**60})
+
+
+@pytest.mark.parametrize(
+    ("text", "excess"),
+    [
+        ("a <= 1", 2.0),
+        ("a < b < 1", 4.0),
+        ("a <= 1 and b <= 1", 6.0),
+        ("a <= 1 or b <= 1", 2.0),
+        ("not (a > 1 or b > 1)", 6.0),
+        ("a in (1, 2)", 1.0),
+        ("1 / (a - 3) > 0", float("inf")),
+        ("a == 3 and b >= 4", 0.0),
+    ],
+)
+def test_excess_tells_by_how_much_a_condition_fails(text, excess):
+    assert parse(text).excess({"a": 3.0, "b": 5.0}) == excess
