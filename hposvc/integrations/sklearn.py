@@ -54,8 +54,8 @@ class SweepSearchCV(BaseSearchCV):  # type: ignore[misc]
     Args:
         estimator: what is fitted; its parameters are named as in `set_params`.
         parameters: for each name a range as in a spec ({min, max, log, type, step}, {values}), a
-            list of values, a distribution of scipy.stats (uniform, loguniform, randint), of Optuna
-            or of Ray Tune, or a constant.
+            list, `range` or array of values, a distribution of scipy.stats (uniform, loguniform,
+            randint), of Optuna or of Ray Tune, or a constant.
         n_trials: how many configurations are tried; fewer if there are no more.
         search: method of search and its options, as `search` of a spec.
         constraints: conditions on the parameters, as in a spec.
@@ -317,7 +317,7 @@ def _declare(name: str, given: Any) -> tuple[Any, Mapping[str, Any]]:
     if isinstance(given, Mapping) and "values" in given:
         values, choices = _declare_values(given["values"])
         return {**given, "values": values}, choices
-    if isinstance(given, list | tuple | np.ndarray):
+    if isinstance(given, Sequence | np.ndarray) and not isinstance(given, str | bytes):
         values, choices = _declare_values(given)
         return {"values": values, **_order(values)}, choices
     if callable(getattr(given, "rvs", None)):

@@ -141,6 +141,7 @@ def test_the_same_seed_makes_the_same_search_on_the_same_random_folds():
         ({"min": 1, "max": 4}, {"min": 1, "max": 4}),
         (np.array([1.0, 2.0, 4.0]), {"values": [1.0, 2.0, 4.0], "ordered": True}),
         (["svd", None, 2], {"values": ["svd", None, 2]}),
+        (range(1, 20, 6), {"values": [1, 7, 13, 19], "ordered": True}),
         (optuna.distributions.IntDistribution(1, 9, log=True), {"min": 1, "max": 9, "log": True}),
         (np.float64(3.5), 3.5),
     ],
