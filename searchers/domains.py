@@ -7,7 +7,7 @@ from functools import cached_property
 from numpy.random import Generator
 
 from searchers.ranges import Float, Int
-from searchers.values import Condition, Params, SpaceError, Value, identity, is_value
+from searchers.values import Condition, Params, SpaceError, Value, identity, is_value, refusal
 
 __all__ = ["Choice", "Constant", "Domain", "Float", "Int", "Tied"]
 
@@ -30,9 +30,7 @@ class Choice:
             )
         for index, value in enumerate(self.values):
             if not is_value(value):
-                raise SpaceError(
-                    ("values", index), f"is {value!r}; give a finite number, text, bool or null"
-                )
+                raise SpaceError(("values", index), refusal(value))
         for index, value in enumerate(self.values):
             if self._indices[identity(value)] != index:
                 raise SpaceError(("values", index), f"{value!r} is there twice; remove one")
@@ -92,7 +90,7 @@ class Constant:
 
     def __post_init__(self) -> None:
         if not is_value(self.value):
-            raise SpaceError((), f"is {self.value!r}; give a finite number, text, bool or null")
+            raise SpaceError((), refusal(self.value))
 
     def problem(self, value: Value) -> str | None:
         """Return what is wrong with `value`; None: nothing."""

@@ -5,17 +5,34 @@ A choice among mappings declares several parameters that take their values toget
 Two ends that are both written without a point or an exponent mean whole numbers.
 """
 
+import math
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from searchers import ties
-from searchers.domains import Choice, Constant, Domain, Float, Int, Tied
+from searchers.domains import MAX_VALUES, Choice, Constant, Domain, Float, Int, Tied
 from searchers.names import MAX_LENGTH, is_name, nearest
 from searchers.values import Condition, SpaceError, Value, is_number, is_value
+
+Path = tuple[str | int, ...]
 
 MAX_PARAMETERS = 1_000
 _RANGE_KEYS = frozenset({"min", "max", "log", "step", "type", "when"})
 _CHOICE_KEYS = frozenset({"values", "ordered", "when"})
+# Words of other tools (Optuna, Ray Tune, W&B, NNI, Ax, scikit-optimize, SageMaker), and ours.
+ELSEWHERE = {
+    **dict.fromkeys(("low", "lower", "minval", "min_value"), "write min"),
+    **dict.fromkeys(("high", "upper", "maxval", "max_value"), "write max"),
+    **dict.fromkeys(("choices", "categories", "options", "_value"), "write values: [...]"),
+    **dict.fromkeys(("q", "quantization", "step_size"), "write step"),
+    **dict.fromkeys(("log_scale", "base"), "write log: true"),
+    **dict.fromkeys(("is_ordered", "ordinal"), "write ordered: true"),
+    **dict.fromkeys(("value", "const", "constant"), "write a constant without it, as in `lr: 0.1`"),
+    **dict.fromkeys(
+        ("distribution", "_type", "sampler", "scale", "scaling"),
+        "a range is uniform, or log-uniform with log: true; values are drawn alike",
+    ),
+}
 
 
 def read_domains(parameters: Mapping[str, object]) -> dict[str, Domain]:
@@ -26,6 +43,7 @@ def read_domains(parameters: Mapping[str, object]) -> dict[str, Domain]:
     domains: dict[str, Domain] = {}
     members: dict[str, list[str]] = {}
     for name, declared in parameters.items():
+        declared = _with_ranges_listed(name, declared, parameters)
         try:
             found = read_declared(name, declared)
             _check_members(name, found, {*parameters, *domains})
@@ -41,6 +59,65 @@ def read_domains(parameters: Mapping[str, object]) -> dict[str, Domain]:
     return ties.with_conditions_on_keys(domains)
 
 
+def _with_ranges_listed(name: str, declared: object, parameters: Mapping[str, object]) -> object:
+    """Return a declaration with each range of its condition as the list of the values in it."""
+    if not isinstance(declared, Mapping) or not isinstance(declared.get("when"), Mapping):
+        return declared
+    when = {
+        parent: (
+            _values_within(allowed, ("parameters", name, "when", parent), parent, parameters)
+            if isinstance(allowed, Mapping)
+            else allowed
+        )
+        for parent, allowed in declared["when"].items()
+    }
+    return {**declared, "when": when}
+
+
+def _values_within(
+    allowed: Mapping[str, object], path: Path, parent: str, parameters: Mapping[str, object]
+) -> list[Value]:
+    """Return the values of a parent that a range allows.
+
+    Raises:
+        SpaceError: there is none, or there are too many to list.
+    """
+    try:
+        low, high = _read_ends(parent, allowed)
+    except SpaceError as error:
+        raise error.under(*path[:2]) from None
+    domain = next((known for name, _, known in parameters_of(parameters) if name == parent), None)
+    if domain is None:
+        raise SpaceError(path, f"is no parameter: {nearest(parent, parameters)}")
+    if domain.count is None or domain.count > MAX_VALUES:
+        count = "real numbers" if domain.count is None else f"{domain.count:,} values"
+        message = f"is a range of {parent}, which has {count}"
+        raise SpaceError(path, f"{message}; give {parent} a step that leaves {MAX_VALUES:,} values")
+    values: list[Value] = [
+        value for value in domain.grid(1) if is_number(value) and low <= value <= high
+    ]
+    if not values:
+        message = f"can never be met, since {parent} has no number from {low:g} to {high:g}"
+        raise SpaceError(path, message)
+    return values
+
+
+def _read_ends(parent: str, allowed: Mapping[str, object]) -> tuple[float, float]:
+    """Return the ends of a range in a condition; one of them may be left out.
+
+    Raises:
+        SpaceError: the path is within the declaration.
+    """
+    try:
+        _refuse_unknown(allowed, frozenset({"min", "max"}))
+        ends = {key: _read_number(allowed, key) for key in allowed}
+    except SpaceError as error:
+        raise error.under("when", parent) from None
+    if not ends:
+        raise SpaceError(("when", parent), "is an empty range; give it a min, a max, or both")
+    return ends.get("min", -math.inf), ends.get("max", math.inf)
+
+
 def _check_members(name: str, found: Iterable[str], others: Container[str]) -> None:
     for member in found:
         if member != name and member in others:
@@ -53,7 +130,7 @@ def parameters_of(
 ) -> Iterator[tuple[str, tuple[str | int, ...], Domain]]:
     """Yield each parameter that is declared, tied ones too: its name, its path, and its domain.
 
-    Conditions are as written.
+    Conditions are as written, but their ranges are not listed.
 
     Raises:
         SpaceError: a declaration can't be read.
@@ -197,19 +274,23 @@ def _read_condition(declared: Mapping[str, object]) -> Condition:
 
 
 def _read_allowed(name: str, allowed: object) -> tuple[Value, ...]:
+    if isinstance(allowed, Mapping):  # read alone; `read_domains` knows the values in the range
+        return _read_ends(name, allowed)
     values = tuple(allowed) if isinstance(allowed, list | tuple) else (allowed,)
     if not values:
         raise SpaceError(("when", name), "allows no value, so nothing can meet it; give some")
     for value in values:
         if not is_value(value):
-            raise SpaceError(("when", name), f"is {value!r}; give a value or a list of values")
+            message = "give a value, a list of values, or {min, max}"
+            raise SpaceError(("when", name), f"is {value!r}; {message}")
     return values
 
 
 def _refuse_unknown(declared: Mapping[str, object], known: frozenset[str]) -> None:
     for key in declared:
         if key not in known:
-            raise SpaceError((str(key),), f"is no key of a parameter: {nearest(str(key), known)}")
+            hint = ELSEWHERE.get(key) or nearest(str(key), known)
+            raise SpaceError((str(key),), f"is no key of a parameter: {hint}")
 
 
 def check_name(name: object) -> None:

@@ -11,7 +11,7 @@ from typing import TypeGuard
 
 from searchers.domains import Choice, Constant, Domain, Tied
 from searchers.names import is_name, nearest
-from searchers.values import Condition, Params, SpaceError, Value, identity, is_value
+from searchers.values import Condition, Params, SpaceError, Value, identity, is_value, refusal
 
 Path = tuple[str | int, ...]
 
@@ -163,8 +163,7 @@ def _read_members(index: int, value: object) -> dict[str, Value]:
             message = "is not a valid name; use letters, digits, _, and - or dots between words"
             raise SpaceError((*path, str(name)), message)
         if not is_value(member):
-            message = "give a finite number, text, bool or null"
-            raise SpaceError((*path, name), f"is {member!r}; {message}")
+            raise SpaceError((*path, name), refusal(member))
     return dict(value)
 
 

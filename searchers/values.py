@@ -41,6 +41,15 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return -LARGEST <= value <= LARGEST  # math.isfinite raises for an integer beyond it
 
 
+def refusal(value: object) -> str:
+    """Return why something is no value, and what to write instead."""
+    text = f"is {value!r}; give a finite number, text, bool or null"
+    if not isinstance(value, list | tuple) or not all(map(is_value, value)):
+        return text
+    joined = " ".join(map(str, value))
+    return f"{text}; write a list as text, {joined!r}, and split it in your code"
+
+
 def is_value(value: object) -> TypeGuard[Value]:
     """Return whether `value` is a scalar that a parameter can have: no NaN, no infinity."""
     return value is None or isinstance(value, str | bool) or is_number(value)

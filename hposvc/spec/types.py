@@ -204,7 +204,13 @@ def _has_number(key: str) -> dict[str, Any]:
 
 
 SCALAR_SCHEMA = {"type": ["number", "string", "boolean", "null"]}
-_VALUES = {"anyOf": [SCALAR_SCHEMA, {"type": "array", "items": SCALAR_SCHEMA, "minItems": 1}]}
+_ENDS = {
+    **{"type": "object", "properties": {"min": {"type": "number"}, "max": {"type": "number"}}},
+    **{"additionalProperties": False, "minProperties": 1},
+}
+_VALUES = {
+    "anyOf": [SCALAR_SCHEMA, {"type": "array", "items": SCALAR_SCHEMA, "minItems": 1}, _ENDS]
+}
 _WHEN = {"type": "object", "additionalProperties": _VALUES, "minProperties": 1}
 _RANGE = {
     **{"min": {"type": "number"}, "max": {"type": "number"}, "log": {"type": "boolean"}},

@@ -42,6 +42,14 @@ def scalar(value: Value) -> str:
     return str(value)
 
 
+def declared(value: Value) -> str:
+    """Return a value of a spec as text; unlike `scalar`, nothing is rounded."""
+    if not isinstance(value, float):
+        return scalar(value)
+    short = f"{value:.12g}"
+    return short if float(short) == value else repr(value)
+
+
 def why_ended(state: SweepState) -> str:
     """Return why a sweep ended or is paused, in words for people; empty: there is no reason."""
     plateau = state.spec.stop.plateau

@@ -16,6 +16,7 @@ from hposvc.views.dashboard import COLOURS, Configuration, baseline_mark
 from hposvc.views.formatting import (
     NONE,
     configuration,
+    declared,
     duration,
     micro_batch_share,
     number,
@@ -171,28 +172,36 @@ def make_table(*names: str) -> Table:
 def _domain(domain: Domain) -> tuple[str, str, str]:
     match domain:
         case Constant():
-            return "constant", scalar(domain.value), NONE
+            return "constant", declared(domain.value), NONE
         case Choice():
             scale = "ordered" if domain.ordered else "unordered"
             return "choice", _list_values(domain.values), scale
         case Tied():
             return "tied", _list_values(domain.values), f"with {domain.key}"
-    step = "" if domain.step in (None, 1) else f" by {domain.step:g}"
+    step = "" if domain.step in (None, 1) else f" by {declared(domain.step)}"
     kind = type(domain).__name__.lower()
     scale = "log" if domain.log else "linear"
-    return kind, f"{scalar(domain.low)} to {scalar(domain.high)}{step}", scale
+    return kind, f"{declared(domain.low)} to {declared(domain.high)}{step}", scale
 
 
 def _list_values(values: Sequence[Value], limit: int = 12) -> str:
-    shown = ", ".join(scalar(value) for value in values[:limit])
+    shown = ", ".join(declared(value) for value in values[:limit])
     return shown if len(values) <= limit else f"{shown}, … ({len(values)})"
 
 
 def _condition(domain: Domain) -> str:
-    parts = [
-        f"{name} is {' or '.join(map(scalar, allowed))}" for name, allowed in domain.when.items()
-    ]
+    parts = [f"{name} is {_alternatives(allowed)}" for name, allowed in domain.when.items()]
     return " and ".join(parts) or NONE
+
+
+def _alternatives(allowed: Sequence[Value]) -> str:
+    """Return allowed values as text: whole numbers without a gap as a range."""
+    first, last = allowed[0], allowed[-1]
+    if len(allowed) > 3 and isinstance(first, int) and isinstance(last, int):
+        without_gap = [*allowed] == [*range(first, last + 1)]
+        if without_gap:
+            return f"{first} to {last}"
+    return " or ".join(map(declared, allowed))
 
 
 def _plan(spec: SweepSpec) -> dict[str, str]:

@@ -66,7 +66,7 @@ def test_a_declaration_means_a_domain(declared, domain):
         (float("inf"), "parameters.p: is inf; give {min, max}"),
         ({"min": 1, "max": 4, "when": ["a"]}, "parameters.p.when: is ['a']; write {name: value}"),
         ({"min": 1, "max": 4, "when": {"q": []}}, "parameters.p.when.q: allows no value"),
-        ({"min": 1, "max": 4, "when": {"q": {}}}, "parameters.p.when.q: is {}; give a value"),
+        ({"min": 1, "max": 4, "when": {"q": {}}}, "parameters.p.when.q: is an empty range"),
     ],
 )
 def test_a_wrong_declaration_says_where_what_and_what_to_do(declared, message):
@@ -107,3 +107,67 @@ def test_no_parameters_and_too_many_are_refused():
         Space.from_dict({f"p{i}": i for i in range(1_001)})
     with pytest.raises(SpaceError, match="values: has 10001 values"):
         Space.from_dict({"p": {"values": list(range(10_001))}})
+
+
+LAYERS = {
+    "layers": {"min": 1, "max": 6},
+    "rate": {"min": 0.0, "max": 0.3, "step": 0.1},
+    "size": {"values": [{"name": "small", "heads": 2}, {"name": "large", "heads": 16}]},
+    "scale": {"values": [1, 10, "none"]},
+    "lr": {"min": 0.1, "max": 1.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("when", "listed"),
+    [
+        ({"layers": {"min": 3}}, {"layers": (3, 4, 5, 6)}),
+        ({"layers": {"max": 2}}, {"layers": (1, 2)}),
+        ({"layers": {"min": 2.5, "max": 4}, "rate": 0.1}, {"layers": (3, 4), "rate": (0.1,)}),
+        ({"rate": {"min": 0.1, "max": 0.3}}, {"rate": (0.1, 0.2, 0.3)}),
+        ({"heads": {"min": 8}}, {"name": ("large",)}),
+        ({"scale": {"max": 5}}, {"scale": (1,)}),
+    ],
+)
+def test_a_range_in_a_condition_stands_for_the_values_in_it(when, listed):
+    space = Space.from_dict({**LAYERS, "drop": {"min": 0.0, "max": 0.5, "when": when}})
+    assert space["drop"].when == listed
+    assert Space.from_dict(space.to_dict()) == space
+    rng = np.random.default_rng(0)
+    for params in [space.sample(rng) for _ in range(30)]:
+        met = all(params[parent] in allowed for parent, allowed in listed.items())
+        assert ("drop" in params) == met
+
+
+@pytest.mark.parametrize(
+    ("when", "message"),
+    [
+        ({"layers": {"min": 9}}, "when.layers: can never be met, since layers has no number"),
+        ({"layers": {"mim": 3}}, "when.layers.mim: is no key of a parameter: did you mean 'min'"),
+        ({"layers": {"min": "3"}}, "when.layers.min: is '3'; give a finite number"),
+        ({"layer": {"min": 3}}, "when.layer: is no parameter: did you mean 'layers'?"),
+        ({"lr": {"min": 0.5}}, "when.lr: is a range of lr, which has real numbers; give lr a step"),
+        ({"size": {"min": 1}}, "when.size: is no parameter"),
+    ],
+)
+def test_a_range_that_no_value_is_in_is_refused(when, message):
+    with pytest.raises(SpaceError) as error:
+        Space.from_dict({**LAYERS, "drop": {"min": 0.0, "max": 0.5, "when": when}})
+    assert f"parameters.drop.{message}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("declared", "hint"),
+    [
+        ({"low": 0.1, "high": 1}, "lr.low: is no key of a parameter: write min"),
+        ({"min": 0.1, "upper": 1}, "lr.upper: is no key of a parameter: write max"),
+        ({"min": 1, "max": 8, "q": 2}, "lr.q: is no key of a parameter: write step"),
+        ({"choices": ["a", "b"]}, "lr.choices: is no key of a parameter: write values: [...]"),
+        ({"value": 3}, "lr.value: is no key of a parameter: write a constant without it"),
+        ({"distribution": "uniform", "min": 0, "max": 1}, "lr.distribution: is no key of a"),
+    ],
+)
+def test_the_words_of_other_tools_get_a_hint(declared, hint):
+    with pytest.raises(SpaceError) as error:
+        Space.from_dict({"lr": declared})
+    assert hint in str(error.value)

@@ -99,3 +99,23 @@ def test_smaller_micro_batches_are_a_column_where_there_are_any(story):
 
 def test_no_sweep_is_an_empty_table():
     assert "sweep" in text_of(sweeps([]))
+
+
+def test_what_the_spec_declares_is_not_rounded():
+    declared = {
+        "a": {"min": 1.0, "max": 100.5},
+        "b": {"min": 0.9, "max": 0.9999},
+        "c": {"values": [0.99, 0.999, 0.9999]},
+        "layers": {"min": 1, "max": 9},
+        "d": {"min": 0.0, "max": 1.0, "when": {"layers": {"min": 3}}},
+        "e": 0.12345,
+    }
+    text = text_of(parameters(specs.load({**SPEC, "parameters": declared})))
+    for row in (
+        r"a +float +1 to 100\.5 +linear",
+        r"b +float +0\.9 to 0\.9999 +linear",
+        r"c +choice +0\.99, 0\.999, 0\.9999 +unordered",
+        r"d +float +0 to 1 +linear +layers is 3 to 9",
+        r"e +constant +0\.12345",
+    ):
+        assert re.search(row, text), row
