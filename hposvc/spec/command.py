@@ -11,7 +11,7 @@ from hposvc.errors import Problem, SpecError, no_such, shown
 from hposvc.spec.types import CLOSED
 from searchers.syntax import parameters_of
 from trainables.load import TRAINING
-from trainables.programs.arguments import PARAMETER_LISTS, VARIABLES, names
+from trainables.programs.arguments import PARAMETER_LISTS, TORCHRUNS, VARIABLES, names
 from trainables.programs.output_metrics import PAIR, STEP
 from trainables.training import Training
 
@@ -52,6 +52,15 @@ CommandItems = Annotated[
 ]
 Pattern = Annotated[str, AfterValidator(check_pattern)]
 Launch = Literal["rank", "node"]
+
+
+# Programs that start the ranks of a node themselves, where a program's name stands.
+LAUNCHER = re.compile(
+    r"(?:^|[;&|(]\s*|\s-l?c\s+|\b(?:exec|env|nohup|time|uv run|poetry run)\s+(?:\w+=\S*\s+)*)"
+    r"(?:\S*/)?(torchrun|accelerate\s+launch|deepspeed|horovodrun|mpirun|mpiexec)(?=\s|$)"
+    r"|\s-m\s+(torch\.distributed\.(?:run|launch)|accelerate\.commands\.launch"
+    r"|deepspeed(?:\.launcher\.\w+)?|horovod\.runner)(?=\s|$)"
+)
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,26 @@ def command_problems(
         for name in [name for name in metrics if collected is not None and name not in collected]:
             message = f"finds no {name!r}, the sweep's metric; name a group after it"
             yield Problem(("collect", "stdout"), f"{message}, or give the groups name and value")
+    if workers > 1 and program.launch == "rank":
+        yield from _launcher_problems(program.command, workers)
     yield from _item_problems(program.command, program.parameters)
+
+
+def _launcher_problems(command: Sequence[str], workers: int) -> Iterator[Problem]:
+    """Check that no program that starts ranks itself is started once for each rank.
+
+    Who names variables of torchrun tells the launcher which rank it stands for.
+    """
+    text = " ".join(command)
+    found = LAUNCHER.search(text)
+    if found is None or any(re.search(rf"\b{name}\b", text) for name in TORCHRUNS):
+        return
+    launcher = " ".join((found[1] or found[2]).split())
+    message = (
+        f"starts {launcher} once for each of the {workers} workers, and {launcher} starts ranks"
+        f" itself, so the model would be trained {workers} times; write launch: node"
+    )
+    yield Problem(("command",), message)
 
 
 def _keys_without_command(program: Program) -> Iterator[Problem]:

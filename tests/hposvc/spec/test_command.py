@@ -98,7 +98,7 @@ def test_a_failure_says_what_the_script_said(spec, happens):
     failed = happens(spec("fails"))[-1]
     assert isinstance(failed, Failed)
     assert failed.cause == "user"
-    assert "exited with 1" in failed.message
+    assert "exit status 1" in failed.message
     assert failed.message.endswith("out of data")
 
 
@@ -130,3 +130,40 @@ def test_a_change_of_the_script_is_seen(spec, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT + "# changed")
     with pytest.raises(SpecError, match=r"command: python train\.py .* changed since s-1 began"):
         fingerprint.check_unchanged(row.id, row.spec, row.code)
+
+
+@pytest.mark.parametrize(
+    ("command", "launcher"),
+    [
+        (["torchrun", "--nproc_per_node=2", "train.py", "${args}"], "torchrun"),
+        (["/opt/bin/torchrun", "train.py", "${args}"], "torchrun"),
+        (["accelerate", "launch", "train.py", "${args}"], "accelerate launch"),
+        (["python", "-m", "torch.distributed.run", "train.py", "${args}"], "torch.distributed.run"),
+        (["deepspeed", "train.py", "${args}"], "deepspeed"),
+        (["horovodrun", "-np", "2", "python", "train.py", "${args}"], "horovodrun"),
+        (["mpirun", "-n", "2", "python", "train.py", "${args}"], "mpirun"),
+        (["env", "A=1", "B=2", "torchrun", "train.py", "${args}"], "torchrun"),
+        (["sh", "-c", "torchrun train.py ${args}"], "torchrun"),
+        (["bash", "-c", "cd x && exec torchrun train.py ${args}"], "torchrun"),
+    ],
+)  # fmt: skip
+def test_a_launcher_that_would_be_started_once_for_each_worker_is_refused(spec, command, launcher):
+    sections = {"command": command, "engine": "ray", "resources": {"workers": 2}}
+    with pytest.raises(SpecError, match="write launch: node") as raised:
+        load(spec(**sections))
+    assert f"command: starts {launcher} once for each of the 2 workers" in f"{raised.value}"
+    load(spec(**sections, launch="node"))
+    load(spec(**{**sections, "resources": {"workers": 1}}))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["python", "train.py", "--backend", "deepspeed", "${args}"],
+        ["python", "torchrun.py", "${args}"],
+        ["torchrun", "--node_rank=${RANK}", "--nnodes=${WORLD_SIZE}", "train.py", "${args}"],
+        ["sh", "-c", "torchrun --node_rank=$RANK --nnodes=$WORLD_SIZE train.py ${args}"],
+    ],
+)
+def test_ranks_that_start_no_ranks_of_their_own_are_not_refused(spec, command):
+    load(spec(command=command, engine="ray", resources={"workers": 2}))
