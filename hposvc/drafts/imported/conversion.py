@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from searchers.syntax import read_declared
 from searchers.ties import are_tied
 from searchers.values import SpaceError
 
+ROUNDING = 1e-9  # of a quotient of decimals: 0.3 / 0.1 is 2.9999999999999996
+DIGITS = 12  # of a multiple of a decimal: 3 * 0.1 is 0.30000000000000004
 SIGMAS = 3.0  # a range has 99.7 % of a normal distribution
 MEDIAN = "write fidelity: {max: STEPS} and scheduler: median"
 TRIALS = 20  # where the other tool goes on until somebody stops it
@@ -190,8 +193,15 @@ def normal_ends(mu: float, sigma: float) -> tuple[float, float]:
 
 
 def stepped(low: float, high: float, q: float) -> dict[str, object]:
-    """Return a range of multiples of q, with whole numbers if q is one."""
-    low, high = round(low / q) * q, round(high / q) * q
+    """Return the range of the multiples of q between two ends, with whole numbers if q is one.
+
+    Raises:
+        ValueError: there is no such multiple.
+    """
+    first, last = math.ceil(low / q - ROUNDING), math.floor(high / q + ROUNDING)
+    if first > last:
+        raise ValueError(f"no multiple of {q:g} is between {low:g} and {high:g}")
+    low, high = round(first * q, DIGITS), round(last * q, DIGITS)
     if float(q).is_integer():
         return {"min": int(low), "max": int(high), "step": int(q), "type": "int"}
     return {"min": float(low), "max": float(high), "step": q, "type": "float"}

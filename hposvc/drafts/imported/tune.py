@@ -6,6 +6,7 @@ Source: the documentation of Ray Tune, "Search Space API".
 import inspect
 import re
 import runpy
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from types import FunctionType
@@ -16,6 +17,7 @@ from hposvc.errors import SpecError, fail, shown
 from hposvc.spec.parsing.document import Document
 from hposvc.spec.parsing.foreign_domains import declared
 from searchers.names import nearest
+from trainables.errors import text_of
 
 PLACE = re.compile(r"(?P<file>.+\.py):(?P<name>\w+)")
 RUN_NAME = "imported_by_hposvc"  # of the module that the file is run as
@@ -38,11 +40,7 @@ def convert(path: Path) -> Conversion:
     file, name = found["file"], found["name"]
     if not Path(file).is_file():
         raise fail("there is no such file", place=file)
-    names = {
-        key: value
-        for key, value in runpy.run_path(file, run_name=RUN_NAME).items()
-        if key[0] != "_"
-    }
+    names = {key: value for key, value in _run(file).items() if key[0] != "_"}
     if name not in names:
         raise fail(f"has no {name}; {nearest(name, names)}", place=file)
     space = names[name]
@@ -58,6 +56,27 @@ def convert(path: Path) -> Conversion:
     made.spec["parameters"] = parameters
     made.put_trials(None, None, "trials")
     return made
+
+
+def _run(file: str) -> Mapping[str, object]:
+    """Run the user's file, and return its names.
+
+    Raises:
+        SpecError: it raises, or ends the process.
+    """
+    try:
+        return runpy.run_path(file, run_name=RUN_NAME)
+    except (Exception, SystemExit) as error:
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename == file
+        ]
+        if isinstance(error, SyntaxError) and error.filename == file:
+            lines.append(error.lineno)
+        place = f"{file}:{lines[-1]}" if lines else file
+        message = f"it raised {type(error).__name__}: {text_of(error)}"
+        raise fail(f"{message}; correct it: the file is run for its space", place=place) from error
 
 
 def _put_trainable(made: Conversion, file: str, names: Mapping[str, object]) -> None:

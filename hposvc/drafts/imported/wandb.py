@@ -122,6 +122,12 @@ class _Domains:
             if isinstance(domain.get("parameters"), dict):
                 self.read(domain["parameters"], f"{prefix}{name}.", *here, "parameters")
                 self.made.lose_nesting(f"{prefix}{name}", *here)
+                self.made.lose_others(domain, ("parameters",), *here)
+                continue
+            if _is_group(domain):
+                self.read(domain, f"{prefix}{name}.", *here)
+                message = "has no key `parameters` around its members; it is read as a group"
+                self.made.lose(message, *here)
                 continue
             try:
                 self._add(f"{prefix}{name}", domain, *here)
@@ -140,7 +146,7 @@ class _Domains:
             self.found[name] = self._gridded(made) if self.grid else made
         if "probabilities" in domain:
             self.made.lose("values are equally likely in hposvc", *path, "probabilities")
-        self.made.lose_others(domain, (*DOMAIN_KEYS, "probabilities"), *path)
+        self.made.lose_others(domain, (*_keys_used(domain), "distribution", "probabilities"), *path)
 
     def _range(self, domain: Mapping[str, Any], *path: str) -> dict[str, object]:
         name = domain.get("distribution")
@@ -169,6 +175,25 @@ class _Domains:
         return choice([*values]) if len(values) <= GRID else made
 
 
+def _is_group(domain: Mapping[str, Any]) -> bool:
+    """Return whether a mapping has parameters in it, and no key of a parameter's own."""
+    members = {key for key, member in domain.items() if isinstance(member, dict)}
+    own = {*DOMAIN_KEYS, "probabilities"} & domain.keys()
+    return bool(members) and own <= members and "value" not in domain
+
+
+def _keys_used(domain: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the keys of a parameter that say which values it has."""
+    for key in ("value", "values"):
+        if key in domain:
+            return (key,)
+    name = str(domain.get("distribution", "uniform"))
+    quantum = ("q",) if name.startswith("q_") else ()
+    if name.endswith("beta"):
+        return ("min", "max", "a", "b", *quantum)
+    return ("min", "max", *(("mu", "sigma") if name.endswith("normal") else ()), *quantum)
+
+
 def _ends(kind: str, domain: Mapping[str, Any]) -> tuple[float, float, bool]:
     """Return the smallest and the largest value, and whether the scale is logarithmic."""
     mu, sigma = domain.get("mu", 0.0), domain.get("sigma", 1.0)
@@ -182,13 +207,21 @@ def _ends(kind: str, domain: Mapping[str, Any]) -> tuple[float, float, bool]:
         case "inv_log_uniform":
             return math.exp(-domain["max"]), math.exp(-domain["min"]), True
         case "normal":
-            return *normal_ends(mu, sigma), False
+            return *_bounded(*normal_ends(mu, sigma), domain), False
         case "log_normal":
             low, high = normal_ends(mu, sigma)
-            return math.exp(low), math.exp(high), True
+            return *_bounded(math.exp(low), math.exp(high), domain), True
         case "beta":
-            return 0.0, 1.0, False
+            return *_bounded(0.0, 1.0, domain), False
     raise ValueError(f"no such distribution: {kind}")
+
+
+def _bounded(low: float, high: float, domain: Mapping[str, Any]) -> tuple[float, float]:
+    """Return the ends that a parameter gives beside its distribution, or else these."""
+    low, high = float(domain.get("min", low)), float(domain.get("max", high))
+    if low >= high:
+        raise ValueError(f"its values are between {low:g} and {high:g}")
+    return low, high
 
 
 def _put_command(made: Conversion) -> None:
@@ -211,6 +244,11 @@ def _put_command(made: Conversion) -> None:
             made.lose(f"{unknown[0]} has no counterpart; write the value", "command", at)
             continue
         items.append(item)
+    if names and not any("${" in item for item in items):
+        # hposvc refuses parameters that a command does not name.
+        items = ["env", "PARAMETERS=${args_json}", *items]
+        message = "passes no parameters: the program has them in wandb.config, and in PARAMETERS"
+        made.lose(message, "command")
     made.spec["command"] = items
     made.lose("wandb.log does not reach hposvc: call hposvc.report, or set collect", "program")
 

@@ -62,7 +62,7 @@ def test_the_page_shows_what_is_printed(tmp_path):
         ({"min": 1.0, "max": 5.0}, {"min": 1.0, "max": 5.0}),
         (
             {"distribution": "q_uniform", "min": 1, "max": 63, "q": 8},
-            {"min": 0, "max": 64, "step": 8, "type": "int"},
+            {"min": 8, "max": 56, "step": 8, "type": "int"},
         ),
         ({"distribution": "beta", "a": 2, "b": 5}, {"min": 0.0, "max": 1.0}),
         ({"distribution": "normal", "mu": 1, "sigma": 2}, {"min": -5.0, "max": 7.0}),

@@ -92,3 +92,20 @@ def test_without_a_function_or_with_several_it_says_what_to_write(file):
     assert f"trainable: {file} has no function of config; write FILE.py:NAME of yours" in lost("")
     several = lost("def fit(config): ...\ndef test(config): ...\n")
     assert f"trainable: could be {file}:fit or {file}:test; write the one that you tune" in several
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("a = 1\nraise RuntimeError('set DATA_DIR')\n", 2, "it raised RuntimeError: set DATA_DIR"),
+        ("\n\nimport nothere_at_all\n", 3, "it raised ModuleNotFoundError"),
+        ("import sys\nsys.exit(3)\n", 2, "it raised SystemExit: 3"),
+        ("space = {\n", 1, "it raised SyntaxError"),
+    ],
+)
+def test_a_file_that_raises_is_named_with_its_line(tmp_path, text, line, words):
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    with pytest.raises(specs.SpecError) as raised:
+        reading.convert(Path(f"{file}:space"), None)
+    assert f"{raised.value}".startswith(f"{file}:{line}: {words}")

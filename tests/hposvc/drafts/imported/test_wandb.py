@@ -10,6 +10,8 @@ from sweeps.config.schema import sweep_config_jsonschema as SCHEMA
 from sweeps.params import PARAM_DEPRECATION_MAP, HyperParameter
 from wandb.sdk.launch.sweeps import utils as wandbs
 
+from hposvc.spec import load as check_spec
+from hposvc.spec.parsing.document import read_text
 from trainables.programs.arguments import render
 
 EVERYTHING = {
@@ -206,3 +208,80 @@ def test_the_command_without_one_is_that_of_wandb():
         for word in wandbs.DEFAULT_SWEEP_COMMAND
         if word != "${env}"
     ]
+
+
+@pytest.mark.parametrize(
+    ("domain", "made"),
+    [
+        (
+            {"distribution": "q_uniform", "min": 0.05, "max": 0.92, "q": 0.1},
+            {"min": 0.1, "max": 0.9, "step": 0.1, "type": "float"},
+        ),
+        (
+            {"distribution": "q_uniform", "min": 3, "max": 10, "q": 4},
+            {"min": 4, "max": 8, "step": 4, "type": "int"},
+        ),
+        (
+            {"distribution": "q_uniform", "min": 0.3, "max": 0.9, "q": 0.1},
+            {"min": 0.3, "max": 0.9, "step": 0.1, "type": "float"},
+        ),
+        ({"distribution": "normal", "min": 1e-5, "max": 1e-3}, {"min": 1e-5, "max": 1e-3}),
+        ({"distribution": "normal", "mu": 0, "sigma": 1, "min": 0}, {"min": 0.0, "max": 3.0}),
+        (
+            {"distribution": "log_normal", "mu": 0, "sigma": 1, "max": 2.0},
+            {"min": math.exp(-3), "max": 2.0, "log": True},
+        ),
+    ],
+)
+def test_no_value_leaves_the_ends_that_were_given(domain, made):
+    assert convert("wandb", {**FIRST_STEP, "parameters": {"x": domain}}).spec["parameters"] == {
+        "x": made
+    }
+
+
+def test_a_range_without_a_multiple_of_q_is_lost():
+    domain = {"distribution": "q_uniform", "min": 0.11, "max": 0.19, "q": 0.1}
+    [lost] = [
+        each
+        for each in convert("wandb", {**FIRST_STEP, "parameters": {"x": domain}}).lost
+        if each.path == ("parameters", "x")
+    ]
+    assert "no multiple of 0.1 is between 0.11 and 0.19" in lost.message
+
+
+@pytest.mark.parametrize(
+    ("domain", "key"),
+    [
+        ({"distribution": "uniform", "min": 0, "max": 1, "q": 0.1}, "q"),
+        ({"distribution": "uniform", "min": 0, "max": 1, "mu": 0.5}, "mu"),
+        ({"values": [1, 2], "min": 0}, "min"),
+        ({"value": 3, "values": [1, 2]}, "values"),
+    ],
+)
+def test_a_key_that_a_distribution_does_not_use_is_named(domain, key):
+    lost = convert("wandb", {**FIRST_STEP, "parameters": {"x": domain}}).lost
+    assert ("parameters", "x", key) in {each.path for each in lost}
+
+
+def test_groups_without_the_key_parameters_are_read_and_named():
+    groups = {
+        "opt": {"name": {"values": ["adam", "sgd"]}, "lr": {"min": 0.1, "max": 1.0}},
+        "net": {"a": {"value": 3}, "depth": 2, "inner": {"b": {"values": [1, 2]}}},
+    }
+    made = convert("wandb", {**FIRST_STEP, "parameters": groups})
+    assert {*made.spec["parameters"]} == {"opt.name", "opt.lr", "net.a", "net.depth", "net.inner.b"}
+    named = {each.path for each in made.lost if "has no key `parameters`" in each.message}
+    assert named >= {("parameters", "opt"), ("parameters", "net")}
+
+
+def test_a_script_that_reads_only_wandb_config_gets_no_arguments():
+    command = ["${env}", "${interpreter}", "${program}"]
+    given = {**FIRST_STEP, "program": "fit.py", "command": command}
+    made = convert("wandb", {**given, "parameters": {"lr": {"min": 0.1, "max": 1.0}}})
+    assert render(made.spec["command"], {"lr": 0.5}, {}) == [
+        "env",
+        'PARAMETERS={"lr": 0.5}',
+        "python",
+        "fit.py",
+    ]
+    check_spec(read_text(made.text(), "spec"))
