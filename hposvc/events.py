@@ -18,6 +18,7 @@ from searchers.space import Params
 from searchers.values import Value
 from trainables.dataset import DataSet
 from trainables.earlier_names import params_today
+from trainables.errors import SUMMARY
 from trainables.order import Order
 from trainables.stopping import How
 from trainables.storage.checkpoint import Saved
@@ -207,7 +208,9 @@ class Failed:
     cause: Cause
     message: str
     damaged: bool = False  # the checkpoint to start from can't be used
-    whole: bool = False  # every trial would fail like this: its reports lack the sweep's metric
+    # Every trial would fail like this: reports lack the sweep's metric, or none came.
+    whole: bool = False
+    crashed: bool = False  # a process of the order ended itself, by an exit status or a fault
 
 
 @dataclass(frozen=True)
@@ -314,19 +317,24 @@ _ENCODER = json.JSONEncoder(default=vars, separators=(",", ":"))
 TRACEBACK = "Traceback (most recent call last):"
 # The class of our own errors, which says less than their text.
 OURS = re.compile(r"^trainables(\.\w+)+: ")
+RANK = re.compile(r"(rank \d+ of \d+):\n")  # heads the message of one of several ranks
 
 
 def error_line(message: str) -> str:
     """Return the line of a failure's message that says what went wrong.
 
     If the message ends in a traceback, this is the first line of its exception, otherwise the last
-    line.
+    line; that of our own summary, if there is one. The failing rank stands before it.
     """
-    _, traceback, last = message.rpartition(TRACEBACK)
-    lines = [line for line in last.splitlines() if line.strip()]
-    if traceback:
+    rank = RANK.match(message)
+    last = message[max(message.rfind(TRACEBACK), message.rfind(SUMMARY), 0) :]
+    lines = [line for line in last.removeprefix(TRACEBACK).splitlines() if line.strip()]
+    if last.startswith(TRACEBACK):
         lines = [line for line in lines if not line.startswith(" ")][:1]
-    return OURS.sub("", lines[-1].strip()) if lines else ""
+    elif last.startswith(SUMMARY):
+        lines = lines[:1]
+    line = OURS.sub("", lines[-1].strip().removeprefix(SUMMARY.strip()).strip()) if lines else ""
+    return f"{rank[1]}: {line}" if rank and line != rank[1] else line
 
 
 class UnknownEvent(ValueError):

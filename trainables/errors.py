@@ -11,6 +11,8 @@ import re
 import traceback
 from collections.abc import Iterator
 
+# Begins the line that says in a message, or in a log, how a process ended.
+SUMMARY = "[hposvc] "
 LONGEST = 20_000  # characters of a message; the traceback of an ordinary error has some 2,000
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT)
 # Messages of the system, and of torch: its archive writer raises an error that names the position

@@ -24,6 +24,7 @@ from hposvc.agent.launching import Launcher
 from hposvc.agent.rank_group import Exited, RankGroup
 from hposvc.agent.sweep_files import RecordedSweep, Say, folder_here
 from hposvc.backends.backend import Setting, to_events
+from hposvc.backends.rank_deaths import RankDeaths, RankExit
 from hposvc.errors import INTERRUPTED, Interrupted, LeaseLost, OutOfReach, SweepOver
 from hposvc.events import Failed
 from hposvc.spec import SweepSpec, fingerprint
@@ -103,6 +104,8 @@ class Agent:
     _training: RankGroup | None = None  # the group that has an order
     _group: RankGroup | None = None
     _groups: int = 0  # launched so far
+    _reported: int | None = None  # the last order that sent a report
+    _deaths: RankDeaths | None = None
     _prepared: tuple[SweepSpec, SlotConfig] | None = None
 
     def __post_init__(self) -> None:
@@ -185,7 +188,7 @@ class Agent:
                 match message:
                     case Report():
                         waits = order.reaches_milestone(step, message.step)
-                        step = message.step
+                        step, self._reported = message.step, order.id
                         send = partial(self.exchange.report, message, order.trial)
                         self._send(order, send, waits)
                     case CheckpointSaved() | DataDeclared() | OrderPlaced() | Suggestion():
@@ -218,13 +221,24 @@ class Agent:
                 assert isinstance(failed, Failed)
                 tell = partial(self.exchange.failed, order, failed)
             case Exited() if not self._leaving.is_set():
-                failed = Failed(0.0, order.id, order.trial, "infra", message.why)
-                tell = partial(self.exchange.failed, order, failed)
+                tell = self._describe_death(group, order, message)
             case _:
                 tell = partial(self.exchange.released, order, LEAVING)
         sent = self._sender.submit(lambda: None)  # all reports come before it
         wait([sent], LAST_S if self._leaving.is_set() else None)
         return self._tell(order, tell)
+
+    def _describe_death(self, group: RankGroup, order: Order, exited: Exited) -> "partial[None]":
+        """Return what the server is told of an order of which a process has ended."""
+        config = group.config
+        if self._deaths is None or self._deaths.folder != config.folder:
+            self._deaths = RankDeaths(config.folder)
+        left = RankExit(exited.rank, config.world_size, exited.why, exited.code)
+        reported = {order.id} if self._reported == order.id else set()
+        [event] = self._deaths.events(0.0, [order], left, reported)
+        if isinstance(event, Failed):
+            return partial(self.exchange.failed, order, event)
+        return partial(self.exchange.done, order, "returned", None)
 
     def _tell(self, order: Order, tell: "partial[None]") -> bool:
         try:

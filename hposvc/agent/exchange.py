@@ -127,6 +127,7 @@ class Exchange:
                 "reason": failed.message,
                 "damaged": failed.damaged,
                 "whole": failed.whole,
+                "crashed": failed.crashed,
             },
         )
 

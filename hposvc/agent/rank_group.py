@@ -31,6 +31,8 @@ class Exited:
     """A process of the group has ended, with this reason."""
 
     why: str
+    rank: int = 0
+    code: int | None = None  # -N by signal N; None: that of srun, which stands for several ranks
 
 
 @dataclass(eq=False)
@@ -124,7 +126,11 @@ class RankGroup:
 
     def _watch(self, process: "subprocess.Popen[bytes]") -> None:
         code = process.wait()
-        self.post(self, Exited(self._describe(process, code)))
+        why = self._describe(process, code)
+        if isinstance(self.launcher, SlurmLauncher):
+            self.post(self, Exited(why))
+        else:
+            self.post(self, Exited(why, self._processes.index(process), code))
 
     def _describe(self, process: "subprocess.Popen[bytes]", code: int) -> str:
         """Return why a process ended: its signal or exit code, and the last line that it wrote."""

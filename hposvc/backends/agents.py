@@ -316,5 +316,5 @@ class Agents:
             names = body.get("unused")
             unused = None if names is None else tuple(names)
             return [Ended(now, order, trial, body["how"], unused)]
-        damaged, whole = body.get("damaged", False), body.get("whole", False)
-        return [Failed(now, order, trial, body["cause"], body["message"], damaged, whole)]
+        facts = {name: body.get(name, False) for name in ("damaged", "whole", "crashed")}
+        return [Failed(now, order, trial, body["cause"], body["message"], **facts)]

@@ -68,6 +68,7 @@ class Setting:
             storage=checkpoints_url(self.sweep, spec.storage),
             stall_s=spec.failure.stall,
             command=_command(spec),
+            memory=spec.resources.memory_per_worker,
             nan=spec.failure.nan,
             variables=spec.environment.env,
             secrets=self.secrets,

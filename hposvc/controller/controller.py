@@ -271,10 +271,11 @@ class Controller:
         trial = self.state.trials[event.trial]
         if isinstance(event, Failed) and (full := stopping.check_disk(self.state, event)):
             return full
+        if failures := stopping.check_failures(self.state, event.time):
+            return failures
         if trial.id in self.state.trials.waiting and not (self.halted or self.state.resting):
             return self._judge(trial, event.time)
-        failures = stopping.check_failures(self.state, event.time)
-        return failures or stopping.check_plateau(self.state, event.time)
+        return stopping.check_plateau(self.state, event.time)
 
     def _judge(self, trial: TrialState, time: float) -> list[Event]:
         """Return the decision that a trial at a milestone waits for, or its early stop."""

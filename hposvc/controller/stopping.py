@@ -170,9 +170,11 @@ def finish(state: SweepState, now: float) -> Finished:
 def _first_failure(state: SweepState) -> str:
     """Describe how many trials failed, and the first failure."""
     failed = [trial for trial in state.trials.values() if trial.state == "FAILED"]
-    of = f"{len(failed)} of {len(state.trials)} trials failed"
+    crashed = [trial for trial in state.trials.values() if trial.failures and trial.message]
+    how, those = ("failed", failed) if failed else ("crashed", crashed)
     before = "" if state.trials.reported else " before any reported"
-    return f"{of}{before}; the first was {_what(failed[0])}"
+    of = f"{len(those)} of {len(state.trials)} trials {how}{before}"
+    return f"{of}; the first was {_what(those[0])}"
 
 
 def _no_value(state: SweepState) -> str:

@@ -227,8 +227,8 @@ class TrialTable(Mapping[str, TrialState]):
         if cause == "oversize" and not again:
             cause = "oom"
         trial.failures[cause] = trial.failures.get(cause, 0) + 1
+        self._compare(trial, event, again)
         if not again:
-            self._compare(trial, event)
             self._give_up(trial, cause)
             return
         self._lose(trial)
@@ -317,9 +317,9 @@ class TrialTable(Mapping[str, TrialState]):
         else:
             self._lose(trial)
 
-    def _compare(self, trial: TrialState, event: Failed) -> None:
-        """Count trials that failed for good with the same error before any trial reported."""
-        if self.reported or event.cause != "user":
+    def _compare(self, trial: TrialState, event: Failed, again: bool) -> None:
+        """Count trials that failed for good, or crashed, before any trial reported."""
+        if self.reported or not (event.crashed or (event.cause == "user" and not again)):
             return
         self.lacks_metric = self.lacks_metric or event.whole
         trials = self.alike.setdefault(error_pattern(event.message, trial.params), set())

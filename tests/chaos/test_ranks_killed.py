@@ -131,7 +131,7 @@ def test_ranks_killed_at_random_moments_change_no_bit_of_the_losses(terminal):
         siege, sweep = sieges[strategy], f"shaken-{strategy}"
         assert siege.over
         for each, at in zip(happened(terminal, sweep, Failed), siege.killed, strict=True):
-            assert (each.cause, each.message[:26]) == ("infra", "a process of the slot died")
+            assert (each.cause, "killed by SIGKILL" in each.message) == ("infra", True)
             assert each.time < at + GONE_S, "the other rank ends too"
         orders = [each.order for each in happened(terminal, sweep, Ordered)]
         amid = [order.start is not None and order.start.within > 0 for order in orders]

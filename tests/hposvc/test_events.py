@@ -193,6 +193,15 @@ def test_an_event_of_a_later_version_is_named_with_the_remedy():
         ("trainables.worker.ReportError: report: give a number", "report: give a number"),
         ("Traceback (most recent call last):\n  a\nE: one\n  hint", "E: one"),
         ("my.trainables.Error: no", "my.trainables.Error: no"),
+        (
+            "loss 1\n[hposvc] killed by SIGKILL; its last line: loss 1",
+            "killed by SIGKILL; its last line: loss 1",
+        ),
+        (
+            "Traceback (most recent call last):\n  a\nE: one\nb\n[hposvc] exit status 3",
+            "exit status 3",
+        ),
+        ("rank 1 of 2:\nTraceback (most recent call last):\n  a\nE: one", "rank 1 of 2: E: one"),
     ],
 )
 def test_the_line_of_a_failure_says_what_went_wrong_without_a_class_of_ours(message, line):

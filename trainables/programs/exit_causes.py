@@ -4,7 +4,7 @@ import re
 import signal
 from typing import ClassVar, Literal
 
-from trainables.errors import DISK_FULL_TEXT, OUT_OF_MEMORY, causes, text_of
+from trainables.errors import DISK_FULL_TEXT, OUT_OF_MEMORY, SUMMARY, causes, text_of
 from trainables.programs.launchers import TRACEBACK
 
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -24,6 +24,7 @@ NO_TORCHRUN = re.compile(
 AS_TORCHRUN = (
     "torchrun sets it: write command: [torchrun, ...] and launch: node, or resources: {workers: 2}"
 )
+NAMES = [name.name for name in signal.Signals]
 LAST_LINES = 5  # of a program that ends without a traceback
 
 
@@ -58,12 +59,9 @@ def failure(code: int | None, tail: str, among_peers: bool) -> CommandFailed | C
         tail: the last lines of its output.
         among_peers: whether programs of other ranks may have been the cause.
     """
-    last = f"; its last lines:\n{tail}" if tail else ", and had printed nothing"
+    text = _describe_end(code, tail)
     if code is None:
-        return CommandLost(f"the command's guard was killed{last}")
-    name = signal.Signals(-code).name if -code in list(signal.Signals) else f"signal {-code}"
-    text = f"exited with {code}" if code > 0 else f"was ended by {name}"
-    text = f"the command {text}{last}"
+        return CommandLost(text)
     if -code in FROM_OUTSIDE:
         return CommandLost(text)
     if OUT_OF_MEMORY.search(_last_error(tail)):
@@ -71,10 +69,34 @@ def failure(code: int | None, tail: str, among_peers: bool) -> CommandFailed | C
     if DISK_FULL_TEXT.search(_last_error(tail)):
         return CommandDiskFull(text)
     if missing := NO_TORCHRUN.search(_last_error(tail)):
-        before, found, after = text.rpartition(missing[0])
-        return CommandFailed(f"{before}{found}; {AS_TORCHRUN}{after}")
+        return CommandFailed(f"{text.rstrip()}\n{SUMMARY}{missing[0]}; {AS_TORCHRUN}")
     peers_fault = code > 0 and among_peers and FROM_PEERS.search(tail)
     return CommandLost(text) if peers_fault else CommandFailed(text)
+
+
+def _describe_end(code: int | None, tail: str) -> str:
+    """Return the last output of a program, and then how it ended.
+
+    A traceback says more than an exit status of 1, so it comes last then.
+    """
+    *_, last = [line.strip() for line in tail.splitlines() if line.strip()] or [""]
+    if code is None:
+        how = "the command's guard was killed"
+    elif code < 0:
+        how = f"the command was killed by {_signal_name(-code)}"
+    else:
+        how = f"the command ended with exit status {code}"
+        if code > 128 and (name := _signal_name(code - 128)) in NAMES:
+            how += f" (as a shell does after {name})"
+    if code == 1 and TRACEBACK in tail:
+        return f"{how}; its last lines:\n{tail}"
+    if not last:
+        return f"{SUMMARY}{how}, and had printed nothing"
+    return f"{tail}\n{SUMMARY}{how}; its last line: {last[:300]}"
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in list(signal.Signals) else f"signal {number}"
 
 
 def taken_by_others(error: BaseException | None, share: float) -> bool:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from trainables.errors import is_disk_full
+from trainables.errors import SUMMARY, is_disk_full
 from trainables.metrics import NoNumber
 from trainables.programs.exit_causes import CommandDiskFull, CommandFailed, CommandLost, failure
 from trainables.programs.output_metrics import Collector, UnreadableMetric
@@ -309,9 +309,9 @@ def _found(pattern: str, text: str) -> set[str]:
 def _after(tail: str, message: str) -> str:
     """Put a message of one line after the output that led to it.
 
-    Lists of trials show the last line of a message, which would otherwise be the program's.
+    Lists of trials show this line of the message, which would otherwise be the program's.
     """
-    return f"{tail}\n{message}" if tail else message
+    return f"{tail}\n{SUMMARY}{message}" if tail else message
 
 
 @dataclass

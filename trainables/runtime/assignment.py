@@ -75,6 +75,10 @@ SET_BY_RAY = (
 )
 
 
+class TrainableExited(Exception):
+    """The trainable called sys.exit with a status that means an error."""
+
+
 @dataclass(frozen=True)
 class Inherited:
     """The driver's environment and working folder, for the processes that work for it.
@@ -125,6 +129,7 @@ class SlotConfig:
     works_in: str | None = None  # the working folder, if the node has it; None: leave it as it is
     code: Mapping[str, str] = field(default_factory=dict)  # checksums, see load.Sources
     command: Command | None = None  # a program in place of the trainable
+    memory: int | None = None  # bytes of main memory that a rank may use; None: no limit
     nan: Nan = "stop"  # as failure.nan says
     variables: Mapping[str, str] = field(default_factory=dict)  # of every rank's environment
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)  # likewise, but secret
@@ -275,7 +280,7 @@ def _train(
         if config.nan != "stop" and not load.follows_failure_nan(trainable):
             message = f"failure.nan is {config.nan}, but {config.trainable} {load.ITS_OWN}"
             raise load.LoadError(message)
-        load.bind(trainable, order.params)(worker)
+        _call(load.bind(trainable, order.params), worker)
     except Preempted as preemption:
         return "preempt", preemption.reason, "", None
     except StopTrial:
@@ -290,6 +295,21 @@ def _train(
             "or hposvc.report({...}) where there is no worker"
         )
     return "ended", "", _how_ended(worker), worker.unused
+
+
+def _call(train: Callable[[Worker], object], worker: Worker) -> None:
+    """Train; sys.exit() is a way to return, as it is for a program.
+
+    Raises:
+        TrainableExited: with an exit status other than 0.
+    """
+    try:
+        train(worker)
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if status != 0:
+            text = "it called sys.exit" if isinstance(end.code, int) else f"{end.code}"
+            raise TrainableExited(f"exit status {status}: {text}") from end
 
 
 def _how_ended(worker: Worker) -> How:

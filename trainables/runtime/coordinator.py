@@ -21,7 +21,7 @@ from typing import Literal, Protocol
 from trainables.link import Report
 from trainables.listener import Known, Listener
 from trainables.order import Order
-from trainables.runtime.assignment import KINDS, Assignment, Outcome, log_file
+from trainables.runtime.assignment import KINDS, Assignment, Outcome, OutcomeKind, log_file
 from trainables.runtime.wire import (
     Address,
     Beat,
@@ -41,6 +41,7 @@ from trainables.stopping import SIGTERM_TEXT
 GRACE_S = 5.0  # for the other ranks to finish after one has failed
 # For hanging ranks to write their stacks: on a busy machine one second was not always enough.
 WRITING_S = 5.0
+BY_RANK: tuple[OutcomeKind, ...] = ("user", "oom", "oversize", "storage", "collateral")
 POLL_S = 1.0  # seconds between a thread's checks whether it is still needed
 
 
@@ -264,9 +265,14 @@ class Coordinator:
 
     def _conclude(self, current: _Current, clean: bool) -> None:
         """End the order with its worst outcome; if it has not failed, with that of rank 0."""
-        outcomes = [current.outcomes[rank] for rank in sorted(current.outcomes)]
-        failures = [outcome for outcome in outcomes if outcome.kind != "ended"]
-        outcome = min(failures or outcomes[:1], key=lambda outcome: KINDS.index(outcome.kind))
+        ranks = sorted(current.outcomes)
+        outcomes = [current.outcomes[rank] for rank in ranks]
+        failed = [rank for rank in ranks if current.outcomes[rank].kind != "ended"]
+        rank = min(failed or ranks, key=lambda rank: KINDS.index(current.outcomes[rank].kind))
+        outcome = current.outcomes[rank]
+        if outcome.kind in BY_RANK and len({each.message for each in outcomes}) > 1:
+            message = f"rank {rank} of {self._world_size}:\n{outcome.message}"
+            outcome = replace(outcome, message=message)
         if current.leaving and outcome.kind in ("stalled", "collateral"):
             outcome = replace(outcome, kind="preempt", message=current.leaving)
         leaks = tuple(dict.fromkeys(text for outcome in outcomes for text in outcome.leaks))

@@ -32,6 +32,8 @@ from trainables.runtime.assignment import (
     log_file,
 )
 from trainables.runtime.heartbeat import Heartbeat, LivenessSignals
+from trainables.runtime.last_words import note_exits
+from trainables.runtime.memory_limit import watch_memory
 from trainables.runtime.output import redirect_output
 from trainables.runtime.preemption import SigtermHandler
 from trainables.runtime.proctitle import task_span
@@ -69,6 +71,8 @@ class Rank:
         """Carry out the coordinator's orders until it is gone."""
         config, rank = self._config, self._rank
         process_state.become_subreaper()
+        note_exits()
+        watch_memory(config.memory)
         own_log = config.folder / "logs" / "slots" / f"{Path(call.slot).name}-{rank}.log"
         if config.inherited is not None:
             config.inherited.take_over()

@@ -13,11 +13,19 @@ from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting, to_events
+from hposvc.backends.rank_deaths import RankDeaths, RankExit, slot_log
 from hposvc.backends.ray.cluster import FRESH_DEATHS, RayCluster
 from hposvc.backends.ray.elasticity import ElasticWorkers
 from hposvc.backends.ray.node_eviction import NodeEviction, NodeEvictions, leave_node
 from hposvc.backends.ray.placement import describe_needs
-from hposvc.backends.ray.rank_group import GONE_S, describe_error, is_permanent, start_error
+from hposvc.backends.ray.rank_group import (
+    GONE_S,
+    describe_error,
+    died,
+    is_permanent,
+    low_memory,
+    start_error,
+)
 from hposvc.backends.ray.slot import Signal, Slot
 from hposvc.errors import OutOfReach
 from hposvc.events import BackendEvent, Cause, Ended, Failed
@@ -25,6 +33,7 @@ from hposvc.spec import Resources
 from trainables.link import Report
 from trainables.order import Order
 from trainables.runtime.assignment import Outcome, SlotConfig
+from trainables.runtime.last_words import read_death
 from trainables.runtime.wire import Message, PreemptionStarted, Ready
 
 TELL_S = 0.5  # seconds between two messages about what slots wait for
@@ -45,6 +54,7 @@ class RayPool:
         self._fresh_deaths = 0
         self._cluster = RayCluster(setting)
         self._config = self._cluster.slot_config()
+        self._deaths = RankDeaths(self._config.folder)
         self._evictions = NodeEvictions(setting, self._cluster)
         # Orders that a slot runs at once:
         self._orders_per_slot = self._config.training.trials_per_process
@@ -253,6 +263,7 @@ class RayPool:
                 self._leave_nodes(evictions)
                 return []
             case Report():
+                slot.reported.add(message.order)
                 self._evictions.record_work(slot, ended=False)
                 self._leave_nodes(self._evictions.on_report(slot, message))
         return to_events(message, slot.orders[message.order].trial, self.now())
@@ -268,9 +279,12 @@ class RayPool:
         events: list[BackendEvent] = []
         if slot.state != "closing":
             error = future.exception()
-            fresh = slot.state == "starting"
+            fresh, rank = slot.state == "starting", slot.ranks.rank_of(future)
             why = describe_error(error) if error else "a rank exited without an error"
-            events = self._lose_slot(slot, why, slot.ranks.rank_of(future))
+            if died(error):
+                events = self._lose_dead_rank(slot, why, rank, low_memory(error))
+            else:
+                events = self._lose_slot(slot, why, rank)
             if fresh and error is not None and is_permanent(error):
                 self.close()
                 raise start_error(error) from error
@@ -279,8 +293,34 @@ class RayPool:
             self._forget_slot(slot)
         return events
 
-    def _lose_slot(self, slot: Slot, why: str, rank: int | None = None) -> list[BackendEvent]:
-        """Close a broken slot; its orders' failures are returned once all its ranks are gone."""
+    def _lose_dead_rank(
+        self, slot: Slot, why: str, rank: int, low_memory: str
+    ) -> list[BackendEvent]:
+        """Close a slot of which a process died; its log may say why."""
+        ranks, folder = slot.resources.ranks, self._config.folder
+        if not slot.orders:  # it died before its first order, or between two
+            death = read_death([slot_log(folder, slot.name, rank)])
+            how = death.how if death else why
+            return self._lose_slot(slot, f"a process of the slot died: {low_memory or how}", rank)
+        if slot.leaving:
+            return self._lose_slot(slot, why, rank)
+        orders = slot.orders.values()
+        left = RankExit(rank, ranks, why, low_memory=low_memory)
+        events = self._deaths.events(self.now(), orders, left, slot.reported)
+        return self._lose_slot(slot, why, rank, events)
+
+    def _lose_slot(
+        self,
+        slot: Slot,
+        why: str,
+        rank: int | None = None,
+        events: Sequence[BackendEvent] | None = None,
+    ) -> list[BackendEvent]:
+        """Close a broken slot; its orders' ends are returned once all its ranks are gone.
+
+        Args:
+            events: these ends; None: all failed because of `why`.
+        """
         if not any(other.state == "ready" for other in self._slots):
             self._fresh_deaths += 1
             if self._fresh_deaths >= FRESH_DEATHS:
@@ -289,7 +329,7 @@ class RayPool:
                     f"slots die before they are ready, {self._fresh_deaths} in a row: {why}"
                 )
         evictions = self._evictions.on_slot_lost(slot, rank)
-        self._close_slot(slot, self._failures_of(slot, why))
+        self._close_slot(slot, self._failures_of(slot, why) if events is None else events)
         self._leave_nodes(evictions)
         return []
 

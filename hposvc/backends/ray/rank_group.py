@@ -1,5 +1,6 @@
 """The ranks of a slot in its placement group, and their coordinator in this process."""
 
+import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -7,7 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -20,6 +21,8 @@ from trainables.runtime.ranks import Rank
 from trainables.runtime.wire import Message
 from trainables.vmapped.coordinator import BatchCoordinator
 
+DIED = "worker process has died"  # Ray (2.60) does not know how, and says so in 600 characters
+LOW_MEMORY = re.compile(r"was ([\d.]+ ?GB)(?: used)? / ([\d.]+ ?GB)")  # of the node
 GONE_S = 20.0  # seconds for killed ranks to be gone
 
 RankSignal = Literal["message", "exited"]  # the coordinator sent a message; a rank exited
@@ -117,9 +120,24 @@ def describe_error(error: BaseException) -> str:
         return f"{type(error).__name__}: {shortened(text_of(error))}"
     if isinstance(error, RayActorError):
         reason = str(error).strip().splitlines()[-1].strip()  # the cause, if Ray gives one
+        if DIED in reason:
+            return "a process of the slot died, and its log is not here to say why"
         hint = "; install it on every node of the cluster" if "No module named" in reason else ""
         return f"a process of the slot died: {reason}{hint}"
     return f"{type(error).__name__}: {error}"
+
+
+def died(error: BaseException | None) -> bool:
+    """Return whether a rank's process is gone, and not its node."""
+    if isinstance(error, OutOfMemoryError):
+        return True
+    return isinstance(error, RayActorError) and (DIED in f"{error}" or low_memory(error) != "")
+
+
+def low_memory(error: BaseException | None) -> str:
+    """Return what Ray says of its node's memory, if Ray killed the rank to free some."""
+    match = LOW_MEMORY.search(f"{error}")
+    return f"{match[1]} of the node's {match[2]} were in use" if match else ""
 
 
 def start_error(error: BaseException) -> Exception:

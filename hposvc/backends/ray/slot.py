@@ -40,6 +40,7 @@ class Slot:
     post: Post
     state: Literal["placing", "starting", "ready", "closing"] = "placing"
     orders: dict[int, Order] = field(default_factory=dict)
+    reported: set[int] = field(default_factory=set)  # orders that have sent a report
     leaving: str = ""  # why the slot must leave its node; empty: it need not
     final_events: Sequence[BackendEvent] = ()  # returned to the driver once the ranks are gone
     ranks: RankGroup = field(init=False)

@@ -152,11 +152,13 @@ class Tell(_Body):
     reason: Annotated[str, Field(max_length=100_000)] = ""  # of a failure: the last line counts
     cause: Cause | None = None  # of a failure; null: user
     # From hposvc's runtime: how its trainable ended, parameters that it did not ask for;
-    # whether the checkpoint to start from is damaged; whether every trial would fail like this.
+    # whether the checkpoint to start from is damaged; whether every trial would fail like this;
+    # whether a process of it ended itself, by an exit status or a fault.
     how: Literal["", "returned", "beyond"] = ""
     unused: Annotated[list[str], Field(max_length=1000)] | None = None
     damaged: bool = False
     whole: bool = False
+    crashed: bool = False
     order: int | None = None
 
 
@@ -344,7 +346,7 @@ async def tell(
     caller: AgentCaller, service: Serving, sweep: Sweep, trial: Trial, body: Tell
 ) -> Told:
     """Tell how the client's order of a trial ended."""
-    details = body.model_dump(include={"how", "unused", "damaged", "whole"})
+    details = body.model_dump(include={"how", "unused", "damaged", "whole", "crashed"})
 
     def record(connection: Connection) -> None:
         row = agent_orders.find(connection, sweep, body.client_id, trial, body.order)

@@ -97,4 +97,6 @@ def test_a_killed_group_leaves_no_process_behind(make_slot):
 def test_the_exit_of_a_rank_is_posted_with_its_signal(make_slot):
     slot = make_slot(trainable="toys:steady")
     psutil.Process(slot.pids[0]).kill()
-    assert slot.wait(Exited).why == "rank 0 was killed by SIGKILL (out of memory?)"
+    exited = slot.wait(Exited)
+    assert exited.why == "rank 0 was killed by SIGKILL (out of memory?)"
+    assert (exited.rank, exited.code) == (0, -9)

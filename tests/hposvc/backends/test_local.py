@@ -200,7 +200,7 @@ def test_a_trainable_that_exits_fails_instead_of_hanging(engine):
     [failed] = await_events(local, Failed)
     assert (failed.cause, failed.message.rstrip().splitlines()[-1]) == (
         "user",
-        "SystemExit: enough",
+        "trainables.runtime.assignment.TrainableExited: exit status 1: enough",
     )
 
 

@@ -347,6 +347,32 @@ def test_what_is_not_the_codes_fault_ends_no_sweep(cause):
     assert desk.state.closed is None
 
 
+def test_three_trials_whose_processes_crash_before_any_reports_end_the_sweep():
+    desk = at_desk(failure={"infra_retries": 3})
+    orders = [desk.start() for _ in range(3)]
+    for number, order in enumerate(orders):
+        assert desk.state.closed is None
+        text = f"[hposvc] killed by SIGSEGV in load (net.py:{number})"
+        desk.happen(Failed(desk.time, order.id, order.trial, "infra", text, crashed=True))
+    assert desk.state.closed == "failures"
+    assert desk.controller.finish(desk.time).reason == (
+        "3 of 3 trials crashed before any reported; "
+        "the first was t0001: killed by SIGSEGV in load (net.py:0)"
+    )
+
+
+def test_one_trial_that_crashes_again_and_again_ends_no_sweep():
+    desk = at_desk(failure={"infra_retries": 9})
+    order = desk.start()
+    for _ in range(4):
+        desk.happen(
+            Failed(desk.time, order.id, order.trial, "infra", "exit status 1", crashed=True)
+        )
+        desk.time += 100.0
+        order = desk.start()
+    assert desk.state.closed is None
+
+
 def test_trials_that_say_they_diverged_end_no_sweep():
     desk = at_desk()
     for _ in range(5):

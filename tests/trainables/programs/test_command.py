@@ -194,7 +194,7 @@ def test_a_failure_carries_the_last_lines_of_the_output(attempt):
     script = "import sys; print('epoch 1'); sys.exit('no data in /data')"
     outcome, _ = attempt(script)
     assert outcome.kind == "user"
-    assert "exited with 1" in outcome.message
+    assert "exit status 1" in outcome.message
     assert "epoch 1" in outcome.message
     assert "no data in /data" in outcome.message
 

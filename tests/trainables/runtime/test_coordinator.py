@@ -140,7 +140,7 @@ def test_the_failure_told_is_the_one_that_no_other_caused(switchboard):
         slot.leader.carry_out(order())
         first.send(Outcome(1, "collateral", "gloo: connection closed"))
         second.send(Outcome(1, "user", "ValueError: bad batch"))
-        assert slot.next() == Outcome(1, "user", "ValueError: bad batch")
+        assert slot.next() == Outcome(1, "user", "rank 1 of 2:\nValueError: bad batch")
 
 
 @pytest.mark.parametrize(
