@@ -23,6 +23,7 @@ from typing import IO
 
 import ray
 from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
+from ray.util.client import ray as ray_client
 
 from cluster.processes import end
 from cluster.tokens import TOKEN, make_token
@@ -38,6 +39,7 @@ KILLED_S = 5.0  # for processes of a killed keeper to end
 
 DRIVERS, KEEPER, ADDRESS, LOG = "drivers.lock", "keeper.lock", "address.json", "keeper.log"
 TOKENS = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
+NAMESPACE = "hposvc"  # of our connections and actors
 NOTHING: Mapping[str, object] = {}
 
 log = logging.getLogger("hposvc")
@@ -54,6 +56,7 @@ class Connection:
     address: str
     lock: IO[str] | None  # of the machine's own Ray
     mark: str = ""  # NAME=VALUE in the environment of its processes
+    borrowed: bool = False  # whether the user connected this process, which `close` leaves so
     _probed_at: float = field(default_factory=time.monotonic)  # when the head was last probed
     _silent_since: float | None = None  # since when the head has not answered, monotonic
 
@@ -109,7 +112,8 @@ class Connection:
         orphaned = self.mark and folder is not None and not is_locked(folder / KEEPER)
         if orphaned and sys.platform == "linux":
             end([], self.mark, 0.0, KILLED_S)  # processes left by a killed keeper
-        ray.shutdown()
+        if not self.borrowed:
+            ray.shutdown()
         if self.lock is not None and folder is not None:
             self.lock.close()
             _await_end(folder)
@@ -138,9 +142,16 @@ def connect(
 ) -> Connection:
     """Connect to the cluster at `address`, or to the machine's own, starting it if needed.
 
+    A process that the user has connected to Ray stays so, and works on that cluster.
+
+    Args:
+        runtime_env: of all processes of a new connection; a borrowed one keeps its own.
+
     Raises:
-        Unreachable: no cluster answers.
+        Unreachable: no cluster answers, or this process is connected to another one.
     """
+    if ray.is_initialized():
+        return _borrow(address)
     if address is not None:
         _enable_token()
         _connect_driver(address, runtime_env)
@@ -149,6 +160,36 @@ def connect(
     keeper = _await_address(folder)
     _connect_driver(keeper["address"], runtime_env)
     return Connection(keeper["address"], lock, keeper["mark"])
+
+
+def _borrow(address: str | None) -> Connection:
+    """Return the connection that this process has; `address` must be that of its cluster."""
+    if ray_client.is_connected():
+        raise Unreachable(
+            "this process is connected to Ray by Ray Client (ray://), which can't carry a sweep; "
+            'connect with ray.init(address="HOST:PORT"), or call ray.shutdown() before'
+        )
+    context = ray.get_runtime_context()
+    if context.namespace == NAMESPACE:
+        raise Unreachable(
+            "another sweep of this process is connected to Ray; run one after the other, "
+            "or each in a process of its own"
+        )
+    present = context.gcs_address
+    if address not in (None, "auto") and _resolve(address) != _resolve(present):
+        raise Unreachable(
+            f"this process is connected to Ray at {present}, and the sweep is to run at {address}; "
+            "leave the address out, or call ray.shutdown() before"
+        )
+    return Connection(present, None, borrowed=True)
+
+
+def _resolve(address: str) -> tuple[str, str]:
+    """Return the numeric address and the port of a cluster's head, as Ray itself writes them."""
+    host, _, port = address.rpartition(":")
+    with suppress(OSError):
+        host = socket.gethostbyname(host)
+    return (ray.util.get_node_ip_address() if host.startswith("127.") else host), port
 
 
 def running(folder: Path) -> bool:
@@ -194,7 +235,7 @@ def _connect_driver(address: str, runtime_env: Mapping[str, object]) -> None:
             socket.create_connection((host, int(port)), timeout=DIAL_S).close()
         ray.init(
             address=address,
-            namespace="hposvc",
+            namespace=NAMESPACE,
             runtime_env=dict(runtime_env) or None,
             log_to_driver=False,
             logging_level=logging.ERROR,

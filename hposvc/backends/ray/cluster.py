@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,10 +12,11 @@ import ray
 from ray._private.state import available_resources_per_node  # no public name (Ray 2.60)
 
 from cluster import quarantine
-from cluster.launch import Connection, Unreachable, connect, running
+from cluster.launch import NAMESPACE, Connection, Unreachable, connect, running
 from hposvc.backends.backend import Setting
 from hposvc.backends.ray.placement import (
     NODE,
+    bundle,
     count_ranks,
     count_slots,
     excluding_nodes,
@@ -24,6 +25,7 @@ from hposvc.backends.ray.placement import (
     suitable_nodes,
 )
 from hposvc.backends.ray.rank_group import GONE_S
+from hposvc.backends.ray.waiting_line import WaitingLine
 from hposvc.backends.shared_storage import check_shared
 from hposvc.errors import OutOfReach
 from hposvc.spec import Resources
@@ -34,6 +36,14 @@ from trainables.runtime.coordinator import Switchboard
 log = logging.getLogger("hposvc")
 
 FRESH_DEATHS = 3  # slots that die in a row before they are ready, until the driver gives up
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a sweep may request now."""
+
+    resources: Resources | None  # of a slot; None: earlier sweeps come first
+    ahead: tuple[str, ...] = ()  # earlier sweeps that wait for the same resources
 
 
 class RayCluster:
@@ -50,13 +60,17 @@ class RayCluster:
         self._board: Switchboard | None = None
         self._full_logged = False  # whether it was logged that no node has room for a slot
         self._excluded: set[str] = set()  # ids of nodes that no slot may use
-        target = "Ray on this machine" if setting.address is None else f"Ray at {setting.address}"
-        fresh = setting.address is None and not running(setting.home / "ray")
-        setting.say(f"{'starting' if fresh else 'joining'} {target}")
+        # Of the sweeps that start a Ray together, the first is the one that began first.
+        self.line = WaitingLine(setting.sweep, time.time())
+        setting.say(_describe_connecting(setting))
         try:
             self._connection = connect(setting.home / "ray", setting.address, setting.runtime_env)
         except Unreachable as error:
             raise OutOfReach(str(error)) from error
+        # Processes of a connection that the user made have its runtime environment.
+        self.runtime_env = setting.runtime_env if self._connection.borrowed else {}
+        if self._connection.lock is None:  # then the cluster may have other machines
+            setting = self._setting = replace(setting, address=self._connection.address)
         try:
             self.resources = self._exclude_held_nodes()  # of a slot, on the nodes that it may use
             self.fitting = _count_fitting(self.resources)  # slots that the cluster has room for
@@ -145,11 +159,48 @@ class RayCluster:
 
     def count_free_ranks(self) -> int:
         """Return how many ranks have room now, on the nodes that slots may use."""
-        available = available_resources_per_node()
-        nodes = [node for node in ray.nodes() if node["Alive"]]
-        free_nodes = [{**node, "Resources": available.get(node["NodeID"], {})} for node in nodes]
-        suited = suitable_nodes(self.resources, free_nodes)
+        suited = suitable_nodes(self.resources, _free_nodes())
         return sum(count_ranks(self.resources, node["Resources"]) for node in suited)
+
+    def take_turn(self, ranks: int, placed: int) -> Turn:
+        """Wait in line for one more slot, and return what may be requested now.
+
+        Args:
+            ranks: of the slot.
+            placed: slots that the sweep has.
+        """
+        resources = self.resources.with_workers(ranks)
+        nodes = suitable_nodes(resources, [node for node in ray.nodes() if node["Alive"]])
+        if count_slots(resources, [node["Resources"] for node in nodes]) <= placed:
+            self.line.leave()  # no other sweep's end would help: a node must come first
+            return Turn(resources)
+        free, ids = _free_nodes(), {node["NodeID"] for node in nodes}
+        amounts = [node["Resources"] for node in free if node["NodeID"] in ids]
+        needs = {name: amount * ranks for name, amount in bundle(resources).items() if amount}
+        lacks = [
+            name
+            for name, amount in needs.items()
+            if sum(node.get(name, 0.0) for node in amounts) + 1e-4 < amount
+        ]
+        # Where each resource alone is free, they are not free together, or are being taken.
+        ahead = [
+            ticket
+            for ticket in self.line.wait(lacks or list(needs), ids)
+            if ticket.blocks(needs, ids)
+        ]
+        if not ahead:
+            return Turn(resources)
+        taken = {node for ticket in ahead for node in ticket.nodes}
+        others = excluding_nodes(self._setting.spec.resources, self._excluded | taken)
+        free_others = [node["Resources"] for node in free if node["NodeID"] in ids - taken]
+        fits = (
+            count_slots(resources, free_others) > 0
+            and NODE not in self._setting.spec.resources.labels
+        )
+        return Turn(
+            others.with_workers(ranks) if fits else None,
+            tuple(dict.fromkeys(ticket.sweep for ticket in ahead)),
+        )
 
     def holders(self) -> list[str]:
         """Return the other sweeps that hold resources of the cluster now."""
@@ -198,13 +249,27 @@ class RayCluster:
     def _await_earlier_ranks(self) -> None:
         """Wait until the ranks of an earlier driver are gone, which may still write files."""
         prefix = f"{self._setting.sweep}/"
-        if any(name.startswith(prefix) for name in ray.util.list_named_actors()):
+        if any(name.startswith(prefix) for name in _list_actors()):
             self._setting.say("waiting until ranks of an earlier driver are gone")
         if not await_gone(prefix):
             raise OutOfReach(
                 f"{self._setting.sweep}: ranks of an earlier driver are still at work; "
                 "try again when they are gone"
             )
+
+
+def _describe_connecting(setting: Setting) -> str:
+    if ray.is_initialized():
+        return "using this process's connection to Ray"
+    if setting.address is not None:
+        return f"joining Ray at {setting.address}"
+    return f"{'joining' if running(setting.home / 'ray') else 'starting'} Ray on this machine"
+
+
+def _list_actors() -> list[str]:
+    """Return the names of our actors on the cluster, whatever the connection's namespace."""
+    actors: list[Any] = ray.util.list_named_actors(all_namespaces=True)  # dicts (Ray 2.60)
+    return [actor["name"] for actor in actors if actor["namespace"] == NAMESPACE]
 
 
 def _count_fitting(resources: Resources) -> int:
@@ -224,10 +289,17 @@ def _resources_of_alive_nodes(resources: Resources) -> list[Mapping[str, float]]
     return labelled_resources(resources, [node for node in ray.nodes() if node["Alive"]])
 
 
+def _free_nodes() -> list[Mapping[str, Any]]:
+    """Return the live nodes, with the resources that are free on them now."""
+    available = available_resources_per_node()
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    return [{**node, "Resources": available.get(node["NodeID"], {})} for node in nodes]
+
+
 def await_gone(prefix: str) -> bool:
     """Wait until no actor's name begins with `prefix`; False if some stay for `GONE_S`."""
     deadline = time.monotonic() + GONE_S
-    while any(name.startswith(prefix) for name in ray.util.list_named_actors()):
+    while any(name.startswith(prefix) for name in _list_actors()):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.05)

@@ -56,6 +56,11 @@ class ElasticWorkers:
         return lost
 
     def _has_room(self, ranks: int, slots: Sequence[Slot]) -> bool:
-        """Whether this sweep's placed slots and the free resources add up to `ranks` ranks."""
+        """Whether this sweep's placed slots and the free resources add up to `ranks` ranks.
+
+        What is free while other sweeps wait is for them.
+        """
+        if self.cluster.line.others():
+            return False
         placed = sum(slot.resources.ranks for slot in slots if slot.state != "placing")
         return placed + self.cluster.count_free_ranks() >= ranks

@@ -12,6 +12,7 @@ from hposvc.errors import OutOfReach
 from hposvc.spec import Resources
 
 Bundle = dict[str, float]
+NOTHING: Mapping[str, object] = {}
 NODE = "ray.io/node-id"  # the label by which Ray tells nodes apart
 STRATEGIES = {"pack": "PACK", "strict_pack": "STRICT_PACK", "spread": "SPREAD"}
 
@@ -36,8 +37,10 @@ def describe_needs(resources: Resources) -> str:
     return " and ".join(f"{amount:g} {name}" for name, amount in amounts.items() if amount)
 
 
-def rank_options(resources: Resources) -> dict[str, Any]:
-    """Return the resources of a rank as options of its Ray actor."""
+def rank_options(
+    resources: Resources, runtime_env: Mapping[str, object] = NOTHING
+) -> dict[str, Any]:
+    """Return the resources of a rank, and its runtime environment, as options of its Ray actor."""
     amounts = bundle(resources)
     actor_options: dict[str, Any] = {
         "num_cpus": amounts.pop("CPU"),
@@ -45,6 +48,8 @@ def rank_options(resources: Resources) -> dict[str, Any]:
     }
     if "memory" in amounts:
         actor_options["memory"] = amounts.pop("memory")
+    if runtime_env:
+        actor_options["runtime_env"] = dict(runtime_env)
     return {**actor_options, "resources": amounts}
 
 

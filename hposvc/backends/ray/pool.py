@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from hposvc.backends.backend import Answer, Setting, to_events
 from hposvc.backends.rank_deaths import RankDeaths, RankExit, slot_log
-from hposvc.backends.ray.cluster import FRESH_DEATHS, RayCluster
+from hposvc.backends.ray.cluster import FRESH_DEATHS, RayCluster, Turn
 from hposvc.backends.ray.elasticity import ElasticWorkers
 from hposvc.backends.ray.node_eviction import NodeEviction, NodeEvictions, leave_node
 from hposvc.backends.ray.placement import describe_needs
@@ -37,6 +37,7 @@ from trainables.runtime.last_words import read_death
 from trainables.runtime.wire import Message, PreemptionStarted, Ready
 
 TELL_S = 0.5  # seconds between two messages about what slots wait for
+TURN_S = 0.25  # seconds between two looks at the line of waiting sweeps
 
 
 class RayPool:
@@ -51,6 +52,8 @@ class RayPool:
         self._started = 0
         self._looked_at = 0.0  # monotonic seconds of the last look at what slots wait for
         self._waiting = ""  # the message then shown
+        self._turn: Turn | None = None  # while slots are missing: what may be requested
+        self._turn_at = 0.0  # monotonic seconds of that look
         self._fresh_deaths = 0
         self._cluster = RayCluster(setting)
         self._config = self._cluster.slot_config()
@@ -124,6 +127,8 @@ class RayPool:
             return
         self._closed = True
         self._limit = 0
+        if self._cluster.answers:
+            self._leave_line()
         try:
             for slot in self._slots:
                 slot.close()
@@ -163,21 +168,24 @@ class RayPool:
 
     def _describe_waiting(self) -> str:
         slots = self._open_slots()
-        if not slots or any(slot.state == "ready" for slot in slots):
+        if self._turn is None or any(slot.state == "ready" for slot in slots):
             return ""
         if any(slot.state == "starting" for slot in slots):
             return "starting ranks"
-        if time.monotonic() - min(slot.requested_at for slot in slots) < TELL_S:
+        if slots and time.monotonic() - min(slot.requested_at for slot in slots) < TELL_S:
             return ""
-        holders = self._cluster.holders()
-        by = f" held by {'sweep' if len(holders) == 1 else 'sweeps'} {', '.join(holders)}"
-        return f"waiting for {describe_needs(slots[0].resources)}{by if holders else ''}"
+        needs = describe_needs(self._cluster.resources.with_workers(self._ranks))
+        holders, ahead = self._cluster.holders(), self._turn.ahead
+        by = f" held by {_name_sweeps(holders)}" if holders else ""
+        behind = f", behind {_name_sweeps(ahead)}" if ahead else ""
+        return f"waiting for {needs}{by}{behind}"
 
     def _check_cluster(self) -> None:
         try:
             self._cluster.check()
         except OutOfReach:
             self._slots.clear()  # no cluster is left in which to end them
+            self._turn = None  # nor is the line
             raise
 
     def _open_slots(self) -> list[Slot]:
@@ -199,20 +207,43 @@ class RayPool:
             self._close_slot(slot)
 
     def _grow(self) -> None:
-        """Start missing slots, a few at a time."""
+        """Start missing slots, a few at a time, when it is this sweep's turn."""
+        placing = [slot for slot in self._slots if slot.state == "placing"]
+        if len(self._slots) >= self._limit and not placing:
+            self._leave_line()
+            return
+        resources = self._take_turn()
+        if resources is None:
+            for slot in placing:  # an earlier sweep has come: Ray would serve it last
+                self._close_slot(slot)
+            return
         starting = sum(slot.state in ("placing", "starting") for slot in self._slots)
         while len(self._slots) < self._limit and starting < self._cluster.max_starting:
             starting += 1
             self._started += 1
             name = f"{self._setting.sweep}/slot-{self._started}"
-            resources = self._cluster.resources.with_workers(self._ranks)
             config = replace(self._config, world_size=self._ranks)
             slot = self._make_slot(name, config, resources)
             self._slots.append(slot)
             slot.reserve()
 
+    def _take_turn(self) -> Resources | None:
+        """Return the resources of a slot that may be requested now; None: others come first."""
+        now = time.monotonic()
+        if self._turn is None or now - self._turn_at >= TURN_S:
+            placed = sum(slot.state in ("starting", "ready") for slot in self._slots)
+            self._turn, self._turn_at = self._cluster.take_turn(self._ranks, placed), now
+        resources = self._turn.resources
+        return None if resources is None else resources.with_workers(self._ranks)
+
+    def _leave_line(self) -> None:
+        if self._turn is not None:
+            self._turn = None
+            self._cluster.line.leave()
+
     def _make_slot(self, name: str, config: SlotConfig, resources: Resources) -> Slot:
-        return Slot(name, config, resources, self._cluster.switchboard, self._post)
+        board, runtime_env = self._cluster.switchboard, self._cluster.runtime_env
+        return Slot(name, config, resources, board, self._post, runtime_env)
 
     def _post(self, slot: Slot, signal: Signal, payload: Future[Any] | Message) -> None:
         self._signals.put((slot, signal, payload))
@@ -349,3 +380,7 @@ class RayPool:
         slot.release()
         self._evictions.forget(slot)
         self._slots = [other for other in self._slots if other is not slot]
+
+
+def _name_sweeps(sweeps: Sequence[str]) -> str:
+    return f"{'sweep' if len(sweeps) == 1 else 'sweeps'} {', '.join(sweeps)}"

@@ -12,6 +12,7 @@ from ray.exceptions import OutOfMemoryError, RayActorError, RayTaskError
 from ray.util.placement_group import PlacementGroup, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from cluster.launch import NAMESPACE
 from hposvc.errors import OutOfReach, fail
 from trainables.errors import shortened, text_of
 from trainables.load import CodeChanged
@@ -65,6 +66,7 @@ class RankGroup:
                 ray.remote(Rank)
                 .options(
                     name=name,
+                    namespace=NAMESPACE,
                     scheduling_strategy=PlacementGroupSchedulingStrategy(group, bundle),
                     max_restarts=0,
                     **self.options,

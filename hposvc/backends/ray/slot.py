@@ -1,7 +1,7 @@
 """A slot of the pool: a placement group, its ranks, and the orders that they carry out."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -38,6 +38,7 @@ class Slot:
     resources: Resources
     switchboard: Switchboard
     post: Post
+    runtime_env: Mapping[str, object] = field(default_factory=dict)  # of the ranks, from Ray
     state: Literal["placing", "starting", "ready", "closing"] = "placing"
     orders: dict[int, Order] = field(default_factory=dict)
     reported: set[int] = field(default_factory=set)  # orders that have sent a report
@@ -51,7 +52,7 @@ class Slot:
         self.ranks = RankGroup(
             self.name,
             self.config,
-            rank_options(self.resources),
+            rank_options(self.resources, self.runtime_env),
             self.switchboard,
             lambda signal, payload: self.post(self, signal, payload),
         )

@@ -27,8 +27,9 @@ class RayTune(RayPool):
         return super().events(timeout_s)
 
     def _make_slot(self, name: str, config: SlotConfig, resources: Resources) -> TuneSlot:
-        board = self._cluster.switchboard
-        return TuneSlot(name, config, resources, board, self._post, trials=self._experiment.trials)
+        board, runtime_env = self._cluster.switchboard, self._cluster.runtime_env
+        trials = self._experiment.trials
+        return TuneSlot(name, config, resources, board, self._post, runtime_env, trials=trials)
 
     def _leave_cluster(self) -> None:
         self._experiment.end()
