@@ -29,6 +29,7 @@ from hposvc.journal.database import retry_until_answered
 from hposvc.journal.home import LOG, SIGNATURE, Home, as_store_errors, claim, clear, find
 from hposvc.journal.journal import Journal, Listed, SweepRow
 from hposvc.journal.lease import driver_state
+from hposvc.journal.supervision import DriverQueue, find_queue
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.paths import store_url
 from hposvc.spec.types import check_id
@@ -96,6 +97,10 @@ class Sweeps:
         """Return whether a driver is at work on a sweep."""
         return driver_state(self.journal.store, row.id)
 
+    def queue_of(self, row: SweepRow) -> DriverQueue | None:
+        """Return what a sweep without a driver waits for; None: nothing."""
+        return find_queue(self.journal.store, row.id)
+
     def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
         """Return the last bytes of the newest log of a trial; empty: it has none here."""
         files = _list_logs(self.home.folder(row.id, row.spec.get("storage")), trial)
@@ -116,6 +121,7 @@ class Record:
     tracking_uri: str = ""  # where a server has MLflow; empty: where the home or the spec says
     # Notifications that could not be delivered so far, as JSON data.
     undelivered: Sequence[Mapping[str, Any]] = ()
+    queue: DriverQueue | None = None  # on a server, while it waits for a driver
 
     @property
     def phase(self) -> str:
@@ -126,7 +132,14 @@ class Record:
         """Return the sweep's status in a few figures."""
         figures = summary.status(self.row.id, self.state, self.runs, self.driver)
         undelivered = list(self.undelivered)
-        return {**figures, "registered": self.registered or None, "undelivered": undelivered}
+        if self.queue is not None and not self.state.driven:
+            figures["queued_s"] = round(max(0.0, time.time() - self.queue.since), 3)
+        return {
+            **figures,
+            "queue": None if self.queue is None else self.queue.data(),
+            "registered": self.registered or None,
+            "undelivered": undelivered,
+        }
 
     def trials(self) -> list[dict[str, Any]]:
         """Return all trials, in the order in which they were proposed."""
@@ -170,6 +183,9 @@ class Source(Protocol):
 
     def driver_of(self, row: SweepRow) -> DriverState:
         """Return whether a driver is at work on a sweep."""
+
+    def queue_of(self, row: SweepRow) -> DriverQueue | None:
+        """Return what a sweep without a driver waits for; None: nothing."""
 
     def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
         """Return the last bytes of the newest log of a trial; empty: it has none."""
@@ -315,8 +331,9 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
     name = identifier or f"{spec.name}-{secrets.token_hex(3)}"
     message = (
         f"there is a sweep {name} already; `hposvc resume {name}` goes on with it, with its own"
+        f" settings, as run does with --resume; for new ones: hposvc fork {name} --set ..."
     )
-    id_taken = fail(f"{message} settings; for new ones: hposvc fork {name} --set ...", "--id")
+    id_taken = fail(message, "--id")
     if sweeps.journal.find(name) is not None:
         raise id_taken
     row = prepare(sweeps, spec, name, fingerprint.describe(spec))
@@ -527,8 +544,16 @@ def _record(
     recorder = Recorder(sweeps.home, row.id, state.spec, sweeps.journal)
     runs = sweeps.journal.runs(row.id, runs_of(state))
     registered = sweeps.journal.registered(row.id)
+    waits = driver != "alive" and not state.finished
     return Record(
-        row, state, runs, driver, recorder.behind, registered, undelivered=recorder.undelivered
+        row,
+        state,
+        runs,
+        driver,
+        recorder.behind,
+        registered,
+        undelivered=recorder.undelivered,
+        queue=find_queue(sweeps.journal.store, row.id) if waits else None,
     )
 
 

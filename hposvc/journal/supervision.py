@@ -17,6 +17,8 @@ from hposvc.events import ENDS
 from hposvc.journal.database import LEASES, REQUESTS, SUPERVISED, Store
 from hposvc.journal.lease import Holder, holder_of
 
+NAMED = 5  # sweeps of the queue that are named
+
 
 @dataclass(frozen=True)
 class Supervised:
@@ -27,6 +29,27 @@ class Supervised:
     accept_code: bool  # go on although the code has changed
     driver: Holder
     ends: bool  # whether it only waits to be stopped or paused, which needs no slots
+    since: float  # when a driver was first asked for, in seconds of the epoch
+
+
+@dataclass(frozen=True)
+class DriverQueue:
+    """What a sweep without a driver waits for."""
+
+    since: float  # when a driver was asked for, in seconds of the epoch
+    # Sweeps that a driver works on, and those that wait for one longer.
+    ahead: tuple[str, ...]
+
+    def data(self) -> dict[str, object]:
+        """Return it as JSON data."""
+        return {"since": self.since, "ahead": list(self.ahead)}
+
+    def describe(self) -> str:
+        """Return in words since when the sweep waits, and behind which."""
+        more = f" and {len(self.ahead) - NAMED} more" if len(self.ahead) > NAMED else ""
+        behind = f", behind {', '.join(self.ahead[:NAMED])}{more}" if self.ahead else ""
+        since = time.strftime("%H:%M:%S", time.localtime(self.since))
+        return f"waiting for a driver since {since}{behind}"
 
 
 def ask(connection: Connection, sweep: str, accept_code: bool = False) -> None:
@@ -67,6 +90,19 @@ def supervised(store: Store) -> list[Supervised]:
         return [_supervised(row) for row in connection.execute(query)]
 
 
+def find_queue(store: Store, sweep: str) -> DriverQueue | None:
+    """Return the queue in which a sweep waits; None: it has a driver, or is to have none."""
+    asked = supervised(store)
+    mine = next((each for each in asked if each.sweep == sweep), None)
+    if mine is None or mine.driver.state == "alive":
+        return None
+    before = asked[: asked.index(mine)]
+    working = [each.sweep for each in asked if each.driver.state == "alive"]
+    return DriverQueue(
+        mine.since, tuple(dict.fromkeys([*working, *(each.sweep for each in before)]))
+    )
+
+
 def _select() -> Select[Any]:
     asked_to_end = exists().where(
         REQUESTS.c.sweep == SUPERVISED.c.sweep,
@@ -81,4 +117,4 @@ def _select() -> Select[Any]:
 def _supervised(row: Any) -> Supervised:
     driver = Holder("none") if row.driver is None else holder_of(row)
     accept = bool(row.accept_code)
-    return Supervised(row.sweep, row.asked, accept, driver, bool(row.ends))
+    return Supervised(row.sweep, row.asked, accept, driver, bool(row.ends), row.since)

@@ -138,6 +138,15 @@ class Undelivered(Answer):
     reason: str = Field(description="Why the last attempt failed.")
 
 
+class DriverQueue(Answer):
+    """What a sweep waits for that has no driver yet."""
+
+    since: float = Field(description="Seconds since the epoch: when a driver was asked for.")
+    ahead: list[str] = Field(
+        description="Sweeps with a driver, or that wait longer; only those that the caller sees."
+    )
+
+
 class Status(Answer):
     """A sweep in a few figures."""
 
@@ -148,6 +157,7 @@ class Status(Answer):
     best: BestTrials
     elapsed_s: float = Field(description="Without the wait for the first slot.")
     queued_s: float = Field(description="Seconds of that wait.")
+    queue: DriverQueue | None = Field(description="null: it does not wait for a driver.")
     gpu_hours: float
     money: float | None = Field(description="Cost so far, by `price`; null: no price is known.")
     currency: str = Field(description="Of `money`; empty: the spec names none.")
@@ -189,6 +199,7 @@ class Record(Answer):
     registered: str
     tracking_uri: str = Field(description="Where MLflow is, without its password.")
     undelivered: list[Undelivered]
+    queue: DriverQueue | None
     seq: int = Field(description="The number of the last event.")
 
 

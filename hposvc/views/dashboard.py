@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from hposvc.events import DriverState, error_line
+from hposvc.journal.supervision import DriverQueue
 from hposvc.state.remaining import Remaining, remaining
 from hposvc.state.summary import (
     INTERRUPTED,
@@ -108,12 +109,18 @@ class Panels:
 
 
 def status_view(
-    sweep: str, state: SweepState, driver: DriverState, terminal: bool, served: bool = False
+    sweep: str,
+    state: SweepState,
+    driver: DriverState,
+    terminal: bool,
+    served: bool = False,
+    queue: DriverQueue | None = None,
 ) -> RenderableType:
     """Draw the view of `status`: the panel, then notes on the driver and the disk.
 
     Args:
         served: a server starts the sweep's driver, once it has one free.
+        queue: in which the sweep waits for it.
     """
     seconds = elapsed_s(state, time.time()) if driver == "alive" else state.elapsed_s
     panel = Panels(sweep, expand=terminal).draw(state, seconds, driver)
@@ -123,7 +130,8 @@ def status_view(
     lines = [*filter(None, notes)]
     lines += disk_notes(sweep, state)
     if served and state.state in ("QUEUED", "RUNNING") and driver != "alive":
-        lines.append("waiting for a driver; the server starts it once fewer than --drivers work")
+        waits = "waiting for a driver" if queue is None else queue.describe()
+        lines.append(f"{waits}; the server starts it once fewer than --drivers work")
     elif state.state == "RUNNING" and driver != "alive":
         lines.append(f"not running (interrupted); go on with: hposvc resume {sweep}")
     elif state.state == "QUEUED" and driver != "alive":

@@ -36,6 +36,9 @@ class EventList:
     def driver_of(self, row: SweepRow) -> DriverState:
         return self.driver
 
+    def queue_of(self, row: SweepRow) -> None:
+        return None
+
     def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
         return f"{trial}: {self.log}"[-most:]
 

@@ -48,7 +48,9 @@ def status(shared: Shared, sweep: str, address: str | None) -> None:
     if not shared.json(record.status()):
         wide = sys.stdout.isatty()
         served = find_server(shared) is not None
-        panel = dashboard.status_view(record.row.id, record.state, record.driver, wide, served)
+        panel = dashboard.status_view(
+            record.row.id, record.state, record.driver, wide, served, record.queue
+        )
         show(panel, *result.mlflow(record, home_of(shared)))
         if record.undelivered:
             note(result.describe_undelivered(record))

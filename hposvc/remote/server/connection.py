@@ -17,6 +17,7 @@ from hposvc.errors import NotFound
 from hposvc.events import DriverState, Event
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
+from hposvc.journal.supervision import DriverQueue
 from hposvc.remote.http import Http, error_of, find_token
 from hposvc.remote.server.event_data import event_from_data
 from hposvc.state.sweep import SweepState
@@ -62,6 +63,10 @@ class Server:
         """Return whether a driver is at work on a sweep."""
         driver: DriverState = self.status(row.id)["driver"]
         return driver
+
+    def queue_of(self, row: SweepRow) -> DriverQueue | None:
+        """Return what a sweep without a driver waits for; None: nothing."""
+        return to_queue(self.status(row.id)["queue"])
 
     def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
         """Return the last bytes of the newest log of a trial; empty: it has none."""
@@ -135,5 +140,12 @@ def to_record(row: SweepRow, state: SweepState, facts: Mapping[str, Any]) -> api
     """Return a sweep as its events and its facts have it."""
     runs, driver, behind = facts["runs"], facts["driver"], facts["behind"]
     registered, tracking_uri = facts["registered"], facts["tracking_uri"]
-    undelivered = facts["undelivered"]
-    return api.Record(row, state, runs, driver, behind, registered, tracking_uri, undelivered)
+    undelivered, queue = facts["undelivered"], to_queue(facts["queue"])
+    return api.Record(
+        row, state, runs, driver, behind, registered, tracking_uri, undelivered, queue
+    )
+
+
+def to_queue(data: Mapping[str, Any] | None) -> DriverQueue | None:
+    """Return what a sweep waits for, as the server's JSON has it."""
+    return None if data is None else DriverQueue(data["since"], tuple(data["ahead"]))

@@ -7,11 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from hposvc import api
+from hposvc.driver.loop import Listener
 from hposvc.errors import Left, OutOfReach
 from hposvc.events import Event
 from hposvc.remote.server import reading
-from hposvc.remote.server.connection import POLL_S, Server
+from hposvc.remote.server.connection import POLL_S, Server, to_queue
 from hposvc.remote.submit import Say, Submitted
+from hposvc.state.sweep import SweepState
 
 WAIT_S = 1.0  # for how long the server waits for the next event of a sweep that is followed
 QUIET_S = 90.0  # without an event; a server starts a dead driver again within a minute
@@ -62,6 +64,7 @@ def show(
             going = going or any(begins(event) for event in events if begins is not None)
             for watcher in watchers:
                 watcher.turn(state, events)
+            _say_queue(server, sweep, state, watchers)
             if operation and (not going or state.state in ("QUEUED", "FAILED")):
                 server.check_operation(operation)
             if going and (state.finished or state.state == "PAUSED"):
@@ -109,6 +112,17 @@ def await_rest(server: Server, sweep: str, watching: api.Watching = api.unwatche
         found = server.http.get("operations", {"sweep": sweep})["operations"]
         begun = [each["operation"] for each in found if each["verb"] in BEGINNINGS]
         return show(server, sweep, watchers, *begun[:1])
+
+
+def _say_queue(server: Server, sweep: str, state: SweepState, watchers: Sequence[Any]) -> None:
+    """Have those watchers that show messages say what a sweep waits for before its first driver."""
+    if state.driven or state.finished:
+        return
+    queue = to_queue(server.status(sweep)["queue"])
+    text = "" if queue is None else queue.describe()
+    for watcher in watchers:
+        if isinstance(watcher, Listener):
+            watcher.say(text)
 
 
 def _check_driven(server: Server, sweep: str) -> None:

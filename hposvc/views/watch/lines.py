@@ -35,5 +35,8 @@ def follow(watched: api.Watched, starts_drivers: bool) -> None:
         if not new and driver != "alive" and not starts_drivers:
             lines.say(f"no driver is at work; go on with: hposvc resume {watched.row.id}")
             return
+        queue = watched.source.queue_of(watched.row) if not new and driver != "alive" else None
+        if queue is not None:
+            lines.say(queue.describe())
         if not new:
             time.sleep(LOOK_S)

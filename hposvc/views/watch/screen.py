@@ -292,12 +292,14 @@ class WatchApp(App[None]):
         try:
             # First the driver: one that ends now writes its events before it lets go.
             driver = watched.source.driver_of(watched.row)
+            queue = watched.source.queue_of(watched.row) if driver != "alive" else None
             new = list(islice(watched.source.read(watched.row.id, watched.seq), MOST))
         except (OutOfReach, StoreError) as error:
             note = f"no answer, trying again: {error}"
             self.call_from_thread(self._take, [], self.driver, note)
             return
-        self.call_from_thread(self._take, new, driver, "")
+        note = "" if queue is None else queue.describe()
+        self.call_from_thread(self._take, new, driver, note)
 
     def _take(self, new: list[tuple[int, Event]], driver: DriverState, note: str) -> None:
         """Apply new events, and draw what they changed."""

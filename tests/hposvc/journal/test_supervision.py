@@ -102,3 +102,14 @@ def test_a_removed_sweep_gets_no_driver(store):
     ask(store, "s")
     journal.remove("s")
     assert names(store) == []
+
+
+def test_a_sweep_waits_behind_those_with_drivers_and_those_that_asked_before(store):
+    ask(store, "a", "b", "c", "d")
+    Lease(store, "d").acquire()
+    queue = supervision.find_queue(store, "c")
+    assert queue.ahead == ("d", "a", "b")
+    assert queue.describe().endswith(", behind d, a, b")
+    assert supervision.find_queue(store, "a").ahead == ("d",)
+    assert supervision.find_queue(store, "d") is None, "it has a driver"
+    assert supervision.find_queue(store, "other") is None, "nobody asked for one"
