@@ -24,7 +24,8 @@ from cluster.jobs import Job, Jobs, JobsError, with_retries
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis import reproduction
-from hposvc.errors import NotFound, OutOfReach, fail
+from hposvc.driver.warm_start import resolve
+from hposvc.errors import NotFound, OutOfReach, fail, shown
 from hposvc.events import LAST, NOTHING, Event, Verb, from_json, to_json
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
@@ -51,12 +52,14 @@ from hposvc.remote.submit import (
     unreadable,
 )
 from hposvc.remote.submit import submit as submit_job
+from hposvc.reporting.comparable import flat
 from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
 
 ASKS = "hposvc.asks"  # metadata key of a job that answers a question: its sweep
 ANSWER = "hposvc: answer "  # beginning of the log line that holds the answer
 ANSWER_S = 180.0  # longest wait for an answer
+NAMED = 5  # differences of two specs that are named
 LOG_RATE = 2**20  # characters per second read at most while following a job's log
 FOLLOW_S = 0.5  # seconds between two reads of the ranks' logs
 
@@ -106,6 +109,51 @@ create_token = routed(maintenance.create_token)(tokens.create_token)
 list_tokens = routed(maintenance.list_tokens)(tokens.list_tokens)
 revoke_token = routed(maintenance.revoke_token)(tokens.revoke_token)
 examine = routed(reading.examine)(doctor.examine)  # takes a home's folder in place of its sweeps
+
+
+@routed(submission.run_or_resume)
+def run_or_resume(
+    sweeps: api.Sweeps,
+    spec: SweepSpec,
+    identifier: str,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+) -> reproduction.Trained:
+    """Run a new sweep of this id, or continue the one that has it, if that has the same spec.
+
+    Raises:
+        SpecError: the sweep has another spec, or its code has changed; see `run` and `resume`.
+        Busy: another driver is at work on the sweep.
+    """
+    row = sweeps.journal.find(identifier)
+    if row is None:
+        return reproduction.Trained(start.run(sweeps, spec, identifier, address, watching), None)
+    _check_same_spec(row, resolve(sweeps.journal, spec))
+    return reproduction.resume(sweeps, identifier, False, address, watching)
+
+
+def _check_same_spec(row: SweepRow, spec: SweepSpec) -> None:
+    """Check that a recorded sweep has this spec.
+
+    Raises:
+        SpecError: it has another one; the message has the values that differ.
+    """
+    recorded, given = (flat(specs.dump(each)) for each in (specs.restore(row.spec), spec))
+    found_then = spec.warm_start is not None and spec.warm_start.is_auto
+    differing = [
+        f"{key} is {shown(recorded.get(key))} there and {shown(given.get(key))} here"
+        for key in dict.fromkeys([*recorded, *given])
+        if recorded.get(key) != given.get(key)
+        and not (found_then and key.partition(".")[0] == "warm_start")
+    ]
+    if differing:
+        more = f"; and {len(differing) - NAMED} more" if len(differing) > NAMED else ""
+        raise fail(
+            f"the sweep {row.id} has another spec: {'; '.join(differing[:NAMED])}{more}. "
+            f"`hposvc resume {row.id}` continues it as it is, `hposvc extend {row.id}` with more "
+            "trials; a new sweep needs another id",
+            "--id",
+        )
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import click
 
 from hposvc.cli.app import home_of, open_place, read_settings, read_spec, verb
 from hposvc.cli.options import Shared, ray_address, settings, spec_file, sweep_id
+from hposvc.errors import fail
 from hposvc.views.console import show
 
 
@@ -27,6 +28,7 @@ def validate(shared: Shared, spec: Path, sets: tuple[str, ...]) -> None:
 @spec_file
 @settings
 @click.option("--id", "name", metavar="ID", help="Name the sweep; by default NAME-xxxxxx.")
+@click.option("--resume", "goes_on", is_flag=True, help="Continue the sweep if the ID exists.")
 @click.option("--debug", is_flag=True, help="Run one trial in this process, for debuggers.")
 @ray_address
 def run(
@@ -34,18 +36,26 @@ def run(
     spec: Path,
     sets: tuple[str, ...],
     name: str | None,
+    goes_on: bool,
     debug: bool,
     address: str | None,
 ) -> int:
     """Run a sweep on this machine, or on the server's.
 
-    After Ctrl-C or a crash, `hposvc resume ID` continues it from the last checkpoints.
+    After Ctrl-C or a crash, `hposvc resume ID` continues it from the last checkpoints. With --id
+    and --resume the same command begins the sweep or continues it.
     """
-    from hposvc.cli.foreground import conclude, starting
+    from hposvc.cli.foreground import conclude, conclude_trained, starting
     from hposvc.remote import client
 
+    if goes_on and (name is None or debug):
+        message = "runs one trial of a new sweep" if debug else "needs the sweep's --id"
+        raise fail(message, "--debug" if debug else "--resume")
     checked = read_spec(spec, sets)
     watching = partial(starting, live=not debug)
+    if goes_on and name is not None:
+        trained = client.run_or_resume(open_place(shared), checked, name, address, watching)
+        return conclude_trained(shared, trained, home_of(shared))
     record = client.run(open_place(shared), checked, name, address, watching, debug)
     return conclude(shared, record, home_of(shared))
 

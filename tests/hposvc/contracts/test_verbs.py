@@ -34,7 +34,7 @@ FUNCTIONS = {
     "import": ["drafts.imported.reading.convert"],
     "schema": ["drafts.draft.schema"],
     "validate": ["api.validate"],
-    "run": ["remote.client.run"],
+    "run": ["remote.client.run", "remote.client.run_or_resume"],  # --resume
     "submit": ["remote.client.submit", "remote.client.await_end"],  # --wait
     "resume": ["remote.client.resume"],
     "ls": ["remote.client.ls"],

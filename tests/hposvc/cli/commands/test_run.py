@@ -2,7 +2,9 @@ import re
 
 import pytest
 
+from hposvc import api
 from hposvc import spec as specs
+from hposvc.journal.lease import Lease
 
 BEST = {"sweep", "trial", "params", "value", "metrics", "step", "checkpoint", "mlflow_run_id"}
 BEST |= {"baseline", "device"}
@@ -132,3 +134,52 @@ def test_a_sweep_whose_cluster_is_not_there_leaves_nothing(hposvc, spec, tmp_pat
     assert hposvc("ls", "-o", "json").data == []
     assert list((tmp_path / "home" / "sweeps").iterdir()) == []
     assert hposvc("run", spec(), "--id", "mine").code == 0
+
+
+def test_run_with_resume_begins_a_sweep_or_continues_it(hposvc, spec):
+    """Cron and requeued jobs run one and the same command."""
+    command = ("run", spec(), "--id", "nightly", "--resume")
+    assert hposvc(*command).code == 0
+    before = hposvc("status", "nightly", "-o", "json").data
+    again = hposvc(*command, "-o", "json")
+    assert (again.code, again.data["state"]) == (0, "COMPLETED")
+    assert again.data == before, "a completed sweep is only summarized"
+
+
+def test_run_with_resume_continues_a_sweep_whose_driver_is_gone(hposvc, spec):
+    api.create(api.Sweeps.open(), specs.load(spec()), "nightly")
+    ran = hposvc("run", spec(), "--id", "nightly", "--resume", "-o", "json")
+    assert (ran.code, ran.data["state"], ran.data["trials"]["completed"]) == (0, "COMPLETED", 6)
+
+
+def test_run_with_resume_refuses_another_spec_and_names_the_differences(hposvc, spec):
+    command = ("run", spec(), "--id", "nightly", "--resume")
+    assert hposvc(*command).code == 0
+    other = hposvc(*command, "--set", "trials.max=7", "--set", "seed=3")
+    assert other.code == 2
+    assert "trials.max is empty (null) there and 7 here; seed is 0 there and 3 here" in other.err
+    assert "hposvc extend nightly" in other.err
+
+
+def test_run_with_resume_says_that_another_driver_is_at_work(hposvc, spec):
+    sweeps = api.Sweeps.open()
+    row = api.create(sweeps, specs.load(spec()), "nightly")
+    lease = Lease(sweeps.journal.store, row.id)
+    lease.acquire()
+    try:
+        ran = hposvc("run", spec(), "--id", "nightly", "--resume")
+    finally:
+        lease.release()
+    assert ran.code == 2
+    assert "nightly" in ran.err
+    assert "driver" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [((), "--resume: needs the sweep's --id"), (("--id", "a", "--debug"), "--debug: runs one")],
+)
+def test_resume_without_its_id_is_refused(hposvc, spec, given, message):
+    refused = hposvc("run", spec(), "--resume", *given)
+    assert refused.code == 2
+    assert message in refused.err
