@@ -19,6 +19,12 @@ Known = Callable[[], None]  # to be called once the caller is authenticated
 Serve = Callable[[socket.socket, Known], None]
 
 
+def listen(host: str, backlog: int) -> socket.socket:
+    """Return a socket that listens on a free port of an IPv4 or IPv6 address of this machine."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, 0), family=family, backlog=backlog)
+
+
 class Listener:
     """A listener that serves each caller on a thread of its own, until closed.
 
@@ -30,7 +36,7 @@ class Listener:
 
     def __init__(self, host: str, name: str, serve: Serve) -> None:
         self._serve = serve
-        self._server = socket.create_server((host, 0), backlog=128)
+        self._server = listen(host, 128)
         self._server.settimeout(POLL_S)
         self._strangers: dict[socket.socket, float] = {}  # with the time of connecting
         self._closed = threading.Event()

@@ -169,6 +169,7 @@ class SweepSpec:
             *cross_checks.checkpoint_problems(self.checkpoints, self.command),
             *cross_checks.failure_problems(self.failure, self.command, self.engine),
             *cross_checks.straggler_problems(self.failure, self.engine),
+            *cross_checks.compression_problems(self.training, self.parameters, self.resources),
         ]
         for ranks in ends:
             problems += cross_checks.training_problems(self.training, self.parameters, ranks, nan)

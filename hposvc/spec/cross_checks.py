@@ -292,6 +292,20 @@ def straggler_problems(failure: Failure, engine: Engine) -> Iterator[Problem]:
         yield Problem(("failure", "straggler"), f"{message}; leave out one of the two")
 
 
+def compression_problems(
+    training: Training, parameters: Mapping[str, object], resources: Resources
+) -> Iterator[Problem]:
+    """Check that ranks without GPUs do not compress gradients to bf16, set or searched."""
+    if resources.gpus_per_worker or resources.max_workers == 1:
+        return
+    reason = "only NCCL adds bf16 up, on GPUs; choose fp16 or powersgd, or give each worker a GPU"
+    if training.gradient_compression == "bf16" and training.strategy in ("ddp", "zero1"):
+        yield Problem(("training", "gradient_compression"), f"is bf16, but {reason}")
+    for name, path, domain in parameters_of(parameters):
+        if name == f"{TRAINING}gradient_compression" and not domain.problem("bf16"):
+            yield Problem(path, f"has bf16, but {reason}")
+
+
 def training_problems(
     training: Training, parameters: Mapping[str, object], workers: int, nan: Nan
 ) -> Iterator[Problem]:

@@ -18,6 +18,16 @@ def test_strangers_are_sent_away_when_the_door_is_closed():
     assert time.monotonic() - began < GREETING_S / 2
 
 
+def test_a_machine_that_has_ipv6_alone_can_listen():
+    heard = []
+    listener = Listener("::1", "door", lambda line, known: heard.append(line.recv(1)))
+    with socket.create_connection(listener.address) as caller:
+        caller.sendall(b"x")
+        assert caller.recv(1) == b"", "the listener closes the line once it was served"
+    listener.close()
+    assert heard == [b"x"]
+
+
 class Late(dict):
     """Strangers, one of whom authenticates just after the listener has listed them all."""
 

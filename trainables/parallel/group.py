@@ -10,7 +10,6 @@ ended well.
 import datetime
 import json
 import os
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -22,6 +21,7 @@ import torch.distributed as dist
 
 # Warms a rank up: DDP's first use imports some 800 modules more, which takes 1.5 s.
 import trainables.parallel.ddp  # noqa: F401
+from trainables.listener import listen
 from trainables.programs.rendezvous import RankAddress
 
 # Rank 0 may evaluate alone for hours while the others wait; a rank's death is seen at once.
@@ -79,7 +79,7 @@ class RankStore:
     def open(cls, host: str, world_size: int, gpu: bool, stall_s: float = 600.0) -> "RankStore":
         """Open the store on rank 0, listening on a free port at this address only."""
         # By default the store would listen at every address. It closes the file that it is given.
-        with socket.create_server((host, 0), backlog=BACKLOG) as server:
+        with listen(host, BACKLOG) as server:
             port, listening = server.getsockname()[1], server.detach()
         store = dist.TCPStore(
             host, port, None, True, MAX_WAIT, wait_for_workers=False, master_listen_fd=listening

@@ -5,6 +5,7 @@ own process. It does not import torch unless there is a process group to join.
 """
 
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -73,6 +74,7 @@ SET_BY_RAY = (
     "ASCEND_",
     "OMP_NUM_THREADS",
 )
+GLOO = re.compile(r"\[\S*gloo/\S+\.(cc|h):\d+\]")  # how gloo begins its errors
 
 
 class TrainableExited(Exception):
@@ -374,8 +376,12 @@ def outcome_kind(error: BaseException, gpu_share: float = 1.0) -> OutcomeKind:
 def _is_peer_lost(error: BaseException) -> bool:
     """Return whether an error only says that another rank is gone."""
     names = {kind.__name__ for kind in type(error).__mro__}
+    if "DistError" in names or "PeerLost" in names:
+        return True
+    # gloo raises plain RuntimeErrors that begin with a place in its source (torch 2.13). That a
+    # message is longer than expected comes of tensors of unlike sizes, which peers sent alive.
     text = text_of(error)
-    return "DistError" in names or "PeerLost" in names or "gloo" in text or "NCCL" in text
+    return type(error) is RuntimeError and GLOO.match(text) is not None and "preamble" not in text
 
 
 def log_file(folder: Path, trial: str, order: int, rank: int) -> Path:

@@ -121,6 +121,13 @@ class _Current:
         return bool(self.leaving) and not self.stop and self.step != self.order.until
 
 
+# The most likely reason why several ranks wait for each other.
+UNEQUAL = (
+    ". Ranks that share a model (fsdp, tensor, pipeline) must call it equally often: one that "
+    "generates a longer text in evaluate, or has a batch more, waits for ever"
+)
+
+
 class Coordinator:
     """Run orders one after the other on the ranks of its slot.
 
@@ -258,7 +265,7 @@ class Coordinator:
         ranks = f"rank{'s' if silent[1:] else ''} {_listed(silent)}"
         message = (
             f"no sign of life from {ranks} for {self._stall_s:g} s (failure.stall); "
-            f"the stacks of all threads end {_listed(logs)}"
+            f"the stacks of all threads end {_listed(logs)}{UNEQUAL if silent[1:] else ''}"
         )
         current.outcomes[silent[0]] = Outcome(order.id, "stalled", message)
         self._conclude(current, clean=False)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Any, NamedTuple
 
 from trainables.dataset import DataSet
@@ -128,7 +128,15 @@ def placed(order: int, hellos: Iterable[Hello]) -> OrderPlaced | None:
 
 def connect(call: Call) -> "Connection":
     """Connect to the coordinator."""
-    return disable_nagle(Client(call.address, authkey=call.key))
+    # multiprocessing's own Client takes a host for a name of IPv4 (Python 3.11).
+    connection = Connection(socket.create_connection(call.address).detach())
+    try:
+        answer_challenge(connection, call.key)
+        deliver_challenge(connection, call.key)
+    except BaseException:
+        connection.close()
+        raise
+    return disable_nagle(connection)
 
 
 def disable_nagle(connection: "Connection") -> "Connection":

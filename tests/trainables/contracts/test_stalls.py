@@ -9,7 +9,7 @@ import pytest
 from two_ranks import started
 
 from trainables.programs.command import Command
-from trainables.runtime.coordinator import GRACE_S
+from trainables.runtime.coordinator import GRACE_S, UNEQUAL
 from trainables.storage.checkpoint import Saved
 from trainables.training import Training
 
@@ -84,7 +84,7 @@ def test_ranks_that_wait_for_each_other_end_the_order_and_leave_their_stacks(tmp
         assert (reports, end.kind, end.clean) == ([], "stalled", False)
         assert end.message == (
             "no sign of life from ranks 0 and 1 for 2 s (failure.stall); "
-            "the stacks of all threads end logs/t0001/1-0.log and logs/t0001/1-1.log"
+            "the stacks of all threads end logs/t0001/1-0.log and logs/t0001/1-1.log" + UNEQUAL
         )
         for rank in range(2):
             assert stands(f"# here: rank {rank}") in two.log(rank)

@@ -180,6 +180,34 @@ FULL = (
 )
 
 
+class PeerLost(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("training.gradient_compression is bf16, but only NCCL adds bf16 up"), "user"),
+        (RuntimeError("my data set of glooms has NCCL in its name"), "user"),
+        (KeyError("gloo"), "user"),
+        (
+            RuntimeError("[../third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed"),
+            "collateral",
+        ),
+        (
+            RuntimeError(
+                "[/pytorch/gloo/transport/tcp/pair.cc:446] op.preamble.length <= op.nbytes. 20 vs 8"
+            ),
+            "user",
+        ),
+        (PeerLost("rank 0 has left"), "collateral"),
+    ],
+)
+def test_only_errors_of_the_process_group_count_as_lost_peers(error, kind):
+    """Other errors may name NCCL or gloo too; they would be tried again for nothing."""
+    assert outcome_kind(error) == kind
+
+
 @pytest.mark.parametrize(
     ("wanted", "free", "held", "share", "kind"),
     [
