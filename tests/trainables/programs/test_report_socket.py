@@ -26,7 +26,8 @@ def test_a_close_answers_all_that_wait():
 
     def report():
         with socket.create_connection((LOOPBACK, int(port))) as line, line.makefile("rw") as stream:
-            message = {"rank": 0, "step": 1, "metrics": {}, "checkpoint": None, "parent": 1}
+            message = {"rank": 0, "step": 1, "metrics": {}, "no_numbers": {}}
+            message |= {"checkpoint": None, "parent": 1}
             stream.write(f"{token}\n{json.dumps(message)}\n")
             stream.flush()
             answers.put(json.loads(stream.readline()))
