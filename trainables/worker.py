@@ -110,10 +110,12 @@ class Worker:
         folder: Path | None = None,
         seed: int = 0,
         training: Training | None = None,
+        gpu: bool = False,
     ) -> "Worker":
         """Return the only rank of a trial in this process, without Ray: for tests and notebooks.
 
         Args:
+            gpu: whether to train on this process's first GPU.
             folder: for checkpoints; None: a folder that is removed when this process ends.
         """
         return cls(
@@ -133,7 +135,7 @@ class Worker:
             every=1,
             milestones=(),
             link=LocalLink(),
-            gpu=False,
+            gpu=gpu,
         )
 
     @property

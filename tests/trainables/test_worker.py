@@ -268,3 +268,8 @@ def test_closing_leaves_checkpoints_and_no_scratch(worker, tmp_path):
 def test_the_device_is_the_one_that_was_given(worker):
     assert worker.device == torch.device("cpu")
     assert replace(worker, gpu=True).device == torch.device("cuda", 0)
+
+
+def test_a_lone_worker_trains_on_a_gpu_if_it_is_to():
+    assert Worker.alone().device.type == "cpu"
+    assert f"{Worker.alone(gpu=True).device}" == "cuda:0"

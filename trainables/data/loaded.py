@@ -6,7 +6,7 @@ Axes: B samples of a batch.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -38,6 +38,9 @@ class MapDataset(Source):
     workers: int = 2  # processes of a rank; training and validation have as many each
     prefetch: int = 2  # batches that each worker loads ahead
     length: int | None = None  # None: len(dataset)
+    # A batch (a tuple of tensors, whose rows are samples) of a list of samples, of any kind then;
+    # None: torch's default_collate.
+    collate_fn: Callable[[list[Any]], tuple[Tensor, ...]] | None = None
 
     def __post_init__(self) -> None:
         for name in ("workers", "prefetch"):
@@ -67,4 +70,4 @@ class MapDataset(Source):
     def _samples(self, dtype: torch.dtype | None) -> Samples:
         dataset = self.dataset
         pick = dataset.__getitem__ if hasattr(dataset, "__getitem__") else dataset
-        return Samples(pick, dtype)
+        return Samples(pick, dtype, self.collate_fn)

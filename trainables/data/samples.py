@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,14 +25,20 @@ class Samples(Dataset[Batch]):
 
     pick: Callable[[int], object]  # a sample by its position
     dtype: torch.dtype | None  # of floating-point values; None: unchanged
+    collate_fn: Callable[[list[Any]], tuple[Tensor, ...]] | None = None  # None: torch's
 
     def __getitem__(self, key: Key) -> Batch:
         seed, positions = key
-        rows = []
+        samples = []
         for position in positions:
             _seed_generators(derive(seed, position))
-            rows.append(_checked_row(self.pick(position), position))
-        return tuple(self._convert(column) for column in _collate(rows, positions))
+            samples.append(self.pick(position))
+        if self.collate_fn is None:
+            rows = [_checked_row(*pair) for pair in zip(samples, positions, strict=True)]
+            columns = _collate(rows, positions)
+        else:
+            columns = _checked_columns(self.collate_fn(samples), len(positions))
+        return tuple(self._convert(column) for column in columns)
 
     def load_here(self, at_B: Tensor, seed: int) -> Batch:
         """Return a batch made in this process, leaving its random generators unchanged."""
@@ -48,9 +55,21 @@ def _checked_row(sample: object, position: int) -> tuple[object, ...]:
         if isinstance(value, str | bytes | dict | None):
             raise TypeError(
                 f"MapDataset: the sample at {position} holds a {type(value).__name__}; give a "
-                "tensor, an array or a number, or a tuple of them"
+                "tensor, an array or a number, a tuple of them, or a collate_fn that makes tensors"
             )
     return row
+
+
+def _checked_columns(batch: object, samples: int) -> list[Tensor]:
+    columns: list[Any] = list(batch) if isinstance(batch, tuple | list) else [batch]
+    for column in columns:
+        if not isinstance(column, Tensor) or not column.dim() or len(column) != samples:
+            found = tuple(column.shape) if isinstance(column, Tensor) else type(column).__name__
+            raise TypeError(
+                f"MapDataset: collate_fn returned {found} for {samples} samples; return a tuple of "
+                f"tensors with {samples} rows each"
+            )
+    return columns
 
 
 def _collate(rows: list[tuple[object, ...]], positions: list[int]) -> list[Tensor]:
@@ -59,7 +78,7 @@ def _collate(rows: list[tuple[object, ...]], positions: list[int]) -> list[Tenso
     except (RuntimeError, TypeError) as error:
         raise ValueError(
             f"MapDataset: the samples at {positions[0]} to {positions[-1]} of a batch do not go "
-            f"together; give all the same shapes: {error}"
+            f"together; give all the same shapes, or a collate_fn that pads: {error}"
         ) from error
     return columns
 

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from trainables.data.digests import digest_of
 from trainables.dataset import DataSet
@@ -113,6 +114,14 @@ class Data:
     name: str = ""  # in the trial's record; empty: the trainable's
     source: str = ""  # the path or URL of the samples, for the record; empty: Source.place
 
+    def __post_init__(self) -> None:
+        for name in ("train", "validation"):
+            value = getattr(self, name)
+            if not all(hasattr(value, method) for method in ("__len__", "to", "batch")):
+                raise TypeError(
+                    f"Data: {name} is {type(value).__name__}, which is no source; {_way_out(value)}"
+                )
+
     def describe(self, otherwise: str) -> tuple[DataSet, DataSet]:
         """Describe both sources for a trial's record.
 
@@ -136,3 +145,17 @@ class Data:
         """Stop loading ahead."""
         self.train.close()
         self.validation.close()
+
+
+def _way_out(value: object) -> str:
+    """Return how to make a source of a value that is none."""
+    if isinstance(value, DataLoader):
+        return "give MapDataset(...) of the loader's dataset: the runtime makes the batches"
+    if isinstance(value, Tensor | tuple | list):
+        return "give Tensors(...) of its columns"
+    if hasattr(value, "__len__") and hasattr(value, "__getitem__"):
+        return "give MapDataset(...) of it"
+    return (
+        "samples are read by position, so give MapDataset(function, length=N) with a function of "
+        "a position, or write what it yields into a file once"
+    )

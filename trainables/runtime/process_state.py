@@ -51,6 +51,8 @@ FRESH_TORCH: Mapping[str, object] = MappingProxyType(
         "cudnn.enabled": True,
         "cudnn.benchmark": False,
         "cudnn.deterministic": False,
+        "attention kernels off": (),
+        "flush denormal": False,
         "process group": False,
     }
 )
@@ -225,6 +227,13 @@ def _torch_globals(keeps_group: bool) -> dict[str, object]:
         "cudnn.enabled": cudnn.enabled,
         "cudnn.benchmark": cudnn.benchmark,
         "cudnn.deterministic": cudnn.deterministic,
+        "attention kernels off": tuple(
+            name
+            for name in ("flash", "mem_efficient", "math", "cudnn")
+            if not getattr(torch.backends.cuda, f"{name}_sdp_enabled")()
+        ),
+        # torch cannot be asked: the processor rounds the half of the least normal number to 0.
+        "flush denormal": sys.float_info.min / 2 == 0.0,
         "threads": torch.get_num_threads(),
         "process group": dist.is_available() and dist.is_initialized() and not keeps_group,
     }

@@ -191,6 +191,12 @@ def build_optimizer(task: "Task", model: nn.Module, training: Training) -> torch
     scale = scale_lr(training.lr_scaling, task.batch, training.lr_base_batch)
     if training.optimizer == "task":
         optimizer = task.build_optimizer(model)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise TypeError(
+                f"{type(task).__name__}.build_optimizer returned {type(optimizer).__name__}; "
+                "return a single torch.optim.Optimizer: several learning rates are its groups, and "
+                "a schedule is scale_lr or training.schedule"
+            )
         for group in optimizer.param_groups:
             group["lr"] *= scale
         return optimizer

@@ -45,3 +45,21 @@ def test_what_is_no_number_is_refused_with_its_position(sample):
 def test_samples_of_different_shapes_do_not_go_together():
     with pytest.raises(ValueError, match="at 1 to 2 of a batch do not go together"):
         Samples(lambda position: torch.zeros(position), None)[0, [1, 2]]
+
+
+def padded(samples):
+    return (torch.nn.utils.rnn.pad_sequence(samples, batch_first=True),)
+
+
+def test_a_collate_fn_makes_a_batch_of_samples_of_any_length_and_kind():
+    (batch,) = Samples(torch.ones, torch.float64, padded)[0, [1, 3]]
+    assert batch.tolist() == [[1, 0, 0], [1, 1, 1]]
+    assert batch.dtype == torch.float64
+    (lengths,) = Samples(str, None, lambda texts: torch.tensor([*map(len, texts)]))[0, [7, 10]]
+    assert lengths.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("batch", [{"x": torch.zeros(2)}, torch.zeros(3), torch.tensor(1.0)])
+def test_a_collate_fn_that_makes_no_rows_of_tensors_is_refused(batch):
+    with pytest.raises(TypeError, match=r"collate_fn returned .* for 2 samples"):
+        Samples(str, None, lambda _: batch)[0, [0, 1]]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from trainables.data import Data, Tensors, TokenFile, Tokens
 from trainables.dataset import DataSet
@@ -56,3 +57,31 @@ def test_data_say_which_they_are_and_where_they_come_from():
         DataSet("Net", "validation", 2, judged.digest, "s3://bucket/x"),
     )
     assert Data(train, judged, name="zeros").describe("Net")[0].name == "zeros"
+
+
+class Stream(IterableDataset):
+    """Samples that come one after the other."""
+
+    def __iter__(self):
+        yield from torch.zeros(3)
+
+
+ROWS = TensorDataset(torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("value", "way_out"),
+    [
+        (ROWS, r"TensorDataset, .* give MapDataset\(\.\.\.\) of it"),
+        (DataLoader(ROWS), r"DataLoader, .* MapDataset\(\.\.\.\) of the loader's dataset"),
+        (Stream(), r"Stream, .* MapDataset\(function, length=N\)"),
+        (torch.zeros(3), r"Tensor, .* give Tensors\(\.\.\.\)"),
+        ((torch.zeros(3), torch.zeros(3)), r"tuple, .* give Tensors\(\.\.\.\)"),
+    ],
+)
+def test_samples_that_are_no_source_are_refused_with_the_way_out(value, way_out):
+    source = Tensors(torch.zeros(3))
+    with pytest.raises(TypeError, match=f"Data: train is {way_out}"):
+        Data(value, source)
+    with pytest.raises(TypeError, match=f"Data: validation is {way_out}"):
+        Data(source, value)

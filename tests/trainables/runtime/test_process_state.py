@@ -31,6 +31,20 @@ def test_the_default_dtype_is_seen():
         torch.set_default_dtype(torch.float32)
 
 
+def test_disabled_attention_kernels_and_flushed_denormals_are_seen():
+    before = process_state.baseline()
+    torch.backends.cuda.enable_math_sdp(False)
+    flushes = torch.set_flush_denormal(True)
+    try:
+        seen = found(before)
+    finally:
+        torch.backends.cuda.enable_math_sdp(True)
+        torch.set_flush_denormal(False)
+    assert seen[0] == "torch attention kernels off: was (), is ('math',)"
+    assert seen[1:] == ["torch flush denormal: was False, is True"] * flushes
+    assert found(before) == []
+
+
 def test_every_torch_global_is_seen():
     before = process_state.baseline()
     threads = torch.get_num_threads()

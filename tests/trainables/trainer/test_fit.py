@@ -73,3 +73,13 @@ def test_modules_are_in_their_own_modes_again():
         assert seen[1:] == [False, False]
         assert session.state.model.training
         assert not seen[0].training
+
+
+def test_several_optimizers_are_refused_with_the_way_out():
+    @dataclass(frozen=True)
+    class Paired(Deep):
+        def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+            return [super().build_optimizer(model)]
+
+    with pytest.raises(TypeError, match=r"Paired\.build_optimizer returned list; return a single"):
+        Paired().train(Worker.alone())
