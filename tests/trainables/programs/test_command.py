@@ -205,7 +205,7 @@ def test_a_failure_carries_the_last_lines_of_the_output(attempt):
 def test_an_end_from_outside_is_not_the_user_s_fault(attempt, name, kind):
     outcome, _ = attempt(f"import os, signal; os.kill(os.getpid(), signal.{name})")
     assert outcome.kind == kind
-    assert f"ended by {name}" in outcome.message
+    assert f"killed by {name}" in outcome.message
 
 
 def test_an_abort_after_the_last_step_loses_nothing(attempt):
@@ -214,7 +214,7 @@ def test_an_abort_after_the_last_step_loses_nothing(attempt):
     assert attempt(script, until=1)[0].kind == "ended"
     outcome, _ = attempt(script, until=2)
     assert outcome.kind == "user"
-    assert "ended by SIGABRT" in outcome.message
+    assert "killed by SIGABRT" in outcome.message
 
 
 def test_a_script_that_never_reports_is_told_how(attempt):

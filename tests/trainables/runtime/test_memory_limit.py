@@ -6,6 +6,7 @@ import sys
 
 import psutil
 import pytest
+from engines import await_none
 
 from trainables.runtime.last_words import death_of
 from trainables.runtime.memory_limit import used_bytes
@@ -42,12 +43,19 @@ def test_what_takes_more_than_its_limit_is_killed_with_the_reason(memory):
     assert ", and memory_per_worker is " in death.how
 
 
+def is_alive(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_memory_of_children_counts_and_they_are_killed_too():
     ran = run(CHILD)
     assert ran.returncode == -9
     assert death_of(ran.stderr).out_of_memory
     child = int(ran.stdout.split()[0])
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    await_none(lambda: [child] if is_alive(child) else [])
 
 
 def test_address_space_and_mapped_files_do_not_count(tmp_path):
@@ -69,14 +77,15 @@ print("done", total)
 
 def test_pages_that_forked_children_share_count_once():
     code = """
-import os, sys
+import os
 from trainables.runtime.memory_limit import used_bytes
 rows = b"x" * (40 * 2**20)
-children = []
+children, (reading, writing) = [], os.pipe()
 for _ in range(3):
     child = os.fork()
     if child == 0:
-        sys.stdin.read()  # until the test ends
+        os.close(writing)
+        os.read(reading, 1)  # until the parent ends
         os._exit(0)
     children.append(child)
 each, exact = (used_bytes([os.getpid(), *children], exact=e) for e in (False, True))
