@@ -26,11 +26,7 @@ class Judged:
     def losses(self) -> dict[str, float]:
         """The losses of the trials that came to their ends, which alone can be compared."""
         trials = self.state.trials.values()
-        return {
-            trial.id: trial.loss
-            for trial in trials
-            if trial.state == "COMPLETED" and abs(trial.loss) < HUGE
-        }
+        return {trial.id: trial.loss for trial in trials if trial.at_end and abs(trial.loss) < HUGE}
 
     @cached_property
     def repeats(self) -> dict[str, list[float]]:

@@ -275,6 +275,10 @@ class Controller:
             return failures
         if trial.id in self.state.trials.waiting and not (self.halted or self.state.resting):
             return self._judge(trial, event.time)
+        if isinstance(event, Ended) and (
+            met := stopping.check_target(self.state, trial, event.time)
+        ):
+            return met
         return stopping.check_plateau(self.state, event.time)
 
     def _judge(self, trial: TrialState, time: float) -> list[Event]:

@@ -40,7 +40,7 @@ def _new_best(state: SweepState, now: float) -> Iterator[Alerted]:
         if new:
             text = f"new on the front of {len(best)} trials: {_named(new)}"
             yield Alerted(now, "new_best", text, trial=new[-1].id)
-    elif best and best[0].loss < state.alerts.best_loss:
+    elif best and state.alerts.is_better(best[0], state.trials):
         trial = best[0]
         text = f"new best {trial.metric.name} {trial.value:.5g}, {trial.id} at step {trial.step}"
         yield Alerted(now, "new_best", text, trial=trial.id, value=trial.value)

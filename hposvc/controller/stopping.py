@@ -73,10 +73,17 @@ def check_disk(state: SweepState, event: Failed) -> list[Event]:
 
 
 def check_target(state: SweepState, trial: TrialState, time: float) -> list[Event]:
-    """Return the end of the sweep if a trial meets every target."""
+    """Return the end of the sweep if a trial meets every target.
+
+    The value of a trial that has not come to its end may still become worse, unless it is the best
+    of its steps: where losses rise with the step, every trial meets a target at first.
+    """
     objectives = state.spec.objectives
     targets = [metric.target is not None for metric in objectives]
     if state.halted or not any(targets) or not math.isfinite(trial.loss):
+        return []
+    at_end = trial.at_end or trial.came_to(state.spec.last_step)
+    if not at_end and state.spec.objectives[0].select != "best":
         return []
     with_target = compress(zip(objectives, trial.values, strict=True), targets)
     reached = all(metric.reached(value) for metric, value in with_target)

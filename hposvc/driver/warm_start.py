@@ -21,18 +21,19 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hposvc import spec as specs
 from hposvc.errors import NotFound, Problem, fail
 from hposvc.events import Reported
 from hposvc.journal.home import find
 from hposvc.journal.journal import Journal, SweepRow
-from hposvc.schedulers.rung_ranking import ranked
+from hposvc.schedulers.rung_ranking import Losses, ranked
 from hposvc.spec import Metric, SweepSpec, paths
 from hposvc.spec.warm_start import AUTO
+from hposvc.state.ranking import Ranking
 from hposvc.state.sweep import SweepState
-from hposvc.state.trial import TrialState
+from hposvc.state.trial import TrialState, loss_at
 from searchers.domains import Constant
 from searchers.gp.learned.roles import roles_of
 from searchers.names import closest
@@ -97,16 +98,55 @@ def load_warm_start(journal: Journal, spec: SweepSpec) -> tuple[Observation, ...
 
 
 def leading(spec: SweepSpec, earlier: Sequence[Observation]) -> list[Params]:
-    """Return the configurations of earlier trials to try first, best first."""
+    """Return the configurations of earlier trials to try first, best first.
+
+    With several metrics, fronts are those of the trials of the same last step; the longest lead.
+    """
     feasible = [seen for seen in earlier if all(excess <= 0 for excess in seen.excess)]
-    losses = {seen.id: seen.losses for seen in feasible if seen.losses}
-    losses |= {seen.id: (seen.loss,) for seen in feasible if seen.loss is not None}
-    order, _ = ranked(losses)
     params = {seen.id: seen.params for seen in earlier}
+    names: list[str] = []
+    if spec.several:
+        by_step: dict[float, dict[str, Losses]] = defaultdict(dict)
+        for seen in feasible:
+            if seen.losses:
+                by_step[seen.curve[-1][0] if seen.curve else 0][seen.id] = seen.losses
+        for step in sorted(by_step, reverse=True):
+            names += ranked(by_step[step])[0]
+    else:
+        trials = (_Earlier(seen, number, spec.last_step) for number, seen in enumerate(feasible))
+        names += Ranking.of({trial.id: trial for trial in trials}).order()
     distinct: dict[Hashable, Params] = {}
-    for name in order:
+    for name in names:
         distinct.setdefault(spec.space.key(params[name]), params[name])
     return list(distinct.values())[: spec.warm_start.top if spec.warm_start else 0]
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """An earlier trial, to be ranked among those of other sweeps."""
+
+    seen: Observation
+    number: int
+    last: int | None  # the last step of this sweep; None: a trial ends where it returns
+
+    @property
+    def id(self) -> str:
+        return self.seen.id
+
+    @property
+    def step(self) -> int:
+        return self.seen.curve[-1][0] if self.seen.curve else 0
+
+    @property
+    def loss(self) -> float:
+        return math.inf if self.seen.loss is None else self.seen.loss
+
+    @property
+    def at_end(self) -> bool:
+        return self.last is None or self.step >= self.last
+
+    def loss_at(self, step: int) -> float:
+        return loss_at(self.seen.curve, step)
 
 
 def _restore_spec(row: SweepRow, spec: SweepSpec) -> SweepSpec:

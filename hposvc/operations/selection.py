@@ -44,7 +44,17 @@ def trials(
 ) -> Selection:
     """Return the trials of a sweep that `choose` chooses."""
     record = sweep.record()
-    return Selection(record, choose(record.trials(), record.state.spec, where, sort, top))
+    return Selection(record, chosen(record, where, sort, top))
+
+
+def chosen(
+    record: Record, where: Iterable[str], sort: str | None = None, top: int | None = None
+) -> list[Row]:
+    """Return the rows of a sweep's trials that `choose` chooses; the best by the sweep's order."""
+    rows = record.trials()
+    if sort is None and top is not None:
+        rows = [rows[trial.number] for trial in record.state.ranked()]
+    return choose(rows, record.state.spec, where, sort, top)
 
 
 def choose(
@@ -59,20 +69,17 @@ def choose(
     Args:
         where: conditions: `state=FAILED`, `lr>0.01`, `val/accuracy>=0.9`.
         sort: a column, smallest first; `-name`: largest first. Rows without a value come last.
-        top: number of rows; without `sort`, the best by the first metric. None: all.
+        top: number of rows; None: all.
 
     Raises:
         SpecError: a condition is malformed, or a column does not exist.
     """
-    chosen = list(rows)
+    matching = list(rows)
     for condition in where:
-        chosen = _filter(chosen, spec, condition)
-    if sort is None and top is not None:
-        sign = "-" if spec.objectives[0].goal == "maximize" else ""
-        sort = f"{sign}{spec.objectives[0].name}"
+        matching = _filter(matching, spec, condition)
     if sort is not None:
-        chosen = _sorted(chosen, spec, sort)
-    return chosen if top is None else chosen[:top]
+        matching = _sorted(matching, spec, sort)
+    return matching if top is None else matching[:top]
 
 
 def table(rows: Sequence[Row], spec: SweepSpec) -> str:

@@ -288,8 +288,7 @@ class Section:
     @property
     def top(self) -> list[int]:
         """The rows of the best trials."""
-        trials = list(self.state.trials.values())
-        return sorted(range(len(trials)), key=lambda row: trials[row].losses)[:STILL]
+        return [trial.number for trial in self.state.ranked()[:STILL]]
 
     @property
     def trials(self) -> bool:

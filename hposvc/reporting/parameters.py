@@ -1,15 +1,13 @@
 """Parameters as the axes of charts: linear, logarithmic or categorical."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hposvc.analysis.explained import last_step
 from hposvc.reporting.history import History
 from hposvc.reporting.svg import Categories, Linear, Log, Scale, number
 from hposvc.state.trial import TrialState
-from searchers.searcher import Observation
 from searchers.space import Choice, Domain
 from searchers.values import Value
 
@@ -55,11 +53,6 @@ def words(value: Value) -> str:
 def rounded(value: Value) -> str:
     """Return a value for a sentence: two digits of a number are enough there."""
     return number(float(f"{value:.2g}")) if isinstance(value, float) else words(value)
-
-
-def ordered(trials: Sequence[Observation], losses: Sequence[float]) -> list[int]:
-    """Return the indices of trials: those that went furthest first, of these the best first."""
-    return sorted(range(len(trials)), key=lambda i: (-last_step(trials[i]), losses[i]))
 
 
 def value_of(trial: TrialState, place: int) -> float | None:

@@ -55,11 +55,9 @@ class FoldedSweep:
         return self.watched.seq
 
     def ranked(self) -> list[TrialState]:
-        """Return the trials of the state, best first; sorted once for many who look."""
+        """Return the trials of the state, best first; ranked once for many who look."""
         if self.entry.ranked[0] != self.seq:
-            trials = self.watched.state.trials.values()
-            ranked = sorted(trials, key=lambda trial: (trial.loss, -trial.number))
-            self.entry.ranked = self.seq, ranked
+            self.entry.ranked = self.seq, self.watched.state.ranked()
         return self.entry.ranked[1]
 
     def look(self) -> SweepState:

@@ -13,6 +13,8 @@ from hposvc.events import (
     Reported,
     Requested,
 )
+from hposvc.state.ranking import improvement
+from hposvc.state.trial import TrialState
 from hposvc.state.trial_table import TrialTable
 
 PROGRESS = (Attached, Checkpointed, Ended, Reported, Requested)  # failures are none
@@ -23,7 +25,8 @@ class Alerts:
     """The moments told so far, and what has to change until they come again."""
 
     progressed: float = 0.0  # time of the last event by which the sweep came forward
-    best_loss: float = math.inf  # of the best trial when a new one was last told
+    best: str | None = None  # the best trial when a new one was last told
+    best_loss: float = math.inf  # its loss then
     front: set[str] = field(default_factory=set)  # trials told as the best, or as on the front
     failed: int = 0  # failed trials that were told
     last: dict[MomentKind, float] = field(default_factory=dict)  # time of the last alert
@@ -48,14 +51,20 @@ class Alerts:
         }
         return situations[what]
 
+    def is_better(self, best: TrialState, trials: TrialTable) -> bool:
+        """Return whether the best trial is another or a better one than when it was last told."""
+        if self.best is None or self.best == best.id:
+            return best.loss < self.best_loss
+        return improvement(trials[self.best], best) > 0
+
     def _tell(self, event: Alerted, trials: TrialTable) -> None:
         self.last[event.what] = event.time
         match event.what:
             case "new_best":
                 self.front |= set(trials.best())
-                self.best_loss = min(
-                    (trials[name].loss for name in trials.best()), default=math.inf
-                )
+                if not trials.spec.several:
+                    self.best = next(iter(trials.best()), None)
+                    self.best_loss = math.inf if self.best is None else trials[self.best].loss
             case "trial_failed":
                 self.failed = trials.counts.get("FAILED", 0)
             case "plateau" | "stalled" | "budget":

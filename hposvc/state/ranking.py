@@ -1,56 +1,190 @@
-"""The best trials of a sweep so far: a ranking of one metric, a front of several."""
+"""The best trials of a sweep so far: the one rule of which trial stands above which.
+
+Values of unlike steps are never compared. A loss may rise with the step in every trial (a running
+mean over harder files, over-fitting), and a trial that was stopped at its first rung then has the
+lowest loss of all. So, for one metric:
+
+1. A trial that came to its end by itself (its last step, its own return, a plateau) has a result.
+   Results are compared with each other, and the best trial is the one with the best result.
+2. Any other trial is compared at its last step: it stands below every trial that was better there
+   and went on at least as far, and above the trials that were worse there as far as that permits.
+3. While no trial has a result, the best trial is one that came at least half as far as the longest:
+   the first steps of a new trial make it no leader.
+
+Trials can beat each other in a circle: a stopped trial may beat one at a rung that beats, at a
+later step, the trial that the stopped one lost to. Rule 2 gives an order in any case.
+
+For several metrics the same holds for fronts: nothing on the front is dominated by another trial
+on the terms above.
+"""
 
 import math
 import operator
-from bisect import bisect_left, insort
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Protocol
 
 from hposvc.spec.stopping import PlateauRule
 from hposvc.state.trial import TrialState
 from searchers.pareto import dominates
 
+Place = tuple[float, int, str]  # loss, number, trial
+
+
+class Contender(Protocol):
+    """A trial to be ranked."""
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+
+    @property
+    def number(self) -> int:
+        """Its place among the proposals; of equals the first proposed stands above."""
+
+    @property
+    def step(self) -> int:
+        """Its last step."""
+
+    @property
+    def loss(self) -> float:
+        """The loss of its value; infinite if it can't be the best."""
+
+    @property
+    def at_end(self) -> bool:
+        """Whether it came to its end by itself."""
+
+    def loss_at(self, step: int) -> float:
+        """Return the loss of its value at a step that it reached; minus infinity: unknown."""
+
 
 @dataclass
 class Ranking:
-    """All trials with a loss, in order, so that a report needs no look at the others."""
+    """All trials with a loss, so kept that the best needs no look at the others."""
 
-    order: list[tuple[float, int, str]] = field(default_factory=list)  # loss, number, trial
-    places: dict[str, tuple[float, int, str]] = field(default_factory=dict)  # entry of each trial
+    trials: Mapping[str, Contender] = field(repr=False)
+    results: list[Place] = field(default_factory=list)  # of trials that came to their ends
+    groups: dict[int, list[Place]] = field(default_factory=dict)  # of all others, by last step
+    steps: list[int] = field(default_factory=list)  # of the groups
+    _places: dict[str, tuple[int | None, Place]] = field(default_factory=dict)
+    _order: list[str] | None = None  # None: to be computed
 
-    def update(self, trial: TrialState) -> None:
-        """Move a trial whose loss may have changed."""
-        before = self.places.pop(trial.id, None)
-        if before is not None:
-            del self.order[bisect_left(self.order, before)]
+    @classmethod
+    def of(cls, trials: Mapping[str, Contender]) -> "Ranking":
+        """Return the ranking of these trials."""
+        ranking = cls(trials)
+        for trial in trials.values():
+            ranking.update(trial)
+        return ranking
+
+    def update(self, trial: Contender) -> None:
+        """Move a trial that may have reported, ended or begun again."""
+        self._order = None
+        if (before := self._places.pop(trial.id, None)) is not None:
+            self._remove(*before)
         if trial.loss < math.inf:
-            self.places[trial.id] = trial.loss, trial.number, trial.id
-            insort(self.order, self.places[trial.id])
+            place = trial.loss, trial.number, trial.id
+            step = None if trial.at_end else trial.step
+            self._places[trial.id] = step, place
+            if step is not None and step not in self.groups:
+                self.groups[step] = []
+                insort(self.steps, step)
+            insort(self.results if step is None else self.groups[step], place)
+
+    def _remove(self, step: int | None, place: Place) -> None:
+        places = self.results if step is None else self.groups[step]
+        del places[bisect_left(places, place)]
+        if step is not None and not places:
+            del self.groups[step]
+            del self.steps[bisect_left(self.steps, step)]
 
     def best(self) -> list[str]:
         """Return the best trial, of equals the first proposed; empty: none has a value."""
-        return self.leaders(1)
+        if self.results:
+            return [self.results[0][2]]
+        leader, longer = None, list[str]()
+        for step in reversed(self.steps):
+            if not self._may_lead(step):
+                break
+            loss, _, name = self.groups[step][0]
+            beaten = leader is not None and self.trials[leader].loss_at(step) <= loss
+            if not beaten and all(self.trials[other].loss_at(step) > loss for other in longer):
+                leader = name
+            longer += [other for *_, other in self.groups[step]]
+        return [] if leader is None else [leader]
 
-    def leaders(self, most: int) -> list[str]:
-        """Return this many trials at most, the best first."""
-        return [name for *_, name in self.order[:most]]
+    def order(self) -> Sequence[str]:
+        """Return all trials, the best first."""
+        if self._order is None:
+            order = [name for *_, name in self.results]
+            for step in reversed(self.steps):
+                order = self._joined(order, step)
+            self._order = order
+        return self._order
+
+    def _joined(self, order: Sequence[str], step: int) -> list[str]:
+        """Return the order with the trials that ended at a step, which all in it went beyond.
+
+        Each comes directly below the last one that beat it there.
+        """
+        losses = [self.trials[name].loss_at(step) for name in order]
+        lowest = [*accumulate(reversed(losses), min)][::-1]  # from each place on: it ascends
+        first = 0 if not self.results and self._may_lead(step) else 1
+        joined: list[str] = []
+        done = 0
+        for loss, _, name in self.groups[step]:
+            place = max(first, bisect_right(lowest, loss))
+            joined += [*order[done:place], name]
+            done = max(done, place)
+        return [*joined, *order[done:]]
+
+    def _may_lead(self, step: int) -> bool:
+        return 2 * step >= self.steps[-1]
+
+
+def improvement(before: TrialState, best: TrialState) -> float:
+    """Return by how much the best trial is better than the one before it, on equal terms.
+
+    Infinite if it is the first with a result. It may be negative: the one before failed since.
+    """
+    if best.at_end and not before.at_end:
+        return math.inf
+    step = max(before.step, best.step) if best.at_end else min(before.step, best.step)
+    return before.loss_at(step) - best.loss_at(step)
 
 
 @dataclass
 class PlateauCounter:
-    """The number of trials that ended or paused since the best value last improved enough."""
+    """The number of trials that ended or paused since the best trial last improved enough."""
 
     since: int = 0
-    low: float = math.inf  # the loss of the last gain
+    best: str | None = None  # the trial of the last gain; None: there was none yet
+    by_result: bool = False  # whether it had come to its end by then
+    low: float = math.inf  # its loss then
     counted: set[str] = field(default_factory=set)
 
-    def take(self, trial: str, best: float, enough: PlateauRule | None) -> None:
-        """Count a trial that ended or paused, when `best` is the lowest loss so far."""
-        if best < self.low - (0.0 if enough is None else enough.delta):
-            self.low, self.since = best, 0
+    def take(
+        self,
+        trial: str,
+        best: str | None,
+        trials: Mapping[str, TrialState],
+        enough: PlateauRule | None,
+    ) -> None:
+        """Count a trial that ended or paused; `best` is the best trial, if there is one."""
+        least = 0.0 if enough is None else enough.delta
+        if best is not None and self._gain(trials[best], trials) > least:
+            self.best, self.low = best, trials[best].loss
+            self.by_result, self.since = trials[best].at_end, 0
         elif trial not in self.counted:
             self.since += 1
         self.counted.add(trial)
+
+    def _gain(self, best: TrialState, trials: Mapping[str, TrialState]) -> float:
+        if self.best is None or (best.at_end and not self.by_result):
+            return math.inf
+        return improvement(trials[self.best], best)
 
     def forget(self) -> None:
         """Start counting again."""
@@ -66,12 +200,18 @@ class Front:
     """
 
     trials: Mapping[str, TrialState] = field(repr=False)
-    losses: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of all that have values
-    front: set[str] = field(default_factory=set)
+    losses: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of trials with a result
+    front: set[str] = field(default_factory=set)  # of these
+    unfinished: set[str] = field(default_factory=set)  # the others that have values
 
     def update(self, trial: TrialState) -> None:
-        """Move a trial whose losses may have changed."""
+        """Move a trial that may have reported, ended or begun again."""
         before, now = self.losses.pop(trial.id, None), trial.losses
+        self.unfinished.discard(trial.id)
+        if not trial.at_end:
+            if math.isfinite(now[0]):
+                self.unfinished.add(trial.id)
+            now = (math.inf,) * len(now)
         fell = before is not None and not all(map(operator.le, now, before))
         if math.isfinite(now[0]):
             self.losses[trial.id] = now
@@ -82,7 +222,34 @@ class Front:
 
     def best(self) -> list[str]:
         """Return the front, in the order proposed."""
-        return sorted(self.front, key=lambda name: self.trials[name].number)
+        front = self.front or self._leaders()
+        return sorted(front, key=lambda name: self.trials[name].number)
+
+    def order(self) -> Sequence[str]:
+        """Return all trials: the front, the other results, then those that went furthest."""
+        front = set(self.best())
+        known = [self.trials[name] for name in (*self.losses, *self.unfinished)]
+
+        def place(trial: TrialState) -> tuple[bool, bool, int, tuple[float, ...], int]:
+            step = 0 if trial.at_end else -trial.step
+            return trial.id not in front, not trial.at_end, step, trial.losses, trial.number
+
+        return [trial.id for trial in sorted(known, key=place)]
+
+    def _leaders(self) -> list[str]:
+        """Return the front of the trials that came far enough, while there is no result."""
+        furthest = max((self.trials[name].step for name in self.unfinished), default=0)
+        able = [self.trials[name] for name in self.unfinished]
+        able = [trial for trial in able if 2 * trial.step >= furthest]
+        return [
+            trial.id
+            for trial in able
+            if not any(
+                dominates(other.losses_at(trial.step), trial.losses)
+                for other in able
+                if other.step >= trial.step
+            )
+        ]
 
     def _fall(self, fallen: str, before: tuple[float, ...]) -> None:
         """Drop a trial from the front and re-insert the trials that only it dominated."""

@@ -133,6 +133,15 @@ class Replicates:
             for trial in dropped[name]:
                 if trial.order is None:
                     self.trials.checkpoints.forget(trial)
+        self._add()
+
+    def admit(self, finalist: TrialState, seeds: int) -> None:
+        """Take in a finalist that is trained again, as an earlier rule of the best chose it."""
+        if finalist.id not in self.finalists:
+            self.finalists |= self.lineup([finalist], seeds)
+            self._add()
+
+    def _add(self) -> None:
         for trial in self.all():
             if trial.id not in self.trials:
                 self.trials.add(trial)

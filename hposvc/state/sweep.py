@@ -137,6 +137,12 @@ class SweepState:
         """The trial with the best value; None while there is none, or with several metrics."""
         return None if self.spec.several else next(iter(self.front), None)
 
+    def ranked(self) -> list[TrialState]:
+        """Return all trials, the best first."""
+        front = sorted((self.trials[name] for name in self.front), key=lambda trial: trial.losses)
+        order = {trial.id: trial for trial in (*front, *self.trials.ranked())}
+        return [*order.values()]
+
     @property
     def results(self) -> int:
         """A number that grows when there is something for a searcher to learn."""
@@ -277,6 +283,7 @@ class SweepState:
         if not replicates.is_baseline(order.trial, order.replicate):
             assert options is not None  # otherwise there are no other replicates
             replicates.begin(self.trials.leaders(options.top), options.seeds)
+            replicates.admit(self.trials[order.trial], options.seeds)
         replicates.trials.order(replica_name(order.trial, order.replicate), order, time)
 
     def _attach(self, event: Attached) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -99,6 +99,7 @@ class TrialState:
     metrics: Mapping[str, float] = field(default_factory=dict)  # the last report's
     best: tuple[int, float, Mapping[str, float]] | None = None  # step, first loss, metrics
     diverged: bool = False
+    at_end: bool = False  # it came to its end by itself, and its value is its result
     returned: bool = False  # its trainable returned, which is the end of a trial without fidelity
     awaiting: int | None = None  # the milestone that it reached and that is undecided
     decided: int = 0  # the last decided milestone
@@ -221,6 +222,17 @@ class TrialState:
     def loss(self) -> float:
         """The first of the losses."""
         return self.losses[0]
+
+    def losses_at(self, step: int) -> tuple[float, ...]:
+        """Return the losses of its values at a step, between two reports on a straight line.
+
+        After its last report they stay; before the first they are minus infinity: unknown.
+        """
+        return tuple(loss_at(selected.losses, step) for selected in self.chosen.values())
+
+    def loss_at(self, step: int) -> float:
+        """Return the first of the losses at a step."""
+        return loss_at(self.chosen[self.metric.name].losses, step)
 
     @property
     def last_losses(self) -> tuple[float, ...]:
@@ -446,3 +458,19 @@ class TrialState:
             reason="diverged" if self.diverged else self.reason,
             cost=self.seconds or None,
         )
+
+
+def loss_at(losses: Sequence[tuple[int, float]], step: int) -> float:
+    """Return the loss of a curve at a step, between two reports on a straight line.
+
+    After the last report it stays; before the first it is minus infinity: unknown.
+    """
+    place = bisect_right(losses, (step, math.inf))
+    if not place:
+        return -math.inf
+    begin, loss = losses[place - 1]
+    if begin == step or place == len(losses):
+        return loss
+    end, later = losses[place]
+    share = (step - begin) / (end - begin)
+    return (1 - share) * loss + share * later

@@ -1,6 +1,5 @@
 """Trials by phase, what happens to them, and the transitions from phase to phase."""
 
-import math
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from searchers.searcher import Observation
 from trainables.order import Order
 
 RETURNED_EARLY = "returned early"
+PLATEAU = "plateau"  # why its own curve ended a trial
 RECENT = 5  # trials that ended last
 PACES = 64  # of trials that ended last
 
@@ -62,7 +62,8 @@ class TrialTable(Mapping[str, TrialState]):
     _ranking: Ranking | Front = field(init=False)
 
     def __post_init__(self) -> None:
-        self._ranking = Front(self._trials) if self.spec.several else Ranking()
+        kind = Front if self.spec.several else Ranking
+        self._ranking = kind(self._trials)
 
     def __getitem__(self, name: str) -> TrialState:
         return self._trials[name]
@@ -77,6 +78,11 @@ class TrialTable(Mapping[str, TrialState]):
         """Return the best trials: one for one metric, for several a front as proposed."""
         return self._ranking.best()
 
+    def ranked(self) -> list[TrialState]:
+        """Return the trials with a value within the limits, best first, then the newest others."""
+        order = dict.fromkeys([*self._ranking.order(), *reversed(self._trials)])
+        return [self._trials[name] for name in order]
+
     def leaders(self, most: int) -> list[TrialState]:
         """Return the best trials with a value within the limits, best first; for one metric.
 
@@ -84,7 +90,7 @@ class TrialTable(Mapping[str, TrialState]):
         """
         assert isinstance(self._ranking, Ranking)  # several metrics have no finalists
         leaders: dict[str, TrialState] = {}
-        for *_, name in self._ranking.order:
+        for name in self._ranking.order():
             if len(leaders) == most:
                 break
             leaders.setdefault(self._trials[name].repeat_of or name, self._trials[name])
@@ -275,6 +281,8 @@ class TrialTable(Mapping[str, TrialState]):
 
     def prolong(self, trial: TrialState) -> None:
         """Let a completed trial go on to a later last step."""
+        trial.at_end = False
+        self._ranking.update(trial)
         self.checkpoints.mend(trial)
         if not trial.lost_lineage:  # it has nothing to go on from
             self.new_facts.append(facts.Paused(trial.id))
@@ -409,7 +417,10 @@ class TrialTable(Mapping[str, TrialState]):
         self.ended_heights[trial.step] += (phase in OVER) - (before in OVER)
         self.paused_heights[trial.step] += (phase == "PAUSED") - (before == "PAUSED")
         self._changed.add(trial.id)
-        if "FAILED" in (before, phase):  # a value counts while its trial has not failed
+        had_result = trial.at_end
+        own_end = phase == "STOPPED" and trial.reason == PLATEAU and trial.ended_from is None
+        trial.at_end = phase == "COMPLETED" or own_end
+        if "FAILED" in (before, phase) or trial.at_end != had_result:
             self._ranking.update(trial)
         if phase in OVER:
             self.ended.append(trial.id)
@@ -417,11 +428,8 @@ class TrialTable(Mapping[str, TrialState]):
         if phase == "PAUSED" or phase in OVER:
             self.results += 1
             if trial.ended_from is None and not self.spec.several:
-                self.gains.take(trial.id, self._best_loss, self.spec.stop.plateau)
-
-    @property
-    def _best_loss(self) -> float:
-        return min((self._trials[name].loss for name in self.best()), default=math.inf)
+                best = next(iter(self.best()), None)
+                self.gains.take(trial.id, best, self._trials, self.spec.stop.plateau)
 
     def _give_up(self, trial: TrialState, reason: str) -> None:
         self.waiting.pop(trial.id, None)

@@ -170,15 +170,9 @@ class Projection:
     def ranks(self) -> dict[str, str]:
         """Return each trial's rank, as text that sorts like a number.
 
-        The best trials come first, then the others by last step and loss.
+        The best trials come first, those without a value last.
         """
-
-        def key(trial: TrialState) -> tuple[bool, bool, float, tuple[float, ...], int]:
-            best, valued = trial.id in self._front, bool(trial.values)
-            return not best, not valued, -trial.step, trial.losses, trial.number
-
-        order = sorted(self.state.trials.values(), key=key)
-        return {trial.id: f"{rank:06d}" for rank, trial in enumerate(order, 1)}
+        return {trial.id: f"{rank:06d}" for rank, trial in enumerate(self.state.ranked(), 1)}
 
     def _name_mark(self, trial: TrialState) -> str:
         """Return the word for a run's name that sets it apart among runs all shown as finished."""

@@ -138,7 +138,7 @@ class PlainLines:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._over: set[str] = set()
-        self._best = ("", math.inf, "")  # the best trial as last printed: id, loss, values as text
+        self._best = ""  # the best trial as last printed
         self._waiting = ""  # the last text printed by `say`
         self._summed_up = time.monotonic()
         self._front: set[str] = set()  # the front as last printed, with several metrics
@@ -177,9 +177,7 @@ class PlainLines:
         """Say nothing of what happened until now."""
         self._over = {name for name, trial in state.trials.items() if trial.over}
         self._front = {name for name in state.front if state.trials[name].over}
-        if state.best is not None:
-            best = state.trials[state.best]
-            self._best = (best.id, best.loss, trial_values(best))
+        self._best = state.best or ""
 
     def say_end(self, state: SweepState) -> None:
         """Print how the sweep ended."""
@@ -192,18 +190,21 @@ class PlainLines:
         self._say(progress_line(state, elapsed_s(state, time.time())))
 
     def _print_best(self, state: SweepState, best: TrialState) -> None:
-        """Print a new best trial, with the reason if its value is no better than the last best."""
-        name, loss, value = self._best
-        if best.id == name:
-            return
+        """Print a new best trial, with the reason if its value is no better than the last one's."""
+        before = state.trials.get(self._best)
+        if best is before or (before is not None and best.state == "RUNNING"):
+            return  # which of running trials is the best changes too often
         why = ""
         if state.replicates.champion is not None:
             why = " (the best finalist)"
-        elif best.loss > loss:
-            previous = state.trials[name]
-            now = f"{trial_values(previous)} now" if previous.values else "no value any more"
-            why = f" ({name}, told with {value}, has {now})"
-        self._best = (best.id, best.loss, trial_values(best))
+        elif before is not None and before.loss == math.inf:
+            why = f" ({before.id} has no value any more)"
+        elif before is not None and best.loss > before.loss:
+            step = min(before.step, best.step)
+            why = f" (better than {before.id} at step {step})"
+            if best.at_end and not before.at_end:
+                why = " (the first that came to its end)"
+        self._best = best.id
         self._say(f"{best.id} is the best so far, {trial_values(best)}{why}")
 
     def _print_front(self, state: SweepState) -> None:

@@ -33,6 +33,12 @@ def smooth(params, step):
     return {"loss": (math.log10(params["lr"]) + 3) ** 2 + 1 / step}, 1.0 + params["lr"]
 
 
+def worsening(params, step):
+    """Return a loss, and its opposite: better the closer lr is to 1e-3, worse with each step."""
+    loss = abs(math.log10(params["lr"]) + 3) + 2.0 * step
+    return {"loss": loss, "gain": -loss}, 1.0
+
+
 def chained(params, step):
     """Return the number of switches of `chain` that are on: the more, the worse."""
     return {"loss": float(sum(value == "on" for value in params.values()))}, 1.0

@@ -10,7 +10,7 @@ import numpy as np
 from hposvc.analysis.explained import Explained, best_and_random, has_result, last_step
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
-from hposvc.reporting.parameters import axis, best_of, describe, ordered, unit
+from hposvc.reporting.parameters import axis, best_of, describe, unit
 from hposvc.reporting.svg import BEST, INK, MUTED, PAPER, SERIES, Frame, Picture, fitted, number
 
 MOST = 150  # trials in the data of a pair
@@ -26,10 +26,9 @@ def build(history: History) -> Chart | None:
     if not answers:
         return None
     space = state.spec.space
-    pairs = [(trial, trial.observation()) for trial in state.trials.values()]
+    pairs = [(trial, trial.observation()) for trial in state.ranked()]
     pairs = [pair for pair in pairs if has_result(pair[1])]
-    order = ordered([seen for _, seen in pairs], [trial.loss for trial, _ in pairs])
-    kept = [pairs[index] for index in best_and_random(order, MOST)]
+    kept = [pairs[index] for index in best_and_random(range(len(pairs)), MOST)]
     top = max(last_step(seen) for _, seen in pairs)
     panels = [
         {

@@ -45,8 +45,8 @@ def build(history: History) -> Chart | None:
     if not any(len(trial.curve) > 1 for trial in trials):
         return None
     spec, metric = state.spec, state.spec.objectives[0]
-    ranked = sorted(trials, key=lambda trial: _rank(trial, len(spec.objectives)))
-    best = min(state.front, key=lambda name: _rank(state.trials[name], 1), default=None)
+    ranked = [trial for trial in state.ranked() if trial.curve]
+    best = min(state.front, key=lambda name: state.trials[name].losses, default=None)
     rungs = _rungs(history)
     cuts = [_cut(history, trials, step) for step in rungs]
     return Chart(
@@ -67,12 +67,6 @@ def build(history: History) -> Chart | None:
             "trials": [_row(history, trial) for trial in _sample(ranked)],
         },
     )
-
-
-def _rank(trial: TrialState, metrics: int) -> tuple[float, int]:
-    """Return the key that sorts trials, the best first."""
-    loss = trial.loss
-    return (loss if math.isfinite(loss) else math.inf, trial.number)
 
 
 def _sample(ranked: Sequence[TrialState]) -> list[TrialState]:

@@ -37,7 +37,8 @@ def build(history: History) -> Chart | None:
         return None
     winner = winner_lineage(state)
     ancestors = {segment.trial for segment in winner}
-    ranked = sorted(trials, key=lambda trial: (trial.id not in ancestors, trial.loss, trial.number))
+    begun = (trial for trial in state.ranked() if trial.segments and trial.step)
+    ranked = sorted(begun, key=lambda trial: trial.id not in ancestors)
     spec = state.spec
     data = {
         "metric": spec.objectives[0].name,

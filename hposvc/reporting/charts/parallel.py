@@ -12,7 +12,6 @@ from hposvc.reporting.parameters import (
     axis,
     best_of,
     describe,
-    ordered,
     rounded,
     unit,
     value_of,
@@ -47,16 +46,11 @@ def build(history: History) -> Chart | None:
     """Return the chart; None: nothing is searched, or no trial was tried."""
     state = history.state
     spec, space = state.spec, state.spec.space
-    trials = [trial for trial in state.trials.values() if trial.values or trial.over]
+    trials = [trial for trial in state.ranked() if trial.values or trial.over]
     if not space.searched or not trials:
         return None
     seen = [trial.observation() for trial in trials]
-    order = ordered(seen, [trial.loss for trial in trials])
-    if spec.several:
-        front = set(state.front)
-        order.sort(key=lambda index: trials[index].id not in front)
-    kept = best_and_random(order, MOST)
-    place = {index: rank for rank, index in enumerate(order)}
+    kept = best_and_random(range(len(trials)), MOST)
     names = [name for name in space if name in space.searched]
     axes = [describe(name, space[name]) for name in names]
     columns: list[list[Any]] = [[seen[i].params.get(name) for i in kept] for name in names]
@@ -76,9 +70,9 @@ def build(history: History) -> Chart | None:
         "axes": axes,
         "columns": columns,
         "trial": [trials[index].id for index in kept],
-        "rank": [1 - place[index] / max(1, len(order) - 1) for index in kept],
+        "rank": [1 - index / max(1, len(trials) - 1) for index in kept],
     }
-    leaders = [seen[index].params for index in order[:LEADERS] if trials[index].values]
+    leaders = [seen[index].params for index in range(len(trials))[:LEADERS] if trials[index].values]
     message = _message(history, leaders, len(trials), len(set(steps)) > 1)
     return Chart("parallel", "Parameters and results", message, data)
 

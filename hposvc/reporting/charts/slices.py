@@ -12,7 +12,6 @@ from hposvc.reporting.parameters import (
     axis,
     best_of,
     describe,
-    ordered,
     rounded,
     unit,
     value_of,
@@ -43,12 +42,11 @@ def build(history: History) -> Chart | None:
     """Return the chart; None: nothing is searched, or no trial has a value."""
     state = history.state
     spec, space = state.spec, state.spec.space
-    pairs = [(trial, trial.observation()) for trial in state.trials.values()]
+    pairs = [(trial, trial.observation()) for trial in state.ranked()]
     pairs = [pair for pair in pairs if has_result(pair[1])]
     if not space.searched or not pairs:
         return None
-    order = ordered([seen for _, seen in pairs], [trial.loss for trial, _ in pairs])
-    kept = [pairs[index] for index in best_and_random(order, MOST)]
+    kept = [pairs[index] for index in best_and_random(range(len(pairs)), MOST)]
     answers = history.explained()
     top = max(last_step(seen) for _, seen in kept)
     by_metric = {answer.metric: answer for answer in answers}

@@ -189,7 +189,7 @@ def _table(
     rows: list[Mapping[str, Any]] | None = None
     if conditions or sort:
         try:
-            rows = selection.choose(record.trials(), state.spec, conditions, sort or None)
+            rows = selection.chosen(record, conditions, sort or None)
         except SpecError as error:
             wrong = "; ".join(problem.message for problem in error.problems)
     total = len(state.trials) if rows is None else len(rows)

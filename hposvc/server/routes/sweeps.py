@@ -192,7 +192,7 @@ def list_trials(
     with service.folded.open(row) as folded:
         if where or sort is not None or top is not None:
             record = folded.record()
-            chosen = selection.choose(record.trials(), record.state.spec, where or (), sort, top)
+            chosen = selection.chosen(record, where or (), sort, top)
             total, rows = len(chosen), chosen[begin : begin + limit]
         else:
             total, rows = _page(

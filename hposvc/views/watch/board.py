@@ -1,6 +1,5 @@
 """The table of trials that `watch` shows: which rows, in which order, and the text of each."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -32,13 +31,11 @@ class Board:
     only: TrialPhase | None = None  # None: trials of all states
     order: str = ORDERS[0]
     names: list[str] = field(default_factory=list)  # the trials shown, from the top
-    _ranks: dict[str, tuple[float, int]] = field(default_factory=dict)
     _rows: dict[str, Row] = field(default_factory=dict)  # made once a query needs them
-    _unranked: set[str] = field(default_factory=set)  # trials touched since the last sorting
     _stale: set[str] = field(default_factory=set)  # trials touched since their row was made
 
     def __post_init__(self) -> None:
-        self._unranked, self._stale = set(self.state.trials), set(self.state.trials)
+        self._stale = set(self.state.trials)
         self.arrange()
 
     def take(self, events: Iterable[Event], driver: DriverState) -> set[str]:
@@ -55,7 +52,6 @@ class Board:
         if None in named or driver != self.driver:  # the whole sweep: it may change any trial
             touched = set(self.state.trials)
         self.driver = driver
-        self._unranked |= touched
         self._stale |= touched
         return touched
 
@@ -102,10 +98,8 @@ class Board:
                 return sorted(names, key=lambda name: -trials[name].seconds_at(self.state.now))
             case "furthest first":
                 return sorted(names, key=lambda name: -trials[name].step)
-        for name in self._unranked:
-            self._ranks[name] = _rank(trials[name])
-        self._unranked.clear()
-        return sorted(names, key=self._ranks.__getitem__)
+        wanted = {*names}
+        return [trial.id for trial in self.state.ranked() if trial.id in wanted]
 
     def count(self) -> str:
         """Describe which trials are shown, as in `12 of 60 trials · FAILED · best first`."""
@@ -183,12 +177,6 @@ class Board:
         ]
         text = " ".join([*parts, "", cells[-1]])
         return _cut(_printable(text), width).ljust(width)
-
-
-def _rank(trial: TrialState) -> tuple[float, int]:
-    """Return what sorts the best trial first, and those without a value last, newest first."""
-    loss = trial.loss
-    return (math.inf if math.isnan(loss) else loss, -trial.number)
 
 
 def _words(row: Row) -> str:

@@ -23,6 +23,7 @@ from hposvc.events import (
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.schedulers.scheduler import NewTrial, SearchDone, Wait
+from hposvc.state.ranking import Ranking
 
 SCHEDULERS = {
     "fifo": {"type": "fifo"},
@@ -81,9 +82,8 @@ def look_at_leaders(spec, events):
     state = fold(spec, [])
     for event in events:
         state.apply(event)
-        scored = [trial for trial in state.trials.values() if trial.loss < math.inf]
-        found = sorted(scored, key=lambda trial: (trial.loss, trial.number))
-        assert [trial.id for trial in state.trials.leaders(3)] == [trial.id for trial in found[:3]]
+        found = Ranking.of(state.trials).order()
+        assert [trial.id for trial in state.trials.leaders(3)] == [*found[:3]]
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)

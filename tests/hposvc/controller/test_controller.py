@@ -73,7 +73,7 @@ def test_the_last_proposal_closes_the_sweep():
 
 @pytest.mark.parametrize(("goal", "value"), [("minimize", 0.2), ("maximize", 0.8)])
 def test_the_target_stops_everything_and_says_so(goal, value):
-    metric = {"name": "loss", "goal": goal, "target": value}
+    metric = {"name": "loss", "goal": goal, "select": "best", "target": value}
     desk = at_desk(metric=metric, scheduler=STOP)
     one, other = desk.start(), desk.start()
     follows = desk.report(one, 1, value)
@@ -89,8 +89,27 @@ def test_the_target_stops_everything_and_says_so(goal, value):
     assert {trial.reason for trial in desk.state.trials.values()} == {"target"}
 
 
-def test_a_trial_that_fails_after_the_target_gets_no_retry():
+@pytest.mark.parametrize("select", ["last", "mean_2"])
+def test_a_value_that_may_become_worse_meets_no_target_before_the_end(select):
+    """Where losses rise with the step, the first report of every trial would meet it."""
+    desk = at_desk(metric={"name": "loss", "goal": "minimize", "select": select, "target": 0.2})
+    order, early = desk.start(), desk.start()
+    for step in range(1, 9):
+        assert desk.report(order, step, 0.1) == []
+    desk.report(early, 1, 0.1)
+    assert desk.report(order, 9, 0.1)[0] == Closed(0.0, "target")
+
+
+def test_a_trial_that_returns_meets_the_target_by_its_result():
     metric = {"name": "loss", "goal": "minimize", "target": 0.2}
+    desk = at_desk(metric=metric)
+    order = desk.start()
+    assert desk.report(order, 3, 0.1) == []
+    assert desk.end(order)[0] == Closed(0.0, "target")
+
+
+def test_a_trial_that_fails_after_the_target_gets_no_retry():
+    metric = {"name": "loss", "goal": "minimize", "select": "best", "target": 0.2}
     desk = at_desk(metric=metric, failure={"user_retries": 9})
     lost, winner = desk.start(), desk.start()
     desk.fail(lost, "infra")
@@ -233,7 +252,8 @@ def test_what_an_earlier_driver_had_not_decided_is_decided_at_the_start():
 
 
 def test_a_target_that_an_earlier_driver_reached_ends_the_sweep_at_the_start():
-    desk = at_desk(metric={"name": "loss", "goal": "minimize", "target": 0.2})
+    metric = {"name": "loss", "goal": "minimize", "select": "best", "target": 0.2}
+    desk = at_desk(metric=metric)
     order = desk.start()
     desk.controller.apply(Reported(0.0, order.id, order.trial, 1, {"loss": 0.1}))
     follows = desk.happen(Attached(1.0, "here:2"))

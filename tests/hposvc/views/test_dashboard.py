@@ -32,7 +32,7 @@ def test_the_panel_shows_progress_best_and_what_runs(story):
     story.report("t0001", 1, 1, 0.5)
     story.stop("t0001", 1, 1, "rung")
     story.begin("t0002", 2)
-    story.report("t0002", 2, 1, 0.4)
+    story.report("t0002", 2, 1, 0.6)
     story.report("t0002", 2, 2, 0.91)
     text = text_of(Panels("digits-1").draw(story.state, 75.0))
     assert "digits-1" in text

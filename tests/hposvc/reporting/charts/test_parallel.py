@@ -12,11 +12,13 @@ def test_each_axis_has_a_column_and_missing_values_are_null(history_of):
         assert (momentum is not None) == (optimizer == "sgd")
 
 
-def test_a_trial_that_went_further_ranks_higher_whatever_its_value(history_of):
-    data = parallel.build(history_of("asha")).data
-    steps = data["columns"][[axis["name"] for axis in data["axes"]].index("epoch")]
-    by_rank = [step for _, step in sorted(zip(data["rank"], steps, strict=True))]
-    assert by_rank == sorted(by_rank)
+def test_trials_rank_as_in_the_sweep(history_of):
+    history = history_of("asha")
+    data = parallel.build(history).data
+    ranked = sorted(zip(data["rank"], data["trial"], strict=True), reverse=True)
+    shown = {*data["trial"]}
+    order = [trial.id for trial in history.state.ranked() if trial.id in shown]
+    assert [trial for _, trial in ranked] == order
 
 
 def test_of_several_metrics_the_front_ranks_first(history_of):

@@ -25,7 +25,7 @@ def board():
 
 
 def test_the_best_trial_is_first_and_those_without_a_value_are_last(board):
-    assert board.names == ["t0002", "t0001", "t0005", "t0004", "t0003"]
+    assert board.names == ["t0001", "t0002", "t0005", "t0004", "t0003"]
     board.order = "newest first"
     board.arrange()
     assert board.names[0] == "t0005"
@@ -60,8 +60,8 @@ def test_a_row_has_its_width_and_says_why_a_trial_failed(board):
             assert board.row(name, width, 10.0).cell_len == width
             assert board.head(width).cell_len == width
     assert "oom: CUDA out of memory" in board.row("t0004", 120, 10.0).plain
-    assert "★t0002" in board.row("t0002", 80, 10.0).plain
-    assert board.row("t0001", 80, 10.0, selected=True).plain.startswith("› t0001")
+    assert "★t0001" in board.row("t0001", 80, 10.0).plain
+    assert board.row("t0002", 80, 10.0, selected=True).plain.startswith("› t0002")
 
 
 def test_events_touch_their_own_trial_or_all(board):
