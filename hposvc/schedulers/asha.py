@@ -62,8 +62,12 @@ class Asha:
         """Whether trials end one after another; paused ones all end in the last rung."""
         return self.mode == "stop"
 
+    def rungs(self, plan: Plan) -> tuple[int, ...]:
+        """Return the steps at which trials are compared, and the last one."""
+        return rungs(plan.first, plan.last, self.eta)
+
     def scheduler(self, plan: Plan) -> Scheduler:
-        steps = rungs(plan.first, plan.last, self.eta)
+        steps = self.rungs(plan)
         below, metrics = steps[:-1], plan.metrics
         if self.mode == "promote":
             return _Promoting(

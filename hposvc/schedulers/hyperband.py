@@ -29,9 +29,11 @@ Source: Li et al., Hyperband: A Novel Bandit-Based Approach to Hyperparameter Op
 (JMLR 2018), Algorithm 1.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from hposvc.errors import Problem
 from hposvc.schedulers.hyperband_bracket import Bracket, BracketShape, bracket_shape
 from hposvc.schedulers.scheduler import (
     Advance,
@@ -48,6 +50,7 @@ from hposvc.schedulers.scheduler import (
     TrialStop,
     Wait,
 )
+from searchers.space import Space
 
 
 @dataclass(frozen=True)
@@ -72,11 +75,29 @@ class Hyperband:
             )
 
     def scheduler(self, plan: Plan) -> Scheduler:
+        return _Brackets(self._shapes(plan), plan.metrics)
+
+    def rungs(self, plan: Plan) -> tuple[int, ...]:
+        """Return the rungs of the first bracket; every other bracket has some of them."""
+        return self._shapes(plan)[0].steps
+
+    def problems(self, space: Space, plan: Plan) -> Iterator[Problem]:
+        """Yield a length of trials in which there is no room for two rungs."""
+        if plan.first * self.eta > plan.last:
+            message = (
+                f"is {plan.first}, and {plan.first}·{self.eta} is beyond max, {plan.last}: "
+                "no trial would be stopped early"
+            )
+            most = plan.last // self.eta
+            remedy = f"give {most} or less, or a longer max" if most else "give a longer max"
+            yield Problem(("fidelity", "min"), f"{message}; {remedy}, or scheduler fifo")
+
+    def _shapes(self, plan: Plan) -> tuple[BracketShape, ...]:
         s_max = 0
         while plan.first * self.eta ** (s_max + 1) <= plan.last:
             s_max += 1
         shapes = tuple(bracket_shape(s, s_max, self.eta, plan.last) for s in range(s_max, -1, -1))
-        return _Brackets(shapes[: self.brackets], plan.metrics)
+        return shapes[: self.brackets]
 
 
 @dataclass(frozen=True)

@@ -202,6 +202,14 @@ class Demanding(Protocol):
 
 
 @runtime_checkable
+class WithRungs(Protocol):
+    """A policy that compares trials at few steps, each a factor `eta` beyond the one before."""
+
+    def rungs(self, plan: Plan) -> tuple[int, ...]:
+        """Return these steps, and the last step of a trial."""
+
+
+@runtime_checkable
 class Repeating(Protocol):
     """A policy that repeats the training of other trials."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hposvc.events import DriverState, error_line
-from hposvc.schedulers.scheduler import rungs
+from hposvc.schedulers.scheduler import WithRungs
 from hposvc.spec import Metric, SweepSpec
 from hposvc.spec.registry import SCHEDULERS, build
 from hposvc.state.estimates import of_best
@@ -180,10 +180,12 @@ def eta_of(spec: SweepSpec) -> int | None:
 
 def rung_steps(spec: SweepSpec) -> tuple[int, ...]:
     """Return the steps at which the scheduler decides; empty: it has no rungs."""
-    eta = eta_of(spec)
-    if eta is None or spec.last_step is None:
+    try:
+        policy = build(SCHEDULERS, spec.scheduler)
+    except ValueError:
         return ()
-    return rungs(spec.first_step, spec.last_step, eta)
+    plan = spec.plan
+    return policy.rungs(plan) if isinstance(policy, WithRungs) and plan.until else ()
 
 
 def untrained(sweep: str, state: SweepState) -> str:
@@ -196,7 +198,7 @@ def untrained(sweep: str, state: SweepState) -> str:
     if best is None or best.ended_from != "PAUSED" or spec.fidelity is None or spec.finalists:
         return ""
     eta = eta_of(spec) or 2
-    needed = eta ** (len(rungs(spec.fidelity.min, spec.fidelity.max, eta)) - 1)
+    needed = eta ** (len(rung_steps(spec)) - 1)
     more = max(eta, needed - len(state.trials))
     unit = spec.fidelity.unit
     return (

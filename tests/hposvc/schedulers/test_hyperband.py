@@ -78,7 +78,7 @@ def test_decisions_are_those_of_a_rescan_and_the_sweep_ends(
     seed=st.integers(0, 1000),
     eta=st.integers(2, 4),
     first=st.integers(1, 3),
-    last=st.integers(3, 30),
+    last=st.integers(12, 30),  # no less than the largest first * eta
     slots=st.integers(1, 64),
     most=st.integers(1, 25),
     every=st.integers(1, 3),
@@ -338,3 +338,20 @@ def test_options_that_mean_nothing_are_refused():
         Hyperband(eta=1)
     with pytest.raises(ValueError, match="brackets is 0; choose 1 or more"):
         Hyperband(brackets=0)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "rungs"),
+    [(1, 50, (1, 5, 16, 50)), (2, 100, (3, 11, 33, 100)), (1, 27, (1, 3, 9, 27))],
+)
+def test_the_rungs_that_are_told_are_those_that_are_used(first, last, rungs):
+    policy, plan = Hyperband(), Plan(first, last)
+    assert policy.rungs(plan) == rungs
+    assert {step for shape in policy.scheduler(plan).shapes for step in shape.steps} == {*rungs}
+
+
+@pytest.mark.parametrize(("first", "refused"), [(6, False), (7, True)])
+def test_trials_that_can_never_be_halved_are_refused(first, refused):
+    problems = [*Hyperband().problems(None, Plan(first, 19))]
+    assert [problem.path for problem in problems] == [("fidelity", "min")] * refused
+    assert all("give 6 or less" in problem.message for problem in problems)
