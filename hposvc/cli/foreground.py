@@ -63,9 +63,15 @@ def conclude(shared: Shared, record: Record, home: Home) -> int:
     if record.state.state == "PAUSED":
         resume = shared.command(f"resume {record.row.id}")
         note(f"{record.row.id} is paused; go on with: {resume}")
-    elif not record.state.front:
+    elif not record.state.front or _none_succeeded(record):
         return NO_VALUE
     return OUT_OF_REACH if record.behind else 0
+
+
+def _none_succeeded(record: Record) -> bool:
+    """Return whether a sweep failed before any trial came to its end."""
+    trials = record.state.trials.values()
+    return record.state.state == "FAILED" and not any(trial.at_end for trial in trials)
 
 
 def conclude_trained(shared: Shared, trained: Trained, home: Home) -> int:

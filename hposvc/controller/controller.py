@@ -288,14 +288,17 @@ class Controller:
             decision = self._rest(trial) or decision
         if decision is None:
             return []
-        return [decided(time, trial, decision.verdict, decision.reason, decision.detail)]
+        told = decided(time, trial, decision.verdict, decision.reason, decision.detail)
+        if decision.reason == stopping.NO_CHECKPOINT and stopping.lacks_checkpoints(self.state):
+            return [told, *stopping.halt(self.state, time, "failures")]
+        return [told]
 
     def _pass(self, trial: TrialState, milestone: int) -> Decision:
         """Decide whether a trial passes a milestone."""
         if self.scheduler.copies and trial.checkpoint_at(milestone) is None:
             scheduler = self.state.spec.scheduler.name
             detail = f"scheduler {scheduler} needs a checkpoint at each of its steps"
-            return Decision("stop", "no checkpoint", detail)
+            return Decision("stop", stopping.NO_CHECKPOINT, detail)
         return self.scheduler.judge(report_of(trial, milestone))
 
     def _rest(self, trial: TrialState) -> Decision | None:

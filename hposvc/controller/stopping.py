@@ -27,6 +27,7 @@ from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 
 DISK_FULL = "disk full"
+NO_CHECKPOINT = "no checkpoint"  # why a trial ended that others may copy, or that has to go on
 ALIKE = 3  # this many trials that fail alike before any trial has reported end a sweep
 BROKEN: tuple[End, ...] = ("user", "failures")  # ends after which there are no replicates
 
@@ -108,6 +109,11 @@ def check_failures(state: SweepState, time: float) -> list[Event]:
     return []
 
 
+def lacks_checkpoints(state: SweepState) -> bool:
+    """Return whether no trial has written a checkpoint: the trainable writes none."""
+    return not any(trial.checkpoints for trial in state.trials.values())
+
+
 def check_plateau(state: SweepState, time: float) -> list[Event]:
     """Return the end of proposals, if enough trials have ended since the best improved."""
     plateau = state.spec.stop.plateau
@@ -177,6 +183,9 @@ def finish(state: SweepState, now: float) -> Finished:
 def _first_failure(state: SweepState) -> str:
     """Describe how many trials failed, and the first failure."""
     failed = [trial for trial in state.trials.values() if trial.state == "FAILED"]
+    stuck = (trial for trial in state.trials.values() if trial.reason == NO_CHECKPOINT)
+    if not failed and (trial := next(stuck, None)) is not None:
+        return f"no trial can go on, as none has written a checkpoint; {_what(trial)}"
     crashed = [trial for trial in state.trials.values() if trial.failures and trial.message]
     how, those = ("failed", failed) if failed else ("crashed", crashed)
     before = "" if state.trials.reported else " before any reported"

@@ -186,6 +186,24 @@ def test_a_trial_without_a_checkpoint_can_t_be_copied_and_is_told_so():
     order = desk.start()
     for step in (1, 2):
         desk.report(order, step, 0.5, save=False)
+    decided, closed, *_ = desk.report(order, 3, 0.5, save=False)
+    assert (decided.verdict, decided.reason) == ("stop", "no checkpoint")
+    assert closed.reason == "failures", "for no other trial will have one either"
+    desk.end(order)
+    end = desk.controller.finish(1.0)
+    assert (end.state, end.reason.partition(":")[0]) == (
+        "FAILED",
+        "no trial can go on, as none has written a checkpoint; t0001",
+    )
+    assert desk.state.trials["t0001"].reason == "no checkpoint"
+
+
+def test_a_trial_without_a_checkpoint_ends_alone_where_others_write_them():
+    desk = at_desk(scheduler={"type": "seesaw:Seesaw"}, trials={"max": 2})
+    order, other = desk.start(), desk.start()
+    desk.report(other, 1, 0.5)
+    for step in (1, 2):
+        desk.report(order, step, 0.5, save=False)
     [decided] = desk.report(order, 3, 0.5, save=False)
     assert (decided.verdict, decided.reason) == ("stop", "no checkpoint")
 

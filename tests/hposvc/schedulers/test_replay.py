@@ -66,8 +66,9 @@ def test_without_checkpoints_there_is_nothing_to_go_on_from():
         scheduler={"type": "replay", "schedule": SCHEDULE}, trials={"max": 1}, parameters=TWO
     )
     order = desk.start()
-    [decided] = desk.report(order, 2, 0.5, save=False)
+    decided, closed, *_ = desk.report(order, 2, 0.5, save=False)
     assert (decided.verdict, decided.reason) == ("stop", "no checkpoint")
+    assert closed.reason == "failures"
 
 
 def test_a_trial_that_is_over_is_not_begun_again():
