@@ -138,7 +138,7 @@ def record(home: Path, identifier: str, trials: int, steps: int) -> int:
         sweep=identifier,
         controller=Controller(spec, registry.build(registry.SCHEDULERS, spec.scheduler)),
         backend=Simulation(Setting(identifier, spec, home, home)),
-        proposer=SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
+        proposer=SyncProposer(spec, spec.searcher()),
         journal=sweeps.journal,
         lease=Lease(sweeps.journal.store, identifier),
     ).run("here:1")

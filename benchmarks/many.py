@@ -86,7 +86,7 @@ def simulate(scheduler: str, trials: int) -> Watch:
             sweep="s",
             controller=Controller(spec, registry.build(registry.SCHEDULERS, spec.scheduler)),
             backend=Simulation(Setting("s", spec, Path(folder), Path(folder))),
-            proposer=SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
+            proposer=SyncProposer(spec, spec.searcher()),
             journal=journal,
             lease=Lease(journal.store, "s"),
             watchers=[watch],

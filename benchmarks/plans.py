@@ -157,7 +157,7 @@ def played(spec: SweepSpec, seed: int) -> tuple[SweepState, list[Event]]:
             "plan",
             Controller(spec, registry.build(registry.SCHEDULERS, spec.scheduler)),
             kind(Setting("plan", spec, folder, folder)),
-            SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
+            SyncProposer(spec, spec.searcher()),
             journal,
             Lease(journal.store, "plan"),
         ).run("plan:1")

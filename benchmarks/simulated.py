@@ -29,7 +29,7 @@ def sweep(given: Mapping[str, Any], curve: Callable[..., object]) -> list[Event]
             "race",
             Controller(spec, registry.build(registry.SCHEDULERS, spec.scheduler)),
             Simulation(Setting("race", spec, folder, folder)),
-            SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
+            SyncProposer(spec, spec.searcher()),
             journal,
             Lease(journal.store, "race"),
         ).run("race:1")

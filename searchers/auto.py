@@ -8,7 +8,7 @@ from typing import ClassVar, cast
 from numpy.random import Generator
 
 from searchers.methods import load
-from searchers.searcher import Observation, Proposal, Searcher
+from searchers.searcher import Observation, Proposal, Searcher, under_early_stopping
 from searchers.space import Space
 from searchers.warm_start import warm_started
 
@@ -26,21 +26,26 @@ class Auto:
     takes_several: ClassVar[bool] = True
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
-    def after(self, earlier: Sequence[Observation]) -> "WarmStarted":
+    def under_early_stopping(self) -> "Informed":
+        """Return this method for a sweep that stops trials early."""
+        return Informed().under_early_stopping()
+
+    def after(self, earlier: Sequence[Observation]) -> "Informed":
         """Return this method with the trials of earlier sweeps."""
-        return WarmStarted(tuple(earlier))
+        return Informed().after(earlier)
 
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator
     ) -> list[Proposal]:
-        return WarmStarted().suggest(space, history, n, rng)
+        return Informed().suggest(space, history, n, rng)
 
 
 @dataclass(frozen=True)
-class WarmStarted:
-    """`auto` with the trials of earlier sweeps."""
+class Informed:
+    """`auto` with what is known of the sweep."""
 
     earlier: tuple[Observation, ...] = ()
+    stops_early: bool = False
 
     uses_results: ClassVar[bool] = True
     takes_several: ClassVar[bool] = True
@@ -48,7 +53,18 @@ class WarmStarted:
     @cached_property
     def _searcher(self) -> Searcher:
         """The method, which keeps its fits of the earlier sweeps."""
-        return warm_started(cast(Searcher, load(METHOD)()), self.earlier)
+        searcher = cast(Searcher, load(METHOD)())
+        if self.stops_early:
+            searcher = under_early_stopping(searcher)
+        return warm_started(searcher, self.earlier)
+
+    def under_early_stopping(self) -> "Informed":
+        """Return it for a sweep that stops trials early."""
+        return replace(self, stops_early=True)
+
+    def after(self, earlier: Sequence[Observation]) -> "Informed":
+        """Return it with the trials of earlier sweeps."""
+        return replace(self, earlier=tuple(earlier))
 
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator

@@ -71,7 +71,7 @@ def run(spec: SweepSpec, name: str, home: Home, address: str | None) -> ShortSwe
                 sweep=name,
                 controller=Controller(spec, registry.build(registry.SCHEDULERS, spec.scheduler)),
                 backend=backend,
-                proposer=SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
+                proposer=SyncProposer(spec, spec.searcher()),
                 journal=journal,
                 lease=Lease(journal.store, name),
                 watchers=[recording],

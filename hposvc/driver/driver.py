@@ -266,7 +266,7 @@ def _when_due(state: SweepState, request: Requested) -> Due:
 
 
 def _build_proposer(spec: specs.SweepSpec, waits: bool, earlier: Sequence[Observation]) -> Proposer:
-    searcher_alone = registry.build(registry.SEARCHERS, spec.search)
+    searcher_alone = spec.searcher()
     searcher, first = warm_started(searcher_alone, earlier), leading(spec, earlier)
     if earlier and searcher is searcher_alone and not first:
         log.warning(

@@ -60,6 +60,7 @@ from hposvc.spec.types import (
 )
 from hposvc.spec.user_code import import_and_check
 from hposvc.spec.warm_start import WarmStartSection, to_mapping
+from searchers.searcher import Searcher, under_early_stopping
 from searchers.space import Space
 from trainables.training import Training
 
@@ -228,6 +229,21 @@ class SweepSpec:
     def plateau(self) -> Plateau | None:
         """The rule that stops a trial for its own curve, beside any scheduler; None: no rule."""
         return registry.sibling_option(self.scheduler, "plateau", Plateau)
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether a trial may be stopped for its values."""
+        keeps_all = registry.trait(SCHEDULERS, self.scheduler, "keeps_all")
+        return self.plateau is not None or not keeps_all
+
+    def searcher(self) -> Searcher:
+        """Return the search method for this sweep.
+
+        Raises:
+            SpecError: there is no such method, or its options do not fit.
+        """
+        searcher = registry.build(SEARCHERS, self.search)
+        return under_early_stopping(searcher) if self.stops_early else searcher
 
     @cached_property
     def moments(self) -> frozenset[Moment]:

@@ -215,7 +215,7 @@ class _Curve:
 def _survival(state: SweepState, last: int) -> _Curve | None:
     """Return how far trials come; None: too few have ended to know it."""
     ended, heights = state.trials.ended_heights, state.trials.heights
-    if trait(SCHEDULERS, state.spec.scheduler, "keeps_all") and state.spec.plateau is None:
+    if not state.spec.stops_early:
         return _Curve({}, last, math.inf)
     eta = eta_of(state.spec)
     if eta is not None:

@@ -121,7 +121,7 @@ def simulated(
             row.id,
             Controller(spec, policy),
             Simulation(Setting(row.id, spec, home.path, home.path)),
-            SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
+            SyncProposer(spec, spec.searcher()),
             journal,
             Lease(journal.store, row.id),
         ).run("here:1")

@@ -188,7 +188,7 @@ class Lab:
             sweep=sweep,
             controller=controller,
             backend=backend(setting),
-            proposer=SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
+            proposer=SyncProposer(spec, spec.searcher()),
             journal=self.journal,
             lease=Lease(self.journal.store, sweep),
             watchers=watchers,

@@ -18,7 +18,6 @@ from hposvc.driver.proposals import SyncProposer
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
-from hposvc.spec import registry
 
 PBT = {"type": "pbt", "interval": 2, "quantile": 0.5, "mutate": {"lr": {}}}
 
@@ -110,7 +109,7 @@ def train(spec, folder):
         folder.name,
         make_controller(spec),
         Local(Setting(folder.name, spec, folder, folder)),
-        SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
+        SyncProposer(spec, spec.searcher()),
         journal,
         Lease(journal.store, folder.name),
     ).run("here:1")

@@ -17,7 +17,6 @@ from hposvc.events import Checkpointed, Ended, Failed, Ordered, Placed, Reported
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
-from hposvc.spec import registry
 from trainables.order import Order
 from trainables.storage import checkpoint
 
@@ -253,7 +252,7 @@ def drive(journal, folder, spec, interrupted=lambda: False):
         sweep="s",
         controller=controller,
         backend=Local(Setting("s", spec, folder / "sweep", folder, clock=controller.state.now)),
-        proposer=BackgroundProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
+        proposer=BackgroundProposer(spec, spec.searcher()),
         journal=journal,
         lease=Lease(journal.store, "s"),
         interrupted=interrupted,

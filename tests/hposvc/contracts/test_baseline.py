@@ -14,7 +14,6 @@ from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.reporting.charts import charts
 from hposvc.reporting.history import History
-from hposvc.spec import registry
 from hposvc.state import summary
 from hposvc.views import dashboard, tables
 from hposvc.views import replicates as view
@@ -124,7 +123,7 @@ def test_every_proposal_follows_from_the_journal_before_it(lab, search):
     asha = {"type": "asha"}
     trials = {"max": 10, "parallel": 3}
     spec = make_spec(search=search, scheduler=asha, baseline=BASELINE, trials=trials)
-    searcher = registry.build(registry.SEARCHERS, spec.search)
+    searcher = spec.searcher()
     lab.run(spec, backend=Seeded)
     events = lab.events()
     seen_repeats = set()

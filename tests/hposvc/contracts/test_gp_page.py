@@ -89,15 +89,15 @@ def test_the_table_of_options_is_that_of_the_code():
     rows = dict(re.findall(r"^\| `(\w+)` \| (`\w+`|none) \| .* \|$", PAGE, re.MULTILINE))
     assert {*rows} == {option.name for option in fields(GaussianProcess)}
     for option in fields(GaussianProcess):
-        is_mapping = option.name in ("roles", "priors")
-        default = "none" if is_mapping else f"`{str(option.default).lower()}`"
+        has_none = option.name in ("roles", "priors", "learned_prior")
+        default = "none" if has_none else f"`{str(option.default).lower()}`"
         assert rows[option.name] == default
 
 
 def test_with_one_metric_every_option_acts(run):
     """What works together: the columns of one metric."""
     search = {**OPTIONS, "repeats": True}
-    plain, early = run(search=search), run(search=search, **ASHA)
+    plain, early = run(search=search), run(search={**search, "learned_prior": True}, **ASHA)
     for state in (plain, early):
         assert sources(state)[:4] == ["start", *["learned prior"] * 3]
         assert {"cost", "repeat_of", "loss", "learned_prior"} <= noted(state)

@@ -21,7 +21,6 @@ from hposvc.events import Attached, Failed, Requested, StorageExhausted
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
-from hposvc.spec import registry
 from hposvc.spec.types import format_bytes
 
 MESSAGE = "Traceback ...\nOSError: [Errno 28] No space left on device: '/data/x'"
@@ -131,7 +130,7 @@ def test_nothing_starts_where_there_is_no_room_for_what_it_would_write(tmp_path)
             sweep="s",
             controller=make_controller(spec),
             backend=Simulation(Setting("s", spec, disk, tmp_path)),
-            proposer=SyncProposer(spec, registry.build(registry.SEARCHERS, spec.search)),
+            proposer=SyncProposer(spec, spec.searcher()),
             journal=journal,
             lease=Lease(journal.store, "s"),
             disk_space=DiskSpace((tmp_path, disk)),

@@ -13,7 +13,6 @@ from hposvc.driver.proposals import (
     propose,
 )
 from hposvc.errors import PlugInFailed
-from hposvc.spec import registry
 from searchers.random_search import Random
 from searchers.searcher import Observation, Proposal
 
@@ -62,7 +61,7 @@ def ahead():
 
 
 def search(spec):
-    return registry.build(registry.SEARCHERS, spec.search)
+    return spec.searcher()
 
 
 @pytest.mark.parametrize("method", ["random", "sobol", "grid", "gp"])

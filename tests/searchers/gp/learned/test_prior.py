@@ -181,13 +181,31 @@ def test_the_prior_holds_the_less_the_lower_the_step_of_a_result():
     assert set(step_R.tolist()) == {1, 3, 27}
     np.testing.assert_allclose(proposer.mean_RF[:, 0], share_R * full_R, atol=1e-12)
 
-    searchers = [GaussianProcess(), GaussianProcess(learned_prior=False)]
+    searchers = [GaussianProcess(learned_prior=choice) for choice in (True, False)]
     for results in (seen, [*history(lambda index: 9)]):
         known, unknown = (
             each.suggest(NETWORK, results, 1, np.random.default_rng(0)) for each in searchers
         )
         assert "learned_prior" in known[0].note
         assert known != unknown
+
+
+def test_the_prior_leaves_the_model_once_trials_have_ended_at_different_steps():
+    """Optuna's pruners and the reports of an `Optimizer` announce no early stopping."""
+    rng = np.random.default_rng(3)
+
+    def history(last_step):
+        for index in range(8):
+            curve = tuple((step, rng.random()) for step in range(1, last_step(index) + 1))
+            yield Observation(str(index), NETWORK.sample(rng), {}, curve[-1][1], curve, "done")
+
+    whole, cut = (
+        GaussianProcess().suggest(NETWORK, [*history(last)], 1, np.random.default_rng(0))[0]
+        for last in (lambda index: 9, lambda index: 9 if index % 3 == 0 else 1)
+    )
+    assert whole.note["source"] == cut.note["source"] == "model"
+    assert "learned_prior" in whole.note
+    assert "learned_prior" not in cut.note
 
 
 def test_a_wide_first_batch_trusts_the_prior_with_half_of_its_trials():
