@@ -18,13 +18,16 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.random import Generator
+from scipy.optimize import isotonic_regression
 
 from searchers.fidelity import NO_FAULT, primary_loss
 from searchers.gp.kernels import Array, Index
 from searchers.gp.model import Posterior, Prior
+from searchers.gp.warping import MAX_LOSS
 from searchers.searcher import Observation
 
 FACTOR = 27.0  # ratio of steps that are as far apart as the ends of a parameter's range
@@ -37,7 +40,7 @@ class MultiFidelityRows:
     """The results of a history at every step where trials are judged."""
 
     trial_R: Index  # index of the row's trial in the history
-    loss_R: Array  # NaN: the trial failed or diverged
+    loss_R: Array  # NaN: the trial failed or diverged; see `on_highest_level`
     column_R: Array  # of the step: 0 at the highest, -1 at a FACTOR-th of it
 
     @classmethod
@@ -53,10 +56,47 @@ class MultiFidelityRows:
             for index, seen in enumerate(history)
             for row in (*_rows(seen, stops), *seen.repeats)
         ]
-        trial_R, step_R, loss_R = np.array(row_R).reshape(-1, 3).T
+        place_R, step_R, loss_R = np.array(row_R).reshape(-1, 3).T
+        trial_R = place_R.astype(np.intp)
         top = np.max(step_R, initial=1.0, where=np.isfinite(step_R))
         column_R = np.log(np.clip(step_R, MIN_STEP, top) / top) / math.log(FACTOR)
-        return cls(trial_R.astype(np.intp), loss_R, column_R)
+        stop_R = np.searchsorted(stops, np.minimum(step_R, top))
+        return cls(trial_R, on_highest_level(trial_R, stop_R, loss_R), column_R)
+
+
+def on_highest_level(trial_R: Index, stop_R: Index, loss_R: Array) -> Array:
+    """Return losses as if of the highest step, where losses rise with the step.
+
+    There a loss of 1.4 at step 1 is no better than one of 4.5 at step 9. So from one stop to the
+    next all losses are mapped as those of the trials that have both, and none of two trials gets
+    ahead of the one that beat it. Where the losses of these trials fall, all stay as they are: a
+    stopped trial then looks worse than it would have become, which leads nobody back to it.
+
+    Args:
+        trial_R: the trial of each row.
+        stop_R: the stop of each row, from 0 up with the step.
+        loss_R: NaN: there is none.
+    """
+    stops = int(np.max(stop_R, initial=0)) + 1
+    loss_ST = np.full((stops, int(np.max(trial_R, initial=0)) + 1), np.nan)
+    loss_ST[stop_R, trial_R] = np.clip(loss_R, -MAX_LOSS, MAX_LOSS)
+    levelled_R = loss_R.copy()
+    for stop, (here_T, later_T) in enumerate(pairwise(loss_ST)):
+        both_T = np.isfinite(here_T) & np.isfinite(later_T)
+        if both_T.any() and np.median(later_T[both_T] - here_T[both_T]) > 0.0:
+            below_R = stop_R <= stop
+            levelled_R[below_R] = _mapped(levelled_R[below_R], here_T[both_T], later_T[both_T])
+    return levelled_R
+
+
+def _mapped(loss_R: Array, here_P: Array, later_P: Array) -> Array:
+    """Return losses mapped by the isotonic regression of P pairs, beyond them by differences."""
+    order_P = np.lexsort((later_P, here_P))
+    here_P, later_P = here_P[order_P], isotonic_regression(later_P[order_P]).x
+    loss_R = np.clip(loss_R, -MAX_LOSS, MAX_LOSS)
+    beyond_R = np.minimum(loss_R - here_P[0], 0.0) + np.maximum(loss_R - here_P[-1], 0.0)
+    mapped_R: Array = np.interp(loss_R, here_P, later_P) + beyond_R
+    return mapped_R
 
 
 def _common_stops(history: Sequence[Observation]) -> list[int]:

@@ -2,6 +2,7 @@
 
 import math
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -214,3 +215,56 @@ def test_the_cost_is_linear_in_the_history():
 
     seconds(1_000)
     assert min(seconds(16_000) for _ in range(3)) < 60 * max(seconds(1_000), 1e-3)
+
+
+CUT = {1: 0.5, 3: 1.5, 9: 4.5}  # what is added at each rung
+
+
+def cut(id, own, last, added):
+    curve = [(step, own + added[step]) for step in (1, 3, 9) if step <= last]
+    return seen(id, curve, reason="" if last == 9 else "rung")
+
+
+def test_losses_that_rise_with_the_step_are_taken_to_the_highest_one():
+    """A trial that lost at step 1 with 1.4 did not beat those that ended with 4.5."""
+    history = [cut("a", 0.2, 9, CUT), cut("b", 0.9, 1, CUT), cut("c", 0.5, 3, CUT)]
+    rows = MultiFidelityRows.of(history)
+    own_R = np.array([0.2, 0.9, 0.5])[rows.trial_R]
+    np.testing.assert_allclose(rows.loss_R, own_R + 4.5)
+
+
+def test_losses_that_fall_with_the_step_stay_as_they_are():
+    falling = {step: -loss for step, loss in CUT.items()}
+    history = [cut("a", 0.2, 9, falling), cut("b", 0.9, 1, falling), cut("c", 0.5, 3, falling)]
+    assert [loss for *_, loss in table(history)] == pytest.approx(
+        [-0.3, -1.3, -4.3, 0.4, 0.0, -1.0]
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(-1e6, 1e6), st.floats(0.0, 1e6), st.floats(0.0, 1e6), st.booleans()),
+        min_size=2,
+        max_size=8,
+    )
+)
+def test_no_trial_gets_ahead_of_one_that_beat_it_at_the_same_step(drawn):
+    history = [
+        seen(
+            str(index), [(1, first), (3, first + rise), (9, first + rise + more)][: 3 if on else 1]
+        )
+        for index, (first, rise, more, on) in enumerate(drawn)
+    ]
+    before = {id: seen.curve[0][1] for id, seen in enumerate(history)}
+    rows = MultiFidelityRows.of(history)
+    assert np.isfinite(rows.loss_R).all()
+    lowest = rows.column_R == rows.column_R.min()
+    if lowest.all():
+        return
+    order = sorted((before[trial], loss) for trial, loss in rows_at(rows, lowest))
+    slack = 1e-6 * max(1.0, max(abs(loss) for _, loss in order))
+    assert all(one <= other + slack for (_, one), (_, other) in pairwise(order))
+
+
+def rows_at(rows, chosen_R):
+    return zip(rows.trial_R[chosen_R].tolist(), rows.loss_R[chosen_R].tolist(), strict=True)
