@@ -100,6 +100,12 @@ def under_early_stopping(searcher: Searcher) -> Searcher:
     return searcher.under_early_stopping() if isinstance(searcher, MaySeeStops) else searcher
 
 
-def call_rng(seed: int, proposed: int) -> Generator:
-    """Return the generator for the call that follows `proposed` trials."""
-    return np.random.default_rng([seed, proposed])
+def call_rng(seed: int, proposed: int, tried: int = 0) -> Generator:
+    """Return the generator for the call that follows `proposed` trials.
+
+    Args:
+        seed: of the search.
+        proposed: the number of trials before it.
+        tried: the number of trials of earlier searches whose draws must not come again.
+    """
+    return np.random.default_rng([seed, proposed, tried] if tried else [seed, proposed])

@@ -18,7 +18,7 @@ from hposvc.controller.controller import Controller
 from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.limit_warnings import MissingLimitMetrics
 from hposvc.driver.loop import Listener, Runner, Watcher
-from hposvc.driver.proposals import BackgroundProposer, Proposer, SyncProposer
+from hposvc.driver.proposals import TRIED, BackgroundProposer, Proposer, SyncProposer
 from hposvc.driver.warm_start import leading, load_warm_start
 from hposvc.errors import Interrupted
 from hposvc.events import ENDS, RENEWALS, Requested
@@ -275,9 +275,10 @@ def _build_proposer(spec: specs.SweepSpec, waits: bool, earlier: Sequence[Observ
             spec.search.name,
             ", ".join(warm_startable_methods()),
         )
-    return (
-        SyncProposer(spec, searcher, first) if waits else BackgroundProposer(spec, searcher, first)
-    )
+    tried = [seen.params for seen in earlier if TRIED in seen.note]
+    if waits:
+        return SyncProposer(spec, searcher, first, tried)
+    return BackgroundProposer(spec, searcher, first, tried)
 
 
 def _delete_unknown_checkpoints(folder: Path, url: str | None, state: SweepState) -> None:

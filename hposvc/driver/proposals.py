@@ -17,10 +17,14 @@ from threadpoolctl import threadpool_limits
 
 from hposvc.errors import is_built_in, plug_in_raised, shown, wrong_plug_in_answer
 from hposvc.spec import SweepSpec
-from searchers.searcher import Observation, Proposal, Searcher, call_rng
+from searchers.novelty import SeenConfigs
+from searchers.searcher import REPEAT_OF, Observation, Proposal, Searcher, call_rng
 from searchers.space import Params, SpaceError
 
 CLOSE_S = 0.5  # seconds for a searcher still computing; after that its daemon thread is abandoned
+
+# In the note of an earlier sweep's trial: it trained what its configuration stands for here.
+TRIED = "tried"
 
 # Returns a copy of the newest history; called only when needed.
 History = Callable[[], Sequence[Observation]]
@@ -35,11 +39,12 @@ def propose(
     searcher: Searcher,
     history: Sequence[Observation],
     leading: Sequence[Params] = (),
+    tried: Sequence[Params] = (),
 ) -> Proposal | None:
     """Return the next proposal; None: the space is used up.
 
     The baseline and the user's initial points come first, then the best configurations of
-    warm-start sweeps, then the searcher's proposals.
+    warm-start sweeps, then the searcher's proposals, but for what earlier sweeps have tried.
 
     Raises:
         PlugInFailed: the user's own searcher raised, or broke the rules.
@@ -51,10 +56,39 @@ def propose(
         is_baseline = spec.baseline is not None and not history
         return Proposal(point, {"source": "baseline" if is_baseline else "initial"})
     if len(history) < len(first) + len(leading):
-        tried = {spec.space.key(seen.params) for seen in history}
+        proposed = {spec.space.key(seen.params) for seen in history}
         for params in leading:
-            if spec.space.key(params) not in tried:
+            if spec.space.key(params) not in proposed:
                 return Proposal(params, {"source": "warm_start"})
+    return _suggest_new(spec, searcher, history, tried)
+
+
+def _suggest_new(
+    spec: SweepSpec, searcher: Searcher, history: Sequence[Observation], tried: Sequence[Params]
+) -> Proposal | None:
+    """Return the searcher's next proposal that earlier sweeps have not tried; None: there is none.
+
+    What they have tried is shown to the searcher as trials that were killed, of which nothing is
+    learned, so that it goes on behind them.
+    """
+    known = SeenConfigs(spec.space, tried)
+    told = list(history)
+    proposal = _suggest(spec, searcher, told, len(tried))
+    for _ in tried:
+        if proposal is None or proposal.params not in known or REPEAT_OF in proposal.note:
+            break
+        told.append(
+            Observation("tried", proposal.params, proposal.note, state="failed", reason="killed")
+        )
+        proposal = _suggest(spec, searcher, told, len(tried))
+    return proposal
+
+
+def _suggest(
+    spec: SweepSpec, searcher: Searcher, history: Sequence[Observation], tried: int
+) -> Proposal | None:
+    # With the numbers of the earlier sweep, random configurations would be those that it drew.
+    rng = call_rng(spec.seed, len(history), tried)
     if is_built_in(searcher):
         return next(iter(searcher.suggest(spec.space, history, 1, rng)), None)
     name = f"search.method {spec.search.name}"
@@ -114,13 +148,14 @@ class SyncProposer:
     spec: SweepSpec
     searcher: Searcher
     leading: Sequence[Params] = ()  # best of warm-start sweeps, tried first
+    tried: Sequence[Params] = ()  # by warm-start sweeps; not proposed again
     history: History = tuple
 
     def look_ahead(self, history: History, wanted: int, results: int) -> None:
         self.history = history
 
     def take(self) -> Proposal | None:
-        proposal = propose(self.spec, self.searcher, self.history(), self.leading)
+        proposal = propose(self.spec, self.searcher, self.history(), self.leading, self.tried)
         if proposal is None:
             raise Exhausted
         return proposal
@@ -132,8 +167,14 @@ class SyncProposer:
 class BackgroundProposer:
     """Makes proposals on a thread, ahead of the slots' need."""
 
-    def __init__(self, spec: SweepSpec, searcher: Searcher, leading: Sequence[Params] = ()) -> None:
-        self._spec, self._searcher, self._leading = spec, searcher, leading
+    def __init__(
+        self,
+        spec: SweepSpec,
+        searcher: Searcher,
+        leading: Sequence[Params] = (),
+        tried: Sequence[Params] = (),
+    ) -> None:
+        self._spec, self._searcher, self._leading, self._tried = spec, searcher, leading, tried
         self._learns = getattr(searcher, "uses_results", True)
         self._changed = threading.Condition()
         self._history: list[Observation] = []  # including proposals taken since
@@ -194,7 +235,7 @@ class BackgroundProposer:
                 refresh, results = not self._needs_more(), self._results
                 ready = [] if refresh else self._ready
                 history = [*self._history, *map(_pending, ready)]
-            proposal = propose(self._spec, self._searcher, history, self._leading)
+            proposal = propose(self._spec, self._searcher, history, self._leading, self._tried)
             with self._changed:
                 self._store_proposal(proposal, refresh)
                 self._known_results = results

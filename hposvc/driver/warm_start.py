@@ -24,6 +24,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hposvc import spec as specs
+from hposvc.driver.proposals import TRIED
 from hposvc.errors import NotFound, Problem, fail
 from hposvc.events import Reported
 from hposvc.journal.home import find
@@ -35,6 +36,7 @@ from hposvc.state.ranking import Ranking
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState, loss_at
 from searchers.domains import Constant
+from searchers.fidelity import NO_FAULT
 from searchers.gp.learned.roles import roles_of
 from searchers.names import closest
 from searchers.searcher import Observation
@@ -173,11 +175,20 @@ def translate_trials(journal: Journal, row: SweepRow, spec: SweepSpec) -> Iterat
             reports[event.trial][event.step] = event.metrics  # a valid report
     names = names_by_role(their_spec.space, spec.space)
     is_judged = not (spec.several or spec.bounds)
+    is_same = _trains_alike(their_spec, spec)
     settings = constants(their_spec.space) & constants(spec.space) if is_judged else frozenset()
     for trial in state.trials.values():
         seen = _translate(trial, reports[trial.id], spec, names, settings)
         if seen is not None:
-            yield replace(seen, id=f"{row.id}/{trial.id}")
+            note = seen.note if is_same else {}
+            yield replace(seen, id=f"{row.id}/{trial.id}", note=note)
+
+
+def _trains_alike(theirs: SweepSpec, ours: SweepSpec) -> bool:
+    """Return whether both sweeps train a configuration in the same way, for as long."""
+    keys = ("folder", "trainable", "command", "training", "environment", "last_step")
+    same = all(getattr(theirs, key) == getattr(ours, key) for key in keys)
+    return same and theirs.engine.curve == ours.engine.curve
 
 
 def names_by_role(theirs: Space, ours: Space) -> dict[str, str]:
@@ -246,6 +257,8 @@ def _translate(
         seen = replace(seen, state="done", reason="")
     if differs and seen.state == "failed":
         return None
+    own = {name: value for name, value in params.items() if name not in settings}
+    is_whole = not differs and own == theirs and seen.reason not in NO_FAULT
     has_result = bool(points) and seen.state == "done"
     losses = (
         tuple(metric.losses(curves[metric.name])[-1][1] for metric in spec.objectives)
@@ -257,7 +270,7 @@ def _translate(
     return replace(
         seen,
         params=params,
-        note={},
+        note={TRIED: True} if is_whole else {},
         loss=losses[0] if losses and not spec.several else None,
         losses=losses if spec.several else (),
         curve=first.losses(points),

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 
 from hposvc import api
 from hposvc import spec as specs
@@ -71,5 +72,11 @@ def fork(
 
 
 def fork_data(record: api.Record) -> dict[str, object]:
-    """Return the data of a sweep's spec for another sweep that learns from it."""
-    return {**specs.dump(record.state.spec), "warm_start": {"from": [record.row.id]}}
+    """Return the data of a sweep's spec for another sweep that learns from it.
+
+    The points of `initial` that the first sweep has tried are not tried again.
+    """
+    spec = record.state.spec
+    tried = max(0, len(record.state.trials) - (spec.baseline is not None))
+    data = specs.dump(replace(spec, initial=spec.initial[tried:]))
+    return {**data, "warm_start": {"from": [record.row.id]}}

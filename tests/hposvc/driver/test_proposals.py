@@ -85,6 +85,24 @@ def test_what_does_not_learn_proposes_the_same_whatever_the_timing(ahead, method
     assert [await_proposal(proposer) for _ in range(12)] == inline
 
 
+@pytest.mark.parametrize("method", ["random", "sobol", "grid", "gp", "tpe"])
+def test_what_earlier_sweeps_have_tried_is_not_proposed_again(method):
+    spec = make_spec(parameters=GRID, search=method)
+    tried = [proposal.params for proposal in collect(SyncProposer(spec, search(spec)), 6)]
+    taken = collect(SyncProposer(spec, search(spec), tried=tried), 12)
+    keys = {spec.space.key(params) for params in (*tried, *(one.params for one in taken))}
+    assert len(keys) == 18
+    assert propose(spec, search(spec), pending(taken), tried=tried) is None
+
+
+def test_what_is_asked_for_is_tried_though_an_earlier_sweep_has_tried_it():
+    tried = [{"a": 5, "b": "z"}, {"a": 1, "b": "x"}]
+    spec = make_spec(parameters=GRID, initial=tried[:1], search="grid")
+    first = propose(spec, search(spec), [], tried[1:], tried)
+    assert first.params == tried[0]
+    assert propose(spec, search(spec), pending([first]), tried[1:], tried).params == tried[1]
+
+
 def test_initial_points_come_first_and_are_completed():
     spec = make_spec(parameters=GRID, initial=[{"a": 5}, {"b": "z"}], search="random")
     proposer = SyncProposer(spec, search(spec))

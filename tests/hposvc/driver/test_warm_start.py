@@ -15,11 +15,13 @@ from sqlalchemy import delete
 
 from hposvc import api
 from hposvc import spec as specs
-from hposvc.driver.proposals import propose
+from hposvc.driver.proposals import TRIED, propose
 from hposvc.driver.warm_start import leading, load_warm_start, resolve, translate_params
 from hposvc.errors import Interrupted, NotFound, SpecError
 from hposvc.events import WarmStarted
 from hposvc.journal.database import SWEEPS
+from hposvc.operations.start import fork_data
+from hposvc.spec import Tracking
 from searchers.random_search import Random
 from searchers.searcher import Observation
 from searchers.space import Space
@@ -27,6 +29,7 @@ from searchers.space import Space
 sys.path.insert(0, str(Path(__file__).parent))  # specs name functions of this file
 
 MANY = {"max": 210, "parallel": 8}  # more than MLflow records of a simulation by default
+SMALL = Tracking(send_to=("json_lines",))
 LR = {"min": 1e-5, "max": 1e-1, "log": True}
 
 
@@ -80,6 +83,37 @@ class Impatient:
         if len(state.trials) > 20 and not self.pressed:
             self.pressed = True
             signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("search", ["random", "sobol", "grid", "gp", "auto", "tpe", "cmaes"])
+def test_a_fork_goes_on(sweeps, search):
+    parameters = {"lr": LR, "depth": {"min": 1, "max": 4, "type": "int"}}
+    spec = make(parameters=parameters, search=search, initial=[{"lr": 1e-2, "depth": 2}])
+    spec = replace(spec, trials=replace(spec.trials, max=6), tracking=SMALL)
+    first = done(sweeps, "first", spec)
+    forked = done(sweeps, "forked", api.validate(fork_data(first), {}))
+    tried = [seen.params for record in (first, forked) for seen in record.state.history()]
+    assert len({spec.space.key(params) for params in tried}) == len(tried) == 12
+
+
+@pytest.mark.parametrize(
+    ("change", "is_tried"),
+    [
+        ({}, True),
+        ({"seed": 3, "search": "sobol", "scheduler": "asha"}, True),
+        ({"parameters": {"lr": LR, "depth": 3}}, False),
+        ({"parameters": {"lr": LR, "depth": 2, "width": {"min": 1, "max": 9}}}, False),
+        ({"fidelity": {"max": 27}}, False),
+        ({"engine": {"type": "simulate", "curve": "simulated_sweeps:slow"}}, False),
+    ],
+    ids=str,
+)
+def test_a_configuration_is_tried_if_it_was_trained_in_the_same_way(sweeps, change, is_tried):
+    parameters = {"lr": LR, "depth": 2}
+    done(sweeps, "before", make(parameters=parameters))
+    spec = make(**{"parameters": parameters, **change}, warm_start={"from": "before"})
+    earlier = load_warm_start(sweeps.journal, resolve(sweeps.journal, spec))
+    assert {TRIED in seen.note for seen in earlier} == {is_tried}
 
 
 def test_a_resumed_sweep_learns_the_same_though_the_other_is_gone(sweeps):
@@ -185,7 +219,7 @@ def test_of_a_longer_sweep_counts_what_a_trial_here_can_reach(sweeps, tmp_path, 
         warm = {"from": name, "top": 3}
         spec = make_spec(warm_start=warm, limits=["size <= 60"], **sections)
         earlier = load_warm_start(sweeps.journal, spec)
-        observations = {seen.id: replace(seen, id="", cost=None) for seen in earlier}
+        observations = {seen.id: replace(seen, id="", cost=None, note={}) for seen in earlier}
         learned[name] = (
             {key.split("/")[1]: seen for key, seen in observations.items()},
             leading(spec, earlier),
@@ -246,7 +280,7 @@ def test_the_name_of_a_data_set_may_differ_where_both_sweeps_give_one(sweeps):
     known = load_warm_start(sweeps.journal, same)
     assert len(known) == 210
     assert load_warm_start(sweeps.journal, other) == tuple(
-        replace(seen, params={**seen.params, "data": "digits"}) for seen in known
+        replace(seen, params={**seen.params, "data": "digits"}, note={}) for seen in known
     )
     assert load_warm_start(sweeps.journal, searched) == ()  # their data is none of these
 
@@ -268,7 +302,9 @@ def test_failures_under_other_constants_are_not_those_of_this_sweep(sweeps):
     assert {seen.state for seen in known} == {"done", "failed"}
     other = make(parameters={"lr": LR, "batch": 64}, warm_start=warm, **parts)
     assert load_warm_start(sweeps.journal, other) == tuple(
-        replace(seen, params={**seen.params, "batch": 64}) for seen in known if seen.state == "done"
+        replace(seen, params={**seen.params, "batch": 64}, note={})
+        for seen in known
+        if seen.state == "done"
     )
 
 
