@@ -136,7 +136,7 @@ class Record:
             figures["queued_s"] = round(max(0.0, time.time() - self.queue.since), 3)
         return {
             **figures,
-            "queue": None if self.queue is None else self.queue.data(),
+            "driver_queue": None if self.queue is None else self.queue.data(),
             "registered": self.registered or None,
             "undelivered": undelivered,
         }

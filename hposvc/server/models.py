@@ -157,7 +157,7 @@ class Status(Answer):
     best: BestTrials
     elapsed_s: float = Field(description="Without the wait for the first slot.")
     queued_s: float = Field(description="Seconds of that wait.")
-    queue: DriverQueue | None = Field(description="null: it does not wait for a driver.")
+    driver_queue: DriverQueue | None = Field(description="null: it does not wait for a driver.")
     gpu_hours: float
     money: float | None = Field(description="Cost so far, by `price`; null: no price is known.")
     currency: str = Field(description="Of `money`; empty: the spec names none.")
@@ -199,7 +199,7 @@ class Record(Answer):
     registered: str
     tracking_uri: str = Field(description="Where MLflow is, without its password.")
     undelivered: list[Undelivered]
-    queue: DriverQueue | None
+    driver_queue: DriverQueue | None
     seq: int = Field(description="The number of the last event.")
 
 

@@ -66,7 +66,7 @@ class Server:
 
     def queue_of(self, row: SweepRow) -> DriverQueue | None:
         """Return what a sweep without a driver waits for; None: nothing."""
-        return to_queue(self.status(row.id)["queue"])
+        return to_queue(self.status(row.id)["driver_queue"])
 
     def log_tail(self, row: SweepRow, trial: str, most: int) -> str:
         """Return the last bytes of the newest log of a trial; empty: it has none."""
@@ -140,7 +140,7 @@ def to_record(row: SweepRow, state: SweepState, facts: Mapping[str, Any]) -> api
     """Return a sweep as its events and its facts have it."""
     runs, driver, behind = facts["runs"], facts["driver"], facts["behind"]
     registered, tracking_uri = facts["registered"], facts["tracking_uri"]
-    undelivered, queue = facts["undelivered"], to_queue(facts["queue"])
+    undelivered, queue = facts["undelivered"], to_queue(facts["driver_queue"])
     return api.Record(
         row, state, runs, driver, behind, registered, tracking_uri, undelivered, queue
     )

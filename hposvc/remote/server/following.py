@@ -118,7 +118,7 @@ def _say_queue(server: Server, sweep: str, state: SweepState, watchers: Sequence
     """Have those watchers that show messages say what a sweep waits for before its first driver."""
     if state.driven or state.finished:
         return
-    queue = to_queue(server.status(sweep)["queue"])
+    queue = to_queue(server.status(sweep)["driver_queue"])
     text = "" if queue is None else queue.describe()
     for watcher in watchers:
         if isinstance(watcher, Listener):

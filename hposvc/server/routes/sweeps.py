@@ -124,7 +124,7 @@ def get_status(request: Request, service: Serving, caller: Reader, sweep: SweepI
         spec = record.state.spec
         status = {
             **record.status(),
-            "queue": visible_queue(service, caller, record),
+            "driver_queue": visible_queue(service, caller, record),
             "name": row.name,
             "project": row.project,
             "owner": owners_of(service, [row]).get(row.id),
@@ -153,7 +153,7 @@ def get_record(
             "registered": record.registered,
             "tracking_uri": hide_passwords(tracking_uri(service.sweeps.home, record.state.spec)),
             "undelivered": list(record.undelivered),
-            "queue": visible_queue(service, caller, record),
+            "driver_queue": visible_queue(service, caller, record),
             "seq": folded.seq,
         }
     return tagged(request, models.Record.model_validate(data))

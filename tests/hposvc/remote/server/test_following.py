@@ -61,6 +61,10 @@ def test_status_counts_the_wait_for_a_driver(server):
     assert waiting.queue.ahead == ("first",)
     status = waiting.status()
     assert status["queued_s"] > 0
-    assert status["queue"]["ahead"] == server.status("second")["queue"]["ahead"] == ["first"]
+    assert (
+        status["driver_queue"]["ahead"]
+        == server.status("second")["driver_queue"]["ahead"]
+        == ["first"]
+    )
     assert server.status("second")["queued_s"] > 0
-    assert server.status("first")["queue"] is None
+    assert server.status("first")["driver_queue"] is None
