@@ -25,11 +25,11 @@ ELSEWHERE = {
     **dict.fromkeys(("high", "upper", "maxval", "max_value"), "write max"),
     **dict.fromkeys(("choices", "categories", "options", "_value"), "write values: [...]"),
     **dict.fromkeys(("q", "quantization", "step_size"), "write step"),
-    **dict.fromkeys(("log_scale", "base"), "write log: true"),
+    **dict.fromkeys(("log_scale", "scale", "scaling", "base"), "write log: true"),
     **dict.fromkeys(("is_ordered", "ordinal"), "write ordered: true"),
     **dict.fromkeys(("value", "const", "constant"), "write a constant without it, as in `lr: 0.1`"),
     **dict.fromkeys(
-        ("distribution", "_type", "sampler", "scale", "scaling"),
+        ("distribution", "_type", "sampler"),
         "a range is uniform, or log-uniform with log: true; values are drawn alike",
     ),
 }

@@ -181,7 +181,8 @@ def test_a_spec_of_an_earlier_version_begins_in_the_present_folder(project, monk
 
 @pytest.mark.parametrize("runs", [TRAINABLE, COMMAND])
 def test_a_sweep_runs_and_goes_on_from_any_folder(project, hposvc, monkeypatch, runs):
-    (project / "sweep.yaml").write_text(runs + SPEC + UNTRACKED)
+    wider = SPEC.replace("[0.0, 1.0]", "[0.0, 1.0, 2.0]")  # the fork has one left to try
+    (project / "sweep.yaml").write_text(runs + wider + UNTRACKED)
     relative = os.path.relpath(project / "sweep.yaml")
     assert hposvc("run", relative, "--id", "a", "--set", "trials.max=1")[0] == 0
     here = Path.cwd()
