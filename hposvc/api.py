@@ -337,6 +337,11 @@ def create(sweeps: Sweeps, spec: SweepSpec, identifier: str | None = None) -> Sw
     if sweeps.journal.find(name) is not None:
         raise id_taken
     row = prepare(sweeps, spec, name, fingerprint.describe(spec))
+    try:
+        claim_store(sweeps, row)
+    except (SpecError, StoreError):
+        clear(sweeps.home.folder(name, spec.storage))
+        raise
     if not sweeps.journal.create(row):  # another process created the id a moment ago
         raise id_taken
     return row
@@ -351,6 +356,8 @@ def prepare(
 ) -> SweepRow:
     """Return the row of a new sweep that is to be recorded, and claim its folder.
 
+    No store is opened: a server does this for people whom it need not trust.
+
     Args:
         name: the sweep's id.
         code: the fingerprint of its code; empty: its driver makes it.
@@ -360,25 +367,28 @@ def prepare(
         SpecError, NotFound, StoreError: see `create`.
     """
     spec = resolve(sweeps.journal, with_sweeps_found(sweeps.journal, spec, readable))
-    row = SweepRow(name, spec.name, spec.project, time.time(), specs.dump(spec), code, spec)
-    _claim(sweeps, name, spec)
-    return row
+    claim(sweeps.home.folder(name, spec.storage), f"{sweeps.journal.store}")
+    return SweepRow(name, spec.name, spec.project, time.time(), specs.dump(spec), code, spec)
 
 
-def _claim(sweeps: Sweeps, sweep: str, spec: SweepSpec) -> None:
-    """Claim a new sweep's folder, and its prefix in a store, so that no other sweep uses them."""
-    journal = f"{sweeps.journal.store}"
-    folder, url = sweeps.home.folder(sweep, spec.storage), store_url(sweep, spec.storage)
-    claim(folder, journal)
+def claim_store(sweeps: Sweeps, row: SweepRow) -> None:
+    """Claim a new sweep's prefix in the store of its spec, so that no other sweep uses it.
+
+    Nothing happens if the sweep has claimed it before, or its storage is a folder.
+
+    Raises:
+        SpecError: another journal's sweep has the prefix.
+        StoreError: the store can't be reached.
+    """
+    spec = specs.thaw(row.spec)
+    url = store_url(row.id, spec.storage)
     if url is None or spec.engine.traits.simulated:
         return
     try:
-        conflict = stores.claim(url, SIGNATURE, journal)
+        conflict = stores.claim(url, SIGNATURE, f"{sweeps.journal.store}")
     except StoreFailed as error:
-        clear(folder)
         raise StoreError(f"{error}") from error
     if conflict:
-        clear(folder)
         raise fail(f"{url}: {conflict}; give another --id, or another storage", "storage")
 
 

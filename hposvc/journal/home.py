@@ -28,7 +28,6 @@ LOG = re.compile(r"[0-9]+-[0-9]+\.log")  # ORDER-RANK
 # SLOT-RANK; and NCCL's record of collectives, to whose name NCCL appends the rank
 LOG_OF_SLOT = re.compile(r"slot-[0-9]+-[0-9]+(?:\.log|-nccl-[0-9]+)")
 PRIVATE = 0o700  # mode of a new home: specs, logs and checkpoints are nobody else's business
-SHOWN = 3  # names of files that are not ours, in a message
 
 
 @dataclass(frozen=True)
@@ -196,9 +195,8 @@ def claim(folder: Path, journal: str) -> None:
         names = sorted(entry.name for entry in folder.iterdir() if entry.name != SIGNATURE)
         owner = signature(folder)
         if owner != journal and (names or owner):
-            names = names or [SIGNATURE]
-            some = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
-            message = f"{folder} is there already, with files that are not this journal's ({some})"
+            # Their names are not told: a server makes folders for whoever may submit.
+            message = f"{folder} is there already, with files that are not this journal's"
             raise fail(f"{message}; they stay as they are: {remedy}", "storage")
         sign(folder, journal)
     except OSError as error:

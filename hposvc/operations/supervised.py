@@ -17,7 +17,7 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.driver.driver import Driver
 from hposvc.driver.loop import Watcher
-from hposvc.errors import OutOfReach, SpecError
+from hposvc.errors import OutOfReach, SpecError, StoreError, fail
 from hposvc.events import Event, Finished
 from hposvc.journal import operations, submitted_secrets, supervision
 from hposvc.journal.journal import SweepRow
@@ -77,6 +77,8 @@ def carry_out(
                 _conclude(sweeps, asked, row, state)
                 return
         _check_code(sweeps, row, asked.accept_code)
+        if sweeps.journal.last(row.id) == 0:
+            _claim_store(sweeps, row)
         with watching(row.id) as watchers:
             state = run(row, [_Begun(sweeps, row.id), *watchers])
     except SpecError as error:
@@ -121,6 +123,18 @@ def _check_code(sweeps: api.Sweeps, row: SweepRow, accept_code: bool) -> None:
         sweeps.journal.record_code(row.id, fingerprint.describe(checked))
     elif not accept_code and not api.load(sweeps, row.id).state.finished:
         fingerprint.check_unchanged(row.id, row.spec, row.code)
+
+
+def _claim_store(sweeps: api.Sweeps, row: SweepRow) -> None:
+    """Claim the place of a new sweep's checkpoints, with the credentials of the sweep.
+
+    Raises:
+        SpecError: the store refuses, does not answer, or has the place of another journal.
+    """
+    try:
+        api.claim_store(sweeps, row)
+    except StoreError as error:
+        raise fail(f"{error}; mend that and submit the sweep again", "storage") from error
 
 
 def _conclude(sweeps: api.Sweeps, asked: Supervised, row: SweepRow, state: SweepState) -> None:

@@ -365,6 +365,9 @@ class Tracking:
         if self.uri is not None and (self.uri.startswith("file:") or ":" not in self.uri):
             message = "names a folder, which MLflow 3 refuses; write sqlite:///PATH or http://HOST"
             raise fail(message, "uri")
+        if self.uri is not None and self.uri.startswith("http") and {"?", "#"} & set(self.uri):
+            message = "has ? or #, which would swallow the paths of MLflow's API; give http://HOST"
+            raise fail(message, "uri")
 
 
 def _check_storage(value: str) -> str:

@@ -1,10 +1,14 @@
-"""Checkpoints in a store behind a URL: s3://, gs://, abfs:// and any other that fsspec knows.
+"""Checkpoints in an object store behind a URL, such as s3://, gs:// or abfs://, through fsspec.
+
+Only stores whose servers this machine's configuration names are opened, and none that a URL leads
+to by itself, such as http://HOST: whoever wrote a spec may be hostile.
 
 A store has no rename. Files are uploaded first and the manifest last, and only then is the
 checkpoint recorded; a reader compares every byte with the record, so that an incomplete checkpoint
 is never loaded.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
@@ -13,9 +17,10 @@ from typing import Any
 
 MARK = "://"
 PROBE = ".probe"
-LOCAL_PROTOCOLS = ("file", "local", "memory")  # visible to one machine or process only
-BUCKETS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "adl", "az", "oss", "oci", "r2", "b2")
+BUCKETS = ("s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oss", "oci")
+ACCOUNTS = ("abfs", "abfss", "oci")  # whose URLs may begin with BUCKET@ACCOUNT
 EXTRAS = {"s3": "s3", "s3a": "s3"}  # hposvc's extras, by the protocols that need them
+PART = re.compile(r"[^/\\?#*\[\]{}%:@\s\x00-\x1f\x7f-\x9f]+")  # of a URL, between slashes
 
 
 class StoreFailed(OSError):
@@ -38,20 +43,32 @@ def check_url(url: str) -> None:
     protocol, _, rest = url.partition(MARK)
     if protocol in ("file", "local"):
         raise ValueError(f"{url} is a folder; give {rest} itself")
-    if protocol in LOCAL_PROTOCOLS:
-        raise ValueError(f"{url} is of one process alone; give a folder, or a store such as s3://")
-    protocols = [name for name in fsspec.available_protocols() if name not in LOCAL_PROTOCOLS]
-    if protocol not in protocols:
-        near = get_close_matches(protocol, protocols, n=3, cutoff=0.0)
-        raise ValueError(f"{url}: there is no store {protocol}://; there are {', '.join(near)} ...")
+    if protocol not in BUCKETS:
+        near = get_close_matches(protocol, BUCKETS, n=1, cutoff=0.5)
+        stores = ", ".join(f"{name}{MARK}" for name in BUCKETS)
+        hint = f"did you mean {near[0]}{MARK}? " if near else ""
+        raise ValueError(f"has {protocol[:20]}{MARK}; {hint}Give a folder, or one of {stores}")
     if not rest.strip("/"):
         raise ValueError(f"{url} names no bucket or folder; give {protocol}{MARK}BUCKET/PATH")
+    _check_parts(protocol, rest)
     try:
         fsspec.get_filesystem_class(protocol)
     except ImportError as error:
         extra = EXTRAS.get(protocol)
         remedy = f"pip install 'hposvc[{extra}]'" if extra else "install what it names"
         raise ValueError(f"{url}: {error}; {remedy}") from error
+
+
+def _check_parts(protocol: str, rest: str) -> None:
+    """Check that each part of a URL stands for itself: no pattern, query, password, or way up."""
+    bucket, *folders = rest.rstrip("/").split("/")
+    names = bucket.split("@", 1) if protocol in ACCOUNTS else [bucket]
+    for name in (*names, *folders):
+        if name in (".", "..") or not PART.fullmatch(name):
+            # A password may be in it, so it is not repeated.
+            message = "write names between slashes, without . and .., spaces and ?#*[]{}%:@\\"
+            account = ", but for BUCKET@ACCOUNT" if protocol in ACCOUNTS else ""
+            raise ValueError(f"is no plain {protocol}{MARK}BUCKET/PATH; {message}{account}")
 
 
 def upload(url: str, folder: Path, last: str | None = None) -> None:
@@ -110,7 +127,8 @@ def claim(url: str, name: str, owner: str) -> str:
     """
     current_owner = find_owner(url, name)
     if current_owner is not None:
-        return "" if current_owner == owner else f"it is of {current_owner}"
+        # What stands there is not repeated: it may be any file of others.
+        return "" if current_owner == owner else "it belongs to another journal"
     with _opened(url, "write") as (system, path):
         if system.exists(path) and system.ls(path, detail=False):
             return "it is not empty"

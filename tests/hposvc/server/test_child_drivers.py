@@ -133,6 +133,18 @@ def test_a_sweep_whose_code_is_refused_fails_with_the_reason(sweeps, tmp_path):
     assert [event.kind for _, event in sweeps.journal.read("s")] == [Finished.kind]
 
 
+def test_a_store_that_does_not_answer_ends_the_sweep_with_the_reason(sweeps, tmp_path):
+    variables = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9", "AWS_MAX_ATTEMPTS": "1"}
+    keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    submit(sweeps, tmp_path / "files", **{**LOCAL, "storage": "s3://bucket/sweeps"})
+    with supervising(sweeps, environment={**os.environ, **variables, **keys}):
+        until(lambda: supervision.find(sweeps.journal.store, "s") is None, "refused")
+    assert api.load(sweeps, "s").phase == "FAILED"
+    (operation,) = operations.newest(sweeps.journal.store, "s")
+    assert operation.errors[0]["key"] == "storage"
+    assert "s3://bucket/sweeps/s: can't read" in operation.errors[0]["message"]
+
+
 @pytest.mark.parametrize(
     "engine", ["local", pytest.param("ray", marks=[pytest.mark.long, pytest.mark.ray])]
 )

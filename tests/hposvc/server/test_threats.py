@@ -136,6 +136,34 @@ def test_a_hostile_spec_is_refused_soon_as_wrong_and_recorded_nowhere(sweeps, cl
     assert sweeps.journal.sweeps() == []
 
 
+@pytest.mark.parametrize("engine", ["agents", "ray"])
+def test_no_store_is_opened_at_a_submission(sweeps, client, monkeypatch, engine):
+    def refuse(*of):
+        raise AssertionError(f"the server opens {of}")
+
+    monkeypatch.setattr("fsspec.url_to_fs", refuse)
+    header = bearer(sweeps, "ann", "submit")
+    spec = {key: value for key, value in SPEC.items() if key != "engine"}
+    spec |= {"engine": {"type": engine}, "trainable": "code:train"}
+    if engine == "agents":
+        del spec["trainable"]
+    url = "http://127.0.0.1:8900/api/v1/tokens?x="
+    refused = client.post("/sweeps", json={"spec": {**spec, "storage": url}}, headers=header)
+    assert code(refused) == (400, "spec_error")
+    assert "storage: has http://; " in refused.text
+    spec["storage"] = "s3://bucket/sweeps"
+    accepted = client.post("/sweeps", json={"spec": spec}, headers=header)
+    assert accepted.status_code == 202, accepted.text
+
+
+@pytest.mark.parametrize("mark", ["?", "#", "?x="])
+def test_no_address_of_mlflow_swallows_the_paths_of_its_api(sweeps, client, mark):
+    spec = {**SPEC, "tracking": {"uri": f"http://127.0.0.1:8900/api/v1/tokens{mark}"}}
+    refused = client.post("/sweeps", json={"spec": spec}, headers=bearer(sweeps, "ann", "submit"))
+    assert code(refused) == (400, "spec_error")
+    assert "tracking.uri: has ? or #" in refused.text
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -119,15 +119,60 @@ def test_a_store_that_is_away_is_named(store, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("s4://bucket/x", "there is no store s4://; there are s3"),
+        ("s4://bucket/x", "has s4://; did you mean s3://"),
         ("file:///data", "is a folder; give /data itself"),
-        ("memory://x", "is of one process alone"),
+        ("memory://x", "Give a folder, or one of s3://"),
         ("s3://", "names no bucket or folder"),
+        ("abfs://one@two@account/x", "but for BUCKET@ACCOUNT"),
     ],
 )
 def test_a_url_that_cannot_be_meant_is_refused_with_what_to_give(url, told):
     with pytest.raises(ValueError, match=told):
         stores.check_url(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *(
+            f"{name}://127.0.0.1:8900/api/v1/tokens"
+            for name in fsspec.available_protocols()
+            if name not in stores.BUCKETS
+        ),
+        "HTTP://127.0.0.1/x",
+        "simplecache::http://127.0.0.1/x",
+        "s3::http://127.0.0.1/x",
+        "zip://x::http://127.0.0.1/x",
+        "s3://bucket/x::http://127.0.0.1/x",
+        "s3://bucket/x?versionId=1",
+        "s3://bucket/x#y",
+        "s3://key:s3cret@bucket/x",
+        "s3://s3cret@bucket/x",
+        "s3://127.0.0.1:8900/x",
+        "abfs://name:s3cret@account/x",
+        "s3://bucket/*",
+        "s3://bucket/[ab]",
+        "s3://bucket/../other",
+        "s3://bucket/./x",
+        "s3://bucket/%2e%2e/other",
+        "s3://bucket//x",
+        "s3:///x",
+        "s3://bucket/a\\b",
+        "s3://bucket/a b",
+        "s3://bucket/a\x1b[2J",
+        "://x",
+    ],
+)
+def test_no_url_leads_to_a_server_of_its_own_choice_or_stands_for_another(url):
+    with pytest.raises(ValueError, match="s3://") as refused:
+        stores.check_url(url)
+    assert "s3cret" not in f"{refused.value}"
+
+
+def test_what_stands_in_a_folder_of_others_is_not_told(store):
+    system, path = fsspec.url_to_fs(store)
+    system.pipe_file(f"{path}/name", b"secret of others")
+    assert stores.claim(store, "name", "me") == "it belongs to another journal"
 
 
 def trained(
