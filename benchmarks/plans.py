@@ -135,7 +135,7 @@ class Cluster(Simulation):
         super().start(order, environment)
         self._begin_s = 0.0
 
-    def _call(self, params: Any, step: int) -> tuple[dict[str, float], float]:
+    def _call(self, params: Any, step: int) -> tuple[Any, float]:
         metrics, seconds = super()._call(params, step)
         return metrics, seconds + getattr(self, "_begin_s", 0.0)
 

@@ -29,9 +29,10 @@ class Seeded(Simulation):
         super()._plan(run)
 
     def _call(self, params, step):
-        metrics, seconds = super()._call(params, step)
+        (metrics, left_out), seconds = super()._call(params, step)
         seed = self._order.seed_of or self._order.trial
-        return {"loss": metrics["loss"] + Random(f"{seed} {step}").gauss(0, 0.1)}, seconds
+        noisy = {"loss": metrics["loss"] + Random(f"{seed} {step}").gauss(0, 0.1)}
+        return (noisy, left_out), seconds
 
 
 class Lossy(Flaky, Seeded):

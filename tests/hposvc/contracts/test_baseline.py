@@ -27,10 +27,10 @@ class NoisyReplicates(Seeded):
     noise = 0.0
 
     def _call(self, params, step):
-        metrics, seconds = super(Seeded, self)._call(params, step)
+        (metrics, left_out), seconds = super(Seeded, self)._call(params, step)
         order = self._order
         scatter = Random(f"{order.seed_of} {step}").gauss(0, self.noise) if order.replicate else 0.0
-        return {"loss": metrics["loss"] + scatter}, seconds
+        return ({"loss": metrics["loss"] + scatter}, left_out), seconds
 
 
 class VeryNoisyReplicates(NoisyReplicates):

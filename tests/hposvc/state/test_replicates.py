@@ -42,7 +42,7 @@ class Unlucky(Seeded):
             case 3, 5 if CALLS[self._order.seed_of, step] == 1:
                 raise RuntimeError("no luck once")
             case 4, 3:
-                return {"loss": math.nan}, 1.0
+                return ({"loss": math.nan}, {}), 1.0
         return super()._call(params, step)
 
 
