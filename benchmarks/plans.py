@@ -27,6 +27,7 @@ from hposvc.analysis.forecast import forecast as forecasts
 from hposvc.analysis.forecast import pilot
 from hposvc.analysis.forecast.evidence import Evidence, join, read
 from hposvc.analysis.forecast.forecast import Forecast
+from hposvc.analysis.forecast.simulation import LETTERS
 from hposvc.backends.backend import Setting
 from hposvc.backends.simulate import Simulation
 from hposvc.controller.controller import Controller
@@ -143,7 +144,8 @@ class Cluster(Simulation):
         cause, step = self._doomed.get(run.order.id, ("", 0))
         if cause and run.verdict == "continue" and run.step + 1 >= step:
             del self._runs[run.order.id], self._doomed[run.order.id]
-            return [Failed(self._clock, run.order.id, run.order.trial, cause, f"{run.order.id}")]  # type: ignore[arg-type]
+            message = f"{run.order.id}".translate(LETTERS)
+            return [Failed(self._clock, run.order.id, run.order.trial, cause, message)]  # type: ignore[arg-type]
         return super()._finish_step(run)
 
 

@@ -380,7 +380,7 @@ def claim_store(sweeps: Sweeps, row: SweepRow) -> None:
         SpecError: another journal's sweep has the prefix.
         StoreError: the store can't be reached.
     """
-    spec = specs.thaw(row.spec)
+    spec = row.parsed if isinstance(row.parsed, SweepSpec) else specs.restore(row.spec)
     url = store_url(row.id, spec.storage)
     if url is None or spec.engine.traits.simulated:
         return

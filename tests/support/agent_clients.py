@@ -38,7 +38,7 @@ class Client:
         """Return the verdict; None: it is not decided yet."""
         with self.store.writing() as connection:
             row = self._row(connection, work)
-            return agent_orders.report(connection, self.sweep, row, step, metrics, checkpoint)
+            return agent_orders.report(connection, self.sweep, row, step, metrics, {}, checkpoint)
 
     def verdict(self, work, step):
         """Return the verdict as it is now."""

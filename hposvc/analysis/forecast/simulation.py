@@ -41,6 +41,7 @@ SHARED = ("interval", "mutate", "quantile")  # options of pb2 that pbt has, too
 MOST_POINTS = 100_000  # of a grid that are counted
 OFTEN = 8  # decisions ahead of a trial above which only some of its checkpoints are simulated
 UNTIMED = 100  # trials that are forecast of a sweep whose end nobody knows
+LETTERS = str.maketrans("0123456789", "ghijklmnop")  # messages with other numbers are alike
 TOO_LONG = 200_000  # events of a simulated sweep that has no end in sight
 
 
@@ -342,7 +343,9 @@ class _Sweep:
         if at_once or later or rng.random() < world.lost:
             cause: Literal["user", "infra"] = "user" if at_once or later else "infra"
             step = order.first if at_once else int(rng.integers(order.first, until + 1))
-            run.failure = Failed(0.0, order.id, order.trial, cause, f"simulated {order.id}")
+            # Failures are independent: no two messages are alike, so none ends the sweep as such.
+            message = f"simulated {str(order.id).translate(LETTERS)}"
+            run.failure = Failed(0.0, order.id, order.trial, cause, message)
             run.stops = [stop for stop in run.stops if stop < step] + [step]
             run.stops.sort(reverse=True)
         self.push_next(run)
