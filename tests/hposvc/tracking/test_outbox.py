@@ -17,6 +17,7 @@ from hposvc.journal.home import REPORT, Home
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.reporting.writing import write
 from hposvc.tracking.mlflow_client import Tracker
+from hposvc.tracking.mlflow_names import legal_name
 from hposvc.tracking.mlflow_server import QUIET
 from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.projection import EXPERIMENT
@@ -81,7 +82,7 @@ def end(row: SweepRow, journal: Journal) -> None:
 
 def expected_points(row: SweepRow, journal: Journal, trial: str) -> list[tuple[str, int, int, str]]:
     """Read the expected points from the journal: a simulation reports each step once."""
-    names = {"loss": ("loss", "objective"), "acc@1": ("acc_1",)}
+    names = {"loss": ("loss", "objective"), "acc@1": (legal_name("acc@1"),)}
     return sorted(
         (metric, event.step, round(1000 * (row.created + event.time)), repr(value))
         for _, event in journal.read(row.id)
