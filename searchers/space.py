@@ -172,7 +172,8 @@ class Space(Mapping[str, Domain]):
         """
         self._check_values(partial)
         fitting = ties.keys_that_fit(partial, self._domains)
-        for _ in range(TRIES):
+        # Conditions alone are cheap to try: an option may need one of hundreds of choices.
+        for _ in range(TRIES if self.constraints else 10 * TRIES):
             keys = {key: values[int(rng.integers(len(values)))] for key, values in fitting.items()}
             given = {**partial, **keys}
             params = self._built(given, [], np.empty(0), rng)
@@ -412,7 +413,7 @@ class Space(Mapping[str, Domain]):
 
         def excess(point_D: Array) -> float:
             params = build(point_D)
-            excess_C = np.minimum(self._excesses(params), LARGEST / len(scale_C)) / scale_C
+            excess_C = np.minimum(self._excesses(params), LARGEST / max(1, len(scale_C))) / scale_C
             return float(excess_C.sum()) + len(given.keys() - params.keys())
 
         def snapped(point_D: Array) -> Array:

@@ -55,11 +55,11 @@ def test_a_better_group_is_called_better_and_sooner(compared):
     answer = compared(*(name for name in WIDE if "random" in name), *NARROW, by=["parameters"])
     first, last = answer.data()["groups"]
     assert last["name"] == "lr.min=0.0009 lr.max=0.0011"
-    assert last["better"] > 0.9
+    assert last["better"] > 0.75  # three sweeps each, by what their trials ended with
     assert last["cost_ratio"]["mean"] < 1
     assert last["rank"]["mean"] == 1.0 < first["rank"]["mean"]
-    assert "better than" in answer.sentences[0]
-    assert "times what" in answer.sentences[1]
+    # One of the wide sweeps has its best trial's result after the narrow ones have ended.
+    assert "probability of being better: 78 %" in answer.sentences[0]
     assert not answer.warnings  # they are compared by their space, so it may differ
 
 

@@ -97,10 +97,12 @@ def test_all_candidates_satisfy_the_constraints():
     assert -0.11 < candidates.value_N[0] <= -0.077
 
 
-def test_constraints_that_no_candidate_meets_leave_no_candidates():
-    space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}, ["x + y <= 1e-9"])
+def test_all_candidates_meet_constraints_that_leave_next_to_nothing():
+    space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}, ["x + y <= 1e-3"])
     candidates = search(space, {"x": 0.5, "y": 0.5})
-    assert len(candidates.points) == len(candidates.value_N) == 0
+    assert len(candidates.points) == len(candidates.value_N)
+    decoded = [space.decode(unit_P) for unit_P in candidates.points.unit_NP]
+    assert all(space.allows(params) for params in decoded)
 
 
 def test_mutations_stay_in_the_cube_and_change_every_copy():
