@@ -1,7 +1,6 @@
 """The command line as its users know it: its output and its exit codes."""
 
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -168,18 +167,7 @@ def test_a_bug_in_a_home_that_is_gone_is_told_and_not_kept(tmp_path, capsys):
     assert not (tmp_path / "gone").exists()
 
 
-def test_help_answers_at_once():
-    command = [sys.executable, "-m", "hposvc", "--help"]
-    spent = []
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    assert min(spent) < 0.3
-
-
-def test_the_command_line_loads_nothing_heavy():
+def test_help_loads_nothing_heavy():
     heavy = (
         "ray",
         "torch",
@@ -191,6 +179,11 @@ def test_the_command_line_loads_nothing_heavy():
         "pydantic",
         "sqlalchemy",
     )
-    code = f"import sys, hposvc.cli; print([name for name in {heavy} if name in sys.modules])"
+    code = (
+        "import atexit, sys, hposvc.cli.main; sys.argv = ['hposvc', '--help']; "
+        f"atexit.register(lambda: print([name for name in {heavy} if name in sys.modules])); "
+        "hposvc.cli.main.main()"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert loaded.stdout == "[]\n"
+    assert "Usage" in loaded.stdout
+    assert loaded.stdout.splitlines()[-1] == "[]"

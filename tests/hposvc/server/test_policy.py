@@ -44,7 +44,6 @@ def problem(limits, **keys):
             {"storage": "s3://bucket/a/b"},
             {"storage": "s3://bucket/ab"},
         ),
-        ({"storage": {"under": ["s3://bucket/a"]}}, {}, {"storage": "s3://bucket/a/../b"}),
         ({"fidelity.max": {"min": 3}}, {}, {"fidelity": {"max": 2}}),
         ({"search.method": {"one_of": ["random", "auto"]}}, {"search": "random"}, {"search": "gp"}),
     ],
