@@ -249,13 +249,13 @@ def is_built_in(plug_in: object) -> bool:
     return type(plug_in).__module__.partition(".")[0] in BUILT_IN
 
 
-def plug_in_raised(name: str, plug_in: object, error: Exception) -> PlugInFailed:
+def plug_in_raised(name: str, plug_in: object, error: BaseException) -> PlugInFailed:
     """Return the error for what a plug-in raised.
 
     Args:
         name: the key of the spec and what it names, as `search.method my_module:Mine`.
     """
-    file, _ = _class_place(plug_in)
+    file, _ = class_place(plug_in)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == file]
     frame = (own or frames)[-1]
@@ -269,12 +269,12 @@ def wrong_plug_in_answer(name: str, plug_in: object, problem: str) -> PlugInFail
     Args:
         problem: continues a sentence, as `suggests lr: is 50; ...`.
     """
-    file, line = _class_place(plug_in)
+    file, line = class_place(plug_in)
     place = f" ({file}:{line})" if file else ""
     return PlugInFailed(f"{name} {problem}{place}; {RESUME}")
 
 
-def _class_place(plug_in: object) -> tuple[str, int]:
+def class_place(plug_in: object) -> tuple[str, int]:
     """Return the file and line of a plug-in's class; empty and 0: it has no source."""
     try:
         return inspect.getfile(type(plug_in)), inspect.getsourcelines(type(plug_in))[1]

@@ -210,11 +210,11 @@ def _run(function: Function, choose: _Explore | _Replay) -> Leaf:
         raise
     except SpaceError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if choose.hidden:  # C code may have failed on a stand-in
             _run(function, _Replay(choose.taken))  # raises again where stand-ins are not the reason
             raise ValueInspected(*choose.hidden) from None
-        raise _function_error(error, choose.taken) from error
+        raise _function_error(function, error, choose.taken) from error
     return Leaf(trial._domains, choose.taken)
 
 
@@ -236,12 +236,16 @@ def _check_returned(returned: object, suggested: Mapping[str, Any]) -> None:
             raise SpaceError((), f"{message}; a trial gets what is suggested, and constants")
 
 
-def _function_error(error: Exception, taken: Params) -> SpaceError:
+def _function_error(function: Function, error: BaseException, taken: Params) -> SpaceError:
     frame = traceback.extract_tb(error.__traceback__)[-1]
+    code = getattr(function, "__code__", None)
+    file, line = frame.filename, frame.lineno
+    if file == __file__ and code is not None:  # it can't be called like this
+        file, line = code.co_filename, code.co_firstlineno
     suffix = f" where {_format_params(taken)}" if taken else ""
     return SpaceError(
         (),
-        f"raises {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno}){suffix}; "
+        f"raises {type(error).__name__}: {error} ({file}, line {line}){suffix}; "
         "what must not be combined belongs into constraints",
     )
 

@@ -19,6 +19,7 @@ from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.limit_warnings import MissingLimitMetrics
 from hposvc.driver.loop import Listener, Runner, Watcher
 from hposvc.driver.proposals import TRIED, BackgroundProposer, Proposer, SyncProposer
+from hposvc.driver.slow_plug_ins import SlowPlugIns
 from hposvc.driver.warm_start import leading, load_warm_start
 from hposvc.errors import Interrupted
 from hposvc.events import ENDS, RENEWALS, Requested
@@ -133,6 +134,11 @@ class Driver:
             self._query(lease.check)  # starting a cluster may have taken long
             interrupted = stack.enter_context(interruptible())
             has_slots = backend.slots() > 0 and not backend.virtual
+            plug_ins = {
+                f"search.method {spec.search.name}": spec.searcher(),
+                f"scheduler.type {spec.scheduler.name}": controller.policy,
+            }
+            stack.enter_context(SlowPlugIns(self.sweep.id, plug_ins))
             runner = Runner(
                 sweep=self.sweep.id,
                 controller=controller,

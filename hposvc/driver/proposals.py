@@ -95,7 +95,7 @@ def _suggest(
     try:
         answer: object = searcher.suggest(spec.space, history, 1, rng)
         proposals = list(answer) if isinstance(answer, Iterable) else answer
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise plug_in_raised(name, searcher, error) from error
     if problem := _problem_of(spec, history, proposals):
         raise wrong_plug_in_answer(name, searcher, problem)

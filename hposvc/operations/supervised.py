@@ -17,7 +17,7 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.driver.driver import Driver
 from hposvc.driver.loop import Watcher
-from hposvc.errors import OutOfReach, SpecError, StoreError, fail
+from hposvc.errors import OutOfReach, PlugInFailed, Problem, SpecError, StoreError, fail
 from hposvc.events import Event, Finished
 from hposvc.journal import operations, submitted_secrets, supervision
 from hposvc.journal.journal import SweepRow
@@ -80,13 +80,25 @@ def carry_out(
         if sweeps.journal.last(row.id) == 0:
             _claim_store(sweeps, row)
         with watching(row.id) as watchers:
-            state = run(row, [_Begun(sweeps, row.id), *watchers])
+            state = _run(row, [_Begun(sweeps, row.id), *watchers], run)
     except SpecError as error:
         refuse(sweeps, asked, error)
         with suppress(Exception):  # the error in flight says what is wrong
             Driver(sweeps.home, sweeps.journal, row).end()  # sinks hear of it
         raise
     _conclude(sweeps, asked, row, state)
+
+
+def _run(row: SweepRow, watchers: Sequence[Watcher], run: Drive) -> SweepState:
+    """Drive a sweep; a plug-in that fails would do so under each further driver.
+
+    Raises:
+        SpecError: a plug-in of the sweep raised, or broke the rules.
+    """
+    try:
+        return run(row, watchers)
+    except PlugInFailed as error:
+        raise SpecError([Problem((), f"{error}")]) from error
 
 
 class _Begun:

@@ -57,7 +57,9 @@ def why_ended(state: SweepState) -> str:
         "trials": f"all {len(state.trials)} trials are done"
         if len(state.trials) != 1
         else "its only trial is done",
-        "space": "every configuration has been tried",
+        "space": f"search.method {method} proposes no more"
+        if ":" in (method := state.spec.search.name)
+        else "every configuration has been tried",
         "plateau": f"no better value in {plateau.trials} trials" if plateau else "plateau",
         "drain": "no new trials, as a user asked",
         "target": "the target is reached",

@@ -195,6 +195,10 @@ def broken(trial):
     raise KeyError("x")
 
 
+def leaving(trial):
+    raise SystemExit(4)
+
+
 def renamed(trial):
     return {"learning_rate": trial.suggest_float("lr", 0, 1)}
 
@@ -220,7 +224,12 @@ def squared(trial):
         (squared, "squared() returns 'width', but has not suggested that value by that name"),
         (lambda trial: 0.5, "<lambda>() returns float; return nothing, or a dict"),
         (lambda trial: None, "<lambda>() suggests nothing; call trial.suggest_categorical"),
-        (lambda: None, "<lambda>() raises TypeError: "),
+        (leaving, f"leaving() raises SystemExit: 4 ({__file__}, line "),
+        (
+            lambda: None,
+            "<lambda>() raises TypeError: <lambda>() takes 0 positional "
+            f"arguments but 1 was given ({__file__}, line ",
+        ),
         (lambda trial: trial.number, "<lambda>() asks for trial.number, but may only suggest: "),
         (lambda trial: trial.suggest_float("x", 1, 0), "parameters.x: min is 1, max is 0; swap"),
         (

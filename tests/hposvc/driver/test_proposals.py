@@ -188,6 +188,18 @@ def test_an_error_of_the_searcher_is_raised_where_a_proposal_is_wanted(ahead):
         await_proposal(proposer)
 
 
+@pytest.mark.parametrize("raised", [SystemExit(3), ZeroDivisionError("the model is singular")])
+def test_a_searcher_that_exits_does_not_take_the_thread_of_proposals_along(ahead, raised):
+    class Leaving(Random):
+        def suggest(self, space, history, n, rng):
+            raise raised
+
+    proposer = ahead(make_spec(parameters=WIDE), Leaving())
+    proposer.look_ahead(list, 1, 0)
+    with pytest.raises(PlugInFailed, match=type(raised).__name__):
+        await_proposal(proposer)
+
+
 def test_it_closes_promptly_though_the_searcher_thinks():
     searcher = Watching()
     searcher.may_go.clear()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from hposvc.errors import PlugInFailed
@@ -11,6 +12,7 @@ from hposvc.schedulers.scheduler import (
     Advance,
     Closed,
     Decision,
+    Left,
     NewTrial,
     Ordered,
     Paused,
@@ -19,6 +21,7 @@ from hposvc.schedulers.scheduler import (
     TrialStop,
     Wait,
 )
+from searchers import Float, Space
 
 PLAN = Plan(1, 9)
 METHODS = ("next", "judge", "trials_to_stop", "max_concurrency")
@@ -50,6 +53,19 @@ class Answering:
 
 
 @dataclass(frozen=True)
+class Changed:
+    """A change of a trial's values."""
+
+    donor: str | None = None
+    x: object = 0.5
+
+    def values(self, space, params, rng):
+        if self.x == "raise":
+            raise ZeroDivisionError("no value")
+        return {**params, "x": self.x}
+
+
+@dataclass(frozen=True)
 class Mine:
     answer: object = None
 
@@ -63,6 +79,7 @@ def guarded(answer) -> Guarded:
     scheduler = begin_scheduler("mine:Mine", Mine(answer), PLAN)
     scheduler.apply(Ordered("t0001", 3))
     scheduler.apply(Paused("t0001"))
+    scheduler.apply(Ordered("t0003", 3))
     return scheduler
 
 
@@ -94,6 +111,7 @@ def test_right_answers_are_passed_on(method, answer):
         ("next", NewTrial(None)),
         ("next", NewTrial(9, (0.5,))),
         ("next", Advance("t0002", 9)),
+        ("next", Advance("t0001", 9, change=Changed("t0007"))),
         ("judge", Decision("go", "rung")),
         ("trials_to_stop", [TrialStop("t0002", "rung")]),
         ("max_concurrency", -1),
@@ -112,3 +130,49 @@ def test_what_a_scheduler_raises_is_named_with_its_file_and_line():
         guarded(None).apply(Closed())
     with pytest.raises(PlugInFailed, match="raised ValueError: no such plan"):
         begin_scheduler("mine:Mine", Mine("nothing"), PLAN)
+
+
+def test_a_scheduler_must_not_wait_where_nothing_runs():
+    scheduler = begin_scheduler("mine:Mine", Mine(Wait()), PLAN)
+    with pytest.raises(PlugInFailed, match="where no trial runs: nothing can change"):
+        scheduler.next()
+    scheduler.apply(Ordered("t0001", 3))
+    assert scheduler.next() == Wait()
+    scheduler.apply(Paused("t0001"))
+    with pytest.raises(PlugInFailed, match="where no trial runs"):
+        scheduler.next()
+    scheduler.apply(Ordered("t0001", 9))
+    scheduler.apply(Left("t0001"))
+    with pytest.raises(PlugInFailed, match="where no trial runs"):
+        scheduler.next()
+
+
+def test_a_scheduler_that_exits_is_named():
+    class Exiting(Answering):
+        def next(self):
+            raise SystemExit(3)
+
+    @dataclass(frozen=True)
+    class Exit:
+        def scheduler(self, plan):
+            return Exiting(None)
+
+    with pytest.raises(PlugInFailed, match=r"raised SystemExit: 3 \(.*test_guarded\.py:\d+\)"):
+        begin_scheduler("mine:Exit", Exit(), PLAN).next()
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (2.0, r"returns .* from values of a change; return a configuration: x: "),
+        ("raise", r"raised ZeroDivisionError: no value"),
+    ],
+)
+def test_new_values_of_a_trial_are_held_to_the_space(x, said):
+    space, rng = Space({"x": Float(0.0, 1.0)}), np.random.default_rng(0)
+    move = guarded(Advance("t0001", 9, change=Changed("t0003"))).next()
+    assert move.change.donor == "t0003"
+    assert move.change.values(space, {"x": 0.1}, rng) == {"x": 0.5}
+    move = guarded(Advance("t0001", 9, change=Changed(x=x))).next()
+    with pytest.raises(PlugInFailed, match=rf"{said}.*test_guarded\.py:\d+"):
+        move.change.values(space, {"x": 0.1}, rng)

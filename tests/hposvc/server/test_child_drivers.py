@@ -48,6 +48,30 @@ SPEC = {
     "trials": {"max": 4, "parallel": 2},
     "tracking": {"send_to": []},
 }
+PLUG_INS = """
+from dataclasses import dataclass
+
+from hposvc.schedulers.scheduler import NewTrial, Running
+from searchers.random_search import Random
+
+class Queue(Running):
+    def next(self):
+        if self.running:
+            FAULT
+        return self.idle_move() if self.closed else NewTrial(3)
+
+@dataclass(frozen=True)
+class Mine:
+    def scheduler(self, plan):
+        return Queue()
+
+@dataclass(frozen=True)
+class Guess(Random):
+    def suggest(self, space, history, n, rng):
+        if history:
+            FAULT
+        return super().suggest(space, history, n, rng)
+"""
 LOCAL = {
     "engine": "local",
     "trainable": "code_of_sweep:train",
@@ -131,6 +155,29 @@ def test_a_sweep_whose_code_is_refused_fails_with_the_reason(sweeps, tmp_path):
     assert operation.errors[0]["code"] == "spec_error"
     assert operation.errors[0]["key"] == "trainable"
     assert [event.kind for _, event in sweeps.journal.read("s")] == [Finished.kind]
+
+
+@pytest.mark.parametrize(
+    "plugged", [{"scheduler": {"type": "plugs:Mine"}}, {"search": {"method": "plugs:Guess"}}]
+)
+def test_a_sweep_whose_plug_in_fails_waits_to_be_resumed_with_a_mended_one(
+    sweeps, tmp_path, plugged
+):
+    files = tmp_path / "files"
+    files.mkdir()
+    plugs = files / "plugs.py"
+    plugs.write_text(PLUG_INS.replace("FAULT", "raise KeyError('second')"))
+    submit(sweeps, files, **plugged)
+    with supervising(sweeps):
+        until(lambda: supervision.find(sweeps.journal.store, "s") is None, "given up")
+        until(lambda: phase(sweeps) == "INTERRUPTED", "its driver is gone")
+        log = (sweeps.home.folder("s", None) / "logs" / "driver.log").read_text()
+        assert f"raised KeyError: 'second' ({plugs}:" in log
+        plugs.write_text(PLUG_INS.replace("FAULT", "pass"))
+        with sweeps.journal.store.writing() as connection:
+            supervision.ask(connection, "s")
+        until(lambda: phase(sweeps) == "COMPLETED", "the end")
+    assert len(api.load(sweeps, "s").state.trials) == 4
 
 
 def test_a_store_that_does_not_answer_ends_the_sweep_with_the_reason(sweeps, tmp_path):

@@ -1,10 +1,15 @@
 import math
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from simulated_sweeps import make_spec
 
+from hposvc.events import Finished
+from hposvc.spec import PlugIn
+from hposvc.state.sweep import SweepState
 from hposvc.views.formatting import (
     BARS,
     NOT_FINITE,
@@ -15,6 +20,7 @@ from hposvc.views.formatting import (
     parse_time,
     scalar,
     sparkline,
+    why_ended,
 )
 
 LOSSES = st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=8)
@@ -81,6 +87,20 @@ def test_thinning_keeps_the_ends_and_the_order(count):
     assert len(places) <= 8
     assert (places[0], places[-1]) == (0, count - 1)
     assert places == sorted(set(places))
+
+
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        ("grid", "every configuration has been tried"),
+        ("mine:Wander", "search.method mine:Wander proposes no more"),
+    ],
+)
+def test_the_end_of_a_search_names_a_user_s_own_method(method, why):
+    spec = replace(make_spec(), search=PlugIn(method))
+    state = SweepState(spec)
+    state.apply(Finished(1.0, "COMPLETED", "space"))
+    assert why_ended(state) == why
 
 
 def test_a_moment_is_a_date_or_a_time_ago():
