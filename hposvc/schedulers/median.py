@@ -17,12 +17,14 @@ Source: Golovin et al., Google Vizier: A Service for Black-Box Optimization (KDD
 
 import math
 from bisect import bisect_left, insort
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hposvc.errors import Problem
 from hposvc.schedulers.resumable import Resumable
 from hposvc.schedulers.rung_ranking import Losses
 from hposvc.schedulers.scheduler import (
@@ -37,7 +39,9 @@ from hposvc.schedulers.scheduler import (
     Scheduler,
     SearchDone,
     Wait,
+    judgement_problems,
 )
+from searchers.space import Space
 
 Array = NDArray[np.float64]
 MAX_JUDGEMENTS = 100  # of a trial, if no interval is given
@@ -59,6 +63,10 @@ class Median:
         for name, value in (("min_trials", self.min_trials), ("interval", self.interval)):
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; choose a whole number from 1 up")
+
+    def problems(self, space: Space, plan: Plan) -> Iterable[Problem]:
+        """Yield the options that do not fit the sweep; paths start at the top of the spec."""
+        return [] if self.interval is None else judgement_problems(self.interval, plan)
 
     def scheduler(self, plan: Plan) -> Scheduler:
         """Return a scheduler judging every `interval` steps from `plan.first`, before the end."""

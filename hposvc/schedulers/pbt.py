@@ -49,6 +49,7 @@ from hposvc.schedulers.scheduler import (
     Scheduler,
     SearchDone,
     Wait,
+    judgement_problems,
 )
 from searchers.space import Space
 from searchers.values import Params, SpaceError
@@ -110,6 +111,7 @@ class Pbt:
             steps = f"steps {plan.first} to {plan.last - 1}, where members are ranked"
             message = f"is {self.interval}, and no multiple of it is among {steps}; give fewer"
             yield Problem(("scheduler", "interval"), message)
+        yield from judgement_problems(self.interval, plan)
         for name, declared in self.mutate.items():
             path = ("scheduler", "mutate", name)
             if name not in space:

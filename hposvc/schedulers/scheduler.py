@@ -201,6 +201,18 @@ class Demanding(Protocol):
         """Yield what does not suit the sweep; paths start at the top of the spec."""
 
 
+MOST_JUDGEMENTS = 10_000  # of a trial: its first order names the step of each
+
+
+def judgement_problems(interval: int, plan: Plan) -> Iterable[Problem]:
+    """Check that a trial is not judged too often; paths start at the top of the spec."""
+    length = plan.last - plan.first
+    if length > MOST_JUDGEMENTS * interval:
+        message = f"is {interval}, so a trial is judged {length // interval:,} times"
+        least = -(-length // MOST_JUDGEMENTS)
+        yield Problem(("scheduler", "interval"), f"{message}; give {least:,} or more")
+
+
 @runtime_checkable
 class WithRungs(Protocol):
     """A policy that compares trials at few steps, each a factor `eta` beyond the one before."""

@@ -21,6 +21,7 @@ from hposvc.events import NOTHING
 from hposvc.schedulers.early_stopping import Plateau
 from hposvc.schedulers.scheduler import Plan
 from hposvc.spec import cross_checks, paths, registry
+from hposvc.spec.bounds import bound_problems
 from hposvc.spec.command import Collect, CommandItems, Launch, Program, command_problems
 from hposvc.spec.cross_checks import default_strategy
 from hposvc.spec.define_by_run import resolve_callable_space, resolve_space
@@ -130,6 +131,8 @@ class SweepSpec:
         Only new specs and new limits are checked: the spec of a recorded sweep was checked when
         it was recorded, and later versions may have stricter rules.
         """
+        if absurd := [*bound_problems(self)]:
+            return absurd  # the other checks may build what such a number asks for
         resources, nan = self.resources, self.failure.nan
         ends = sorted({resources.ranks, resources.max_workers})
         problems = [

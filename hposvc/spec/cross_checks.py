@@ -10,6 +10,7 @@ import numpy as np
 from hposvc.errors import Problem, SpecError, called_now, no_such
 from hposvc.schedulers.early_stopping import Plateau
 from hposvc.schedulers.scheduler import Demanding, Plan
+from hposvc.spec.bounds import option_problem
 from hposvc.spec.parsing.coercion import fill
 from hposvc.spec.registry import SCHEDULERS, SEARCHERS, PlugIn, build, may_be_imported, trait
 from hposvc.spec.sections import (
@@ -37,6 +38,7 @@ from trainables.worker import Nan
 SAMPLES = 200  # samples of a space, to see which training options occur together
 # Problems reported for initial points, or searched options: a point can take 1/3 s to check.
 MAX_PROBLEMS = 5
+MOST_REPLICATES = 10_000  # of finalists: all are looked at whenever a slot is free
 
 
 def default_strategy(workers: int) -> Literal["single", "ddp"]:
@@ -92,6 +94,10 @@ def ending_problems(
     if budget.reserve is not None and finalists is None:
         message = "is kept for finalists, and there are none; give finalists: {top, seeds}"
         yield Problem(("budget", "reserve"), message, at_key=True)
+    if finalists is not None and finalists.top * finalists.seeds > MOST_REPLICATES:
+        message = f"is {finalists.seeds} for each of {finalists.top} trials"
+        remedy = f"train no more than {MOST_REPLICATES:,} in all"
+        yield Problem(("finalists", "seeds"), f"{message}; {remedy}")
 
 
 def baseline_problems(
@@ -350,6 +356,9 @@ def _option_problems(path: tuple[str | int, ...], option: str, domain: Domain) -
             fill(Training, {option: value})
         except SpecError as error:
             yield Problem(path, error.problems[0].message)
+            return
+        if too_large := option_problem(option, value):
+            yield Problem(path, too_large)
             return
 
 

@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from hposvc.schedulers.early_stopping import Plateau
 from hposvc.spec import NAME_KEYS, PLUG_IN_SECTIONS, SweepSpec
+from hposvc.spec.bounds import MOST
 from hposvc.spec.registry import PluginType, resolve
 
 Schema = dict[str, Any]
@@ -39,6 +40,8 @@ def build(descriptions: Mapping[str, str]) -> Schema:
         {"required": [name], "properties": {name: {"type": kind}}}
         for name, kind in (("metric", "object"), ("metrics", "array"))
     ]
+    for key, most in MOST.items():
+        _set_maximum(find(schema, key), most)
     for key, text in descriptions.items():
         find(schema, key)["description"] = text
     tidy: Schema = _tidy(schema)
@@ -56,6 +59,12 @@ def _let_groups_nest(schema: Schema) -> None:
     parameter = schema["$defs"]["Parameter"] = parameters["additionalProperties"]
     parameters["additionalProperties"] = reference
     parameter["else"]["else"]["then"]["additionalProperties"] = reference
+
+
+def _set_maximum(part: Schema, most: float) -> None:
+    for branch in (part, *part.get("anyOf", ()), part.get("additionalProperties")):
+        if isinstance(branch, dict) and branch.get("type") in ("integer", "number"):
+            branch["maximum"] = most
 
 
 def find(schema: Schema, key: str) -> Schema:

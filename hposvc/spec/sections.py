@@ -161,6 +161,8 @@ class Span:
     __pydantic_config__ = CLOSED
 
     def __post_init__(self) -> None:
+        if self.min > self.max:
+            raise fail(f"is {self.min}, and max is {self.max}; swap them", "min")
         counts = [self.min * 2**power for power in range(1, 21)]
         if self.max not in counts:
             below = max((count for count in counts if count < self.max), default=counts[0])

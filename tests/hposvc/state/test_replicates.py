@@ -11,12 +11,14 @@ from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
 from hposvc.analysis.judged import Judged
 from hposvc.backends.backend import Setting
-from hposvc.events import Attached, Ordered, Requested, from_json, to_json
+from hposvc.events import Attached, Ordered, Proposed, Requested, from_json, to_json
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.schedulers.scheduler import Wait
+from hposvc.spec import dump, restore
 from hposvc.state import summary
 from hposvc.state.estimates import estimates
+from hposvc.state.replicates import MOST_SEEDS
 from hposvc.views import replicates as view
 from trainables.order import Order
 from trainables.runtime.assignment import make_worker
@@ -297,3 +299,11 @@ def test_a_replicate_that_failed_again_and_again_is_tried_from_scratch_with_all_
     assert (again.replicate, again.first, again.start) == (1, 1, None)
     desk.fail(again, "user")
     assert replicate.state == "PENDING"
+
+
+def test_a_recorded_sweep_with_absurdly_many_seeds_can_be_read():
+    frozen = dump(make_spec(baseline={"params": {"lr": 1e-3}}, finalists=FINALISTS))
+    frozen["baseline"]["seeds"] = frozen["finalists"]["seeds"] = 10**12
+    state = fold(restore(frozen), [Proposed(0.0, "t0001", {"lr": 1e-3}, {}, LAST)])
+    assert len(state.replicates.baseline) == MOST_SEEDS
+    assert len(state.replicates.lineup(state.trials.values(), 10**12)["t0001"]) == MOST_SEEDS
