@@ -96,6 +96,16 @@ def test_a_fork_goes_on(sweeps, search):
     assert len({spec.space.key(params) for params in tried}) == len(tried) == 12
 
 
+def test_a_fork_of_a_sweep_that_tried_everything_says_so(sweeps):
+    spec = make(parameters={"lr": 0.1, "depth": {"values": [1, 2]}}, search="grid")
+    first = done(sweeps, "first", replace(spec, tracking=SMALL))
+    forked = done(sweeps, "forked", api.validate(fork_data(first), {}))
+    assert forked.state.state == "FAILED"
+    assert forked.state.reason == (
+        "no trial ran: the earlier sweeps have tried every configuration"
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "is_tried"),
     [
