@@ -4,6 +4,7 @@ import os
 import pickle
 import queue
 import sys
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -17,7 +18,9 @@ from trainables.runtime.ranks import Rank
 from trainables.runtime.wire import CheckpointSaved, DataDeclared, OrderPlaced, Ready
 from trainables.training import Training
 
-WAIT_S = 120
+WAIT_S = 240  # for a message; pytest's own limit for a test is 300
+DEAD_S = 20
+STALL_S = 60.0  # ranks that wait for each other are to say where, not to take all of WAIT_S
 ROOT = Path(__file__).parents[2]
 RANK = """
 import os, pickle, sys
@@ -36,6 +39,17 @@ class Slot:
         self.folder, self.ranks = folder, ranks  # of the sweep; their processes
         self.kept = []  # checkpoints without a report
 
+    def next_message(self):
+        """Return the coordinator's next message; where ranks have died, do not wait for long."""
+        deadline = time.monotonic() + WAIT_S
+        while True:
+            with suppress(queue.Empty):
+                return self.said.get(timeout=1)
+            dead = [number for number, rank in enumerate(self.ranks) if not is_alive(rank)]
+            if dead:  # what they said before may be on its way
+                deadline = min(deadline, time.monotonic() + DEAD_S)
+            assert time.monotonic() < deadline, f"no message; of the ranks, {dead} have died"
+
     def order(self, params, until=3, milestones=(), start=None):
         """Carry out an order, and return its reports and how it ended."""
         self.number += 1
@@ -43,7 +57,7 @@ class Slot:
         task = Assignment(Order(self.number, "t0001", params, start, first, until, milestones))
         self.leader.carry_out(task)
         reports = []
-        while not isinstance(message := self.said.get(timeout=WAIT_S), Outcome):
+        while not isinstance(message := self.next_message(), Outcome):
             if isinstance(message, CheckpointSaved):
                 self.kept.append(message)
             if isinstance(message, CheckpointSaved | DataDeclared | OrderPlaced):
@@ -51,11 +65,22 @@ class Slot:
             reports.append(message)
             if message.step in milestones:
                 self.leader.decide(self.number, "stop")
+        if message.kind == "stalled":
+            for rank in range(len(self.ranks)):
+                sys.stderr.write(self.log(rank))  # where each rank waits, if the test fails
         return reports, message
 
     def log(self, rank):
         """Return the output of a rank during the last order."""
         return log_file(self.folder, "t0001", self.number, rank).read_text()
+
+
+def is_alive(rank):
+    """Return whether the process of a rank runs."""
+    try:
+        return rank.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def serve(environment, rank, place, call):
@@ -87,13 +112,15 @@ def started(folder, begin=forked, **fields):
     """Start a slot of two ranks, or as many as its configuration says."""
     given = {"trainable": "", "training": Training("ddp"), "total": 3, "world_size": 2}
     given |= {"metrics": ("loss",), "every": 1, "seed": 0, "folder": folder / "sweep"}
+    given |= {"stall_s": STALL_S}
     place = SlotConfig(**{**given, **fields})
     board, messages = Switchboard("127.0.0.1"), queue.Queue()
     board.connect("s", leader := Coordinator(place.world_size, messages.put, place.stall_s))
     ranks = [begin(rank, place, board.call("s")) for rank in range(place.world_size)]
+    slot = Slot(leader, messages, place.folder, ranks)
     try:
-        assert messages.get(timeout=WAIT_S) == Ready()
-        yield Slot(leader, messages, place.folder, ranks)
+        assert slot.next_message() == Ready()
+        yield slot
     finally:
         for rank in ranks:
             with suppress(psutil.NoSuchProcess):

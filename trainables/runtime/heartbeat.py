@@ -9,7 +9,7 @@ import faulthandler
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -21,6 +21,8 @@ LOOKS = 10  # checks of a rank without signs of life, until it counts as hanging
 LONGEST_S = 10.0  # at most, between two checks
 MUCH = 2**20  # bytes to and from disks between two checks that count as a sign of life
 BUSY = 0.02  # share of a processor that does; an idle process of Ray's takes 0.002 (Ray 2.60)
+# At least, in seconds between two checks: where a stall is short, writing the stacks took 0.005.
+LEAST_BUSY_S = 0.02
 STDERR = 2  # the order's log, while there is an order
 
 
@@ -47,11 +49,13 @@ class Heartbeat:
         stall_s: seconds that a rank may go without a sign of life.
         tell: called with an order's id, now and then, while there are signs of life.
         works: whether this process runs the trainable; otherwise a child process, a program, does.
+        watchers: threads that live as long as the process, whose work is no sign of life.
     """
 
     stall_s: float
     tell: Callable[[int], None]
     works: bool
+    watchers: Sequence[threading.Thread] = ()
     _order: tuple[int, LivenessSignals] | None = None  # the current order
     _log: int = STDERR  # the descriptor of its log
     _seen_at: float = field(default_factory=time.monotonic)  # the last sign of life
@@ -149,13 +153,22 @@ class Heartbeat:
     def _is_busy(self) -> bool:
         """Return whether the trainable or program used processor time since the last call."""
         before, since = self._worked, self._counted_at
-        own_s = time.process_time() - time.thread_time() if self.works else 0.0
+        own_s = self._trainable_cpu_s() if self.works else 0.0
         self._worked, self._counted_at = {0: own_s, **_child_cpu_seconds()}, time.monotonic()
         taken = sum(
             max(0.0, seconds - before.get(process, 0.0))
             for process, seconds in self._worked.items()
         )
-        return taken > BUSY * (self._counted_at - since)
+        return taken > max(LEAST_BUSY_S, BUSY * (self._counted_at - since))
+
+    def _trainable_cpu_s(self) -> float:
+        """Return the processor seconds of this process, less those of the threads that watch it."""
+        watching_s = sum(
+            time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+            for thread in self.watchers
+            if thread.ident is not None
+        )
+        return time.process_time() - time.thread_time() - watching_s
 
     def _arm(self, left_s: float) -> None:
         """Let faulthandler write the stacks after so many seconds, in place of an earlier time."""

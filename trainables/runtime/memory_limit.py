@@ -25,14 +25,17 @@ KIB = re.compile(r"^(RssAnon|RssShmem|Pss_Anon|Pss_Shmem):\s+(\d+) kB", re.MULTI
 LOW = 0.05  # share of the node's memory that is left: the kernel and Ray begin to kill
 
 
-def watch_memory(limit: int | None) -> None:
-    """Watch this process's memory from a thread; does nothing where there is no /proc (macOS).
+def watch_memory(limit: int | None) -> list[threading.Thread]:
+    """Watch this process's memory from a thread; return it, or none where /proc is not (macOS).
 
     Args:
         limit: bytes of this process and its children; None: only note when the node's run out.
     """
-    if PROC.joinpath("self", "status").exists():
-        threading.Thread(target=_watch, args=(limit,), name="memory", daemon=True).start()
+    if not PROC.joinpath("self", "status").exists():
+        return []
+    thread = threading.Thread(target=_watch, args=(limit,), name="memory", daemon=True)
+    thread.start()
+    return [thread]
 
 
 def _watch(limit: int | None) -> None:

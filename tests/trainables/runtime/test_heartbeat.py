@@ -32,6 +32,21 @@ with pulse.during(7, LivenessSignals()):
     print("and on", flush=True)
     threading.Event().wait(3.0)
 """
+WATCHED = """
+import sys, threading
+from trainables.runtime.heartbeat import Heartbeat, LivenessSignals
+
+def watch():
+    while True:
+        pass
+
+watcher = threading.Thread(target=watch, daemon=True)
+watcher.start()
+watchers = [watcher] if "as watcher" in sys.argv else []
+pulse = Heartbeat(1.0, lambda order: None, True, watchers)
+with pulse.during(7, LivenessSignals()):
+    threading.Event().wait(3.0)
+"""
 LIVES = """
 import os, sys, time
 from trainables.runtime.heartbeat import Heartbeat, LivenessSignals
@@ -82,6 +97,14 @@ def test_stacks_are_written_once_and_are_no_sign_of_life(log):
     orders, _, later = run(HANGS, log).partition("and on\n")
     assert (set(orders.split()), later) == ({"7"}, "")
     assert log.read_text().count("Timeout (0:00:01)!") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is nobody to watch memory")
+@pytest.mark.parametrize(("who", "stacks"), [("as watcher", 1), ("as trainable", 0)])
+def test_the_work_of_watching_a_process_is_no_sign_of_life(log, who, stacks):
+    """Finding the children reads all of /proc each second: on a full node, more than BUSY."""
+    run(WATCHED, log, who)
+    assert log.read_text().count("Timeout (0:00:01)!") == stacks
 
 
 @pytest.mark.parametrize("how", ["prints", "beats"])

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from two_ranks import ROOT, WAIT_S, started
+from two_ranks import ROOT, started
 
 from trainables.link import Report
 from trainables.order import Order
@@ -91,7 +91,7 @@ def warned(slot, until=3, start=None, at=1, rank=None):
     slot.leader.carry_out(Assignment(Order(1, "t0001", {}, start, first, until, ())))
     messages = []
     while not messages or not isinstance(messages[-1], Outcome):
-        messages.append(slot.said.get(timeout=WAIT_S))
+        messages.append(slot.next_message())
         if rank is not None and isinstance(messages[-1], Report) and messages[-1].step == at:
             slot.ranks[rank].send_signal(signal.SIGTERM)
     return messages
