@@ -19,7 +19,7 @@ from hposvc.remote.server.connection import Server
 from hposvc.reporting import comparable, comparison, writing
 from hposvc.result import Best, Result
 from hposvc.views import result
-from hposvc.views.console import console
+from hposvc.views.console import console, pass_on
 from hposvc.views.live import LiveView
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class Handle:
             OutOfReach: the driver ended before the sweep did; call `resume`, or submit again.
         """
         if self.submitted is not None:
-            show = _write if progress else _ignore
+            show = pass_on if progress else _ignore
             return self._result(client.await_end(self.sweeps, self.submitted, show))
         return self._result(client.await_rest(self.sweeps, self.id, self._watching(progress)))
 
@@ -309,10 +309,6 @@ def conclude(sweeps: client.Place, record: api.Record, progress: bool) -> Result
     if record.behind:
         log.warning("%s", result.describe_backlog(record))
     return Handle(sweeps, record.row.id).result()
-
-
-def _write(text: str) -> None:
-    sys.stderr.write(text)
 
 
 def _ignore(text: str) -> None:

@@ -4,6 +4,7 @@ A verb imports what it needs only when it runs. Data goes to stdout, all else to
 returns its exit code; docs/CONTRACT.md#exit-codes explains the codes.
 """
 
+import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,11 +37,14 @@ from hposvc.cli.commands import (  # noqa: F401 - imported to register their ver
     watch,
 )
 from hposvc.cli.options import Shared
+from hposvc.views.console import PlainFormatter
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command `hposvc`; trainables import from the current folder, as by `python -m`."""
     sys.path.insert(0, str(Path.cwd()))
+    if logging.lastResort is not None:  # it prints the warnings of loggers without a handler
+        logging.lastResort.setFormatter(PlainFormatter())
     shared = Shared()
     try:
         code = commands.main(arguments, "hposvc", obj=shared, standalone_mode=False)

@@ -57,7 +57,8 @@ class Shared:
     def json(self, data: object) -> bool:
         """Print the data if JSON was asked for (NaN and infinity as null); return whether so."""
         if self.output == "json":
-            emit(json.dumps(_finite(data), indent=2, allow_nan=False) + "\n")
+            text = json.dumps(_finite(data), indent=2, allow_nan=False)  # ASCII without controls,
+            emit(text.replace("\x7f", "\\u007f") + "\n")  # but for this one
         return self.output == "json"
 
 

@@ -1,24 +1,80 @@
-"""Printing to the terminal: data to stdout, everything else to stderr."""
+"""Printing to the terminal: data to stdout, everything else to stderr.
 
+All text for a terminal passes here, because much of it was written by others: names, notes, errors,
+logs. None of it may steer the terminal, or look like something else. Colours and the cursor are
+rich's own, which it adds after a text has passed.
+"""
+
+import logging
 import os
 import re
 import sys
-from typing import TextIO
+from collections.abc import Iterable
+from typing import Any, TextIO
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.segment import Segment
+from rich.text import Text
 
-# Control characters, but for tabs, line feeds and colours: what others wrote must not steer a
-# terminal.
-CONTROL = re.compile("\x1b(?!\\[[0-9;]*m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]")
+# Control characters but for tabs and line feeds, marks that turn the direction of writing,
+# separators of lines and paragraphs, characters without width, tags, and halves of characters.
+STEERING = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]"
+)
+COLOUR = re.compile("\x1b\\[[0-9;:]*m")
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 WIDE = 10_000  # columns of an output that is no terminal, so that no table is cut
 
 
+def plain(text: str) -> str:
+    """Return a text of the same length in which nothing steers a terminal or is invisible."""
+    return STEERING.sub(REPLACEMENT, text)
+
+
+def plain_log(text: str) -> str:
+    """Return a log as plain text: without colours, and each state of a progress bar on a line."""
+    return plain(COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
+
+
+class PlainConsole(Console):
+    """A console that prints texts literally: never as markup, and nothing in them steers it."""
+
+    def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
+        super().__init__(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a plain text as rich's own."""
+        return super().render_str(plain(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Return the segments of an object, or of a part of one, whose texts are made plain."""
+        if isinstance(renderable, Text) and STEERING.search(renderable.plain):
+            renderable = renderable.copy()
+            renderable.plain = plain(renderable.plain)
+        return super().render(renderable, options)
+
+
+class Plain:
+    """A renderable for a console that is not ours, such as Textual's: all its texts are plain."""
+
+    def __init__(self, content: RenderableType) -> None:
+        self._content, self._console = content, PlainConsole()
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(self._console, options, self._content)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from self._console.render(self._content, options)
+
+
 def console(stream: TextIO) -> Console:
-    """Return a console on stdout or stderr that prints texts literally, never as markup."""
-    width = None if stream.isatty() else WIDE
-    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+    """Return a console on stdout or stderr that prints plain texts."""
+    return PlainConsole(stream, None if stream.isatty() else WIDE)
 
 
 def show(*parts: RenderableType) -> None:
@@ -26,11 +82,15 @@ def show(*parts: RenderableType) -> None:
     target = console(sys.stdout)
     with target.capture() as captured:
         target.print(*parts, sep="\n", crop=False)
-    emit(CONTROL.sub(REPLACEMENT, captured.get()))
+    _write(captured.get())
 
 
 def emit(data: str | bytes) -> None:
-    """Write data to stdout."""
+    """Write data to stdout: exactly, but for a terminal, which gets plain text."""
+    _write(plain(data) if isinstance(data, str) and sys.stdout.isatty() else data)
+
+
+def _write(data: str | bytes) -> None:
     try:
         click.echo(data, nl=False)
         sys.stdout.flush()
@@ -40,4 +100,18 @@ def emit(data: str | bytes) -> None:
 
 def note(text: str) -> None:
     """Write a message that is not data to stderr."""
-    click.echo(CONTROL.sub(REPLACEMENT, text), err=True)
+    click.echo(plain(text), err=True)
+
+
+class PlainFormatter(logging.Formatter):
+    """A formatter of log messages, and of their tracebacks, as plain text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the message as plain text."""
+        return plain(super().format(record))
+
+
+def pass_on(text: str) -> None:
+    """Write a part of a job's log to stderr, as plain text."""
+    sys.stderr.write(plain_log(text))
+    sys.stderr.flush()

@@ -15,7 +15,7 @@ from hposvc.cli.options import (
     settings,
     sweep_id,
 )
-from hposvc.views.console import note, show
+from hposvc.views.console import note, plain, show
 
 if TYPE_CHECKING:
     from hposvc.api import Record
@@ -123,7 +123,8 @@ def rm(shared: Shared, sweep: str, yes: bool) -> None:
 
     def confirm(name: str) -> None:
         if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-            click.confirm(f"remove {name}, with its checkpoints and logs?", abort=True, err=True)
+            question = plain(f"remove {name}, with its checkpoints and logs?")
+            click.confirm(question, abort=True, err=True)
 
     removed = client.remove(open_place(shared), sweep, confirm)
     if not shared.json({"removed": removed.sweep, "left": removed.left or None}):

@@ -6,7 +6,7 @@ import click
 
 from hposvc.cli.app import open_place, verb
 from hposvc.cli.options import Shared, sweep_id
-from hposvc.views.console import emit
+from hposvc.views.console import emit, plain
 
 FOLLOW_S = 60.0  # for which one question waits for the next event
 
@@ -40,5 +40,5 @@ def events(shared: Shared, sweep: str, since: int, wait_s: float, follow: bool) 
             for event in page["events"]:
                 sweep = event["sweep"]  # `last` may be another one by the next question
                 as_json = shared.output == "json"
-                emit(f"{json.dumps(event) if as_json else line(event)}\n")
+                emit(f"{json.dumps(event) if as_json else plain(line(event))}\n")
         since, over = page["next"], page["over"] or not follow

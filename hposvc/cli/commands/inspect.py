@@ -7,7 +7,7 @@ import click
 
 from hposvc.cli.app import find_server, home_of, open_place, open_sweep, verb
 from hposvc.cli.options import Shared, cluster_address, optional_trial, sweep_id
-from hposvc.views.console import emit, note, show
+from hposvc.views.console import emit, note, plain_log, show
 
 
 @verb
@@ -135,14 +135,14 @@ def logs(
         raise click.UsageError("--follow reads files of this machine, and prints text")
     if follow:
         for text in client.follow(open_place(shared), sweep, trial, rank):
-            emit(text)
+            emit(plain_log(text))
         return
     log_texts = open_sweep(shared, sweep, address).logs(trial, rank)
     errors = {}
     if not shared.json(log_texts):
         failures = {} if log_texts else open_sweep(shared, sweep, address).record().failures()
         errors = {name: text for name, text in failures.items() if trial in (None, name)}
-        emit(result.logs(log_texts) or result.errors(errors))
+        emit(plain_log(result.logs(log_texts) or result.errors(errors)))
     if errors:
         note("no log files; the record has these errors")
     elif not log_texts:

@@ -9,7 +9,7 @@ from hposvc.cli.app import open_place, read_spec, verb
 from hposvc.cli.completion import complete_sweep
 from hposvc.cli.options import Shared
 from hposvc.errors import OUT_OF_REACH
-from hposvc.views.console import emit
+from hposvc.views.console import show
 
 
 @verb
@@ -27,7 +27,7 @@ def notify(shared: Shared, sweep: str, test: bool) -> int:
     if not shared.json([asdict(result) for result in results]):
         for result in results:
             said = "sent" if result.sent else "not sent"
-            emit(f"{result.channel}: {result.what}: {said}: {result.answer}\n")
+            show(f"{result.channel}: {result.what}: {said}: {result.answer}")
         if not results:
-            emit("everything was delivered\n")
+            show("everything was delivered")
     return 0 if all(result.sent for result in results) else OUT_OF_REACH

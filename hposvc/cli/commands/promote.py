@@ -6,7 +6,7 @@ import click
 
 from hposvc.cli.app import open_place, verb
 from hposvc.cli.options import Shared, sweep_id
-from hposvc.views.console import emit
+from hposvc.views.console import emit, plain
 
 
 @verb
@@ -27,4 +27,4 @@ def promote(shared: Shared, sweep: str, model: str, alias: str, gate: float) -> 
 
     promotion = client.promote(open_place(shared), sweep, model, alias, gate)
     if not shared.json(asdict(promotion)):
-        emit(f"{promotion}\n")
+        emit(plain(f"{promotion}\n"))

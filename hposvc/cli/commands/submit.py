@@ -11,7 +11,7 @@ import click
 
 from hposvc.cli.app import commands, open_place, read_spec, verb
 from hposvc.cli.options import Shared, settings, share, spec_file
-from hposvc.views.console import console, emit, note, show
+from hposvc.views.console import console, emit, note, pass_on, show
 
 if TYPE_CHECKING:
     from hposvc.driver.loop import Watcher
@@ -67,17 +67,11 @@ def submit(
         return 0
     submitted = outcome.submitted
     note(f"{submitted.sweep}: Ctrl-C ends only the waiting; {outcome.describe()[-1]}")
-    record = client.await_end(place, submitted, write, driving)
+    record = client.await_end(place, submitted, pass_on, driving)
     if not submitted.shared and shared.output != "json":
         # MLflow is on the head, not in this home; the log shown above has its address.
         record = replace(record, runs={})
     return conclude(shared, record, place.home)
-
-
-def write(text: str) -> None:
-    """Write a part of a job's log to stderr."""
-    sys.stderr.write(text)
-    sys.stderr.flush()
 
 
 class BeginAnnouncer:

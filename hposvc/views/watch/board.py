@@ -10,6 +10,7 @@ from hposvc.operations.selection import COMPARISONS, Row, choose
 from hposvc.state.summary import INTERRUPTED, trial_row
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialPhase, TrialState, trial_name
+from hposvc.views.console import plain
 from hposvc.views.dashboard import COLOURS, searched, trend
 from hposvc.views.formatting import WIDTH, duration, number, scalar
 
@@ -19,6 +20,7 @@ STATES: tuple[TrialPhase | None, ...] = (
 ORDERS = ("best first", "newest first", "oldest first", "longest first", "furthest first")
 VALUES = 3  # columns of metrics at most
 MARK, BEST = "›", "★"
+BLANK = {ord("\t"): " ", ord("\n"): " "}
 
 
 @dataclass
@@ -176,7 +178,7 @@ class Board:
             for place, (cell, size) in enumerate(zip(cells, widths, strict=False))
         ]
         text = " ".join([*parts, "", cells[-1]])
-        return _cut(_printable(text), width).ljust(width)
+        return _cut(plain(text).translate(BLANK), width).ljust(width)
 
 
 def _words(row: Row) -> str:
@@ -187,8 +189,3 @@ def _words(row: Row) -> str:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else f"{text[: max(0, width - 1)]}…"
-
-
-def _printable(text: str) -> str:
-    """Return a text without characters that would steer the terminal."""
-    return "".join(each if each.isprintable() else " " for each in text)

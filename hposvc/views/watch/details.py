@@ -10,7 +10,7 @@ from hposvc.analysis.audit import Line
 from hposvc.state.summary import rung_steps
 from hposvc.state.sweep import SweepState
 from hposvc.views.audit import COLOURS, merge_checkpoint_lines
-from hposvc.views.console import CONTROL, REPLACEMENT
+from hposvc.views.console import plain_log
 from hposvc.views.dashboard import why_over
 from hposvc.views.formatting import duration, number, scalar
 from hposvc.views.watch.plot import plot
@@ -53,7 +53,7 @@ def decisions(lines: Sequence[Line] | None, unit: str) -> RenderableType:
     for line in reversed([*merge_checkpoint_lines(lines)]):
         step = "" if line.step is None else f"{unit} {line.step}"
         when = duration(line.time - start)
-        table.add_row(when, step, Text(line.what, COLOURS.get(line.what, "")), _plain(line.why))
+        table.add_row(when, step, Text(line.what, COLOURS.get(line.what, "")), Text(line.why))
     return table
 
 
@@ -63,16 +63,16 @@ def configuration(state: SweepState, name: str) -> RenderableType:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bright_black", no_wrap=True)
     for parameter, value in trial.reported_params.items():
-        grid.add_row(parameter, _plain(scalar(value)))
+        grid.add_row(parameter, Text(scalar(value)))
     for metric, figure in trial.metrics.items():
         grid.add_row(metric, number(figure))
     grid.add_row("time", duration(trial.seconds_at(state.now)))
     if name == state.replicates.baseline_trial:
         grid.add_row("baseline", "its replicates measure the noise of the metric")
     if trial.uses:
-        grid.add_row("device", _plain(", ".join(trial.uses)))
+        grid.add_row("device", Text(", ".join(trial.uses)))
     if trial.node:
-        grid.add_row("node", _plain(trial.node))
+        grid.add_row("node", Text(trial.node))
     if trial.attempts > 1:
         grid.add_row("attempts", str(trial.attempts))
     if trial.parent:
@@ -86,8 +86,7 @@ def log(text: str | None, lines: int) -> RenderableType:
         return Text("reading the log …", "bright_black")
     if not text.strip():
         return Text("it printed nothing so far", "bright_black")
-    shown = CONTROL.sub(REPLACEMENT, text.replace("\r\n", "\n").replace("\r", "\n"))
-    return Text.from_ansi("\n".join(shown.splitlines()[-lines:]), overflow="fold")
+    return Text("\n".join(plain_log(text).splitlines()[-lines:]), overflow="fold")
 
 
 def _with_dim_gutter(line: str) -> Text:
@@ -96,7 +95,3 @@ def _with_dim_gutter(line: str) -> Text:
     text = Text(line)
     text.stylize("bright_black", 0, end)
     return text
-
-
-def _plain(text: str) -> Text:
-    return Text(CONTROL.sub(REPLACEMENT, text))

@@ -30,6 +30,7 @@ from hposvc.errors import OutOfReach, StoreError
 from hposvc.events import DriverState, Event, Verb
 from hposvc.operations.requests import RequestReceipt
 from hposvc.views import dashboard
+from hposvc.views.console import Plain
 from hposvc.views.result import describe_receipt
 from hposvc.views.watch import details, steering
 from hposvc.views.watch.board import ORDERS, STATES, Board
@@ -337,7 +338,7 @@ class WatchApp(App[None]):
         """Show content where it stands, unless all that it depends on is as it was."""
         if self._shown.get(place) != depends_on:
             self._shown[place] = depends_on
-            self.query_one(place, Static).update(content())
+            self.query_one(place, Static).update(Plain(content()))
 
     def _put_foot(self) -> None:
         foot = self._foot()

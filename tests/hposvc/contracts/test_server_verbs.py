@@ -13,6 +13,7 @@ import command_line
 import pytest
 from real_server import serving
 from simulated_sweeps import make_spec
+from steering_texts import HIDES, STEERS, steering
 
 import hposvc
 from hposvc.journal.home import Home
@@ -20,7 +21,7 @@ from hposvc.remote.http import TOKEN, TOKEN_FILE
 from hposvc.remote.server import reading
 from hposvc.tracking.mlflow_client import tracker_of
 
-HILLS = """
+HILLS = r"""
 def valley(params, step):
     return {"loss": (params["x"] - 3) ** 2 + 1 / step}, 1.0
 
@@ -29,9 +30,23 @@ def torn(params, step):
     if params["x"] == 2:
         raise RuntimeError("a hole")
     return valley(params, step)
+
+
+def steering(params, step):
+    if params["x"] == 2:
+        raise RuntimeError(f"a \x1b]0;title\x07\x1b[2J\x9b2J hole {params['note']}")
+    return {**valley(params, step)[0], "a\x1b[8m\u202eb": 1.0}, 1.0
 """
 SPEC = {**command_line.SPEC, "name": "hills"}
 SPEC["engine"] = {"type": "simulate", "curve": "hills.py:valley"}
+NOTE = "a \u202egnp\u2066\u200b note"  # what a spec may hold
+STEERING = {
+    **SPEC,
+    "engine": {"type": "simulate", "curve": "hills.py:steering"},
+    "parameters": {**SPEC["parameters"], "note": {"values": [NOTE, "b"]}},
+    "trials": {"max": 4},
+    "description": NOTE,
+}
 TORN = {**SPEC, "engine": {"type": "simulate", "curve": "hills.py:torn"}, "trials": {"max": 3}}
 
 
@@ -313,3 +328,25 @@ def test_python_submits_and_steers(place, verbs, tmp_path):
     assert sweep.submit(server=server, id="from-a-sweep").wait(progress=False).best.step == 3
     kinds = [event["kind"] for event, _ in zip(server.events(), range(5), strict=False)]
     assert "attached" in kinds
+
+
+def test_no_verb_prints_what_steers_the_terminal(place, verbs):
+    ran = verbs("run", place.write(**STEERING), "--id", "steering")
+    assert (ran.code, "hole" in ran.err) == (0, True), ran.err
+    log = place.home / "sweeps" / "steering" / "logs" / "t0002" / "2-0.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text(STEERS + HIDES[:-1])
+    answers = [ran, verbs("resume", "steering")]
+    looks = (
+        *("ls", "status steering", "trials steering", "trials steering --top 2", "best steering"),
+        *("why steering", "logs steering", "logs steering t0002 -f", "audit steering"),
+        *("audit steering t0002", "events steering"),
+        *("trials steering -o json", "events steering -o json", "logs steering -o json"),
+    )
+    for look in looks:
+        answers += [verbs(*look.split()), verbs(*look.split(), server=True)]
+    for answer in answers:
+        assert answer.code == 0, answer.err
+        assert not steering(answer.out + answer.err)
+    rows = verbs("trials", "steering", "-o", "json").data
+    assert [f"{row['params']['note']}" in (NOTE, "b") for row in rows] == [True] * 4

@@ -1,5 +1,36 @@
-from hposvc.views.console import show
+import io
+import logging
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+from steering_texts import HIDES, STEERS, steering
+
+from hposvc.views.console import (
+    PlainConsole,
+    PlainFormatter,
+    console,
+    emit,
+    note,
+    plain,
+    plain_log,
+    show,
+)
+from hposvc.views.dashboard import Configuration, CutLine
+from hposvc.views.live import LiveView, Waiting
 from hposvc.views.tables import make_table
+
+TEXTS = st.text(st.one_of(st.sampled_from(STEERS + HIDES), st.characters()), max_size=20)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
 def test_nothing_is_cut_where_nobody_looks_at_a_screen(capsys):
@@ -8,3 +39,85 @@ def test_nothing_is_cut_where_nobody_looks_at_a_screen(capsys):
     table.add_row(long)
     show(table)
     assert long in capsys.readouterr().out
+
+
+@given(TEXTS)
+def test_a_plain_text_steers_nothing_and_is_as_long_as_before(text):
+    assert not steering(plain(text))
+    assert len(plain(text)) == len(text)
+    assert plain(plain(text)) == plain(text)
+
+
+@given(st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])))
+def test_what_people_write_stays(text):
+    assert plain(text) == text
+
+
+def everywhere(text):
+    """Return an object for the console with the text in all places where ours have one."""
+    table = Table(text, title=text, caption=text)
+    table.add_column(Text(text))
+    table.add_row(Text(text, "bold"), text)
+    table.add_row(Configuration([(text, text)]), CutLine(text, "red"))
+    spans = Text.assemble((text, "red"), "and ", (text, "green"))
+    return Group(Panel(table, title=text, subtitle=text), spans, text, Waiting(text))
+
+
+@settings(deadline=None, max_examples=30)
+@given(TEXTS)
+def test_no_place_of_a_view_lets_a_text_steer_the_terminal(text):
+    for stream in (io.StringIO(), Terminal()):
+        console(stream).print(everywhere(text), text, sep=text)
+        assert not steering(Text.from_ansi(stream.getvalue()).plain)
+        assert "\x1b" not in stream.getvalue() or stream.isatty()
+
+
+def test_a_text_keeps_its_style_and_its_neighbours():
+    out = io.StringIO()
+    PlainConsole(out, width=40).print(Text.assemble(("a\u202eb", "bold"), "c"), "d")
+    assert out.getvalue() == "a\ufffdbc d\n"
+
+
+def test_a_frame_stands_straight_whatever_is_in_it():
+    out = io.StringIO()
+    PlainConsole(out, width=30).print(Panel(Group(STEERS[:9], Text(HIDES[:9]), "plain")))
+    assert {len(line) for line in out.getvalue().splitlines()} == {30}
+
+
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
+def test_the_live_view_lets_no_event_steer_the_terminal(story, stream):
+    with LiveView(f"digits{HIDES}", console(stream)) as view:
+        view.turn(story.state, story.begin("t0001", 1))
+        view.say(f"waits for {STEERS}{HIDES}")
+        view.turn(story.state, story.fail("t0001", 1, f"{STEERS}{HIDES} no luck"))
+    drawn = stream.getvalue()
+    assert "waits for \ufffd" in drawn
+    assert not {"\x07", "\x9b", "\x00", *HIDES.replace("gnp", "")} & {*drawn}
+    assert "\x1b]0" not in drawn
+    assert "\x1b[8m" not in drawn
+
+
+@pytest.mark.parametrize("write", [note, show])
+def test_messages_are_plain(capsys, write):
+    write(f"no {STEERS}{HIDES} luck")
+    printed = "".join(capsys.readouterr())
+    assert printed.startswith("no \ufffd")
+    assert not steering(printed)
+
+
+def test_a_warning_that_nobody_handles_is_plain():
+    record = logging.LogRecord("hposvc", 30, "", 0, "no %s", (STEERS,), None)
+    assert not steering(PlainFormatter().format(record))
+
+
+def test_data_is_exact_but_for_a_terminal(capsys, monkeypatch):
+    emit(f"a,{HIDES[:5]}\n")
+    assert capsys.readouterr().out == f"a,{HIDES[:5]}\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    emit(f"a,{HIDES[:5]}\n")
+    assert not steering(capsys.readouterr().out)
+
+
+def test_a_log_has_no_colours_and_each_state_of_a_bar_on_a_line():
+    log = "\x1b[31mred\x1b[0m\r\n 10 %\r 20 %\x1b\x1b[0m[2J\n"
+    assert plain_log(log) == "red\n 10 %\n 20 %\ufffd[2J\n"

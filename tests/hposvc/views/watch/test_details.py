@@ -42,7 +42,7 @@ def test_decisions_are_those_of_the_audit_the_newest_first():
     assert "reading the journal" in text_of(details.decisions(None, "epoch"))
 
 
-def test_a_log_keeps_its_colours_and_loses_what_steers_a_terminal():
+def test_a_log_loses_its_colours_and_what_steers_a_terminal():
     text = text_of(details.log("one\n\x1b[31mtwo\x1b[0m\x1b[2J\n", 1))
     assert "two" in text
     assert "one" not in text
