@@ -94,6 +94,10 @@ class Unanswered(StoreError):
     """The store does not answer now, but may answer if asked again in a moment."""
 
 
+class DamagedJournal(StoreError):
+    """The journal's database is damaged; `hposvc doctor` says what is whole."""
+
+
 class Unwritable(StoreError):
     """The home is not a folder that can be written."""
 

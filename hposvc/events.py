@@ -343,6 +343,12 @@ class UnknownEvent(ValueError):
     exit_code = 2  # of the command line: bad usage
 
 
+class DamagedEvent(UnknownEvent):
+    """The journal holds what no version writes."""
+
+    exit_code = 5  # of the command line: the store is no journal
+
+
 def to_json(event: Event) -> str:
     """Return the event's fields but for kind and time, which are columns of the journal."""
     body = {name: value for name, value in vars(event).items() if name != "time"}
@@ -356,12 +362,18 @@ def from_json(kind: str, time: float, body: str) -> Event:
 
     Raises:
         UnknownEvent: a later version wrote the journal.
+        DamagedEvent: nobody wrote this.
     """
     event_type = _TYPES.get(kind)
     if event_type is None:
         raise UnknownEvent(_unknown(f"event kind {kind!r}"))
     try:
-        return _restored(event_type, time, json.loads(body))
+        values = json.loads(body)
+    except (TypeError, ValueError) as error:
+        message = f"journal: an event of kind {kind!r} is damaged; hposvc doctor says what is whole"
+        raise DamagedEvent(message) from error
+    try:
+        return _restored(event_type, time, values)
     except (KeyError, TypeError, ValueError) as error:
         raise UnknownEvent(_unknown(f"what stands in an event of kind {kind!r}")) from error
 

@@ -5,13 +5,21 @@ the machine. Any number of processes may read while one writes.
 
 A driver calls the store through `retry_until_answered`, so a store that is away for a moment (a
 failover, a lock, a disk hiccup) delays the sweep but does not end it.
+
+A journal on a full disk, or in a folder that may not be written, can still be read.
 """
 
+import errno
+import json
 import logging
+import os
+import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -46,8 +54,9 @@ from sqlalchemy.exc import (
     OperationalError,
 )
 
-from hposvc.errors import StoreError, Unanswered
-from trainables.errors import DISK_FULL_TEXT
+from hposvc.errors import DamagedJournal, StoreError, Unanswered, Unwritable
+from hposvc.journal.compression import KIND as PACKED
+from trainables.errors import DISK_FULL_ERRNOS, DISK_FULL_TEXT
 
 BUSY_S = 30.0  # how long a writer waits for another writer
 POLL_S = 0.01
@@ -64,6 +73,20 @@ TRANSIENT_CODES = {
     sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_PROTOCOL,
 }
+# Codes with which SQLite refuses a database whose write-ahead log has no room, or may not be made.
+UNSHARED_CODES = {
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_READONLY,
+}
+# Bytes beside a journal that `gc` and `rm` give back first: they must write before they can delete.
+SPARE = 512 * 1024
+DAMAGED_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+CHECKED = 256 * 2**20  # bytes; a larger journal takes seconds to check, so only `doctor` does it
+UNWRITABLE = (*DISK_FULL_ERRNOS, errno.EACCES, errno.EPERM, errno.EROFS)
+PROBE = 64 * 1024  # bytes; the index of a write-ahead log has 32 KiB
+REASON = "reason"  # of a connection that can only read: an errno, in its info
 READ_ONLY = "25006"  # Postgres: the server is a standby, until the failover is complete
 SCHEMA_LOCK = 0x68706F  # an arbitrary number, the same in all our processes
 NETWORK_FILE_SYSTEMS = frozenset(
@@ -320,14 +343,22 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = url
         self._file: Path | None = None
+        self._checked = False
         self._engine = _engine(url)
+        with self.reading() as connection:
+            up_to_date = _is_up_to_date(connection)
+        if not up_to_date:
+            self._make_tables()
+        self._file = _file(url)
+        self._make_spare()
+
+    def _make_tables(self) -> None:
         with self.writing() as connection:
             if connection.dialect.name == "postgresql":
                 # Two processes creating the tables at the same time would collide.
                 connection.execute(select(func.pg_advisory_xact_lock(SCHEMA_LOCK)))
             _SCHEMA.create_all(connection)
             _migrate(connection)
-        self._file = _file(url)
 
     def __str__(self) -> str:
         # The query options are left out, since they may contain a password too.
@@ -336,6 +367,33 @@ class Store:
     def close(self) -> None:
         """Close all connections."""
         self._engine.dispose()
+
+    def check(self, deep: bool = False) -> None:
+        """Check once that a database file is whole, before a sweep begins or goes on in it.
+
+        Args:
+            deep: check a file of any size, and every event in it.
+
+        Raises:
+            DamagedJournal: it is not.
+        """
+        if self._checked or self._file is None:
+            return
+        if not deep and self._file.stat().st_size > CHECKED:
+            return
+        with self.reading() as connection:
+            found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+            if found == "ok" and deep:
+                found = _unreadable_event(connection) or found
+        if found != "ok":
+            raise self._damaged(f"{found}".replace("\n", " "))
+        self._checked = True
+
+    def _damaged(self, what: str) -> DamagedJournal:
+        return DamagedJournal(
+            f"journal {self} is damaged: {what}; nothing more is written into it: hposvc doctor "
+            "says what is whole, and how to go on"
+        )
 
     def vacuum(self) -> None:
         """Return the space of deleted rows to the disk; Postgres does so by itself.
@@ -355,8 +413,38 @@ class Store:
                 raise StoreError(f"journal {self}: not made smaller: {error}") from error
 
     @contextmanager
+    def with_spare_room(self) -> Iterator[None]:
+        """Let the block write a little although the disk is full, to delete what takes the room."""
+        spare = self._spare()
+        if spare is not None:
+            with suppress(OSError):
+                spare.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            self._make_spare()
+
+    def _spare(self) -> Path | None:
+        """Return the file that keeps some room beside a database file."""
+        return None if self._file is None else self._file.with_name(f"{self._file.name}-spare")
+
+    def _make_spare(self) -> None:
+        """Keep some room for `gc` and `rm`, unless there is hardly any."""
+        spare = self._spare()
+        if spare is None or spare.exists():
+            return
+        with suppress(OSError):
+            if shutil.disk_usage(spare.parent).free > 2 * SPARE:
+                spare.write_bytes(bytes(SPARE))
+
+    @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """Open a transaction for writing, durable when the block is left."""
+        """Open a transaction for writing, durable when the block is left.
+
+        Raises:
+            Unwritable: the journal can only be read.
+            StoreError: the disk is full, or the database does not take it for another reason.
+        """
         # SQLite would go on writing to the deleted file.
         if self._file is not None and not self._file.exists():
             raise StoreError(
@@ -364,9 +452,12 @@ class Store:
             )
         with (
             self._translated_errors(),
-            self._engine.execution_options(writing=True).begin() as connection,
+            self._engine.execution_options(writing=True).connect() as connection,
         ):
-            yield connection
+            if REASON in connection.info:
+                raise self._unwritable(connection.info[REASON])
+            with connection.begin():
+                yield connection
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -382,25 +473,76 @@ class Store:
         except IntegrityError:
             raise
         except DBAPIError as error:
+            reason = _reason(error, _file(self.url))
+            if reason is not None:
+                raise self._unwritable(reason, f"{error.orig}") from error
+            if getattr(error.orig, "sqlite_errorcode", 0) & 0xFF in DAMAGED_CODES:
+                raise self._damaged(f"{error.orig}") from error
             kind = Unanswered if _is_transient(error) else StoreError
-            raise kind(f"journal {self}: {error.orig}{_remedy(error)}") from error
+            raise kind(f"journal {self}: {error.orig}") from error
+
+    def _unwritable(self, reason: int, text: str = "") -> StoreError:
+        """Return the error for a write that a full disk, or a lack of rights, does not let in."""
+        if reason in DISK_FULL_ERRNOS:
+            return StoreError(
+                f"no room: journal {self}: {text or os.strerror(reason)}; what is written there is "
+                "whole: free some (hposvc gc, hposvc rm ID), then hposvc resume goes on"
+            )
+        remedy = "set HPOSVC_HOME to a folder that you can write"
+        return Unwritable(f"journal {self} can't be written: {os.strerror(reason)}; {remedy}")
+
+
+def _reason(error: DBAPIError, file: Path | None) -> int | None:
+    """Return the errno for which nothing can be written; None: the error has another cause."""
+    if "disk is full" in f"{error.orig}" or DISK_FULL_TEXT.search(f"{error.orig}"):
+        return errno.ENOSPC
+    if file is None or not isinstance(error.orig, sqlite3.Error):
+        return None
+    if error.orig.sqlite_errorcode & 0xFF == sqlite3.SQLITE_READONLY:
+        return _probe(file) or errno.EACCES
+    if error.orig.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN):
+        return _probe(file)
+    return None
+
+
+def _probe(file: Path) -> int | None:
+    """Return the errno for which a database file can't grow; None: it can."""
+    try:
+        with tempfile.TemporaryFile(dir=file.parent) as probe:
+            probe.write(bytes(PROBE))
+            probe.flush()
+    except OSError as error:
+        return error.errno if error.errno in UNWRITABLE else None
+    return None if os.access(file, os.W_OK) or not file.exists() else errno.EACCES
 
 
 def _is_transient(error: DBAPIError) -> bool:
     """Return whether the statement may succeed if repeated in a moment."""
-    if _remedy(error):
-        return False  # a full disk stays full
     if isinstance(error.orig, sqlite3.Error):
         return error.orig.sqlite_errorcode & 0xFF in TRANSIENT_CODES
     lost = error.connection_invalidated or isinstance(error, OperationalError | InterfaceError)
     return lost or getattr(error.orig, "sqlstate", None) == READ_ONLY
 
 
-def _remedy(error: DBAPIError) -> str:
-    """Return the remedy for a full disk; empty: the error has another cause."""
-    if "disk is full" not in f"{error.orig}" and not DISK_FULL_TEXT.search(f"{error.orig}"):
-        return ""
-    return "; what is written there is whole: free some (hposvc gc), then hposvc resume goes on"
+def _unreadable_event(connection: Connection) -> str | None:
+    """Return which event is no JSON, as text; None: all are."""
+    query = select(EVENTS.c.sweep, EVENTS.c.seq, EVENTS.c.body).where(EVENTS.c.kind != PACKED)
+    for sweep, seq, body in connection.execute(query.execution_options(yield_per=1000)):
+        try:
+            json.loads(body)
+        except (TypeError, ValueError):
+            return f"event {seq} of {sweep} is no JSON"
+    return None
+
+
+def _is_up_to_date(connection: Connection) -> bool:
+    """Return whether the database has all tables and columns, and none to be migrated."""
+    found = inspect(connection).get_multi_columns()
+    existing = {name: {column["name"] for column in found[_, name]} for _, name in found}
+    return EARLIER_CURSORS not in existing and all(
+        set(table.columns.keys()) <= existing.get(table.name, set())
+        for table in _SCHEMA.sorted_tables
+    )
 
 
 def _migrate(connection: Connection) -> None:
@@ -470,15 +612,54 @@ def _engine(url: str) -> Engine:
     # Absolute: engine local changes the working directory, and connections are opened later too.
     absolute = parsed.set(database=f"{path}")
     engine = create_engine(absolute, connect_args={"timeout": BUSY_S})
-    event.listen(engine, "connect", _configure)
+    event.listen(engine, "do_connect", partial(_connect, path))
+    event.listen(engine, "checkin", _end_if_reading)
     event.listen(engine, "begin", _begin)
     return engine
 
 
-def _configure(connection: Any, record: object) -> None:
-    connection.isolation_level = None  # `_begin` sends BEGIN itself
-    _enable_wal(connection)
-    connection.execute("PRAGMA synchronous=FULL")
+def _connect(path: Path, dialect: object, record: Any, args: Any, options: Any) -> Any:
+    """Open a database file, for reading only if its write-ahead log can't be made."""
+    connection = sqlite3.connect(*args, **options)
+    try:
+        connection.isolation_level = None  # `_begin` sends BEGIN itself
+        _enable_wal(connection)
+        connection.execute("PRAGMA synchronous=FULL")
+        return connection
+    except sqlite3.OperationalError as error:
+        connection.close()
+        unshared = error.sqlite_errorcode & 0xFF in UNSHARED_CODES
+        reason = _probe(path) if unshared else None
+        if reason is None:
+            raise
+        record.info[REASON] = reason
+    return _connect_to_read(path, reason, options)
+
+
+def _connect_to_read(path: Path, reason: int, options: dict[str, Any]) -> sqlite3.Connection:
+    """Open a database file that nobody has open now, for reading without shared memory."""
+    if reason in DISK_FULL_ERRNOS:
+        connection = sqlite3.connect(path, isolation_level=None, **options)
+        # The index of the write-ahead log stays in this process.
+        connection.execute("PRAGMA locking_mode=EXCLUSIVE")
+        connection.execute("PRAGMA query_only=ON")
+        return connection
+    log_file = path.with_name(f"{path.name}-wal")
+    if log_file.exists() and log_file.stat().st_size:
+        raise StoreError(
+            f"journal {path}: what a driver wrote last is in {log_file.name}, which can't be read "
+            f"where nothing can be written ({os.strerror(reason)}); copy both files to a folder "
+            "that you can write, and set HPOSVC_HOME to it"
+        )
+    return sqlite3.connect(
+        f"{path.as_uri()}?immutable=1", uri=True, isolation_level=None, **options
+    )
+
+
+def _end_if_reading(connection: object, record: Any) -> None:
+    """Close a connection that could only read: the next one may do more, and sees what is new."""
+    if REASON in record.info:
+        record.invalidate()
 
 
 def _enable_wal(connection: Any) -> None:

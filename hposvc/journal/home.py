@@ -1,6 +1,5 @@
 """The home of a user's sweeps: the journal, MLflow, and a folder for each sweep."""
 
-import errno
 import os
 import re
 import shutil
@@ -78,13 +77,11 @@ class Home:
         """Open the journal; create it and the home if missing, readable by the user alone.
 
         Raises:
-            Unwritable: the home can't be written.
+            Unwritable: there is no journal yet, and none can be made there.
             StoreError: the journal can't be opened.
         """
         try:
             self.path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-            if self.database == _embedded(self.path) and not os.access(self.path, os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             return Journal(Store(self.database))
         except OSError as error:
             remedy = "set HPOSVC_HOME to a folder that you can write"
@@ -185,6 +182,7 @@ def claim(folder: Path, journal: str) -> None:
 
     Raises:
         SpecError: the folder holds other files, is a link, or can't be written.
+        StoreError: its disk is full.
     """
     remedy = "give another --id, or another storage"
     try:
@@ -200,6 +198,9 @@ def claim(folder: Path, journal: str) -> None:
             raise fail(f"{message}; they stay as they are: {remedy}", "storage")
         sign(folder, journal)
     except OSError as error:
+        if is_disk_full(error):
+            message = f"no room: {folder}: {error.strerror}; free some: hposvc gc, hposvc rm ID"
+            raise StoreError(message) from error
         message = f"{folder} can't be written: {error.strerror}"
         raise fail(f"{message}; give a storage where you may write", "storage") from error
 

@@ -98,7 +98,11 @@ class Journal:
 
         Args:
             along: writes more in the same transaction; what it refuses takes the id too.
+
+        Raises:
+            DamagedJournal: the journal takes nothing more.
         """
+        self.store.check()
         try:
             with self.store.writing() as connection:
                 connection.execute(

@@ -56,7 +56,9 @@ class Lease:
 
         Raises:
             Busy: a living driver has the lease.
+            DamagedJournal: the journal takes nothing more.
         """
+        self.store.check()
         mine = {
             "sweep": self.sweep,
             "driver": self.driver,

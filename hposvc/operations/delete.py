@@ -47,6 +47,11 @@ def remove(
     """
     row = find(sweeps.journal, sweep)
     confirm(row.id)
+    with sweeps.journal.store.with_spare_room():
+        return _remove(sweeps, row)
+
+
+def _remove(sweeps: api.Sweeps, row: SweepRow) -> Removed:
     lease = Lease(sweeps.journal.store, row.id)
     lease.acquire()
     try:

@@ -24,7 +24,8 @@ from sqlalchemy import make_url
 
 from cluster.node_health import NodeHealth
 from hposvc.api import Sweeps
-from hposvc.errors import StoreError
+from hposvc.errors import DamagedJournal, StoreError
+from hposvc.journal.damage import find_remains
 from hposvc.journal.home import PRIVATE, Home
 from hposvc.journal.lease import driver_state
 from hposvc.tracking.mlflow_server import hide_passwords
@@ -162,23 +163,45 @@ def _home_checks(home: Home) -> Iterator[Check]:
             free = shutil.disk_usage(home.path).free
     except OSError as error:
         yield Check("home", "fail", f"{home.path}: {error.strerror}", remedy)
-        return
-    summary = f"{home.path}, {free / GIB:.1f} GiB free"
-    if free < MIN_DISK:
-        yield Check("home", "warn", summary, "make room: checkpoints go there")
+        if not home.path.is_dir():
+            return
     else:
-        yield Check("home", "ok", summary)
+        summary = f"{home.path}, {free / GIB:.1f} GiB free"
+        if free < MIN_DISK:
+            yield Check("home", "warn", summary, "make room: checkpoints go there")
+        else:
+            yield Check("home", "ok", summary)
     if home.path.stat().st_mode & stat.S_IROTH:
         message = f"{home.path}: all users of this machine can read it"
         yield Check("privacy", "warn", message, f"chmod 700 {home.path}, unless others are to")
     try:
         sweeps = Sweeps.open(home.path)
+        sweeps.journal.store.check(deep=True)
+        drivers = list(_dead_drivers(sweeps))
+    except DamagedJournal as error:
+        yield _damaged(home, error)
+        return
     except StoreError as error:
         remedy = "see HPOSVC_DB and HPOSVC_DB_FILE; without them the journal is a file of the home"
         yield Check("journal", "fail", str(error), remedy)
         return
     yield Check("journal", "ok", str(sweeps.journal.store))
-    yield from _dead_drivers(sweeps)
+    yield from drivers
+
+
+def _damaged(home: Home, error: DamagedJournal) -> Check:
+    """Say what a damaged journal still holds, and how to go on."""
+    file = Path(make_url(home.database).database or "").absolute()
+    try:
+        remains = f"{find_remains(file)}"
+    except OSError as failure:
+        remains = f"not read, for want of a copy: {failure}"
+    found = f"{error}".partition("; ")[0]
+    remedy = (
+        "begin new sweeps in another home (HPOSVC_HOME). For these, put back a copy of before, or: "
+        f"sqlite3 {file} .recover | sqlite3 NEW; then NEW in place of {file.name}, and no -wal"
+    )
+    return Check("journal", "fail", f"{found}; {remains}", remedy)
 
 
 def _dead_drivers(sweeps: Sweeps) -> Iterator[Check]:

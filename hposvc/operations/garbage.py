@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hposvc import api
-from hposvc.errors import Busy
+from hposvc.errors import Busy, StoreError
 from hposvc.journal import submissions
 from hposvc.journal.home import Home, clear, find_ours, signature
-from hposvc.journal.lease import Lease
+from hposvc.journal.lease import Lease, driver_state
 from hposvc.spec.paths import checkpoints_url
 from hposvc.state.sweep import SweepState
 from trainables.load import PICKLE
@@ -50,7 +50,11 @@ def of_sweep(sweeps: api.Sweeps, sweep: str) -> list[Garbage]:
         lease.acquire()  # a driver on another host that seems dead is watched for a while first
     except Busy:
         return []
-    lease.release()
+    except StoreError:  # nothing can be written, so no driver can begin
+        if driver_state(sweeps.journal.store, record.row.id) == "alive":
+            return []
+    else:
+        lease.release()
     state, storage = record.state, record.state.spec.storage
     folder = sweeps.home.folder(record.row.id, storage) / "checkpoints"
     garbage = list(_on_disk(folder, state))

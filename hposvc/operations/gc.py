@@ -39,6 +39,11 @@ def collect(
     Raises:
         NotFound: there is no such sweep.
     """
+    with sweeps.journal.store.with_spare_room():
+        return _collect(sweeps, sweep, dry_run, compressed)
+
+
+def _collect(sweeps: Sweeps, sweep: str | None, dry_run: bool, compressed: bool) -> Freed:
     if sweep is None:
         names, items = [row.id for row in sweeps.journal.sweeps()], garbage.of_home(sweeps)
     else:

@@ -53,9 +53,13 @@ def save(file: Path, identity: str, snapshot: Snapshot) -> None:
         body = pickle.dumps(snapshot, pickle.HIGHEST_PROTOCOL)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, draft = tempfile.mkstemp(dir=file.parent)
-        with os.fdopen(handle, "wb") as output:
-            output.write(_head(identity, body).encode() + b"\n" + body)
-        Path(draft).replace(file)
+        try:
+            with os.fdopen(handle, "wb") as output:
+                output.write(_head(identity, body).encode() + b"\n" + body)
+            Path(draft).replace(file)
+        except OSError:  # a full disk
+            Path(draft).unlink()
+            raise
     except (OSError, pickle.PickleError, AttributeError, TypeError) as error:
         log.debug("%s was not written: %s", file, error)
 

@@ -1,5 +1,6 @@
 """The journal's database: opened by many at once, refused in places where it would not last."""
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -8,10 +9,11 @@ from collections import namedtuple
 
 import psutil
 import pytest
+from small_disk import fill, read_only, small
 from sqlalchemy import insert, select
 
-from hposvc.errors import StoreError
-from hposvc.journal.database import CURSORS, Store
+from hposvc.errors import DamagedJournal, StoreError, Unwritable
+from hposvc.journal.database import CURSORS, SPARE, Store
 
 SECRET = "hunter2"
 OPEN = """
@@ -167,7 +169,7 @@ def test_a_local_disk_below_a_network_mount_is_taken(tmp_path, monkeypatch):
 def test_a_file_that_is_no_database_is_said_to_be_one(tmp_path):
     file = tmp_path / "journal.db"
     file.write_text("something else entirely, and long enough to be looked at " * 20)
-    with pytest.raises(StoreError, match=r"journal.db: file is not a database"):
+    with pytest.raises(StoreError, match=r"journal.db is damaged: file is not a database"):
         Store(f"sqlite:///{file}")
 
 
@@ -241,3 +243,99 @@ def test_a_cursor_that_an_earlier_version_still_writes_sets_none_back(database):
         rows = connection.execute(select(CURSORS.c.sweep, CURSORS.c.seq)).all()
     assert sorted(rows) == [("other", 3), ("s", 9)]
     store.close()
+
+
+def write_one(store, sweep="s"):
+    with store.writing() as connection:
+        connection.execute(insert(CURSORS).values(sweep=sweep, sink="a", seq=1))
+
+
+def names(store):
+    with store.reading() as connection:
+        return sorted(connection.execute(select(CURSORS.c.sweep)).scalars())
+
+
+LEAVE = """
+import os, sys
+from sqlalchemy import insert
+from hposvc.journal.database import CURSORS, Store
+store = Store(sys.argv[1])
+with store.writing() as connection:
+    connection.execute(insert(CURSORS).values(sweep="s", sink="a", seq=1))
+os._exit(0)
+"""
+
+
+@pytest.fixture(params=["closed", "killed", "killed, without its index", "open"])
+def written(request, tmp_path):
+    """Return a function that writes a row into a journal, whose writer then ends in some way."""
+    opened = []
+
+    def write(folder):
+        url = f"sqlite:///{folder / 'journal.db'}"
+        if request.param.startswith("killed"):
+            subprocess.run([sys.executable, "-c", LEAVE, url], check=True)
+        else:
+            opened.append(Store(url))
+            write_one(opened[0])
+        if request.param == "closed":
+            opened.pop().close()
+        if "index" in request.param:
+            (folder / "journal.db-shm").unlink()
+        return url
+
+    yield write
+    for store in opened:
+        store.close()
+
+
+def test_a_full_disk_lets_readers_read_and_rm_write(tmp_path, written):
+    with small(tmp_path / "disk", 2 * 2**20) as disk:
+        url = written(disk)
+        fill(disk)
+        store = Store(url)
+        assert names(store) == ["s"]
+        with pytest.raises(StoreError, match=r"^no room: journal .*/disk/journal.db.*hposvc gc"):
+            write_one(store, "t" * 200_000)  # more than is left in the pages of the file
+        with store.with_spare_room():
+            write_one(store, "u")
+        (disk / "fill").unlink()
+        write_one(store, "v")
+        assert names(store) == ["s", "u", "v"]
+        store.close()
+        Store(url).close()
+        assert (disk / "journal.db-spare").stat().st_size == SPARE
+
+
+def test_a_journal_that_may_not_be_written_can_be_read(tmp_path, written, request):
+    (tmp_path / "home").mkdir()
+    url = written(tmp_path / "home")
+    with read_only(tmp_path / "home"):
+        if "index" in request.node.name:
+            with pytest.raises(StoreError, match=r"in journal.db-wal.*copy both files"):
+                Store(url)
+            return
+        store = Store(url)
+        assert names(store) == ["s"]
+        with pytest.raises(Unwritable, match=r"can't be written.*set HPOSVC_HOME to a folder"):
+            write_one(store, "t")
+        store.close()
+
+
+@pytest.mark.parametrize("left", [-4096, 4096 * 5, 4096 * 4 + 7, 100, "hole"])
+def test_a_damaged_journal_is_said_to_be_damaged_and_takes_nothing(tmp_path, left):
+    file = tmp_path / "journal.db"
+    store = Store(f"sqlite:///{file}")
+    for number in range(200):
+        write_one(store, f"{number}" * 20)
+    store.close()
+    before = file.read_bytes()
+    if left == "hole":
+        middle = len(before) // 4096 * 3 // 4 * 4096
+        file.write_bytes(before[:middle] + os.urandom(4096) + before[middle + 4096 :])
+    else:
+        file.write_bytes(before[:left])
+    damaged = file.read_bytes()
+    with pytest.raises(DamagedJournal, match=r"is damaged: .*hposvc doctor says what is whole"):
+        Store(f"sqlite:///{file}").check()
+    assert file.read_bytes() == damaged

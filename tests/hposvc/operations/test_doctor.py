@@ -6,8 +6,9 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
+from sqlalchemy import update
 
-from hposvc.journal.database import Store
+from hposvc.journal.database import EVENTS, Store
 from hposvc.journal.home import Home
 from hposvc.journal.lease import Lease
 from hposvc.operations import doctor
@@ -101,6 +102,34 @@ def test_a_sweep_whose_driver_died_is_reported(tmp_path, simulated):
 def test_a_sweep_with_a_living_driver_is_not_reported(tmp_path):
     Lease(Store(Home.of(tmp_path, {}).database), "valley-1").acquire()
     assert "sweep" not in checks(tmp_path)
+
+
+@pytest.mark.parametrize("harm", ["cut", "hole", "overwritten event"])
+def test_a_damaged_journal_is_told_with_what_is_whole_and_the_way_on(tmp_path, simulated, harm):
+    simulated("valley-1")
+    _, journal = simulated("valley-2")
+    if harm == "overwritten event":
+        with journal.store.writing() as connection:
+            mine = (EVENTS.c.sweep == "valley-2") & (EVENTS.c.seq == 9)
+            connection.execute(update(EVENTS).where(mine).values(body="\0\0"))
+    home = tmp_path / "damaged"
+    home.mkdir()
+    file = home / "hposvc.db"
+    with journal.store.reading() as connection:
+        connection.exec_driver_sql("COMMIT")
+        connection.exec_driver_sql("VACUUM INTO ?", (f"{file}",))
+    whole = file.read_bytes()
+    if harm == "cut":
+        file.write_bytes(whole[:-4096])
+    if harm == "hole":
+        at = whole.rindex(b"valley-2") // 4096 * 4096
+        file.write_bytes(whole[:at] + bytes(4096) + whole[at + 4096 :])
+    [check] = checks(home, "journal")
+    assert check.state == "fail"
+    assert "damaged" in check.found
+    if harm == "overwritten event":
+        assert check.found.endswith("whole: valley-1; valley-2 up to event 8")
+    assert "HPOSVC_HOME" in check.remedy
 
 
 def test_a_package_of_the_same_name_is_found_out(tmp_path):
