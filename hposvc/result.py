@@ -11,6 +11,7 @@ from hposvc.errors import NO_VALUE
 from hposvc.events import Event, Ordered, Reported
 from hposvc.spec import SweepSpec
 from hposvc.state import summary
+from searchers.values import as_cell
 from trainables.storage.stores import is_url
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def _row(trial: Mapping[str, Any], spec: SweepSpec, columns: Sequence[str]) -> d
     values = value if spec.several and value is not None else [value] * len(names)
     cells = {**trial, **dict(zip(names, values, strict=True))}
     params = {
-        f"params.{name}" if name in columns else name: value
+        f"params.{name}" if name in columns else name: as_cell(value)
         for name, value in trial["params"].items()
     }
     return {**{name: cells[name] for name in columns}, **params}

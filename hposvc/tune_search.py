@@ -23,7 +23,7 @@ from searchers.names import is_name
 from searchers.optimizer import Exhausted, Optimizer, create
 from searchers.options import build
 from searchers.space import Space
-from searchers.values import Params, is_value
+from searchers.values import Params, is_scalar
 
 GOALS = {"min": "minimize", "max": "maximize"}
 log = logging.getLogger("hposvc")
@@ -176,7 +176,7 @@ class TuneSearch(Searcher):
             self._paths[name] = path
             values = getattr(domain, "categories", ())
             parameters[name] = domain
-            if not all(map(is_value, values)) and not domain.is_grid():
+            if not all(map(is_scalar, values)) and not domain.is_grid():
                 self._objects[name] = values
                 parameters[name] = {"values": list(range(len(values)))}
         plain_parameters = plain(parameters, "parameters")

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from searchers.domains import Domain, Tied
 from searchers.names import nearest
-from searchers.values import Params, SpaceError, Value, identity
+from searchers.values import Params, SpaceError, Value, as_text, identity
 
 
 class Conditions:
@@ -48,7 +48,9 @@ def _check(
     for value in allowed:
         problem = domains[parent].problem(value)
         if problem:
-            raise SpaceError(path, f"can never be met, since {parent} {problem}")
+            is_list = domains[parent].problem([*allowed]) is None
+            hint = f"; for the list write {parent}: [{as_text(allowed)}]" if is_list else ""
+            raise SpaceError(path, f"can never be met, since {parent} {problem}{hint}")
 
 
 def _parents_first(domains: Mapping[str, Domain]) -> tuple[str, ...]:

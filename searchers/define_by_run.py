@@ -55,7 +55,10 @@ class Trial:
         values = tuple(choices)
         if len(values) == 1:
             return self._suggest(name, lambda: Constant(values[0]))
-        return self._suggest(name, lambda: Choice(values))
+        value = self._suggest(name, lambda: Choice(values))
+        if type(value) is not list:
+            return value
+        return next(each for each in values if identity(each) == identity(value))  # or a tuple
 
     def __getattr__(self, name: str) -> Any:
         raise SpaceError(

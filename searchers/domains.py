@@ -1,13 +1,24 @@
 """The domains of parameters: Choice, Constant and Tied here, Float and Int in `ranges`."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from numpy.random import Generator
 
 from searchers.ranges import Float, Int
-from searchers.values import Condition, Params, SpaceError, Value, identity, is_value, refusal
+from searchers.values import (
+    Condition,
+    Params,
+    SpaceError,
+    Value,
+    as_text,
+    copied,
+    identity,
+    is_structured,
+    is_value,
+    refusal,
+)
 
 __all__ = ["Choice", "Constant", "Domain", "Float", "Int", "Tied"]
 
@@ -23,7 +34,7 @@ class Choice:
     when: Condition = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", tuple(self.values))
+        object.__setattr__(self, "values", tuple(map(copied, self.values)))
         if not 1 <= len(self.values) <= MAX_VALUES:
             raise SpaceError(
                 ("values",), f"has {len(self.values)} values; give 1 to {MAX_VALUES:,}"
@@ -34,8 +45,15 @@ class Choice:
         for index, value in enumerate(self.values):
             if self._indices[identity(value)] != index:
                 raise SpaceError(("values", index), f"{value!r} is there twice; remove one")
+            text = as_text(value) if is_structured(value) else None
+            if text is not None and identity(text) in self._indices:
+                message = f"is {text} as a list, and the text {text!r} is there too; remove one"
+                raise SpaceError(("values", index), message)
         if self.ordered and len(self.values) < 2:
             raise SpaceError(("ordered",), "a single value has no order; leave it out")
+
+    def __hash__(self) -> int:
+        return hash((*map(identity, self.values), self.ordered))
 
     @property
     def count(self) -> int:
@@ -76,7 +94,7 @@ class Choice:
         return self.values
 
     @cached_property
-    def _indices(self) -> dict[tuple[bool, Value], int]:
+    def _indices(self) -> dict[Hashable, int]:
         pairs = enumerate(self.values)
         return {identity(value): index for index, value in reversed(list(pairs))}
 
@@ -91,6 +109,10 @@ class Constant:
     def __post_init__(self) -> None:
         if not is_value(self.value):
             raise SpaceError((), refusal(self.value))
+        object.__setattr__(self, "value", copied(self.value))
+
+    def __hash__(self) -> int:
+        return hash(identity(self.value))
 
     def problem(self, value: Value) -> str | None:
         """Return what is wrong with `value`; None: nothing."""
@@ -136,6 +158,9 @@ class Tied:
     declared: str = ""  # the name under which the tied parameters are declared together
     when: Condition = field(default_factory=dict, hash=False)  # also that of the key
 
+    def __hash__(self) -> int:
+        return hash((self.key, *map(identity, self.values)))
+
     def value_in(self, params: Params) -> Value:
         """Return the value in a configuration that has the key."""
         return self.values[self._indices[identity(params[self.key])]]
@@ -171,7 +196,7 @@ class Tied:
         return [*{identity(value): value for value in self.values}.values()]
 
     @cached_property
-    def _indices(self) -> dict[tuple[bool, Value], int]:
+    def _indices(self) -> dict[Hashable, int]:
         return {identity(key): index for index, key in enumerate(self.keys)}
 
 

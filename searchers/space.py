@@ -22,7 +22,16 @@ from searchers.expressions import SMALLEST, Expression, ExpressionError, parse
 from searchers.feasible import NothingFound, Region
 from searchers.names import as_identifier, nearest
 from searchers.syntax import check_name, read_domains, write_domains
-from searchers.values import LARGEST, Params, SpaceError, Value, identity, is_number
+from searchers.values import (
+    LARGEST,
+    Params,
+    SpaceError,
+    Value,
+    copied,
+    identity,
+    is_number,
+    is_structured,
+)
 
 __all__ = ["Array", "Choice", "Constant", "Domain", "Float", "Int", "Params"]
 __all__ += ["Space", "SpaceError", "Value"]
@@ -242,11 +251,11 @@ class Space(Mapping[str, Domain]):
             if self._conditions.met(name, params):
                 match self._domains[name]:
                     case Constant(value):
-                        params[name] = value
+                        params[name] = copied(value)
                     case Tied() as tied:
-                        params[name] = tied.value_in(params)
+                        params[name] = copied(tied.value_in(params))
                     case _:
-                        params[name] = choose(name)
+                        params[name] = copied(choose(name))
         return params
 
     def perturb(
@@ -312,7 +321,7 @@ class Space(Mapping[str, Domain]):
             return all(constraint.may_hold({**ends, **params}) for constraint in known)
 
         every = walk(self._domains, self._conditions, resolution, after, may_go_on)
-        return filter(self._satisfies, every)
+        return map(copied, filter(self._satisfies, every))
 
     def key(self, params: Params) -> Hashable:
         """Return the identity of a configuration."""
@@ -471,8 +480,18 @@ def _ends(domain: Domain) -> tuple[float, float] | None:
     return (min(numbers), max(numbers)) if len(numbers) == len(values) else None
 
 
-def _read_constraint(index: int, text: str, known: Collection[str]) -> Expression:
+def _read_constraint(index: int, text: str, known: Mapping[str, Domain]) -> Expression:
     try:
-        return parse(text, known)
+        constraint = parse(text, known)
     except ExpressionError as error:
         raise SpaceError(("constraints", index), str(error)) from error
+    for name in sorted(constraint.names):
+        if any(map(is_structured, _listed(known[name]))):
+            message = f"{text!r} compares {name}, which has lists or mappings as values"
+            remedy = f"tie a number to each, as in values: [{{{name}: [64, 64], depth: 2}}, ...]"
+            raise SpaceError(("constraints", index), f"{message}; {remedy}, and compare that one")
+    return constraint
+
+
+def _listed(domain: Domain) -> Sequence[Value]:
+    return () if isinstance(domain, Float | Int) else domain.grid(1)

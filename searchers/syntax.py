@@ -12,7 +12,7 @@ from typing import cast
 from searchers import ties
 from searchers.domains import MAX_VALUES, Choice, Constant, Domain, Float, Int, Tied
 from searchers.names import MAX_LENGTH, is_name, nearest
-from searchers.values import Condition, SpaceError, Value, is_number, is_value
+from searchers.values import Condition, SpaceError, Value, is_number, is_scalar, is_value
 
 Path = tuple[str | int, ...]
 
@@ -164,10 +164,11 @@ def check_count(parameters: Mapping[str, object]) -> None:
 
 def read_domain(declared: object) -> Domain:
     """Return the domain that one parameter's declaration means; errors carry the path within it."""
-    if is_value(declared):
+    if is_scalar(declared):
         return Constant(declared)
     if isinstance(declared, Sequence) and not isinstance(declared, str | bytes):
-        raise SpaceError((), "is a list; write {values: [...]} to choose from it")
+        message = "is a list; write {values: [...]} to choose from it"
+        raise SpaceError((), f"{message}, {{values: [[...]]}} for a constant that is a list")
     if not isinstance(declared, Mapping):
         raise SpaceError(
             (), f"is {declared!r}; give {{min, max}}, {{values: [...]}}, or a finite constant"
@@ -198,7 +199,7 @@ def write_domain(domain: Domain) -> object:
     if isinstance(domain, Tied):
         raise SpaceError((), f"is tied to {domain.key}, and can't be written without it")
     if isinstance(domain, Constant):
-        if not domain.when:
+        if not domain.when and is_scalar(domain.value):
             return domain.value
         declared: dict[str, object] = {"values": [domain.value]}
     elif isinstance(domain, Choice):

@@ -78,12 +78,13 @@ class ObjectiveTrial:
             _check_values(name, allowed)
             self._decide(name, lambda seed: draw_choice(seed, allowed), {"values": allowed})
         value = self._value(name, allowed[0])
-        if value not in allowed:
+        found = [each for each in allowed if _plain(each) == _plain(value)]
+        if not found:
             raise ReportError(
                 f"{name} is {value!r}, and the objective suggests one of {allowed}; give it one "
                 "list of choices, and a constraint for what must not be combined"
             )
-        return value
+        return value if value in allowed else found[0]  # a tuple, which a journal keeps as a list
 
     def report(self, value: Any, step: int) -> None:
         """Report the value, or values, of a step; a step that was reported before is ignored."""
@@ -219,11 +220,22 @@ def _cast(value: Any) -> Any:
 def _check_values(name: str, allowed: Sequence[object]) -> None:
     """Check that the choices are of kinds that can be recorded."""
     for value in allowed:
-        if not (value is None or type(value) in (bool, int, str, float)):
+        if not _can_be_recorded(value):
             raise ReportError(
                 f"{name} has the choice {value!r} ({type(value).__name__}); suggest numbers, text, "
-                "bool or None: a name, for example, and look the object up"
+                "bool or None, or lists of them: a name, for example, and look the object up"
             )
+
+
+def _can_be_recorded(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_can_be_recorded, value))
+    return value is None or type(value) in (bool, int, str, float)
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as a journal has it: tuples become lists."""
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _within(name: str, value: float, low: float, high: float) -> float:

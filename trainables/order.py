@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from trainables.storage.checkpoint import Saved
 
-Params = Mapping[str, float | int | str | bool | None]  # user units, always
+# In user units, always.
+Params = Mapping[str, float | int | str | bool | list[Any] | dict[str, Any] | None]
 
 
 @dataclass(frozen=True)

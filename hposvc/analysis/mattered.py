@@ -9,7 +9,7 @@ from hposvc.analysis.explained import CONFIDENCE, Explained
 from hposvc.analysis.finding import Finding
 from hposvc.state.sweep import SweepState
 from searchers.ranges import Float, Int
-from searchers.values import Value
+from searchers.values import Value, as_text
 
 MINOR = 0.03  # share of the differences below which a parameter does not matter
 
@@ -107,4 +107,4 @@ def _ranges(name: str, grid: tuple[Value, ...], out_G: np.ndarray) -> tuple[str,
 
 
 def _value(value: Value) -> str:
-    return figure(value) if isinstance(value, float) else f"{value}"
+    return figure(value) if isinstance(value, float) else as_text(value)

@@ -21,6 +21,7 @@ from hposvc.analysis.shrinkage import LEVEL, Expected
 from hposvc.analysis.warnings import warnings
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from searchers.values import as_text
 
 UNLIKELY = 0.05  # probability that is not worth a word
 SLIGHT = 0.01  # share of the range of all predictions that is not worth a word
@@ -122,7 +123,7 @@ def _best(judged: Judged) -> Finding:
     searched = [name for name in state.spec.space.searched if name in best.reported_params]
     values = {name: best.reported_params[name] for name in searched}
     words = ", ".join(
-        f"{name} {figure(value) if isinstance(value, float) else value}"
+        f"{name} {figure(value) if isinstance(value, float) else as_text(value)}"
         for name, value in [*values.items()][:6]
     )
     more = f" and {len(values) - 6} more" if len(values) > 6 else ""

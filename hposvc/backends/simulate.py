@@ -15,6 +15,7 @@ from hposvc.backends.backend import Answer, Setting, to_events
 from hposvc.events import BackendEvent, Checkpointed, Ended, Reported, Verdict
 from hposvc.spec.registry import resolve_function
 from searchers.space import Params
+from searchers.values import copied
 from trainables.errors import shortened, text_of
 from trainables.metrics import CheckedMetrics, NoNumber, checked, number_of
 from trainables.order import Order
@@ -128,7 +129,7 @@ class Simulation:
 
     def _call(self, params: Params, step: int) -> tuple[CheckedMetrics, float]:
         """Call the curve for a step, and return its checked metrics and seconds."""
-        answer: object = self._curve(params, step)
+        answer: object = self._curve(copied(params), step)  # which may change them
         if not isinstance(answer, tuple | list) or len(answer) != 2:
             found = type(answer).__name__
             message = f"returned {found} at step {step}; return the metrics, and the seconds"

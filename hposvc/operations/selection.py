@@ -2,9 +2,11 @@
 
 import csv
 import io
+import json
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ from hposvc.api import OpenSweep, Record
 from hposvc.errors import fail
 from hposvc.spec import SweepSpec
 from searchers.names import nearest
+from searchers.values import Value, as_cell, as_text, is_structured
 
 Row = Mapping[str, Any]  # a row of `trials -o json`
 OWN_COLUMNS = ("trial", "state", "reason", "step", "duration_s", "attempts")
@@ -97,7 +100,7 @@ def table(rows: Sequence[Row], spec: SweepSpec) -> str:
     for row in rows:
         cells = [row[name] for name in OWN_COLUMNS]
         values = [_column(row, spec, name) for name in metrics]
-        params = [row["params"].get(name) for name in names]
+        params = [as_cell(row["params"].get(name)) for name in names]
         writer.writerow(map(plain_cell, [*cells, *values, *params]))
     return text.getvalue()
 
@@ -117,7 +120,7 @@ def _filter(rows: Sequence[Row], spec: SweepSpec, condition: str) -> list[Row]:
     return [row for row in rows if _holds(holds, _column(row, spec, name), wanted_text)]
 
 
-def _holds(holds: Callable[[Any, Any], bool], value: object, wanted_text: str) -> bool:
+def _holds(holds: Callable[[Any, Any], bool], value: Value, wanted_text: str) -> bool:
     """Return whether a condition holds, comparing numbers as numbers and anything else as text.
 
     A condition never holds for a row without a value.
@@ -127,7 +130,10 @@ def _holds(holds: Callable[[Any, Any], bool], value: object, wanted_text: str) -
     number = _number(wanted_text)
     if isinstance(value, int | float) and not isinstance(value, bool) and number is not None:
         return holds(value, number)
-    return holds(str(value).lower(), wanted_text.lower())
+    if is_structured(value):
+        with suppress(ValueError):  # [64,64] and [64, 64] are the same
+            wanted_text = as_text(json.loads(wanted_text))
+    return holds(as_text(value).lower(), wanted_text.lower())
 
 
 def _number(text: str) -> float | None:
@@ -142,7 +148,7 @@ def _sorted(rows: Sequence[Row], spec: SweepSpec, sort: str) -> list[Row]:
     _check(spec, name, "--sort")
     with_value = [row for row in rows if _column(row, spec, name) is not None]
     kinds = {isinstance(_column(row, spec, name), int | float) for row in with_value}
-    key = (lambda value: value) if kinds == {True} else str
+    key = (lambda value: value) if kinds == {True} else as_text
     with_value.sort(key=lambda row: key(_column(row, spec, name)), reverse=sort.startswith("-"))
     return [*with_value, *(row for row in rows if _column(row, spec, name) is None)]
 

@@ -38,6 +38,7 @@ from hposvc.spec import Metric
 from hposvc.state import summary
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.mlflow_server import hide_passwords
+from searchers.values import as_text
 
 NONE = "–"
 STILL = 20  # trials in the table that needs no JavaScript
@@ -429,7 +430,7 @@ def value_text(value: Any) -> str:
     """Return a parameter's value, or a cell, for people."""
     if value is None or isinstance(value, bool):
         return str(value).lower().replace("none", "null")
-    return number(value) if isinstance(value, float) else str(value)
+    return number(value) if isinstance(value, float) else as_text(value)
 
 
 def _cell(value: Any) -> Any:

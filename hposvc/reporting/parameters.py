@@ -9,7 +9,7 @@ from hposvc.reporting.history import History
 from hposvc.reporting.svg import Categories, Linear, Log, Scale, number
 from hposvc.state.trial import TrialState
 from searchers.space import Choice, Domain
-from searchers.values import Value
+from searchers.values import Value, as_text
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def words(value: Value) -> str:
     """Return a value as people read it."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
-    return number(value) if isinstance(value, float) else str(value)
+    return number(value) if isinstance(value, float) else as_text(value)
 
 
 def rounded(value: Value) -> str:

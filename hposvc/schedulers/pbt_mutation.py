@@ -14,7 +14,7 @@ Source: Jaderberg et al., Population Based Training of Neural Networks (2017), Â
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
@@ -166,7 +166,7 @@ def _read_range(domain: Float | Int | Choice, declared: Mapping[str, object]) ->
 
 
 def _read_list(domain: Float | Int | Choice, declared: Sequence[object]) -> Among:
-    values: dict[tuple[bool, Value], Value] = {}
+    values: dict[Hashable, Value] = {}
     for index, value in enumerate(declared):
         problem = domain.problem(value)  # type: ignore[arg-type]  # it may be anything
         if problem:

@@ -54,6 +54,7 @@ from hposvc.spec.types import (
     Count,
     Name,
     Parameters,
+    ParameterValue,
     Reference,
     Scalar,
     Version,
@@ -95,7 +96,7 @@ class SweepSpec:
     fidelity: Fidelity | None = None  # None: a trial runs until its trainable returns
     constraints: tuple[str, ...] = ()
     limits: Limits = ()  # bounds on a trial's results; `bounds` is their parsed form
-    initial: tuple[dict[str, Scalar], ...] = ()  # tried first; missing parameters are drawn
+    initial: tuple[dict[str, ParameterValue], ...] = ()  # tried first; missing parameters are drawn
     warm_start: WarmStartSection | None = None  # earlier sweeps to learn from; None: none
     search: Search = AUTO
     scheduler: Schedule = FIFO
@@ -222,7 +223,7 @@ class SweepSpec:
         return Space.from_dict(self.parameters, self.constraints)
 
     @property
-    def first_points(self) -> tuple[Mapping[str, Scalar], ...]:
+    def first_points(self) -> tuple[Mapping[str, ParameterValue], ...]:
         """The points that are tried first: the baseline's, then the initial ones."""
         if self.baseline is None or self.baseline.params is None:
             return self.initial

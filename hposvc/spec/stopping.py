@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from hposvc.errors import fail, shown
-from hposvc.spec.types import CLOSED, Positive, Scalar, Seconds
+from hposvc.spec.types import CLOSED, ParameterValue, Positive, Seconds
 
 
 def read_share(value: object) -> float:
@@ -106,5 +106,5 @@ class Baseline:
     """
 
     seeds: Annotated[int, Field(ge=2)] = 5  # trainings beside the trial itself
-    params: Mapping[str, Scalar] | None = None  # None: the first of `initial`
+    params: Mapping[str, ParameterValue] | None = None  # None: the first of `initial`
     __pydantic_config__ = CLOSED

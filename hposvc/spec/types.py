@@ -18,7 +18,7 @@ from hposvc.errors import Problem, SpecError, shown
 from hposvc.events import LAST
 from hposvc.spec.registry import REFERENCE
 from searchers.syntax import check_count, read_declared
-from searchers.values import SpaceError, Value
+from searchers.values import SpaceError, Value, is_value, refusal
 from trainables.load import PICKLE
 from trainables.storage.checkpoint import Every, Period
 
@@ -188,6 +188,13 @@ def read_scalar(value: object) -> object:
     return value
 
 
+def read_parameter_value(value: object) -> object:
+    """Return a value that a parameter may have; its own domain checks it."""
+    if not is_value(value):
+        raise ValueError(refusal(value))
+    return value
+
+
 def text_like(pattern: str) -> WithJsonSchema:
     """Return the JSON schema of texts that match a pattern as a whole."""
     return WithJsonSchema({"type": "string", "pattern": f"^(?:{pattern})$"})
@@ -203,22 +210,23 @@ def _has_number(key: str) -> dict[str, Any]:
     return {"properties": {key: {"not": {"type": "object"}}}, "required": [key]}
 
 
-SCALAR_SCHEMA = {"type": ["number", "string", "boolean", "null"]}
+SCALAR_SCHEMA: dict[str, Any] = {"type": ["number", "string", "boolean", "null"]}
+_VALUE_SCHEMA = {"type": [*SCALAR_SCHEMA["type"], "array"]}
 _ENDS = {
     **{"type": "object", "properties": {"min": {"type": "number"}, "max": {"type": "number"}}},
     **{"additionalProperties": False, "minProperties": 1},
 }
 _VALUES = {
-    "anyOf": [SCALAR_SCHEMA, {"type": "array", "items": SCALAR_SCHEMA, "minItems": 1}, _ENDS]
+    "anyOf": [SCALAR_SCHEMA, {"type": "array", "items": _VALUE_SCHEMA, "minItems": 1}, _ENDS]
 }
 _WHEN = {"type": "object", "additionalProperties": _VALUES, "minProperties": 1}
 _RANGE = {
     **{"min": {"type": "number"}, "max": {"type": "number"}, "log": {"type": "boolean"}},
     **{"step": {"type": "number"}, "type": {"enum": ["int", "float"]}, "when": _WHEN},
 }
-_TIED = {"type": "object", "additionalProperties": SCALAR_SCHEMA, "minProperties": 1}
+_TIED = {"type": "object", "additionalProperties": _VALUE_SCHEMA, "minProperties": 1}
 _CHOICE = {
-    **{"values": {"type": "array", "items": {"anyOf": [SCALAR_SCHEMA, _TIED]}, "minItems": 1}},
+    **{"values": {"type": "array", "items": {"anyOf": [_VALUE_SCHEMA, _TIED]}, "minItems": 1}},
     **{"ordered": {"type": "boolean"}, "when": _WHEN},
 }
 _GROUP = {"not": {"additionalProperties": SCALAR_SCHEMA}}  # what it holds: see json_schema.py
@@ -264,3 +272,8 @@ Labels = Annotated[
     WithJsonSchema({"type": "object", "additionalProperties": _LABEL}),
 ]
 Scalar = Annotated[Value, PlainValidator(read_scalar), WithJsonSchema(SCALAR_SCHEMA)]
+ParameterValue = Annotated[
+    Value,
+    PlainValidator(read_parameter_value),
+    WithJsonSchema({"type": [*SCALAR_SCHEMA["type"], "array"]}),
+]

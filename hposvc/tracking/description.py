@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hposvc.state.estimates import of_best
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from searchers.values import Value
+from searchers.values import Value, as_text
 
 MOST_FRONT = 5  # trials of a front that are named
 
@@ -50,7 +50,7 @@ def _values(trial: TrialState) -> str:
 
 def _params(params: Mapping[str, Value]) -> str:
     return ", ".join(
-        f"`{name}` {value:.5g}" if isinstance(value, float) else f"`{name}` {value}"
+        f"`{name}` {value:.5g}" if isinstance(value, float) else f"`{name}` {as_text(value)}"
         for name, value in params.items()
     )
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hposvc.tracking.comparison import Difference, Remedy
 from hposvc.tracking.mlflow_client import Run
 from hposvc.tracking.projection import Entry, Point
+from searchers.values import as_text
 
 SHOWN = 5  # steps named in a message
 
@@ -33,7 +34,7 @@ def compare_attributes(
         if settled and run.data.tags.get(tag) != text:
             yield Difference(name, f"tag {tag}", _quoted(run.data.tags.get(tag)), _quoted(text))
     for param, value in at_least.params.items():
-        actual, text = run.data.params.get(param), str(value)
+        actual, text = run.data.params.get(param), as_text(value)
         if actual != text:
             remedy: Remedy = "tell" if actual is None else "kept"
             yield Difference(name, f"param {param}", _quoted(actual), _quoted(text), remedy)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hposvc.state.trial import Segment
-from searchers.values import Value, identity, is_number
+from searchers.values import Value, as_text, identity, is_number
 
 
 @dataclass
@@ -38,7 +38,7 @@ class ParameterHistory:
         if not self._segments:
             return {}
         now = self._segments[-1].params
-        return {name: str(now[name]) for name in self._changing_names() if name in now}
+        return {name: as_text(now[name]) for name in self._changing_names() if name in now}
 
     def _changing_names(self) -> list[str]:
         """Return the names of searched or differing parameters; empty with a single segment."""

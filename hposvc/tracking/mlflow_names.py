@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from hposvc.tracking.projection import DESCRIPTION, Entry
+from searchers.values import as_text
 from trainables.errors import encodable
 
 NESTING = "mlflow.parentRunId"  # MLflow's tag for the run under which a run is nested
@@ -48,7 +49,9 @@ def legal_entry(entry: Entry) -> Entry:
     tags = {NOTE if name == DESCRIPTION else name: text for name, text in entry.tags.items()}
     return replace(
         entry,
-        params={legal_name(name): str(value)[:MOST_TEXT] for name, value in entry.params.items()},
+        params={
+            legal_name(name): as_text(value)[:MOST_TEXT] for name, value in entry.params.items()
+        },
         tags={legal_name(name): text[:MOST_TEXT] for name, text in tags.items()},
         points=[point._replace(name=legal_name(point.name)) for point in entry.points],
     )

@@ -32,7 +32,7 @@ from hposvc.state.trial import TrialState
 from hposvc.tracking.description import describe
 from hposvc.tracking.hyperparameter_series import ParameterHistory
 from hposvc.tracking.system_metrics import system_metrics
-from searchers.values import Value
+from searchers.values import Value, as_text
 from trainables.dataset import DataSet
 
 PARENT = ""  # the key of the sweep's own run; other runs have their trial's name as key
@@ -162,7 +162,7 @@ class Projection:
             for name, text in self._changes[run].current_values().items():
                 tags[f"hp/{name}"] = text
         for param, value in trial.suggested.items():
-            tags[f"hp/{param}"] = str(value)
+            tags[f"hp/{param}"] = as_text(value)
         inputs, name = _inputs(trial.data), run_name(self.sweep.id, run, self._name_mark(trial))
         end = self._ends.get(run)
         return Entry(params, tags, [], _status(trial), end, inputs=inputs, name=name)

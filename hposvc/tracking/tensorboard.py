@@ -17,7 +17,7 @@ from hposvc.journal.home import TENSORBOARD
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.projection import PARENT, Entry, Projection, RunEnd
 from hposvc.tracking.sink import Batch, Setting, Sink
-from searchers.values import Value
+from searchers.values import Value, as_text
 
 FILE = "events.out.tfevents.0.hposvc"  # TensorBoard reads files with `tfevents` in their names
 SWEEP = "sweep"  # the folder of the sweep's own run
@@ -112,7 +112,7 @@ def _set_hparam(target: Any, value: Value) -> None:
     elif isinstance(value, int | float):
         target.number_value = value
     else:
-        target.string_value = "" if value is None else value
+        target.string_value = "" if value is None else as_text(value)
 
 
 def _hparams_event(time_ms: int, tag: str, data: Any) -> Any:

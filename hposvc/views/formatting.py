@@ -8,7 +8,7 @@ from hposvc.spec import SweepSpec
 from hposvc.spec.types import read_seconds
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
-from searchers.values import Value
+from searchers.values import Value, as_text
 
 NONE = "–"
 BARS = "▁▂▃▄▅▆▇"  # a full block would run into the row above
@@ -39,7 +39,7 @@ def scalar(value: Value) -> str:
             return str(value).lower().replace("none", "null")
         case float():
             return f"{value:.3g}"
-    return str(value)
+    return as_text(value)
 
 
 def declared(value: Value) -> str:

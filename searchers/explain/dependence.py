@@ -17,7 +17,7 @@ from searchers.explain.belief import Belief
 from searchers.gp.encoding import Encoding, Points
 from searchers.gp.kernels import Array
 from searchers.space import Choice, Domain, Space
-from searchers.values import Value
+from searchers.values import Value, identity
 
 SAMPLES = 128  # configurations that a grid point is averaged over; a power of 2
 
@@ -87,7 +87,8 @@ def _grid(domain: Domain, resolution: int) -> list[Value]:
     if isinstance(domain, Choice) or (domain.count is not None and domain.count <= resolution):
         return list(domain.grid(resolution))
     units = np.linspace(0.0, 1.0, resolution).tolist()
-    return list(dict.fromkeys(domain.from_unit(unit) for unit in units))
+    values = (domain.from_unit(unit) for unit in units)
+    return [*{identity(value): value for value in values}.values()]
 
 
 def _activate(encoding: Encoding, unit_SP: Array, column: int) -> None:

@@ -236,7 +236,10 @@ def squared(trial):
             lambda trial: trial.suggest_int("x y", 1, 2),
             "parameters.x y: is not a valid name; use letters",
         ),
-        (lambda trial: trial.suggest_categorical("x", [[1], [2]]), "parameters.x.values[0]: is [1"),
+        (
+            lambda trial: trial.suggest_categorical("x", [[{1}], [2]]),
+            "parameters.x.values[0]: is [{1",
+        ),
     ],
 )
 def test_what_is_no_space_says_why(function, message):

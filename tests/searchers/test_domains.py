@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from searchers.domains import MAX_VALUES, Choice, Constant
 from searchers.values import SpaceError, identity
 
-SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.text(max_size=2)
-CHOICES = st.lists(SCALARS, min_size=1, max_size=6, unique_by=identity).map(
+SCALARS = st.none() | st.booleans() | st.integers(-3, 3) | st.text("abc", max_size=2)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3))
+CHOICES = st.lists(VALUES, min_size=1, max_size=6, unique_by=identity).map(
     lambda values: Choice(tuple(values))
 )
 
@@ -65,3 +66,18 @@ def test_a_constant_has_one_value_whatever_is_asked():
     assert constant.problem(65) == "is 65, but it is a constant of 64"
     with pytest.raises(SpaceError, match="give a finite number"):
         Constant(float("inf"))
+
+
+def test_lists_are_equal_as_their_values_are():
+    choice = Choice(([64, 64], (128,), []))
+    assert choice.values == ([64, 64], [128], [])
+    assert choice.cast((64.0, 64)) == [64, 64]
+    assert choice.problem([64]) == "is [64]; choose from [64, 64], [128], []"
+    assert hash(choice) == hash(Choice(((64, 64), [128], ())))
+    with pytest.raises(SpaceError, match=r"values\[1\]: \[1.0\] is there twice"):
+        Choice(([1], [1.0]))
+
+
+def test_a_list_and_the_text_that_shows_it_are_not_told_apart_by_people():
+    with pytest.raises(SpaceError, match=r"is \[1, 2\] as a list, and the text '\[1, 2\]'"):
+        Choice(([1, 2], "[1, 2]"))

@@ -276,3 +276,39 @@ def test_size_is_the_number_of_configurations(digits):
     assert digits.size is None
     assert Space({"a": Choice((1, 2)), "b": Int(1, 5), "c": Constant(3)}).size == 10
     assert Space({"c": Constant(3)}).size == 1
+
+
+LISTS = {
+    "layers": {"values": [[64, 64], [128]]},
+    "betas": {"values": [[0.9, 0.99]]},
+    "lr": {"min": 0.1, "max": 1.0, "when": {"layers": [[128]]}},
+}
+
+
+def test_lists_come_back_from_a_declaration_and_may_be_conditions():
+    space = Space.from_dict(LISTS)
+    assert Space.from_dict(space.to_dict()).to_dict() == space.to_dict()
+    assert space.decode(np.array([0.0, 0.5])) == {"layers": [64, 64], "betas": [0.9, 0.99]}
+    assert space.complete({"layers": (128,)}, np.random.default_rng(0)).keys() == LISTS.keys()
+
+
+def test_a_configuration_may_be_changed_without_changing_the_space():
+    space = Space.from_dict(LISTS)
+    configurations = [space.decode(np.array([0.0, 0.5])), *space.grid(2)]
+    for params in configurations:
+        params["layers"].append(1)
+        params["betas"].clear()
+    assert space["layers"].values == ([64, 64], [128])
+    assert space["betas"].value == [0.9, 0.99]
+
+
+def test_a_constraint_on_lists_is_refused():
+    with pytest.raises(SpaceError, match=r"'layers == 3' compares layers, which has lists"):
+        Space.from_dict(LISTS, ["layers == 3"])
+
+
+def test_a_condition_on_a_list_needs_two_brackets():
+    lr = {"min": 0.1, "max": 1.0, "when": {"layers": [64, 64]}}
+    hint = r"layers is 64; choose from .*; for the list write layers: \[\[64, 64\]\]"
+    with pytest.raises(SpaceError, match=hint):
+        Space.from_dict({**LISTS, "lr": lr})

@@ -59,7 +59,7 @@ def test_a_declaration_means_a_domain(declared, domain):
         ({"values": "abc"}, "parameters.p.values: is 'abc'; give a list"),
         ({"values": [1, 2, 1]}, "parameters.p.values[2]: 1 is there twice; remove one"),
         ({"values": [1, 1.0]}, "parameters.p.values[1]: 1.0 is there twice; remove one"),
-        ({"values": [[1], [2]]}, "parameters.p.values[0]: is [1]; give a finite number, text"),
+        ({"values": [[{1}], [2]]}, "parameters.p.values[0]: is [{1}]; give a finite number, text"),
         ({"values": [0.5, float("nan")]}, "parameters.p.values[1]: is nan; give a finite number"),
         ({"values": [3], "ordered": True}, "parameters.p.ordered: a single value has no order"),
         ([1, 2], "parameters.p: is a list; write {values: [...]}"),

@@ -4,17 +4,20 @@ An item is text with placeholders, `${NAME}`: a parameter, or a variable of the 
 this trial's process will have. `$${` is a literal `${`. An item naming something that this trial
 does not have (an inactive parameter, a null parameter, a checkpoint to start from) is left out.
 Some names stand for all parameters, one item for each or one item of JSON for all: see the table
-PARAMETER_LISTS.
+PARAMETER_LISTS. A list of such a table is an item for its name and one for each of its values, as
+argparse reads `nargs`; otherwise lists and mappings are JSON.
 """
 
 import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from trainables.worker import Params
 
-Value = float | int | str | bool | None
+Value = float | int | str | bool | list[Any] | dict[str, Any] | None
+Write = Callable[[str, Value], str | None]
 
 PLACEHOLDER = re.compile(r"\$?\$\{([^{}]*)\}")
 TORCHRUNS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -26,7 +29,7 @@ VARIABLES = (  # names allowed beside the parameters; rendezvous.py and command.
 )
 
 
-def _one_item_each(write: Callable[[str, Value], str | None]) -> Callable[[Params], list[str]]:
+def _one_item_each(write: Write) -> Callable[[Params], list[str]]:
     def items(params: Params) -> list[str]:
         written = [write(name, value) for name, value in params.items() if value is not None]
         return [item for item in written if item is not None]
@@ -34,10 +37,34 @@ def _one_item_each(write: Callable[[str, Value], str | None]) -> Callable[[Param
     return items
 
 
+def _several_items_for_lists(write: Write) -> Callable[[Params], list[str]]:
+    one_item_each = _one_item_each(write)
+
+    def items(params: Params) -> list[str]:
+        written: list[str] = []
+        for name, value in params.items():
+            if isinstance(value, list):
+                option = write(name, "") or ""
+                written += [option.removesuffix("="), *map(_text, value)]
+            else:
+                written += one_item_each({name: value})
+        return written
+
+    return items
+
+
+def _text(value: Value) -> str:
+    return json.dumps(value) if isinstance(value, list | dict) else f"{value}"
+
+
+def _argument(name: str, value: Value) -> str:
+    return f"--{name}={_text(value)}"
+
+
 def _bare_flag(name: str, value: Value) -> str | None:
     if isinstance(value, bool):
         return f"--{name}" if value else None
-    return f"--{name}={value}"
+    return _argument(name, value)
 
 
 def _hyphenated(name: str, value: Value) -> str | None:
@@ -57,12 +84,12 @@ def _tyros(name: str, value: Value) -> str | None:
 
 
 PARAMETER_LISTS: Mapping[str, Callable[[Params], list[str]]] = {
-    "args": _one_item_each(lambda name, value: f"--{name}={value}"),
-    "args_no_hyphens": _one_item_each(lambda name, value: f"{name}={value}"),
-    "args_no_boolean_flags": _one_item_each(_bare_flag),
-    "args_hyphens": _one_item_each(_hyphenated),
-    "args_hyphens_no": _one_item_each(_hyphenated_or_no),
-    "args_tyro": _one_item_each(_tyros),
+    "args": _several_items_for_lists(_argument),
+    "args_no_hyphens": _one_item_each(lambda name, value: f"{name}={_text(value)}"),
+    "args_no_boolean_flags": _several_items_for_lists(_bare_flag),
+    "args_hyphens": _several_items_for_lists(_hyphenated),
+    "args_hyphens_no": _several_items_for_lists(_hyphenated_or_no),
+    "args_tyro": _several_items_for_lists(_tyros),
     "args_json": lambda params: [json.dumps(dict(params))],
 }
 
@@ -79,7 +106,7 @@ def render(items: Sequence[str], params: Params, variables: Mapping[str, str]) -
         params: the active parameters.
         variables: those of VARIABLES that this process has.
     """
-    texts = {name: f"{value}" for name, value in params.items() if value is not None}
+    texts = {name: _text(value) for name, value in params.items() if value is not None}
     texts |= {name: value for name, value in variables.items() if name in VARIABLES}
     return [argument for item in items for argument in _fill(item, params, texts)]
 

@@ -7,6 +7,7 @@ from typing import Any
 from hposvc.analysis.audit.comparison import Standing, Values
 from hposvc.events import Requested, Suggested, error_line
 from hposvc.spec import SweepSpec
+from searchers.values import Value, as_text
 from trainables.order import Order
 
 MAX_MESSAGE = 160  # characters of a failure's last line
@@ -21,11 +22,11 @@ PHRASED_NOTES = (*PREDICTIONS, "source", "model", "reason", "method", "fits", "d
 RANK_PATTERN = re.compile(r"\b(place|rank|front) \d+ of \d+")
 
 
-def number(value: object) -> str:
+def number(value: Value) -> str:
     """Return a float with five digits, and any other value as text."""
     if value is None:
         return "none"
-    return f"{value:.5g}" if isinstance(value, float) else str(value)
+    return f"{value:.5g}" if isinstance(value, float) else as_text(value)
 
 
 def origin(spec: SweepSpec, note: Mapping[str, Any]) -> str:

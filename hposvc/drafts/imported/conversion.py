@@ -13,7 +13,7 @@ from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.parsing.document import Document
 from searchers.syntax import read_declared
 from searchers.ties import are_tied
-from searchers.values import SpaceError
+from searchers.values import SpaceError, identity
 
 ROUNDING = 1e-9  # of a quotient of decimals: 0.3 / 0.1 is 2.9999999999999996
 DIGITS = 12  # of a multiple of a decimal: 3 * 0.1 is 0.30000000000000004
@@ -156,8 +156,9 @@ def flow(value: object) -> str:
 
 
 def choice(values: Sequence[object]) -> object:
-    """Return a choice among values; a single value is a constant."""
-    return values[0] if len(values) == 1 else {"values": [*values]}
+    """Return a choice among values; a single value is a constant, in brackets if it is a list."""
+    is_constant = len(values) == 1 and not isinstance(values[0], list)
+    return values[0] if is_constant else {"values": [*values]}
 
 
 def tied(name: str, values: object) -> list[dict[str, object]] | None:
@@ -208,7 +209,9 @@ def stepped(low: float, high: float, q: float) -> dict[str, object]:
 
 
 def is_plain(value: object) -> bool:
-    """Return whether hposvc takes a value as a parameter's: number, text, true, false or null."""
+    """Return whether hposvc takes a value as a parameter's: a scalar, or a list of such values."""
+    if isinstance(value, list):
+        return all(map(is_plain, value))
     return value is None or isinstance(value, bool | int | float | str)
 
 
@@ -220,9 +223,10 @@ def keep_plain(conversion: Conversion, values: object, *path: str | int) -> list
     for at, value in enumerate(values):
         if not is_plain(value):
             conversion.lose(
-                "a value can't be a list or a mapping; give it a name, and look it up in your code",
+                "a value can't be a mapping beside others; give it a name, and look it up in "
+                "your code",
                 *path,
                 at,
             )
     plain = [value for value in values if is_plain(value)]
-    return list({(type(value), value): value for value in plain}.values())
+    return list({(type(value), identity(value)): value for value in plain}.values())

@@ -103,9 +103,9 @@ def _read_domains(
         here = (*path, name)
         if not isinstance(domain, dict):
             if is_plain(domain):
-                found[f"{prefix}{name}"] = domain
+                found[f"{prefix}{name}"] = choice([domain])
             else:
-                made.lose("a constant can't be a list; set it in your code", *here)
+                made.lose("a constant can't hold a mapping; set it in your code", *here)
         elif (wrong := _misspelt_type(domain)) is not None:
             made.lose("is not carried over; did you mean 'type'?", *here, wrong)
         elif "type" not in domain and domain.keys() >= {"minval", "maxval"}:
@@ -138,8 +138,8 @@ def _domain(
     made.lose_others(given, ("type", *DOMAIN_KEYS.get(kind, RANGE_KEYS)), *path)
     if kind == "const":
         if is_plain(given["val"]):
-            return {name: given["val"]}
-        made.lose("a constant can't be a list or a mapping; set it in your code", *path)
+            return {name: choice([given["val"]])}
+        made.lose("a constant can't be a mapping; set it in your code", *path)
         return {}
     if kind == "categorical":
         return read_choice(made, name, given["vals"], *path, "vals")

@@ -170,7 +170,7 @@ def _read_choice(
 
 
 def _is_space(value: object) -> bool:
-    return isinstance(value, dict) and is_plain(value.get("_name", [])) and len(value) > 0
+    return isinstance(value, dict) and is_plain(value.get("_name", {})) and len(value) > 0
 
 
 def _range(made: Conversion, kind: str, values: list[Any], *path: str | int) -> object:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import TypeGuard
 
-from hposvc.drafts.imported.conversion import Conversion, is_plain, read_choice
+from hposvc.drafts.imported.conversion import Conversion, choice, is_plain, read_choice
 from hposvc.errors import SpecError, fail, shown
 from hposvc.spec.parsing.document import Document
 from hposvc.spec.parsing.foreign_domains import declared
@@ -129,7 +129,9 @@ def _add(made: Conversion, name: str, domain: object, found: dict[str, object], 
         return
     if isinstance(given, Mapping) and "values" in given:
         found |= read_choice(made, name, given["values"], *path)
-    elif isinstance(given, Mapping) or is_plain(given):
+    elif isinstance(given, Mapping):
         found[name] = given
+    elif is_plain(given):
+        found[name] = choice([given])
     else:
-        made.lose("a constant can't be a list; set it in your code", *path)
+        made.lose("a constant can't hold a mapping; set it in your code", *path)

@@ -136,11 +136,11 @@ class _Domains:
 
     def _add(self, name: str, domain: Mapping[str, Any], *path: str) -> None:
         if "value" in domain and is_plain(domain["value"]):
-            self.found[name] = domain["value"]
+            self.found[name] = choice([domain["value"]])
         elif "values" in domain:
             self.found |= read_choice(self.made, name, domain["values"], *path, "values")
         elif "value" in domain:
-            self.made.lose("a constant can't be a list or a mapping; set it in your code", *path)
+            self.made.lose("a constant can't be a mapping; set it in your code", *path)
         else:
             made = self._range(domain, *path)
             self.found[name] = self._gridded(made) if self.grid else made

@@ -22,6 +22,7 @@ from hposvc.reporting.svg import (
     stairs,
 )
 from hposvc.state.trial import TrialState
+from searchers.values import as_text
 
 MOST_ROWS = 24  # trials in the picture: the best, and the ancestors of the best
 MOST_PANELS = 6  # parameters in the picture
@@ -198,7 +199,7 @@ def _draw_winner(
 
 
 def _shown(value: object) -> str:
-    return number(value) if isinstance(value, float) else str(value)
+    return number(value) if isinstance(value, float) else as_text(value)
 
 
 def _draw_schedule(

@@ -39,7 +39,10 @@ REMEDIES = {  # by pydantic's error type
     "less_than": "give less than {lt:g}",
     "less_than_equal": "give {le:g} or less",
 }
-SCALARS = {float: "a number", int: "a number", str: "text", bool: "true or false"}
+SCALARS: dict[Any, str] = {
+    **{float: "a number", int: "a number", str: "text", bool: "true or false"},
+    **{list: "a list", dict: "a mapping"},
+}
 
 
 def fill(cls: type[T], data: Mapping[str, object]) -> T:
@@ -131,7 +134,8 @@ def _wanted_by_hint(hint: Any) -> str:
         kinds = _kinds(hint)
         whole_only = int in kinds and float not in kinds
         words = [
-            "a whole number" if whole_only and kind is int else SCALARS[kind] for kind in kinds
+            "a whole number" if whole_only and kind is int else SCALARS[get_origin(kind) or kind]
+            for kind in kinds
         ]
         return "give " + " or ".join(dict.fromkeys(words))
     return {int: "give a whole number", str: "give text"}.get(hint, "give a mapping, key: value")
@@ -189,7 +193,8 @@ def _kinds(hint: Any) -> list[Any]:
 def _is_scalar(hint: Any) -> bool:
     """Return whether a type is a union of scalars: pydantic reports each of its members."""
     is_union = get_origin(hint) in (Union, UnionType)
-    return is_union and len(_kinds(hint)) > 1 and all(kind in SCALARS for kind in _kinds(hint))
+    kinds = [get_origin(kind) or kind for kind in _kinds(hint)]
+    return is_union and len(kinds) > 1 and all(kind in SCALARS for kind in kinds)
 
 
 def _without_renamed(problems: list[Problem]) -> list[Problem]:

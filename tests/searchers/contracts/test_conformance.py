@@ -21,6 +21,14 @@ SPACES = {
     "one parameter": Space({"lr": Float(1e-5, 1e-1, log=True)}),
     "thirty parameters": Space({f"x{i:02}": Float(-1.0, 1.0) for i in range(30)}),
     "all categorical": Space({f"k{i}": Choice((1, True, "1", None)) for i in range(4)}),
+    "lists": Space(
+        {
+            "layers": Choice(([64, 64], [128], [], [[1, "x"]])),
+            "betas": Choice(([0.9, 0.99], [0.8, 0.9]), ordered=True, when={"layers": ([128], [])}),
+            "rate": Float(0.0, 1.0, when={"layers": ([64, 64], [128])}),
+            "seeds": Constant([1, 2]),
+        }
+    ),
     "conditional": Space(
         {
             "model": Choice(("cnn", "mlp")),

@@ -124,3 +124,31 @@ def test_switches_of_nested_names_are_those_that_tyro_reads(on):
 
 def test_what_an_item_names_is_known_before_it_runs():
     assert names("a ${lr} b ${HPOSVC_TRIAL} $${x}") == ["lr", "HPOSVC_TRIAL"]
+
+
+@pytest.mark.parametrize(
+    ("item", "arguments"),
+    [
+        ("${args}", ["--layers", "64", "128", "--names", "--use_bias=True"]),
+        ("${args_hyphens}", ["--layers", "64", "128", "--names", "--use-bias"]),
+        ("${args_tyro}", ["--layers", "64", "128", "--names", "--use-bias"]),
+        ("${args_no_hyphens}", ["layers=[64, 128]", "names=[]", "use_bias=True"]),
+        ("--layers=${layers}", ["--layers=[64, 128]"]),
+        ("sh t.sh ${args}", ["sh t.sh --layers 64 128 --names --use_bias=True"]),
+    ],
+)
+def test_a_list_is_several_arguments_or_json(item, arguments):
+    assert render([item], {"layers": [64, 128], "names": [], "use_bias": True}, {}) == arguments
+
+
+def test_argparse_and_tyro_read_lists():
+    params = {"layers": [64, 128], "betas": [0.9, 0.99]}
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--layers", type=int, nargs="+")
+    parser.add_argument("--betas", type=float, nargs=2)
+    assert vars(parser.parse_args(render(["${args}"], params, {}))) == params
+
+    def main(layers: list[int], betas: tuple[float, float]) -> None:
+        assert {"layers": layers, "betas": [*betas]} == params
+
+    tyro.cli(main, args=render(["${args_tyro}"], params, {}))
