@@ -18,6 +18,7 @@ class Report(NamedTuple):
     checkpoint: Saved | None = None
     # What values were that are no numbers, by the metric's name; each name once in an order.
     left_out: Mapping[str, str] = {}
+    judged: bool = True  # it has all metrics of the sweep: at a milestone a decision follows
 
 
 class Suggestion(NamedTuple):

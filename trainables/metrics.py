@@ -6,7 +6,6 @@ Names stay as given; a tracker that refuses one maps it (hposvc/tracking/mlflow_
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from itertools import islice
 from reprlib import Repr
 from typing import NamedTuple
@@ -35,31 +34,24 @@ class CheckedMetrics(NamedTuple):
     left_out: dict[str, str]  # what each value is that is no number, by the metric's name
 
 
-def checked(
-    metrics: object, wanted: Sequence[str], fail: Fail, lack: Fail | None = None
-) -> CheckedMetrics:
+def checked(metrics: object, wanted: Sequence[str], fail: Fail) -> CheckedMetrics:
     """Return reported metrics as plain numbers, without the values that are no numbers.
 
     Args:
-        wanted: names that must be present, and numbers.
+        wanted: names that must be numbers where they are given.
         fail: makes the error for a message.
-        lack: makes the error for a missing name of `wanted`; None: `fail` does.
     """
     if not isinstance(metrics, Mapping):
         raise fail(f"metrics is {type(metrics).__name__}; give a dict of name: number")
     given = {encodable(f"{name}"): value for name, value in metrics.items()}
-    for name in wanted:
-        if name not in given:
-            nearest = get_close_matches(name, given, n=1, cutoff=0.0)
-            hint = f"; the nearest reported is {nearest[0]!r}" if nearest else ""
-            raise (lack or fail)(f"the sweep's metric {name!r} is missing{hint}")
     values: dict[str, float] = {}
     left_out: dict[str, str] = {}
-    for name in dict.fromkeys([*wanted, *given]):
+    for name in dict.fromkeys([*filter(given.__contains__, wanted), *given]):
         number = number_of(given[name])
         if isinstance(number, NoNumber):
             if name in wanted:
-                raise fail(f"metric {name!r} is {number.found}; give a real number")
+                what = f"metric {name!r} is {number.found}"
+                raise fail(f"{what}; give a real number, or leave it out of this report")
             left_out[name] = number.found
         elif len(values) < MOST_METRICS:
             values[name] = number

@@ -50,8 +50,9 @@ def report(
     """Send a step's metrics; on every rank, or on rank 0 alone if a command starts the ranks.
 
     Args:
-        metrics: name to number, the sweep's metric included; those of rank 0 are recorded. Other
-            metrics that are no numbers are left out, with a warning.
+        metrics: name to number; those of rank 0 are recorded. Metrics other than the sweep's that
+            are no numbers are left out, with a warning. A trial is judged at the steps that have
+            the sweep's metric.
         step: None: the step after the last report, or the first step of this order.
         checkpoint: a folder just written; it is copied.
 

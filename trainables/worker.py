@@ -36,7 +36,6 @@ __all__ = [
     "Diverged",
     "Link",
     "LocalLink",
-    "MissingMetric",
     "Nan",
     "Params",
     "Report",
@@ -61,10 +60,6 @@ class ReportError(ValueError):
     """A report breaks the rules; the message says what is allowed."""
 
 
-class MissingMetric(ReportError):
-    """A report lacks the sweep's metric, so those of other trials will lack it too."""
-
-
 @dataclass
 class Worker:
     """A rank during an order; steps count in the sweep's fidelity, from 1."""
@@ -81,7 +76,7 @@ class Worker:
     params: Params
     trial: str
     order: int
-    metrics: tuple[str, ...]  # names that each report of rank 0 must have
+    metrics: tuple[str, ...]  # of the sweep: reports of rank 0 that have them all are judged
     start: Saved | None  # the checkpoint to resume from; None: from scratch
     checkpoints: Path  # the sweep's checkpoint folder
     every: Every  # the period of checkpoints; others are kept at milestones and at `until`
@@ -278,6 +273,8 @@ class Worker:
         Args:
             metrics: name to number; rank 0's are recorded. NaN and infinity as the sweep's metric
                 mean diverged. Other metrics that are no numbers are left out, with a warning.
+                Steps without the sweep's metric are recorded; the trial is judged at the next
+                step that has it.
             checkpoint: a finished folder: one of `scratch()` is moved, any other copied.
 
         Raises:
@@ -292,7 +289,8 @@ class Worker:
             else self._keep_if_due(step, self._checked_folder(checkpoint))
         )
         self.reported = step
-        if not self.link.exchange(Report(self.order, step, values, saved, left_out)):
+        judged = self.rank != 0 or values.keys() >= {*self.metrics}
+        if not self.link.exchange(Report(self.order, step, values, saved, left_out, judged)):
             self.told_to_stop = True
             raise StopTrial(f"trial {self.trial} was told to stop at step {step}")
 
@@ -398,15 +396,10 @@ class Worker:
 
     def _checked_metrics(self, metrics: Mapping[str, object]) -> CheckedMetrics:
         """Return the numbers, and what else there is under names for the first time."""
-        values, left_out = checked(
-            metrics, self.metrics, self._error, lambda message: MissingMetric(self._where(message))
-        )
+        values, left_out = checked(metrics, self.metrics, self._error)
         new = {name: found for name, found in left_out.items() if name not in self.left_out}
         self.left_out.update(new)
         return CheckedMetrics(values, new)
 
     def _error(self, message: str) -> ReportError:
-        return ReportError(self._where(message))
-
-    def _where(self, message: str) -> str:
-        return f"report: {message}"
+        return ReportError(f"report: {message}")

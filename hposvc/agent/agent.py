@@ -174,7 +174,7 @@ class Agent:
             return self._train(group, work)
 
     def _train(self, group: RankGroup, work: Work) -> bool:
-        order, step = work.order, work.order.first - 1
+        order, judged = work.order, 0
         with self._lock:
             self._training = group
             group.carry_out(work.assignment)
@@ -187,8 +187,9 @@ class Agent:
                     continue
                 match message:
                     case Report():
-                        waits = order.reaches_milestone(step, message.step)
-                        step, self._reported = message.step, order.id
+                        waits = message.judged and order.reaches_milestone(judged, message.step)
+                        judged = message.step if message.judged else judged
+                        self._reported = order.id
                         send = partial(self.exchange.report, message, order.trial)
                         self._send(order, send, waits)
                     case CheckpointSaved() | DataDeclared() | OrderPlaced() | Suggestion():

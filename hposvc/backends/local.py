@@ -38,14 +38,16 @@ class _Running:
     order: Order
     thread: threading.Thread
     answers: "queue.Queue[bool]"  # True: continue
-    step: int = 0  # of the last report that the driver has taken
+    judged: int = 0  # the last step with the sweep's metrics that the driver has taken
     waits: bool = False  # the thread waits for the answer to its report
     at_milestone: bool = False  # only the driver's decision answers the report
     stopped: bool = False
 
     def take(self, report: Report) -> None:
-        self.at_milestone = self.order.reaches_milestone(self.step, report.step)
-        self.step, self.waits = report.step, True
+        reaches = self.order.reaches_milestone(self.judged, report.step)
+        self.at_milestone = report.judged and reaches
+        self.judged = report.step if report.judged else self.judged
+        self.waits = True
 
     def answer(self) -> None:
         if self.waits:

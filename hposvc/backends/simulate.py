@@ -21,7 +21,6 @@ from trainables.metrics import CheckedMetrics, NoNumber, checked, number_of
 from trainables.order import Order
 from trainables.runtime.assignment import Outcome, outcome_kind
 from trainables.storage.checkpoint import Saved
-from trainables.worker import MissingMetric
 
 Curve = Callable[[Params, int], tuple[Mapping[str, float], float]]
 
@@ -32,6 +31,7 @@ class _Run:
 
     order: Order
     step: int  # the last step reported
+    judged: int = 0  # the last step reported with the sweep's metrics
     outcome: CheckedMetrics | Exception | None = None  # of the step under way; None: no step is
     left_out: set[str] = field(default_factory=set)  # metrics that were no numbers
     waits: bool = False  # for a decision, at a milestone
@@ -136,12 +136,7 @@ class Simulation:
             raise ValueError(f"curve: it {message} of the step")
         metrics, given = answer
         wanted = [metric.name for metric in self.setting.spec.objectives]
-        values = checked(
-            metrics,
-            wanted,
-            lambda text: ValueError(f"curve: step {step}: {text}"),
-            lambda text: MissingMetric(f"curve: step {step}: {text}"),
-        )
+        values = checked(metrics, wanted, lambda text: ValueError(f"curve: step {step}: {text}"))
         seconds = number_of(given)
         if isinstance(seconds, NoNumber) or not 0 <= seconds < math.inf:
             raise ValueError(f"curve: step {step} takes {given!r} seconds; give 0 or more")
@@ -155,10 +150,7 @@ class Simulation:
         if isinstance(run.outcome, Exception):
             del self._runs[order.id]
             message = shortened(f"{type(run.outcome).__name__}: {text_of(run.outcome)}")
-            every_trial_fails = isinstance(run.outcome, MissingMetric)
-            outcome = Outcome(
-                order.id, outcome_kind(run.outcome), message, sweep_wide=every_trial_fails
-            )
+            outcome = Outcome(order.id, outcome_kind(run.outcome), message)
             return to_events(outcome, order.trial, time)
         run.step += 1
         events: list[BackendEvent] = []
@@ -173,9 +165,10 @@ class Simulation:
         events.append(Reported(time, order.id, order.trial, run.step, values, left_out))
         if run.step == order.until or run.verdict == "stop":
             return [*events, self._end_order(run)]
-        if run.step in order.milestones:
-            run.waits = True
-        else:
+        judged = all(metric.name in values for metric in self.setting.spec.objectives)
+        run.waits = judged and order.reaches_milestone(run.judged, run.step)
+        run.judged = run.step if judged else run.judged
+        if not run.waits:
             self._plan(run)
         return events
 

@@ -80,7 +80,9 @@ class Controller:
             for fact in new:
                 self.scheduler.apply(fact)
         if self.early_stopping is not None and isinstance(event, Reported) and new:
-            self.early_stopping.apply(report_of(self.state.trials[event.trial], event.step))
+            trial = self.state.trials[event.trial]
+            if trial.step == event.step:  # the report has the sweep's metric
+                self.early_stopping.apply(report_of(trial, event.step))
         if (
             self.early_stopping is not None
             and isinstance(event, Ordered)
@@ -295,7 +297,7 @@ class Controller:
 
     def _pass(self, trial: TrialState, milestone: int) -> Decision:
         """Decide whether a trial passes a milestone."""
-        if self.scheduler.copies and trial.checkpoint_at(milestone) is None:
+        if self.scheduler.copies and all(saved.step < milestone for saved in trial.usable()):
             scheduler = self.state.spec.scheduler.name
             detail = f"scheduler {scheduler} needs a checkpoint at each of its steps"
             return Decision("stop", stopping.NO_CHECKPOINT, detail)

@@ -1,9 +1,9 @@
 """Warnings, each given once, about trials that do not behave as their spec expects.
 
-Either a metric with a limit is not reported, so that no trial can satisfy the limit; or a metric is
-no number, so that it is left out of reports; or a trainable
-returns before the last step of its trial, or would report more steps than a trial has; or an
-objective suggests a parameter that the sweep lacks.
+Either a metric with a limit is not reported, so that no trial can satisfy the limit; or a first
+report lacks the sweep's metric; or a metric is no number, so that it is left out of reports; or a
+trainable returns before the last step of its trial, or would report more steps than a trial has; or
+an objective suggests a parameter that the sweep lacks.
 """
 
 import logging
@@ -30,11 +30,13 @@ class MissingLimitMetrics:
         self._lengths_to_warn = {"short", "long"}  # kinds of unexpected length not warned of yet
         self._unsearched: set[str] = set()  # parameters warned of
         self._left_out: set[str] = set()  # metrics warned of
+        self._unseen = {metric.name for metric in spec.objectives}  # not reported or warned of yet
 
     def turn(self, state: SweepState, events: Sequence[Event]) -> None:
         """Check new reports and ends of trials; called after the events are durable."""
         for event in events:
             if isinstance(event, Reported):
+                self._check_objectives(event)
                 self._check_left_out(event)
                 self._check_metrics(event)
             elif isinstance(event, Ended) and event.trial in state.trials:
@@ -67,6 +69,20 @@ class MissingLimitMetrics:
         if what in self._lengths_to_warn:
             self._lengths_to_warn.remove(what)
             log.warning(message, self._sweep, trial.id, trial.step)
+
+    def _check_objectives(self, event: Reported) -> None:
+        lacking = sorted(self._unseen - event.metrics.keys())
+        self._unseen.clear()
+        if lacking:
+            log.warning(
+                "%s: %s reported step %d without the sweep's metric %s (%s); a trial is judged at "
+                "its steps that have it, and fails if none has",
+                self._sweep,
+                event.trial,
+                event.step,
+                lacking[0],
+                nearest(lacking[0], event.metrics),
+            )
 
     def _check_left_out(self, event: Reported) -> None:
         new = {name: found for name, found in event.left_out.items() if name not in self._left_out}

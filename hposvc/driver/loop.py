@@ -153,7 +153,7 @@ class Runner:
             )
         resumes = not self.only_ends
         backend, running = self.backend, self.controller.state.running()
-        held = [(trial.order, trial.step) for trial in running if trial.order is not None]
+        held = [(trial.order, trial.reached) for trial in running if trial.order is not None]
         kept = backend.adopt(held) if isinstance(backend, Lasting) else ()
         self._apply(Attached(backend.now(), driver, resumes, revision, kept))
 
@@ -167,7 +167,7 @@ class Runner:
                 self.backend.kill(order.id)
             elif intent is not None:
                 self.backend.decide(order.id, "stop" if intent.kind == "stop" else "yield")
-            elif trial.awaiting is None and trial.step >= order.first:
+            elif trial.awaiting is None and trial.reached >= order.first:
                 self.backend.decide(order.id, "continue")
 
     def _finish(self) -> None:

@@ -81,7 +81,8 @@ def report(
     left_out = {
         encodable(name): shortened(found) for name, found in {**left_out, **no_numbers}.items()
     }
-    diverged = not all(math.isfinite(values[name]) for name in row.body["metrics"])
+    judged = [values[name] for name in row.body["metrics"] if name in values]
+    diverged = not all(map(math.isfinite, judged))
     if _needs_checkpoint(row, step) and checkpoint is None and not diverged:
         if not agents.keep_alive(connection, sweep, row, low=step - 1):
             raise lost(row.client or "", row.trial)
@@ -97,7 +98,10 @@ def report(
     stored = {"step": now.step, "low": now.low}
     if not agents.keep_alive(connection, sweep, row, messages, saved, **stored):
         raise lost(row.client or "", row.trial)
-    return "stop" if diverged else verdict_of(now, step)
+    if diverged:
+        return "stop"
+    waits = len(judged) == len(row.body["metrics"])
+    return verdict_of(now, step) or (None if waits else "continue")
 
 
 def _check_step(row: Row, step: int) -> None:

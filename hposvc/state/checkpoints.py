@@ -53,7 +53,7 @@ class CheckpointManager:
             return
         trial.checkpoints.append(saved)
         self.count(saved)
-        if saved.within or saved.step in trial.steps:  # no report of it is still to come
+        if saved.within or trial.has_reported(saved.step):  # no report of it is still to come
             self.tidy(trial)
 
     def count(self, saved: Saved) -> None:
@@ -194,7 +194,7 @@ def _needed(trial: TrialState) -> list[Saved]:
     if trial.over:
         return []
     start = None if trial.order is None else trial.order.start
-    unreported = [saved for saved in trial.checkpoints if saved.step not in trial.steps]
+    unreported = [saved for saved in trial.checkpoints if not trial.has_reported(saved.step)]
     return [
         saved
         for saved in (start, trial.resume_point[0], trial.boundary_point[0], *unreported)
@@ -208,7 +208,7 @@ def _worst_first(idle: tuple[TrialState, Saved]) -> tuple[bool, float, int, bool
 
 
 def _loss(trial: TrialState, saved: Saved) -> tuple[bool, float]:
-    value = trial.steps[saved.step]
+    value = trial.steps.get(saved.step, math.nan)
     return math.isnan(value), trial.metric.loss(value)  # NaN is the worst
 
 

@@ -96,7 +96,9 @@ class TrialState:
     curves: dict[str, list[tuple[int, float]]] = field(init=False)  # by metric, as reported
     chosen: dict[str, SelectedValue] = field(init=False)  # the selected values so far, by metric
     steps: dict[int, float] = field(default_factory=dict)  # the first metric's curve, by step
-    metrics: Mapping[str, float] = field(default_factory=dict)  # the last report's
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the last step with a value
+    reached: int = 0  # the last step reported, with the sweep's metrics or without
+    unjudged: dict[int, Mapping[str, float]] = field(default_factory=dict)  # steps without them
     best: tuple[int, float, Mapping[str, float]] | None = None  # step, first loss, metrics
     diverged: bool = False
     at_end: bool = False  # it came to its end by itself, and its value is its result
@@ -139,7 +141,7 @@ class TrialState:
 
     @property
     def step(self) -> int:
-        """The last step reported; 0 before the first."""
+        """The last step reported with the sweep's metrics; 0 before the first."""
         return self.curve[-1][0] if self.curve else 0
 
     @property
@@ -172,7 +174,7 @@ class TrialState:
         An earlier version gave trials of a sweep without `fidelity` one step.
         """
         last = self.until if last is None else last
-        return self.returned if last is None else self.step >= last
+        return self.returned if last is None else self.reached >= last
 
     def completed(self, last: int | None) -> bool:
         """Return whether it completed with this last step."""
@@ -260,12 +262,15 @@ class TrialState:
         It does not if the trial had reported this step before, or ignores a pause.
         """
         beyond = self.until is not None and step > self.until
-        if step <= self.step or (self.intent is not None and beyond):
+        if step <= self.reached or (self.intent is not None and beyond):
             return False
+        self.reached = step
+        if not metrics.keys() >= self.curves.keys():
+            self.unjudged[step] = metrics
+            return True
         for name, curve in self.curves.items():
-            value = metrics.get(name, math.nan)
-            curve.append((step, value))
-            self.chosen[name].add(step, value)
+            curve.append((step, metrics[name]))
+            self.chosen[name].add(step, metrics[name])
         value = self.curve[-1][1]
         loss = self.metric.loss(value)
         self.steps[step] = value
@@ -278,6 +283,15 @@ class TrialState:
         if reached and self.milestones[reached - 1] > self.decided:
             self.awaiting = self.milestones[reached - 1]
         return True
+
+    def has_reported(self, step: int) -> bool:
+        """Return whether it reported this step, with the sweep's metrics or without."""
+        return step in self.steps or step in self.unjudged
+
+    def forget_reports(self) -> None:
+        """Forget its reports, none of which had the sweep's metrics: it begins anew."""
+        self.reached = 0
+        self.unjudged.clear()
 
     def place(self, device: str, node: str) -> None:
         """Record where its order runs."""
@@ -385,7 +399,9 @@ class TrialState:
     def usable(self) -> list[Saved]:
         """Return its checkpoints at step boundaries, oldest first, whose steps were reported."""
         at_boundary = (
-            saved for saved in self.checkpoints if saved.step in self.steps and not saved.within
+            saved
+            for saved in self.checkpoints
+            if self.has_reported(saved.step) and not saved.within
         )
         return sorted(at_boundary, key=lambda saved: saved.step)  # a late one may come out of order
 
@@ -396,7 +412,7 @@ class TrialState:
         last = max(within, key=lambda saved: saved.position, default=None)
         if last is None or self.over or last.step < self.boundary_point[1]:
             return None
-        return last if last.step in self.steps or last.step == 0 else None
+        return last if self.has_reported(last.step) or last.step == 0 else None
 
     @property
     def resume_point(self) -> tuple[Saved | None, int, str | None]:

@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Literal
 
 from hposvc.events import OWN, TIMEOUT, Decided, Ended, Failed, Reported
@@ -51,7 +52,7 @@ class TrialTable(Mapping[str, TrialState]):
     ended_s: float = 0.0  # rank-seconds of ended orders
     gains: PlateauCounter = field(default_factory=PlateauCounter)
     reported: bool = False  # whether any trial ever reported
-    lacks_metric: bool = False  # the first report lacked the sweep's metric
+    lacks_metric: bool = False  # no trial has the sweep's metric, and others would lack it too
     # Trials that failed before any trial had reported, by the pattern of their error.
     alike: dict[str, set[str]] = field(default_factory=dict)
     most_alike: int = 0  # the most trials with the same pattern
@@ -160,12 +161,17 @@ class TrialTable(Mapping[str, TrialState]):
         awaited, before = trial.awaiting, trial.step
         if not trial.report(event.step, event.metrics):
             return
+        self.reported = True
+        if event.step in trial.unjudged:
+            if trial.reached == trial.until and trial.curve:  # its last value stands for this step
+                self.new_facts.append(report_of(trial, event.step))
+            self.checkpoints.tidy(trial)
+            return
         trial.costs.append((event.step, trial.rank_s_at(event.time)))
         trial.follow_pace(event.time)
         self.heights[before] -= 1
         self.heights[trial.step] += 1
         self._changed.add(trial.id)
-        self.reported = True
         steps = {event.step}
         if trial.awaiting is not None and trial.awaiting != awaited:
             steps.add(trial.awaiting)  # a milestone that was stepped over
@@ -274,6 +280,9 @@ class TrialTable(Mapping[str, TrialState]):
         trial.failures.clear()
         trial.reason = trial.message = ""
         trial.excused_s = trial.seconds
+        if not trial.curve:
+            trial.forget_reports()
+            self.checkpoints.forget(trial)
         if trial.step > 0 and trial.done:  # it failed when its steps were done
             self._settle(trial)
         else:
@@ -385,6 +394,9 @@ class TrialTable(Mapping[str, TrialState]):
             trial.intent = None if stop is None else replace(stop, ended_from=None)
             trial.reason = "diverged"
             self._move(trial, "STOPPED")
+        elif trial.unjudged and not trial.curve and (at_end or stop is None):
+            self._lack(trial, at_end)
+            return
         elif at_end:
             trial.intent = None  # a stop came too late, and would end a trial that becomes longer
             self._move(trial, "COMPLETED")
@@ -430,6 +442,22 @@ class TrialTable(Mapping[str, TrialState]):
             if trial.ended_from is None and not self.spec.several:
                 best = next(iter(self.best()), None)
                 self.gains.take(trial.id, best, self._trials, self.spec.stop.plateau)
+
+    def _lack(self, trial: TrialState, at_end: bool) -> None:
+        """Fail a trial that came to the end of its order without a value."""
+        reported, count = trial.unjudged[trial.reached], len(trial.unjudged)
+        name = next(name for name in trial.curves if name not in reported)
+        those = f"none of its {count} reports has" if count > 1 else "its report lacks"
+        closest = get_close_matches(name, reported, n=1, cutoff=0.0)
+        hint = f"; the nearest reported is {closest[0]!r}" if closest else ""
+        what = f"{those} the sweep's metric {name!r}{hint}"
+        if trial.done and not at_end:
+            what += f"; trials are compared at step {trial.until}: report it by then, or raise "
+            what += "fidelity.min"
+        trial.intent, trial.message = None, what
+        trial.failures["user"] = trial.failures.get("user", 0) + 1
+        self.lacks_metric = not any(other.curve for other in self.values())
+        self._give_up(trial, "user")
 
     def _give_up(self, trial: TrialState, reason: str) -> None:
         self.waiting.pop(trial.id, None)

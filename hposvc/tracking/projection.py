@@ -185,7 +185,9 @@ class Projection:
     def _objective(self, event: Reported) -> dict[str, float]:
         """Return the trial's value after a report, in a sweep with a single metric."""
         trial = self.state.trials.by_order(event.order)
-        return {} if trial is None or trial.value is None else {OBJECTIVE: trial.value}
+        if trial is None or trial.value is None or event.step in trial.unjudged:
+            return {}
+        return {OBJECTIVE: trial.value}
 
     def _system_metrics(self, event: Reported) -> dict[str, float]:
         """Return the report's system metrics, if the spec asks for them."""
@@ -256,7 +258,7 @@ class Projection:
     def _count_reports(self, event: Event) -> int:
         """Return how many valid reports the event's trial, or replicate of the trial, has."""
         trial = self.state.by_order(event.order) if isinstance(event, Reported) else None
-        return 0 if trial is None else len(trial.steps)
+        return 0 if trial is None else len(trial.steps) + len(trial.unjudged)
 
     def _metric_prefix(self, event: Reported) -> str:
         """Return the prefix of a replicate's metrics; empty for reports of the trial itself."""

@@ -108,13 +108,13 @@ def test_metrics_that_are_no_mapping_are_refused(worker):
         worker.report(1, [("loss", 1.0)])
 
 
-def test_a_missing_metric_names_the_nearest(worker):
-    worker = replace(worker, metrics=("val/accuracy",))
-    with pytest.raises(ReportError, match=r"'val/accuracy' is missing; the nearest .* 'val/acc'"):
-        worker.report(1, {"val/acc": 0.5, "loss": 1.0})
+def test_only_a_report_with_all_metrics_of_the_sweep_is_judged(worker):
     worker = replace(worker, metrics=("loss", "latency_ms"))
-    with pytest.raises(ReportError, match=r"'latency_ms' is missing; the nearest .* 'latency'"):
-        worker.report(1, {"latency": 0.5, "loss": 1.0})
+    worker.report(1, {"latency_ms": 0.5})
+    worker.report(2, {"latency_ms": 0.5, "loss": 1.0})
+    worker.report(3, {})
+    assert [report.judged for report in worker.reports] == [False, True, False]
+    assert worker.reports[0].metrics == {"latency_ms": 0.5}
 
 
 @pytest.mark.parametrize("step", [0, 4, -1, True, 1.0, "1", None])

@@ -3,8 +3,9 @@
 The named groups of a pattern are metrics; or its groups `name` and `value` give one metric for each
 match. A group `step` gives the step. Metrics are collected until all of the sweep's metrics and all
 metrics with a limit are among them: that line makes the report. If a metric with a limit is
-missing, the report is made when the next step begins or the output ends. A line ends at a newline
-or a carriage return (progress bars).
+missing, the report is made when the next step begins or the output ends; so it is if the sweep's
+metrics are missing and the step is printed. A line ends at a newline or a carriage return
+(progress bars).
 """
 
 import re
@@ -32,7 +33,7 @@ class Collector:
     """Read output in pieces, and call `report(step, metrics)`; step is None if not printed."""
 
     pattern: re.Pattern[str]
-    metrics: tuple[str, ...]  # of the sweep; no report without all of them
+    metrics: tuple[str, ...]  # of the sweep; without all of them only a printed step is reported
     report: Callable[[int | None, dict[str, float | NoNumber]], None]
     limited: tuple[str, ...] = ()  # metrics to wait for while the step may still print them
     seen_ns: int = 0  # when the last metric of the report was found
@@ -50,7 +51,7 @@ class Collector:
         self._rest = lines.pop()[:LONGEST] if chunk else b""
         for line in lines:
             self._read(line[:LONGEST].decode("utf-8", "replace"))
-        if not chunk and self._has(self.metrics):
+        if not chunk and self._is_whole():
             self._report()
 
     def _read(self, line: str) -> None:
@@ -66,7 +67,7 @@ class Collector:
                     metrics[name] = _read_side_metric(text)
         if step is None and not metrics:
             return
-        if self._has(self.metrics) and self._is_new_step(step, metrics):
+        if self._is_whole() and self._is_new_step(step, metrics):
             self._report()
         self._step = self._step if step is None else step
         self._found |= metrics
@@ -77,10 +78,14 @@ class Collector:
     def _has(self, names: tuple[str, ...]) -> bool:
         return bool(self._found) and self._found.keys() >= {*names}
 
+    def _is_whole(self) -> bool:
+        """Return whether what was collected is a report once its step is over."""
+        return self._has(self.metrics) or (bool(self._found) and self._step is not None)
+
     def _is_new_step(self, step: int | None, found: dict[str, float | NoNumber]) -> bool:
         """Return whether a line belongs to another step than the metrics collected so far."""
         another = None not in (step, self._step) and step != self._step
-        return another or not found.keys().isdisjoint(self.metrics)
+        return another or (self._has(self.metrics) and not found.keys().isdisjoint(self.metrics))
 
     def _report(self) -> None:
         step, metrics = self._step, self._found

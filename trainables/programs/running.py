@@ -25,7 +25,7 @@ from trainables.programs.report_socket import ProcessLeft, ProcessReport
 from trainables.programs.snapshots import CannotCopy, Snapshots
 from trainables.report_hints import imported_by, report_hint
 from trainables.stopping import Preempted, StopTrial
-from trainables.worker import MissingMetric, ReportError, Worker
+from trainables.worker import ReportError, Worker
 
 LEAVE_S = 2.0  # for a program to exit by itself after it was told to stop or did its last step
 MARGIN = 0.9  # part of the grace period to use, so that the slot is not killed for its program
@@ -84,7 +84,6 @@ class Run:
         default_factory=Counter
     )  # processes of rank 0, by their parent
     error: Exception | None = None
-    missing: bool = False  # a report lacked the sweep's metric
     lost: bool = False
     preemption: Preempted | None = None  # set if the order is preempted
 
@@ -141,7 +140,6 @@ class Run:
             others = {name: NoNumber(found) for name, found in report.no_numbers.items()}
             go_on = self._report(step, {**report.metrics, **others}, folder)
         except (ReportError, CannotCopy) as error:
-            self.missing = self.missing or isinstance(error, MissingMetric)
             report.refuse(f"{error}")
             return
         report.answer(go_on)
@@ -269,10 +267,7 @@ class Run:
         if self.stopped or (code == -signal.SIGABRT and self._reported_last_step()):
             return  # gloo's threads can abort a Python process as it exits, after all work is done
         if code != 0:
-            error = failure(code, tail, among_peers=self.peers is not None)
-            if isinstance(error, CommandFailed):
-                error.sweep_wide = self.missing
-            raise error
+            raise failure(code, tail, among_peers=self.peers is not None)
         worker = self.worker
         # A trial resumed after its last report may have nothing left to do.
         expects_report = worker.until is not None or worker.first == 1

@@ -40,7 +40,6 @@ from trainables.training import Training
 from trainables.worker import (
     Diverged,
     Link,
-    MissingMetric,
     Nan,
     ReportError,
     TooLarge,
@@ -200,7 +199,7 @@ def carry_out(
     kind: OutcomeKind
     how: How = ""
     unused: tuple[str, ...] | None = None
-    metric_missing = False  # the sweep's metric is missing in a report
+    sweep_wide = False  # other trials would fail alike
     order = assignment.order
     before = process_state.baseline(config.gpu_share, context.keeps_group())
     wandb_run = open_run()
@@ -218,13 +217,10 @@ def carry_out(
     except CommandLost as error:  # its output is in the log
         kind, message = "collateral", f"{error}"
     except CommandFailed as error:
-        kind, message, metric_missing = error.kind, f"{error}", error.sweep_wide
+        kind, message, sweep_wide = error.kind, f"{error}", error.sweep_wide
     except BaseException as error:  # noqa: BLE001 - the user's code may raise anything
         traceback_text = log_error(error)
-        kind, metric_missing = (
-            outcome_kind(error, config.gpu_share),
-            isinstance(error, MissingMetric),
-        )
+        kind = outcome_kind(error, config.gpu_share)
         message = text_of(error) if kind == "diverged" else traceback_text
     leaks = finish_run(wandb_run, failed=kind != "ended")
     leaks += process_state.restore(before)
@@ -232,7 +228,7 @@ def carry_out(
     leaks += process_state.difference(before, after)
     leaks += [f"it {SIGTERM_TEXT}"] * context.notice.given
     outcome = make_outcome(config, order, kind, message, leaks)
-    return replace(outcome, how=how, unused=unused, sweep_wide=metric_missing)
+    return replace(outcome, how=how, unused=unused, sweep_wide=sweep_wide)
 
 
 def make_outcome(

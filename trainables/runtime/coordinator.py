@@ -108,6 +108,7 @@ class _Current:
 
     order: Order
     step: int = 0
+    judged: int = 0  # the last step reported with the sweep's metrics
     stop: bool = False
     leaving: str = ""  # why the order is preempted; empty: it is not
     waits: bool = False  # rank 0 waits for the answer to its report
@@ -229,7 +230,10 @@ class Coordinator:
             case Outcome():
                 self._finish(current, rank, message)
             case Report(step=step):
-                decision_due = current.order.reaches_milestone(current.step, step)
+                decision_due = message.judged and current.order.reaches_milestone(
+                    current.judged, step
+                )
+                current.judged = step if message.judged else current.judged
                 current.step, current.waits = step, current.order.needs_answer(step)
                 self._say(message)
                 if not decision_due or current.stop or current.leaves:

@@ -107,8 +107,9 @@ class _Reading:
             case Reported():
                 self.reports[event.order].append((event.time, event.step))
                 metric = spec.objectives[0]
-                loss = metric.loss(event.metrics.get(metric.name, math.nan))
-                self.curves[event.trial].setdefault(event.step, loss)
+                if metric.name in event.metrics:
+                    loss = metric.loss(event.metrics[metric.name])
+                    self.curves[event.trial].setdefault(event.step, loss)
             case Ended() | Failed() if event.order in self.began:
                 if isinstance(event, Failed):
                     self.failures[event.order] = event

@@ -76,7 +76,7 @@ class Work(BaseModel):
     order: int  # number of the order; with it, later requests can't be taken for another order's
     milestones: list[int]  # steps whose report is answered once the sweep has decided
     environment: dict[str, str]  # variables for rank 0, such as those of MLflow
-    metrics: list[str]  # names that each report must have
+    metrics: list[str]  # a report that has them all is judged; a step without is only recorded
     # What hposvc's own runtime needs to build the order and to write checkpoints.
     parent: str | None
     seed_of: str | None

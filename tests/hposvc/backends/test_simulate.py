@@ -134,10 +134,6 @@ def test_an_error_of_the_curve_is_the_user_s(cluster):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (
-            ({"lost": 1.0}, 1.0),
-            "step 1: the sweep's metric 'loss' is missing; .* is 'lost'",
-        ),
         (({"loss": 1.0}, -1.0), "step 1 takes -1.0 seconds; give 0 or more"),
         (({"loss": 1.0}, math.nan), "takes nan seconds"),
         (({"loss": 1.0}, "soon"), "takes 'soon' seconds"),

@@ -424,7 +424,7 @@ def test_once_a_trial_has_reported_a_missing_metric_is_that_trials_fault():
     assert desk.state.closed is None
 
 
-def test_a_sweep_whose_reports_lack_its_metric_ends_at_the_first(tmp_path, monkeypatch):
+def test_a_sweep_whose_reports_lack_its_metric_ends_at_the_first_trial(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("wrong.py").write_text(
         "import hposvc\ndef train(config):\n    hposvc.report({'loss': config['x']})\n"
@@ -445,7 +445,7 @@ def test_a_sweep_whose_reports_lack_its_metric_ends_at_the_first(tmp_path, monke
         assert (result.state, len(result.trials)) == ("FAILED", 1)
         status = api.load(api.Sweeps.open(tmp_path / "home"), result.sweep).status()
         assert (
-            "the sweep's metric 'los' is missing; the nearest reported is 'loss'"
+            "its report lacks the sweep's metric 'los'; the nearest reported is 'loss'"
             in (status["reason"])
         )
 

@@ -75,10 +75,15 @@ def test_a_value_that_is_not_finite_means_that_the_trial_diverged(value, select)
     assert trial.losses == trial.last_losses == (math.inf,)
 
 
-def test_a_report_without_the_metric_diverges():
+def test_a_report_without_the_metric_is_kept_and_not_judged():
     trial = make_trial()
     trial.report(1, {"accuracy": 0.5})
-    assert trial.diverged
+    assert (trial.reached, trial.step, trial.diverged) == (1, 0, False)
+    assert trial.unjudged == {1: {"accuracy": 0.5}}
+    trial.report(2, {"loss": 0.25})
+    trial.report(3, {"accuracy": 0.75})
+    assert (trial.reached, trial.step, trial.value) == (3, 2, 0.25)
+    assert trial.selected == (2, {"loss": 0.25})
 
 
 def test_nothing_reported_has_no_value():

@@ -69,6 +69,17 @@ def test_several_metrics_are_waited_for_together():
     assert reports == [(None, {"loss": 1.0, "size": 5.0}), (None, {"loss": 2.0, "size": 6.0})]
 
 
+def test_a_printed_step_without_the_sweep_s_metric_is_reported_when_it_is_over():
+    pattern = r"epoch (?P<step>\d+) train=(?P<train>\S+)(?: loss=(?P<loss>\S+))?"
+    lines = b"epoch 1 train=3\nepoch 2 train=2 loss=0.5\nepoch 3 train=1\n"
+    assert collected(pattern, lines) == [
+        (1, {"train": 3.0}),
+        (2, {"train": 2.0, "loss": 0.5}),
+        (3, {"train": 1.0}),
+    ]
+    assert collected(r"train=(?P<train>\S+)|loss=(?P<loss>\S+)", b"train=3\ntrain=2\n") == []
+
+
 def test_names_and_values_are_metrics_of_any_name():
     pairs = r"(?P<name>[\w/]+)=(?P<value>\S+)"
     assert collected(pairs, b"step=2 val/acc=0.5 loss=1\n") == [(2, {"val/acc": 0.5, "loss": 1.0})]

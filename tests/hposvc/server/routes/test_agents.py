@@ -109,7 +109,6 @@ def test_several_trials_for_one_client(client, tmp_path):
         ({"step": 0}, "step"),
         ({"step": 1.5}, "step"),
         ({"step": True}, "step"),
-        ({"metrics": {"los": 1.0}}, "metrics"),
         ({"metrics": {"loss": True}}, "metrics"),
         ({"metrics": {"loss": None}}, "metrics"),
         ({"metrics": {"loss": "0.5"}}, "metrics"),
