@@ -23,6 +23,7 @@ from trainables import Training, Worker
 from trainables.checkpoints.exporting import weights
 from trainables.checkpoints.storing import read
 from trainables.data import Batch, Data, Tensors
+from trainables.lora import LoraOptions, adapt
 from trainables.task import Task
 
 WORDS, WIDTH, HEADS = 11, 8, 2
@@ -196,6 +197,12 @@ def pretrained(kind: str) -> Callable[[], nn.Module]:
     return build
 
 
+def adapted_llama() -> nn.Module:
+    """Return a tiny Llama with LoRA: its table, norms and head are frozen."""
+    options = LoraOptions(rank=2, targets=("*.q_proj", "*.v_proj"))
+    return adapt(pretrained("Llama")(), options)
+
+
 class Logits(nn.Module):
     """A causal language model that returns its logits only."""
 
@@ -230,6 +237,7 @@ LIBRARY: dict[str, Callable[[], nn.Module]] = {
     "Gemma3": pretrained("Gemma3Text"),
     "OLMo2": pretrained("Olmo2"),
     "Qwen3 MoE": pretrained("Qwen3Moe"),
+    "Llama, LoRA": adapted_llama,
 }
 STRATEGIES = {
     "ddp": Training("ddp"),
@@ -260,6 +268,8 @@ def refusal(kind: str, strategy: str) -> str:
         return "different gradients of layers.0.factor"
     if kind in ("norm over all heads", "OLMo2") and strategy in TENSOR:
         return "meets one rank's share"
+    if kind == "Llama, LoRA" and strategy in TENSOR:
+        return "is adapted, and cannot be split"
     return ""
 
 
