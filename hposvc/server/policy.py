@@ -9,8 +9,9 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from urllib.parse import unquote
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -233,6 +234,14 @@ def _is_number(value: object) -> bool:
 
 def _lies_under(place: str, root: str) -> bool:
     if stores.is_url(place) or stores.is_url(root):
-        inside = place == root.rstrip("/") or place.startswith(root.rstrip("/") + "/")
-        return inside and ".." not in PurePosixPath(place).parts
+        parts, allowed = _parts(place), _parts(root)
+        return ".." not in parts and parts[: len(allowed)] == allowed
     return Path(place).is_absolute() and Path(place).resolve().is_relative_to(Path(root).resolve())
+
+
+def _parts(url: str) -> list[str]:
+    """Return the protocol of a URL, then its parts, as a store may read them: decoded."""
+    while (decoded := unquote(url)) != url:
+        url = decoded
+    protocol, _, rest = url.partition(stores.MARK)
+    return [protocol, *(part for part in rest.split("/") if part not in ("", "."))]

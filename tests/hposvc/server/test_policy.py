@@ -4,6 +4,8 @@ import json
 
 import pytest
 from guarded import SPEC, bearer, call, code, config_of
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hposvc import spec as specs
 from hposvc.errors import SpecError
@@ -53,6 +55,17 @@ def test_a_limit_holds_for_every_spec_and_says_what_it_allows(limits, good, bad)
     (key,) = limits
     assert problem(limits, **bad).startswith(f"{key}: is ")
     assert "this server allows" in problem(limits, **bad)
+
+
+@given(
+    st.lists(st.sampled_from(["..", "%2e%2e", "%252E.", ".", "%2e", "", "a", "b%2f..", "ab"])),
+    st.sampled_from(["s3://bucket/a", "s3://bucket/a/"]),
+)
+def test_no_way_of_writing_a_url_leads_out_of_a_limit(names, root):
+    bound = config_of({"limits": {"tracking.uri": {"under": [root]}}}).limits["tracking.uri"]
+    inside = bound.problem("tracking.uri", "/".join(["s3://bucket/a", *names])) == ""
+    assert inside == all(name in (".", "%2e", "", "a", "ab") for name in names)
+    assert bound.problem("tracking.uri", "/".join(["s3://bucket", "%2e%2e", *names]))
 
 
 def test_a_range_of_workers_is_bounded_by_its_largest():
