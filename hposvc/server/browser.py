@@ -51,7 +51,7 @@ def check_origin(request: Request) -> None:
     """
     origin = request.headers.get("Origin")
     host = request.headers.get("Host", "").lower()
-    if origin is not None and origin.partition("://")[2].lower() != host:
+    if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
         raise forbidden(f"Origin is {origin}; pages of other sites may not call this server")
     navigates = request.method == "GET" and request.headers.get("Sec-Fetch-Mode") == "navigate"
     if request.headers.get("Sec-Fetch-Site") == "cross-site" and not navigates:

@@ -5,6 +5,7 @@ DNS rebinding, is not), no other site's page asks, sizes are within limits, and 
 """
 
 import ipaddress
+import re
 import socket
 import time
 
@@ -29,6 +30,7 @@ SESSIONS = ("/api/v1/login", "/api/v1/logout", "/login")
 ARCHIVES = "/api/v1/archives/"  # whose bodies may be larger
 MAX_URL, MAX_HEADERS = 8 * 1024, 32 * 1024  # in bytes
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+HOST = re.compile(r"(\[(?P<address>[^\[\]]*)\]|(?P<name>[^\[\]:]*))(:[0-9]*)?")
 FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto")
 
 
@@ -179,11 +181,9 @@ def address(request: Request) -> str:
 
 
 def _host(header: str) -> str:
-    """Return the name or address in a Host header, without the port, in small letters."""
-    name = header.strip().lower()
-    if name.startswith("["):
-        return name[1:].partition("]")[0]
-    return name.partition(":")[0].removesuffix(".")
+    """Return the name or address in a Host header, without the port; or all of a broken one."""
+    found = HOST.fullmatch(header.strip().lower())
+    return (found["address"] or found["name"] or "").removesuffix(".") if found else header
 
 
 def _is_loopback(host: str) -> bool:

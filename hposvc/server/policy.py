@@ -240,8 +240,12 @@ def _lies_under(place: str, root: str) -> bool:
 
 
 def _parts(url: str) -> list[str]:
-    """Return the protocol of a URL, then its parts, as a store may read them: decoded."""
-    while (decoded := unquote(url)) != url:
-        url = decoded
+    """Return the protocol of a URL, then its parts, as a store may read them: decoded.
+
+    Empty: it is encoded more than twice over, which nobody does without an aim.
+    """
+    url = unquote(unquote(url))
+    if unquote(url) != url:
+        return []
     protocol, _, rest = url.partition(stores.MARK)
     return [protocol, *(part for part in rest.split("/") if part not in ("", "."))]

@@ -13,8 +13,19 @@ from hposvc.server.problems import ApiError
 from hposvc.server.rates import Rates
 from hposvc.server.service import Listening
 
+FOREIGN_HOSTS = [
+    "evil.example",
+    "127.0.0.1.evil.example",
+    "",
+    "localhost@evil",
+    "[::1]evil",
+    "[::1",
+    "[]",
+    "localhost:80:80",
+]
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "localhost@evil"])
+
+@pytest.mark.parametrize("host", FOREIGN_HOSTS)
 def test_a_foreign_host_is_403_so_rebinding_a_name_to_this_address_gains_nothing(sweeps, host):
     client = call(sweeps, config_of({}), HERE, "127.0.0.1")
     assert code(client.get("/me", headers={"Host": host})) == (403, "forbidden")
@@ -39,7 +50,16 @@ def test_the_operators_names_and_the_machines_own_are_ours(sweeps):
     assert code(client.get("/me", headers=header | {"Host": HOST})) == (403, "forbidden")
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", f"https://{HOST}.evil.example"])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://evil.example",
+        "null",
+        f"https://{HOST}.evil.example",
+        f"ftp://{HOST}",
+        f"chrome-extension://{HOST}",
+    ],
+)
 def test_another_sites_page_is_refused_whatever_it_asks(sweeps, origin):
     client = call(sweeps, config_of({}))
     header = bearer(sweeps, "ann", "admin") | {"Origin": origin}

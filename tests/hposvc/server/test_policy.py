@@ -4,7 +4,7 @@ import json
 
 import pytest
 from guarded import SPEC, bearer, call, code, config_of
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hposvc import spec as specs
@@ -61,6 +61,7 @@ def test_a_limit_holds_for_every_spec_and_says_what_it_allows(limits, good, bad)
     st.lists(st.sampled_from(["..", "%2e%2e", "%252E.", ".", "%2e", "", "a", "b%2f..", "ab"])),
     st.sampled_from(["s3://bucket/a", "s3://bucket/a/"]),
 )
+@example(["%25252525252e%2525252e"], "s3://bucket/a").via("encoded many times over")
 def test_no_way_of_writing_a_url_leads_out_of_a_limit(names, root):
     bound = config_of({"limits": {"tracking.uri": {"under": [root]}}}).limits["tracking.uri"]
     inside = bound.problem("tracking.uri", "/".join(["s3://bucket/a", *names])) == ""
