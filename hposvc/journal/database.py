@@ -639,7 +639,7 @@ def _connect(path: Path, dialect: object, record: Any, args: Any, options: Any) 
 def _connect_to_read(path: Path, reason: int, options: dict[str, Any]) -> sqlite3.Connection:
     """Open a database file that nobody has open now, for reading without shared memory."""
     if reason in DISK_FULL_ERRNOS:
-        connection = sqlite3.connect(path, isolation_level=None, **options)
+        connection: sqlite3.Connection = sqlite3.connect(path, isolation_level=None, **options)
         # The index of the write-ahead log stays in this process.
         connection.execute("PRAGMA locking_mode=EXCLUSIVE")
         connection.execute("PRAGMA query_only=ON")
@@ -651,9 +651,11 @@ def _connect_to_read(path: Path, reason: int, options: dict[str, Any]) -> sqlite
             f"where nothing can be written ({os.strerror(reason)}); copy both files to a folder "
             "that you can write, and set HPOSVC_HOME to it"
         )
-    return sqlite3.connect(
-        f"{path.as_uri()}?immutable=1", uri=True, isolation_level=None, **options
+    place = f"{path.as_uri()}?immutable=1"
+    unchanging: sqlite3.Connection = sqlite3.connect(
+        place, uri=True, isolation_level=None, **options
     )
+    return unchanging
 
 
 def _end_if_reading(connection: object, record: Any) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -179,4 +179,5 @@ def distribution(domain: Domain) -> BaseDistribution:
         return IntDistribution(
             domain.low, domain.high, domain.log, 1 if domain.log else domain.step
         )
-    return CategoricalDistribution(domain.grid(1))
+    values: Sequence[Any] = domain.grid(1)  # lists, too, though Optuna's types do not say so
+    return CategoricalDistribution(values)

@@ -55,10 +55,10 @@ class Parameter:
                 return FloatDistribution(low, high, log=log)
             case Int(low, high, log):
                 return IntDistribution(low, high, log=log)
-            case Choice(values):
-                return CategoricalDistribution(values)
             case _:
-                return CategoricalDistribution(self.domain.grid(1))
+                # Lists are values to Optuna, too, though its types do not say so.
+                values: Sequence[Any] = self.domain.grid(1)
+                return CategoricalDistribution(values)
 
 
 class Problem:
