@@ -111,7 +111,7 @@ revoke_token = routed(maintenance.revoke_token)(tokens.revoke_token)
 examine = routed(reading.examine)(doctor.examine)  # takes a home's folder in place of its sweeps
 
 
-@routed(submission.run_or_resume)
+@routed(steering.run_or_resume)
 def run_or_resume(
     sweeps: api.Sweeps,
     spec: SweepSpec,

@@ -5,12 +5,14 @@ from typing import Any
 
 from hposvc import api
 from hposvc.analysis.reproduction import Trained
+from hposvc.errors import NotFound
 from hposvc.events import NOTHING, RENEWALS, Attached, Event, Requested, Verb
 from hposvc.operations.delete import Removed
 from hposvc.operations.requests import RequestReceipt, more_trials
 from hposvc.remote.server import following, reading, submission
 from hposvc.remote.server.connection import Server, place
-from hposvc.spec import registry
+from hposvc.remote.submit import SubmitOptions
+from hposvc.spec import SweepSpec, registry
 from hposvc.state.trial import OVER
 
 
@@ -82,6 +84,28 @@ def resume(
         )
     comparison = reading.compare_again(server, record) if record.state.finished else None
     return Trained(record, comparison)
+
+
+def run_or_resume(
+    server: Server,
+    spec: SweepSpec,
+    identifier: str,
+    address: str | None = None,
+    watching: api.Watching = api.unwatched,
+) -> Trained:
+    """Submit a sweep of this id, or continue the one that has it, like `client.run_or_resume`."""
+    try:
+        exists = server.status(identifier)["sweep"] == identifier
+    except NotFound:
+        exists = False
+    if not exists:
+        return Trained(submission.run(server, spec, identifier, address, watching), None)
+    # The server refuses it, unless it is the same sweep.
+    submission.submit(server, spec, SubmitOptions(identifier=identifier), lambda text: None)
+    if server.status(identifier)["state"] in ("PAUSED", "INTERRUPTED", *OVER):
+        return resume(server, identifier, False, address, watching)
+    with watching(identifier) as watchers:
+        return Trained(following.show(server, identifier, watchers), None)
 
 
 def remove(

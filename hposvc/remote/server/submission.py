@@ -15,16 +15,15 @@ from secrets import token_hex
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.analysis.reproduction import Trained
-from hposvc.errors import NotFound, SpecError, fail
+from hposvc.errors import SpecError, fail
 from hposvc.remote.archive import EMPTY_ARCHIVE, SourceArchive, pack
-from hposvc.remote.server import following, reading, steering
+from hposvc.remote.server import following, reading
 from hposvc.remote.server.connection import Server, place
 from hposvc.remote.submit import Say, SubmitOptions, Submitted, private_paths, say_left_out
 from hposvc.spec import Environment, SweepSpec
 from hposvc.spec.environment import read_secrets
 from hposvc.spec.parsing import overrides
 from hposvc.spec.parsing.document import from_mapping
-from hposvc.state.trial import OVER
 from trainables.load import PICKLE
 
 
@@ -104,28 +103,6 @@ def run(
     name = accepted.submitted.sweep
     with watching(name) as watchers:
         return following.show(server, name, watchers, accepted.operation)
-
-
-def run_or_resume(
-    server: Server,
-    spec: SweepSpec,
-    identifier: str,
-    address: str | None = None,
-    watching: api.Watching = api.unwatched,
-) -> Trained:
-    """Submit a sweep of this id, or continue the one that has it, like `client.run_or_resume`."""
-    try:
-        exists = server.status(identifier)["sweep"] == identifier
-    except NotFound:
-        exists = False
-    if not exists:
-        return Trained(run(server, spec, identifier, address, watching), None)
-    # The server refuses it, unless it is the same sweep.
-    submit(server, spec, SubmitOptions(identifier=identifier), lambda text: None)
-    if server.status(identifier)["state"] in ("PAUSED", "INTERRUPTED", *OVER):
-        return steering.resume(server, identifier, False, address, watching)
-    with watching(identifier) as watchers:
-        return Trained(following.show(server, identifier, watchers), None)
 
 
 def fork(

@@ -350,3 +350,11 @@ def test_no_verb_prints_what_steers_the_terminal(place, verbs):
         assert not steering(answer.out + answer.err)
     rows = verbs("trials", "steering", "-o", "json").data
     assert [f"{row['params']['note']}" in (NOTE, "b") for row in rows] == [True] * 4
+
+
+def test_run_with_resume_begins_a_sweep_of_the_server_and_then_goes_on_with_it(place, verbs):
+    words = ("run", place.write(), "--id", "cron", "--resume", "-o", "json")
+    first, second = verbs(*words, server=True), verbs(*words, server=True)
+    assert (first.code, second.code) == (0, 0), first.err + second.err
+    assert first.data["sweep"] == second.data["sweep"] == "cron"
+    assert first.data["trials"] == second.data["trials"]
