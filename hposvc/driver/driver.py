@@ -33,7 +33,7 @@ from hposvc.spec.engines import ENGINES, NO_SLOTS
 from hposvc.spec.paths import checkpoints_url
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.recorder_process import Recorder
-from searchers.searcher import Observation
+from searchers.searcher import Observation, Searcher
 from searchers.warm_start import warm_startable_methods, warm_started
 from trainables.storage import checkpoint
 
@@ -134,8 +134,9 @@ class Driver:
             self._query(lease.check)  # starting a cluster may have taken long
             interrupted = stack.enter_context(interruptible())
             has_slots = backend.slots() > 0 and not backend.virtual
+            searcher = spec.searcher()
             plug_ins = {
-                f"search.method {spec.search.name}": spec.searcher(),
+                f"search.method {spec.search.name}": searcher,
                 f"scheduler.type {spec.scheduler.name}": controller.policy,
             }
             stack.enter_context(SlowPlugIns(self.sweep.id, plug_ins))
@@ -144,7 +145,7 @@ class Driver:
                 controller=controller,
                 backend=backend,
                 proposer=_build_proposer(
-                    spec, backend.virtual or self.embedded is not None, earlier or ()
+                    spec, searcher, backend.virtual or self.embedded is not None, earlier or ()
                 ),
                 journal=self.journal,
                 lease=lease,
@@ -271,8 +272,9 @@ def _when_due(state: SweepState, request: Requested) -> Due:
     return "void" if request.verb == "pause" and state.state == "PAUSED" else "now"
 
 
-def _build_proposer(spec: specs.SweepSpec, waits: bool, earlier: Sequence[Observation]) -> Proposer:
-    searcher_alone = spec.searcher()
+def _build_proposer(
+    spec: specs.SweepSpec, searcher_alone: Searcher, waits: bool, earlier: Sequence[Observation]
+) -> Proposer:
     searcher, first = warm_started(searcher_alone, earlier), leading(spec, earlier)
     if earlier and searcher is searcher_alone and not first:
         log.warning(

@@ -5,7 +5,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
-from types import FrameType, TracebackType
+from types import FrameType
 
 from hposvc.driver import proposals
 from hposvc.errors import class_place, is_built_in
@@ -42,12 +42,7 @@ class SlowPlugIns:
             threading.Thread(target=self._run, name="slow plug-ins", daemon=True).start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._closed.set()
 
     def _run(self) -> None:

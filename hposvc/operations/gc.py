@@ -1,6 +1,7 @@
 """Deletion of what no sweep needs, and compression of the journal of ended sweeps."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -39,7 +40,9 @@ def collect(
     Raises:
         NotFound: there is no such sweep.
     """
-    with sweeps.journal.store.with_spare_room():
+    store = sweeps.journal.store
+    # A dry run on a full disk leaves the spare room to the real one.
+    with nullcontext() if dry_run else store.with_spare_room():
         return _collect(sweeps, sweep, dry_run, compressed)
 
 

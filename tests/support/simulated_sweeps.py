@@ -25,6 +25,14 @@ from trainables.order import Order
 from trainables.storage.checkpoint import Saved
 from trainables.worker import Diverged, TooLarge
 
+SCHEDULERS = {
+    "fifo": {"type": "fifo"},
+    "stop": {"type": "asha"},
+    "promote": {"type": "asha", "mode": "promote"},
+    "median": {"type": "median", "min_trials": 2},
+    "hyperband": {"type": "hyperband"},
+    "pbt": {"type": "pbt", "interval": 3, "mutate": {"lr": {}}},
+}  # in sections of a spec, by how they end or pause trials
 CALLS: Counter[tuple[float, int]] = Counter()  # calls of a curve, by lr and step; tests clear it
 
 

@@ -32,7 +32,7 @@ class CommandFailed(Exception):
     """The program failed; the message holds the last lines of its output."""
 
     kind: ClassVar[Literal["user", "oom", "storage"]] = "user"
-    sweep_wide = False  # every trial would fail alike: as reports lack the sweep's metric
+    sweep_wide = False  # every trial would fail alike: the pattern matches nothing
 
 
 class CommandOutOfMemory(CommandFailed):

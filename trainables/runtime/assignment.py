@@ -164,7 +164,7 @@ class Outcome:
     leaks: tuple[str, ...] = ()  # changes that the order left behind in the process
     how: How = ""
     unused: tuple[str, ...] | None = None  # parameters that the trainable has not asked for
-    sweep_wide: bool = False  # every trial would fail alike: reports lack the sweep's metric
+    sweep_wide: bool = False  # see `CommandFailed`
     clean: bool = True  # all ranks let go of the order
 
 
@@ -199,7 +199,7 @@ def carry_out(
     kind: OutcomeKind
     how: How = ""
     unused: tuple[str, ...] | None = None
-    sweep_wide = False  # other trials would fail alike
+    sweep_wide = False
     order = assignment.order
     before = process_state.baseline(config.gpu_share, context.keeps_group())
     wandb_run = open_run()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import check
-from simulated_sweeps import Lab, at_desk, fold, make_spec, smooth
+from simulated_sweeps import SCHEDULERS, Lab, at_desk, fold, make_spec, smooth
 
 from hposvc import Sweep, api
 from hposvc.events import Attached, Failed, Ordered, Requested, from_json, to_json
@@ -26,14 +26,6 @@ from hposvc.tracking.projection import Projection
 from hposvc.views import tables
 from trainables.worker import Diverged, TooLarge
 
-SCHEDULERS = {
-    "fifo": {"type": "fifo"},
-    "stop": {"type": "asha"},
-    "promote": {"type": "asha", "mode": "promote"},
-    "median": {"type": "median", "min_trials": 2},
-    "hyperband": {"type": "hyperband"},
-    "pbt": {"type": "pbt", "interval": 3, "mutate": {"lr": {}}},
-}
 BAD = 4  # one trial in so many
 
 

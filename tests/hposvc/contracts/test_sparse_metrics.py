@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import check
-from simulated_sweeps import Flaky, Lab, fold, make_spec, smooth, tradeoff
+from simulated_sweeps import SCHEDULERS, Flaky, Lab, fold, make_spec, smooth, tradeoff
 
 from hposvc.events import Decided
 from hposvc.journal.database import Store
@@ -18,13 +18,8 @@ from hposvc.journal.journal import Journal, SweepRow
 from hposvc.tracking.projection import Projection
 from searchers.searcher import Observation
 
-SCHEDULERS = {
-    "fifo": {"type": "fifo"},
-    "stop": {"type": "asha"},
-    "promote": {"type": "asha", "mode": "promote"},
-    "median": {"type": "median", "min_trials": 2},
-    "hyperband": {"type": "hyperband"},
-    "pbt": {"type": "pbt", "interval": 3, "mutate": {"lr": {}}},
+SCHEDULERS_OR_PLATEAU = {
+    **SCHEDULERS,
     "plateau": {"type": "fifo", "plateau": {"patience": 2}},
 }
 
@@ -80,10 +75,10 @@ def judged(events):
     return found
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("name", SCHEDULERS_OR_PLATEAU)
 @pytest.mark.parametrize("curve", ["second", "third"])
 def test_the_sweep_goes_on_and_has_a_value_at_the_steps_with_one(lab, name, curve):
-    spec = sparse(curve, scheduler=SCHEDULERS[name])
+    spec = sparse(curve, scheduler=SCHEDULERS_OR_PLATEAU[name])
     state = lab.run(spec)
     check(spec, lab.events())
     assert (state.state, state.reason) == ("COMPLETED", "trials")
@@ -106,9 +101,9 @@ def test_a_rung_without_the_metric_waits_for_the_next_step_that_has_it(lab):
     assert {trial.step for trial in stopped} == {4}  # ... by the value of step 4
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("name", SCHEDULERS_OR_PLATEAU)
 def test_lost_orders_of_such_trials_go_on_as_others_do(lab, name):
-    spec = sparse(scheduler=SCHEDULERS[name], seed=3)
+    spec = sparse(scheduler=SCHEDULERS_OR_PLATEAU[name], seed=3)
     state = lab.run(spec, backend=Flaky)
     check(spec, lab.events())
     assert state.state == "COMPLETED"
@@ -116,9 +111,9 @@ def test_lost_orders_of_such_trials_go_on_as_others_do(lab, name):
         assert [step for step, _ in trial.curve] == [*range(2, trial.reached + 1, 2)]
 
 
-@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize("name", SCHEDULERS_OR_PLATEAU)
 def test_a_sweep_without_the_metric_fails_and_names_what_was_reported(lab, name):
-    spec = sparse("never", scheduler=SCHEDULERS[name])
+    spec = sparse("never", scheduler=SCHEDULERS_OR_PLATEAU[name])
     state = lab.run(spec)
     check(spec, lab.events())
     assert state.state == "FAILED"
@@ -178,14 +173,16 @@ def test_a_searcher_sees_the_steps_with_a_value_alone(lab):
 
 @given(
     has=st.lists(st.sets(st.integers(1, 9), min_size=1), min_size=4, max_size=4),
-    scheduler=st.sampled_from(sorted(SCHEDULERS)),
+    scheduler=st.sampled_from(sorted(SCHEDULERS_OR_PLATEAU)),
 )
 @settings(max_examples=60, deadline=None)
 def test_wherever_the_metric_comes_nothing_is_judged_without_it(has, scheduler, tmp_path_factory):
     STEPS[:] = has
     folder = tmp_path_factory.mktemp("sparse")
     lab = Lab(Journal(Store(f"sqlite:///{folder / 'x.db'}")), folder)
-    spec = sparse("chosen", scheduler=SCHEDULERS[scheduler], trials={"max": 8, "parallel": 3})
+    spec = sparse(
+        "chosen", scheduler=SCHEDULERS_OR_PLATEAU[scheduler], trials={"max": 8, "parallel": 3}
+    )
     state = lab.run(spec)
     events = lab.events()
     check(spec, events)

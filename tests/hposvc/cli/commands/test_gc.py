@@ -58,6 +58,8 @@ def test_on_a_full_disk_one_can_look_and_make_room(hposvc, spec, tmp_path):
             assert (answer.code, answer.err[:9]) == (5, "no room: "), answer
             assert "hposvc gc" in answer.err
             assert str(disk) in answer.err
+        assert hposvc("gc", "--dry-run").code == 0
+        assert (disk / "hposvc.db-spare").exists()
         assert hposvc("gc").code == 0
         assert not litter.exists()
         assert hposvc("rm", "valley", "--yes").code == 0
