@@ -20,7 +20,7 @@ from searchers.values import (
     refusal,
 )
 
-__all__ = ["Choice", "Constant", "Domain", "Float", "Int", "Tied"]
+__all__ = ["Choice", "Constant", "Domain", "Float", "Int", "Tied", "has_lists"]
 
 MAX_VALUES = 10_000
 
@@ -201,3 +201,8 @@ class Tied:
 
 
 Domain = Float | Int | Choice | Constant | Tied
+
+
+def has_lists(domain: Domain) -> bool:
+    """Return whether a parameter has lists or mappings as values."""
+    return not isinstance(domain, Float | Int) and any(map(is_structured, domain.grid(1)))

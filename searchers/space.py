@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from searchers import define_by_run, ties
 from searchers.conditions import Conditions
-from searchers.domains import Choice, Constant, Domain, Float, Int, Tied
+from searchers.domains import Choice, Constant, Domain, Float, Int, Tied, has_lists
 from searchers.enumeration import count, walk
 from searchers.expressions import SMALLEST, Expression, ExpressionError, parse
 from searchers.feasible import NothingFound, Region
@@ -30,7 +30,6 @@ from searchers.values import (
     copied,
     identity,
     is_number,
-    is_structured,
 )
 
 __all__ = ["Array", "Choice", "Constant", "Domain", "Float", "Int", "Params"]
@@ -486,12 +485,8 @@ def _read_constraint(index: int, text: str, known: Mapping[str, Domain]) -> Expr
     except ExpressionError as error:
         raise SpaceError(("constraints", index), str(error)) from error
     for name in sorted(constraint.names):
-        if any(map(is_structured, _listed(known[name]))):
+        if has_lists(known[name]):
             message = f"{text!r} compares {name}, which has lists or mappings as values"
             remedy = f"tie a number to each, as in values: [{{{name}: [64, 64], depth: 2}}, ...]"
             raise SpaceError(("constraints", index), f"{message}; {remedy}, and compare that one")
     return constraint
-
-
-def _listed(domain: Domain) -> Sequence[Value]:
-    return () if isinstance(domain, Float | Int) else domain.grid(1)

@@ -29,8 +29,9 @@ from hposvc.schedulers.scheduler import (
     TrialStop,
     Wait,
 )
+from searchers.domains import has_lists
 from searchers.space import Space
-from searchers.values import Params, Value, is_value
+from searchers.values import Params, Value, is_structured, is_value
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Replay:
                 path = ("scheduler", "schedule", index, "values", name)
                 if name not in space:
                     yield Problem(path, no_such("parameter", name, space), at_key=True)
-                elif not is_value(new):
+                elif not is_value(new) or (is_structured(new) and not has_lists(space[name])):
                     yield Problem(path, f"is {shown(new)}; give one value")
 
 

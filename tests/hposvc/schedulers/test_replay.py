@@ -107,6 +107,13 @@ def test_a_schedule_that_makes_no_sense_is_refused(sections, message):
     assert message in str(caught.value)
 
 
+def test_a_list_is_followed_by_lists():
+    two = {"lr": 0.01, "layers": {"values": [[64, 64]]}}
+    replay([{"after": 3, "values": {"layers": [32]}}], parameters=two)
+    with pytest.raises(SpecError, match=r"values\.lr: is a list; give one value"):
+        replay([{"after": 3, "values": {"lr": [32]}}], parameters=two)
+
+
 @pytest.mark.parametrize(("until", "firsts"), [(1, [1]), (2, [1]), (4, [1, 3]), (8, [1, 3, 6])])
 def test_it_ends_where_it_is_told_to_though_trials_are_longer(tmp_path, until, firsts):
     lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
