@@ -159,17 +159,27 @@ def test_a_trial_that_diverges_leaves_the_others_bit_by_bit_as_they_are():
     assert wild[2] == calm[2]
 
 
+@dataclass(frozen=True)
+class Judged(Small):
+    """A task whose metric is a number of its own, or none."""
+
+    recall: float | None = None
+
+    def summarize(self, metrics):
+        return {**metrics, "val/recall": self.recall}
+
+
 def test_a_report_that_is_refused_ends_its_own_trial_only():
-    trials = [worker(until=2, seed=1, metrics=("val/recall",)), worker(until=2, seed=2)]
+    trials = [worker(until=2, seed=seed, metrics=("val/recall",)) for seed in (1, 2)]
     alone = again(trials[1])
     with Batch(2) as batch:
-        for trial in trials:
-            batch.add(Small(), trial)
+        for task, trial in zip((Judged(), Judged(recall=0.5)), trials, strict=True):
+            batch.add(task, trial)
         [left] = batch.epoch()
         assert left.worker is trials[0]
         assert isinstance(left.error, ReportError)
         finish(batch)
-    Small().train(alone)
+    Judged(recall=0.5).train(alone)
     assert gap(trials[1:], [alone]) < TIGHT
 
 
