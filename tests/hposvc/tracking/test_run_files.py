@@ -2,6 +2,7 @@
 
 import itertools
 import stat
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -70,9 +71,20 @@ def test_a_file_is_read_whole_or_not_at_all(files, tmp_path):
 def test_no_descriptor_is_left_open(files, tmp_path):
     (tmp_path / "run" / "inner").mkdir()
     (tmp_path / "run" / "link").symlink_to(tmp_path)
-    before = len([*Path("/dev/fd").iterdir()])
+    assert open_under(tmp_path) == []
+    with (tmp_path / "run" / "a").open("w"):
+        assert open_under(tmp_path) == [tmp_path / "run" / "a"]
     list_files(files)
     for path in ("inner", "link/a", "inner/a"):
         with pytest.raises(NotFound):
             files.open(path, 5)
-    assert len([*Path("/dev/fd").iterdir()]) == before
+    assert open_under(tmp_path) == []
+
+
+def open_under(folder):
+    """What this process has open in `folder`; other tests' descriptors come and go meanwhile."""
+    found = []
+    for descriptor in Path("/dev/fd").iterdir():
+        with suppress(OSError):  # as the listing's own, closed since
+            found.append(descriptor.readlink())
+    return [path for path in found if path.is_relative_to(folder)]
