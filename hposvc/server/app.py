@@ -37,8 +37,11 @@ from hposvc.server.routes import (
     tokens,
 )
 from hposvc.server.service import Service
+from hposvc.server.turns import IN_TURN, give_threads
 
 API = "/api/v1"
+# Their requests wait for events or for the client, and hold no thread meanwhile.
+WAITING = (archives, events, agents)
 # Pages, charts and styles shrink to a quarter. Programs take JSON and files as they are: on this
 # machine compression would cost more than it saves.
 NOT_COMPRESSED = ("application/json", "application/octet-stream", *DEFAULT_EXCLUDED_CONTENT_TYPES)
@@ -51,6 +54,7 @@ def create_app(service: Service) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if not service.read_only:
             submissions.forget_secrets(service.sweeps)
+        give_threads(app)
         with service.running():
             yield
 
@@ -71,16 +75,17 @@ def create_app(service: Service) -> FastAPI:
         studies,
         tokens,
     )
+    known = Depends(check_sweep)
     for routes in api:
-        app.include_router(routes.router, prefix=API, dependencies=[Depends(check_sweep)])
+        checks = [known] if routes in WAITING else [known, IN_TURN]
+        app.include_router(routes.router, prefix=API, dependencies=checks)
     pages = (files, login, sweep_list, sweep_page, trial_page, trial_files, compare_page)
     for shown in pages:
-        app.include_router(
-            shown.router, dependencies=[Depends(check_sweep)], include_in_schema=False
-        )
+        app.include_router(shown.router, dependencies=[known, IN_TURN], include_in_schema=False)
     app.include_router(monitoring.router)
     app.include_router(docs.router)
     app.add_middleware(GZipMiddleware, compresslevel=5, exclude_content_types=NOT_COMPRESSED)
+    app.state.readiness = monitoring.Readiness(service.sweeps.journal)
     app.state.rates = Rates(service.config.requests)
     app.add_middleware(Gate, service=service, rates=app.state.rates)
     app.state.metrics = Metrics(service)

@@ -24,7 +24,8 @@ from hposvc.server.problems import ApiError, answer, forbidden, unauthorized
 from hposvc.server.rates import Rates
 from hposvc.server.service import Service
 
-OPEN = ("/healthz", "/openapi.json", "/docs", "/api/v1/login", "/login")  # for everybody
+# For everybody.
+OPEN = ("/healthz", "/readyz", "/openapi.json", "/docs", "/api/v1/login", "/login")
 # What a read-only server does nevertheless: a session changes no sweep.
 SESSIONS = ("/api/v1/login", "/api/v1/logout", "/login")
 ARCHIVES = "/api/v1/archives/"  # whose bodies may be larger

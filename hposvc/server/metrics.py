@@ -105,6 +105,7 @@ class _Census(Collector):
             "drivers_alive": ("Sweeps that have a living driver.", len(census.driven)),
             "agents_leased": ("Trials that agents have.", census.leased),
             "event_listeners": ("Requests that wait for events.", feed.listeners),
+            "requests_waiting": ("Requests in line for a thread.", self.service.turns.waiting),
             "feed_lag_seconds": ("Since new events were looked for.", feed.lag_s),
             "folded_events": ("Events behind the states in memory.", folded.events),
             "memory_bytes": ("Memory of the server.", psutil.Process().memory_info().rss),

@@ -375,8 +375,14 @@ class Feed(Answer):
 
 
 class Health(Answer):
-    """The state of the server."""
+    """The server answers."""
 
     status: Literal["ok"]
     version: str
-    journal: Literal["reachable"]
+
+
+class Readiness(Answer):
+    """The server and its journal answer."""
+
+    status: Literal["ready"]
+    version: str

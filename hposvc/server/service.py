@@ -22,6 +22,7 @@ from hposvc.server.operations import Operations
 from hposvc.server.pages.histories import Histories
 from hposvc.server.principal import Principal
 from hposvc.server.supervisor import Supervisor
+from hposvc.server.turns import Turns
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ class Service:
     read_only: bool = False  # refuse whatever changes something, also for administrators
     ends: threading.Event = field(default_factory=threading.Event)  # set: nothing may wait any more
     reading_files: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(8))
+
+    @cached_property
+    def turns(self) -> Turns:
+        """The lines in which requests wait for threads."""
+        return Turns()
 
     @cached_property
     def operations(self) -> Operations:

@@ -127,7 +127,7 @@ def compare_again(server: Server, record: api.Record) -> reproduction.Comparison
 def examine(server: Server, deep: bool = False, address: str | None = None) -> Iterator[Check]:
     """Yield checks of the way to the server, like `doctor.examine`."""
     try:
-        server.http.get("/healthz")
+        server.http.get("/readyz")
     except OutOfReach as error:
         yield Check("server", "fail", f"{error}", "hposvc serve, on its machine")
         return

@@ -61,7 +61,7 @@ def page(
 
 def wants_page(request: Request) -> bool:
     """Return whether a browser asks for something that it shows to a person."""
-    is_api = request.scope["path"].startswith(("/api/", "/healthz", "/metrics"))
+    is_api = request.scope["path"].startswith(("/api/", "/healthz", "/readyz", "/metrics"))
     return not is_api and "text/html" in request.headers.get("Accept", "")
 
 

@@ -1,23 +1,57 @@
 """Health of the server, and its metrics for Prometheus."""
 
+import asyncio
 from importlib.metadata import version
 
 from fastapi import APIRouter, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.concurrency import run_in_threadpool
 
+from hposvc.errors import StoreError
+from hposvc.journal.journal import Journal, SweepRow
 from hposvc.server import models
 from hposvc.server.access import Reader
 from hposvc.server.openapi import refusals
-from hposvc.server.service import Serving
 
 router = APIRouter(tags=["monitoring"], responses=refusals(429, 503))
 
+READY_S = 5.0  # in which the journal is to answer
+
+
+class Readiness:
+    """Whether the journal answers; a journal that does not holds one thread of the server."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._question: asyncio.Task[SweepRow | None] | None = None
+
+    async def ask(self) -> None:
+        """Ask the journal, or wait with those who have asked.
+
+        Raises:
+            StoreError: it does not answer, or not in time.
+        """
+        if self._question is None or self._question.done():
+            self._question = asyncio.create_task(run_in_threadpool(self._journal.find, ""))
+        try:
+            async with asyncio.timeout(READY_S):
+                await asyncio.shield(self._question)
+        except TimeoutError:
+            where = f"journal {self._journal.store}"
+            raise StoreError(f"{where}: no answer within {READY_S:g} s") from None
+
 
 @router.get("/healthz")
-def healthz(service: Serving) -> models.Health:
-    """Say that the server answers, and that its journal does; 503 if the journal does not."""
-    service.sweeps.journal.find("")
-    return models.Health(status="ok", version=version("hposvc"), journal="reachable")
+async def healthz() -> models.Health:
+    """Say that the server answers; this waits for no thread and for no journal."""
+    return models.Health(status="ok", version=version("hposvc"))
+
+
+@router.get("/readyz")
+async def readyz(request: Request) -> models.Readiness:
+    """Say that the server's journal answers, too; 503 if it has not within five seconds."""
+    await request.app.state.readiness.ask()
+    return models.Readiness(status="ready", version=version("hposvc"))
 
 
 @router.get(

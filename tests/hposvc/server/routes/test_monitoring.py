@@ -1,5 +1,7 @@
 """Health of the server, and its metrics."""
 
+import threading
+
 import pytest
 import recorded_home
 import served
@@ -8,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from hposvc import api
 from hposvc.errors import Unanswered
 from hposvc.journal.lease import Lease
+from hposvc.server.routes import monitoring
 
 
 @pytest.fixture
@@ -28,20 +31,42 @@ def samples(server):
     }
 
 
-def test_health_says_which_version_answers_and_that_the_journal_does(server, monkeypatch):
-    answer = server.get("/healthz")
-    assert answer.status_code == 200
-    assert answer.json().keys() == {"status", "version", "journal"}
+def test_health_says_which_version_answers_and_readiness_that_the_journal_does(server, monkeypatch):
+    assert (answer := server.get("/healthz")).status_code == 200
+    assert answer.json().keys() == {"status", "version"}
+    assert server.get("/readyz").json()["status"] == "ready"
     journal = server.app.state.service.sweeps.journal
 
     def away(sweep):
         raise Unanswered("journal sqlite:///x: disk I/O error")
 
     monkeypatch.setattr(journal, "find", away)
-    answer = server.get("/healthz")
+    assert server.get("/healthz").status_code == 200
+    answer = server.get("/readyz")
     assert answer.status_code == 503
     assert served.errors(answer)[0]["code"] == "store_out_of_reach"
     assert "Retry-After" in answer.headers
+
+
+def test_a_journal_that_is_silent_holds_one_thread_and_no_health(server, monkeypatch):
+    journal = server.app.state.service.sweeps.journal
+    go, asked = threading.Event(), []
+
+    def silent(sweep):
+        asked.append(sweep)
+        go.wait(served.DEADLINE_S)
+
+    monkeypatch.setattr(journal, "find", silent)
+    monkeypatch.setattr(monitoring, "READY_S", 0.01)
+    for _ in range(5):
+        answer = server.get("/readyz")
+        assert answer.status_code == 503
+        assert "no answer within" in served.errors(answer)[0]["message"]
+        assert server.get("/healthz").status_code == 200
+    assert asked == [""]
+    monkeypatch.setattr(monitoring, "READY_S", served.DEADLINE_S)
+    go.set()
+    assert server.get("/readyz").status_code == 200
 
 
 def test_metrics_count_sweeps_drivers_and_requests(tmp_path, server):
