@@ -23,6 +23,7 @@ from hposvc.journal import operations, submitted_secrets, supervision
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.lease import Lease, holder
 from hposvc.journal.supervision import Supervised
+from hposvc.operations.redacted import redacted_output
 from hposvc.operations.requests import RequestReceipt, driver_place
 from hposvc.spec import fingerprint
 from hposvc.state.sweep import SweepState
@@ -70,17 +71,18 @@ def carry_out(
         return
     row = locate(row)
     try:
-        if asked.ends:
-            state = Driver(sweeps.home, sweeps.journal, row).end()
-            if state.finished or state.state == "PAUSED":
-                _answer_waiting(sweeps, row.id, state)  # before its sinks have all of it
-                _conclude(sweeps, asked, row, state)
-                return
-        _check_code(sweeps, row, asked.accept_code)
-        if sweeps.journal.last(row.id) == 0:
-            _claim_store(sweeps, row)
-        with watching(row.id) as watchers:
-            state = _run(row, [_Begun(sweeps, row.id), *watchers], run)
+        with redacted_output(specs.thaw(row.spec).environment.known(os.environ)):
+            if asked.ends:
+                state = Driver(sweeps.home, sweeps.journal, row).end()
+                if state.finished or state.state == "PAUSED":
+                    _answer_waiting(sweeps, row.id, state)  # before its sinks have all of it
+                    _conclude(sweeps, asked, row, state)
+                    return
+            _check_code(sweeps, row, asked.accept_code)
+            if sweeps.journal.last(row.id) == 0:
+                _claim_store(sweeps, row)
+            with watching(row.id) as watchers:
+                state = _run(row, [_Begun(sweeps, row.id), *watchers], run)
     except SpecError as error:
         refuse(sweeps, asked, error)
         with suppress(Exception):  # the error in flight says what is wrong

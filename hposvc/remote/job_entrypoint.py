@@ -7,9 +7,7 @@ can't reach is detected before anything is recorded.
 import os
 import socket
 import sys
-import tempfile
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,18 +21,17 @@ from hposvc.backends.backend import Setting
 from hposvc.backends.shared_storage import check_shared
 from hposvc.driver.driver import Driver
 from hposvc.driver.loop import Watcher
-from hposvc.errors import OutOfReach, SpecError, fail
+from hposvc.errors import OutOfReach, fail
 from hposvc.journal import supervision
 from hposvc.journal.home import Home, as_store_errors
 from hposvc.journal.journal import SweepRow
 from hposvc.operations import delete, supervised
+from hposvc.operations.redacted import redacted_output
 from hposvc.remote import client
 from hposvc.remote.job_payload import JobPayload, SharedFolderProbe
 from hposvc.spec import SweepSpec, fingerprint
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.mlflow_server import hide_passwords, is_recorded, tracking_uri
-from trainables.runtime.output import redirect_output
-from trainables.runtime.redaction import redact
 
 DIAL_S = 10.0  # longest wait for a connection to the tracker
 PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306}
@@ -133,24 +130,6 @@ def _drive_supervised(payload: JobPayload, watching: api.Watching) -> tuple[Home
 def answer(name: str) -> str:
     """Answer the question of this job's payload; see `client.answer`."""
     return client.answer(unpack(name))
-
-
-@contextmanager
-def redacted_output(secrets: Collection[str]) -> Iterator[None]:
-    """Redact secrets in the output of the user's code and in the messages of its SpecErrors."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "output"
-        try:
-            with redirect_output(file):
-                yield
-        except SpecError as error:
-            redacted = (
-                replace(problem, message=redact(problem.message, secrets))
-                for problem in error.problems
-            )
-            raise SpecError(redacted) from None
-        finally:
-            sys.stderr.write(redact(file.read_text(errors="replace"), secrets))
 
 
 def _with_recorded_sweeps(asked: SweepSpec, recorded_spec: SweepSpec) -> SweepSpec:

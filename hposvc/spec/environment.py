@@ -6,6 +6,7 @@ sweep is submitted, and reach the ranks as variables of their processes.
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
@@ -141,6 +142,14 @@ class Environment:
                 problems.append(Problem(("environment", "secrets"), str(error)))
         if problems:
             raise SpecError(problems)
+        return values
+
+    def known(self, variables: Mapping[str, str]) -> list[str]:
+        """Return the values of those secrets that have one, to keep them out of texts."""
+        values = []
+        for name, source in self.secrets.items():
+            with suppress(ValueError):
+                values.append(_read_secret(name, source, variables))
         return values
 
 

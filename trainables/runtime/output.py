@@ -1,4 +1,4 @@
-"""Redirection of a rank's output into a file of its current order."""
+"""Redirection of a process's output: into a file of its current order, and through a filter."""
 
 import json
 import os
@@ -27,18 +27,42 @@ def redirect_output(file: Path, secrets: Collection[str] = ()) -> Iterator[int]:
     Yields:
         the file's descriptor; that of standard error is a pipe if there are secrets.
     """
+    with (
+        _open(file) as stream,
+        _without_secrets(stream, secrets) as target,
+        _sent_to(target),
+    ):
+        yield stream.fileno()
+
+
+@contextmanager
+def filter_output(secrets: Collection[str]) -> Iterator[None]:
+    """Replace secrets in this process's output, its children's included; all goes to its stderr."""
+    if not any(map(redaction.is_blotted, secrets)):
+        yield
+        return
+    with (
+        os.fdopen(os.dup(2), "a") as stream,
+        _without_secrets(stream, secrets) as target,
+        _sent_to(target),
+    ):
+        yield
+
+
+@contextmanager
+def _sent_to(target: int) -> Iterator[None]:
+    """Let standard output and error lead to a file descriptor."""
     originals = os.dup(1), os.dup(2)
-    with _open(file) as stream, _without_secrets(stream, secrets) as target:
+    _flush()
+    os.dup2(target, 1)
+    os.dup2(target, 2)
+    try:
+        yield
+    finally:
         _flush()
-        os.dup2(target, 1)
-        os.dup2(target, 2)
-        try:
-            yield stream.fileno()
-        finally:
-            _flush()
-            for number, original in enumerate(originals, 1):
-                os.dup2(original, number)
-                os.close(original)
+        for number, original in enumerate(originals, 1):
+            os.dup2(original, number)
+            os.close(original)
 
 
 @contextmanager
@@ -56,12 +80,14 @@ def _without_secrets(stream: TextIO, secrets: Collection[str]) -> Iterator[int]:
         start_new_session=True,  # Ctrl-C must not end the filter
     )
     assert process.stdin is not None
-    with process.stdin as pipe:
-        pipe.write(json.dumps(long_secrets).encode() + b"\n")
-        pipe.flush()
-        yield pipe.fileno()
-    with suppress(subprocess.TimeoutExpired):  # a child of the order may still hold the pipe
-        process.wait(DRAIN_S)
+    try:
+        with process.stdin as pipe:
+            pipe.write(json.dumps(long_secrets).encode() + b"\n")
+            pipe.flush()
+            yield pipe.fileno()
+    finally:
+        with suppress(subprocess.TimeoutExpired):  # a child of the order may still hold the pipe
+            process.wait(DRAIN_S)
 
 
 def _open(file: Path) -> TextIO:

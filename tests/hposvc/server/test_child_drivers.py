@@ -249,6 +249,7 @@ def test_a_driver_gets_no_variables_of_the_server_but_its_secrets(tmp_path):
 def test_a_driver_gets_the_secrets_that_came_with_its_sweep_until_it_is_over(sweeps, tmp_path):
     code = "import os\ndef train(params, worker):\n    for step in worker.steps():\n"
     code += "        worker.report(step, {'loss': float(os.environ['LOSS'])})\n"
+    code += "    print('the loss is', os.environ['LOSS'])\n"
     spec = {**LOCAL, "trainable": "secretive:train", "environment": {"secrets": ["LOSS"]}}
     submit(sweeps, tmp_path / "files", **spec)
     (tmp_path / "files" / "secretive.py").write_text(code)
@@ -265,3 +266,31 @@ def test_a_driver_gets_the_secrets_that_came_with_its_sweep_until_it_is_over(swe
     record = api.load(sweeps, "s")
     assert (record.phase, record.best()["value"]) == ("COMPLETED", 0.125)
     assert submitted_secrets.read(sweeps.home, "s") == {}
+    log = (sweeps.home.folder("s", None) / "logs" / "driver.log").read_text()
+    assert log.count("the loss is [secret]\n") == 3
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "import os\nprint('at', KEY := os.environ['KEY'])\nraise RuntimeError(KEY)\n",
+        "import os\ndef train(params, worker):\n    print('at', os.environ['KEY'])\n"
+        "    raise RuntimeError(os.environ['KEY'])\n",
+    ],
+    ids=["at import", "in a trial"],
+)
+def test_no_secret_is_in_the_log_of_a_driver_or_in_a_reason(sweeps, tmp_path, fault):
+    spec = {**LOCAL, "trainable": "leaking:train", "environment": {"secrets": ["KEY"]}}
+    row = submit(sweeps, tmp_path / "files", **spec)
+    (tmp_path / "files" / "leaking.py").write_text(fault)
+    drivers = ChildDrivers(sweeps.home, {**os.environ, "KEY": "hunter22-never-seen"})
+    drivers.start(row)
+    until(lambda: not drivers.running(), "its driver has ended")
+    record = api.load(sweeps, "s")
+    assert record.phase in ("COMPLETED", "FAILED")
+    log = (sweeps.home.folder("s", None) / "logs" / "driver.log").read_text()
+    told = [record.status(), [*sweeps.journal.read("s")]]
+    told += operations.newest(sweeps.journal.store, "s")
+    assert "at [secret]\n" in log
+    assert "RuntimeError: [secret]" in f"{told}"
+    assert "never-seen" not in f"{log}{told}"

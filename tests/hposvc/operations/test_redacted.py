@@ -1,0 +1,32 @@
+"""Secrets in what a driver's process prints, and in its errors."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hposvc.errors import SpecError, fail
+from hposvc.operations.redacted import redacted_output
+
+SECRET = "hunter-22-never-seen"
+
+
+def test_neither_output_nor_errors_of_the_check_hold_a_secret(capfd):
+    def check() -> None:
+        os.write(1, f"logging in with {SECRET}\n".encode())
+        raise fail(f"no access with {SECRET}", "trainable") from ValueError(SECRET)
+
+    expected = r"^trainable: no access with \[secret\]$"
+    with pytest.raises(SpecError, match=expected) as caught, redacted_output([SECRET]):
+        check()
+    assert caught.value.__cause__ is None
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "logging in with [secret]\n")
+
+
+def test_output_without_secrets_goes_where_it_went(capfd):
+    with redacted_output(["abc"]):  # too short to be told from other text
+        print("out")  # noqa: T201
+        subprocess.run([sys.executable, "-c", "print('child')"], check=True)
+    assert capfd.readouterr() == ("out\nchild\n", "")
