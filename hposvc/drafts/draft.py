@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from hposvc import spec as specs
+from hposvc.drafts.printed import HELD_OUT, NUMBER
 from hposvc.drafts.ranges import Domain, first_range, holds, unit_of, words
 from hposvc.drafts.source import (
     TASKS,
@@ -35,7 +36,6 @@ HIGH: tuple[str, ...] = (
     "map",
 )
 HIGH += ("iou", "dice", "precision", "recall", "psnr", "ssim", "ndcg", "top1", "kappa", "win")
-HELD_OUT = ("val", "valid", "validation", "eval", "test", "dev")
 SCHEMA = "hposvc.schema.json"
 TRIALS, EPOCHS = 20, 9
 
@@ -132,12 +132,16 @@ class Draft:
             yield "# A logger writes to standard error; 2>&1 sends it where metrics are looked for."
             items = ["sh", "-c", f"exec {' '.join(items)} 2>&1"]
         yield f"command: {json.dumps(items, ensure_ascii=False)}"
+        if self.program.writes:
+            yield f"# Every trial writes the same files: {', '.join(self.program.writes[:3])}."
+            yield '# Give each its own, as in "--save=${HPOSVC_TRIAL}.pt"; or read the variable'
+            yield "# HPOSVC_TRIAL in the script."
         if self.program.logs_to_wandb:
             yield "# Beside wandb.log({...}), call hposvc.report({...}) with the same metrics."
         if not self.program.reports:
             patterns = dict(self.program.patterns)
             group = re.sub(r"\W", "_", self.metric)
-            pattern = patterns.get(self.metric, rf"\b{group}\b\W+(?P<{group}>\S+)")
+            pattern = patterns.get(self.metric, rf"\b{group}\b\W+?(?P<{group}>{NUMBER})")
             if not self.program.metrics:
                 yield "# No printed metric was found: write its name and its pattern here. Or"
                 yield "# call hposvc.report({...}) in the script, and leave out this line."

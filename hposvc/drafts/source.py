@@ -10,26 +10,21 @@ import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from hposvc.drafts.printed import UNCOUNTED, find_metrics, logs, prints, rank
+from hposvc.drafts.syntax import call_name, calls, name_of, value_of
 from hposvc.errors import fail
 
 Kind = Literal["float", "int", "bool", "text"]
 # How to write true and false: unknown, --name alone, --name and --no-name, --name=True, or as tyro.
 Switch = Literal["", "on", "on_off", "value", "tyro"]
-STEP_WORDS = ("epoch", "step", "iter", "iteration", "round", "batch")
-PRINTING, LOGGING = ("print", "echo"), ("info",)
-PERCENT = re.compile(r"%[-+ 0#]*\d*(?:\.\d+)?[a-zA-Z]")
 TASKS = ("val/loss",)  # what the training runtime reports of every Task
 REPORTS = ("report",)  # hposvc.report, worker.report, tune.report, session.report, trial.report
-VALUE, WHOLE = r"[^\s,;%)]+", r"\d+"
-UNCOUNTED = r"[0-9]+"  # a step that is counted from 0; ours count from 1
-NO_METRICS = (
-    *("of", "in", "on", "to", "at", "from", "using", "saved"),
-    *("device", "rank", "gpu", "seed", "time"),
-)
+WRITTEN = ("save", "out", "outf", "outdir", "output", "checkpoint", "ckpt", "export", "results")
+READ = ("load", "resume", "restore", "from", "every", "interval", "freq", "format")
+PLACES = ("dir", "folder", "path", "file")
 
 
 @dataclass(frozen=True)
@@ -45,6 +40,9 @@ class Argument:
     domain: Mapping[str, object] = field(default_factory=dict)  # the range that the code itself has
 
 
+OF_TASKS = (Argument("lr", "float", 1e-3), Argument("batch", "int", 64))  # that every Task has
+
+
 @dataclass(frozen=True)
 class Program:
     """Options that a program takes, and what it prints."""
@@ -57,6 +55,7 @@ class Program:
     to_stderr: bool = False  # there a logger writes its metrics
     steps_from_0: bool = False  # in the lines that it prints
     reads_wandb: bool = False  # its arguments are the configuration of its run in W&B
+    writes: tuple[str, ...] = ()  # what it writes into the same file in every run
 
     @property
     def reports(self) -> bool:
@@ -74,14 +73,14 @@ def read_script(path: Path) -> Program:
     written = {each.name: each for read in (_arguments, _absl, _tyro) for each in read(tree)}
     arguments = written or {each.name: each for each in _wandb_config(tree)}
     reported = tuple(dict.fromkeys(_reported(tree)))
-    printed = {} if reported else dict(_printed(tree, PRINTING))  # the last line stands
-    to_stderr = {} if reported else dict(_printed(tree, LOGGING))
-    lines = max(printed, to_stderr, key=_rank)
+    printed = {} if reported else find_metrics(tree, prints)
+    to_stderr = {} if reported else find_metrics(tree, logs)
+    lines = max(printed, to_stderr, key=rank)
     patterns = tuple(lines.items())
     metrics = reported or tuple(dict(patterns))
     logged = () if metrics else tuple(dict.fromkeys(_reported(tree, ("log",))))
     found = tuple(arguments.values())
-    called = {_called(each) for each in _calls(tree)}
+    called = {call_name(each) for each in calls(tree)}
     return Program(
         found,
         metrics or logged,
@@ -91,7 +90,34 @@ def read_script(path: Path) -> Program:
         to_stderr=lines is to_stderr,
         steps_from_0=any(UNCOUNTED in pattern for _, pattern in patterns),
         reads_wandb=not written,
+        writes=(*_files_of(written.values()), *dict.fromkeys(_saved(tree))),
     )
+
+
+def _files_of(arguments: Iterable[Argument]) -> Iterator[str]:
+    """Yield the arguments that name a file or a folder to write, as `--save model.pt`."""
+    for each in arguments:
+        words = {*re.split(r"[^a-z0-9]+", each.name.lower())}
+        is_written = not words.isdisjoint(WRITTEN) and words.isdisjoint(READ)
+        value = each.default if is_written and not each.choices else None
+        is_place = len(words) == 1 or not words.isdisjoint(PLACES)
+        if isinstance(value, str) and value.isprintable() and (is_place or _is_path(value)):
+            yield f"--{each.name} {value}"
+
+
+def _saved(tree: ast.AST) -> Iterator[str]:
+    """Yield the calls that write a file of a fixed name, as `torch.save(..., "model.pt")`."""
+    for node in calls(tree):
+        given = [value_of(each) for each in (*node.args, *(k.value for k in node.keywords))]
+        opens = call_name(node) == "open" and any(mode in given for mode in ("w", "wb"))
+        if opens or call_name(node).startswith(("save", "dump", "to_")):
+            for name in given:
+                if isinstance(name, str) and _is_path(name):
+                    yield f"{ast.unparse(node.func)} to {name}"
+
+
+def _is_path(text: str) -> bool:
+    return re.fullmatch(r"[\w./-]*(?:/[\w.-]+|\w\.[a-z]\w{0,10})", text) is not None
 
 
 def objects_with_parameters(path: Path) -> Iterator[str]:
@@ -129,12 +155,24 @@ def _program(node: ast.FunctionDef | ast.ClassDef, tree: ast.Module) -> Program:
     """Return what a class or a function of the module can be told, and what it reports."""
     metrics = tuple(dict.fromkeys(_reported(node)))
     if isinstance(node, ast.ClassDef):
-        is_task = any(_type_name(base) == "Task" for base in node.bases)
-        return Program(tuple(_fields(node, _aliases(tree))), TASKS if is_task else metrics)
+        lines = _bases_first(node, tree)
+        is_task = any(_type_name(base) == "Task" for each in lines for base in each.bases)
+        found = {each.name: each for each in (OF_TASKS if is_task else ())}
+        for each in lines:
+            found |= {field.name: field for field in _fields(each, _aliases(tree))}
+        return Program(tuple(found.values()), TASKS if is_task else metrics)
     first = node.args.args[0].arg if node.args.args else ""
     if first == "trial":
         return Program(tuple(_suggested(node)), ("value",))
     return Program(tuple(_keys(node, first)), metrics)
+
+
+def _bases_first(node: ast.ClassDef, tree: ast.Module) -> list[ast.ClassDef]:
+    """Return a class of the module behind the classes of the module that it inherits from."""
+    above = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
+    above = {name: each for name, each in above.items() if each.lineno < node.lineno}
+    bases = [above[name_of(base)] for base in node.bases if name_of(base) in above]
+    return [*(each for base in bases for each in _bases_first(base, tree)), node]
 
 
 def _source_of(module: str) -> Path:
@@ -160,8 +198,8 @@ def _parse(path: Path) -> ast.Module:
 def _arguments(tree: ast.AST) -> Iterator[Argument]:
     """Yield the arguments that argparse or click reads."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _called(node) in ("add_argument", "option"):
-            flags = [_value(each) for each in node.args]
+        if isinstance(node, ast.Call) and call_name(node) in ("add_argument", "option"):
+            flags = [value_of(each) for each in node.args]
             long = [flag for flag in flags if isinstance(flag, str) and flag.startswith("--")]
             if long:
                 given = {each.arg: each.value for each in node.keywords if each.arg}
@@ -169,21 +207,21 @@ def _arguments(tree: ast.AST) -> Iterator[Argument]:
 
 
 def _argument(name: str, given: dict[str, ast.expr]) -> Argument:
-    default, choices = _value(given.get("default")), _value(given.get("choices"))
-    action = _value(given.get("action"))
+    default, choices = value_of(given.get("default")), value_of(given.get("choices"))
+    action = value_of(given.get("action"))
     kind = _type_name(given.get("type"))
     if kind == "Choice" and isinstance(given["type"], ast.Call) and given["type"].args:
-        choices, kind = _value(given["type"].args[0]), ""
+        choices, kind = value_of(given["type"].args[0]), ""
     on, _, off = name.partition("/--no-")  # click's --bias/--no-bias
     if off:
         return Argument(on, "bool", default if isinstance(default, bool) else False, (), "on_off")
-    if action == "store_true" or _value(given.get("is_flag")) is True:
+    if action == "store_true" or value_of(given.get("is_flag")) is True:
         return Argument(name, "bool", False, (), "on")
     if _type_name(given.get("action")) == "BooleanOptionalAction":
         return Argument(name, "bool", bool(default), (), "on_off")
     values = tuple(choices) if isinstance(choices, list | tuple) else ()
     known: dict[str, Kind] = {"float": "float", "int": "int", "FLOAT": "float", "INT": "int"}
-    required = _value(given.get("required")) is True
+    required = value_of(given.get("required")) is True
     type_ = known.get(kind) or _kind_of(default, values)
     return Argument(name, type_, default, values, required=required)
 
@@ -191,23 +229,23 @@ def _argument(name: str, given: dict[str, ast.expr]) -> Argument:
 def _absl(tree: ast.AST) -> Iterator[Argument]:
     """Yield the flags that absl reads."""
     known: dict[str, Kind] = {"float": "float", "integer": "int", "bool": "bool", "boolean": "bool"}
-    for node in _calls(tree):
-        word, _, kind = _called(node).partition("DEFINE_")
+    for node in calls(tree):
+        word, _, kind = call_name(node).partition("DEFINE_")
         if word or kind not in (*known, "enum", "string") or len(node.args) < 2:
             continue
-        name, default, *rest = map(_value, node.args)
+        name, default, *rest = map(value_of, node.args)
         choices = tuple(rest[0]) if kind == "enum" and rest and isinstance(rest[0], list) else ()
         switch: Switch = "value" if known.get(kind) == "bool" else ""
-        required = any(each.arg == "required" and _value(each.value) for each in node.keywords)
+        required = any(each.arg == "required" and value_of(each.value) for each in node.keywords)
         if isinstance(name, str):
             yield Argument(name, known.get(kind, "text"), default, choices, switch, required)
 
 
 def _tyro(tree: ast.Module) -> Iterator[Argument]:
     """Yield the arguments that `tyro.cli` makes of a dataclass or a function of the file."""
-    for node in _calls(tree):
+    for node in calls(tree):
         if ast.unparse(node.func) == "tyro.cli" and node.args:
-            yield from _typed(_name(node.args[0]), tree, "")
+            yield from _typed(name_of(node.args[0]), tree, "")
 
 
 def _typed(name: str, tree: ast.Module, prefix: str) -> Iterator[Argument]:
@@ -216,7 +254,7 @@ def _typed(name: str, tree: ast.Module, prefix: str) -> Iterator[Argument]:
     typed: list[tuple[str, ast.expr | None, ast.expr | None]] = []
     if isinstance(found, ast.ClassDef):
         lines = [line for line in found.body if isinstance(line, ast.AnnAssign)]
-        typed = [(_name(line.target), line.annotation, line.value) for line in lines]
+        typed = [(name_of(line.target), line.annotation, line.value) for line in lines]
     elif isinstance(found, ast.FunctionDef):
         given = found.args
         positional = [*given.posonlyargs, *given.args]
@@ -227,11 +265,11 @@ def _typed(name: str, tree: ast.Module, prefix: str) -> Iterator[Argument]:
     classes = {each.name for each in tree.body if isinstance(each, ast.ClassDef)} - {name}
     aliases = _aliases(tree)
     for key, annotation, value in typed:
-        if _name(annotation) in classes:
-            yield from _typed(_name(annotation), tree, f"{prefix}{key}.")
+        if name_of(annotation) in classes:
+            yield from _typed(name_of(annotation), tree, f"{prefix}{key}.")
             continue
-        default = _value(value)
-        choices = _literal(aliases.get(_name(annotation), annotation))
+        default = value_of(value)
+        choices = _literal(aliases.get(name_of(annotation), annotation))
         kinds: dict[str, Kind] = {"float": "float", "int": "int", "bool": "bool"}
         kind = kinds.get(_type_name(annotation)) or _kind_of(default, choices)
         switch: Switch = "tyro" if kind == "bool" else ""
@@ -246,7 +284,7 @@ def _wandb_config(tree: ast.AST) -> Iterator[Argument]:
         for given in node.keywords:
             if given.arg == "config" and isinstance(given.value, ast.Dict):
                 for key, value in zip(given.value.keys, given.value.values, strict=True):
-                    name, default = _value(key), _value(value)
+                    name, default = value_of(key), value_of(value)
                     if isinstance(name, str):
                         yield Argument(name, _kind_of(default, ()), default)
 
@@ -254,21 +292,21 @@ def _wandb_config(tree: ast.AST) -> Iterator[Argument]:
 def _aliases(tree: ast.Module) -> dict[str, ast.expr]:
     """Return what names of the module stand for, as in `Optimizer = Literal["adam", "sgd"]`."""
     lines = [line for line in tree.body if isinstance(line, ast.Assign)]
-    return {_name(target): line.value for line in lines for target in line.targets}
+    return {name_of(target): line.value for line in lines for target in line.targets}
 
 
 def _fields(node: ast.ClassDef, aliases: Mapping[str, ast.expr]) -> Iterator[Argument]:
     """Yield the fields of a class, or what its constructor takes."""
     for line in node.body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
-            default = _value(line.value)
-            choices = _literal(aliases.get(_name(line.annotation), line.annotation))
+            default = value_of(line.value)
+            choices = _literal(aliases.get(name_of(line.annotation), line.annotation))
             kind, required = _kind_of(default, choices), line.value is None
             yield Argument(line.target.id, kind, default, choices, required=required)
         if isinstance(line, ast.FunctionDef) and line.name == "__init__":
             names = [each.arg for each in line.args.args][1:]
             without = len(names) - len(line.args.defaults)
-            defaults = [None] * without + [_value(each) for each in line.args.defaults]
+            defaults = [None] * without + [value_of(each) for each in line.args.defaults]
             for index, (name, default) in enumerate(zip(names, defaults, strict=True)):
                 yield Argument(name, _kind_of(default, ()), default, required=index < without)
 
@@ -277,16 +315,16 @@ def _keys(node: ast.FunctionDef, config: str) -> Iterator[Argument]:
     """Yield the keys that a function reads of its first argument, by `[...]` or `get`."""
     found, required = dict[str, object](), set[str]()
     for each in ast.walk(node):
-        if isinstance(each, ast.Subscript) and _name(each.value) == config:
-            key = _value(each.slice)
+        if isinstance(each, ast.Subscript) and name_of(each.value) == config:
+            key = value_of(each.slice)
             if isinstance(key, str):
                 found.setdefault(key, None)
                 required |= {key} if isinstance(each.ctx, ast.Load) else set()
-        if isinstance(each, ast.Call) and _called(each) == "get" and each.args:
+        if isinstance(each, ast.Call) and call_name(each) == "get" and each.args:
             owner = each.func.value if isinstance(each.func, ast.Attribute) else None
-            key = _value(each.args[0])
-            if _name(owner) == config and isinstance(key, str):
-                found[key] = _value(each.args[1]) if len(each.args) > 1 else None
+            key = value_of(each.args[0])
+            if name_of(owner) == config and isinstance(key, str):
+                found[key] = value_of(each.args[1]) if len(each.args) > 1 else None
     for name, default in found.items():
         yield Argument(name, _kind_of(default, ()), default, required=name in required)
 
@@ -294,12 +332,12 @@ def _keys(node: ast.FunctionDef, config: str) -> Iterator[Argument]:
 def _suggested(node: ast.FunctionDef) -> Iterator[Argument]:
     """Yield what an objective of Optuna suggests, with its ranges, where all is literal."""
     for each in ast.walk(node):
-        called = _called(each) if isinstance(each, ast.Call) else ""
+        called = call_name(each) if isinstance(each, ast.Call) else ""
         if not isinstance(each, ast.Call) or not called.startswith("suggest_"):
             continue
         names = ("name", "choices") if called == "suggest_categorical" else ("name", "low", "high")
-        given = dict(zip(names, map(_value, each.args), strict=False))
-        given |= {word.arg: _value(word.value) for word in each.keywords if word.arg}
+        given = dict(zip(names, map(value_of, each.args), strict=False))
+        given |= {word.arg: value_of(word.value) for word in each.keywords if word.arg}
         name, choices = given.get("name"), given.get("choices")
         if not isinstance(name, str):
             continue
@@ -316,118 +354,22 @@ def _suggested(node: ast.FunctionDef) -> Iterator[Argument]:
 def _reported(tree: ast.AST, calls: Sequence[str] = REPORTS) -> Iterator[str]:
     """Yield the names of the metrics that code reports."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _called(node) in calls:
+        if isinstance(node, ast.Call) and call_name(node) in calls:
             for part in [*node.args, *(each.value for each in node.keywords)]:
                 if isinstance(part, ast.Dict):
-                    yield from (key for each in part.keys if isinstance(key := _value(each), str))
-
-
-def _counts_from_0(tree: ast.AST) -> set[str]:
-    """Return the variables of loops that begin with 0, as in `for epoch in range(9)`.
-
-    A first number that only the run knows, such as the epoch to go on from, is taken for 0 unless
-    the end is given as the one after the last, `range(first, epochs + 1)`.
-    """
-    found = set[str]()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and _name(node.target):
-            loop = node.iter
-            while _called(loop) == "tqdm" and loop.args and isinstance(loop.args[0], ast.Call):
-                loop = loop.args[0]
-            if _called(loop) not in ("range", "trange") or not loop.args:
-                continue
-            first, *rest = loop.args
-            from_1 = bool(rest) and (bool(_value(first)) or isinstance(rest[0], ast.BinOp))
-            found |= set() if from_1 else {_name(node.target)}
-    return found
-
-
-def _printed(tree: ast.AST, calls: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield the metrics in the lines that code prints, with the pattern that finds each."""
-    from_0 = _counts_from_0(tree)
-    for node in _calls(tree):
-        if _called(node) in calls:
-            metrics, pattern = _in_line(_parts(node), from_0)
-            yield from ((metric, pattern) for metric in metrics)
-
-
-def _rank(patterns: Mapping[str, str]) -> int:
-    """Return how likely lines are to be metrics: those with a step are, above others and none."""
-    steps = ("(?P<step>", UNCOUNTED)
-    return max((1 + any(each in line for each in steps) for line in patterns.values()), default=0)
-
-
-def _parts(node: ast.Call) -> Iterator[ast.expr]:
-    """Yield the texts and values of a printed line, also of `"loss %.3f", x` and `"loss", x`."""
-    text = _value(node.args[0]) if node.args else None
-    if _called(node) in LOGGING and isinstance(text, str):
-        texts = PERCENT.split(text)
-        for piece, value in zip_longest(texts, node.args[1:]):
-            yield from (each for each in (ast.Constant(piece or ""), value) if each)
-        return
-    for index, argument in enumerate(node.args):
-        if index:
-            yield ast.Constant(" ")
-        yield from argument.values if isinstance(argument, ast.JoinedStr) else [argument]
-
-
-def _in_line(line: Iterable[ast.expr], from_0: set[str]) -> tuple[list[str], str]:
-    """Return the metrics of a line, which are values with a word before them, and its pattern."""
-    text, pattern, names = "", "", dict[str, None]()
-    for part in line:
-        if isinstance(part, ast.Constant):
-            text += str(part.value)
-            continue
-        words = re.findall(r"[A-Za-z_][\w/]*", text)
-        word = words[-1].replace("/", "_") if words else ""
-        name = "step" if word.lower() in STEP_WORDS else word
-        pattern += re.escape(text).replace(r"\ ", " ")
-        counter = part.value if isinstance(part, ast.FormattedValue) else part
-        if name == "step" and _name(counter) in from_0:
-            pattern += UNCOUNTED
-        elif not name or name in names or word.lower() in NO_METRICS:
-            pattern += VALUE
-        else:
-            names[name] = None
-            pattern += rf"(?P<{name}>{WHOLE if name == 'step' else VALUE})"
-        text = ""
-    metrics = [name for name in names if name != "step"]
-    return metrics, pattern + ("%" if text.startswith("%") else "")
-
-
-def _calls(tree: ast.AST) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-
-
-def _called(node: ast.Call) -> str:
-    """Return the last name of what is called: `report` of `worker.report(...)`."""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else _name(node.func)
-
-
-def _name(node: ast.AST | None) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
+                    yield from (key for each in part.keys if isinstance(key := value_of(each), str))
 
 
 def _type_name(node: ast.AST | None) -> str:
     if isinstance(node, ast.Call):
-        return _called(node)
-    return node.attr if isinstance(node, ast.Attribute) else _name(node)
-
-
-def _value(node: ast.AST | None) -> Any:
-    """Return the value of a literal; None: it is none."""
-    if node is None:
-        return None
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        return None
+        return call_name(node)
+    return node.attr if isinstance(node, ast.Attribute) else name_of(node)
 
 
 def _literal(annotation: ast.expr | None) -> tuple[object, ...]:
     """Return the values of a `Literal[...]`."""
     if isinstance(annotation, ast.Subscript) and _type_name(annotation.value) == "Literal":
-        values = _value(annotation.slice)
+        values = value_of(annotation.slice)
         return values if isinstance(values, tuple) else (values,)
     return ()
 

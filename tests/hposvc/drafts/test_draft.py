@@ -164,3 +164,22 @@ def test_the_path_of_a_script_in_a_shell_is_quoted():
     program = Program((Argument("lr", "float", 0.1),), ("loss",), to_stderr=True)
     spec = read(propose("my train.py", program).text(schema=False))
     assert spec.command[-1] == "exec python 'my train.py' ${args} 2>&1"
+
+
+def test_a_metric_that_was_not_found_has_a_pattern_that_ends_at_punctuation():
+    program = Program((Argument("lr", "float", 0.1),))
+    text = propose("train.py", program).text(schema=False)
+    pattern = read_text(text, "spec").data["collect"]["stdout"]
+    for line, value in (
+        ("loss: 0.2345, x", "0.2345"),
+        ("loss=-1e-05;", "-1e-05"),
+        ("loss nan.", "nan"),
+    ):
+        assert re.search(pattern, line)["loss"] == value
+
+
+def test_a_file_that_every_trial_would_write_is_mentioned():
+    program = Program((Argument("lr", "float", 0.1),), writes=("--save model.pt",))
+    text = propose("train.py", program).text(schema=False)
+    assert "# Every trial writes the same files: --save model.pt.\n" in text
+    assert "${HPOSVC_TRIAL}" in text

@@ -1,6 +1,8 @@
 """Reading what a program can be told, and what it says."""
 
+import logging
 import re
+import sys
 import textwrap
 
 import pytest
@@ -223,6 +225,7 @@ def test_the_fields_of_a_class_and_the_keys_of_a_function(script):
     assert net.metrics == ("val/loss",)
     assert net.arguments == (
         Argument("lr", "float", 0.1),
+        Argument("batch", "int", 64),
         Argument("kind", "text", "a", ("a", "b")),
         Argument("width", "int", 8, (8, 16)),
     )
@@ -285,3 +288,114 @@ def test_an_argument_without_a_default_is_required(script):
     path = script("def train(config):\n    return config['lr'] * config.get('decay', 0.1)\n")
     arguments = read_object(f"{path}:train").arguments
     assert {each.name: each.required for each in arguments} == {"lr": True, "decay": False}
+
+
+PRINTED = [  # what a script does, and the metrics that are found in its last line
+    ("print('loss: {:.4f}, done'.format(x))", {"loss": "0.2345"}),
+    (
+        "print('Test set: loss: {:.4f}, Accuracy: {}/{} ({:.0f}%)\\n'.format(x, 9, 10, 90))",
+        {"loss": "0.2345", "Accuracy": "9"},
+    ),
+    (
+        "print('| epoch {:3d} | time: {:5.2f}s | valid loss {:5.2f} |'.format(epoch, 1.5, x))",
+        {"step": "3", "loss": "0.23"},
+    ),
+    ("print('{1} loss {0:.2e}'.format(x, 'train'))", {"loss": "2.35e-01"}),
+    ("print('loss {value:6.3f} ({share:.1%})'.format(value=x, share=0.5))", {"loss": "0.235"}),
+    (
+        "print('epoch %d/%d train loss %.4f val loss %7.4f' % (epoch, 9, 1.0, x))",
+        {"step": "3", "loss": "1.0000", "val_loss": "0.2345"},
+    ),
+    ("print('loss %(loss).4f at 100%%' % {'loss': x})", {"loss": "0.2345"}),
+    ("print('loss: ' + str(x) + '; next')", {"loss": "0.23451"}),
+    ("print('epoch', epoch, 'loss', x, sep=': ')", {"step": "3", "loss": "0.23451"}),
+    ("print('epoch:', epoch, 'loss:', round(x, 2))", {"step": "3", "loss": "0.23"}),
+    ("line = f'[loss: {x:8.4f}]'\nprint(line)", {"loss": "0.2345"}),
+    ("line = 'loss {:.2f};'\nprint(line.format(x))", {"loss": "0.23"}),
+    ("line = 'loss %.2f;'\nprint(line % (x,))", {"loss": "0.23"}),
+    ("print('{{}} {} loss {}'.format('a', x))", {"loss": "0.23451"}),
+    ("print(f'loss {x:{8}.{2}f}, n {12345:,}')", {"loss": "0.23"}),
+    ("print(f'reward {-x: .3f} [{1 - x:<8.2f}]')", {"reward": "-0.235"}),
+    ("print('acc\\t', x, '\\x1b[0m')", {"acc": "0.23451"}),
+    ("print('loss', 1, file=sys.stderr)\nprint('acc', x)", {"acc": "0.23451"}),
+    ("print(f'acc {x:.1%} loss {-x:.3g}.')", {"acc": "23.5", "loss": "-0.235"}),
+    ("sys.stdout.write('loss={:.1e}\\n'.format(x / 1000))", {"loss": "2.3e-04"}),
+    ("log.info('loss %.3f, lr %g', x, 0.1)", {"loss": "0.235", "lr": "0.1"}),
+    ("log.info('loss {:.3f}.'.format(x))", {"loss": "0.235"}),
+    ("log.log(20, 'loss %.3f', x)", {"loss": "0.235"}),
+]
+
+
+@pytest.mark.parametrize(("code", "expected"), PRINTED)
+def test_a_metric_is_found_in_what_the_code_really_prints(script, capsys, code, expected):
+    logger = logging.Logger("a script")
+    logger.addHandler(logging.StreamHandler(sys.stdout))
+    exec(code, {"x": 0.23451, "epoch": 3, "sys": sys, "log": logger})
+    (line,) = capsys.readouterr().out.splitlines()[:1]
+    program = read_script(script(code))
+    found = {}
+    for _, pattern in program.patterns:
+        found |= re.search(pattern, line).groupdict()
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "last",
+    ["", "print('Train loss: {:.3f}'.format(x))", "print('At the end test loss %.3f' % x)"],
+)
+def test_lines_of_held_out_data_come_first(script, last):
+    program = read_script(
+        script(
+            f"""
+            print('lr {{:.3f}}'.format(x))
+            print('Train loss: {{:.3f}}'.format(x))
+            print('Epoch {{}}: test loss {{:.3f}}, acc {{:.2f}}'.format(3, x, y))
+            {last}
+            """
+        )
+    )
+    assert program.metrics == ("loss", "acc", "lr")
+    assert dict(program.patterns)["loss"].startswith("Epoch (?P<step>")
+
+
+def test_a_task_has_a_learning_rate_and_a_batch(script):
+    path = script(
+        """
+        class Digits(Task):
+            hidden: int = 128
+
+        class Deeper(Digits):
+            lr: float = 0.01
+            layers: int = 4
+        """
+    )
+    assert read_object(f"{path}:Digits").arguments == (
+        Argument("lr", "float", 1e-3),
+        Argument("batch", "int", 64),
+        Argument("hidden", "int", 128),
+    )
+    deeper = {each.name: each.default for each in read_object(f"{path}:Deeper").arguments}
+    assert deeper == {"lr": 0.01, "batch": 64, "hidden": 128, "layers": 4}
+
+
+def test_files_that_every_trial_would_write_are_found(script):
+    program = read_script(
+        script(
+            """
+            parser.add_argument("--save", default="model.pt")
+            parser.add_argument("--output-dir", default="out")
+            parser.add_argument("--resume-checkpoint", default="old.pt")
+            parser.add_argument("--save-every", default="5")
+            parser.add_argument("--output-activation", default="relu")
+            parser.add_argument("--output-format", default="out.json")
+            parser.add_argument("--save-to", choices=["a.pt", "b.pt"], default="a.pt")
+            parser.add_argument("--export")
+            torch.save(model.state_dict(), "best.pt")
+            torch.save(model.state_dict(), args.save)
+            open("config.json")
+            open("results.json", "w")
+            """
+        )
+    )
+    calls = ("torch.save to best.pt", "open to results.json")
+    assert program.writes == ("--save model.pt", "--output-dir out", *calls)
