@@ -306,7 +306,7 @@ def conclude(sweeps: client.Place, record: api.Record, progress: bool) -> Result
         if record.failures():
             stderr.print(result.failures(record.row.id, record.failures()))
         stderr.print(*result.summary(record, sweeps.home), sep="\n")
-    if record.behind:
+    elif record.behind:
         log.warning("%s", result.describe_backlog(record))
     return Handle(sweeps, record.row.id).result()
 

@@ -53,7 +53,7 @@ def conclude(shared: Shared, record: Record, home: Home) -> int:
         console(sys.stderr).print(result.failures(record.row.id, record.failures()))
     if not shared.json(record.status()):
         show(*result.summary(record, home))
-    if record.behind:
+    elif record.behind:
         note(result.describe_backlog(record))
     if record.undelivered:
         note(result.describe_undelivered(record))
@@ -65,7 +65,7 @@ def conclude(shared: Shared, record: Record, home: Home) -> int:
         note(f"{record.row.id} is paused; go on with: {resume}")
     elif not record.state.front or _none_succeeded(record):
         return NO_VALUE
-    return OUT_OF_REACH if record.behind else 0
+    return OUT_OF_REACH if record.behind and record.state.spec.register else 0
 
 
 def _none_succeeded(record: Record) -> bool:
@@ -79,7 +79,9 @@ def conclude_trained(shared: Shared, trained: Trained, home: Home) -> int:
     record = trained.record
     if trained.comparison is None:
         code = conclude(shared, record, home)
-        return 0 if trained.had_ended and code == NO_VALUE else code
+        if not trained.had_ended:
+            return code
+        return OUT_OF_REACH if record.behind else 0 if code == NO_VALUE else code
     if not shared.json(asdict(trained.comparison)):
         show(compared(trained.comparison, record.state.spec))
     if record.behind:
@@ -87,4 +89,4 @@ def conclude_trained(shared: Shared, trained: Trained, home: Home) -> int:
     if not any(trial.values for trial in record.state.trials.values()):
         note(f"it has no value this time; hposvc logs {record.row.id} has what its workers wrote")
         return NO_VALUE
-    return OUT_OF_REACH if record.behind else 0
+    return 0

@@ -9,10 +9,13 @@ the sink stays out of reach after the driver is gone.
 import faulthandler
 import gc
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from hposvc import spec as specs
@@ -25,7 +28,7 @@ from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_server import hide_passwords, quiet_mlflow
 from hposvc.tracking.polling import Pacing, is_driver_gone
 from hposvc.tracking.projection import PARENT, Projection
-from hposvc.tracking.recorder_process import OUT_OF_REACH
+from hposvc.tracking.recorder_process import ANSWERS, OUT_OF_REACH, SILENT
 from hposvc.tracking.sink import Batch, Setting, Sink, recorder_lock
 
 GIVE_UP_S = 30.0  # seconds that the sink may be out of reach once the driver is gone
@@ -142,17 +145,19 @@ def follow(
     driver: int,
     give_up_s: float = GIVE_UP_S,
     loaded: Callable[[], None] = lambda: None,
+    answers: Callable[[bool], None] = lambda answers: None,
 ) -> bool:
     """Send events until the driver is gone and the sink has everything.
 
     Args:
         driver: file descriptor of a pipe whose other end the driver holds open.
         loaded: called once, after the first send: MLflow imports modules until then.
+        answers: called when the sink ceases to answer, or answers again.
 
     Returns:
         False if the sink was out of reach when the driver went away, and stayed so.
     """
-    pacing = Pacing(give_up_s)
+    pacing = Pacing(give_up_s, answers)
     opened = warm = False
     while True:
         driver_gone = is_driver_gone(driver, pacing.pause_s)
@@ -181,6 +186,12 @@ def follow(
                 time.sleep(pacing.pause_s)
 
 
+def tell(news: int, answers: bool) -> None:
+    """Tell the driver, if it still reads the pipe, whether the sink answers."""
+    with suppress(OSError):
+        os.write(news, ANSWERS if answers else SILENT)
+
+
 def _describe(error: Exception) -> str:
     return hide_passwords(f"{type(error).__name__}: {error}")
 
@@ -197,7 +208,8 @@ def main(task: Mapping[str, Any]) -> None:
         outbox.recheck()
         # MLflow's objects, most of which exist by then, live until the end: a collection that scans
         # them takes 0.2 s, and that was half of this process's CPU time at one report a second.
-        done = follow(outbox, sys.stdin.fileno(), loaded=gc.freeze)
+        answers = partial(tell, task["news"])
+        done = follow(outbox, sys.stdin.fileno(), loaded=gc.freeze, answers=answers)
         if done:
             faulthandler.cancel_dump_traceback_later()  # uploading a checkpoint may take long
             sink.close(outbox.projection.state)

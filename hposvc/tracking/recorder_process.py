@@ -37,6 +37,7 @@ from hposvc.tracking.mlflow_server import (
 from trainables.runtime.output import appending
 
 OUT_OF_REACH = 5  # a recorder's exit code when it gave up on its sink
+ANSWERS, SILENT = b"+", b"-"  # what a recorder says of its sink, each time that it changes
 FLUSH_S = 5.0  # seconds that an interrupted sweep waits for its recorders
 
 # Run by the new interpreter before it can import hposvc: it takes over the driver's import path.
@@ -80,6 +81,7 @@ class Recorder:
         ]
         self._names = [*self.sinks, *([NOTIFICATIONS] if spec.notify else [])]
         self._processes: dict[str, RestartedProcess] = {}  # by name
+        self._news: dict[str, _News] = {}  # from those of sinks
         self._trial_runs = TrialRuns(journal, sweep, tracking_uri(home, spec))
 
     def __enter__(self) -> "Recorder":
@@ -91,6 +93,8 @@ class Recorder:
                 log.warning(message, self.sweep, sink.title, sink.package, remedy)
                 continue
             title = name if sink is None else sink.title
+            if sink is not None:
+                self._news[name] = _News()
             self._processes[name] = RestartedProcess(
                 f"{self.sweep}: the recorder of {title}", partial(self._start, name)
             )
@@ -116,18 +120,34 @@ class Recorder:
             limit_s = WAIT_S if name == NOTIFICATIONS else math.inf
             process.close(limit_s if kind is None else FLUSH_S)
         while any([process.is_awaited() for process in self._processes.values()]):
+            self._pass_news_on()
             time.sleep(POLL_S)
+        self._pass_news_on()
         for process in self._processes.values():
             if kind is not None:
                 process.kill()  # what it did not send waits in the journal
             elif not process.tend():
                 message = "%s: not all notifications are sent; process %d tries on for an hour"
                 log.warning(message, self.sweep, process.pid)
+        for news in self._news.values():
+            news.close()
 
     def turn(self, state: SweepState, events: Sequence[Event]) -> None:
         """Start recorders that died again; called in each turn of the driver's loop."""
         for process in self._processes.values():
             process.tend()
+        self._pass_news_on()
+
+    def _pass_news_on(self) -> None:
+        """Say once that a sink does not answer, and that it does again."""
+        for name, news in self._news.items():
+            title = SINKS[name].title + (f" ({self.uri})" if name == "mlflow" else "")
+            match news.read():
+                case False:
+                    message = "%s: %s does not answer (logs/recorder.log says why); "
+                    log.warning(f"{message}the sweep goes on without it", self.sweep, title)
+                case True:
+                    log.warning("%s: %s answers", self.sweep, title)
 
     @property
     def uri(self) -> str:
@@ -204,6 +224,9 @@ class Recorder:
             "sink": name,
             "secrets": dict(self._secrets) if notifies else {},
         }
+        news = self._news.get(name)
+        if news is not None:
+            task["news"] = news.writing
         logs = self.folder / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         with appending(logs / "recorder.log") as output:
@@ -215,12 +238,39 @@ class Recorder:
                 start_new_session=True,  # Ctrl-C must reach only the driver
                 env={**QUIET, **os.environ},
                 text=True,
+                pass_fds=[] if news is None else [news.writing],
             )
         pipe = process.stdin
         assert pipe is not None
         pipe.write(json.dumps(task) + "\n")
         pipe.flush()
         return process
+
+
+class _News:
+    """A pipe on which a recorder, and those that replace it, say whether the sink answers."""
+
+    def __init__(self) -> None:
+        self._reading, self.writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._answers = True  # as far as was said
+
+    def read(self) -> bool | None:
+        """Return whether the sink answers, if that has changed."""
+        try:
+            said = os.read(self._reading, 1 << 16)
+        except BlockingIOError:
+            return None
+        answers = said.endswith(ANSWERS)
+        if answers == self._answers:
+            return None
+        self._answers = answers
+        return answers
+
+    def close(self) -> None:
+        """Close both ends."""
+        os.close(self._reading)
+        os.close(self.writing)
 
 
 class RestartedProcess:

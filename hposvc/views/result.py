@@ -73,9 +73,7 @@ def summary(record: Record, home: Home) -> list[RenderableType]:
     report = home.folder(record.row.id, spec.storage) / REPORT
     if record.state.finished and report.exists():
         parts.append(_copyable_line("report", f"{report}"))
-    parts.extend(mlflow(record, home))
-    parts.extend(tracked_files(record, home))
-    return parts
+    return [*parts, *trackers(record, home)]
 
 
 def best(trials: Sequence[Mapping[str, Any]], spec: SweepSpec) -> RenderableType:
@@ -122,6 +120,12 @@ def _best_trial(trial: Mapping[str, Any], spec: SweepSpec) -> RenderableType:
     for name, chosen in trial["params"].items():
         grid.add_row(name, Text(scalar(chosen)))
     return Group(grid, _copyable_line("checkpoint", trial["checkpoint"] or NONE))
+
+
+def trackers(record: Record, home: Home) -> list[RenderableType]:
+    """Return how to open the sweep in each tracker, and what these were not sent."""
+    unsent = [_copyable_line("not sent", describe_backlog(record))] if record.behind else []
+    return [*unsent, *mlflow(record, home), *tracked_files(record, home)]
 
 
 def mlflow(record: Record, home: Home) -> list[RenderableType]:

@@ -390,7 +390,9 @@ def free_port() -> int:
         return int(asking.getsockname()[1])
 
 
-def test_a_server_that_goes_and_comes_back_gets_everything(home: Home, tracked):
+def test_a_server_that_goes_and_comes_back_gets_everything_and_is_named(
+    home: Home, tracked, caplog
+):
     port = free_port()
     uri = f"http://127.0.0.1:{port}"
     row, journal = begin(home, "outage-1", 3, tracking={"uri": uri})
@@ -403,8 +405,13 @@ def test_a_server_that_goes_and_comes_back_gets_everything(home: Home, tracked):
         log = home.folder(row.id, None) / "logs" / "recorder.log"
         until(lambda: "Connection refused" in log.read_text())
         assert journal.cursor(row.id, "mlflow") == seq
+        for _ in range(3):
+            recorder.turn(None, [])
+        away = f"{row.id}: MLflow ({uri}) does not answer (logs/recorder.log says why);"
+        assert [message[: len(away)] for message in caplog.messages] == [away]
         stack.enter_context(server(home.path, port))
         recorder.__exit__(None, None, None)
+        assert caplog.messages[1:] == [f"{row.id}: MLflow ({uri}) answers"]
         assert recorder.behind == 0
         assert_complete(replace(tracked, client=MlflowClient(uri)), row, 3)
 

@@ -183,3 +183,16 @@ def test_resume_without_its_id_is_refused(hposvc, spec, given, message):
     refused = hposvc("run", spec(), "--resume", *given)
     assert refused.code == 2
     assert message in refused.err
+
+
+def test_a_dead_tracker_is_named_at_once_and_costs_a_sweep_neither_its_end_nor_its_code(
+    hposvc, spec
+):
+    path = spec(tracking={"uri": "http://127.0.0.1:9"})
+    done = hposvc("run", path, "--id", "mine")
+    assert done.code == 0, done.err
+    assert "MLflow was not sent" in done.out
+    assert "when it answers: hposvc resume mine" in done.out
+    sent = hposvc("resume", "mine")
+    assert sent.code == 5
+    assert "MLflow was not sent" in sent.out
