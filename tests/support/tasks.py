@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
@@ -161,6 +162,38 @@ class Decoded(Deep):
         return cross_entropy(model(token_BT)[counts_BT], next_BT[counts_BT], reduction="none")
 
 
+class Heads(nn.Module):
+    """A model with two heads; the first number of a batch's first sample says which ones count.
+
+    Args:
+        way: "one" calls the head that counts; "more" calls the other one too, where it counts;
+            "unused" calls both, and uses one.
+    """
+
+    def __init__(self, way: str, evaluated: bool) -> None:
+        super().__init__()
+        self.lift, self.heads = nn.Linear(3, 8), nn.ModuleList(nn.Linear(8, 1) for _ in range(2))
+        self.way, self.evaluated = way, evaluated
+
+    def forward(self, x_BTF: Tensor) -> Tensor:
+        chosen = int(self.training is not self.evaluated and x_BTF[0, 0, 0] > 0.0)
+        called = {"one": [chosen], "more": range(chosen + 1), "unused": range(2)}[self.way]
+        lifted = self.lift(x_BTF)
+        outputs = {head: self.heads[head](lifted) for head in called}
+        return sum(outputs.values()) if self.way == "more" else outputs[chosen]
+
+
+@dataclass(frozen=True)
+class Headed(Deep):
+    """A task whose heads are chosen while it is trained, or while it is evaluated."""
+
+    way: str = "one"
+    evaluated: bool = False
+
+    def build_model(self) -> nn.Module:
+        return Heads(self.way, self.evaluated)
+
+
 def learned(task: Task, training: Training, until: int = 3) -> list[dict[str, float]]:
     """Return the reports of a single rank, under the options that are not about ranks."""
     worker = Worker.alone(until=until, training=alone(training))
@@ -200,6 +233,16 @@ def runs_of(
 ) -> list[list[dict[str, float]]]:
     """Return the reports of one of several ranks, of each task under its options."""
     return [curves(rank, task, [training], ranks)[0] for task, training in runs]
+
+
+def refusals(rank: int, runs: Sequence[tuple[Task, Training]], kind: type[Exception]) -> list[str]:
+    """Return the errors of this kind in which each training ends, on one of two ranks."""
+    messages = []
+    for run in runs:
+        with pytest.raises(kind) as caught:
+            runs_of(rank, [run], 2)
+        messages.append(f"{caught.value}")
+    return messages
 
 
 def resumed(

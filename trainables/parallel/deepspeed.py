@@ -11,7 +11,7 @@ Source: Rajbhandari et al., ZeRO (2020), sections 5.1 to 5.3; offload, Ren et al
 
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from trainables.optim.clipping import By, Clipped, by_norm, total_norm
+from trainables.parallel.agreement import END, Agreement
 from trainables.parallel.partitions import Partitions, copy_without_state, on_rank_0
 from trainables.parallel.strategies import Group
 from trainables.pretrained import frozen_base_names
@@ -60,6 +61,7 @@ class EngineState:
     optimizer: Optimizer | None = None  # the task's
     engine: Any = None
     partitions: Partitions | None = None
+    agreement: Agreement | None = None
     ending: ExitStack = field(default_factory=ExitStack)  # undoes the wrapping after the order
 
 
@@ -122,6 +124,9 @@ class DeepSpeed(Group):
             )
             order_state.ending = ending.pop_all()
         order_state.ending.callback(engine.destroy)
+        order_state.agreement = agreement = Agreement.of("deepspeed", device)
+        order_state.ending.callback(agreement.close)
+        _agree_on_weights(agreement, engine.optimizer, training.zero_stage, model)
         order_state.partitions = Partitions(engine.optimizer, training.zero_stage, self.worker.rank)
         order_state.partitions.load_state(states)
         optimizer.state.clear()
@@ -145,6 +150,10 @@ class DeepSpeed(Group):
         self._partitions.drop_gradients()
         self.state.engine.set_gradient_accumulation_boundary(True)
         return super().backward(passes, parts, scale, careful)
+
+    def after_forward(self) -> None:
+        if self.worker.training.zero_stage == 3 and self.state.agreement is not None:
+            self.state.agreement.check(END)
 
     def gradients(self, weights: Sequence[nn.Parameter]) -> list[Tensor]:
         return self._partitions.gradients()
@@ -255,6 +264,45 @@ def _engine(
         model=model, optimizer=optimizer, config=config, dist_init_required=False
     )
     return engine
+
+
+def _agree_on_weights(agreement: Agreement, zero: Any, stage: int, model: nn.Module) -> None:
+    """Let ranks agree on the weights that they exchange, before each exchange.
+
+    Stages 1 and 2 reduce gradients only; in stage 3 each call of a module gathers its weights
+    (0.19.8).
+    """
+    names = {id(weight): name for name, weight in model.named_parameters()}
+
+    def agree_on_gradients(weights: Iterable[nn.Parameter]) -> None:
+        agreement.check(*(f"had the gradient of {names[id(weight)]}" for weight in weights))
+
+    if stage < 3:
+        reduce = zero.reduce_ipg_grads
+
+        def agreed_reduce(*args: Any, **named: Any) -> None:
+            numbers = [entry[2] for bucket in zero.ipg_buckets.values() for entry in bucket.params]
+            agree_on_gradients(zero.param_dict[number] for number in numbers)
+            reduce(*args, **named)
+
+        zero.reduce_ipg_grads = agreed_reduce
+        return
+    coordinator = zero.parameter_offload.get_param_coordinator()
+    modules = {id(module): name or "the model" for name, module in model.named_modules()}
+    reducing = "_DeepSpeedZeroOptimizer_Stage3__reduce_and_partition_ipg_grads"
+    reduce, fetch = getattr(zero, reducing), coordinator.fetch_sub_module
+
+    def agreed_reduce_of_shards(number_format: torch.dtype) -> None:
+        agree_on_gradients(zero.ipg_buckets[number_format].params)
+        reduce(number_format)
+
+    def agreed_fetch(module: nn.Module, forward: bool) -> None:
+        if next(module.parameters(recurse=False), None) is not None:
+            agreement.check(f"called {modules[id(module)]}")
+        fetch(module, forward)
+
+    setattr(zero, reducing, agreed_reduce_of_shards)
+    coordinator.fetch_sub_module = agreed_fetch
 
 
 def _drop_global_state() -> None:

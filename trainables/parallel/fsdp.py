@@ -24,6 +24,7 @@ from torch.distributed.fsdp import (
 
 from trainables.blocks import blocks
 from trainables.modules import reshard
+from trainables.parallel.agreement import END, Agreement
 from trainables.parallel.strategies import Group
 from trainables.parallel.tensor import check_gradients, split_layers, sync_replicated
 from trainables.parallel.unit_usage import UnitUsage
@@ -45,7 +46,7 @@ class Fsdp(Group):
     @cached_property
     def usage(self) -> UnitUsage:
         """Return what this rank uses of the model."""
-        return UnitUsage.of(self.worker.device)
+        return UnitUsage(Agreement.of("fsdp", self.worker.device))
 
     @property
     def dp_rank(self) -> int:
@@ -139,14 +140,14 @@ class Fsdp(Group):
     def show(self, passes: "ForwardBackward") -> str:
         with _resharded_afterwards(passes.unwrapped_model):
             text = super().show(passes)
-        self.usage.calls.clear()
+        self.usage.agreement.check(END)
         return text
 
     def after_forward(self) -> None:
-        self.usage.compare_calls()
+        self.usage.agreement.check(END)
 
     def close(self) -> None:
-        self.usage.close()
+        self.usage.agreement.close()
 
 
 def _blocks_to_shard(model: nn.Module) -> list[nn.Module]:

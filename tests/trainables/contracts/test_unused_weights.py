@@ -3,17 +3,16 @@
 Axes: B samples of a batch, T tokens of a sample, F features.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from tasks import Deep, learned, runs_of
+from tasks import Deep, Headed, learned, refusals, runs_of
 from torch import Tensor, nn
 
 from trainables import Training
 from trainables.data import Batch, Data, Tensors
-from trainables.parallel.unit_usage import UnequalCalls
+from trainables.parallel.agreement import UnequalUse
 
 EXACT = Training("ddp", "64-true")
 LEARNED = ("train/loss", "val/loss")
@@ -99,27 +98,14 @@ class Mixed(Routed):
         return Mixture()
 
 
-class Heads(nn.Module):
-    """A model with two heads; the first number of a batch's first sample chooses one."""
-
-    def __init__(self, evaluated: bool) -> None:
-        super().__init__()
-        self.lift, self.heads = nn.Linear(3, 8), nn.ModuleList(nn.Linear(8, 1) for _ in range(2))
-        self.evaluated = evaluated
-
-    def forward(self, x_BTF: Tensor) -> Tensor:
-        chooses = self.training is not self.evaluated
-        return self.heads[int(chooses and x_BTF[0, 0, 0] > 0.0)](self.lift(x_BTF))
-
-
 @dataclass(frozen=True)
-class Headed(Deep):
-    """A task whose head is chosen while it is trained, or while it is evaluated."""
+class Generating(Deep):
+    """A task that shows texts of a length of each rank's own."""
 
-    evaluated: bool = False
-
-    def build_model(self) -> nn.Module:
-        return Heads(self.evaluated)
+    def show(self, model: nn.Module) -> str:
+        for _ in range(1 + torch.distributed.get_rank()):
+            model(torch.zeros(1, 5, 3, dtype=torch.float64))
+        return ""
 
 
 SKIPPED = (Routed(), Routed(bound=99.0), Mixed())
@@ -161,21 +147,26 @@ def test_weights_that_only_some_ranks_and_updates_use_learn_what_they_learn_alon
         assert losses(reports) == pytest.approx(expected, abs=1e-12)
 
 
-def refusals(rank: int, tasks: Sequence[Deep]) -> list[str]:
-    """Return how the training of each task ends."""
-    messages = []
-    for task in tasks:
-        with pytest.raises(UnequalCalls) as caught:
-            runs_of(rank, [(task, replace(EXACT, strategy="fsdp"))], 2)
-        messages.append(f"{caught.value}")
-    return messages
-
-
-def test_blocks_that_only_some_ranks_call_are_refused_under_fsdp(on_two_ranks):
-    """Their weights would be mixed without a word: a gathered weight knows no name."""
-    for messages in on_two_ranks(refusals, [Headed(evaluated=False), Headed(evaluated=True)]):
-        assert len(messages) == 2
-        assert all("choose ddp or zero1" in message for message in messages)
+def test_blocks_that_ranks_use_differently_are_refused_and_named_under_fsdp(on_two_ranks):
+    """A gathered weight knows no name: weights would be mixed, or a rank would wait forever."""
+    zero3 = replace(EXACT, strategy="fsdp")
+    zero2 = replace(zero3, reshard_after_forward=False)
+    called = "rank 0 called heads.1, where rank 1 called heads.0"
+    more = "rank 0 called heads.1, where rank 1 ended its pass"
+    reduced = "rank 0 had the gradients of heads.1, where rank 1 had the gradients of heads.0"
+    runs = [
+        (Headed(), zero3, called),
+        (Headed(evaluated=True), zero3, called),
+        (Headed(way="more"), zero3, more),
+        (Headed(way="more", evaluated=True), zero2, more),
+        (Headed(way="unused"), zero3, called),
+        (Headed(way="unused"), zero2, reduced),
+        (Generating(), zero3, "rank 0 ended its pass, where rank 1 called 0"),
+    ]
+    for messages in on_two_ranks(refusals, [run[:2] for run in runs], UnequalUse):
+        for message, (*_, expected) in zip(messages, runs, strict=True):
+            assert expected in message
+            assert "choose ddp or zero1" in message
 
 
 def test_weights_that_are_first_left_out_later_get_the_mean_of_those_ranks_that_use_them(
