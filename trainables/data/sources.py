@@ -3,7 +3,7 @@
 Axes: B samples of a batch.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Protocol
@@ -113,6 +113,7 @@ class Data:
     _: KW_ONLY
     name: str = ""  # in the trial's record; empty: the trainable's
     source: str = ""  # the path or URL of the samples, for the record; empty: Source.place
+    drop_last: bool = False  # whether an epoch leaves out a last batch that is not full
 
     def __post_init__(self) -> None:
         for name in ("train", "validation"):
@@ -140,6 +141,16 @@ class Data:
                 self.source or validation.place,
             ),
         )
+
+    def trained_samples(self, batch: int) -> int:
+        """Return how many samples an epoch trains on, in batches of this size."""
+        samples = len(self.train)
+        # A single batch stays: an epoch trains.
+        return samples - samples % batch if self.drop_last and samples > batch else samples
+
+    def batches(self, order: Tensor, batch: int) -> Sequence[Tensor]:
+        """Split the positions of an epoch, along the last dimension, into its batches."""
+        return order[..., : self.trained_samples(batch)].split(batch, dim=-1)
 
     def close(self) -> None:
         """Stop loading ahead."""

@@ -50,7 +50,7 @@ class Pipeline(Group):
     def backward(
         self, passes: "ForwardBackward", parts: Sequence[Tensor], scale: float, careful: bool
     ) -> Tensor:
-        line, compute = _line_of(passes.unwrapped_model), passes.task.compute_losses
+        line, compute = _line_of(passes.unwrapped_model), passes.losses
         batches = self._micro_batches(passes.data.train, parts, True)
         with passes.clock.phase("data"), passes.autocast():
             inputs = batches.inputs(compute) if line.is_first else []
@@ -90,7 +90,7 @@ class Pipeline(Group):
         return self.all_reduce_sum(rank_norm.square()).sqrt()
 
     def _evaluate(self, passes: "ForwardBackward", at_B: Tensor) -> dict[str, Tensor]:
-        line, compute = _line_of(passes.unwrapped_model), passes.task.evaluate
+        line, compute = _line_of(passes.unwrapped_model), passes.values
         parts = [part for part in at_B.tensor_split(self._num_micro_batches) if len(part)]
         batches = self._micro_batches(passes.data.validation, parts, False)
         with torch.no_grad(), passes.autocast():

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -128,7 +129,7 @@ def _move_data(data: Data, device: torch.device, dtype: torch.dtype) -> Data:
             configuration, and the searcher would learn that all configurations fail.
     """
     try:
-        return Data(data.train.to(device, dtype), data.validation.to(device, dtype))
+        train, validation = data.train.to(device, dtype), data.validation.to(device, dtype)
     except Exception as error:
         if not out_of_memory(error):
             raise
@@ -137,6 +138,7 @@ def _move_data(data: Data, device: torch.device, dtype: torch.dtype) -> Data:
             f"judge by) do not fit on {device} beside the model; give MapDataset(...) or "
             "Tokens(...) in place of Tensors(...), which keep them off it and load batches ahead"
         ) from None
+    return replace(data, train=train, validation=validation)
 
 
 def build_model(task: "Task", training: Training, device: torch.device) -> nn.Module:

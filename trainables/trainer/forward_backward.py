@@ -3,17 +3,18 @@
 Axes: B samples of a micro-batch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from trainables.data import Data
+from trainables.data import Batch, Data
 from trainables.monitoring.clock import Clock
 from trainables.parallel.batchnorm import absent
+from trainables.trainer.per_element import checked
 from trainables.training_state.precision import Scaler
 from trainables.training_state.tallies import empty, tally_of
 
@@ -33,6 +34,7 @@ class ForwardBackward:
     after_forward: Callable[[], None]  # see Strategy.after_forward
     scaler: Scaler
     clock: Clock
+    looked_at: set[str] = field(default_factory=set)  # see per_element.checked
 
     def backward(self, at_B: Tensor, scale: float, carrier: Tensor | None = None) -> Tensor:
         """Add the gradient of the losses' sum, times `scale`; return the tally of losses.
@@ -54,7 +56,7 @@ class ForwardBackward:
         with self.clock.phase("data"):
             batch = self.data.train.batch(at_B)
         with self.clock.phase("forward"), self.autocast():
-            losses = self.task.compute_losses(self.model, batch)
+            losses = self.losses(self.model, batch)
         self.after_forward()
         tally = tally_of(losses.detach()) if counts else empty(losses.device)
         with self.clock.phase("backward"):
@@ -75,6 +77,16 @@ class ForwardBackward:
             return {name: torch.zeros_like(tally) for name, tally in names.items()}
         batch = self.data.validation.batch(at_B)
         with torch.no_grad(), self.autocast():
-            values = self.task.evaluate(self.unwrapped_model, batch)
+            values = self.values(self.unwrapped_model, batch)
         self.after_forward()
         return {name: tally_of(value) for name, value in values.items()}
+
+    def losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        """Return the task's losses for a batch, checked."""
+        found = {"": self.task.compute_losses(model, batch)}
+        return checked(self.task, "compute_losses", found, batch, self.looked_at)[""]
+
+    def values(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
+        """Return the values of the task's evaluation for a batch, checked."""
+        found = self.task.evaluate(model, batch)
+        return checked(self.task, "evaluate", found, batch, self.looked_at)

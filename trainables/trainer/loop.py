@@ -68,7 +68,7 @@ class Trainer:
             step, updates_done = step + 1, 0
 
     def train_epoch(self, step: int, within: int = 0) -> Tensor:
-        """Train on every sample once; return this rank's tally of losses.
+        """Train on every sample once (see Data.drop_last); return this rank's tally of losses.
 
         Args:
             within: updates of this step that a checkpoint holds already.
@@ -82,7 +82,7 @@ class Trainer:
             self.saver.resume(step, within, self.state)
         train, parts = self.passes.data.train, 0
         order = permutation(derive(self.worker.seed, "order", step), len(train))
-        batches = order.to(train.home).split(self.task.batch)
+        batches = self.passes.data.batches(order.to(train.home), self.task.batch)
         for index in range(within, len(batches)):
             if parts != self.update.micro_batching.count:  # at first, and after memory ran out
                 parts = self.update.micro_batching.count
@@ -148,7 +148,9 @@ class Trainer:
         if self.state.plateau is not None:
             self.state.plateau.observe(metrics.get("val/loss", metrics["train/loss"]))
         metrics |= update.metrics()
-        metrics |= self.monitor.collect(len(self.passes.data.train), sums[0][1])
+        metrics |= self.monitor.collect(
+            self.passes.data.trained_samples(self.task.batch), sums[0][1]
+        )
         metrics["train/lr"] = self.state.optimizer.param_groups[0]["lr"]
         try:
             self.worker.report(step, metrics, self.saver.save(step, self.state))

@@ -27,7 +27,7 @@ def check(passes: ForwardBackward, strategy: Strategy, parts: int) -> None:
         ValueError: a batch norm cannot normalize one sample.
     """
     batch, samples = passes.task.batch, len(passes.data.train)
-    sizes = {min(batch, samples), samples % batch}
+    sizes = {min(batch, samples), passes.data.trained_samples(batch) % batch}
     single = [
         size for size in sizes if size and _smallest_micro_batch(size, strategy.dp_size, parts) < 2
     ]
@@ -50,10 +50,10 @@ def check(passes: ForwardBackward, strategy: Strategy, parts: int) -> None:
 def refusal(size: int, passes: ForwardBackward, strategy: Strategy, parts: int) -> ValueError:
     """Return the error for a batch of this size."""
     batch, samples, dp_size = passes.task.batch, len(passes.data.train), strategy.dp_size
-    subject = f"a batch of {size}"
+    subject, remedies = f"a batch of {size}", ["another batch"]
     if size < batch <= samples:
         subject = f"the last batch of an epoch ({samples} samples by {batch} leave {size})"
-    remedies = ["another batch"]
+        remedies.append("Data(..., drop_last=True)")
     if dp_size > 1:
         subject += f" over {dp_size} ranks"
         remedies.append("fewer ranks")

@@ -17,6 +17,7 @@ from torch.func import functional_call, vmap
 
 from trainables.data import Batch
 from trainables.monitoring.clock import Clock
+from trainables.trainer.per_element import checked
 from trainables.vmapped import dropout
 from trainables.vmapped.fields import Fields, TensorLabelSmoothing
 from trainables.vmapped.refusals import Unbatchable
@@ -55,6 +56,7 @@ class VmapForwardBackward:
         dropout.replace(model, self.dropout_masks)
         self._task_call = _TaskCall(model)
         self._data, self._autocast = alone.data, alone.autocast
+        self._looked_at = alone.looked_at
         self._smoothing = True  # until a call has shown that losses read no differing field
 
     def set_tasks(self, tasks: Sequence["Task"], like: Tensor) -> None:
@@ -77,6 +79,7 @@ class VmapForwardBackward:
         self._task_call.train()
         losses_K = self._call_task("compute_losses", stack, parts, (batch, 0))
         assert isinstance(losses_K, Tensor)
+        self._check("compute_losses", {"": losses_K}, tuple(column[0] for column in batch))
         return parts, losses_K
 
     def differentiate(self, stack: Stack, parts: Sequence[Tensor], losses_K: Tensor) -> Tensor:
@@ -98,7 +101,13 @@ class VmapForwardBackward:
         parts = stack.layout.parts(stack.weights_KP)
         values = self._call_task("evaluate", stack, parts, (batch, None))
         assert isinstance(values, Mapping)
+        self._check("evaluate", values, batch)
         return {name: _tally(value) for name, value in values.items()}
+
+    def _check(self, method: str, values: Mapping[str, Tensor], batch: Batch) -> None:
+        """Check the first trial's values for a batch."""
+        first = {name: value[0] for name, value in values.items()}
+        checked(self._fields.task, method, first, batch, self._looked_at)
 
     def _columns(self, name: str) -> Batch:
         columns: Batch = getattr(self._data, name).columns

@@ -97,7 +97,7 @@ class VmapTrainer:
         first = self.trials[0]
         seed_all(derive(first.worker.seed, "batched", first.step))  # for draws outside nn.Dropout
         order_KN = torch.stack([trial.order() for trial in self.trials])
-        batches = order_KN.to(self._data.train.home).split(self._size, dim=1)
+        batches = self._data.batches(order_KN.to(self._data.train.home), self._size)
         losses_K2, cut_K22 = self._update(batches)
         tallies = {"train/loss": losses_K2, **self._evaluate()}
         table = torch.stack(list(tallies.values()), dim=1).cpu()

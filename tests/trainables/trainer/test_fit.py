@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from tasks import Deep, Normed
+from tasks import Decoded, Deep, Normed
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from trainables import Worker, costs
 from trainables.data import Batch, Data, Tensors
 from trainables.trainer.fit import prepare
+from trainables.trainer.per_element import checked
 
 
 @dataclass(frozen=True)
@@ -83,3 +85,51 @@ def test_several_optimizers_are_refused_with_the_way_out():
 
     with pytest.raises(TypeError, match=r"Paired\.build_optimizer returned list; return a single"):
         Paired().train(Worker.alone())
+
+
+@dataclass(frozen=True)
+class Labelled(Decoded):
+    """A task whose labels of padding are -100, and what it does with its losses."""
+
+    reduction: str = "none"
+    counted: bool = False
+    evaluated: bool = False
+
+    def load_data(self) -> Data:
+        sources = super().load_data()
+        columns = [
+            (token_NT, next_NT.masked_fill(~counts_NT, -100))
+            for token_NT, next_NT, counts_NT in (sources.train.columns, sources.validation.columns)
+        ]
+        return Data(*(Tensors(*pair) for pair in columns))
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        token_BT, label_BT = batch
+        reduction = "none" if self.evaluated and model.training else self.reduction
+        losses = cross_entropy(
+            model(token_BT).transpose(1, 2), label_BT, ignore_index=-100, reduction=reduction
+        )
+        counts = self.counted or (self.evaluated and model.training)
+        return losses[label_BT != -100] if counts else losses
+
+
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_a_mean_and_values_of_ignored_labels_are_refused_with_the_way_out(evaluated):
+    method = "evaluate" if evaluated else "compute_losses"
+    mean = Labelled(reduction="mean", evaluated=evaluated)
+    with pytest.raises(TypeError, match=f"Labelled.{method} returned a single number for a batch"):
+        mean.train(Worker.alone())
+    with pytest.raises(ValueError, match=rf"Labelled.{method} returned \d+ values, of which \d+ "):
+        Labelled(evaluated=evaluated).train(Worker.alone())
+    worker = Worker.alone()
+    Labelled(counted=True).train(worker)
+    assert len(worker.reports) == 1
+
+
+def test_labels_that_are_shifted_before_the_losses_are_compared_too():
+    label_BT = torch.tensor([[5, 2, -100], [1, -100, -100]])
+    shifted = {"loss": torch.tensor([0.3, 0.0, 0.0, 0.0])}
+    with pytest.raises(ValueError, match="4 values, of which 3 are 0 since their label is -100"):
+        checked(Deep(), "evaluate", shifted, (label_BT,), set())
+    right = {"loss": torch.tensor([0.3, 0.2, 0.1])}
+    assert checked(Deep(), "evaluate", right, (label_BT,), set()) == right

@@ -52,8 +52,26 @@ def refusal_of(task: Task, worker: Worker) -> str:
 
 def test_a_last_batch_of_one_sample_is_refused_before_the_first_update():
     text = refusal_of(Flat(samples=33), Worker.alone())
-    assert text == f"the last batch of an epoch (33 samples by 8 leave 1) {ALONE} another batch"
+    assert text == (
+        f"the last batch of an epoch (33 samples by 8 leave 1) {ALONE} another batch or "
+        "Data(..., drop_last=True)"
+    )
     assert refusal_of(Flat(samples=34), Worker.alone()) == "nothing"
+
+
+def test_a_last_batch_that_is_not_full_can_be_left_out():
+    data = replace(Flat(samples=33).load_data(), drop_last=True)
+
+    @dataclass(frozen=True)
+    class Dropping(Flat):
+        def load_data(self) -> Data:
+            return data
+
+    assert list(map(len, data.batches(torch.arange(33), 8))) == [8, 8, 8, 8]
+    assert list(map(len, data.batches(torch.arange(33), 34))) == [33]
+    worker = Worker.alone()
+    Dropping(samples=33).train(worker)
+    assert len(worker.reports) == 1
 
 
 def test_a_sample_that_has_places_is_batch_enough_and_leaves_no_trace_of_the_trial():
@@ -91,13 +109,14 @@ def test_ranks_whose_shares_come_to_one_sample_are_refused_alike(on_two_ranks):
     assert texts == others
     synchronized = "training.sync_batchnorm: true"
     ways = "another batch or fewer ranks"
+    ends = "another batch or Data(..., drop_last=True) or fewer ranks"
     assert texts == [
         f"a batch of 3 over 2 ranks {ALONE} {ways} or {synchronized}",
         f"a batch of 8 over 2 ranks in 4 micro-batches each {ALONE} {ways} or a smaller "
         f"training.accumulate or {synchronized}",
         "the last batch of an epoch (35 samples by 8 leave 3) over 2 ranks "
-        f"{ALONE} {ways} or {synchronized}",
-        f"the last batch of an epoch (33 samples by 8 leave 1) over 2 ranks {ALONE} {ways}",
+        f"{ALONE} {ends} or {synchronized}",
+        f"the last batch of an epoch (33 samples by 8 leave 1) over 2 ranks {ALONE} {ends}",
         "nothing",
     ]
     exact = learned(Flat(batch=3), Training(precision="64-true"))
