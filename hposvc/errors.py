@@ -259,12 +259,16 @@ def plug_in_raised(name: str, plug_in: object, error: BaseException) -> PlugInFa
     Args:
         name: the key of the spec and what it names, as `search.method my_module:Mine`.
     """
-    file, _ = class_place(plug_in)
+    return PlugInFailed(f"{name} raised {with_place(plug_in, error)}; {RESUME}")
+
+
+def with_place(plug_in: object, error: BaseException) -> str:
+    """Return the text of an error, and the last line of the plug-in's file that led to it."""
+    file, _ = source_place(plug_in)
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename == file]
     frame = (own or frames)[-1]
-    what = f"{type(error).__name__}: {error}"
-    return PlugInFailed(f"{name} raised {what} ({frame.filename}:{frame.lineno}); {RESUME}")
+    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 
 
 def wrong_plug_in_answer(name: str, plug_in: object, problem: str) -> PlugInFailed:
@@ -273,14 +277,15 @@ def wrong_plug_in_answer(name: str, plug_in: object, problem: str) -> PlugInFail
     Args:
         problem: continues a sentence, as `suggests lr: is 50; ...`.
     """
-    file, line = class_place(plug_in)
+    file, line = source_place(plug_in)
     place = f" ({file}:{line})" if file else ""
     return PlugInFailed(f"{name} {problem}{place}; {RESUME}")
 
 
-def class_place(plug_in: object) -> tuple[str, int]:
-    """Return the file and line of a plug-in's class; empty and 0: it has no source."""
+def source_place(plug_in: object) -> tuple[str, int]:
+    """Return the file and line of a plug-in's class, or function; empty and 0: it has no source."""
+    source = plug_in if inspect.isfunction(plug_in) else type(plug_in)
     try:
-        return inspect.getfile(type(plug_in)), inspect.getsourcelines(type(plug_in))[1]
+        return inspect.getfile(source), inspect.getsourcelines(source)[1]
     except (OSError, TypeError):
         return "", 0

@@ -119,7 +119,7 @@ def resolve(reference: str) -> Trainable:
         return _callable(reference, cloudpickle.loads(content))
     place, name = _split(reference)
     is_file = place.endswith(".py")
-    module = _load_file(_file(place)) if is_file else _load_module(reference, place)
+    module = load_file(place) if is_file else _load_module(reference, place)
     if not hasattr(module, name):
         raise LoadError(
             f"trainable {reference}: {place} has no {name}{_nearest_hint(name, vars(module))}"
@@ -295,8 +295,13 @@ def searched() -> str:
     return f"install it, or set folder to where it lies (looked in {looked})"
 
 
-def _load_file(path: Path) -> ModuleType:
-    """Load a file as a module with a unique name; it can import files of its folder."""
+def load_file(place: str) -> ModuleType:
+    """Load a file as a module with a unique name; it can import files of its folder.
+
+    Raises:
+        LoadError: there is no such file.
+    """
+    path = _file(place)
     unique = hashlib.sha256(str(path).encode() + path.read_bytes()).hexdigest()[:12]
     name = f"{path.stem}_{unique}"
     if name in sys.modules:

@@ -41,10 +41,12 @@ def decided(
     return Decided(time, trial.shown_as, order, step, verdict, reason, detail)
 
 
-def halt(state: SweepState, time: float, reason: End, verdict: Verdict = "stop") -> list[Event]:
+def halt(
+    state: SweepState, time: float, reason: End, verdict: Verdict = "stop", detail: str = ""
+) -> list[Event]:
     """Return the end of the search and of its orders; of the replicates too if it is broken."""
     trials = state.running() if reason in BROKEN else state.trials.running()
-    return [Closed(time, reason), *stop_running(trials, time, reason, verdict)]
+    return [Closed(time, reason, detail), *stop_running(trials, time, reason, verdict)]
 
 
 def stop_running(

@@ -20,6 +20,7 @@ from hposvc.driver.limit_warnings import MissingLimitMetrics
 from hposvc.driver.loop import Listener, Runner, Watcher
 from hposvc.driver.proposals import TRIED, BackgroundProposer, Proposer, SyncProposer
 from hposvc.driver.slow_plug_ins import SlowPlugIns
+from hposvc.driver.stop_rules import StopRules
 from hposvc.driver.warm_start import leading, load_warm_start
 from hposvc.errors import Interrupted
 from hposvc.events import ENDS, RENEWALS, Requested
@@ -135,7 +136,9 @@ class Driver:
             interrupted = stack.enter_context(interruptible())
             has_slots = backend.slots() > 0 and not backend.virtual
             searcher = spec.searcher()
+            rules = StopRules.of(spec.stop.rules if engine != NOWHERE else ())
             plug_ins = {
+                **{f"stop.rules {name}": rule for name, rule in rules.rules.items()},
                 f"search.method {spec.search.name}": searcher,
                 f"scheduler.type {spec.scheduler.name}": controller.policy,
             }
@@ -150,6 +153,7 @@ class Driver:
                 journal=self.journal,
                 lease=lease,
                 watchers=[*self.watchers, *self._engine_watchers(engine, setting), recorder],
+                rules=rules,
                 interrupted=interrupted.is_set,
                 environment=recorder.environment,
                 earlier=earlier,

@@ -18,6 +18,7 @@ from hposvc.controller.controller import Controller
 from hposvc.driver.deletions import Deletions
 from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.proposals import Exhausted, Proposer
+from hposvc.driver.stop_rules import StopRules
 from hposvc.errors import Interrupted, Unanswered
 from hposvc.events import (
     RENEWALS,
@@ -90,6 +91,7 @@ class Runner:
     journal: Journal
     lease: Lease
     watchers: Sequence[Watcher] = ()
+    rules: StopRules = field(default_factory=lambda: StopRules({}))
     interrupted: Callable[[], bool] = lambda: False
     environment: Callable[[str], dict[str, str]] = lambda trial: {}
     # Trials of warm-start sweeps; None: there are no such sweeps.
@@ -181,6 +183,7 @@ class Runner:
         for event in self.backend.events(HURRY_S if self._starved else POLL_S):
             self._apply(self._with_free_space(event))
         self._check_periodically()
+        self._ask_rules()
         if self._known_results != self.controller.state.results:
             self._look_ahead()
         self._fill_slots()
@@ -199,6 +202,14 @@ class Runner:
         if self.disk_space is None or not isinstance(event, Failed) or event.cause != "storage":
             return event
         return replace(event, message=f"{event.message.rstrip()}; {self.disk_space.describe()}")
+
+    def _ask_rules(self) -> None:
+        """Let the user's own rules end the sweep, if there are new results."""
+        if not self.rules.is_due(self.controller.state):
+            return
+        self._commit()  # if a rule raises, no result is lost
+        for event in self.rules.ask(self.controller.state, self.backend.now()):
+            self._apply(event)
 
     def _check_disk_space(self) -> None:
         """Suspend the sweep if disk space runs low, before an order fails for lack of space."""

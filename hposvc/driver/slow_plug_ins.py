@@ -7,12 +7,16 @@ import traceback
 from collections.abc import Mapping
 from types import FrameType
 
-from hposvc.driver import proposals
-from hposvc.errors import class_place, is_built_in
+from hposvc.driver import proposals, stop_rules
+from hposvc.errors import is_built_in, source_place
 from hposvc.schedulers import guarded
 
 SLOW_S = 60.0  # between two looks; a call that is there in both is told of
-CALLERS = (proposals.__file__, guarded.__file__)  # whence plug-ins are called
+CALLERS = {  # the files that call plug-ins, each with the key of the spec that names them
+    proposals.__file__: "search.method",
+    guarded.__file__: "scheduler.type",
+    stop_rules.__file__: "stop.rules",
+}
 
 log = logging.getLogger("hposvc")
 
@@ -28,11 +32,14 @@ class SlowPlugIns:
 
     def __init__(self, sweep: str, plug_ins: Mapping[str, object]) -> None:
         self._sweep = sweep
-        self._names = {
-            class_place(plug_in)[0]: name
-            for name, plug_in in plug_ins.items()
-            if not is_built_in(plug_in)
-        }
+        self._names: dict[tuple[str, str], str] = {}  # by the key of the spec, and the file
+        for name, plug_in in plug_ins.items():
+            if not is_built_in(plug_in):
+                place = name.partition(" ")[0], source_place(plug_in)[0]
+                self._names[place] = (
+                    f"{self._names[place]} or {name}" if place in self._names else name
+                )
+        self._files = {file for _, file in self._names}
         self._seen: set[FrameType] = set()  # the calls at the last look
         self._warned: set[FrameType] = set()
         self._closed = threading.Event()
@@ -52,27 +59,29 @@ class SlowPlugIns:
     def look(self) -> None:
         """Warn of the calls that were there at the last look already."""
         stacks = sys._current_frames().values()
-        calls = {call: line for call, line in map(self._call_in, stacks) if call is not None}
+        calls = {call: found for call, *found in map(self._call_in, stacks) if call is not None}
         for call in calls.keys() & self._seen - self._warned:
+            name, line = calls[call]
             file = call.f_code.co_filename
             message = (
                 "%s: %s has not returned for %.0f s (%s:%d), and the sweep waits for it; interrupt "
                 "the sweep and mend it, and `hposvc resume` goes on"
             )
-            log.warning(message, self._sweep, self._names[file], SLOW_S, file, calls[call])
+            log.warning(message, self._sweep, name, SLOW_S, file, line)
             self._warned.add(call)
         self._seen = {*calls}
         self._warned &= self._seen
 
-    def _call_in(self, frame: FrameType) -> tuple[FrameType | None, int]:
-        """Return the frame of a plug-in's call in a thread, and the line that the plug-in is at."""
+    def _call_in(self, frame: FrameType) -> tuple[FrameType | None, str, int]:
+        """Return the frame of a plug-in's call in a thread, its name, and its present line."""
         own = [
             (entry, line)
             for entry, line in traceback.walk_stack(frame)
-            if entry.f_code.co_filename in self._names
+            if entry.f_code.co_filename in self._files
         ]
         if not own:
-            return None, 0
+            return None, "", 0
         call, caller = own[-1][0], own[-1][0].f_back
-        called = caller is not None and caller.f_code.co_filename in CALLERS
-        return (call, own[0][1]) if called else (None, 0)
+        key = "" if caller is None else CALLERS.get(caller.f_code.co_filename, "")
+        name = self._names.get((key, call.f_code.co_filename))
+        return (None, "", 0) if name is None else (call, name, own[0][1])

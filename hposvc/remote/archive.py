@@ -1,11 +1,12 @@
 """Zip archives sent to a cluster with a sweep: hposvc's own packages, and the user's folder.
 
-The user's folder is `environment.working_dir`; else the spec's folder, if the trainable's source
-or a file named by the command lies in it; else none, since the cluster must have the trainable
-anyhow. Of that folder, git lists the files to send, and nested repositories list their own: files
-that a .gitignore or `environment.excludes` names are left out. Homes, storages and databases stay
-here, and so do files that look like secrets, unless `environment.includes` names them. A link that
-leads out of the folder is refused. The same files always make the same archive, byte for byte.
+The user's folder is `environment.working_dir`; else the spec's folder, if the source of the
+trainable or of a plug-in, or a file named by the command, lies in it; else none, since the cluster
+must have the code anyhow. Of that folder, git lists the files to send, and nested repositories list
+their own: files that a .gitignore or `environment.excludes` names are left out. Homes, storages and
+databases stay here, and so do files that look like secrets, unless `environment.includes` names
+them. A link that leads out of the folder is refused. The same files always make the same archive,
+byte for byte.
 """
 
 import fnmatch
@@ -23,8 +24,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from cluster.jobs import MOST_BYTES
+from hposvc import spec as specs
 from hposvc.errors import SpecError, fail
 from hposvc.spec import SweepSpec, fingerprint
+from hposvc.spec.paths import code_references, replace_text
 from trainables import load
 
 PACKAGES = ("hposvc", "searchers", "trainables", "cluster")
@@ -107,7 +110,7 @@ def pack(
     )
     _check_links(top, names)
     spec, elsewhere = _relocate_command(
-        _relocate_trainable(spec, folder, top, names), works_in, top, names
+        _relocate_code(spec, folder, top, names), works_in, top, names
     )
     relative_paths = (_relative_to(Path(path or folder), top) for path in paths)
     roots = dict.fromkeys(root for root in relative_paths if root is not None)
@@ -151,22 +154,21 @@ def _folder_to_send(spec: SweepSpec, folder: Path) -> Path | None:
 
 
 def _source_files(spec: SweepSpec, folder: Path) -> list[Path]:
-    """Return the source files that trials run; empty: the trainable is pickled or hposvc's own."""
-    if spec.command is not None:
-        return _mentioned(spec.command, folder)
-    reference = spec.trainable or spec.engine.curve
-    if reference is None or reference.startswith(load.PICKLE):
-        return []
+    """Return the source files that a sweep runs, but for pickles and hposvc's own."""
+    references = code_references(specs.dump(spec)).values()
+    files = [file for reference in references for file in _source_file(reference, folder)]
+    return [*files, *_mentioned(spec.command or (), folder)]
+
+
+def _source_file(reference: str, folder: Path) -> list[Path]:
+    """Return the source file of a reference; empty: it has none, or is hposvc's own."""
     module = reference.rpartition(":")[0]
+    if reference.startswith(load.PICKLE) or module.partition(".")[0] in PACKAGES:
+        return []
     if module.endswith(".py"):
         return [folder / Path(module).expanduser()]
-    module_spec = importlib.util.find_spec(module)
-    is_ours = module.partition(".")[0] in PACKAGES
-    return (
-        []
-        if is_ours or module_spec is None or module_spec.origin is None
-        else [Path(module_spec.origin)]
-    )
+    found = importlib.util.find_spec(module)
+    return [] if found is None or found.origin is None else [Path(found.origin)]
 
 
 def _mentioned(command: Sequence[str], folder: Path) -> list[Path]:
@@ -197,16 +199,16 @@ def _relocate_command(
     return (replace(spec, command=tuple(items)) if items else spec), tuple(elsewhere)
 
 
-def _not_sent(place: str, top: Path, name: str | None, key: str) -> SpecError:
-    """Return the error for a file that trials need but that is not sent."""
+def _not_sent(place: str, top: Path, name: str | None, *key: str | int) -> SpecError:
+    """Return the error for a file that a sweep needs but that is not sent."""
     if name is None:
         message = f"{place} does not lie in {top}, the folder that travels; move it there"
-        return fail(f"{message}, or set environment.working_dir", key)
+        return fail(f"{message}, or set environment.working_dir", *key)
     message = (
         "stays here: it is in the home or the storage, .gitignore or excludes name it, or its name "
         "looks like a secret's and includes does not name it"
     )
-    return fail(f"{place} {message}", key)
+    return fail(f"{place} {message}", *key)
 
 
 def _relative_to(path: Path, top: Path) -> str | None:
@@ -215,20 +217,17 @@ def _relative_to(path: Path, top: Path) -> str | None:
     return path.relative_to(top).as_posix() if path.is_relative_to(top) else None
 
 
-def _relocate_trainable(
-    spec: SweepSpec, folder: Path, top: Path, names: Collection[str]
-) -> SweepSpec:
-    """Replace the file of the spec's trainable, or of its curve, by its name in the archive."""
-    file, _, name = (spec.trainable or spec.engine.curve or "").rpartition(":")
-    if not file.endswith(".py"):
-        return spec
-    inside = _relative_to(folder / Path(file).expanduser(), top)
-    if inside not in names:
-        raise _not_sent(file, top, inside, "trainable" if spec.trainable else "engine.curve")
-    moved = f"{inside}:{name}"
-    if spec.trainable is None:
-        return replace(spec, engine=replace(spec.engine, curve=moved))
-    return replace(spec, trainable=moved)
+def _relocate_code(spec: SweepSpec, folder: Path, top: Path, names: Collection[str]) -> SweepSpec:
+    """Replace the files of the spec's trainable and plug-ins by their names in the archive."""
+    data = specs.dump(spec)
+    for place, reference in code_references(data).items():
+        file, _, name = reference.rpartition(":")
+        if file.endswith(".py"):
+            inside = _relative_to(folder / Path(file).expanduser(), top)
+            if inside not in names:
+                raise _not_sent(file, top, inside, *place)
+            data = replace_text(data, place, f"{inside}:{name}")
+    return replace(specs.thaw(data), warm_start=spec.warm_start)
 
 
 def _relocate_pickle(spec: SweepSpec) -> tuple[SweepSpec, list[tuple[str, Path]]]:

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hposvc import spec as specs
 from hposvc.errors import Problem, SpecError, no_such, shown
-from hposvc.spec import NAME_KEYS, PlugIn, SweepSpec
+from hposvc.spec import PlugIn, SweepSpec, expand
 from hposvc.spec.extension import accepted, changed
 from hposvc.spec.parsing.document import Document
 from hposvc.spec.types import CLOSED, Word
@@ -66,11 +66,7 @@ Limits = Mapping[str, Bound]  # by dotted key
 
 def fill_defaults(defaults: Defaults, document: Document) -> Document:
     """Return a document with the operator's values of keys that it leaves out."""
-    data = {
-        name: {NAME_KEYS[name]: value} if name in NAME_KEYS and isinstance(value, str) else value
-        for name, value in document.data.items()
-        if value is not None
-    }
+    data = expand(document.data)
     for key, value in defaults.items():
         *sections, name = key.split(".")
         target: Any = data

@@ -268,17 +268,12 @@ def _paths_outside(data: Mapping[str, object], folder: Path) -> Iterator[Problem
             yield Problem(path, f"is {text}, which leads out of the sweep's files; {remedy}")
 
 
-def _paths(data: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...], str]]:
+def _paths(data: Mapping[str, object]) -> Iterator[tuple[paths.Place, str]]:
     """Yield the texts of a spec that name a file or a folder, with their keys."""
-    sections = {(name,): data for name in ("folder", *paths.TOP_PATHS)}
-    keys = [*sections, *paths.SECTION_PATHS]
-    for path in keys:
-        *above, name = path
-        holder = data.get(above[0]) if above else data
-        if isinstance(holder, Mapping) and isinstance(text := holder.get(name), str):
-            for prefix in (PICKLE, paths.SQLITE):
-                text = text.removeprefix(prefix)
-            yield path, text.rpartition(":")[0] if ".py:" in text else text
+    for key in (("folder",), *paths.PATHS):
+        for path, text in paths.texts_at(data, key):
+            file = text.removeprefix(PICKLE).removeprefix(paths.SQLITE)
+            yield path, file.rpartition(":")[0] if ".py:" in file else file
     environment = data.get("environment")
     sources = environment.get("secrets") if isinstance(environment, Mapping) else None
     for entry in [sources] if isinstance(sources, Mapping) else sources or []:
@@ -289,11 +284,10 @@ def _paths(data: Mapping[str, object]) -> Iterator[tuple[tuple[str, ...], str]]:
 
 def _missing_files(spec: SweepSpec, folder: Path) -> Iterator[Problem]:
     """Yield the code files of a spec that should be among the sweep's files, and are not."""
-    sources = {("trainable",): spec.trainable, ("engine", "curve"): spec.engine.curve}
     named = {
-        path: reference.rpartition(":")[0 if ".py:" in reference else 2]
-        for path, reference in sources.items()
-        if reference and (".py:" in reference or reference.startswith(PICKLE))
+        place: reference.rpartition(":")[0 if ".py:" in reference else 2]
+        for place, reference in paths.code_references(specs.dump(spec)).items()
+        if ".py:" in reference or reference.startswith(PICKLE)
     }
     command = spec.command or ()
     if len(command) > 1 and command[0] in PYTHONS and command[1].endswith(".py"):

@@ -68,7 +68,7 @@ from trainables.training import Training
 
 __all__ = ["Budget", "Checkpoints", "Engine", "Environment", "Failure", "Fidelity", "Limit"]
 __all__ += ["Metric", "PlugIn", "Resources", "SpecError", "SweepSpec", "Tracking", "Training"]
-__all__ += ["NOTHING", "Trials", "check", "dump", "load", "restore", "thaw"]
+__all__ += ["NOTHING", "Trials", "check", "dump", "expand", "load", "restore", "thaw"]
 
 NAME_KEYS = {"search": "method", "scheduler": "type", "engine": "type"}  # `engine: local`
 
@@ -350,6 +350,18 @@ def dump(spec: SweepSpec) -> dict[str, object]:
     return plain
 
 
+def expand(data: Mapping[str, object]) -> dict[str, object]:
+    """Drop empty keys, and write out shorthands: `{type: asha}` for `asha`, rules of `stop`."""
+    expanded = {
+        key: {NAME_KEYS[key]: value} if key in NAME_KEYS and isinstance(value, str) else value
+        for key, value in data.items()
+        if value is not None
+    }
+    if isinstance(stop := expanded.get("stop"), list):
+        expanded["stop"] = {"rules": stop}
+    return expanded
+
+
 def _document(
     source: Path | str | Document | Mapping[str, object], set: Mapping[str, object]
 ) -> Document:
@@ -359,9 +371,9 @@ def _document(
         document, folder = from_mapping(resolve_callable_space(source)), Path.cwd()
     else:
         document, folder = read_file(Path(source)), paths.folder_of(Path(source))
-    document = nested_names.write_out(replace(document, data=_expand(document.data)))
+    document = nested_names.write_out(replace(document, data=expand(document.data)))
     document = nested_names.write_out(overrides.apply(document, set))
-    data = _expand(document.data)
+    data = expand(document.data)
     if isinstance(source, Mapping) and source.get("folder", "") is None:
         data["folder"] = None  # a spec packed for a cluster
     located = paths.locate(data, folder)
@@ -370,15 +382,6 @@ def _document(
     else:
         paths.import_first(f"{located['folder'] or folder}")
     return replace(document, data=located)
-
-
-def _expand(data: dict[str, object]) -> dict[str, object]:
-    """Drop empty keys, and write out shorthands: `{type: asha}` for `asha`."""
-    return {
-        key: {NAME_KEYS[key]: value} if key in NAME_KEYS and isinstance(value, str) else value
-        for key, value in data.items()
-        if value is not None
-    }
 
 
 def _read(document: Document, read: Callable[[dict[str, object]], SweepSpec]) -> SweepSpec:

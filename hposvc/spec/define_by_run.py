@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hposvc.errors import SpecError, fail, shorten, shown
-from hposvc.spec.registry import REFERENCE, resolve_function
-from hposvc.spec.types import FILE_REFERENCE
+from hposvc.spec.registry import is_reference, resolve_function
 from searchers.space import Space
 from searchers.values import SpaceError
 
@@ -59,17 +58,14 @@ def _suggest(function: Callable[[Any], object]) -> dict[str, object]:
 
 
 def _import_function(reference: str) -> Callable[[Any], object]:
-    if not (REFERENCE.fullmatch(reference) or FILE_REFERENCE.fullmatch(reference)):
+    if not is_reference(reference):
         remedy = "write module:function or path/to/file.py:function"
         constant = f"for a constant of this name {{values: [{shorten(reference)}]}}"
         raise fail(f"is {shown(reference)}; {remedy}, {constant}", *SPACE)
     try:
-        resolved = resolve_function(reference)
+        function: Callable[[Any], object] = resolve_function(reference)
     except ValueError as error:
         raise fail(str(error), *SPACE) from error
-    if not callable(resolved):
-        raise fail(f"{reference} is no function", *SPACE)
-    function: Callable[[Any], object] = resolved
     return function
 
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from hposvc import spec as specs
-from hposvc.errors import Problem, SpecError, no_such
+from hposvc.errors import Problem, SpecError, no_such, shown
 from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, trait
 
@@ -19,6 +19,7 @@ LIMITS = (
     "metric.target",
     "stop.plateau",
     "stop.max_failed",
+    "stop.rules",
     "checkpoints.quota",
 )
 INCREMENT = re.compile(r"\+[0-9]+")  # a value of trials.max: add so many
@@ -43,6 +44,8 @@ def accepted(spec: SweepSpec, changes: Mapping[str, object], trials: int = 0) ->
     problems = [*map(_unknown_limit, [key for key in changes if key not in LIMITS])]
     if not problems and "fidelity.max" in changes:
         problems = _length_problems(spec, changes["fidelity.max"])
+    if not problems and "stop.rules" in changes:
+        problems = _rule_problems(spec, changes["stop.rules"])
     if problems:
         raise SpecError(problems)
     counted = {key: _counted(key, value, spec, trials) for key, value in changes.items()}
@@ -66,7 +69,7 @@ def changed(spec: SweepSpec, changes: Mapping[str, object], trials: int = 0) -> 
 def _counted(key: str, value: object, spec: SweepSpec, trials: int) -> object:
     if key == "trials.max" and isinstance(value, str) and INCREMENT.fullmatch(value):
         return (trials if spec.trials.max is None else spec.trials.max) + int(value)
-    return value
+    return [] if key == "stop.rules" and value is None else value
 
 
 def _with_changes(data: dict[str, object], changes: Mapping[str, object]) -> dict[str, object]:
@@ -80,6 +83,14 @@ def _with_changes(data: dict[str, object], changes: Mapping[str, object]) -> dic
 def _unknown_limit(key: str) -> Problem:
     message = no_such("limit", key, LIMITS)
     return Problem((key,), f"{message}; `hposvc fork` changes the rest of a spec", at_key=True)
+
+
+def _rule_problems(spec: SweepSpec, rules: object) -> list[Problem]:
+    """Check that no rule is new: its code was neither checked nor sent with the sweep."""
+    kept = rules if isinstance(rules, list | tuple) else [] if rules is None else [rules]
+    new = [rule for rule in kept if rule not in spec.stop.rules]
+    message = f"is no rule of this sweep; give some of [{', '.join(spec.stop.rules)}], or []"
+    return [Problem(("stop", "rules"), f"{shown(rule)} {message}") for rule in new]
 
 
 def _length_problems(spec: SweepSpec, last: object) -> list[Problem]:

@@ -35,6 +35,8 @@ def build(descriptions: Mapping[str, str]) -> Schema:
     schema["properties"]["engine"] = {
         "anyOf": [{"enum": find(schema, "engine.type")["enum"]}, {"$ref": "#/$defs/Engine"}]
     }
+    rules = find(schema, "stop.rules")
+    schema["properties"]["stop"] = {"anyOf": [rules, {"$ref": "#/$defs/Stop"}]}
     _let_groups_nest(schema)
     schema["anyOf"] = [
         {"required": [name], "properties": {name: {"type": kind}}}

@@ -5,17 +5,19 @@ file; for a spec from Python or from standard input it is the working directory.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from hposvc.spec.environment import FILE_PREFIX
-from hposvc.spec.types import FILE_REFERENCE
+from hposvc.spec.registry import FILE_REFERENCE
 from trainables import load
 from trainables.load import PICKLE
 from trainables.storage.stores import is_url
 
 SQLITE = "sqlite:///"
+Key = tuple[str, ...]  # of a spec, as ("engine", "curve")
+Place = tuple[str | int, ...]  # a key, or an item of the list there
 
 _spec_folders: set[str] = set()  # folders that specs put on sys.path
 
@@ -41,13 +43,9 @@ def locate(data: Mapping[str, object], folder: Path) -> dict[str, object]:
         return dict(data)
     top = Path(_folder(own_folder, folder)) if own_folder else folder
     located = {**data, "folder": f"{top}"}
-    for name, absolute in TOP_PATHS.items():
-        if isinstance(value := data.get(name), str):
-            located[name] = absolute(value, top)
-    for (section, name), absolute in SECTION_PATHS.items():
-        values = data.get(section)
-        if isinstance(values, Mapping) and isinstance(value := values.get(name), str):
-            located[section] = {**values, name: absolute(value, top)}
+    for path, absolute in PATHS.items():
+        for place, text in texts_at(data, path):
+            located = replace_text(located, place, absolute(text, top))
     environment = located.get("environment")
     if isinstance(environment, Mapping):
         located["environment"] = _with_secrets(environment, top)
@@ -159,14 +157,52 @@ def _locate_item(item: object, at: int, folder: Path) -> object:
     return item
 
 
+# The keys that name code of users: a reference, or a list of them. Other words are built in.
+CODE: tuple[Key, ...] = (
+    ("trainable",),
+    ("engine", "curve"),
+    ("search", "method"),
+    ("scheduler", "type"),
+    ("tracking", "send_to"),
+    ("stop", "rules"),
+)
 # The keys that hold a path, each with the function that makes it absolute.
-TOP_PATHS: dict[str, Callable[[str, Path], str]] = {"trainable": _reference, "storage": _storage}
-SECTION_PATHS: dict[tuple[str, str], Callable[[str, Path], str]] = {
-    ("engine", "curve"): _reference,
-    ("parameters", "space"): _reference,
+PATHS: dict[Key, Callable[[str, Path], str]] = {
+    **dict.fromkeys((*CODE, ("parameters", "space")), _reference),
+    ("storage",): _storage,
     ("tracking", "uri"): _database,
     ("environment", "working_dir"): _folder,
 }
+
+
+def code_references(data: Mapping[str, object]) -> dict[Place, str]:
+    """Return the references to code of users in the data of a spec, by their places."""
+    found = (entry for key in CODE for entry in texts_at(data, key))
+    return {place: text for place, text in found if ":" in text}
+
+
+def texts_at(data: Mapping[str, object], key: Key) -> Iterator[tuple[Place, str]]:
+    """Yield the text at a key of a spec, or the texts of the list there, with their places."""
+    value: object = data
+    for name in key:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    if isinstance(value, str):
+        yield key, value
+    if isinstance(value, list | tuple):
+        for number, text in enumerate(value):
+            if isinstance(text, str):
+                yield (*key, number), text
+
+
+def replace_text(data: Mapping[str, object], place: Place, text: str) -> dict[str, object]:
+    """Return the data of a spec with another text at a place that `texts_at` yields."""
+    name, *inner = place
+    value: object = text
+    if inner and isinstance(held := data[f"{name}"], Mapping):
+        value = replace_text(held, tuple(inner), text)
+    elif inner and isinstance(held, list | tuple):
+        value = [text if number == inner[0] else item for number, item in enumerate(held)]
+    return {**data, f"{name}": value}
 
 
 def store_url(sweep: str, storage: str | None) -> str | None:

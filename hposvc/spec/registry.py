@@ -1,12 +1,13 @@
 """Plug-ins: from a name in a spec to an object.
 
-A plug-in is a frozen dataclass whose fields are its options. Its name is a key of a table below, or
-`module:Class`; a new built-in plug-in takes one file, and one line here.
+A plug-in is a frozen dataclass whose fields are its options. Its name is a key of a table below,
+`module:Class` or `path/to/file.py:Class`; a new built-in plug-in takes one file, and one line here.
 """
 
 import dataclasses
 import difflib
 import importlib
+import inspect
 import re
 import shutil
 import traceback
@@ -29,6 +30,12 @@ from trainables.programs.command import PYTHONS, search_paths
 T = TypeVar("T")
 
 REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+FILE_REFERENCE = re.compile(r"[^:]+\.py:[^\W\d]\w*")
+REFERENCES = "module:Name or path/to/file.py:Name"  # in errors
+SINK_BASE = "hposvc.tracking.sink:Sink"  # of the sinks of users
+SINK_METHODS = (
+    *("open", "resume_point", "send", "ensure_runs", "withdraw_runs", "finish", "close"),
+)
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,8 @@ def build(kind: PluginType[T], plug_in: PlugIn) -> T:
             mapping (`("type",)`, `("eta",)`).
     """
     if plug_in.name not in kind.classes and ":" not in plug_in.name:
+        if plug_in.name.endswith(".py"):
+            raise fail(f"is {shown(plug_in.name)}; write {plug_in.name}:Name", kind.key)
         raise fail(f"{plug_in.name}: {no_such(kind.noun, plug_in.name, kind.classes)}", kind.key)
     try:
         if not may_be_imported(plug_in):
@@ -148,7 +157,7 @@ def read(kind: PluginType[T], data: object) -> PlugIn:
         SpecError: `data` is not a mapping, or has no name.
     """
     if not isinstance(data, Mapping) or not isinstance(data.get(kind.key), str):
-        choice = f"choose {', '.join(kind.classes)} or module:Class"
+        choice = f"choose {', '.join(kind.classes)}, or {REFERENCES}"
         other_keys = (
             [str(key) for key in data if key != kind.key] if isinstance(data, Mapping) else []
         )
@@ -161,41 +170,85 @@ def read(kind: PluginType[T], data: object) -> PlugIn:
     return PlugIn(data[kind.key], options)
 
 
+def is_reference(text: str) -> bool:
+    """Return whether a text is `module:Name` or `path/to/file.py:Name`; what it names may lack."""
+    return bool(REFERENCE.fullmatch(text) or FILE_REFERENCE.fullmatch(text))
+
+
 def resolve(reference: str) -> Any:
-    """Import and return the object that `module:Name` names.
+    """Import and return the object that `module:Name` or `path/to/file.py:Name` names.
 
     Raises:
-        ValueError: a part does not exist, or the module's import failed; the message says which.
+        ValueError: a part does not exist, or the import failed; the message says which.
     """
-    if not REFERENCE.fullmatch(reference):
-        raise ValueError(f"'{shorten(reference)}' is no name of a plug-in; write module:Name")
+    if not is_reference(reference):
+        raise ValueError(f"'{shorten(reference)}' is no name of a plug-in; write {REFERENCES}")
     load.check_allowed(reference)
-    module_name, _, name = reference.partition(":")
+    place, _, name = reference.rpartition(":")
+    is_file = place.endswith(".py")
     try:
-        module = importlib.import_module(module_name)
+        module = load.load_file(place) if is_file else importlib.import_module(place)
+    except load.LoadError:
+        raise  # there is no such file
     except (Exception, SystemExit) as error:
-        raise ValueError(_import_failure(module_name, error)) from error
+        raise ValueError(_import_failure(place, error)) from error
     if not hasattr(module, name):
         public = [attribute for attribute in vars(module) if not attribute.startswith("_")]
-        raise ValueError(f"{module_name} has {no_such('name', name, public)}")
+        raise ValueError(f"{place} has {no_such('name', name, public)}")
     return getattr(module, name)
 
 
 def resolve_function(reference: str) -> Any:
-    """Import and return the object that `module:name` or `path/to/file.py:name` names.
+    """Import and return the function, or other callable object, of a reference; see `resolve`.
 
     Raises:
-        ValueError: a part does not exist, or its code failed; the message says which.
+        ValueError: it cannot be imported, or is no function; the message says so.
     """
-    if not reference.rpartition(":")[0].endswith(".py"):
-        return resolve(reference)
+    found = resolve(reference)
+    if not callable(found):
+        raise ValueError(f"{reference} is no function")
+    return found
+
+
+def check_rule(reference: str, *path: str | int) -> None:
+    """Check that a rule that ends a sweep can be imported, and called with the trials so far.
+
+    Raises:
+        SpecError: it cannot; at the path.
+    """
     try:
-        return load.resolve(reference)
-    except load.LoadError as error:
-        raise ValueError(str(error).removeprefix("trainable ")) from error
-    except (Exception, SystemExit) as error:
-        text = f"{reference} fails when it is loaded: {type(error).__name__}: {error}"
-        raise ValueError(text) from error
+        rule = resolve_function(reference)
+    except ValueError as error:
+        raise fail(str(error), *path) from error
+    if isinstance(rule, type):
+        raise fail(f"{reference} is a class; name a function, or an object that is called", *path)
+    try:
+        takes = inspect.signature(rule)
+        takes.bind([])
+    except TypeError as error:
+        message = f"{reference} takes {takes}; a rule takes the trials so far, and nothing else"
+        raise fail(message, *path) from error
+
+
+def check_sink(reference: str, *path: str | int) -> None:
+    """Check that a sink of the user's own can be imported, and has all methods.
+
+    Raises:
+        SpecError: it cannot, or has not; at the path.
+    """
+    try:
+        sink = resolve(reference)
+    except ValueError as error:
+        raise fail(str(error), *path) from error
+    if not isinstance(sink, type):
+        raise fail(f"{reference} is {shown(sink)}; name a class", *path)
+    bases = [cls for cls in sink.__mro__ if cls.__module__ != SINK_BASE.partition(":")[0]]
+    if not any("send" in vars(cls) for cls in bases):
+        raise fail(f"{reference} is no sink: it has no send(); see docs/plug-ins.md", *path)
+    lacking = [name for name in SINK_METHODS if not callable(getattr(sink, name, None))]
+    if lacking:
+        message = f"{reference} is no sink: it has no {', '.join(lacking)}"
+        raise fail(f"{message}; derive it from {SINK_BASE}", *path)
 
 
 def check_trainable(reference: str, space: Space) -> None:

@@ -16,11 +16,10 @@ from pydantic import AfterValidator, Field, PlainValidator, TypeAdapter, WithJso
 from hposvc.errors import fail, no_such, shown
 from hposvc.spec.engines import ENGINES, EngineType
 from hposvc.spec.parsing.coercion import fill
-from hposvc.spec.registry import REFERENCE
+from hposvc.spec.registry import REFERENCES, is_reference
 from hposvc.spec.sinks import SINKS
 from hposvc.spec.types import (
     CLOSED,
-    FILE_REFERENCE,
     Bytes,
     Count,
     Interval,
@@ -266,7 +265,7 @@ class Engine:
             message = f"is for type simulate, and type is {self.type}; remove it"
             raise fail(message, "curve", at_key=True)
         curve = self.curve
-        if curve is None or REFERENCE.fullmatch(curve) or FILE_REFERENCE.fullmatch(curve):
+        if curve is None or is_reference(curve):
             return
         remedy = "write module:function or path/to/file.py:function"
         raise fail(f"is {shown(self.curve)}; {remedy}", "curve")
@@ -349,7 +348,7 @@ class Checkpoints:
 class Tracking:
     """Where the runs of a sweep are sent, and the MLflow server and experiment."""
 
-    send_to: tuple[Word, ...] = ("mlflow",)  # keys of SINKS
+    send_to: tuple[Word, ...] = ("mlflow",)  # keys of SINKS, and references to classes of users
     uri: Word | None = None  # None: MLFLOW_TRACKING_URI, or the embedded server
     experiment: Word | None = None  # None: the project
     system_metrics: bool = False  # a Task's metrics of its machine, by MLflow's names
@@ -357,8 +356,9 @@ class Tracking:
 
     def __post_init__(self) -> None:
         for number, name in enumerate(self.send_to):
-            if name not in SINKS:
-                raise fail(no_such("sink", name, SINKS), "send_to", number)
+            if name not in SINKS and not is_reference(name):
+                other = "" if ":" not in name and ".py" not in name else f"; write {REFERENCES}"
+                raise fail(f"{no_such('sink', name, SINKS)}{other}", "send_to", number)
             if name in self.send_to[:number]:
                 raise fail(f"names {name} twice; remove one", "send_to", number)
         for key in ("uri", "experiment"):

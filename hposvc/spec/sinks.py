@@ -1,9 +1,10 @@
 """The sinks: places that the runs of a sweep can be sent to.
 
 A new sink takes a file in hposvc/tracking with a class as hposvc/tracking/sink.py describes it, and
-a line here.
+a line here. A sink of a user's own is named by its reference.
 """
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -40,3 +41,15 @@ SINKS: Mapping[str, SinkType] = {
         "hydra-core",
     ),
 }
+
+
+def sink_type(name: str) -> SinkType:
+    """Return a sink by its name in a spec: a key of SINKS, or a reference to a user's class."""
+    return SinkType(name, name.rpartition("/")[2]) if ":" in name else SINKS[name]
+
+
+def sink_key(name: str) -> str:
+    """Return the name of a sink in the journal and in the names of files: letters, digits and _."""
+    if ":" not in name:
+        return name
+    return f"{name.rpartition(':')[2][:16]}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"

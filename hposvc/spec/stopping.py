@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from hposvc.errors import fail, shown
+from hposvc.spec.registry import REFERENCES, is_reference
 from hposvc.spec.types import CLOSED, ParameterValue, Positive, Seconds
 
 
@@ -32,6 +33,16 @@ Share = Annotated[
     float, BeforeValidator(read_share), WithJsonSchema({"anyOf": [_FRACTION, _PERCENTAGE]})
 ]
 Hours = Annotated[float, Field(gt=0)]
+
+
+def check_rule(text: str) -> str:
+    """Return a well-formed name of a rule; whether it exists shows at its import."""
+    if not is_reference(text):
+        raise ValueError(f"is {shown(text)}; write {REFERENCES}")
+    return text
+
+
+Rule = Annotated[str, AfterValidator(check_rule)]
 
 
 @dataclass(frozen=True)
@@ -82,11 +93,17 @@ class MaxFailed:
 
 @dataclass(frozen=True)
 class Stop:
-    """The rules that end a sweep without progress."""
+    """The rules that end a sweep early."""
 
     plateau: PlateauRule | None = None  # None: never
     max_failed: MaxFailed | None = None  # None: never
+    rules: tuple[Rule, ...] = ()  # the user's own: hposvc/driver/stop_rules.py asks them
     __pydantic_config__ = CLOSED
+
+    def __post_init__(self) -> None:
+        for number, rule in enumerate(self.rules):
+            if rule in self.rules[:number]:
+                raise fail(f"names {rule} twice; remove one", "rules", number)
 
 
 @dataclass(frozen=True)

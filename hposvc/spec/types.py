@@ -16,14 +16,13 @@ from pydantic import (
 
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.events import LAST
-from hposvc.spec.registry import REFERENCE
+from hposvc.spec.registry import REFERENCES, is_reference
 from searchers.syntax import check_count, read_declared
 from searchers.values import SpaceError, Value, is_value, refusal
 from trainables.load import PICKLE
 from trainables.storage.checkpoint import Every, Period
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}", re.ASCII)
-FILE_REFERENCE = re.compile(r"[^:]+\.py:[^\W\d]\w*")
 DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(s|m|h|d)", re.ASCII)
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 UPDATES = re.compile(r"([1-9][0-9]*) ?steps?", re.ASCII)
@@ -138,8 +137,8 @@ def check_id(text: str) -> str:
 
 def check_reference(text: str) -> str:
     """Return a well-formed name of a trainable; whether it exists shows at its import."""
-    if not (text.startswith(PICKLE) or REFERENCE.fullmatch(text) or FILE_REFERENCE.fullmatch(text)):
-        raise ValueError(f"is {shown(text)}; write module:Name or path/to/file.py:Name")
+    if not (text.startswith(PICKLE) or is_reference(text)):
+        raise ValueError(f"is {shown(text)}; write {REFERENCES}")
     return text
 
 

@@ -23,7 +23,7 @@ def forbid_user_code() -> None:
 
 
 def import_and_check(spec: "SweepSpec") -> "SweepSpec":
-    """Return the spec, once its trainable, command or curve has been found and fits.
+    """Return the spec, once its trainable, command or curve, rules and sinks were found and fit.
 
     Raises:
         SpecError: the code cannot be imported, or does not fit; paths start at the top of the spec.
@@ -37,9 +37,12 @@ def import_and_check(spec: "SweepSpec") -> "SweepSpec":
         registry.check_command(spec.command, Path(spec.works_in or ""))
     if spec.engine.curve is not None:
         try:
-            curve = registry.resolve_function(spec.engine.curve)
+            registry.resolve_function(spec.engine.curve)
         except ValueError as error:
             raise fail(str(error), "engine", "curve") from error
-        if not callable(curve):
-            raise fail(f"{spec.engine.curve} is no function", "engine", "curve")
+    for number, rule in enumerate(spec.stop.rules):
+        registry.check_rule(rule, "stop", "rules", number)
+    for number, sink in enumerate(spec.tracking.send_to):
+        if ":" in sink:
+            registry.check_sink(sink, "tracking", "send_to", number)
     return spec

@@ -54,6 +54,7 @@ class SweepState:
     reason: str = ""
     asked: Verb | None = None  # the request for the whole sweep that is in force
     closed: End | None = None  # why there are no more new trials
+    closed_detail: str = ""  # what the user's rule said that closed it
     driven: bool = False  # whether a driver is at work, as far as the journal says
     full: str = ""  # the last driver's message about a full disk; empty: there was room
     next_order: int = 1
@@ -374,7 +375,7 @@ class SweepState:
             self.trials.new_facts.append(facts.Closed())
         # An end of proposals can be followed by an end of the sweep, not the other way round.
         if self.closed is None or not self.halted:
-            self.closed = event.reason
+            self.closed, self.closed_detail = event.reason, event.detail
 
     def _finish(self, event: Finished) -> None:
         # Nobody waits for trials at a rung any more, unless they were to go on.

@@ -133,7 +133,8 @@ def _ending(state: SweepState, event: Event) -> Iterator[str]:
         yield f"paused: {event.reason}; {state.full or 'no room to write'}"
         yield "free some, then hposvc resume goes on"
         return
-    yield f"{state.state}{f': {state.reason}' if state.reason else ''}"
+    reason = state.closed_detail if state.reason == "rule" else state.reason
+    yield f"{state.state}{f': {reason}' if reason else ''}"
     if state.best is not None:
         trial = state.trials[state.best]
         if trial.value is not None:

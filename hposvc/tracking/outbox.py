@@ -19,10 +19,11 @@ from functools import partial
 from typing import Any
 
 from hposvc import spec as specs
+from hposvc.errors import is_built_in, with_place
 from hposvc.events import Finished
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import registry
-from hposvc.spec.sinks import SINKS
+from hposvc.spec.sinks import sink_key, sink_type
 from hposvc.state.trial import trial_name
 from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_server import hide_passwords, quiet_mlflow
@@ -47,20 +48,24 @@ class Outbox:
     journal: Journal
     sink: Sink
     alive: Callable[[], None] = lambda: None  # called regularly, to reset a watchdog
+    key: str = ""  # of the sink's cursor in the journal; empty: the sink's name
     seq: int = 0  # of the last event read
     projection: Projection = field(init=False)
     _batches: list[Batch] = field(default_factory=list)  # not sent yet
     _cursor: int = 0  # the sink's cursor in the journal, when last read or moved
 
+    def __post_init__(self) -> None:
+        self.key = self.key or self.sink.name
+
     def open(self) -> None:
         """Open the sink; if it lost some of what it was sent, send that again."""
         self.sink.open()
-        cursor = self.journal.cursor(self.sweep.id, self.sink.name)
+        cursor = self.journal.cursor(self.sweep.id, self.key)
         self._rebuild_projection(cursor)
         begun = {PARENT, *self.projection.state.trials}
         self._cursor = self.sink.resume_point(cursor, begun)
         if self._cursor < cursor:
-            self.journal.rewind(self.sweep.id, self.sink.name, self._cursor)
+            self.journal.rewind(self.sweep.id, self.key, self._cursor)
             self._rebuild_projection(self._cursor)
 
     def turn(self) -> None:
@@ -94,7 +99,7 @@ class Outbox:
             self.sink.send(self._batches)
             self._batches.clear()
         if self.seq > self._cursor:
-            self.journal.advance(self.sweep.id, self.sink.name, self._cursor, self.seq)
+            self.journal.advance(self.sweep.id, self.key, self._cursor, self.seq)
             self._cursor = self.seq
 
     def prepare(self) -> None:
@@ -119,7 +124,7 @@ class Outbox:
         last = self.journal.last(self.sweep.id)
         ending = [event for _, event in self.journal.read(self.sweep.id, last - 1)]
         if ending and isinstance(ending[-1], Finished):
-            self.journal.rewind(self.sweep.id, self.sink.name)
+            self.journal.rewind(self.sweep.id, self.key)
 
     def _take_batch(self) -> None:
         entries = self.projection.take_entries()
@@ -179,7 +184,7 @@ def follow(
         except Exception as error:  # noqa: BLE001 - a sink's error never ends a sweep
             opened = False
             pacing.record_failure()
-            log.warning("trying again in %.0f s: %s", pacing.pause_s, _describe(error))
+            log.warning("trying again in %.0f s: %s", pacing.pause_s, _describe(outbox.sink, error))
             if driver_gone and pacing.gave_up:
                 return False
             if driver_gone:
@@ -192,8 +197,9 @@ def tell(news: int, answers: bool) -> None:
         os.write(news, ANSWERS if answers else SILENT)
 
 
-def _describe(error: Exception) -> str:
-    return hide_passwords(f"{type(error).__name__}: {error}")
+def _describe(sink: Sink, error: Exception) -> str:
+    text = f"{type(error).__name__}: {error}"
+    return hide_passwords(text if is_built_in(sink) else with_place(sink, error))
 
 
 def main(task: Mapping[str, Any]) -> None:
@@ -201,10 +207,11 @@ def main(task: Mapping[str, Any]) -> None:
     logging.basicConfig(format=f"%(asctime)s {task['sink']}: %(message)s", level=logging.INFO)
     quiet_mlflow()
     setting = Setting.of_task(task)
-    sink: Sink = registry.resolve(SINKS[task["sink"]].sink)(setting)
-    outbox = Outbox(setting.sweep, setting.spec, setting.journal, sink, setting.alive)
+    key = sink_key(task["sink"])
+    sink: Sink = registry.resolve(sink_type(task["sink"]).sink)(setting)
+    outbox = Outbox(setting.sweep, setting.spec, setting.journal, sink, setting.alive, key)
     # Another recorder may still be sending the events of a dead driver.
-    with locked(recorder_lock(setting.folder, sink.name)):
+    with locked(recorder_lock(setting.folder, key)):
         outbox.recheck()
         # MLflow's objects, most of which exist by then, live until the end: a collection that scans
         # them takes 0.2 s, and that was half of this process's CPU time at one report a second.

@@ -24,7 +24,7 @@ from hposvc.journal.deliveries import Deliveries
 from hposvc.journal.home import Home
 from hposvc.journal.journal import Journal
 from hposvc.spec import SweepSpec
-from hposvc.spec.sinks import SINKS
+from hposvc.spec.sinks import sink_key, sink_type
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.mlflow_server import (
     QUIET,
@@ -86,7 +86,7 @@ class Recorder:
 
     def __enter__(self) -> "Recorder":
         for name in self._names:
-            sink = SINKS.get(name)
+            sink = None if name == NOTIFICATIONS else sink_type(name)
             if sink is not None and not sink.is_installed:
                 message = "%s: nothing goes to %s: %s is not installed; %s, and resume the sweep"
                 remedy = f"pip install '{sink.requirement}'"
@@ -141,7 +141,7 @@ class Recorder:
     def _pass_news_on(self) -> None:
         """Say once that a sink does not answer, and that it does again."""
         for name, news in self._news.items():
-            title = SINKS[name].title + (f" ({self.uri})" if name == "mlflow" else "")
+            title = sink_type(name).title + (f" ({self.uri})" if name == "mlflow" else "")
             match news.read():
                 case False:
                     message = "%s: %s does not answer (logs/recorder.log says why); "
@@ -162,7 +162,7 @@ class Recorder:
     @property
     def waiting(self) -> list[str]:
         """The sinks that were not sent all events yet, as people know them."""
-        return [SINKS[sink].title for sink in self.sinks if self._count_unsent(sink)]
+        return [sink_type(sink).title for sink in self.sinks if self._count_unsent(sink)]
 
     @property
     def undelivered(self) -> list[dict[str, object]]:
@@ -210,7 +210,7 @@ class Recorder:
             return False
 
     def _count_unsent(self, sink: str) -> int:
-        return self.journal.last(self.sweep) - self.journal.cursor(self.sweep, sink)
+        return self.journal.last(self.sweep) - self.journal.cursor(self.sweep, sink_key(sink))
 
     def _start(self, name: str) -> subprocess.Popen[str]:
         notifies = name == NOTIFICATIONS

@@ -1,7 +1,8 @@
 """Sinks: places that the runs of a sweep are sent to, such as an MLflow server.
 
-hposvc/spec/sinks.py lists the sinks. Each has a recorder process of its own (outbox.py) and a
-cursor of its own in the journal, so a sink that is slow or away delays no other.
+hposvc/spec/sinks.py lists the sinks, beside which a spec can name classes of its user. Each has a
+recorder process of its own (outbox.py) and a cursor of its own in the journal, so a sink that is
+slow or away delays no other.
 """
 
 import faulthandler
@@ -61,10 +62,10 @@ class Sink(Protocol):
     sink must not hold anything twice.
     """
 
-    name: ClassVar[str]  # in SINKS
+    name: ClassVar[str] = ""  # in SINKS; a user's own needs none
     # True: a batch holds all that is new, since requests are dear. False: a batch holds one event,
     # so batches are the same at each repetition.
-    gathers: ClassVar[bool]
+    gathers: ClassVar[bool] = False
     # True: a sink that does not gather is sent metrics every few seconds, since calls are dear.
     waits: ClassVar[bool] = False
 
@@ -79,7 +80,7 @@ class Sink(Protocol):
                 returned if the sink lost some of them.
             begun: the runs that these events begin.
         """
-        ...
+        return cursor
 
     def send(self, batches: Sequence[Batch]) -> None:
         """Store batches; they are durable when this returns."""

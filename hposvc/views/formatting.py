@@ -63,6 +63,7 @@ def why_ended(state: SweepState) -> str:
         "plateau": f"no better value in {plateau.trials} trials" if plateau else "plateau",
         "drain": "no new trials, as a user asked",
         "target": "the target is reached",
+        "rule": state.closed_detail,
         "budget": "the budget is used up",
         "user": "a user asked for it",
     }

@@ -14,7 +14,7 @@ from hposvc.events import RENEWALS, Verb, error_line
 from hposvc.journal.home import JSON_LINES, REPORT, TENSORBOARD, Home
 from hposvc.operations.requests import RequestReceipt
 from hposvc.spec import SweepSpec
-from hposvc.spec.sinks import SINKS
+from hposvc.spec.sinks import SINKS, sink_type
 from hposvc.state.summary import describe_fallbacks, unsearched, untrained
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER
@@ -165,8 +165,9 @@ def describe_backlog(record: Record) -> str:
     if not record.behind:
         return ""
     sweep, sinks = record.row.id, record.state.spec.tracking.send_to
-    names = " or ".join(SINKS[sink].title for sink in sinks)
-    return f"{names} was not sent {record.behind} events; when it answers: hposvc resume {sweep}"
+    names = " or ".join(sink_type(sink).title for sink in sinks)
+    unsent = f"{names} was not sent {record.behind} events (logs/recorder.log says why)"
+    return f"{unsent}; when it answers: hposvc resume {sweep}"
 
 
 def describe_undelivered(record: Record) -> str:

@@ -20,11 +20,21 @@ def test_a_class_of_the_users_own_is_loaded_by_its_path():
     assert load("searchers.grid:Grid") is load("grid")
 
 
+def test_a_class_in_a_file_is_loaded_once_for_each_content(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("class Mine:\n    number = 1\n")
+    first = load(f"{file}:Mine")
+    assert load(f"{file}:Mine") is first
+    file.write_text("class Mine:\n    number = 22\n")
+    assert load(f"{file}:Mine").number == 22
+
+
 @pytest.mark.parametrize(
     ("method", "message"),
     [
         ("quantum", "there is no search method 'quantum': known: auto, cmaes, gp"),
         ("sobl", "did you mean 'sobol'"),
+        ("no/such.py:Thing", "cannot be loaded: .*No such file or directory"),
         ("no_such_module:Thing", "cannot be loaded: No module named 'no_such_module'"),
         ("searchers.grid:Gird", "cannot be loaded: .*has no attribute 'Gird'"),
         ("searchers.grid:MARK", "is 'grid'; name a class"),

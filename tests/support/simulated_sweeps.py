@@ -15,6 +15,7 @@ from hposvc.controller.controller import Controller
 from hposvc.driver.driver import apply_renewals
 from hposvc.driver.loop import Runner, Watcher
 from hposvc.driver.proposals import SyncProposer
+from hposvc.driver.stop_rules import StopRules
 from hposvc.events import Checkpointed, Ended, Event, Failed, Ordered, Proposed, Reported
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
@@ -200,6 +201,7 @@ class Lab:
             journal=self.journal,
             lease=Lease(self.journal.store, sweep),
             watchers=watchers,
+            rules=StopRules.of(spec.stop.rules),
             interrupted=interrupted,
             seq=seq,
         ).run("here:1")

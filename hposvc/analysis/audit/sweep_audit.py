@@ -75,7 +75,8 @@ def _describe(
             return "asked", phrasing.request_text(event), asked(event)
         case Closed():
             word = "stopped" if event.reason in HALTS else "closed"
-            why = "trials.max is reached" if event.reason == "trials" else event.reason
+            said = event.detail or event.reason
+            why = "trials.max is reached" if event.reason == "trials" else said
             no_more = "" if event.reason in HALTS else "no new trials: "
             counts = f"{len(state.trials)} trials proposed, {running} running"
             closing = {"reason": event.reason, "running": running}

@@ -38,8 +38,8 @@ PAST_TENSE = {
 }
 # Reasons of decisions in which no other trial had a part.
 SOLO_REASONS = {
-    *("user", "target", "budget", "failures", "pause", "diverged", "no checkpoint", "schedule"),
-    *(WIDER, TIMEOUT),
+    *("user", "target", "rule", "budget", "failures", "pause", "diverged", "no checkpoint"),
+    *("schedule", WIDER, TIMEOUT),
 }
 
 

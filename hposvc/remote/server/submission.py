@@ -24,6 +24,7 @@ from hposvc.spec import Environment, SweepSpec
 from hposvc.spec.environment import read_secrets
 from hposvc.spec.parsing import overrides
 from hposvc.spec.parsing.document import from_mapping
+from hposvc.spec.paths import code_references
 from trainables.load import PICKLE
 
 
@@ -146,17 +147,18 @@ def _check_roots(packed: SourceArchive) -> None:
     Raises:
         SpecError: another folder of this process's import paths has it.
     """
-    reference = packed.spec.trainable or packed.spec.engine.curve or ""
-    module, package = reference.rpartition(":")[0], reference.partition(":")[0].partition(".")[0]
-    if not module or module.endswith(".py") or reference.startswith(PICKLE):
-        return
     with zipfile.ZipFile(io.BytesIO(packed.archive)) as archive:
         names = archive.namelist()
-    for root in packed.paths:
-        inside = (f"{root}/{package}.py", f"{root}/{package}/")
-        if root != "." and any(name.startswith(inside) for name in names):
-            message = f"{module} lies in {root}, and a server imports from the spec's folder"
-            raise fail(f"{message}; write `folder: {root}`", "trainable")
+    for key, reference in code_references(specs.dump(packed.spec)).items():
+        module = reference.rpartition(":")[0]
+        if module.endswith(".py") or reference.startswith(PICKLE):
+            continue
+        package = module.partition(".")[0]
+        for root in packed.paths:
+            inside = (f"{root}/{package}.py", f"{root}/{package}/")
+            if root != "." and any(name.startswith(inside) for name in names):
+                message = f"{module} lies in {root}, and a server imports from the spec's folder"
+                raise fail(f"{message}; write `folder: {root}`", *key)
 
 
 def _find_secrets(environment: Environment) -> dict[str, str]:

@@ -9,9 +9,11 @@ from simulated_sweeps import make_spec
 
 from hposvc.driver.proposals import BackgroundProposer
 from hposvc.driver.slow_plug_ins import SlowPlugIns
+from hposvc.driver.stop_rules import StopRules
 from hposvc.schedulers.fifo import Fifo
 from hposvc.schedulers.guarded import begin_scheduler
 from hposvc.schedulers.scheduler import Plan, Wait
+from hposvc.state.sweep import SweepState
 from searchers.random_search import Random
 
 
@@ -89,6 +91,24 @@ def test_a_scheduler_that_does_not_return_is_named(blocked, caplog):
     slow.look()
     slow.look()
     assert "scheduler.type mine:Hesitant has not returned" in warnings(caplog)[0]
+    blocked.may_go.set()
+    driver.join()
+
+
+def test_a_rule_that_does_not_return_is_named_among_other_plug_ins_of_its_file(blocked, caplog):
+    def rule(history):
+        blocked.wait()
+
+    state = SweepState(make_spec(stop=["mine:rule"]))
+    plug_ins = {"search.method mine:Thinking": Thinking(blocked), "stop.rules mine:rule": rule}
+    slow = SlowPlugIns("s", plug_ins)
+    driver = threading.Thread(target=StopRules({"mine:rule": rule}).ask, args=(state, 0.0))
+    driver.start()
+    assert blocked.there.wait(20)
+    slow.look()
+    slow.look()
+    (said,) = warnings(caplog)
+    assert said.startswith("s: stop.rules mine:rule has not returned")
     blocked.may_go.set()
     driver.join()
 

@@ -84,6 +84,46 @@ def test_a_trainable_elsewhere_is_refused_with_the_remedy(project: Path):
         pack(spec(working_dir="dat"), project, [])
 
 
+PLUGGED = """
+from dataclasses import dataclass
+
+from hposvc.schedulers.fifo import Fifo
+from searchers.random_search import Random
+
+
+@dataclass(frozen=True)
+class Search(Random):
+    pass
+
+
+@dataclass(frozen=True)
+class Schedule(Fifo):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    "plugged",
+    [
+        {"search": {"method": "src/plugged.py:Search"}},
+        {"scheduler": {"type": "src/plugged.py:Schedule"}},
+        {"stop": {"rules": ["src/plugged.py:rule"]}},
+        {"tracking": {"send_to": ["json_lines", "src/plugged.py:Sink"]}},
+    ],
+    ids=str,
+)
+def test_a_file_of_a_plug_in_travels_like_that_of_a_trainable(project: Path, plugged):
+    (project / "src" / "plugged.py").write_text(PLUGGED)
+    sweep = {**SWEEP, "trainable": "trainables.zoo.digits:DigitsCNN", "fidelity": {"max": 3}}
+    packed = pack(specs.load({**sweep, **plugged}), project, [])
+    assert "src/plugged.py" in names(packed.archive)
+    ((section, values),) = plugged.items()
+    assert specs.dump(packed.spec)[section].items() >= values.items()
+    outside = specs.load({**sweep, **plugged, "environment": {"working_dir": "data"}})
+    with pytest.raises(SpecError, match=rf"{section}\..*src/plugged\.py does not lie in .*data"):
+        pack(outside, project, [])
+
+
 def test_without_a_trainable_of_ones_own_nothing_travels(project: Path):
     assert names(pack(spec("trainables.zoo.digits:DigitsCNN"), project, []).archive) == set()
 

@@ -1,5 +1,7 @@
 """What a caller submits, forks and learns of depends on the projects of which they are a member."""
 
+import json
+
 import pytest
 import served
 from guarded import bearer, call, code, config_of
@@ -107,3 +109,23 @@ def test_the_operators_defaults_do_not_make_another_sweep(sweeps):
         names.add(response.json()["sweep"])
     (name,) = names
     assert sweeps.journal.find(name).spec["trials"]["max"] == 3
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ({"search": "mine.py:Mine"}, "search.method"),
+        ({"scheduler": "mine.py:Mine", "fidelity": {"max": 3}}, "scheduler.type"),
+        ({"stop": ["mine.py:rule"]}, "stop.rules[0]"),
+        ({"tracking": {"send_to": ["mine.py:Mine"]}}, "tracking.send_to[0]"),
+    ],
+)
+def test_a_file_of_a_plug_in_is_sent_like_that_of_a_trainable(client, sweeps, section, key):
+    ann = bearer(sweeps, "ann", "submit")
+    sent = submit(client, ann, {**SPEC, **section})
+    (error,) = sent.json()["errors"]
+    assert (sent.status_code, error["key"]) == (400, key)
+    assert "there is no file mine.py; send it in `files` or in an archive" in error["message"]
+    assert submit(client, ann, {**SPEC, **section}, files={"mine.py": ""}).status_code == 202
+    outside = json.loads(json.dumps(section).replace("mine.py", "../mine.py"))
+    assert submit(client, ann, {**SPEC, **outside}).json()["errors"][0]["key"] == key

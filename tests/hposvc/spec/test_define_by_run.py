@@ -132,7 +132,8 @@ def test_a_file_that_fails_says_how(tmp_path):
     (tmp_path / "failing.py").write_text("1 / 0\n")
     message = refusal(space=f"{tmp_path}/failing.py:space")
     assert message.endswith(
-        "failing.py:space fails when it is loaded: ZeroDivisionError: division by zero"
+        "failing.py fails when it is imported: ZeroDivisionError: division by zero "
+        f"({tmp_path}/failing.py, line 1)"
     )
 
 

@@ -28,6 +28,15 @@ def test_it_cannot_be_made_longer():
         accepted(open_spec(), {"fidelity.max": 9})
 
 
+def test_a_rule_can_be_taken_away_but_not_added():
+    spec = open_spec(stop=["mine:rule", "mine:other"])
+    assert accepted(spec, {"stop.rules": ["mine:other"]}) == {"stop.rules": ["mine:other"]}
+    assert accepted(spec, {"stop.rules": None}) == {"stop.rules": []}
+    for rules in (["mine:new"], "mine:new", ["mine:rule", 3]):
+        with pytest.raises(SpecError, match=r"stop\.rules: .* is no rule of this sweep; give some"):
+            accepted(spec, {"stop.rules": rules})
+
+
 def test_a_problem_that_the_recorded_spec_has_already_does_not_forbid_more_trials():
     recorded = replace(open_spec(), budget=Budget(wall=60.0, reserve=0.1))  # no finalists
     assert recorded.problems()

@@ -47,6 +47,22 @@ search: grid
 engine: local
 trials: {max: 2, parallel: 1}
 """
+PLUGGED = """
+from dataclasses import dataclass
+
+from hposvc.schedulers.fifo import Fifo
+from searchers.random_search import Random
+
+
+@dataclass(frozen=True)
+class Search(Random):
+    pass
+
+
+@dataclass(frozen=True)
+class Schedule(Fifo):
+    pass
+"""
 UNTRACKED = "tracking: {send_to: []}\n"  # MLflow takes seconds
 
 
@@ -58,6 +74,7 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     (folder / "train.py").write_text(TRAIN)
     (folder / "beside_it.py").write_text("ONE = 1\n")
+    (folder / "plugged.py").write_text(PLUGGED)
     (folder / "script.py").write_text(SCRIPT)
     (folder / "offset.txt").write_text("2.0")
     (folder / "token").write_text("hush")
@@ -90,8 +107,17 @@ def test_every_path_of_a_spec_is_absolute_once_it_is_read(project):
             "tracking.uri": "sqlite:///runs.db",
             "environment.secrets": [{"DB": "file:token"}, "HF_TOKEN"],
             "environment.working_dir": "deep",
+            "fidelity.max": 3,
+            "search": "plugged.py:Search",
+            "scheduler": "plugged.py:Schedule",
+            "stop": ["plugged.py:rule", "my.rules:rule"],
+            "tracking.send_to": ["mlflow", "plugged.py:Sink"],
         },
     )
+    assert spec.stop.rules == (f"{project}/plugged.py:rule", "my.rules:rule")
+    assert spec.tracking.send_to == ("mlflow", f"{project}/plugged.py:Sink")
+    assert spec.search.name == f"{project}/plugged.py:Search"
+    assert spec.scheduler.name == f"{project}/plugged.py:Schedule"
     assert spec.folder == f"{project}"
     assert spec.trainable == f"{project}/train.py:train"
     assert spec.storage == f"{project}/out"

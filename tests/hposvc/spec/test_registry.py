@@ -37,6 +37,11 @@ class Greedy:
             raise ValueError(f"epsilon is {self.epsilon}; choose a number from 0 to 1")
     def suggest(self, space, history, n, rng): ...
 
+@dataclass(frozen=True)
+class Patient:
+    most: int = 9
+    def scheduler(self, plan): ...
+
 class NoOptions:
     def suggest(self, space, history, n, rng): ...
 
@@ -109,6 +114,40 @@ def test_a_class_of_the_users_builds_with_its_options():
     plug_in = read(SEARCHERS, {"method": "plugged:Greedy", "epsilon": 1})
     assert plug_in == PlugIn("plugged:Greedy", {"epsilon": 1})
     assert build(SEARCHERS, plug_in).epsilon == 1.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "options"),
+    [
+        (SEARCHERS, {"method": "plugged.py:Greedy", "epsilon": 0.5}, {"epsilon": 0.5, "tries": 3}),
+        (SCHEDULERS, {"type": "plugged.py:Patient", "most": 4}, {"most": 4}),
+    ],
+)
+def test_a_class_in_a_file_of_the_users_builds_with_its_options(
+    kind, data, options, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    plug_in = build(kind, read(kind, data))
+    assert vars(plug_in) == options
+    assert type(plug_in) is resolve(f"{tmp_path}/{data[kind.key]}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        (SEARCHERS, "plugged.py:Gredy", "method: plugged.py has no such name; did you mean 'Gree"),
+        (SCHEDULERS, "plugged.py:Greedy", "type: plugged.py:Greedy is no scheduler: it has no sch"),
+        (SCHEDULERS, "plugged.py:number", "type: plugged.py:number is not a dataclass"),
+        (SCHEDULERS, "no/such.py:Patient", "type: there is no file /"),
+        (SCHEDULERS, "plugged.py", "type: is 'plugged.py'; write plugged.py:Name"),
+        (SCHEDULERS, "plugged.py:", "type: 'plugged.py:' is no name of a plug-in; write module:N"),
+        (SCHEDULERS, "broken.py:X", "type: broken.py fails when it is imported: ValueError"),
+        (SCHEDULERS, "quits.py:X", "type: quits.py fails when it is imported: SystemExit: 3"),
+    ],
+)
+def test_an_unsuitable_file_is_refused_with_the_reason(kind, name, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert refusal(build, kind, read(kind, {kind.key: name})).startswith(message)
 
 
 @pytest.mark.parametrize(

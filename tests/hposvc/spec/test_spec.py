@@ -103,7 +103,7 @@ def test_every_key_of_a_spec_has_its_effect():
     assert spec.resources.memory_per_worker == 4 * 2**30
     assert spec.budget.wall_s == 5400
     assert (spec.budget.gpu_hours, spec.budget.cpu_hours, spec.budget.reserve) == (40, 400, 0.1)
-    assert spec.stop == Stop(PlateauRule(30, 0.001), MaxFailed(0.5, 8))
+    assert spec.stop == Stop(PlateauRule(30, 0.001), MaxFailed(0.5, 8), ("math:prod",))
     assert spec.finalists == Finalists(top=2, seeds=4)
     assert (spec.failure.grace, spec.failure.straggler) == (30, "drain")
     assert spec.failure.timeout == 7200
@@ -260,7 +260,7 @@ def test_a_frozen_spec_is_restored_without_its_code(tmp_path, monkeypatch):
 
 
 def test_a_wrong_plug_in_and_a_wrong_value_are_reported_together():
-    types = f"{', '.join(SCHEDULERS.classes)} or module:Class"
+    types = f"{', '.join(SCHEDULERS.classes)}, or module:Name or path/to/file.py:Name"
     assert refusal(small(seed=-1, search={"method": "gpp"}, scheduler={"eta": 3})).splitlines() == [
         "spec: search.method: gpp: no such search method; did you mean 'gp'?",
         f"spec: scheduler.type: is missing beside eta; choose {types}",

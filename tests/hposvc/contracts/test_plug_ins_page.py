@@ -1,0 +1,95 @@
+"""docs/plug-ins.md: its plug-ins work in a sweep, from their files beside the spec."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from ruamel.yaml import YAML
+
+from hposvc.cli.main import main
+
+PAGE = (Path(__file__).parents[3] / "docs" / "plug-ins.md").read_text()
+FILES = {
+    re.match(r'"""(\w+\.py): ', block)[1]: block
+    for block in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+}
+SECTIONS = [
+    YAML(typ="safe").load(block)
+    for block in re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+]
+CURVE = """
+def curve(params, step):
+    return {"loss": (params["x"] - 1.0) ** 2 + 1 / step}, 1.0
+"""
+SPEC = {
+    "metric": {"name": "loss", "goal": "minimize"},
+    "parameters": {"x": {"min": 0.0, "max": 6.0}},
+    "trials": {"max": 60, "parallel": 2},
+    "engine": {"type": "simulate", "curve": "curves.py:curve"},
+    "search": "random",
+}
+
+
+@pytest.fixture
+def hposvc(tmp_path, monkeypatch, capfd):
+    """Return a function that calls the command line, in a folder with the files of the page."""
+    for name, text in {**FILES, "curves.py": CURVE}.items():
+        (tmp_path / name).write_text(text)
+    spec = dict(SPEC)
+    for section in SECTIONS:
+        spec |= section
+    own = [sink for sink in spec["tracking"]["send_to"] if sink != "mlflow"]  # it takes seconds
+    (tmp_path / "sweep.yaml").write_text(json.dumps({**spec, "tracking": {"send_to": own}}))
+    monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("HPOSVC_REPORT", "off")
+    monkeypatch.delenv("HPOSVC_DB", raising=False)
+
+    def run(*arguments):
+        capfd.readouterr()
+        with pytest.raises(SystemExit) as exited:
+            main([*map(str, arguments)])
+        out, err = capfd.readouterr()
+        return exited.value.code or 0, out, err
+
+    return run
+
+
+def test_the_plug_ins_of_the_page_decide_and_record_a_sweep(hposvc, tmp_path):
+    assert set(FILES) == {"my_scheduler.py", "my_rules.py", "my_sink.py"}
+    code, _, err = hposvc("run", tmp_path / "sweep.yaml", "--id", "a")
+    assert code == 0, err
+    assert "the best three are within" in err
+    code, out, _ = hposvc("trials", "a", "-o", "json")
+    trials = {trial["trial"]: trial for trial in json.loads(out)}
+    assert 8 <= len(trials) < 60
+    assert "bound" in {trial["reason"] for trial in trials.values()}
+    states = {file.stem: file.read_text() for file in tmp_path.glob("home/sweeps/a/states/*")}
+    assert states.keys() == trials.keys()
+    assert all(text.startswith(trials[name]["state"]) for name, text in states.items())
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("search", "my_rules.py:settled", "search.method: .*settled is not a dataclass"),
+        ("scheduler.type", "my_scheduler.py:Bonud", "my_scheduler.py has no such name; did you"),
+        ("scheduler.type", "my_schedule.py:Bound", "scheduler.type: there is no file /"),
+        ("stop", ["my_rules.py:setled"], r"stop.rules\[0\]: .*my_rules.py has no such name; did"),
+        ("stop", ["my_rule.py:settled"], r"stop.rules\[0\]: there is no file /.*my_rule.py"),
+        ("stop", ["curves.py:curve"], r"stop.rules\[0\]: .*curve takes \(params, step\); a rule"),
+        ("stop", ["my_sink.py:States"], r"stop.rules\[0\]: .*States is a class; name a function"),
+        ("stop", ["settled"], r"stop.rules\[0\]: is 'settled'; write module:Name or path"),
+        ("tracking.send_to", ["my_sink.py:State"], r"send_to\[0\]: .*did you mean 'States'"),
+        ("tracking.send_to", ["my_sink.py:Sink"], r"send_to\[0\]: .*Sink is no sink: it has no se"),
+        ("tracking.send_to", ["my_rules.py:settled"], r"send_to\[0\]: .* is .*; name a class"),
+        ("tracking.send_to", ["my_sink.py"], r"send_to\[0\]: no such sink; .*write module:Name or"),
+        ("tracking.send_to", ["mlfow"], r"send_to\[0\]: no such sink; did you mean 'mlflow'\?$"),
+    ],
+)
+def test_a_wrong_plug_in_is_refused_with_its_place(hposvc, tmp_path, key, value, message):
+    code, _, err = hposvc(
+        "validate", tmp_path / "sweep.yaml", "--set", f"{key}={json.dumps(value)}"
+    )
+    assert code == 2
+    assert re.search(message, err.strip()), err

@@ -1,0 +1,62 @@
+"""Sinks of users. If these fail, a fault of one is laid at the door of hposvc, or ends a sweep."""
+
+import os
+import re
+from contextlib import closing
+
+import pytest
+
+from hposvc import spec as specs
+from hposvc.journal.home import RECORDER
+from hposvc.spec.sinks import SINKS, sink_key, sink_type
+from hposvc.tracking.outbox import Outbox, follow
+from hposvc.tracking.sink import Setting, Sink, recorder_lock
+
+OWN = "/home/me/my sinks/mine.py:A_sink_with_quite_a_long_name"
+
+
+class Listing(Sink):
+    """Keeps what it is sent, once it has been mended."""
+
+    broken = True
+
+    def __init__(self, setting):
+        self.sent = []
+
+    def send(self, batches):
+        if self.broken:
+            raise ConnectionError("nobody there")
+        self.sent += [batch.seq for batch in batches]
+
+
+@pytest.fixture
+def gone():
+    """Return the reading end of a pipe whose driver is gone."""
+    reading, writing = os.pipe()
+    os.close(writing)
+    with closing(os.fdopen(reading)) as end:
+        yield end.fileno()
+
+
+def test_the_key_of_a_sink_suits_the_journal_and_the_names_of_files(tmp_path):
+    assert [sink_key(name) for name in SINKS] == [*SINKS]
+    assert re.fullmatch(r"\w{1,40}", sink_key(OWN))
+    assert sink_key(OWN) != sink_key(OWN.replace("my sinks", "my_sinks"))
+    assert RECORDER.fullmatch(recorder_lock(tmp_path, sink_key(OWN)).name)
+    assert (sink_type(OWN).title, sink_type(OWN).is_installed) == (OWN.rpartition("/")[2], True)
+
+
+def test_a_fault_of_a_sink_is_told_with_its_line_and_nothing_is_lost(
+    simulated, home, gone, caplog, monkeypatch
+):
+    row, journal = simulated()
+    spec = specs.restore(row.spec)
+    sink = Listing(Setting(home, journal, row, spec))
+    outbox = Outbox(row, spec, journal, sink, key=sink_key("mine.py:Listing"))
+    assert not follow(outbox, gone, give_up_s=0.0)
+    assert re.search(r"ConnectionError: nobody there \(.*test_own_sinks\.py:\d+\)", caplog.text)
+    assert journal.cursor(row.id, outbox.key) == 0
+    monkeypatch.setattr(sink, "broken", False)
+    assert follow(outbox, gone)
+    assert journal.cursor(row.id, outbox.key) == journal.last(row.id) >= sink.sent[-1]
+    assert sink.sent == sorted({*sink.sent})
