@@ -158,14 +158,16 @@ def _pieces(node: ast.expr, texts: Texts) -> Iterator[Part]:
                     yield from _formatted(each.value, "".join(_joined(each.format_spec)))
                 else:
                     yield from _pieces(each, texts)
-        case ast.Call(func=ast.Attribute(value=owner, attr="format")) if text := _text(
+        case ast.Call(func=ast.Attribute(value=owner, attr="format")) if template := _text(
             owner, texts
         ):
-            yield from _by_format(text, node)
+            yield from _by_format(template, node)
         case ast.Call(func=ast.Name(id="str"), args=[inner]):
             yield Shown(inner)
-        case ast.BinOp(left=left, op=ast.Mod(), right=right) if text := _text(left, texts):
-            yield from _by_percent(text, right.elts if isinstance(right, ast.Tuple) else [right])
+        case ast.BinOp(left=left, op=ast.Mod(), right=right) if template := _text(left, texts):
+            yield from _by_percent(
+                template, right.elts if isinstance(right, ast.Tuple) else [right]
+            )
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             yield from (*_pieces(left, texts), *_pieces(right, texts))
         case ast.Name(id=name) if name in texts:
