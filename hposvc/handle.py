@@ -18,6 +18,7 @@ from hposvc.remote import client, submit
 from hposvc.remote.server.connection import Server
 from hposvc.reporting import comparable, comparison, writing
 from hposvc.result import Best, Result
+from hposvc.state.summary import failures
 from hposvc.views import result
 from hposvc.views.console import console, pass_on
 from hposvc.views.live import LiveView
@@ -303,8 +304,8 @@ def conclude(sweeps: client.Place, record: api.Record, progress: bool) -> Result
     """Return the result of a sweep that was driven; with `progress`, print a summary on stderr."""
     if progress:
         stderr = console(sys.stderr)
-        if record.failures():
-            stderr.print(result.failures(record.row.id, record.failures()))
+        if failed := failures(record.state):
+            stderr.print(result.failures(record.row.id, failed))
         stderr.print(*result.summary(record, sweeps.home), sep="\n")
     elif record.behind:
         log.warning("%s", result.describe_backlog(record))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hposvc.analysis.amounts import cost_of, figure, percent, share
 from hposvc.analysis.finding import Finding
 from hposvc.analysis.judged import Judged
-from hposvc.analysis.prospects import LEVEL
+from hposvc.analysis.prospects import LEVEL, Prospect
 from hposvc.analysis.warnings import ends_of_range
 from hposvc.state.sweep import SweepState
 
@@ -83,14 +83,21 @@ def more_trials(judged: Judged) -> str:
         return "What more trials would gain can't be told from so few."
     if plan.gain == 0:
         return f"{plan.trials} more trials are not expected to gain anything."
-    metric = judged.state.spec.objectives[0].name
-    sentence = (
-        f"{plan.trials} more trials are expected to gain about {figure(plan.gain)} in {metric} "
-        f"({percent(LEVEL)} sure: {figure(plan.low)} to {figure(plan.high)}; any gain at all: "
-        f"{share(plan.chance)}){_cost(judged)}"
-    )
+    sentence = gained(plan, judged.state.spec.objectives[0].name) + _cost(judged)
     worth = ", which is not worth it: the sweep is on a plateau" if plateau(judged) else ""
     return f"{sentence}{worth}."
+
+
+def gained(plan: Prospect, metric: str) -> str:
+    """Say what a forecast expects; few large gains may make a mean beyond the interval."""
+    who, any_gain = f"{plan.trials} more trials", f"any gain at all: {share(plan.chance)}"
+    low, mean, high = map(figure, (plan.low, plan.gain, plan.high))
+    if plan.gain <= plan.high:
+        sure = f"{percent(LEVEL)} sure: {low} to {high}"
+        return f"{who} are expected to gain about {mean} in {metric} ({sure}; {any_gain})"
+    most = f"gain {high} in {metric} at most" if plan.high else f"gain nothing in {metric}"
+    sure = f"{percent(LEVEL)} sure; {any_gain}"
+    return f"{who} {most} ({sure}), or {mean} on average, as a few gain far more"
 
 
 def _cost(judged: Judged) -> str:

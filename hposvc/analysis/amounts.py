@@ -59,6 +59,11 @@ def cost_text(cost: float, unit: str) -> str:
     return f"{number} {unit.removesuffix('s') if number == '1' else unit}"
 
 
+def cost_range(low: str, high: str) -> str:
+    """Return a range of two costs: nothing has the unit of the other end."""
+    return f"{low.split()[0] if low.startswith('0 ') else low} to {high}"
+
+
 def amount(cost: float) -> str:
     """Return a number of hours for people: 1,200, or 3.14."""
     return f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"

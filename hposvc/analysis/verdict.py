@@ -10,7 +10,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hposvc.analysis import advice, devices, mattered
-from hposvc.analysis.amounts import cost_of, count, duration, figure, figures, percent, share
+from hposvc.analysis.amounts import (
+    cost_of,
+    cost_range,
+    count,
+    duration,
+    figure,
+    figures,
+    percent,
+    share,
+)
 from hposvc.analysis.cut_short import cut_short
 from hposvc.analysis.explained import Explained, explained
 from hposvc.analysis.finding import Finding, Level, finite
@@ -216,14 +225,14 @@ def _without_noise(judged: Judged, best: TrialState, noise: Noise) -> str:
 def _gain(judged: Judged) -> Finding:
     title, best, default = "What it gained", judged.best, judged.default
     if best is None or default is None:
-        why = "the first trial did not come to its end"
+        why = _why_no_default(judged.state)
         if best is None:
             several = judged.state.spec.several and judged.state.front
             why = "there are several metrics" if several else "there is no best trial"
         elif judged.expectations is not None and judged.best_runs is not None:
             over = judged.expectations.lead_over_median(judged.best_runs)
             sentence = "Over the median of the trials that came to their ends it gains about "
-            sentence += f"{figure(over.mean)}; the first trial, to compare with, did not."
+            sentence += f"{figure(over.mean)}. It can't be compared with the first trial: {why}."
             return Finding("gain", "info", title, sentence, {"over_median": _lead(over)})
         return Finding("gain", "info", title, f"No gain is given, because {why}.")
     chance, tested = judged.better_than(default.id), judged.gain
@@ -248,17 +257,32 @@ def _gain(judged: Judged) -> Finding:
     amount = f"Over {name} it gains {figure(data['seen'])} as seen"
     if lead is not None:
         least, middle, most = figures(lead.low, lead.mean, lead.high)
-        amount = f"Over {name} it gains about {middle} "
-        measured = judged.noise is not None and judged.noise.measured
+        amount += f", and about {middle} if both were trained again "
         sure = f"({percent(LEVEL)} sure: {least} to {most})"
-        amount += sure if measured else "(a guess from curves)"
+        amount += sure if judged.measured else "(a guess from curves)"
     if over_median is not None:
-        amount += ", over the median of those that came to their ends about "
+        amount += "; over the median of those that came to their ends it is about "
         amount += figure(over_median.mean)
     level: Level = "info"
     if tested is not None:
         level = "good" if tested.claimed else "warning"
     return Finding("gain", level, title, f"{amount}; {_noise_or_not(judged, chance)}.", data)
+
+
+def _why_no_default(state: SweepState) -> str:
+    """Say why the first trial, which others are compared with, has no result."""
+    first = next(iter(state.trials.values()), None)
+    if first is None:
+        return "no trial has begun yet"
+    if first.at_end:
+        return "the value of the first trial is too large to compare with"
+    if first.state == "FAILED":
+        return "the first trial failed"
+    if first.diverged:
+        return "the first trial diverged"
+    if first.state == "STOPPED":
+        return f"the first trial was stopped at step {first.step:,}"
+    return "the first trial has not come to its end yet"
 
 
 def _noise_or_not(judged: Judged, chance: float | None) -> str:
@@ -310,8 +334,9 @@ def _stopped(judged: Judged) -> Finding:
     saved = found.saved
     about = f"saved about {cost_of(saved.rank_s, gpus)}"
     if saved.low_rank_s is not None and saved.high_rank_s is not None:
-        low, high = cost_of(saved.low_rank_s, gpus), cost_of(saved.high_rank_s, gpus)
-        about += "" if low == high else f" ({percent(CONFIDENCE)} sure: {low} to {high})"
+        low, high = (cost_of(end, gpus) for end in (saved.low_rank_s, saved.high_rank_s))
+        between = cost_range(low, high)
+        about += "" if low == high else f" ({percent(CONFIDENCE)} sure: {between})"
     sentence = f"{count(saved.stopped, 'trial')} stopped early, which {about}"
     if found.wrong is not None and judged.best is not None:
         sentence += f"; by the curves' model, {_roughly(found.wrong)} would have beaten the best"

@@ -11,6 +11,7 @@ from hposvc.api import Record
 from hposvc.cli.options import Shared
 from hposvc.errors import NO_VALUE, OUT_OF_REACH, Interrupted
 from hposvc.journal.home import Home
+from hposvc.state.summary import failures
 from hposvc.views import disk_full, result
 from hposvc.views.audit import compared
 from hposvc.views.console import console, note, show
@@ -49,8 +50,8 @@ def driving(sweep: str) -> Iterator[list[LiveView]]:
 
 def conclude(shared: Shared, record: Record, home: Home) -> int:
     """Print a sweep's failures and result, and return the exit code."""
-    if record.failures():
-        console(sys.stderr).print(result.failures(record.row.id, record.failures()))
+    if failed := failures(record.state):
+        console(sys.stderr).print(result.failures(record.row.id, failed))
     if not shared.json(record.status()):
         show(*result.summary(record, home))
     elif record.behind:

@@ -15,9 +15,10 @@ from hposvc.journal.home import JSON_LINES, REPORT, TENSORBOARD, Home
 from hposvc.operations.requests import RequestReceipt
 from hposvc.spec import SweepSpec
 from hposvc.spec.sinks import SINKS, sink_type
+from hposvc.state.error_pattern import error_pattern
 from hposvc.state.summary import describe_fallbacks, unsearched, untrained
 from hposvc.state.sweep import SweepState
-from hposvc.state.trial import OVER
+from hposvc.state.trial import OVER, TrialState
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import EXPERIMENT
 from hposvc.tracking.runs_page import address
@@ -27,7 +28,7 @@ from hposvc.views.formatting import NONE, duration, number, scalar
 from hposvc.views.tables import front
 from hposvc.views.waits import LONG_S, LONG_SHARE
 
-SHOWN = 5  # failed trials listed at most
+SHOWN = 5  # kinds of failures listed at most
 LATER: Mapping[Verb, str] = {
     "stop": "ends",
     "kill": "ends",
@@ -183,14 +184,10 @@ def describe_undelivered(record: Record) -> str:
     return "\n".join([*lines, again]) if lines else ""
 
 
-def failures(sweep: str, messages: Mapping[str, str]) -> RenderableType:
-    """Describe the failed trials, each with its error and the command that shows its log.
-
-    Args:
-        messages: the error message of each failed trial, by trial id.
-    """
-    lines = list(_failure_lines(sweep, messages))
-    return Group(Text(f"{len(messages)} failed", style="red"), *lines)
+def failures(sweep: str, failed: Sequence[TrialState]) -> RenderableType:
+    """Describe the failed trials: alike failures once, with the command that shows a log."""
+    lines = list(_failure_lines(sweep, failed))
+    return Group(Text(f"{len(failed)} failed", style="red"), *lines)
 
 
 def logs(entries: Sequence[Mapping[str, Any]]) -> str:
@@ -230,11 +227,14 @@ def describe_receipt(
     return f"{answer.sweep} is not running; {target} {LATER[verb]} when you resume it: {resume}"
 
 
-def _failure_lines(sweep: str, messages: Mapping[str, str]) -> Iterator[Text]:
-    for trial, message in list(messages.items())[:SHOWN]:
-        reason = error_line(message)
-        yield Text.assemble(
-            (f"{trial}  ", "bold"), reason, (f"  → hposvc logs {sweep} {trial}", "bright_black")
-        )
-    if len(messages) > SHOWN:
-        yield Text(f"… and {len(messages) - SHOWN} more; hposvc trials {sweep}")
+def _failure_lines(sweep: str, failed: Sequence[TrialState]) -> Iterator[Text]:
+    alike: dict[str, list[TrialState]] = {}
+    for trial in failed:
+        alike.setdefault(error_pattern(trial.message, trial.params), []).append(trial)
+    groups = list(alike.values())
+    for first, *others in groups[:SHOWN]:
+        who = f"{first.id} and {len(others)} alike" if others else first.id
+        show = f"  → hposvc logs {sweep} {first.id}"
+        yield Text.assemble((f"{who}  ", "bold"), error_line(first.message), (show, "bright_black"))
+    if more := sum(map(len, groups[SHOWN:])):
+        yield Text(f"… and {more} more; hposvc trials {sweep}")

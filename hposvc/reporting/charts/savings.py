@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hposvc.analysis.amounts import cost_text, count
+from hposvc.analysis.amounts import cost_range, cost_text, count
 from hposvc.analysis.savings import CONFIDENCE, savings
 from hposvc.reporting.chart import Chart
 from hposvc.reporting.history import History
@@ -57,7 +57,7 @@ def _message(data: Mapping[str, Any]) -> str:
     interval = ""
     ends = [] if data["low"] is None else [shown(data["low"]), shown(data["high"])]
     if len(set(ends)) == 2:
-        interval = f" ({data['confidence']:.0%} interval: {' to '.join(ends)})"
+        interval = f" ({data['confidence']:.0%} interval: {cost_range(*ends)})"
     return (
         f"Stopping {count(data['stopped'], 'trial')} early saved about {shown(data['saved'])}"
         f"{interval}: the sweep cost {shown(data['spent'])} instead of "

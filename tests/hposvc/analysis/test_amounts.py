@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hposvc.analysis.amounts import cost_text, figures
+from hposvc.analysis.amounts import cost_range, cost_text, figures
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,9 @@ def test_figures_are_near_their_values(values):
 )
 def test_one_of_a_unit_is_no_plural(hours, words):
     assert cost_text(hours, "worker-hours") == words
+
+
+def test_a_range_from_nothing_has_the_unit_of_its_other_end():
+    ends = [cost_text(hours, "worker-hours") for hours in (0.0, 2.3 / 3600, 5.0)]
+    assert cost_range(*ends[:2]) == "0 to 2.3 worker-seconds"
+    assert cost_range(*ends[1:]) == "2.3 worker-seconds to 5 worker-hours"

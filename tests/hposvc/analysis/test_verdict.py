@@ -8,6 +8,7 @@ import pytest
 from simulated_sweeps import fold, make_several, make_spec
 
 from hposvc import spec as specs
+from hposvc.analysis.amounts import figure
 from hposvc.analysis.verdict import sureness, verdict, worth
 from hposvc.events import Attached, Ended, Failed, Finished, Ordered, Proposed, Reported, from_json
 from trainables.order import Order
@@ -161,6 +162,26 @@ def test_without_repeats_no_gain_is_called_real():
     gain = check(played(make_spec(), [bowl(6 - number) for number in range(12)]))["gain"]
     assert gain.data["more_than_noise"] is None
     assert "can't be told" in gain.sentence
+
+
+def test_what_was_seen_stands_beside_what_is_expected_of_it():
+    gain = check(played(make_spec(), [bowl(6 - number) for number in range(12)]))["gain"]
+    seen, lead = (gain.data[key] for key in ("seen", "over_default"))
+    assert f"it gains {figure(seen)} as seen, and about {lead['mean']:.3}" in gain.sentence
+
+
+@pytest.mark.parametrize(
+    ("first", "says"),
+    [
+        (None, "the first trial failed"),
+        ([1e200] * 9, "the value of the first trial is too large to compare with"),
+        ([1.0, math.nan], "the first trial diverged"),
+    ],
+)
+@pytest.mark.parametrize("others", [1, 12])
+def test_it_says_why_the_first_trial_cannot_be_compared_with(first, says, others):
+    curves = [first, *[bowl(number + 1) for number in range(others)]]
+    assert says in check(played(make_spec(), curves))["gain"].sentence
 
 
 def test_finalists_tell_whether_the_gain_is_noise():

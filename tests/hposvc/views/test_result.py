@@ -2,8 +2,10 @@ import io
 
 import pytest
 from rich.console import Console
+from simulated_sweeps import at_desk
 
 from hposvc.api import Record
+from hposvc.events import Failed
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 from hposvc.operations.requests import RequestReceipt
@@ -25,13 +27,32 @@ def text_of(part):
     return console.file.getvalue()
 
 
+def fail(desk, says):
+    """Fail a new trial with a message, and return it."""
+    order = desk.start()
+    desk.happen(Failed(1.0, order.id, order.trial, "user", says))
+    return desk.state.trials[order.trial]
+
+
 def test_failures_are_told_by_their_last_line_and_not_all_of_them():
-    messages = {f"t{number:04}": f"Traceback\nValueError: {number}" for number in range(8)}
-    text = text_of(failures("mine", messages))
+    desk = at_desk(scheduler="fifo")
+    trials = [fail(desk, f"Traceback\nValueError: no {word}") for word in "abcdefgh"]
+    text = text_of(failures("mine", trials))
     assert "8 failed" in text
-    assert "t0004  ValueError: 4  → hposvc logs mine t0004" in text
-    assert "t0005" not in text
+    assert "t0005  ValueError: no e  → hposvc logs mine t0005" in text
+    assert "t0006" not in text
     assert "… and 3 more; hposvc trials mine" in text
+
+
+def test_failures_that_differ_by_a_value_are_told_once():
+    desk = at_desk(scheduler="fifo")
+    messages = ("Traceback\nValueError: 1", "KeyError: 'x'", "Traceback\nValueError: 2.5")
+    lines = text_of(failures("mine", [fail(desk, message) for message in messages])).splitlines()
+    assert [line.strip() for line in lines] == [
+        "3 failed",
+        "t0001 and 1 alike  ValueError: 1  → hposvc logs mine t0001",
+        "t0002  KeyError: 'x'  → hposvc logs mine t0002",
+    ]
 
 
 ROW = SweepRow("mine-1", "mine", "demo", 0.0, {}, {})

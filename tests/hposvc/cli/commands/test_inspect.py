@@ -54,8 +54,8 @@ def test_trials_that_are_not_there_exit_4(hposvc, spec):
 def test_the_command_that_a_local_failure_points_to_shows_its_traceback(hposvc, spec):
     once = {"trials": {"max": 2}, "failure": {"user_retries": 0}}
     ran = hposvc("run", spec(engine="local", trainable="curves:broken", **once), "--id", "mine")
-    assert "→ hposvc logs mine t0002" in ran.err
-    shown = hposvc("logs", "mine", "t0002").out
+    assert "→ hposvc logs mine t0001" in ran.err
+    shown = hposvc("logs", "mine", "t0001").out
     assert shown.count("Traceback (most recent call last)") == 1
     assert 'raise ValueError("no luck")' in shown
     assert hposvc("logs", "mine").out.count(shown) == 2
