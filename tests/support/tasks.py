@@ -194,6 +194,23 @@ class Headed(Deep):
         return Heads(self.way, self.evaluated)
 
 
+@dataclass(frozen=True)
+class Penalized(Deep):
+    """A task that learns from the gradients of its model, or from samples that they change."""
+
+    adversarial: bool = False
+
+    def compute_losses(self, model: nn.Module, batch: Batch) -> Tensor:
+        x_BTF, y_BT, counts_BT = batch
+        x_BTF = x_BTF.clone().requires_grad_()
+        with torch.enable_grad():
+            output = model(x_BTF).square().sum()
+            (slope_BTF,) = torch.autograd.grad(output, x_BTF, create_graph=not self.adversarial)
+        if self.adversarial:
+            return super().compute_losses(model, (x_BTF + 0.1 * slope_BTF.sign(), y_BT, counts_BT))
+        return super().compute_losses(model, batch) + slope_BTF.square().sum(dim=2)[counts_BT]
+
+
 def learned(task: Task, training: Training, until: int = 3) -> list[dict[str, float]]:
     """Return the reports of a single rank, under the options that are not about ranks."""
     worker = Worker.alone(until=until, training=alone(training))

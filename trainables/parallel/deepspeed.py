@@ -62,6 +62,7 @@ class EngineState:
     engine: Any = None
     partitions: Partitions | None = None
     agreement: Agreement | None = None
+    forward_ended: bool = False  # whether the next gradients are those of the losses
     ending: ExitStack = field(default_factory=ExitStack)  # undoes the wrapping after the order
 
 
@@ -127,6 +128,7 @@ class DeepSpeed(Group):
         order_state.agreement = agreement = Agreement.of("deepspeed", device)
         order_state.ending.callback(agreement.close)
         _agree_on_weights(agreement, engine.optimizer, training.zero_stage, model)
+        self._refuse_other_gradients(model)
         order_state.partitions = Partitions(engine.optimizer, training.zero_stage, self.worker.rank)
         order_state.partitions.load_state(states)
         optimizer.state.clear()
@@ -152,6 +154,7 @@ class DeepSpeed(Group):
         return super().backward(passes, parts, scale, careful)
 
     def after_forward(self) -> None:
+        self.state.forward_ended = True
         if self.worker.training.zero_stage == 3 and self.state.agreement is not None:
             self.state.agreement.check(END)
 
@@ -204,6 +207,26 @@ class DeepSpeed(Group):
 
         optimizer.register_step_pre_hook(before_step)
         optimizer.register_state_dict_post_hook(after_state_dict)
+
+    def _refuse_other_gradients(self, model: nn.Module) -> None:
+        """Refuse gradients in compute_losses that DeepSpeed takes for those of the losses."""
+        state, stage = self.state, self.worker.training.zero_stage
+        prologue = state.engine._backward_prologue
+
+        def begin_forward(*_: object) -> None:
+            state.forward_ended = False
+
+        def checked_prologue() -> None:
+            if not state.forward_ended and (stage < 3 or torch.is_grad_enabled()):
+                raise ValueError(
+                    f"training.strategy is deepspeed with zero_stage {stage}, but compute_losses "
+                    "computes gradients itself (of a gradient penalty, for instance), which "
+                    "deepspeed would take for those of the losses; choose ddp or zero1"
+                )
+            prologue()
+
+        model.register_forward_pre_hook(begin_forward)
+        state.engine._backward_prologue = checked_prologue
 
     @torch.no_grad()
     def _gather_into_state_dict(

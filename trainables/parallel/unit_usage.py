@@ -42,12 +42,22 @@ class UnitUsage:
     def _watch_group(self, group: Any, name: str, model: nn.Module) -> None:
         trained = [found for found in group.fsdp_params if found.sharded_param.requires_grad]
         self.weights += trained
-        unshard, post_backward = group.unshard, group.post_backward
+        unshard, pre_backward = group.unshard, group.pre_backward
+        post_backward = group.post_backward
 
         def agreed_unshard(*args: Any) -> None:
             if group._all_gather_result is None and not group.is_unsharded:
                 self.agreement.check(f"called {name}")
             unshard(*args)
+
+        def plain_backward(*args: Any) -> None:
+            if torch.is_grad_enabled():
+                raise ValueError(
+                    "training.strategy is fsdp, which frees weights after a backward pass, but the "
+                    "task computes gradients of gradients (create_graph=True, as for a gradient "
+                    "penalty), which need them again; choose ddp or zero1"
+                )
+            pre_backward(*args)
 
         def counted_backward(*unused: Any) -> None:
             if not getattr(model, "absent", False):
@@ -56,7 +66,8 @@ class UnitUsage:
                 self.agreement.check(f"had the gradients of {name}")
             post_backward(*unused)
 
-        group.unshard, group.post_backward = agreed_unshard, counted_backward
+        group.unshard, group.pre_backward = agreed_unshard, plain_backward
+        group.post_backward = counted_backward
 
     def settle_gradients(self) -> None:
         """Take their gradient from weights that no rank used; all ranks call this together."""

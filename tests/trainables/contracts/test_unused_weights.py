@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from tasks import Deep, Headed, learned, refusals, runs_of
+from tasks import Deep, Headed, Penalized, learned, refusals, runs_of
 from torch import Tensor, nn
 
 from trainables import Training
@@ -167,6 +167,21 @@ def test_blocks_that_ranks_use_differently_are_refused_and_named_under_fsdp(on_t
         for message, (*_, expected) in zip(messages, runs, strict=True):
             assert expected in message
             assert "choose ddp or zero1" in message
+
+
+def test_gradients_of_gradients_are_refused_under_fsdp_and_those_for_samples_are_exact(
+    on_two_ranks,
+):
+    """torch would end in an error about the storage of a tensor."""
+    fsdp, adversarial = replace(EXACT, strategy="fsdp"), Penalized(adversarial=True)
+    for messages in on_two_ranks(refusals, [(Penalized(), fsdp)], ValueError):
+        assert "gradients of gradients" in messages[0]
+        assert "choose ddp or zero1" in messages[0]
+    runs = [(Penalized(), EXACT), (adversarial, fsdp)]
+    reports, _ = on_two_ranks(runs_of, runs, 2)
+    for seen, (task, _) in zip(reports, runs, strict=True):
+        expected = losses(learned(task, Training(precision="64-true")))
+        assert losses(seen) == pytest.approx(expected, abs=1e-12)
 
 
 def test_weights_that_are_first_left_out_later_get_the_mean_of_those_ranks_that_use_them(

@@ -17,7 +17,7 @@ from weakref import ref
 import pytest
 import torch
 import torch.distributed as dist
-from tasks import Deep, Forgetful, Headed, learned, refusals, resumed, runs_of
+from tasks import Deep, Forgetful, Headed, Penalized, learned, refusals, resumed, runs_of
 from torch import Tensor, nn
 
 from trainables import Training, Worker
@@ -313,3 +313,10 @@ def test_blocks_that_ranks_use_differently_are_refused_and_named(on_two_ranks):
         assert "rank 0 had the gradient of heads.1.bias, where rank 1" in messages[0]
         assert "rank 0 called heads.1, where rank 1 called heads.0" in messages[1]
         assert "rank 0 called heads.1, where rank 1 ended its pass" in messages[-1]
+
+
+def test_gradients_within_the_losses_are_refused(on_two_ranks):
+    adversarial = Penalized(adversarial=True)
+    runs = [(adversarial, ZERO[1]), (adversarial, ZERO[2]), (Penalized(), ZERO[3])]
+    for messages in on_two_ranks(refusals, runs, ValueError):
+        assert all("compute_losses computes gradients itself" in message for message in messages)

@@ -45,6 +45,23 @@ def test_disabled_attention_kernels_and_flushed_denormals_are_seen():
     assert found(before) == []
 
 
+def test_settings_of_the_compiler_are_seen_once_it_is_imported():
+    code = (
+        "import torch; from trainables.runtime import process_state;"
+        "seen = lambda: print(process_state.difference(before, process_state.baseline()));"
+        "before = process_state.baseline();"
+        "torch.compile(torch.sin, backend='eager')(torch.ones(3));"
+        "seen(); before = process_state.baseline();"
+        "torch._dynamo.config.recompile_limit = 3;"
+        "seen()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "[]",
+        "['torch _dynamo.config.recompile_limit: was 8, is 3']",
+    ]
+
+
 def test_every_torch_global_is_seen():
     before = process_state.baseline()
     threads = torch.get_num_threads()
