@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+import psutil
 import ray
 from ray._raylet import Config  # type: ignore[attr-defined]  # compiled
 from ray.util.client import ray as ray_client
@@ -39,6 +40,7 @@ KILLED_S = 5.0  # for processes of a killed keeper to end
 
 DRIVERS, KEEPER, ADDRESS, LOG = "drivers.lock", "keeper.lock", "address.json", "keeper.log"
 TOKENS = {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"}
+DAEMON = "cluster.ray_daemon"  # the keeper's module
 NAMESPACE = "hposvc"  # of our connections and actors
 NOTHING: Mapping[str, object] = {}
 
@@ -197,6 +199,23 @@ def running(folder: Path) -> bool:
     return (folder / KEEPER).exists() and is_locked(folder / KEEPER)
 
 
+def find_others(folder: Path) -> list[str]:
+    """Return in words whose the other Rays of this machine are: each counts all CPUs as its own.
+
+    Args:
+        folder: of the keeper that is not meant.
+    """
+    keepers, raylets = {}, {}
+    for process in psutil.process_iter(["name", "cmdline", "ppid"]):
+        words = process.info["cmdline"] or []
+        if DAEMON in words[:-1]:
+            keepers[process.pid] = Path(words[words.index(DAEMON) + 1])
+        elif process.info["name"] == "raylet":
+            raylets[process.pid] = process.info["ppid"]
+    homes = [f"that of the home {place.parent}" for place in keepers.values() if place != folder]
+    return homes + [f"process {pid}" for pid, parent in raylets.items() if parent not in keepers]
+
+
 def is_locked(path: Path) -> bool:
     """Return whether some process holds the lock on this file."""
     with path.open("a+") as file:
@@ -250,7 +269,7 @@ def _connect_driver(address: str, runtime_env: Mapping[str, object]) -> None:
 def _spawn_keeper(folder: Path) -> None:
     with (folder / LOG).open("a") as log:
         subprocess.Popen(
-            [sys.executable, "-m", "cluster.ray_daemon", str(folder)],
+            [sys.executable, "-m", DAEMON, str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

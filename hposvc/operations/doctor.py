@@ -245,11 +245,15 @@ def _probe_sqlite(uri: str) -> None:
 
 def _ray(home: Home, deep: bool, given_address: str | None) -> Iterator[Check]:
     from cluster import health  # imports ray, which other verbs need not wait for
+    from cluster.launch import find_others
 
     folder = home.path / "ray"
     address = given_address or health.running(folder)
+    if not given_address and (others := find_others(folder)):
+        text = f"another Ray runs here, {' and '.join(others)}; each takes all CPUs for its own"
+        yield Check("other ray", "warn", text, "use one HPOSVC_HOME, or join by RAY_ADDRESS")
     if address is None and not deep:
-        yield Check("ray", "ok", "none runs; a sweep starts one (--deep tries it)")
+        yield Check("ray", "ok", "none of this home runs; a sweep starts one (--deep tries it)")
         return
     remedy = (
         "check its address and its token" if given_address else "see the log in HPOSVC_HOME/ray"

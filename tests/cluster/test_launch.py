@@ -1,12 +1,16 @@
 """A connection to a given cluster, whose head may go away."""
 
+import shutil
 import socket
+import subprocess
+import sys
 import time
+from contextlib import ExitStack
 
 import pytest
 
 from cluster import launch
-from cluster.launch import Connection, Unreachable
+from cluster.launch import DAEMON, Connection, Unreachable, find_others
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +50,20 @@ def look_for(connection, seconds):
     while time.monotonic() < deadline:
         connection.check()
         time.sleep(0.01)
+
+
+def test_other_rays_of_this_machine_are_found_by_their_homes_and_processes(tmp_path):
+    mine, other = tmp_path / "mine" / "ray", tmp_path / "other" / "ray"
+    waiting = "import sys; sys.stdin.read()"
+    raylet = tmp_path / "raylet"
+    shutil.copy(shutil.which("cat"), raylet)
+    commands = [[sys.executable, "-c", waiting, DAEMON, f"{place}"] for place in (mine, other)]
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(subprocess.Popen(command, stdin=subprocess.PIPE))
+            for command in (*commands, [f"{raylet}"])
+        ]
+        found = find_others(mine)
+        assert f"that of the home {other.parent}" in found
+        assert f"that of the home {mine.parent}" not in found
+        assert f"process {started[2].pid}" in found

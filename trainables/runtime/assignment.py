@@ -63,6 +63,7 @@ OutcomeKind = Literal[
     "collateral",
 ]
 KINDS: tuple[OutcomeKind, ...] = get_args(OutcomeKind)
+THREADS = "OMP_NUM_THREADS"
 # Variables that Ray sets for each rank: its own settings, the GPUs, the number of threads.
 SET_BY_RAY = (
     "RAY_",
@@ -71,7 +72,7 @@ SET_BY_RAY = (
     "HIP_",
     "ROCR_",
     "ASCEND_",
-    "OMP_NUM_THREADS",
+    THREADS,
 )
 GLOO = re.compile(r"\[\S*gloo/\S+\.(cc|h):\d+\]")  # how gloo begins its errors
 
@@ -93,9 +94,14 @@ class Inherited:
 
     @classmethod
     def here(cls) -> "Inherited":
-        """Return this process's environment, without the variables that Ray sets for each rank."""
+        """Return this process's environment, without the variables that Ray sets for each rank.
+
+        Ray sets the number of threads only where the user did not.
+        """
         environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(SET_BY_RAY)
+            name: value
+            for name, value in os.environ.items()
+            if name == THREADS or not name.startswith(SET_BY_RAY)
         }
         return cls(environment, os.getcwd())  # noqa: PTH109 - as the system has it
 

@@ -12,7 +12,7 @@ import ray
 from ray._private.state import available_resources_per_node  # no public name (Ray 2.60)
 
 from cluster import quarantine
-from cluster.launch import NAMESPACE, Connection, Unreachable, connect, running
+from cluster.launch import NAMESPACE, Connection, Unreachable, connect, find_others, running
 from hposvc.backends.backend import Setting
 from hposvc.backends.ray.placement import (
     NODE,
@@ -71,6 +71,8 @@ class RayCluster:
         self.runtime_env = setting.runtime_env if self._connection.borrowed else {}
         if self._connection.lock is None:  # then the cluster may have other machines
             setting = self._setting = replace(setting, address=self._connection.address)
+        for note in notes(setting):
+            log.warning("%s: %s", setting.sweep, note)
         try:
             self.resources = self._exclude_held_nodes()  # of a slot, on the nodes that it may use
             self.fitting = _count_fitting(self.resources)  # slots that the cluster has room for
@@ -264,6 +266,26 @@ def _describe_connecting(setting: Setting) -> str:
     if setting.address is not None:
         return f"joining Ray at {setting.address}"
     return f"{'joining' if running(setting.home / 'ray') else 'starting'} Ray on this machine"
+
+
+def notes(setting: Setting) -> list[str]:
+    """Return what users may not expect of the processes in which a sweep's trials will run.
+
+    Args:
+        setting: with the address of the cluster; None: this machine's own Ray.
+    """
+    if setting.address is not None:
+        return [
+            "trials get the variables of the cluster's nodes and none of this shell; give what "
+            "they need in environment.env or environment.secrets of the spec"
+        ]
+    others = find_others(setting.home / "ray")
+    if not others:
+        return []
+    return [
+        f"another Ray runs on this machine, {' and '.join(others)}; each takes all CPUs and GPUs "
+        "for its own, so trials of both compete; use one HPOSVC_HOME, or join by --address"
+    ]
 
 
 def _list_actors() -> list[str]:

@@ -8,6 +8,7 @@ from threading import Thread
 import pytest
 from sqlalchemy import update
 
+from cluster import launch
 from hposvc.journal.database import EVENTS, Store
 from hposvc.journal.home import Home
 from hposvc.journal.lease import Lease
@@ -55,6 +56,14 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(tmp_path,
     monkeypatch.setenv("HPOSVC_DB_FILE", str(tmp_path / "missing"))
     [home] = checks(tmp_path, "home")
     assert home.state == "fail"
+
+
+def test_another_ray_of_this_machine_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "find_others", lambda folder: ["that of the home /home/bob"])
+    others, own = checks(tmp_path, "other ray", "ray")
+    assert (others.state, own.state) == ("warn", "ok")
+    assert "that of the home /home/bob; each takes all CPUs" in others.found
+    assert "none of this home runs" in own.found
 
 
 @pytest.mark.parametrize(("code", "state"), [(200, "ok"), (401, "ok"), (503, "fail")])

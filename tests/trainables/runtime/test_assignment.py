@@ -338,6 +338,19 @@ def test_a_process_takes_its_driver_s_environment_but_ray_s_part(tmp_path):
     assert ran.stdout.split() == ["b", "False", "3", str(tmp_path)], ran.stderr
 
 
+def test_the_number_of_threads_is_rays_unless_the_user_set_it(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    here = Inherited.here().environment
+    assert here["OMP_NUM_THREADS"] == "3"
+    assert "CUDA_VISIBLE_DEVICES" not in here
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setenv("WHO", "ann")
+    here = Inherited.here().environment
+    assert "OMP_NUM_THREADS" not in here
+    assert here["WHO"] == "ann"
+
+
 def test_neither_output_nor_errors_of_an_import_hold_a_secret(tmp_path):
     file, log = tmp_path / "broken.py", tmp_path / "logs" / "slots" / "slot-0-0.log"
     config = SlotConfig(
