@@ -261,7 +261,8 @@ class Log:
             offset: of the first byte, and only whole characters; None: the last bytes.
         """
         with self._opened() as file:
-            begin = max(0, os.fstat(file.fileno()).st_size - most) if offset is None else offset
+            size = os.fstat(file.fileno()).st_size  # less than before, if a long log was shortened
+            begin = max(0, size - most) if offset is None else min(size, offset)
             file.seek(begin)
             content = file.read(most)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -37,8 +37,11 @@ class Garbage:
     why: str
 
 
-def of_sweep(sweeps: api.Sweeps, sweep: str) -> list[Garbage]:
+def of_sweep(sweeps: api.Sweeps, sweep: str, logs: bool = False) -> list[Garbage]:
     """Return the garbage of a sweep; none while a driver is at work on it.
+
+    Args:
+        logs: of an ended sweep, the logs too, but for those of the best and of failed trials.
 
     Raises:
         NotFound: there is no such sweep.
@@ -56,8 +59,10 @@ def of_sweep(sweeps: api.Sweeps, sweep: str) -> list[Garbage]:
     else:
         lease.release()
     state, storage = record.state, record.state.spec.storage
-    folder = sweeps.home.folder(record.row.id, storage) / "checkpoints"
-    garbage = list(_on_disk(folder, state))
+    folder = sweeps.home.folder(record.row.id, storage)
+    garbage = list(_on_disk(folder / "checkpoints", state))
+    if logs and state.finished:
+        garbage += _logs(folder, state)
     url = checkpoints_url(record.row.id, storage)
     return garbage if url is None else [*garbage, *_in_store(url, state)]
 
@@ -128,6 +133,18 @@ def _on_disk(folder: Path, state: SweepState) -> Iterator[Garbage]:
         if why and parts not in kept_parts:
             kind = "checkpoint" if why == UNRECORDED else "part"
             yield Garbage(kind, f"{path}", _size(path), why)
+
+
+def _logs(folder: Path, state: SweepState) -> Iterator[Garbage]:
+    """Yield what those trials of an ended sweep printed that are not worth a look any more."""
+    why = "the sweep has ended; its trial is not the best, and did not fail"
+    kept = set(state.front)
+    for path in find_ours(folder):
+        trial = state.trials.get(path.parent.name)
+        if path.parent.parent != folder / "logs" or trial is None or trial.id in kept:
+            continue
+        if trial.state != "FAILED":
+            yield Garbage("log", f"{path}", _size(path), why)
 
 
 def _in_store(url: str, state: SweepState) -> Iterator[Garbage]:

@@ -29,13 +29,18 @@ class Freed:
 
 
 def collect(
-    sweeps: Sweeps, sweep: str | None = None, dry_run: bool = False, compressed: bool = False
+    sweeps: Sweeps,
+    sweep: str | None = None,
+    dry_run: bool = False,
+    compressed: bool = False,
+    logs: bool = False,
 ) -> Freed:
     """Delete what no sweep needs, of one sweep or of the whole home.
 
     Args:
         dry_run: delete and compress nothing.
         compressed: compress the journal of ended sweeps, too.
+        logs: delete logs of ended sweeps, too; those of the best and of failed trials stay.
 
     Raises:
         NotFound: there is no such sweep.
@@ -43,10 +48,12 @@ def collect(
     store = sweeps.journal.store
     # A dry run on a full disk leaves the spare room to the real one.
     with nullcontext() if dry_run else store.with_spare_room():
-        return _collect(sweeps, sweep, dry_run, compressed)
+        return _collect(sweeps, sweep, dry_run, compressed, logs)
 
 
-def _collect(sweeps: Sweeps, sweep: str | None, dry_run: bool, compressed: bool) -> Freed:
+def _collect(
+    sweeps: Sweeps, sweep: str | None, dry_run: bool, compressed: bool, logs: bool
+) -> Freed:
     if sweep is None:
         names, items = [row.id for row in sweeps.journal.sweeps()], garbage.of_home(sweeps)
     else:
@@ -54,7 +61,7 @@ def _collect(sweeps: Sweeps, sweep: str | None, dry_run: bool, compressed: bool)
     freed = Freed()
     for name in names:
         try:
-            items += garbage.of_sweep(sweeps, name)
+            items += garbage.of_sweep(sweeps, name, logs)
         except (OSError, SpecError, StoreError, UnknownEvent) as error:
             freed.failures.append(f"{name}: {error}")
     _delete(items, dry_run, freed)

@@ -20,6 +20,7 @@ from hposvc.driver.loop import Watcher
 from hposvc.errors import OutOfReach, PlugInFailed, Problem, SpecError, StoreError, fail
 from hposvc.events import Event, Finished
 from hposvc.journal import operations, submitted_secrets, supervision
+from hposvc.journal.home import DRIVER_LOG
 from hposvc.journal.journal import SweepRow
 from hposvc.journal.lease import Lease, holder
 from hposvc.journal.supervision import Supervised
@@ -28,6 +29,7 @@ from hposvc.operations.requests import RequestReceipt, driver_place
 from hposvc.spec import fingerprint
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.recorder_process import Recorder
+from trainables.runtime.output import bounded
 
 log = logging.getLogger("hposvc")
 
@@ -71,7 +73,9 @@ def carry_out(
         return
     row = locate(row)
     try:
-        with redacted_output(specs.thaw(row.spec).environment.known(os.environ)):
+        spec = specs.thaw(row.spec)
+        own_log = sweeps.home.folder(row.id, spec.storage) / "logs" / DRIVER_LOG
+        with bounded(own_log), redacted_output(spec.environment.known(os.environ)):
             if asked.ends:
                 state = Driver(sweeps.home, sweeps.journal, row).end()
                 if state.finished or state.state == "PAUSED":

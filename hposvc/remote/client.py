@@ -299,7 +299,8 @@ def follow(sweeps: api.Sweeps, name: str, trial: str | None, rank: int | None) -
     for record in api.looks(api.watch(sweeps, name), trial):
         for log in api.logs(sweeps, record, trial, rank):
             with log.path.open(errors="replace") as file:
-                file.seek(read.get(log.path, 0))
+                end = log.path.stat().st_size  # less than before where a long log was shortened
+                file.seek(min(end, read.get(log.path, 0)))
                 text = file.read()
                 read[log.path] = file.tell()
             if text and log.path != shown:

@@ -293,6 +293,9 @@ def test_what_a_trial_puts_among_its_logs_is_no_log(sweeps, tmp_path):
     os.mkfifo(log.with_name("3-0.log"))
     (found,) = api.logs(sweeps, api.load(sweeps, row.id), "t0003")
     assert found.part(100)["text"] == "hello"
+    assert found.part(100, offset=2)["text"] == "llo"
+    shortened = found.part(100, offset=70)  # the reader had seen more than there is now
+    assert (shortened["text"], shortened["next"]) == ("", 5)
     log.unlink()
     log.symlink_to(tmp_path / "secret")  # swapped after it was listed
     with pytest.raises(OSError, match="symbolic links"):

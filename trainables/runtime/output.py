@@ -2,8 +2,10 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,13 +15,20 @@ from trainables.errors import is_disk_full
 from trainables.runtime import redaction
 
 DRAIN_S = 2.0  # for the last output to pass the filter
+MOST = 32 << 20  # bytes of a log; then its middle is dropped
+KEPT = 8 << 20  # bytes of its beginning, and of its end, that stay
+LOOK_S = 0.5  # between two looks at its size
+NOTE = b"[hposvc dropped %d bytes of this log here: it had more than %d]\n"
+DROPPED = re.compile(rb"\[hposvc dropped (\d+) bytes of this log here: it had more than \d+\]\n")
+NOTED = 200  # bytes, at most, of such a note
 
 
 @contextmanager
 def redirect_output(file: Path, secrets: Collection[str] = ()) -> Iterator[int]:
     """Send this process's standard output and error, its children's included, to a file.
 
-    If the disk is full, the output is lost; the code run in the context reports the full disk.
+    Of a long output, beginning and end are kept. If the disk is full, the output is lost; the code
+    run in the context reports the full disk.
 
     Args:
         secrets: texts that a process between this one and the file replaces.
@@ -28,11 +37,61 @@ def redirect_output(file: Path, secrets: Collection[str] = ()) -> Iterator[int]:
         the file's descriptor; that of standard error is a pipe if there are secrets.
     """
     with (
+        bounded(file),
         _open(file) as stream,
         _without_secrets(stream, secrets) as target,
         _sent_to(target),
     ):
         yield stream.fileno()
+
+
+@contextmanager
+def bounded(log: Path) -> Iterator[None]:
+    """Drop the middle of a log whenever it gets too long, while the block runs."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(LOOK_S):
+            shorten(log)
+
+    thread = threading.Thread(target=watch, name="log", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        shorten(log)
+
+
+def shorten(log: Path) -> None:
+    """Replace the middle of a log that is too long by a line that says how much it was.
+
+    Its writers append meanwhile; what they write in the moment of the cut may be lost.
+    """
+    with suppress(OSError):  # it is gone, or the disk is full
+        if log.stat().st_size <= MOST:
+            return
+        with log.open("r+b") as file:
+            head = file.read(KEPT + NOTED)
+            earlier = DROPPED.search(head)
+            head_end = earlier.start() if earlier else head[:KEPT].rfind(b"\n") + 1 or KEPT
+            middle = earlier.end() if earlier else head_end
+            tail_begin = max(middle, log.stat().st_size - KEPT)
+            file.seek(tail_begin)
+            tail = file.read()
+            tail_end = file.tell()
+            partial = 1 + tail.find(b"\n")  # its first line; 0: there is no other
+            dropped = tail_begin + partial - middle + (int(earlier[1]) if earlier else 0)
+            file.seek(head_end)
+            file.write(b"" if head[:head_end].endswith(b"\n") else b"\n")
+            file.write(NOTE % (dropped, MOST) + tail[partial:])
+            cut_end = file.tell()
+            file.seek(tail_end)
+            late = file.read()
+            file.seek(cut_end)
+            file.write(late)
+            file.truncate()
 
 
 @contextmanager

@@ -13,16 +13,17 @@ from hposvc.views.console import note, show
 @click.argument("sweep", metavar="[ID]", required=False, shell_complete=complete_sweep)
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
 @click.option("--compact", is_flag=True, help="Compress the journal of ended sweeps, too.")
-def gc(shared: Shared, sweep: str | None, dry_run: bool, compact: bool) -> int:
+@click.option("--logs", is_flag=True, help="Delete logs of ended sweeps' trials, too.")
+def gc(shared: Shared, sweep: str | None, dry_run: bool, compact: bool, logs: bool) -> int:
     """Delete files that no sweep needs any more.
 
     These are orphaned and incomplete checkpoints, and folders of no sweep. With ID: of that sweep
-    alone. Sweeps that are running are left as they are.
+    alone. Sweeps that are running are left as they are. Logs of the best and of failed trials stay.
     """
     from hposvc.remote import client
     from hposvc.views.gc import garbage_table
 
-    freed = client.collect(open_place(shared), sweep, dry_run, compact)
+    freed = client.collect(open_place(shared), sweep, dry_run, compact, logs)
     if not shared.json(freed.data(dry_run)):
         show(garbage_table(freed.items, freed=not dry_run))
     if freed.vacuum_later:

@@ -89,7 +89,8 @@ def follow(server: Server, name: str, trial: str | None, rank: int | None) -> It
         sweep = reading.open_sweep(server, record.row.id)
         for log in sweep.list_logs(trial, rank, 0):
             path = log["path"]
-            for text, end in sweep.read_log(log, read.get(path, 0)):
+            read[path] = min(log["next"], read.get(path, 0))  # less: a long log was shortened
+            for text, end in sweep.read_log(log, read[path]):
                 if path != shown:
                     yield f"==> {log['trial']}, order {log['order']}, rank {log['rank']} <==\n"
                 read[path], shown = end, path

@@ -24,11 +24,15 @@ def check(server: Server, sweep: str, fix: bool = False) -> Comparison:
 
 
 def collect(
-    server: Server, sweep: str | None = None, dry_run: bool = False, compressed: bool = False
+    server: Server,
+    sweep: str | None = None,
+    dry_run: bool = False,
+    compressed: bool = False,
+    logs: bool = False,
 ) -> Freed:
     """Delete what no sweep needs, of one sweep or of the whole home, like `gc.collect`."""
     where = "gc" if sweep is None else place(sweep, "gc")
-    body = {"dry_run": dry_run, "compact": compressed}
+    body = {"dry_run": dry_run, "compact": compressed, "logs": logs}
     result = server.result(server.http.post(where, body, repeatable=True))
     files = [{key: each[key] for key in each if key != "freed"} for each in result["files"]]
     garbage = [Garbage(**each) for each in files]

@@ -28,6 +28,10 @@ class Collect(Body):
 
     dry_run: bool = Field(default=False, description="Delete and compress nothing.")
     compact: bool = Field(default=False, description="Compress the journal of ended sweeps, too.")
+    logs: bool = Field(
+        default=False,
+        description="Delete logs of ended sweeps, but those of the best and of failed trials.",
+    )
 
 
 class Notify(Body):
@@ -94,7 +98,7 @@ def _collect(
     service: Service, caller: Principal, sweep: str | None, asked: Collect
 ) -> OperationBody:
     def work() -> Mapping[str, Any]:
-        freed = gc.collect(service.sweeps, sweep, asked.dry_run, asked.compact)
+        freed = gc.collect(service.sweeps, sweep, asked.dry_run, asked.compact, asked.logs)
         files = freed.data(asked.dry_run)
         return {"files": files, "failures": freed.failures, "vacuum_later": freed.vacuum_later}
 

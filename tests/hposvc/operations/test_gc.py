@@ -1,12 +1,16 @@
 """Compression of ended sweeps' events, beside drivers that may begin at any moment."""
 
+from pathlib import Path
+
 import pytest
 from simulated_sweeps import Lab, make_spec
 
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.journal.lease import Lease
+from hposvc.operations import gc
 from hposvc.operations.gc import compress
+from trainables.runtime.assignment import log_file
 
 
 @pytest.fixture
@@ -43,3 +47,39 @@ def test_a_sweep_with_a_driver_is_left_to_it(sweeps):
     finally:
         lease.release()
     assert list(sweeps.journal.read("valley")) == before
+
+
+def test_logs_of_ended_sweeps_go_on_request_but_those_of_the_best_and_of_failed_trials(tmp_path):
+    sweeps = api.Sweeps.open(tmp_path)
+    spec = make_spec(
+        engine={"type": "simulate", "curve": "curves:torn"},
+        parameters={"x": {"values": [1, 2, 3, 4]}},
+        search="grid",
+        trials={"max": 4},
+        tracking={"send_to": []},
+    )
+    row = api.create(sweeps, spec, "mine")
+    logs = sweeps.home.folder("mine", None) / "logs"
+    state = api.drive(sweeps, row).state
+    for trial in state.trials:
+        log = log_file(logs.parent, trial, 1, 0)
+        log.parent.mkdir(parents=True)
+        log.write_text("hello")
+        (log.parent / "mine.txt").touch()
+    [failed] = [trial.id for trial in state.trials.values() if trial.state == "FAILED"]
+    kept = {state.best, failed}
+    assert gc.collect(sweeps).items == []
+    freed = gc.collect(sweeps, logs=True).items
+    assert {item.what for item in freed} == {"log"}
+    assert {Path(item.path).parent.name for item in freed} == state.trials.keys() - kept
+    assert {path.parent.name for path in logs.glob("*/1-0.log")} == kept
+    assert len([*logs.glob("*/mine.txt")]) == 4
+
+
+def test_logs_of_a_sweep_that_goes_on_stay(tmp_path):
+    sweeps = api.Sweeps.open(tmp_path)
+    api.create(sweeps, make_spec(), "mine")
+    log = log_file(sweeps.home.folder("mine", None), "t0001", 1, 0)
+    log.parent.mkdir(parents=True)
+    log.write_text("hello")
+    assert gc.collect(sweeps, logs=True).items == []

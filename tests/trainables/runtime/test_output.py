@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from trainables.runtime.assignment import (
-    log_file,
-)
-from trainables.runtime.output import redirect_output
+from trainables.runtime import output
+from trainables.runtime.assignment import log_file
+from trainables.runtime.output import DROPPED, redirect_output, shorten
 
 needs_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 
@@ -29,3 +28,46 @@ def test_output_of_child_processes_is_captured_too(tmp_path):
     with redirect_output(file):
         subprocess.run([sys.executable, "-c", "print('from a child')"], check=True)
     assert file.read_text() == "from a child\n"
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(output, "MOST", 4000)
+    monkeypatch.setattr(output, "KEPT", 1000)
+
+
+def test_a_flood_leaves_its_beginning_its_end_and_how_much_was_dropped(tmp_path, short):
+    file = log_file(tmp_path, "t0001", 2, 0)
+    lines = [f"line {number}\n" for number in range(5000)]
+    with redirect_output(file):
+        for part in range(0, 5000, 500):  # as if it was looked at after each
+            subprocess.run(["printf", "%s", "".join(lines[part : part + 500])], check=True)
+            shorten(file)
+    text = file.read_bytes()
+    assert len(text) <= 4000
+    assert text.count(b"dropped") == 1
+    head, count, tail = DROPPED.split(text)
+    assert head.decode() == "".join(lines[: head.count(b"\n")])
+    assert tail.decode() == "".join(lines[-tail.count(b"\n") :])
+    assert len(head) + int(count) + len(tail) == len("".join(lines))
+
+
+@pytest.mark.parametrize("ends", ["\r", ""])
+def test_a_log_of_a_single_line_is_shortened_too(tmp_path, short, ends):
+    log = tmp_path / "log"
+    log.write_text(f"{'bar':>9}{ends}" * 1000)
+    size = log.stat().st_size
+    for _ in range(3):
+        shorten(log)
+        head, count, tail = DROPPED.split(log.read_bytes())
+        assert head.endswith(b"\n")  # which it did not have
+        assert len(head) - 1 + int(count) + len(tail) == size
+        with log.open("a") as more:
+            size += more.write("x" * 5000)
+
+
+def test_a_log_that_is_short_or_gone_stays_as_it_is(tmp_path, short):
+    shorten(tmp_path / "none")
+    (tmp_path / "log").write_text("x\n" * 2000)
+    shorten(tmp_path / "log")
+    assert (tmp_path / "log").read_text() == "x\n" * 2000
