@@ -8,7 +8,9 @@ does not take (torch 2.13), wants all weights in one format, and has rank 0 save
 Source: Rajbhandari et al., ZeRO (2020), section 5.1.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -20,13 +22,24 @@ from torch.optim import Optimizer
 
 from trainables.parallel.ddp import Ddp
 
+STEPS = 8  # of an optimizer on trial; the number of DAdaptAdaGrad still is alike after 4
+
 
 @dataclass(frozen=True)
 class Zero1(Ddp):
     """DistributedDataParallel with the optimizer's state sharded over ranks; a Strategy."""
 
     def setup_optimizer(self, optimizer: Optimizer) -> Optimizer:
-        """Let the optimizer update and remember this rank's share of the weights only."""
+        """Let the optimizer update and remember this rank's share of the weights only.
+
+        Raises:
+            ValueError: what it learns for a weight depends on the others.
+        """
+        if looks_at_all_weights(optimizer):
+            raise ValueError(
+                f"training.strategy is zero1, but a step of {type(optimizer).__name__} computes a "
+                "number from all weights, of which each rank would see its share only; choose ddp"
+            )
         weights = [weight for group in optimizer.param_groups for weight in group["params"]]
         parts = shares(weights, self.worker.world_size)
         others_weights = [
@@ -54,6 +67,43 @@ class Zero1(Ddp):
         optimizer.register_step_post_hook(after_step)
         optimizer.register_load_state_dict_post_hook(after_load)
         return optimizer
+
+
+def looks_at_all_weights(optimizer: Optimizer) -> bool:
+    """Return whether what an optimizer learns for a weight depends on its other weights.
+
+    A copy of it updates a small weight twice: beside another one whose gradient is small and
+    steady, and beside one whose gradient is large and changes its sign. Optimizers that cannot
+    update small weights on the CPU, or that drive others, count as fine.
+    """
+    if any(isinstance(part, Optimizer) for part in vars(optimizer).values()):
+        return False
+    try:
+        first, second = (_updated(optimizer, *others) for others in ((0.1, 1), (9.0, -1)))
+    except Exception:  # noqa: BLE001 - code of any library
+        return False
+    return not torch.allclose(first, second, rtol=1e-9, atol=0.0)
+
+
+def _updated(optimizer: Optimizer, size: float, sign: int) -> Tensor:
+    """Return a weight after some steps of a copy of the optimizer, beside another weight.
+
+    Args:
+        size: of the other weight's gradient.
+        sign: factor on this gradient from one step to the next.
+    """
+    group = next(group for group in optimizer.param_groups if group["params"])
+    shape = (4,) * group["params"][0].ndim
+    weights = [torch.nn.Parameter(torch.full(shape, 0.5, dtype=torch.float64)) for _ in range(2)]
+    tried = copy(optimizer)
+    tried.param_groups, tried.state = [{**group, "params": weights}], defaultdict(dict)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for number in range(STEPS):
+            for weight, value in zip(weights, (0.1, size * sign**number), strict=True):
+                weight.grad = torch.full(shape, value, dtype=torch.float64)
+            tried.step()
+    return weights[0].detach()
 
 
 def shares(weights: Sequence[Tensor], ranks: int) -> list[list[Tensor]]:

@@ -9,7 +9,8 @@ from tasks import Deep, curves, learned, resumed
 from torch import nn
 
 from trainables import Training, Worker
-from trainables.parallel.zero1 import Zero1
+from trainables.optim.building import OptimizerOptions, build
+from trainables.parallel.zero1 import Zero1, looks_at_all_weights
 
 EXACT = Training("zero1", "64-true")
 
@@ -103,3 +104,55 @@ def test_each_rank_keeps_the_state_of_its_part_and_obeys_the_groups(on_two_ranks
     assert sorted(first["at"] + second["at"]) == list(range(8))
     for mine, theirs in zip(first["weights"], second["weights"], strict=True):
         assert torch.equal(mine, theirs)
+
+
+class Adapted(torch.optim.SGD):
+    """An optimizer whose rate follows from all gradients, as in D-Adaptation and Prodigy."""
+
+    def step(self, closure=None):
+        weights = [weight for group in self.param_groups for weight in group["params"]]
+        total = sum(weight.grad.norm() for weight in weights if weight.grad is not None)
+        self.param_groups[0]["lr"] = 0.1 / float(1.0 + total)
+        return super().step(closure)
+
+
+class Noisy(torch.optim.SGD):
+    """An optimizer that draws numbers."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        super().step(closure)
+        for weight in self.param_groups[0]["params"]:
+            weight.add_(torch.randn_like(weight))
+
+
+def test_an_optimizer_that_looks_at_all_weights_is_refused():
+    model = nn.Linear(3, 2)
+    worker = replace(Worker.alone(training=Training("zero1")), world_size=2)
+    with pytest.raises(ValueError, match=r"a step of Adapted computes a number from all weights"):
+        Zero1(worker).setup_optimizer(Adapted(model.parameters(), 0.1))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["SGD", "AdamW", "Adafactor", "RMSprop", "Adagrad", "NAdam", "RAdam", "Rprop", "ASGD", "Muon"],
+)
+def test_optimizers_of_torch_look_at_each_weight_alone(kind):
+    weight = nn.Parameter(torch.ones(3, 2))
+    assert not looks_at_all_weights(getattr(torch.optim, kind)([weight], lr=0.1))
+
+
+def test_finding_out_leaves_an_optimizer_and_the_generator_as_they_were():
+    weight = nn.Parameter(torch.ones(3, 2))
+    optimizer, before = Noisy([weight], lr=0.1), torch.get_rng_state()
+    assert not looks_at_all_weights(optimizer)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(weight, torch.ones(3, 2))
+    assert optimizer.param_groups[0]["params"] == [weight]
+    assert not optimizer.state
+
+
+@pytest.mark.parametrize("name", ["lars", "lamb", "adafactor"])
+def test_optimizers_of_this_package_look_at_each_weight_alone(name):
+    options = OptimizerOptions(name, 0.1, 0.01, 0.9, 1.0)
+    assert not looks_at_all_weights(build(nn.Linear(3, 2), options))

@@ -125,6 +125,27 @@ def test_complex_numbers_stay_complex(name, kind):
     torch.testing.assert_close(y.float(), expected, atol=0.05, rtol=0.0)
 
 
+class Quantized(nn.Linear):
+    """A layer as in models that transformers has quantized: it refuses to be cast as a whole."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2, bias=False)
+        packed = torch.arange(4, dtype=torch.uint8)
+        self.weight = nn.Parameter(packed, requires_grad=False)
+
+    def to(self, *given: object, **named: object) -> nn.Module:
+        if "dtype" in named or any(isinstance(value, torch.dtype) for value in given):
+            raise ValueError("you cannot cast a bitsandbytes model in a new dtype")
+        return super().to(*given, **named)
+
+
+@pytest.mark.parametrize("name", ["32-true", "bf16-mixed", "bf16-true", "16-true"])
+def test_quantized_weights_keep_their_format(name):
+    model = convert(Quantized(), CPU, name)
+    assert model.weight.tolist() == [0, 1, 2, 3]
+    assert model.weight.dtype == torch.uint8
+
+
 def test_a_pattern_that_fits_nothing_is_named_with_what_there_is():
     with pytest.raises(ValueError, match="'haed' fits no module of the model; there are head"):
         keep_in_float32(nn.ModuleDict({"head": nn.Linear(1, 1)}), ["haed"], torch.float32)
