@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from searchers.distributions import Normal
     from searchers.domains import Choice, Constant, Float, Int
     from searchers.explain.explanation import Explanation
     from searchers.methods import METHODS
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from searchers.values import SpaceError
 
 _NAMES_BY_MODULE = {
+    "searchers.distributions": {"Normal"},
     "searchers.domains": {"Choice", "Constant", "Float", "Int"},
     "searchers.explain.explanation": {"Explanation"},
     "searchers.methods": {"METHODS"},
@@ -33,6 +35,7 @@ __all__ = [
     "Explanation",
     "Float",
     "Int",
+    "Normal",
     "Observation",
     "Optimizer",
     "Proposal",

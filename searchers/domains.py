@@ -6,6 +6,7 @@ from functools import cached_property
 
 from numpy.random import Generator
 
+from searchers.distributions import Weighted, check_weights
 from searchers.ranges import Float, Int
 from searchers.values import (
     Condition,
@@ -27,11 +28,15 @@ MAX_VALUES = 10_000
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice among values; `ordered` values are levels of a scale, in the order given."""
+    """A choice among values; `ordered` values are levels of a scale, in the order given.
+
+    With `weights`, one for each value, a value is drawn as often as its share of their sum.
+    """
 
     values: tuple[Value, ...]
     ordered: bool = False
     when: Condition = field(default_factory=dict, hash=False)
+    weights: tuple[float, ...] = ()  # empty: all values are drawn alike
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(map(copied, self.values)))
@@ -51,9 +56,15 @@ class Choice:
                 raise SpaceError(("values", index), message)
         if self.ordered and len(self.values) < 2:
             raise SpaceError(("ordered",), "a single value has no order; leave it out")
+        object.__setattr__(self, "weights", check_weights(self.weights, len(self.values)))
 
     def __hash__(self) -> int:
-        return hash((*map(identity, self.values), self.ordered))
+        return hash((*map(identity, self.values), self.ordered, self.weights))
+
+    @cached_property
+    def distribution(self) -> Weighted | None:
+        """How values are drawn; None: all alike."""
+        return Weighted(self.weights) if self.weights else None
 
     @property
     def count(self) -> int:
@@ -114,6 +125,10 @@ class Constant:
     def __hash__(self) -> int:
         return hash(identity(self.value))
 
+    @property
+    def distribution(self) -> None:
+        """How values are drawn: there is nothing to draw."""
+
     def problem(self, value: Value) -> str | None:
         """Return what is wrong with `value`; None: nothing."""
         if identity(value) == identity(self.value):
@@ -160,6 +175,10 @@ class Tied:
 
     def __hash__(self) -> int:
         return hash((self.key, *map(identity, self.values)))
+
+    @property
+    def distribution(self) -> None:
+        """How values are drawn: there is nothing to draw."""
 
     def value_in(self, params: Params) -> Value:
         """Return the value in a configuration that has the key."""

@@ -36,7 +36,8 @@ class CMAES:
 
     Ranges and ordered choices are the dimensions. The values of unordered choices are drawn at
     random, whatever the results: take another method where they matter. A conditional parameter is
-    a dimension that learns nothing from the trials in which it was inactive. A generation is
+    a dimension that learns nothing from the trials in which it was inactive. The distribution
+    begins at the middle of each dimension, or at the median of its normal range. A generation is
     complete with as many results as the population, whichever trials they are from, so parallel
     trials and added ones all count; pending trials are ignored, since proposals are random draws
     anyhow. Failed trials rank last, and before them trials that exceed limits, by how far they do.
@@ -71,7 +72,8 @@ class CMAES:
 def evolve(space: Space, scored: Sequence[Scored], population: int = 0) -> CMA:
     """Return the distribution over the space's numbers after all full generations."""
     columns = _numeric_columns(space)
-    optimizer = _new_distribution(len(columns), population or None)
+    mean_D = space.drawn(np.full(len(space.searched), 0.5))[columns]
+    optimizer = _new_distribution(mean_D, population or None)
     start, size = 0, optimizer.population_size
     while start + size <= len(scored):
         generation = scored[start : start + size]
@@ -80,7 +82,7 @@ def evolve(space: Space, scored: Sequence[Scored], population: int = 0) -> CMA:
         start += size
         if optimizer.should_stop():
             size *= 2
-            optimizer = _new_distribution(len(columns), size)
+            optimizer = _new_distribution(mean_D, size)
     return optimizer
 
 
@@ -94,9 +96,8 @@ def _numeric_columns(space: Space) -> list[int]:
     ]
 
 
-def _new_distribution(dimensions: int, population: int | None) -> CMA:
-    bounds_D2 = np.tile([0.0, 1.0], (dimensions, 1))
-    mean_D = np.full(dimensions, 0.5)
+def _new_distribution(mean_D: Array, population: int | None) -> CMA:
+    bounds_D2 = np.tile([0.0, 1.0], (len(mean_D), 1))
     return CMA(mean_D, WIDTH, bounds_D2, seed=0, population_size=population)
 
 
@@ -133,7 +134,7 @@ def _draw_new(
     for _ in range(n + RETRIES):
         if len(proposals) == n:
             break
-        unit_P = rng.random(len(space.searched))
+        unit_P = space.drawn(rng.random(len(space.searched)))
         unit_P[columns] = optimizer.ask()
         params = space.decode(unit_P)
         if not space.allows(params):

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from numpy.random import Generator
 
+from searchers.domains import Choice
 from searchers.novelty import SeenConfigs
 from searchers.searcher import Observation, Proposal
 from searchers.space import Space
@@ -29,6 +30,13 @@ class Grid:
     def __post_init__(self) -> None:
         if self.resolution < 1:
             raise ValueError(f"resolution is {self.resolution}; give 1 or more points")
+
+    def check(self, space: Space) -> None:
+        """Refuse weights and normal ranges: a grid draws nothing."""
+        for name in space.drawn_otherwise:
+            key = "weights" if isinstance(space[name], Choice) else "normal"
+            message = f"grid tries the values of {name} one by one, and {key} is about draws"
+            raise ValueError(f"{message}; leave {key} out, or search by random")
 
     def suggest(
         self, space: Space, history: Sequence[Observation], n: int, rng: Generator

@@ -134,6 +134,8 @@ class NSGA2:
                 # The attribute in which Optuna looks for the generation; it has no public name.
                 key = NSGAIISampler._get_generation_key()
                 trial.system_attrs[key] = index // self.population
+            if len(trials) < self.population and space.drawn_otherwise:
+                return _sample_random(space, taken, n, rng)  # Optuna draws all values alike
             proposals = _ask_for_new(_study(sampler, trials), space, taken, n, "nsga2", rng)
         return proposals + _sample_random(space, taken, n - len(proposals), rng)
 

@@ -13,7 +13,7 @@ from searchers.space import Space
 
 @dataclass(frozen=True)
 class Random:
-    """Sample the space uniformly, on a log scale where it has one.
+    """Sample the space: uniformly, on a log scale where it has one, or as its parameters say.
 
     Source: Bergstra & Bengio, Random Search for Hyper-Parameter Optimization (2012).
     """

@@ -16,6 +16,7 @@ from functools import cached_property
 
 from numpy.random import Generator
 
+from searchers.distributions import Normal, Truncated
 from searchers.values import LARGEST, Condition, SpaceError, Value, is_number
 
 DIGITS = 12
@@ -61,6 +62,15 @@ class _Cells:
             target = start + (1 if grows else -1)
         return max(0, min(target, self.count - 1))
 
+    def truncated(self, normal: Normal) -> Truncated:
+        """Return a normal distribution over the cells."""
+        if self.log:
+            floor, width = self._log_range
+            return Truncated((math.log(normal.mean) - floor) / width, normal.deviation / width)
+        width = self.count * self.step
+        mean = (normal.mean - self.low + self.step / 2) / width
+        return Truncated(mean, normal.deviation / width)
+
     def _left_edge(self, index: int) -> float:
         if index == 0:
             return 0.0
@@ -88,6 +98,16 @@ def _check_range(low: float, high: float, log: bool) -> None:
         raise SpaceError(("min",), f"is {low}, but a log scale has no 0; give a positive number")
 
 
+def _check_normal(normal: Normal | None, low: float, high: float, log: bool) -> None:
+    if normal is None:
+        return
+    width = math.log(high) - math.log(low) if log else high - low
+    try:
+        normal.check(low, high, width)
+    except SpaceError as error:
+        raise error.under("normal") from None
+
+
 @dataclass(frozen=True)
 class Float:
     """A real number between `low` and `high`, ends included; with `step` one of low + i * step."""
@@ -97,11 +117,13 @@ class Float:
     log: bool = False
     step: float | None = None
     when: Condition = field(default_factory=dict, hash=False)
+    normal: Normal | None = None  # None: values are drawn alike, on the range's scale
 
     def __post_init__(self) -> None:
         _check_range(self.low, self.high, self.log)
         object.__setattr__(self, "low", float(self.low))
         object.__setattr__(self, "high", float(self.high))
+        _check_normal(self.normal, self.low, self.high, self.log)
         span = self.high - self.low
         if self.step is None:
             if span < MIN_RELATIVE_STEP * self._scale:
@@ -115,6 +137,19 @@ class Float:
         if self.step < max(MIN_RELATIVE_STEP * self._scale, span / MAX_STEPS):
             raise SpaceError(("step",), f"{self.step} is too fine for this range; leave it out")
         object.__setattr__(self, "step", float(self.step))
+
+    @cached_property
+    def distribution(self) -> Truncated | None:
+        """How values are drawn, in the unit interval; None: all alike."""
+        if self.normal is None:
+            return None
+        if self._cells:
+            return self._cells.truncated(self.normal)
+        if self.log:
+            mean, width = self._log_ratio(self.normal.mean), self._log_width
+        else:
+            mean, width = self.normal.mean - self.low, self.high - self.low
+        return Truncated(mean / width, self.normal.deviation / width)
 
     @property
     def count(self) -> int | None:
@@ -230,6 +265,7 @@ class Int:
     log: bool = False
     step: int = 1
     when: Condition = field(default_factory=dict, hash=False)
+    normal: Normal | None = None  # None: values are drawn alike, on the range's scale
 
     def __post_init__(self) -> None:
         _check_range(self.low, self.high, self.log)
@@ -242,6 +278,12 @@ class Int:
             raise SpaceError(("step",), f"is {self.step}; give 1 to {self.high - self.low}")
         for name in ("low", "high", "step"):
             object.__setattr__(self, name, int(getattr(self, name)))
+        _check_normal(self.normal, self.low, self.high, self.log)
+
+    @cached_property
+    def distribution(self) -> Truncated | None:
+        """How values are drawn, in the unit interval; None: all alike."""
+        return None if self.normal is None else self._cells.truncated(self.normal)
 
     @property
     def count(self) -> int:

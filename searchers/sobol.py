@@ -16,7 +16,7 @@ MAX_SKIPPED = 1_000  # points in a row that are refused or repeat; then points a
 
 @dataclass(frozen=True)
 class Sobol:
-    """Cover the space more evenly than random points do.
+    """Cover the space more evenly than random points do, by weights and normal ranges if there are.
 
     All calls continue one sequence: the first call draws the scramble, and the note of each
     proposal holds the scramble and the index of the point. Points that break a constraint, or
@@ -42,7 +42,7 @@ class Sobol:
         proposals: list[Proposal] = []
         skipped = 0
         while len(proposals) < n and skipped < MAX_SKIPPED:
-            params = space.decode(sequence.random(1)[0])
+            params = space.decode(space.drawn(sequence.random(1)[0]))
             index += 1
             skipped += 1
             if space.allows(params) and params not in taken:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from searchers import define_by_run, ties
 from searchers.conditions import Conditions
+from searchers.distributions import draw, place, quantile
 from searchers.domains import Choice, Constant, Domain, Float, Int, Tied, has_lists
 from searchers.enumeration import count, walk
 from searchers.expressions import SMALLEST, Expression, ExpressionError, parse
@@ -143,19 +144,19 @@ class Space(Mapping[str, Domain]):
         rng = np.random.default_rng(0)
         allowed = 0
         for _ in range(TRIES if self.constraints else 0):
-            allowed += self._satisfies(self.decode(rng.random(len(self.searched))))
+            allowed += self._satisfies(self.decode(self.drawn(rng.random(len(self.searched)))))
             if allowed == RARE:
                 return False
         return bool(self.constraints)
 
     def sample(self, rng: Generator) -> dict[str, Value]:
-        """Sample a configuration, uniform in the unit cube where the constraints hold.
+        """Sample a configuration, as the parameters are drawn, where the constraints hold.
 
-        Where they seldom hold, the sample is nearly uniform: see `feasible`.
+        Where they seldom hold, that is nearly so: see `feasible`.
         """
         if not self.is_rare:
             while True:
-                params = self.decode(rng.random(len(self.searched)))
+                params = self.decode(self.drawn(rng.random(len(self.searched))))
                 if self._satisfies(params):
                     return params
         return self.sample_related(1, rng)[0]
@@ -234,6 +235,21 @@ class Space(Mapping[str, Domain]):
                 for name in self.searched
             ]
         )
+
+    @cached_property
+    def drawn_otherwise(self) -> tuple[str, ...]:
+        """The searched parameters whose values are not all drawn alike."""
+        return tuple(name for name in self.searched if self._domains[name].distribution is not None)
+
+    def drawn(self, quantile_ND: Array) -> Array:
+        """Return the points of the unit cube at quantiles of how values are drawn, (..., D)."""
+        unit_ND = quantile_ND
+        for name in self.drawn_otherwise:
+            if unit_ND is quantile_ND:
+                unit_ND = quantile_ND.copy()
+            column = self.searched.index(name)
+            unit_ND[..., column] = place(self._domains[name], quantile_ND[..., column])
+        return unit_ND
 
     def decode(self, unit_D: Array) -> dict[str, Value]:
         """Return the configuration at any point of the unit cube; constraints are ignored."""
@@ -412,7 +428,10 @@ class Space(Mapping[str, Domain]):
         return [name for name in self.searched if name in needed and name not in given]
 
     def _region(self, given: Params, names: Sequence[str]) -> Region:
-        """Return the region of the cube of `names` where the constraints hold beside `given`."""
+        """Return the region of the cube of `names` where the constraints hold beside `given`.
+
+        The cube is that of quantiles, so that its points are drawn as the parameters are.
+        """
         scale_C = np.ones(len(self.constraints))
         rng = np.random.default_rng(0)
 
@@ -427,7 +446,8 @@ class Space(Mapping[str, Domain]):
         def snapped(point_D: Array) -> Array:
             for index in stepped:
                 domain = self._domains[names[index]]
-                point_D[index] = domain.to_unit(domain.from_unit(point_D[index]))
+                unit = domain.to_unit(draw(domain, point_D[index]))
+                point_D[index] = quantile(domain, unit)
             return point_D
 
         stepped = [i for i, name in enumerate(names) if self._domains[name].count is not None]
@@ -440,10 +460,10 @@ class Space(Mapping[str, Domain]):
     def _built(
         self, given: Params, names: Sequence[str], point_D: Array, rng: Generator | None
     ) -> dict[str, Value]:
-        """Return the configuration with what is given, and `names` as at a point of their cube.
+        """Return the configuration with what is given, and `names` at a point of quantiles.
 
         Args:
-            rng: samples the others; None: they are at the middle of their ranges.
+            rng: samples the others; None: they are at the middle of their distributions.
         """
         units = dict(zip(names, point_D.tolist(), strict=True))
         if rng is not None:
@@ -453,14 +473,14 @@ class Space(Mapping[str, Domain]):
             lambda name: (
                 self[name].cast(given[name])
                 if name in given
-                else self[name].from_unit(units.get(name, 0.5))
+                else draw(self[name], units.get(name, 0.5))
             )
         )
 
     def _perturb_value(self, name: str, params: Params, rng: Generator, touched: bool) -> Value:
         domain = self._domains[name]
         if name not in params or (touched and rng.random() < RESAMPLE):
-            return domain.from_unit(rng.random())
+            return draw(domain, rng.random())
         return domain.moved(params[name], rng) if touched else params[name]
 
 

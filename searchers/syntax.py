@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from searchers import ties
+from searchers.distributions import Normal
 from searchers.domains import MAX_VALUES, Choice, Constant, Domain, Float, Int, Tied
 from searchers.names import MAX_LENGTH, is_name, nearest
 from searchers.values import Condition, SpaceError, Value, is_number, is_scalar, is_value
@@ -17,8 +18,10 @@ from searchers.values import Condition, SpaceError, Value, is_number, is_scalar,
 Path = tuple[str | int, ...]
 
 MAX_PARAMETERS = 1_000
-_RANGE_KEYS = frozenset({"min", "max", "log", "step", "type", "when"})
-_CHOICE_KEYS = frozenset({"values", "ordered", "when"})
+_RANGE_KEYS = frozenset({"min", "max", "log", "step", "type", "when", "normal"})
+_CHOICE_KEYS = frozenset({"values", "ordered", "when", "weights"})
+_NORMAL_KEYS = frozenset({"mean", "deviation"})
+_NORMAL = "write normal: {mean: M, deviation: D}"
 # Words of other tools (Optuna, Ray Tune, W&B, NNI, Ax, scikit-optimize, SageMaker), and ours.
 ELSEWHERE = {
     **dict.fromkeys(("low", "lower", "minval", "min_value"), "write min"),
@@ -29,8 +32,12 @@ ELSEWHERE = {
     **dict.fromkeys(("is_ordered", "ordinal"), "write ordered: true"),
     **dict.fromkeys(("value", "const", "constant"), "write a constant without it, as in `lr: 0.1`"),
     **dict.fromkeys(
-        ("distribution", "_type", "sampler"),
-        "a range is uniform, or log-uniform with log: true; values are drawn alike",
+        ("probabilities", "probs", "probability", "weight", "p"), "write weights: [...]"
+    ),
+    **dict.fromkeys(("mean", "mu", "loc", "deviation", "sigma", "std", "stddev", "sd"), _NORMAL),
+    **dict.fromkeys(
+        ("distribution", "_type", "sampler", "prior"),
+        f"a range is uniform, or log-uniform with log: true; for a normal one {_NORMAL}",
     ),
 }
 
@@ -150,7 +157,7 @@ def read_declared(name: str, declared: object) -> dict[str, Domain]:
     if isinstance(declared, Mapping) and ties.are_tied(declared.get("values")):
         _refuse_unknown(declared, _CHOICE_KEYS)
         ordered, when = _read_flag(declared, "ordered"), _read_condition(declared)
-        return ties.tie(name, declared["values"], ordered, when)
+        return ties.tie(name, declared["values"], ordered, when, _read_weights(declared))
     return {name: read_domain(declared)}
 
 
@@ -206,15 +213,24 @@ def write_domain(domain: Domain) -> object:
         declared = {"values": list(domain.values)}
         if domain.ordered:
             declared["ordered"] = True
+        if domain.weights:
+            declared["weights"] = list(domain.weights)
     else:
-        declared = {"min": domain.low, "max": domain.high}
-        declared["type"] = "int" if isinstance(domain, Int) else "float"
-        if domain.log:
-            declared["log"] = True
-        if domain.step is not None:
-            declared["step"] = domain.step
+        declared = _write_range(domain)
     if domain.when:
         declared["when"] = {name: list(values) for name, values in domain.when.items()}
+    return declared
+
+
+def _write_range(domain: Float | Int) -> dict[str, object]:
+    declared: dict[str, object] = {"min": domain.low, "max": domain.high}
+    declared["type"] = "int" if isinstance(domain, Int) else "float"
+    if domain.log:
+        declared["log"] = True
+    if domain.step is not None:
+        declared["step"] = domain.step
+    if domain.normal is not None:
+        declared["normal"] = vars(domain.normal).copy()
     return declared
 
 
@@ -223,7 +239,8 @@ def _read_choice(declared: Mapping[str, object]) -> Choice | Constant:
     values = declared["values"]
     if not isinstance(values, Sequence) or isinstance(values, str | bytes) or not values:
         raise SpaceError(("values",), f"is {values!r}; give a list of one value or more")
-    choice = Choice(tuple(values), _read_flag(declared, "ordered"), _read_condition(declared))
+    ordered, when = _read_flag(declared, "ordered"), _read_condition(declared)
+    choice = Choice(tuple(values), ordered, when, _read_weights(declared))
     return Constant(choice.values[0], choice.when) if choice.count == 1 else choice
 
 
@@ -240,7 +257,7 @@ def _read_range(declared: Mapping[str, object]) -> Float | Int:
     step = _read_number(declared, "step") if declared.get("step") is not None else None
     ends_are_ints = isinstance(low, int) and isinstance(high, int)
     if kind == "float" or (kind is None and not ends_are_ints):
-        return Float(low, high, log, step, when)
+        return Float(low, high, log, step, when, _read_normal(declared))
     if kind is None and step is None and high - low == 1:
         raise SpaceError(
             (),
@@ -250,7 +267,33 @@ def _read_range(declared: Mapping[str, object]) -> Float | Int:
     for key, number in (("min", low), ("max", high), ("step", step)):
         if number is not None and number != int(number):
             raise SpaceError((key,), f"is {number} in a range of whole numbers; add type: float")
-    return Int(int(low), int(high), log, 1 if step is None else int(step), when)
+    whole_step = 1 if step is None else int(step)
+    return Int(int(low), int(high), log, whole_step, when, _read_normal(declared))
+
+
+def _read_normal(declared: Mapping[str, object]) -> Normal | None:
+    normal = declared.get("normal")
+    if normal is None:
+        return None
+    if not isinstance(normal, Mapping):
+        raise SpaceError(("normal",), f"is {normal!r}; write {{mean: M, deviation: D}}")
+    try:
+        _refuse_unknown(normal, _NORMAL_KEYS)
+        for key in ("mean", "deviation"):
+            if key not in normal:
+                raise SpaceError((), f"has no {key}; give mean and deviation")
+        return Normal(**normal)
+    except SpaceError as error:
+        raise error.under("normal") from None
+
+
+def _read_weights(declared: Mapping[str, object]) -> tuple[float, ...]:
+    weights = declared.get("weights")
+    if weights is None:
+        return ()
+    if not isinstance(weights, Sequence) or isinstance(weights, str | bytes) or not weights:
+        raise SpaceError(("weights",), f"is {weights!r}; give a list, a number for each value")
+    return tuple(weights)
 
 
 def _read_number(declared: Mapping[str, object], key: str) -> int | float:

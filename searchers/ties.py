@@ -24,7 +24,11 @@ def are_tied(values: object) -> TypeGuard[Sequence[object]]:
 
 
 def tie(
-    declared: str, values: Sequence[object], ordered: bool, when: Condition
+    declared: str,
+    values: Sequence[object],
+    ordered: bool,
+    when: Condition,
+    weights: tuple[float, ...] = (),
 ) -> dict[str, Domain]:
     """Return the domains of the members of some mappings.
 
@@ -32,6 +36,7 @@ def tie(
         declared: the name under which the mappings are declared.
         values: the mappings; at least one of the values is one.
         ordered: whether the order of the mappings has a meaning.
+        weights: how often each of the mappings is drawn; empty: all alike.
 
     Raises:
         SpaceError: the mappings do not fit together; the path is within the declaration.
@@ -48,7 +53,7 @@ def tie(
     if key is None:
         message = f"{', '.join(columns)}: none of them differs in every choice"
         raise SpaceError(("values",), f"{message}; add a member that does, like name: small")
-    chosen = Choice(columns[key], ordered, when)
+    chosen = Choice(columns[key], ordered, when, weights)
     return {
         name: chosen if name == key else Tied(key, chosen.values, column, declared, when)
         for name, column in columns.items()

@@ -7,7 +7,8 @@ The option `mutate` declares a move for each parameter that may change:
 * a list: the value moves to a neighbour on the scale; values without an order stay as they are;
 * a factor such as 1.5: the value is multiplied or divided by it, within the parameter's range.
 
-With probability `resample` the value is instead drawn afresh from the range or the list. A whole or
+With probability `resample` the value is instead drawn afresh from the range or the list: by the
+parameter's weights or normal distribution if that is its own range, or all its choices. A whole or
 stepped number moves by at least one step. A parameter that becomes active is drawn afresh too.
 
 Source: Jaderberg et al., Population Based Training of Neural Networks (2017), §3 and §4.1.
@@ -20,6 +21,7 @@ from typing import Protocol, cast
 
 from numpy.random import Generator
 
+from searchers.distributions import draw
 from searchers.domains import Choice, Constant, Domain, Float, Int, Tied
 from searchers.names import nearest
 from searchers.ranges import MIN_MOVE
@@ -49,7 +51,7 @@ class Within:
         return self.domain.moved(value, rng)
 
     def fresh(self, rng: Generator) -> Value:
-        return self.domain.from_unit(rng.random())
+        return draw(self.domain, rng.random())
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,13 @@ class Among:
         return self.values[max(0, min(index, len(scale) - 1))]
 
     def fresh(self, rng: Generator) -> Value:
+        if isinstance(self.domain, Choice) and self.domain.weights and self._are_all:
+            return draw(self.domain, rng.random())
         return self.values[int(rng.integers(len(self.values)))]
+
+    @property
+    def _are_all(self) -> bool:
+        return len(self.values) == self.domain.count
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ class Scaled:
         return self.domain.from_unit(unit)
 
     def fresh(self, rng: Generator) -> Value:
-        return self.domain.from_unit(rng.random())
+        return draw(self.domain, rng.random())
 
     def _smallest_change(self) -> float:
         """Return the smallest change of a value, with which 0 can move in a linear range."""
@@ -113,7 +121,7 @@ def explore(
     def choose(name: str) -> Value:
         move = moves.get(name)
         if name not in params:
-            return move.fresh(rng) if move else space[name].from_unit(rng.random())
+            return move.fresh(rng) if move else draw(space[name], rng.random())
         if move is None:
             return params[name]
         return move.fresh(rng) if rng.random() < resample else move.moved(params[name], rng)
@@ -162,7 +170,10 @@ def _read_range(domain: Float | Int | Choice, declared: Mapping[str, object]) ->
     log = declared.get("log", domain.log)
     if not isinstance(log, bool):
         raise SpaceError(("log",), f"is {log!r}; write true or false")
-    return Within(replace(domain, low=low, high=high, log=log, when={}))  # type: ignore[arg-type]
+    own = (low, high, log) == (domain.low, domain.high, domain.log)
+    normal = domain.normal if own else None
+    made = replace(domain, low=low, high=high, log=log, when={}, normal=normal)  # type: ignore[arg-type]
+    return Within(made)
 
 
 def _read_list(domain: Float | Int | Choice, declared: Sequence[object]) -> Among:

@@ -222,11 +222,22 @@ _WHEN = {"type": "object", "additionalProperties": _VALUES, "minProperties": 1}
 _RANGE = {
     **{"min": {"type": "number"}, "max": {"type": "number"}, "log": {"type": "boolean"}},
     **{"step": {"type": "number"}, "type": {"enum": ["int", "float"]}, "when": _WHEN},
+    "normal": {
+        **{"type": "object", "additionalProperties": False, "required": ["mean", "deviation"]},
+        "properties": {
+            "mean": {"type": "number"},
+            "deviation": {"type": "number", "exclusiveMinimum": 0},
+        },
+    },
 }
 _TIED = {"type": "object", "additionalProperties": _VALUE_SCHEMA, "minProperties": 1}
 _CHOICE = {
     **{"values": {"type": "array", "items": {"anyOf": [_VALUE_SCHEMA, _TIED]}, "minItems": 1}},
     **{"ordered": {"type": "boolean"}, "when": _WHEN},
+    "weights": {
+        **{"type": "array", "minItems": 1},
+        "items": {"type": "number", "exclusiveMinimum": 0},
+    },
 }
 _GROUP = {"not": {"additionalProperties": SCALAR_SCHEMA}}  # what it holds: see json_schema.py
 _DOMAIN: dict[str, Any] = {

@@ -214,7 +214,7 @@ class Recorder:
 
     def _start(self, name: str) -> subprocess.Popen[str]:
         notifies = name == NOTIFICATIONS
-        task = {
+        task: dict[str, object] = {
             "import": sys.path,
             "program": PROGRAMS.get(name, "hposvc.tracking.outbox"),
             "path": str(self.home.path),

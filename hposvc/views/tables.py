@@ -175,12 +175,15 @@ def _domain(domain: Domain) -> tuple[str, str, str]:
             return "constant", declared(domain.value), NONE
         case Choice():
             scale = "ordered" if domain.ordered else "unordered"
-            return "choice", _list_values(domain.values), scale
+            weights = f"; weights {_list_values(domain.weights)}" if domain.weights else ""
+            return "choice", f"{_list_values(domain.values)}{weights}", scale
         case Tied():
             return "tied", _list_values(domain.values), f"with {domain.key}"
     step = "" if domain.step in (None, 1) else f" by {declared(domain.step)}"
     kind = type(domain).__name__.lower()
     scale = "log" if domain.log else "linear"
+    if (normal := domain.normal) is not None:
+        step += f"; normal {declared(normal.mean)} ± {declared(normal.deviation)}"
     return kind, f"{declared(domain.low)} to {declared(domain.high)}{step}", scale
 
 

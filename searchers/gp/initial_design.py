@@ -1,5 +1,7 @@
 """Initial configurations without a model: the centre of the space, then a Sobol sequence.
 
+Both follow weights and normal ranges, where parameters have them: the centre is the median.
+
 Axes: P searched parameters, K points.
 The sequence is scrambled. If it is only shifted, its first points lie on one diagonal, and a few of
 them say nothing of which parameter matters (regret at 50 trials of four functions, 14 seeds: .098
@@ -29,7 +31,7 @@ def design_point(
         rng: for a random sample where the next points of the design are seen or not allowed.
     """
     for unit_P in _sequence(len(space.searched), index, seed):
-        params = space.decode(unit_P)
+        params = space.decode(space.drawn(unit_P))
         if params not in taken and space.allows(params):
             return params
     return sample_new(space, taken, rng)

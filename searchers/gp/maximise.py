@@ -113,7 +113,7 @@ class Maximiser:
     def _random(self, rng: Generator) -> Array:
         """Return random points; where constraints leave little, fewer that are allowed."""
         if not self.space.is_rare:
-            return rng.random((self.effort.random, self.encoding.parameters))
+            return self.space.drawn(rng.random((self.effort.random, self.encoding.parameters)))
         return units(self.space, self.space.sample_related(self.effort.random // 4, rng))
 
     def _pulled(self, child_NP: Array, parent_NP: Array) -> Array:

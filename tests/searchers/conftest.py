@@ -1,10 +1,12 @@
 """Random spaces, and a small conditional one, for all tests of searchers."""
 
+import math
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from searchers import Choice, Constant, Float, Int, Space
+from searchers import Choice, Constant, Float, Int, Normal, Space
 from searchers.domains import Tied
 from searchers.ties import tie
 
@@ -16,13 +18,23 @@ SCALARS = st.one_of(
 
 
 @st.composite
+def _normals(draw, low, high, log):
+    """How the values of a range are drawn: half of the time all alike."""
+    width = math.log(high / low) if log else high - low
+    mean = low + draw(st.floats(0.0, 1.0)) * (high - low)
+    normal = Normal(min(mean, high), width * draw(st.floats(0.01, 100.0)))
+    return normal if draw(st.booleans()) else None
+
+
+@st.composite
 def _floats(draw, when):
     low, span = draw(BOUNDS), draw(SPANS)
     log = draw(st.booleans())
     low = max(abs(low), 1e-3) if log else low
     share = draw(st.none() | st.floats(0.001, 0.9))
     finest = 1e-9 * max(abs(low), abs(low + span))
-    return Float(low, low + span, log, share and max(share * span, finest), when)
+    normal = draw(_normals(low, low + span, log))
+    return Float(low, low + span, log, share and max(share * span, finest), when, normal)
 
 
 @st.composite
@@ -30,7 +42,8 @@ def _ints(draw, when):
     log = draw(st.booleans())
     low = draw(st.integers(1, 50) if log else st.integers(-50, 50))
     span = draw(st.integers(1, 1_000))
-    return Int(low, low + span, log, draw(st.integers(1, span)), when)
+    normal = draw(_normals(low, low + span, log))
+    return Int(low, low + span, log, draw(st.integers(1, span)), when, normal)
 
 
 @st.composite
@@ -38,7 +51,9 @@ def _choices(draw, when):
     values = draw(
         st.lists(SCALARS, min_size=2, max_size=5, unique_by=lambda v: (isinstance(v, bool), v))
     )
-    return Choice(tuple(values), draw(st.booleans()), when)
+    weight = st.floats(0.01, 100.0)
+    weights = draw(st.just([]) | st.lists(weight, min_size=len(values), max_size=len(values)))
+    return Choice(tuple(values), draw(st.booleans()), when, tuple(weights))
 
 
 @st.composite

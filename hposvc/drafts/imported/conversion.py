@@ -11,13 +11,12 @@ from typing import Any
 
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.parsing.document import Document
-from searchers.syntax import read_declared
+from searchers.syntax import read_declared, read_domain
 from searchers.ties import are_tied
 from searchers.values import SpaceError, identity
 
 ROUNDING = 1e-9  # of a quotient of decimals: 0.3 / 0.1 is 2.9999999999999996
 DIGITS = 12  # of a multiple of a decimal: 3 * 0.1 is 0.30000000000000004
-SIGMAS = 3.0  # a range has 99.7 % of a normal distribution
 MEDIAN = "write fidelity: {max: STEPS} and scheduler: median"
 TRIALS = 20  # where the other tool goes on until somebody stops it
 KEYS = (
@@ -188,9 +187,34 @@ def read_choice(
     return {name: choice(plain)} if plain else {}
 
 
-def normal_ends(mu: float, sigma: float) -> tuple[float, float]:
-    """Return the ends of the range for a normal distribution, which has none."""
-    return mu - SIGMAS * sigma, mu + SIGMAS * sigma
+def drawn_normally(
+    conversion: Conversion,
+    made: Mapping[str, Any],
+    name: str,
+    mean: float,
+    deviation: float,
+    *path: str | int,
+) -> dict[str, object]:
+    """Return a range whose values are drawn by a normal distribution.
+
+    A distribution that does not suit the range is lost, and so is any where the search is a grid.
+
+    Args:
+        name: of the distribution in the other tool.
+        mean: in the unit of the range, also on a logarithmic scale.
+        deviation: on a logarithmic scale that of the natural logarithm.
+    """
+    normal = {"mean": float(f"{mean:.{DIGITS}g}"), "deviation": float(f"{deviation:.{DIGITS}g}")}
+    drawn = {**made, "normal": normal}
+    try:
+        read_domain(drawn)
+    except SpaceError:
+        suits = False
+    else:
+        suits = conversion.spec.get("search") != "grid"
+    if not suits:
+        conversion.lose_shape(name, made["min"], made["max"], *path)
+    return drawn if suits else dict(made)
 
 
 def stepped(low: float, high: float, q: float) -> dict[str, object]:

@@ -3,13 +3,15 @@
 Source: the documentation of Kubeflow Katib, "Configuring the Experiment".
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hposvc.drafts.imported.conversion import Conversion, choice
+from hposvc.drafts.imported.conversion import Conversion, choice, drawn_normally
 from hposvc.errors import Problem, SpecError, shown
 from hposvc.spec.parsing.document import Document, read_value
+from searchers.distributions import SIGMAS
 from searchers.names import nearest
 
 SEARCH = {"random": "random", "grid": "grid", "bayesianoptimization": "gp", "tpe": "tpe"}
@@ -109,10 +111,16 @@ def _domain(made: Conversion, given: Mapping[str, Any], at: int) -> object:
     shape = space.get("distribution", "uniform")
     if shape in ("logUniform", "logNormal"):
         made_range["log"] = True
-    if shape in ("normal", "logNormal"):
-        message = "all values of the range are equally likely in hposvc"
-        made.lose(message, "spec", "parameters", at, "feasibleSpace", "distribution")
-    return {**made_range, "type": "int" if kind == "int" else "float"}
+    made_range["type"] = "int" if kind == "int" else "float"
+    if shape not in ("normal", "logNormal"):
+        return made_range
+    # As Katib's own service of Hyperopt has it: the range is three sigmas to both sides.
+    low, high = float(space["min"]), float(space["max"])
+    log = shape == "logNormal"
+    mean = math.sqrt(low * high) if log else (low + high) / 2
+    width = math.log(high / low) if log else high - low
+    path = ("spec", "parameters", at, "feasibleSpace", "distribution")
+    return drawn_normally(made, made_range, shape, mean, width / (2 * SIGMAS), *path)
 
 
 def _put_command(made: Conversion) -> None:

@@ -13,13 +13,14 @@ from hposvc.drafts.imported.conversion import (
     MEDIAN,
     Conversion,
     choice,
+    drawn_normally,
     is_plain,
-    normal_ends,
     read_choice,
     stepped,
 )
 from hposvc.errors import shown
 from hposvc.spec.parsing.document import Document, read_file
+from searchers.distributions import ends_of
 
 SEARCH = {"random": "random", "gridsearch": "grid", "tpe": "tpe", "gp": "gp", "smac": "gp"}
 SEARCH |= {"bohb": "tpe", "hyperband": "random"}
@@ -177,14 +178,18 @@ def _range(made: Conversion, kind: str, values: list[Any], *path: str | int) -> 
     low, high = values[:2]
     if kind == "randint":
         return {"min": int(low), "max": int(high) - 1, "type": "int"}  # NNI excludes the upper end
-    shape, log = kind.removeprefix("q"), "log" in kind
-    if shape in ("normal", "lognormal"):
-        low, high = normal_ends(low, high)
+    log, is_normal = "log" in kind, kind.endswith("normal")
+    if is_normal:
+        low, high = ends_of(low, high)
         low, high = (math.exp(low), math.exp(high)) if log else (low, high)
-        made.lose_shape(kind, low, high, *path)
-    if kind.startswith("q") and not log:
-        return stepped(low, high, values[2])
-    if kind.startswith("q"):
+    if kind.startswith("q") and log:
         made.lose("a logarithmic range is not rounded to q; round in your code", *path)
     ends: dict[str, object] = {"min": float(low), "max": float(high)}
-    return {**ends, "log": True} if log else ends
+    if kind.startswith("q") and not log:
+        ends = stepped(low, high, values[2])
+    elif log:
+        ends["log"] = True
+    if not is_normal:
+        return ends
+    mu, sigma = values[:2]
+    return drawn_normally(made, ends, kind, math.exp(mu) if log else mu, sigma, *path)

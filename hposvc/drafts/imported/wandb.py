@@ -11,13 +11,16 @@ from typing import Any
 from hposvc.drafts.imported.conversion import (
     Conversion,
     choice,
+    drawn_normally,
     is_plain,
-    normal_ends,
     read_choice,
     stepped,
 )
 from hposvc.errors import shown
 from hposvc.spec.parsing.document import Document
+from searchers.distributions import ends_of
+from searchers.syntax import read_declared
+from searchers.values import SpaceError
 
 SEARCH = {"grid": "grid", "random": "random", "bayes": "gp"}
 KEYS: tuple[str, ...] = (
@@ -145,7 +148,7 @@ class _Domains:
             made = self._range(domain, *path)
             self.found[name] = self._gridded(made) if self.grid else made
         if "probabilities" in domain:
-            self.made.lose("values are equally likely in hposvc", *path, "probabilities")
+            self._weigh(name, domain, *path, "probabilities")
         self.made.lose_others(domain, (*_keys_used(domain), "distribution", "probabilities"), *path)
 
     def _range(self, domain: Mapping[str, Any], *path: str) -> dict[str, object]:
@@ -156,16 +159,40 @@ class _Domains:
         quantized = name.startswith("q_")
         kind = name.removeprefix("q_")
         low, high, log = _ends(kind, domain)
-        if kind in ("normal", "log_normal", "beta"):
+        if kind == "beta":
             self.made.lose_shape(name, low, high, *path)
         if quantized and log:
             self.made.lose("a logarithmic range is not rounded to q; round in your code", *path)
-        elif quantized:
-            return stepped(low, high, domain.get("q", 1))
-        if kind == "int_uniform":
-            return {"min": int(low), "max": int(high), "type": "int"}
         made: dict[str, object] = {"min": float(low), "max": float(high)}
-        return {**made, "log": True} if log else made
+        if quantized and not log:
+            made = stepped(low, high, domain.get("q", 1))
+        elif kind == "int_uniform":
+            made = {"min": int(low), "max": int(high), "type": "int"}
+        elif log:
+            made["log"] = True
+        if kind not in ("normal", "log_normal"):
+            return made
+        mu, sigma = _mu_and_sigma(domain)
+        return drawn_normally(self.made, made, name, math.exp(mu) if log else mu, sigma, *path)
+
+    def _weigh(self, name: str, domain: Mapping[str, Any], *path: str) -> None:
+        """Give a choice the probabilities of its values as weights; those of 0 are left out."""
+        found, given = self.found.get(name), domain["probabilities"]
+        values = found.get("values", ()) if isinstance(found, dict) else ()
+        if self.grid or not isinstance(given, list) or len(given) != len(values):
+            self.made.lose("values are equally likely in hposvc", *path)
+            return
+        pairs = [(value, weight) for value, weight in zip(values, given, strict=True) if weight]
+        weighed = {
+            "values": [value for value, _ in pairs],
+            "weights": [weight for _, weight in pairs],
+        }
+        try:
+            read_declared(name, weighed)
+        except SpaceError as error:
+            self.made.lose(f"values are equally likely in hposvc: {error}", *path)
+            return
+        self.found[name] = weighed if len(pairs) > 1 else choice([pairs[0][0]])
 
     def _gridded(self, made: dict[str, Any]) -> object:
         """Return all whole numbers of a range as a choice: W&B's grid tries each of them."""
@@ -194,9 +221,13 @@ def _keys_used(domain: Mapping[str, Any]) -> tuple[str, ...]:
     return ("min", "max", *(("mu", "sigma") if name.endswith("normal") else ()), *quantum)
 
 
+def _mu_and_sigma(domain: Mapping[str, Any]) -> tuple[float, float]:
+    return domain.get("mu", 0.0), domain.get("sigma", 1.0)
+
+
 def _ends(kind: str, domain: Mapping[str, Any]) -> tuple[float, float, bool]:
     """Return the smallest and the largest value, and whether the scale is logarithmic."""
-    mu, sigma = domain.get("mu", 0.0), domain.get("sigma", 1.0)
+    mu, sigma = _mu_and_sigma(domain)
     match kind:
         case "uniform" | "int_uniform":
             return domain["min"], domain["max"], False
@@ -207,9 +238,9 @@ def _ends(kind: str, domain: Mapping[str, Any]) -> tuple[float, float, bool]:
         case "inv_log_uniform":
             return math.exp(-domain["max"]), math.exp(-domain["min"]), True
         case "normal":
-            return *_bounded(*normal_ends(mu, sigma), domain), False
+            return *_bounded(*ends_of(mu, sigma), domain), False
         case "log_normal":
-            low, high = normal_ends(mu, sigma)
+            low, high = ends_of(mu, sigma)
             return *_bounded(math.exp(low), math.exp(high), domain), True
         case "beta":
             return *_bounded(0.0, 1.0, domain), False

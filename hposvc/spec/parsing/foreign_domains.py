@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any
 
 from hposvc.errors import Path, fail
+from searchers.distributions import ends_of
 
 TUNE = "ray.tune.search.sample"
 OPTUNA = "optuna.distributions"
@@ -48,9 +49,9 @@ def _kinds(value: object) -> list[str]:
 
 
 def _tune_range(domain: Any, path: Path) -> object:
-    log, q = _tune_sampler(domain, path)
+    log, q, normal = _tune_sampler(domain, path)
     is_int = f"{TUNE}.Integer" in _kinds(domain)
-    low, high = domain.lower, domain.upper
+    low, high = (domain.lower, domain.upper) if normal is None else ends_of(*normal)
     if not all(isinstance(end, Real) and math.isfinite(end) for end in (low, high)):
         raise fail("has no ends; give tune.uniform(low, high), or {min, max}", *path)
     if is_int and q in (None, 1):
@@ -59,20 +60,28 @@ def _tune_range(domain: Any, path: Path) -> object:
         low, high = _multiple(low, q, math.ceil), _multiple(high, q, math.floor)
     if low > high and (is_int or q is not None):
         raise fail(f"{domain.lower} to {domain.upper} holds no value; widen it", *path)
-    return _range("int" if is_int else "float", low, high, log, q)
+    made = _range("int" if is_int else "float", low, high, log, q)
+    if normal is None or not isinstance(made, dict):
+        return made
+    return {**made, "normal": {"mean": normal[0], "deviation": normal[1]}}
 
 
-def _tune_sampler(domain: Any, path: Path) -> tuple[bool, float | None]:
-    """Return whether a Tune domain is drawn on a log scale, and the q of a quantized one."""
+def _tune_sampler(domain: Any, path: Path) -> tuple[bool, float | None, tuple[float, float] | None]:
+    """Return how a Tune domain is drawn.
+
+    Returns:
+        Whether it is drawn on a log scale, the q of a quantized one, and the mean and the deviation
+        of a normal one.
+    """
     sampler, q = domain.get_sampler(), None
     if f"{TUNE}.Quantized" in _kinds(sampler):
         q, sampler = sampler.q, sampler.get_sampler()
     kinds = _kinds(sampler)
     if f"{TUNE}.Normal" in kinds:
-        raise fail("is normal, without ends; give tune.uniform(low, high), or {min, max}", *path)
+        return False, q, (sampler.mean, sampler.sd)
     if f"{TUNE}.LogUniform" not in kinds and f"{TUNE}.Uniform" not in kinds:
         raise fail(f"is drawn by {kinds[0]}, which is none of Tune's; give {{min, max}}", *path)
-    return f"{TUNE}.LogUniform" in kinds, q
+    return f"{TUNE}.LogUniform" in kinds, q, None
 
 
 def _multiple(bound: float, q: float, inward: Callable[[float], int]) -> float:

@@ -23,7 +23,7 @@ def portfolio(
 ) -> Iterator[dict[str, Value]]:
     """Yield allowed configurations, the one that adds most to those tried first."""
     encoding = prior.features.encoding
-    candidates = encoding.snap(rng.random((CANDIDATES, encoding.parameters)))
+    candidates = encoding.snap(space.drawn(rng.random((CANDIDATES, encoding.parameters))))
     points = candidates.joined(encoding.snap(units(space, tried)))
     loss_NS = prior.draws(encoding.columns_of(points), SCENARIOS, rng)
     loss_NS -= loss_NS[:CANDIDATES].mean(axis=0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hposvc.schedulers import pbt_mutation
 from hposvc.schedulers.pbt_mutation import Among, Scaled, Within, explore, read_move
+from searchers.distributions import Normal
 from searchers.domains import Choice, Constant, Float, Int
 from searchers.space import Space
 from searchers.values import SpaceError, identity
@@ -109,6 +110,24 @@ def test_what_is_drawn_afresh_comes_from_the_range_or_the_list(domain, declared,
     assert low <= min(drawn) < 2 * low
     assert high / 2 < max(drawn) <= high
     assert all(domain.problem(value) is None for value in drawn)
+
+
+@pytest.mark.parametrize(
+    ("domain", "declared", "low", "high"),
+    [
+        (Choice(("a", "b"), weights=(9, 1)), {}, 0.8, 0.99),
+        (Choice(("a", "b"), weights=(9, 1)), ["a", "b"], 0.8, 0.99),
+        (Choice(("a", "b", "c"), weights=(98, 1, 1)), ["a", "b"], 0.4, 0.6),
+        (Float(0.0, 1.0, normal=Normal(0.1, 0.05)), {}, 0.95, 1.0),
+        (Float(0.0, 1.0, normal=Normal(0.1, 0.05)), 1.2, 0.95, 1.0),
+        (Float(0.0, 1.0, normal=Normal(0.1, 0.05)), {"min": 0.2}, 0.0, 0.2),
+    ],
+)
+def test_its_own_range_or_choices_are_drawn_by_their_distribution(domain, declared, low, high):
+    rng = np.random.default_rng(0)
+    drawn = [read_move(domain, declared).fresh(rng) for _ in range(300)]
+    few = [value == "a" if isinstance(domain, Choice) else value < 0.3 for value in drawn]
+    assert low <= sum(few) / 300 <= high
 
 
 def test_a_part_of_a_range_keeps_its_scale_and_its_step():

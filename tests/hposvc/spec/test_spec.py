@@ -226,13 +226,21 @@ def test_true_is_not_a_number():
     assert refusal(small(seed=True)) == "spec: seed: is true; give a whole number"
 
 
+NORMAL = {"normal": {"mean": 1.0, "deviation": 0.5}}
+
+
 def test_foreign_ranges_are_frozen_as_plain_data():
     tune = pytest.importorskip("ray.tune")
     spec = load(small(parameters={"lr": tune.loguniform(1e-5, 0.1)}))
     assert spec.parameters == {"lr": {"min": 1e-5, "max": 0.1, "type": "float", "log": True}}
     spec = load(SMALL, {"parameters.layers": tune.randint(1, 4)})
     assert restore(dump(spec)).parameters["layers"] == {"min": 1, "max": 3, "type": "int"}
-    assert refusal(SMALL, parameters__lr=tune.randn()).startswith("--set parameters.lr: is normal")
+    lr = load(small(parameters={"lr": tune.randn(1.0, 0.5)})).parameters["lr"]
+    assert lr == {**NORMAL, "min": -0.5, "max": 2.5, "type": "float"}
+    lr = load(small(parameters={"lr": tune.qrandn(1.0, 0.5, 0.25)})).parameters["lr"]
+    assert lr == {**NORMAL, "min": -0.5, "max": 2.5, "type": "float", "step": 0.25}
+    given = refusal(SMALL, parameters__lr=tune.sample_from(lambda config: 1))
+    assert given.startswith("--set parameters.lr: tune.sample_from is code")
 
 
 def test_a_spec_in_python_is_held_to_the_same_rules():

@@ -20,6 +20,8 @@ SPEC = {
         "optimizer": {"values": ["sgd", "adamw", None]},
         "momentum": {"min": 0.8, "max": 0.99, "when": {"optimizer": ["sgd", None]}},
         "many": {"values": list(range(100))},
+        "decay": {"min": 0.0, "max": 0.1, "normal": {"mean": 0.01, "deviation": 0.02}},
+        "loss": {"values": ["ce", "focal"], "weights": [3, 1]},
         "width": 64,
     },
     "scheduler": {"type": "asha", "eta": 3},
@@ -42,6 +44,8 @@ def test_every_kind_of_parameter_says_what_it_was_resolved_to():
         r"optimizer +choice +sgd, adamw, null +unordered",
         r"momentum +float +0\.8 to 0\.99 +linear +optimizer is sgd or null",
         r"many +choice +0, 1, .*, 11, … \(100\)",
+        r"decay +float +0 to 0\.1; normal 0\.01 ± 0\.02 +linear",
+        r"loss +choice +ce, focal; weights 3, 1 +unordered",
         r"width +constant +64",
     ):
         assert re.search(row, text), row

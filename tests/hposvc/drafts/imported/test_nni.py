@@ -52,7 +52,7 @@ def test_an_experiment_of_nni(tmp_path):
         "lr": {"min": 0.0001, "max": 0.1, "log": True},
         "units": {"min": 8, "max": 64, "type": "int"},
         "drop": {"min": 0.1, "max": 0.5, "step": 0.1, "type": "float"},
-        "noise": {"min": -3.0, "max": 3.0},
+        "noise": {"min": -3.0, "max": 3.0, "normal": {"mean": 0.0, "deviation": 1.0}},
         "layer._name": {"values": ["none", "conv"]},
         "layer.kernel": {"values": [3, 5], "when": {"layer._name": "conv"}},
         "size": {"values": [{"size.n": 2, "size.w": 64}, {"size.n": 8, "size.w": 512}]},
@@ -69,7 +69,6 @@ def test_an_experiment_of_nni(tmp_path):
         "7": "trialCodeDirectory",
         "9": "classArgs",
         "10": "trainingService",
-        "15": "equally likely",
         "16": "ordinal",
         "17": "nested",
     }.items():

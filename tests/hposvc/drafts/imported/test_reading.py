@@ -49,7 +49,7 @@ def test_the_page_shows_what_is_printed(tmp_path):
     file.write_text(given)
     imported = reading.convert(file, None)
     assert imported.text == printed
-    assert any(f"{file}:7:" in str(lost) and "dropout" in str(lost) for lost in imported.lost)
+    assert any(f"{file}:1:" in str(lost) and "hposvc.report" in str(lost) for lost in imported.lost)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,10 @@ def test_the_page_shows_what_is_printed(tmp_path):
             {"min": 8, "max": 56, "step": 8, "type": "int"},
         ),
         ({"distribution": "beta", "a": 2, "b": 5}, {"min": 0.0, "max": 1.0}),
-        ({"distribution": "normal", "mu": 1, "sigma": 2}, {"min": -5.0, "max": 7.0}),
+        (
+            {"distribution": "normal", "mu": 1, "sigma": 2},
+            {"min": -5.0, "max": 7.0, "normal": {"mean": 1.0, "deviation": 2.0}},
+        ),
     ],
 )
 def test_a_parameter_of_wandb(domain, expected):
@@ -99,8 +102,8 @@ def test_mappings_of_wandb_that_cannot_be_tied_are_named(values):
 
 
 def test_what_wandb_loses_is_named():
-    _, lost = wandb_domain(values=[1, 2], probabilities=[0.1, 0.9])
-    assert any("parameters.x.probabilities" in each for each in lost)
+    _, lost = wandb_domain(distribution="beta", a=2, b=5)
+    assert any("beta becomes a range from 0 to 1" in each for each in lost)
     nested = {"opt": {"parameters": {"lr": {"min": 0.1, "max": 0.2}, "betas": {"value": [1, 2]}}}}
     early = {"type": "hyperband", "min_iter": 3}
     data = {**SWEEP, "parameters": nested, "early_terminate": early, "entity": "us"}

@@ -43,6 +43,10 @@ def test_a_space_of_tune(file):
         "opt.name": {"values": ["sgd", "adam"]},
         "opt.betas": {"values": [[0.9, 0.99]]},
         "batch": {"values": [16, 32]},
+        "noise": {
+            **{"min": -3.0, "max": 3.0, "type": "float"},
+            "normal": {"mean": 0, "deviation": 1},
+        },
         "size": {"values": [{"size.n": 2, "size.w": 64}, {"size.n": 8, "size.w": 512}]},
         "head.size": {
             "values": [{"head.size.n": 1, "head.size.w": 8}, {"head.size.n": 2, "head.size.w": 16}]
@@ -50,7 +54,7 @@ def test_a_space_of_tune(file):
         "epochs": 9,
     }
     lost = "\n".join(map(str, imported.lost))
-    for word in ("search: grid", "space.noise", "sample_from", "trainable", "metric"):
+    for word in ("search: grid", "sample_from", "trainable", "metric"):
         assert word in lost
 
 

@@ -88,6 +88,8 @@ RANGES = {
     for kind, domain in EVERYTHING["parameters"].items()
     if {"min", "a", "mu"} & domain.keys()
 }
+PROBABILITIES = ("parameters", "x", "probabilities")
+EIGHT = {"mean": 8.0, "deviation": 2.0}
 KEPT = ("method", "parameters", "run_cap")
 
 
@@ -226,10 +228,20 @@ def test_the_command_without_one_is_that_of_wandb():
             {"min": 0.3, "max": 0.9, "step": 0.1, "type": "float"},
         ),
         ({"distribution": "normal", "min": 1e-5, "max": 1e-3}, {"min": 1e-5, "max": 1e-3}),
-        ({"distribution": "normal", "mu": 0, "sigma": 1, "min": 0}, {"min": 0.0, "max": 3.0}),
+        (
+            {"distribution": "normal", "mu": 0, "sigma": 1, "min": 0},
+            {"min": 0.0, "max": 3.0, "normal": {"mean": 0.0, "deviation": 1.0}},
+        ),
+        (
+            {"distribution": "q_normal", "mu": 8, "sigma": 2, "q": 2},
+            {"min": 2, "max": 14, "step": 2, "type": "int", "normal": EIGHT},
+        ),
         (
             {"distribution": "log_normal", "mu": 0, "sigma": 1, "max": 2.0},
-            {"min": math.exp(-3), "max": 2.0, "log": True},
+            {
+                **{"min": math.exp(-3), "max": 2.0, "log": True},
+                "normal": {"mean": 1.0, "deviation": 1.0},
+            },
         ),
     ],
 )
@@ -237,6 +249,25 @@ def test_no_value_leaves_the_ends_that_were_given(domain, made):
     assert convert("wandb", {**FIRST_STEP, "parameters": {"x": domain}}).spec["parameters"] == {
         "x": made
     }
+
+
+@pytest.mark.parametrize(
+    ("method", "probabilities", "made", "lost"),
+    [
+        ("random", [0.25, 0.75], {"values": [1, 2], "weights": [0.25, 0.75]}, ""),
+        ("random", [0.0, 1.0], 2, ""),
+        ("random", [0.5], {"values": [1, 2]}, "equally likely"),
+        ("random", [-1, 2], {"values": [1, 2]}, "weights[0]: is -1; give a number above 0"),
+        ("grid", [0.25, 0.75], {"values": [1, 2]}, "equally likely"),
+    ],
+)
+def test_probabilities_become_weights(method, probabilities, made, lost):
+    domain = {"values": [1, 2], "probabilities": probabilities}
+    imported = convert("wandb", {**FIRST_STEP, "method": method, "parameters": {"x": domain}})
+    assert imported.spec["parameters"] == {"x": made}
+    messages = [each.message for each in imported.lost if each.path == PROBABILITIES]
+    assert len(messages) == bool(lost)
+    assert lost in "".join(messages)
 
 
 def test_a_range_without_a_multiple_of_q_is_lost():

@@ -153,8 +153,6 @@ def test_a_range_of_optuna_and_our_domain_hold_each_others_values(foreign):
 @pytest.mark.parametrize(
     ("foreign", "message"),
     [
-        (tune.randn(0, 1), "is normal, without ends; give tune.uniform(low, high)"),
-        (tune.qrandn(0, 1, 0.1), "is normal, without ends"),
         (tune.sample_from(lambda config: 1), "tune.sample_from is code that draws a value"),
         (tune.grid_search([1, 2]), "is Tune's grid_search; give tune.choice([...]) or {values"),
         (tune.search.sample.Categorical([1, 2]).grid(), "is Tune's grid_search"),
