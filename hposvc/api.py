@@ -34,6 +34,7 @@ from hposvc.spec import SweepSpec, fingerprint
 from hposvc.spec.paths import store_url
 from hposvc.spec.types import check_id
 from hposvc.state import snapshot, summary
+from hposvc.state.doubts import nearest_to_limits
 from hposvc.state.sweep import SweepState
 from hposvc.tracking.recorder_process import Recorder
 from trainables.runtime.assignment import log_file
@@ -161,7 +162,8 @@ class Record:
         if self.state.front:
             return summary.untrained(self.row.id, self.state)
         within = " within the limits" if self.state.spec.limits else ""
-        return f"no trial of {self.row.id} has a value{within} yet"
+        nearest = nearest_to_limits(self.state)
+        return f"no trial of {self.row.id} has a value{within} yet{nearest and f'; {nearest}'}"
 
     def failures(self) -> dict[str, str]:
         """Return the last error message of each failed trial, by trial id."""

@@ -11,6 +11,7 @@ from hposvc.errors import NO_VALUE
 from hposvc.events import Event, Ordered, Reported
 from hposvc.spec import SweepSpec
 from hposvc.state import summary
+from hposvc.state.doubts import nearest_to_limits
 from searchers.values import as_cell
 from trainables.storage.stores import is_url
 
@@ -109,9 +110,10 @@ class Result:
             failures = self.record.failures()
             first = next((f"; {trial}: {why}" for trial, why in failures.items()), "")
             condition = "has a value within the limits" if spec.limits else "has a value"
+            nearest = nearest_to_limits(self.record.state)
             raise NoValue(
                 f"{self.sweep}: no trial {condition}, {len(failures)} failed; "
-                f"`hposvc logs {self.sweep}` shows why{first}"
+                f"`hposvc logs {self.sweep}` shows why{first}{nearest and f'; {nearest}'}"
             )
         best = {name: value for name, value in front[0].items() if name != "sweep"}
         checkpoint = best.pop("checkpoint")

@@ -28,6 +28,7 @@ from hposvc.analysis.noise import Noise
 from hposvc.analysis.savings import CONFIDENCE
 from hposvc.analysis.shrinkage import LEVEL, Expected
 from hposvc.analysis.warnings import warnings
+from hposvc.state.doubts import nearest_to_limits
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
 from searchers.values import as_text
@@ -125,7 +126,9 @@ def _best(judged: Judged) -> Finding:
         return Finding("best", "good", title, sentence, {"front": list(state.front)})
     if best is None or best.value is None:
         within = " within the limits" if state.spec.limits else ""
-        sentence = f"No trial has a value{within}, so there is no best configuration."
+        nearest = nearest_to_limits(state)
+        sentence = f"No trial has a value{within}, so there is no best configuration"
+        sentence += f"; {nearest}." if nearest else "."
         if not state.trials:
             sentence = "No trial has begun yet, so there is no best configuration."
         return Finding("best", "bad", title, sentence)

@@ -2,8 +2,9 @@
 
 Either a metric with a limit is not reported, so that no trial can satisfy the limit; or a first
 report lacks the sweep's metric; or a metric is no number, so that it is left out of reports; or a
-trainable returns before the last step of its trial, or would report more steps than a trial has; or
-an objective suggests a parameter that the sweep lacks.
+trainable returns before the last step of its trial, would report more steps than a trial has, or
+reports the last one first; or initial points are given twice; or an objective suggests a parameter
+that the sweep lacks.
 """
 
 import logging
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 
 from hposvc.events import Ended, Event, Reported, Suggested
 from hposvc.spec import Fidelity, SweepSpec
+from hposvc.state.doubts import describe_only_last, only_last, repeated_points
 from hposvc.state.summary import describe_unsearched
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
@@ -27,8 +29,14 @@ class MissingLimitMetrics:
     def __init__(self, sweep: str, spec: SweepSpec) -> None:
         self._sweep = sweep
         self._awaited = dict.fromkeys(limit.metric for limit in spec.bounds)
-        self._lengths_to_warn = {"short", "long"}  # kinds of unexpected length not warned of yet
+        self._lengths_to_warn = {
+            "short",
+            "long",
+            "last",
+        }  # kinds of unexpected length not warned of yet
         self._unsearched: set[str] = set()  # parameters warned of
+        for repeated in repeated_points(spec):
+            log.warning("%s: %s", sweep, repeated)
         self._left_out: set[str] = set()  # metrics warned of
         self._unseen = {metric.name for metric in spec.objectives}  # not reported or warned of yet
 
@@ -46,8 +54,13 @@ class MissingLimitMetrics:
                 log.warning("%s: %s", self._sweep, describe_unsearched(event.name, state.spec))
 
     def _check_length(self, event: Ended, trial: TrialState, fidelity: Fidelity | None) -> None:
-        """Warn if the trial ended before its last step, or would have continued beyond it."""
+        """Warn if the trial was not trained from its first to its last step."""
         if fidelity is None:
+            return
+        if only_last(trial, fidelity.max):
+            if "last" in self._lengths_to_warn:
+                self._lengths_to_warn.remove("last")
+                log.warning("%s: %s", self._sweep, describe_only_last(trial))
             return
         if event.how == "beyond":
             self._warn_of_length(

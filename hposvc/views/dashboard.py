@@ -18,6 +18,7 @@ from rich.text import Text
 
 from hposvc.events import DriverState, error_line
 from hposvc.journal.supervision import DriverQueue
+from hposvc.state.doubts import doubts
 from hposvc.state.remaining import Remaining, remaining
 from hposvc.state.summary import (
     INTERRUPTED,
@@ -127,7 +128,7 @@ def status_view(
     learned = learned_from(state)
     learns = f"learns from {learned}" if learned else ""
     notes = (learns, untrained(sweep, state), *unsearched(state), describe_fallbacks(state))
-    lines = [*filter(None, notes)]
+    lines = [*filter(None, notes), *doubts(state)]
     lines += disk_notes(sweep, state)
     if served and state.state in ("QUEUED", "RUNNING") and driver != "alive":
         waits = "waiting for a driver" if queue is None else queue.describe()

@@ -15,6 +15,7 @@ from hposvc.journal.home import JSON_LINES, REPORT, TENSORBOARD, Home
 from hposvc.operations.requests import RequestReceipt
 from hposvc.spec import SweepSpec
 from hposvc.spec.sinks import SINKS, sink_type
+from hposvc.state.doubts import doubts
 from hposvc.state.error_pattern import error_pattern
 from hposvc.state.summary import describe_fallbacks, unsearched, untrained
 from hposvc.state.sweep import SweepState
@@ -55,7 +56,8 @@ def summary(record: Record, home: Home) -> list[RenderableType]:
         parts.append(best(best_trials, spec))
     if warning := untrained(record.row.id, record.state):
         parts.append(Text(warning, style="yellow"))
-    parts.extend(Text(warning, style="yellow") for warning in unsearched(record.state))
+    warnings = (*unsearched(record.state), *doubts(record.state))
+    parts.extend(Text(warning, style="yellow") for warning in warnings)
     if fallen_back := describe_fallbacks(record.state):
         parts.append(Text(fallen_back, style="yellow"))
     if unlike := devices.describe([record.state]):

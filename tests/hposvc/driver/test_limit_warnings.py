@@ -44,6 +44,7 @@ def test_a_trial_that_would_go_on_beyond_its_end_is_told_once(warnings):
     watcher = MissingLimitMetrics("valley", desk.state.spec)
     for _ in range(2):
         order = desk.start()
+        desk.report(order, 8, 1.0)
         desk.report(order, 9, 1.0)
         ended = Ended(desk.time, order.id, order.trial, "beyond")
         desk.happen(ended)
@@ -56,6 +57,7 @@ def test_a_trial_as_long_as_it_should_be_is_no_news(warnings):
     desk = at_desk()
     watcher = MissingLimitMetrics("valley", desk.state.spec)
     order = desk.start()
+    desk.report(order, 8, 1.0)
     desk.report(order, 9, 1.0)
     ended = Ended(desk.time, order.id, order.trial)
     desk.happen(ended)
@@ -71,3 +73,23 @@ def test_a_parameter_that_the_sweep_lacks_is_told_once(warnings):
     [said] = warnings()
     assert said.startswith("valley: lr is drawn at random, not searched")
     assert "did the spec mean it by 'lrr'?" in said
+
+
+def test_a_trial_that_reports_its_last_step_first_is_told_once(warnings):
+    desk = at_desk()
+    watcher = MissingLimitMetrics("valley", desk.state.spec)
+    for _ in range(2):
+        order = desk.start()
+        desk.report(order, 9, 1.0)
+        ended = Ended(desk.time, order.id, order.trial, "beyond")
+        desk.happen(ended)
+        watcher.turn(desk.state, [ended])
+    [said] = warnings()
+    assert said.startswith("valley: t0001 reported step 9 first, which is fidelity.max")
+
+
+def test_points_that_are_tried_twice_are_told_before_any_trial(warnings):
+    spec = at_desk(initial=[{"lr": 1e-3}, {"lr": 1e-3}]).state.spec
+    MissingLimitMetrics("valley", spec)
+    [said] = warnings()
+    assert said.startswith("valley: initial[1]: repeats initial[0], so the same configuration")

@@ -95,6 +95,13 @@ def test_validate_prints_types_and_plan(hposvc, spec):
     assert data["parameters"]["x"]["type"] == "choice"
 
 
+def test_validate_says_where_a_point_is_given_again(hposvc, spec):
+    path = spec(initial=[{"x": 2}, {"x": 3}, {"x": 2}])
+    answer = hposvc("validate", path)
+    assert answer.code == 0
+    assert re.search(r"\.ya?ml:\d+:\d+: initial\[2\]: repeats initial\[0\], so the", answer.err)
+
+
 def test_a_bad_spec_says_where(hposvc, spec):
     answer = hposvc("run", spec(), "--set", "trials.mx=3", "-o", "json")
     assert (answer.code, answer.out) == (2, "")

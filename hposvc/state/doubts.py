@@ -1,0 +1,112 @@
+"""Say what of a sweep is probably not as its user meant it, and what to do."""
+
+import json
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from hposvc.errors import Problem, dotted
+from hposvc.schedulers.pbt import Pbt
+from hposvc.spec import SweepSpec
+from hposvc.spec.registry import SCHEDULERS, build
+from hposvc.state.sweep import SweepState
+from hposvc.state.trial import TrialState
+
+NEAREST = 3  # trials beyond the limits that are named
+MOST = 5  # repeated points that are named: a point can take 1/3 s to complete
+
+
+def doubts(state: SweepState) -> list[str]:
+    """Return what to mind of a sweep so far."""
+    nearest = "" if state.front else nearest_to_limits(state)
+    found = [*map(str, repeated_points(state.spec)), *_only_last_steps(state), *_no_copies(state)]
+    return [nearest, *found] if nearest else found
+
+
+def repeated_points(spec: SweepSpec) -> list[Problem]:
+    """Return the first points that give an earlier one again, and so train it twice."""
+    first: dict[str, str] = {}
+    found: list[Problem] = []
+    offset = len(spec.first_points) - len(spec.initial)
+    for index, point in enumerate(spec.first_points):
+        path = ("initial", index - offset) if index >= offset else ("baseline", "params")
+        earlier = first.setdefault(json.dumps(point, sort_keys=True, default=repr), dotted(path))
+        if earlier == dotted(path) or len(found) == MOST:
+            continue
+        # What a point leaves out is drawn, and so differs.
+        drawn = [spec.space.complete(point, np.random.default_rng(seed)) for seed in (0, 1)]
+        if drawn[0] == drawn[1]:
+            message = f"repeats {earlier}, so the same configuration is trained twice; remove it"
+            found.append(
+                Problem(path, f"{message}, or measure the noise by baseline: {{seeds: 5}}")
+            )
+    return found
+
+
+def _only_last_steps(state: SweepState) -> Iterator[str]:
+    """Say that trials reported their last step first, so that no step before it was seen."""
+    whole = [trial for trial in state.trials.values() if only_last(trial, state.spec.last_step)]
+    if whole:
+        yield f"{len(whole)} of {len(state.trials)} trials: {describe_only_last(whole[0])}"
+
+
+def only_last(trial: TrialState, last: int | None) -> bool:
+    """Return whether a trial came to its end by its first report, of several steps."""
+    steps = [step for step, _ in trial.curve]
+    return trial.at_end and not trial.unjudged and steps == [last] and steps != [1]
+
+
+def describe_only_last(trial: TrialState) -> str:
+    """Say what a trial that reported its last step first has to do."""
+    return (
+        f"{trial.id} reported step {trial.step} first, which is fidelity.max and so its end; steps "
+        f"1 to {trial.step - 1} were not seen: report each step as it is trained, upwards from 1"
+    )
+
+
+def _no_copies(state: SweepState) -> Iterator[str]:
+    """Say that no member of an ended population copied another one, and why."""
+    policy = build(SCHEDULERS, state.spec.scheduler) if state.finished else None
+    trials = state.trials.values()
+    if not isinstance(policy, Pbt) or any(trial.parent for trial in trials):
+        return
+    first, members = policy.steps(state.spec.plan)[0], len(trials)
+    ranked = sum(trial.step >= first for trial in trials)
+    needed = min(math.ceil(1 / policy.quantile), state.spec.trials.max or members)
+    if ranked < needed:
+        why = f"copies begin once {needed} members are ranked at step {first}, and {ranked} were"
+    else:
+        why = "no member was ranked among the worst while a better one had a checkpoint to copy"
+    yield (
+        f"no member of the population of {members} copied another, so {policy.name} trained "
+        f"each by itself: {why}; more members, or a smaller interval, make copies likely"
+    )
+
+
+def nearest_to_limits(state: SweepState) -> str:
+    """Name the trials that come nearest to the limits; empty: none has been measured."""
+    limits = state.spec.bounds
+    measured = [
+        trial
+        for trial in state.trials.values()
+        if trial.state != "FAILED" and trial.excess and all(map(math.isfinite, trial.excess))
+    ]
+    if not measured:
+        return ""
+    # Each limit counts in units of the largest excess over it.
+    widest = [
+        max(0.0, *(trial.excess[place] for trial in measured)) or 1.0
+        for place in range(len(limits))
+    ]
+
+    def distance(trial: TrialState) -> float:
+        pairs = zip(trial.excess, widest, strict=True)
+        return sum(max(0.0, excess) / unit for excess, unit in pairs)
+
+    named = []
+    for trial in sorted(measured, key=distance)[:NEAREST]:
+        pairs = zip(limits, trial.excess, strict=True)
+        broken = [f"beyond {limit} by {excess:.4g}" for limit, excess in pairs if excess > 0]
+        named.append(f"{trial.id} ({', '.join(broken)})")
+    return f"nearest to the limits: {', '.join(named)}"
