@@ -31,6 +31,7 @@ EXPIRY_S = 60.0
 RENEW_S = 10.0
 LATE_S = 2 * RENEW_S  # since the last renewal: then renew before anything else is done
 WATCH_S = 2.5 * RENEW_S
+OF = ":"  # between a verb and the id of the lease that it holds
 LOOK_S = 0.5  # between two looks at a watched lease
 
 
@@ -43,10 +44,15 @@ class Lease:
 
     store: Store
     sweep: str
+    work: str = ""  # the verb that holds it for a moment and drives nothing; empty: a driver
     driver: str = field(default_factory=lambda: uuid.uuid4().hex)
     renewed: float = 0.0  # monotonic seconds
     held: bool = False
     _lost: Busy | None = None  # set by the renewing thread if another driver took the lease
+
+    def __post_init__(self) -> None:
+        if self.work:
+            self.driver = f"{self.work}{OF}{self.driver}"
 
     def acquire(self, say: Callable[[str], None] = lambda text: None) -> None:
         """Take the lease.
@@ -75,7 +81,8 @@ class Lease:
                 ours = row is not None and row.driver == self.driver
                 if row is not None and not ours:
                     if _lives(row):
-                        raise self._busy(f"process {row.pid} on {row.host}")
+                        where = f"process {row.pid} on {row.host}"
+                        raise busy(self.sweep, where, holder_of(row).work)
                     # Only the dead driver's row: another driver may have replaced it by now.
                     dead = (LEASES.c.sweep == self.sweep) & (LEASES.c.driver == row.driver)
                     connection.execute(delete(LEASES).where(dead))
@@ -186,8 +193,14 @@ class Lease:
         return busy(self.sweep, which)
 
 
-def busy(sweep: str, which: str) -> Busy:
-    """Return the error that a driver is at work on the sweep; `which` says what is known of it."""
+def busy(sweep: str, which: str, work: str = "") -> Busy:
+    """Return the error that a driver is at work on the sweep; `which` says what is known of it.
+
+    Args:
+        work: the verb that has the lease in place of a driver.
+    """
+    if work:
+        return Busy(f"{sweep}: `{work}` is at work on it ({which}), for a moment; try again")
     return Busy(
         f"{sweep}: a driver is at work on it ({which}); "
         f"watch it with `hposvc status {sweep}`, end it with `hposvc stop {sweep}`"
@@ -200,6 +213,7 @@ class Holder:
 
     state: DriverState
     place: str = ""  # host:pid; empty: no driver has the lease
+    work: str = ""  # the verb that has it in place of a driver
 
 
 def find_holder(connection: Connection, sweep: str) -> Holder:
@@ -212,7 +226,8 @@ def find_holder(connection: Connection, sweep: str) -> Holder:
 
 def holder_of(row: Any) -> Holder:
     """Return the holder of a lease, from its row."""
-    return Holder("alive" if _lives(row) else "dead", f"{row.host}:{row.pid}")
+    work, _, _ = row.driver.rpartition(OF)
+    return Holder("alive" if _lives(row) else "dead", f"{row.host}:{row.pid}", work)
 
 
 def holder(store: Store, sweep: str) -> Holder:

@@ -52,7 +52,7 @@ def remove(
 
 
 def _remove(sweeps: api.Sweeps, row: SweepRow) -> Removed:
-    lease = Lease(sweeps.journal.store, row.id)
+    lease = Lease(sweeps.journal.store, row.id, "rm")
     lease.acquire()
     try:
         spec = specs.restore(row.spec)
@@ -90,7 +90,7 @@ def delete_if_refused(sweeps: api.Sweeps, row: SweepRow) -> Iterator[None]:
 
 def _delete_unstarted(sweeps: api.Sweeps, row: SweepRow) -> None:
     spec = specs.restore(row.spec)
-    lease = Lease(sweeps.journal.store, row.id)
+    lease = Lease(sweeps.journal.store, row.id, "rm")
     lease.acquire()
     try:
         recorded = sweeps.journal.runs(row.id)

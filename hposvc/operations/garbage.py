@@ -48,7 +48,7 @@ def of_sweep(sweeps: api.Sweeps, sweep: str, logs: bool = False) -> list[Garbage
         StoreFailed: the sweep's store can't be reached, or refuses.
     """
     record = api.load(sweeps, sweep)
-    lease = Lease(sweeps.journal.store, record.row.id)
+    lease = Lease(sweeps.journal.store, record.row.id, "gc")
     try:
         lease.acquire()  # a driver on another host that seems dead is watched for a while first
     except Busy:

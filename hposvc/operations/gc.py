@@ -118,7 +118,7 @@ def compress(sweeps: Sweeps, sweep: str, dry_run: bool = False) -> Garbage | Non
     item = Garbage("journal", sweep, packs.saved, why)
     if dry_run:
         return item
-    lease = Lease(sweeps.journal.store, sweep)
+    lease = Lease(sweeps.journal.store, sweep, "gc")
     try:
         lease.acquire()
     except Busy:

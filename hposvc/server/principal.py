@@ -39,6 +39,11 @@ class Principal:
         agent = {"agent"} if f"{AGENT}{sweep.id}" in self.scopes else set()
         return frozenset(scope for scope in scopes if not scope.startswith(AGENT)) | agent
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether the caller's scopes hold in all projects."""
+        return self.projects is None or "admin" in self.scopes
+
     def scopes_in(self, project: str) -> frozenset[str]:
         """Return what the caller may do to all sweeps of a project, and to the project."""
         if self.projects is None or "admin" in self.scopes:

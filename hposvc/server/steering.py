@@ -12,7 +12,7 @@ from hposvc.errors import Busy
 from hposvc.events import ENDS, RENEWALS, Verb
 from hposvc.journal import operations, supervision
 from hposvc.journal.journal import SweepRow, add_request
-from hposvc.journal.lease import busy, find_holder, holder
+from hposvc.journal.lease import Holder, busy, find_holder, holder
 from hposvc.journal.operations import Operation
 from hposvc.operations import requests
 from hposvc.server import sweep_secrets
@@ -95,7 +95,7 @@ def resume(
     journal = service.sweeps.journal
     driver = holder(journal.store, row.id)
     if driver.state == "alive":
-        raise _busy(row.id, driver.place)
+        raise _busy(row.id, driver)
     with service.folded.open(row) as folded:
         secrets = sweep_secrets.renewed(service.sweeps, by, folded.record(), sent, False)
     journal.withdraw(row.id, "pause")
@@ -119,6 +119,6 @@ def _await_end(service: Service, operation: str) -> Operation:
             return found
 
 
-def _busy(sweep: str, place: str) -> Busy:
-    host, _, pid = place.rpartition(":")
-    return busy(sweep, f"process {pid} on {host}")
+def _busy(sweep: str, driver: Holder) -> Busy:
+    host, _, pid = driver.place.rpartition(":")
+    return busy(sweep, f"process {pid} on {host}", driver.work)

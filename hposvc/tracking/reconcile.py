@@ -165,7 +165,7 @@ class Reconciler:
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
         """Hold the lease and the recorder's lock, so that no driver or earlier recorder works."""
-        lease = Lease(self.journal.store, self.sweep.id)
+        lease = Lease(self.journal.store, self.sweep.id, "doctor")
         lease.acquire()
         try:
             folder = self.home.folder(self.sweep.id, self.spec.storage)

@@ -21,6 +21,7 @@ from hposvc.server.answers import JSON, from_cursor, to_cursor
 from hposvc.server.feed import EncodedEvent
 from hposvc.server.folded import Unreadable
 from hposvc.server.principal import is_valid
+from hposvc.server.problems import unauthorized
 from hposvc.server.routes.sweeps import SweepId
 from hposvc.server.service import Service, Serving
 
@@ -34,6 +35,7 @@ LOOK_S = 2.0  # a listener that was not woken looks into the journal itself: a d
 AS_STREAM: dict[int | str, dict[str, Any]] = {
     200: {"content": {STREAM: {"schema": {"type": "string"}}}}
 }
+QUIET = b""  # there is nothing to send yet
 LONGEST_S = 60.0  # a request waits
 LAST = (1 << 63) - 1  # the largest number that a database has
 
@@ -79,6 +81,7 @@ async def get_events(
             if page.events or over or left_s <= 0 or service.feed.closing:
                 break
             await listener.wait(min(left_s, LOOK_S))
+    await _check_valid(service, caller, wait)
     following = page.events[-1].seq if page.events else since
     if page.events:
         over = await run_in_threadpool(_is_over, service, row, following)
@@ -119,6 +122,7 @@ async def get_all_events(
                 if left_s <= 0:
                     break
                 await listener.wait(min(left_s, LOOK_S))
+    await _check_valid(service, caller, wait)
     return _answer([event for _, event in events], json.dumps(to_cursor([*position])), "")
 
 
@@ -137,6 +141,7 @@ async def _follow_sweep(
                 yield f"event: end\r\ndata: {end}\r\n\r\n".encode()
                 return
             await listener.wait(LOOK_S)
+            yield QUIET
 
 
 async def _follow_all(
@@ -150,6 +155,7 @@ async def _follow_all(
                 yield "".join(event.sent(to_cursor([*at])) for at, event in events).encode()
             elif position == before:
                 await listener.wait(LOOK_S)
+                yield QUIET
 
 
 def _read(
@@ -221,7 +227,7 @@ def _stream(service: Service, caller: Principal, events: AsyncGenerator[bytes, N
 async def _while_valid(
     service: Service, caller: Principal, events: AsyncGenerator[bytes, None]
 ) -> AsyncIterator[bytes]:
-    """Yield events until the caller's token is revoked, or has ended."""
+    """Yield events until the caller's token is revoked, or has ended; also while there are none."""
     store, checked = service.sweeps.journal.store, time.monotonic()
     async with aclosing(events):
         async for sent in events:
@@ -229,7 +235,19 @@ async def _while_valid(
                 if not await run_in_threadpool(is_valid, caller, store, time.time()):
                     return
                 checked = time.monotonic()
-            yield sent
+            if sent != QUIET:
+                yield sent
+
+
+async def _check_valid(service: Service, caller: Principal, wait_s: float) -> None:
+    """Check that the caller's token is still good after a wait.
+
+    Raises:
+        ApiError: it was revoked, or has ended.
+    """
+    store = service.sweeps.journal.store
+    if wait_s and not await run_in_threadpool(is_valid, caller, store, time.time()):
+        raise unauthorized("the token has ended or was revoked while the request waited")
 
 
 def _answer(events: Sequence[EncodedEvent], following: str, more: str) -> Response:

@@ -63,5 +63,5 @@ async def readyz(request: Request) -> models.Readiness:
     },
 )
 def metrics(request: Request, caller: Reader) -> Response:
-    """Return the metrics in Prometheus' text format."""
-    return Response(request.app.state.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+    """Return the metrics in Prometheus' text format; to a member of projects, of their sweeps."""
+    return Response(request.app.state.metrics.text(caller), media_type=CONTENT_TYPE_LATEST)

@@ -21,6 +21,7 @@ from hposvc.errors import Path, SpecError, fail, shorten, shown
 
 MAX_DEPTH = 64
 MAX_VALUES = 100_000
+MAX_READ = 50_000  # values of a text, each of which takes 0.1 ms to read
 MAX_DIGITS = 400  # in a number; the largest float has 309
 LARGEST_FLOAT = sys.float_info.max
 
@@ -92,6 +93,9 @@ class _Composer(Composer):
         if tag is not None:
             tag = str(tag).replace("tag:yaml.org,2002:", "!!")
             self._refuse(f"a tag ({shorten(tag)}); a spec is plain data without tags")
+        is_key = isinstance(parent, MappingNode) and index is None
+        if is_key and getattr(event, "value", None) == "<<":
+            self._refuse("<< (merge) is not part of YAML 1.2; write the keys out")
         self.values += 1
         if problem := _excess(self.depth, self.values):
             self._refuse(problem)
@@ -105,8 +109,8 @@ def _excess(depth: int, values: int) -> str:
     """Return what is too much of a document at this point; empty: nothing."""
     if depth > MAX_DEPTH:
         return f"nests deeper than {MAX_DEPTH} levels"
-    too_many = f"holds more than {MAX_VALUES:,} values (aliases count at each use)"
-    return too_many if values > MAX_VALUES else ""
+    too_many = f"holds more than {MAX_READ:,} values (aliases count at each use)"
+    return too_many if values > MAX_READ else ""
 
 
 class Reader:
@@ -168,9 +172,6 @@ class Reader:
         if not isinstance(node, ScalarNode):
             raise self._fail("a key is a list or a mapping; write a word", mark, *path)
         key = self._scalar(node, path)
-        if key == "<<":
-            message = "<< (merge) is not part of YAML 1.2; write the keys out"
-            raise self._fail(message, mark, *path)
         if not isinstance(key, str):
             message = f"the key {shown(key)} is no text; write '{shorten(node.value)}' in quotes"
             raise self._fail(message, mark, *path)

@@ -16,6 +16,7 @@ from hposvc.errors import Busy, StoreError
 from hposvc.journal import lease as leases
 from hposvc.journal.database import LEASES, Store
 from hposvc.journal.lease import EXPIRY_S, RENEW_S, Lease, driver_state, process_start
+from hposvc.journal.lease import holder as holder_of_sweep
 
 HOLDER = """
 import sys
@@ -70,6 +71,17 @@ def test_a_sweep_that_nobody_drives_has_no_driver(store):
     assert (row(store).host, row(store).pid) == (socket.gethostname(), os.getpid())
     lease.release()
     assert driver_state(store, "s") == "none"
+
+
+def test_a_verb_that_holds_a_sweep_for_a_moment_is_no_driver_by_name(store):
+    collecting = Lease(store, "s", "gc")
+    collecting.acquire()
+    assert holder_of_sweep(store, "s").work == "gc"
+    with pytest.raises(Busy, match=rf"`gc` is at work on it \(process {os.getpid()} .*try again"):
+        Lease(store, "s").acquire()
+    collecting.release()
+    Lease(store, "s").acquire()
+    assert holder_of_sweep(store, "s").work == ""
 
 
 def test_a_living_driver_keeps_its_sweep(store, holder):

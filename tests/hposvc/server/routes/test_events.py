@@ -172,6 +172,35 @@ def test_a_stream_ends_with_its_token(sweeps, monkeypatch):
     assert (cut.status_code, cut.text) == (200, "")
 
 
+@pytest.mark.parametrize("path", ["/sweeps/quiet/events?since=9", "/events?since=now"])
+def test_a_quiet_stream_and_a_wait_end_with_their_token(sweeps, monkeypatch, path):
+    api.create(sweeps, make_spec(), "quiet")
+    monkeypatch.setattr(routes, "CHECK_S", -1.0)
+    monkeypatch.setattr(routes, "LOOK_S", 0.01)
+    header, tokens = bearer(sweeps, "ann", "read"), Tokens(sweeps.journal.store)
+    client, looks = call(sweeps, config_of({})), []
+    feed = client.app.state.service.feed
+    ask = routes.run_in_threadpool
+
+    async def look(function, *given):
+        if function in (feed.page, routes._read):
+            looks.append(function)
+            if len(looks) % 10 == 3:
+                for token in tokens.all():
+                    tokens.revoke(token.id, time.time())
+            feed.closing = len(looks) % 10 == 9  # a stream that outlives its token ends here
+        return await ask(function, *given)
+
+    monkeypatch.setattr(routes, "run_in_threadpool", look)
+    cut = client.get(path, headers={**header, **STREAM})
+    assert (cut.status_code, cut.text) == (200, "")
+    assert len(looks) == 3
+    looks.clear()
+    header = bearer(sweeps, "bob", "read")
+    late = client.get(f"{path}&wait=50", headers=header)
+    assert late.status_code == 401
+
+
 def test_a_stream_waits_for_the_end_of_its_sweep(sweeps, server):
     recorded_home.cut_off(sweeps, "cut-off")
     got = []

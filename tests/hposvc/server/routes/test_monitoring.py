@@ -2,6 +2,7 @@
 
 import threading
 
+import guarded
 import pytest
 import recorded_home
 import served
@@ -90,6 +91,36 @@ def test_metrics_count_sweeps_drivers_and_requests(tmp_path, server):
     assert seen[("hposvc_requests_total", *sorted((route, "200", "GET")))] == 2
     assert seen[("hposvc_requests_total", *sorted((route, "404", "GET")))] == 1
     assert seen[("hposvc_request_seconds_count", *sorted((route, "GET")))] == 3
+
+
+def test_a_member_of_a_project_is_told_of_its_sweeps_alone(tmp_path):
+    sweeps = api.Sweeps.open(tmp_path)
+    for name, project in (("v-1", "vision"), ("v-2", "vision"), ("s-1", "speech")):
+        api.create(sweeps, api.validate({**guarded.SPEC, "project": project}, {}), name)
+        Lease(sweeps.journal.store, name).acquire()
+    members = {name: {"members": {name: ["read"]}} for name in ("vision", "speech")}
+    client = guarded.call(sweeps, guarded.config_of({"projects": members}))
+
+    def asked(owner, scope="read"):
+        header = guarded.bearer(sweeps, owner, scope)
+        text = client.get("https://sweeps.example.org/metrics", headers=header).text
+        return {
+            sample.name: sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    assert asked("vision") == {
+        "hposvc_sweeps": 2,
+        "hposvc_trials_running": 0,
+        "hposvc_drivers_alive": 2,
+        "hposvc_agents_leased": 0,
+    }
+    assert asked("speech")["hposvc_drivers_alive"] == 1
+    assert asked("nobody")["hposvc_drivers_alive"] == 0
+    every = asked("root", "admin")
+    assert every["hposvc_drivers_alive"] == 3
+    assert "hposvc_requests_total" in every
 
 
 def test_bugs_are_counted_and_confined_like_other_answers(server, monkeypatch):
