@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hposvc.errors import NotFound, StoreError, Unwritable, fail
+from hposvc.errors import DamagedJournal, NotFound, StoreError, Unwritable, fail
 from hposvc.events import LAST
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal, SweepRow
@@ -26,6 +26,7 @@ MARK = re.compile(r"\.seen-[0-9a-f]{16}")  # of a probe whether all nodes see th
 LOG = re.compile(r"[0-9]+-[0-9]+\.log")  # ORDER-RANK
 # SLOT-RANK; and NCCL's record of collectives, to whose name NCCL appends the rank
 LOG_OF_SLOT = re.compile(r"slot-[0-9]+-[0-9]+(?:\.log|-nccl-[0-9]+)")
+NAMED = 3  # sweeps, in an error
 PRIVATE = 0o700  # mode of a new home: specs, logs and checkpoints are nobody else's business
 
 
@@ -78,14 +79,41 @@ class Home:
 
         Raises:
             Unwritable: there is no journal yet, and none can be made there.
+            DamagedJournal: the journal's file is empty or gone, and its sweeps' folders are there.
             StoreError: the journal can't be opened.
         """
         try:
             self.path.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
+            self._check_not_lost()
             return Journal(Store(self.database))
         except OSError as error:
             remedy = "set HPOSVC_HOME to a folder that you can write"
             raise Unwritable(f"home {self.path}: {error.strerror}; {remedy}") from error
+
+    def _check_not_lost(self) -> None:
+        """Check that no new journal would take the place, and the folders, of one that was lost.
+
+        Raises:
+            DamagedJournal: it would.
+        """
+        file = self.path / "hposvc.db"
+        # Before SQLite's first checkpoint, all of a journal is in its log.
+        parts = (file, file.with_name(f"{file.name}-wal"))
+        if self.database != _embedded(self.path) or any(map(_has_content, parts)):
+            return
+        lost = [
+            folder.name
+            for folder in sorted((self.path / "sweeps").glob("*"))
+            if signature(folder) == self.database
+        ]
+        if lost:
+            what = "is empty" if file.exists() else "is gone"
+            names = ", ".join([*lost[:NAMED], *(["..."] if lost[NAMED:] else [])])
+            raise DamagedJournal(
+                f"journal {file} {what}, but not the folders of its sweeps ({names}); put back a "
+                "copy of the file, or begin in another home (HPOSVC_HOME). If nobody needs these "
+                f"sweeps, move {self.path / 'sweeps'} away"
+            )
 
     def snapshot(self, sweep: str) -> Path:
         """Return the file that caches what a long journal comes to."""
@@ -252,6 +280,10 @@ def clear(folder: Path) -> bool:
 def _is_own_folder(name: str) -> bool:
     """Return whether hposvc makes folders of this name under checkpoints/ or logs/."""
     return name in ("slots", checkpoint.SCRATCH) or checkpoint.TRIAL.fullmatch(name) is not None
+
+
+def _has_content(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0
 
 
 def _entries(folder: Path) -> list[Path]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hposvc.errors import NotFound, StoreError, Unwritable
-from hposvc.journal.home import Home, as_store_errors, find
+from hposvc.errors import DamagedJournal, NotFound, StoreError, Unwritable
+from hposvc.journal.home import Home, as_store_errors, find, sign
 from hposvc.journal.journal import SweepRow
 
 
@@ -126,3 +126,30 @@ def test_errors_of_our_own_files_are_no_bugs(error, ours):
     with pytest.raises(StoreError if ours else OSError) as caught:
         broken()
     assert ("can be written and have room" in f"{caught.value}") is ours
+
+
+@pytest.mark.parametrize("harm", ["empty", "gone"])
+def test_no_new_journal_takes_the_folders_of_one_that_was_lost(tmp_path, harm):
+    home = Home.of(tmp_path, {})
+    journal = home.journal()
+    for name in ("a", "b", "c", "d"):
+        sign(home.folder(name, None), f"{journal.store}")
+    journal.store.close()
+    for part in tmp_path.glob("hposvc.db*"):
+        part.unlink()
+    if harm == "empty":
+        (tmp_path / "hposvc.db").touch()
+    with pytest.raises(DamagedJournal, match=rf"is {harm}, .*\(a, b, c, \.\.\.\); put back"):
+        home.journal()
+    (tmp_path / "sweeps").rename(tmp_path / "old")
+    home.journal()
+
+
+@pytest.mark.parametrize("harm", ["empty", "gone"])
+def test_a_home_without_sweeps_of_the_journal_begins_anew(tmp_path, harm):
+    home = Home.of(tmp_path, {})
+    sign(home.folder("theirs", None), "sqlite:////elsewhere/hposvc.db")
+    home.folder("unsigned", None).mkdir()
+    if harm == "empty":
+        (tmp_path / "hposvc.db").touch()
+    home.journal()
