@@ -99,6 +99,7 @@ def drive(name: str, watching: api.Watching) -> tuple[Home, api.Record]:
     home, journal = sweeps.home, sweeps.journal
     folder = home.folder(row.id, row.spec.get("storage"))
     with (
+        redacted_output(payload.secrets.values()),
         watching(row.id) as watchers,
         delete.delete_if_refused(sweeps, row),
         as_store_errors(home.path, folder),
