@@ -43,6 +43,8 @@ class Trainer:
     monitor: TrainMonitor
     rates: tuple[float, ...]  # the order's learning rate of each parameter group
     costs: Mapping[str, float]  # the task's measurements before training; on rank 0 only
+    # Samples of the step in updates that a checkpoint holds, whose time is not this order's.
+    skipped: int = field(default=0, init=False)
     preemption_sync: PreemptionSync = field(init=False)  # lets all ranks stop at the same update
 
     def __post_init__(self) -> None:
@@ -83,6 +85,7 @@ class Trainer:
         train, parts = self.passes.data.train, 0
         order = permutation(derive(self.worker.seed, "order", step), len(train))
         batches = self.passes.data.batches(order.to(train.home), self.task.batch)
+        self.skipped = sum(map(len, batches[:within]))
         for index in range(within, len(batches)):
             if parts != self.update.micro_batching.count:  # at first, and after memory ran out
                 parts = self.update.micro_batching.count
@@ -148,9 +151,9 @@ class Trainer:
         if self.state.plateau is not None:
             self.state.plateau.observe(metrics.get("val/loss", metrics["train/loss"]))
         metrics |= update.metrics()
-        metrics |= self.monitor.collect(
-            self.passes.data.trained_samples(self.task.batch), sums[0][1]
-        )
+        samples = self.passes.data.trained_samples(self.task.batch)
+        share = 1.0 - self.skipped / samples
+        metrics |= self.monitor.collect(samples - self.skipped, sums[0][1] * share)
         metrics["train/lr"] = self.state.optimizer.param_groups[0]["lr"]
         try:
             self.worker.report(step, metrics, self.saver.save(step, self.state))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from trainables import Training, Worker
 from trainables.data import Batch, Data, Tensors
 from trainables.runtime.assignment import outcome_kind
+from trainables.storage.checkpoint import Period
 from trainables.task import Task
 from trainables.trainer import optimizer_step
 from trainables.trainer.fit import DataTooLarge
@@ -174,6 +175,17 @@ def test_every_report_says_where_the_time_went():
     assert 0 < sum(parts) < metrics["perf/step_ms"]
     assert metrics["perf/samples_per_s"] == pytest.approx(1e3 * 8 / metrics["perf/step_ms"])
     assert metrics["perf/memory_peak_gb"] > 0
+
+
+def test_a_step_that_is_resumed_is_as_fast_as_its_own_updates(tmp_path):
+    start = replace(Worker.alone(folder=tmp_path), every=Period(updates=1))
+    Line(batch=2).train(start)
+    amid = next(saved for saved in start.link.kept if saved.within == 3)
+    rest = replace(Worker.alone(folder=tmp_path), order=2, start=amid)
+    Line(batch=2).train(rest)
+    metrics = rest.reports[0].metrics
+    assert metrics["perf/samples_per_s"] == pytest.approx(1e3 * 2 / metrics["perf/step_ms"])
+    assert metrics["perf/tokens_per_s"] == metrics["perf/samples_per_s"]
 
 
 class Owned(nn.Module):
