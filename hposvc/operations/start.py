@@ -77,6 +77,10 @@ def fork_data(record: api.Record) -> dict[str, object]:
     The points of `initial` that the first sweep has tried are not tried again.
     """
     spec = record.state.spec
+    if spec.baseline is not None and spec.baseline.params is None:
+        first, *others = spec.initial  # the baseline stays the same when the others are left out
+        baseline = replace(spec.baseline, params=first)
+        spec = replace(spec, baseline=baseline, initial=tuple(others))
     tried = max(0, len(record.state.trials) - (spec.baseline is not None))
     data = specs.dump(replace(spec, initial=spec.initial[tried:]))
     return {**data, "warm_start": {"from": [record.row.id]}}

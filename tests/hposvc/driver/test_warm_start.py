@@ -96,6 +96,16 @@ def test_a_fork_goes_on(sweeps, search):
     assert len({spec.space.key(params) for params in tried}) == len(tried) == 12
 
 
+@pytest.mark.parametrize("trials", [1, 2, 6])
+def test_a_fork_keeps_a_baseline_that_was_the_first_of_initial(sweeps, trials):
+    points = [{"lr": 1e-2}, {"lr": 1e-3}, {"lr": 1e-4}]
+    spec = replace(make(initial=points, baseline={"seeds": 2}), tracking=SMALL)
+    first = done(sweeps, "first", replace(spec, trials=replace(spec.trials, max=trials)))
+    forked = api.validate(fork_data(first), {})
+    assert forked.baseline.params == points[0]
+    assert list(forked.initial) == points[trials:]
+
+
 def test_a_fork_of_a_sweep_that_tried_everything_says_so(sweeps):
     spec = make(parameters={"lr": 0.1, "depth": {"values": [1, 2]}}, search="grid")
     first = done(sweeps, "first", replace(spec, tracking=SMALL))
