@@ -20,10 +20,11 @@ SCALARS = st.one_of(
 @st.composite
 def _normals(draw, low, high, log):
     """How the values of a range are drawn: half of the time all alike."""
+    if draw(st.booleans()):
+        return None
     width = math.log(high / low) if log else high - low
-    mean = low + draw(st.floats(0.0, 1.0)) * (high - low)
-    normal = Normal(min(mean, high), width * draw(st.floats(0.01, 100.0)))
-    return normal if draw(st.booleans()) else None
+    mean = low + draw(st.sampled_from([0.0, 0.3, 1.0])) * (high - low)
+    return Normal(min(mean, high), width * draw(st.sampled_from([0.01, 0.3, 100.0])))
 
 
 @st.composite
@@ -51,9 +52,8 @@ def _choices(draw, when):
     values = draw(
         st.lists(SCALARS, min_size=2, max_size=5, unique_by=lambda v: (isinstance(v, bool), v))
     )
-    weight = st.floats(0.01, 100.0)
-    weights = draw(st.just([]) | st.lists(weight, min_size=len(values), max_size=len(values)))
-    return Choice(tuple(values), draw(st.booleans()), when, tuple(weights))
+    weights = (0.01, 1.0, 3.0, 0.5, 100.0)[: len(values)] if draw(st.booleans()) else ()
+    return Choice(tuple(values), draw(st.booleans()), when, weights)
 
 
 @st.composite
