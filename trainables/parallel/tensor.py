@@ -19,6 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -385,6 +386,7 @@ def _replicate(
         parameters: names of the parameters that are split.
     """
     converted: dict[Tensor, Parameter] = {}
+    own_names: dict[nn.Module, list[str]] = {}
     for prefix, module in model.named_modules():
         plain = [
             (name, weight)
@@ -398,8 +400,10 @@ def _replicate(
                     _as_dtensor(weight.data, mesh, full_name in parameters), weight.requires_grad
                 )
             module.register_parameter(name, converted[weight])
-        if plain:
-            _use_local_tensors(module, share)
+        own_names[module] = [name for name, _ in plain]
+    for module in own_names:
+        if any(own_names[inner] for inner in module.modules()):
+            _use_local_tensors(module, share, own_names[module])
 
 
 def _as_dtensor(whole: Tensor, mesh: DeviceMesh, by_rows: bool) -> DTensor:
@@ -409,35 +413,50 @@ def _as_dtensor(whole: Tensor, mesh: DeviceMesh, by_rows: bool) -> DTensor:
     return DTensor.from_local(shard, mesh, [Shard(0)], run_check=False)
 
 
-def _use_local_tensors(module: nn.Module, share: type[Share]) -> None:
-    """Let the module's forward see plain tensors and shares in place of its DTensors."""
+def _use_local_tensors(module: nn.Module, share: type[Share], names: Sequence[str]) -> None:
+    """Let the module's forward see plain tensors and shares in place of DTensors.
+
+    Those of the modules in it too: it may read their weights without calling them, as attention
+    does with its projection, and language models with their positions.
+
+    Args:
+        names: the module's own weights that are to be seen so; layers that torch splits compute
+            with DTensors.
+    """
     original_class = type(module)
 
     def forward(self: nn.Module, *given: object, **named: object) -> object:
-        # Attention reads the weights of its projection without calling it.
-        modules_read = [self.out_proj] if isinstance(self, nn.MultiheadAttention) else []
-        with _local_parameters([self, *modules_read], share):
+        with _local_parameters(self, share):
             return original_class.forward(self, *given, **named)
 
-    module.__class__ = type(original_class.__name__, (original_class,), {"forward": forward})
+    changes = {"forward": forward, "local_names": names}
+    module.__class__ = type(original_class.__name__, (original_class,), changes)
 
 
 @contextmanager
-def _local_parameters(modules: Sequence[nn.Module], share: type[Share]) -> Iterator[None]:
-    distributed = [
-        (module, name, weight)
-        for module in modules
-        for name, weight in module._parameters.items()
-        if weight is not None and isinstance(weight, DTensor)
+def _local_parameters(module: nn.Module, share: type[Share]) -> Iterator[None]:
+    distributed: list[tuple[nn.Module, str, Any]] = [
+        (inner, name, weight)
+        for inner in _gathered_with(module)
+        for name in getattr(type(inner), "local_names", ())
+        if isinstance(weight := inner._parameters[name], DTensor)
     ]
     # Not by setattr, which takes nothing but parameters under a parameter's name.
-    for module, name, weight in distributed:
+    for inner, name, weight in distributed:
         local = local_part(weight)
         if weight.placements[-1].is_shard():
-            local = share.marked(module, (), local)
-        module._parameters[name] = local  # type: ignore[assignment]
+            local = share.marked(inner, (), local)
+        inner._parameters[name] = local  # type: ignore[assignment]
     try:
         yield
     finally:
-        for module, name, weight in distributed:
-            module._parameters[name] = weight
+        for inner, name, weight in distributed:
+            inner._parameters[name] = weight
+
+
+def _gathered_with(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield a module and those in it, without those that FSDP gathers when they are called."""
+    yield module
+    for inner in module.children():
+        if not isinstance(inner, FSDPModule):
+            yield from _gathered_with(inner)

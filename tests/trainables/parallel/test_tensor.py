@@ -22,6 +22,44 @@ from trainables.parallel import plan
 from trainables.parallel.tensor import split_layers, sync_replicated
 
 EXACT = Training("tensor", "64-true")
+
+
+class ReadingBlock(nn.Module):
+    """A block that reads the weight of a layer of its own without calling the layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Embedding(1, 8)
+        self.layers = nn.Sequential(nn.Linear(8, 12), nn.GELU(), nn.Linear(12, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.layers(x * self.scale.weight[0])
+
+
+class ReadingModel(nn.Module):
+    """A model without weights of its own that reads its positions, as language models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lift, self.position = nn.Linear(3, 8), nn.Embedding(5, 8)
+        self.blocks = nn.ModuleList(ReadingBlock() for _ in range(2))
+        self.head = nn.Linear(8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.lift(x) + self.position.weight[: x.shape[1]]
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+@dataclass(frozen=True)
+class Reading(Deep):
+    """A task whose modules read weights of others."""
+
+    def build_model(self) -> nn.Module:
+        return ReadingModel()
+
+
 RUNS: dict[str, tuple[Deep, Training]] = {
     "plain": (Deep(), EXACT),
     "accumulate": (Deep(), replace(EXACT, accumulate=2, clip=0.1)),
@@ -34,6 +72,8 @@ RUNS: dict[str, tuple[Deep, Training]] = {
     "lars": (Deep(), replace(EXACT, optimizer="lars")),
     "attention by heads": (Attentive(), replace(EXACT, accumulate=2, clip=0.1)),
     "batch norm": (Normed(), EXACT),
+    "weights read by their parents": (Reading(), EXACT),
+    "the same, recomputed": (Reading(), replace(EXACT, activation_checkpointing=1)),
 }
 # As coarse as their numbers, for a layer's sum is rounded once a rank.
 ROUGH: dict[Any, float] = {
