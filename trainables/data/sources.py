@@ -150,7 +150,8 @@ class Data:
 
     def batches(self, order: Tensor, batch: int) -> Sequence[Tensor]:
         """Split the positions of an epoch, along the last dimension, into its batches."""
-        return order[..., : self.trained_samples(batch)].split(batch, dim=-1)
+        batches: Sequence[Tensor] = order[..., : self.trained_samples(batch)].split(batch, dim=-1)
+        return batches
 
     def close(self) -> None:
         """Stop loading ahead."""
