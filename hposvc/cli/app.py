@@ -12,6 +12,7 @@ from hposvc.cli.options import Shared, share
 
 if TYPE_CHECKING:
     from hposvc.api import OpenSweep, Sweeps
+    from hposvc.errors import Problem
     from hposvc.journal.home import Home
     from hposvc.remote.client import Place
     from hposvc.remote.server.connection import Server
@@ -152,6 +153,16 @@ def read_spec(spec: Path, sets: tuple[str, ...]) -> "SweepSpec":
     from hposvc import api
 
     return api.validate(spec, read_settings(sets))
+
+
+def repeated_points(checked: "SweepSpec", spec: Path) -> Sequence["Problem"]:
+    """Return what `state.doubts` says of first points, with places in the spec's file."""
+    from hposvc.spec.parsing.document import DASH, read_file
+    from hposvc.state import doubts
+
+    found = doubts.repeated_points(checked)
+    # Standard input can't be read again.
+    return found if not found or spec == DASH else [*map(read_file(spec).place, found)]
 
 
 def read_settings(sets: tuple[str, ...]) -> dict[str, object]:

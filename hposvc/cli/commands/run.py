@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from hposvc.cli.app import home_of, open_place, read_settings, read_spec, verb
+from hposvc.cli.app import home_of, open_place, read_settings, read_spec, repeated_points, verb
 from hposvc.cli.options import Shared, ray_address, settings, spec_file, sweep_id
 from hposvc.errors import fail
 from hposvc.views.console import note, show
@@ -17,17 +17,13 @@ from hposvc.views.console import note, show
 def validate(shared: Shared, spec: Path, sets: tuple[str, ...]) -> None:
     """Check a spec without running it."""
     from hposvc import api
-    from hposvc.spec.parsing.document import DASH, read_file
-    from hposvc.state.doubts import repeated_points
     from hposvc.views import tables
 
     checked = api.validate(spec, read_settings(sets))
     if not shared.json(tables.spec_data(checked)):
         show(tables.parameters(checked), tables.plan(checked))
-    if repeated := repeated_points(checked):
-        place = str if spec == DASH else read_file(spec).place
-        for problem in repeated:
-            note(f"{place(problem)}")
+    for problem in repeated_points(checked, spec):
+        note(f"{problem}")
 
 
 @verb
