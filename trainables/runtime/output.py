@@ -16,7 +16,8 @@ from trainables.runtime import redaction
 
 DRAIN_S = 2.0  # for the last output to pass the filter
 MOST = 32 << 20  # bytes of a log; then its middle is dropped
-KEPT = 8 << 20  # bytes of its beginning, and of its end, that stay
+KEPT = 8 << 20  # bytes, about, of its beginning and of its end that stay
+LINE = 64 << 10  # bytes; a cut that is farther from the end of a line goes through the line
 LOOK_S = 0.5  # between two looks at its size
 NOTE = b"[hposvc dropped %d bytes of this log here: it had more than %d]\n"
 DROPPED = re.compile(rb"\[hposvc dropped (\d+) bytes of this log here: it had more than \d+\]\n")
@@ -75,13 +76,13 @@ def shorten(log: Path) -> None:
         with log.open("r+b") as file:
             head = file.read(KEPT + NOTED)
             earlier = DROPPED.search(head)
-            head_end = earlier.start() if earlier else head[:KEPT].rfind(b"\n") + 1 or KEPT
+            head_end = earlier.start() if earlier else _end_of_line(head[:KEPT])
             middle = earlier.end() if earlier else head_end
             tail_begin = max(middle, log.stat().st_size - KEPT)
             file.seek(tail_begin)
             tail = file.read()
             tail_end = file.tell()
-            partial = 1 + tail.find(b"\n")  # its first line; 0: there is no other
+            partial = 1 + tail[:LINE].find(b"\n")  # its first line; 0: it is long
             dropped = tail_begin + partial - middle + (int(earlier[1]) if earlier else 0)
             file.seek(head_end)
             file.write(b"" if head[:head_end].endswith(b"\n") else b"\n")
@@ -92,6 +93,12 @@ def shorten(log: Path) -> None:
             file.seek(cut_end)
             file.write(late)
             file.truncate()
+
+
+def _end_of_line(head: bytes) -> int:
+    """Return where to cut a head: behind its last full line, unless the rest is long."""
+    end = head.rfind(b"\n", max(0, len(head) - LINE)) + 1
+    return end or len(head)
 
 
 @contextmanager
