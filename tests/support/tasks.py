@@ -195,6 +195,16 @@ class Headed(Deep):
 
 
 @dataclass(frozen=True)
+class Generating(Deep):
+    """A task that shows texts of a length of each rank's own."""
+
+    def show(self, model: nn.Module) -> str:
+        for _ in range(1 + torch.distributed.get_rank()):
+            model(torch.zeros(1, 5, 3, dtype=next(model.parameters()).dtype))
+        return ""
+
+
+@dataclass(frozen=True)
 class Penalized(Deep):
     """A task that learns from the gradients of its model, or from samples that they change."""
 

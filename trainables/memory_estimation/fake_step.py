@@ -249,7 +249,6 @@ def _shard_function(strategy: Strategy) -> Callable[[nn.Module], nn.Module]:
     """Return the function that shards a model; meshes of ranks are made with real tensors."""
     if isinstance(strategy, Fsdp):
         _ = strategy.mesh
-        strategy.usage.agreement.alone = True
     if isinstance(strategy, TensorParallel):
         ranks = strategy.worker.world_size
         mesh = init_device_mesh("cpu", (ranks,), mesh_dim_names=("tensor",))

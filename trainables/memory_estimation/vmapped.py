@@ -138,7 +138,15 @@ def _build_model(
     clock = Clock(strategy.worker.device)
     model = state.model
     single_trial = passes.ForwardBackward(
-        task, model, model, data, strategy.autocast, strategy.after_forward, state.scaler, clock
+        task,
+        model,
+        model,
+        data,
+        strategy.autocast,
+        strategy.after_forward,
+        state.scaler,
+        clock,
+        looked_at={"compute_losses"},  # a forecast has no values to look at
     )
     with warnings.catch_warnings():  # torch 2.13 warns when it deep-copies tensors without data
         warnings.simplefilter("ignore", UserWarning)

@@ -2,11 +2,16 @@
 
 Collectives know no names. If ranks use different blocks, gradients of different weights would be
 added, and if one uses more blocks than another, it would wait forever.
+
+On GPUs most passes use what the last one used, and such a pass needs no message before its end. A
+rank that leaves this path asks the others before it goes on: they leave it, too, or the message at
+the end of their pass is another one, since calls of NCCL do not wait. (If their program reads from
+the GPU before that end, the order ends as stalled.) Calls of gloo do wait, so on CPUs each use is
+compared.
 """
 
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
@@ -28,13 +33,21 @@ class Agreement:
     """
 
     strategy: str
-    ranks: dist.ProcessGroup | None  # passes messages in the CPU's memory; None: the default one
-    alone: bool = False  # whether the other ranks are not there (a forecast)
+    ranks: dist.ProcessGroup | None  # None: the other ranks are not there (a forecast)
+    follows: bool = False  # whether a pass like the last one is not compared before its end
+    paths: dict[bool, list[str]] = field(default_factory=dict)  # of the last passes, by gradients
+    done: list[str] = field(default_factory=list)  # in this pass
+    with_gradients: bool = True  # whether this pass began with gradients enabled
 
     @classmethod
     def of(cls, strategy: str, device: torch.device) -> "Agreement":
-        """Return the agreement of ranks that train on this kind of device; all call it together."""
-        return cls(strategy, dist.new_group(backend="gloo") if device.type == "cuda" else None)
+        """Return the agreement of ranks that train on this kind of device; all call it together.
+
+        Its messages have a group of their own, so that none meets a collective of the model's.
+        """
+        is_forecast = dist.get_backend() == "fake"
+        group = None if is_forecast else dist.new_group(backend="gloo")
+        return cls(strategy, group, follows=device.type == "cuda")
 
     def close(self) -> None:
         """Free the group."""
@@ -45,27 +58,39 @@ class Agreement:
         """Check that all ranks do the same next; all ranks call this together.
 
         Args:
-            uses: what this rank does, such as "called layers.0", in this order.
+            uses: what this rank does, such as "called layers.0", in this order; END ends the pass.
 
         Raises:
             UnequalUse: another rank does something else.
         """
-        if self.alone:
+        if self.ranks is None:
             return
-        number = zlib.crc32("\n".join(uses).encode())
-        most = torch.tensor([number, -number])
+        if not self.done:
+            self.with_gradients = torch.is_grad_enabled()
+        place, path = len(self.done), self.paths.get(self.with_gradients, [])
+        self.done += uses
+        if self.follows and END not in uses and path[place : len(self.done)] == [*uses]:
+            return
+        self.paths[self.with_gradients] = []
+        self._compare()
+        if END in uses:
+            self.paths[self.with_gradients], self.done = self.done, []
+
+    def _compare(self) -> None:
+        number = zlib.crc32("\n".join(self.done).encode())
+        most = torch.tensor([number, -number], device="cpu")
         dist.all_reduce(most, dist.ReduceOp.MAX, self.ranks)
         if most.sum():
-            raise self._refusal(uses)
+            raise self._refusal()
 
-    def _refusal(self, uses: Sequence[str]) -> UnequalUse:
+    def _refusal(self) -> UnequalUse:
         found: list[Any] = [None] * dist.get_world_size(self.ranks)
-        dist.all_gather_object(found, uses, self.ranks)
+        dist.all_gather_object(found, self.done, self.ranks)
         other = next(rank for rank, theirs in enumerate(found) if theirs != found[0])
         pairs = zip_longest(found[0], found[other], fillvalue=END)
         first, second = next(pair for pair in pairs if pair[0] != pair[1])
         return UnequalUse(
-            f"training.strategy is {self.strategy}, but ranks used different parts of the model "
-            f"for their samples: rank 0 {first}, where rank {other} {second}; use every block for "
-            "every batch (times 0 where it does not count), or choose ddp or zero1"
+            f"training.strategy is {self.strategy}, but ranks used different parts of the model: "
+            f"rank 0 {first}, where rank {other} {second}; use every block for every batch (times "
+            "0 where it does not count) and equally often on every rank, or choose ddp or zero1"
         )

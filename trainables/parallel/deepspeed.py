@@ -151,11 +151,23 @@ class DeepSpeed(Group):
     ) -> Tensor:
         self._partitions.drop_gradients()
         self.state.engine.set_gradient_accumulation_boundary(True)
-        return super().backward(passes, parts, scale, careful)
+        tally = super().backward(passes, parts, scale, careful)
+        self._end_pass()
+        return tally
 
     def after_forward(self) -> None:
         self.state.forward_ended = True
-        if self.worker.training.zero_stage == 3 and self.state.agreement is not None:
+        if self.worker.training.zero_stage == 3:
+            self._end_pass()
+
+    def show(self, passes: "ForwardBackward") -> str:
+        text = super().show(passes)
+        if self.worker.training.zero_stage == 3:
+            self._end_pass()
+        return text
+
+    def _end_pass(self) -> None:
+        if self.state.agreement is not None:
             self.state.agreement.check(END)
 
     def gradients(self, weights: Sequence[nn.Parameter]) -> list[Tensor]:

@@ -72,11 +72,12 @@ class UnitUsage:
     def settle_gradients(self) -> None:
         """Take their gradient from weights that no rank used; all ranks call this together."""
         self.agreement.check(END)
-        used = torch.tensor([id(weight) in self.used for weight in self.weights], dtype=torch.uint8)
+        is_used = [id(weight) in self.used for weight in self.weights]
+        used = torch.tensor(is_used, dtype=torch.uint8, device="cpu")
         self.used.clear()
         dist.all_reduce(used, dist.ReduceOp.MAX, self.agreement.ranks)
-        for weight, is_used in zip(self.weights, used.tolist(), strict=True):
-            if not is_used:
+        for weight, anywhere in zip(self.weights, used.tolist(), strict=True):
+            if not anywhere:
                 weight.sharded_param.grad = None
 
 

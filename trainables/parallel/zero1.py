@@ -18,6 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.optim import Optimizer
 
 from trainables.parallel.ddp import Ddp
@@ -78,11 +79,12 @@ def looks_at_all_weights(optimizer: Optimizer) -> bool:
     """
     if any(isinstance(part, Optimizer) for part in vars(optimizer).values()):
         return False
-    try:
-        first, second = (_updated(optimizer, *others) for others in ((0.1, 1), (9.0, -1)))
-    except Exception:  # noqa: BLE001 - code of any library
-        return False
-    return not torch.allclose(first, second, rtol=1e-9, atol=0.0)
+    with unset_fake_temporarily():  # in a forecast of memory tensors have no values
+        try:
+            first, second = (_updated(optimizer, *others) for others in ((0.1, 1), (9.0, -1)))
+        except Exception:  # noqa: BLE001 - code of any library
+            return False
+        return not torch.allclose(first, second, rtol=1e-9, atol=0.0)
 
 
 def _updated(optimizer: Optimizer, size: float, sign: int) -> Tensor:

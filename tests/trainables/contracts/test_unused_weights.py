@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from tasks import Deep, Headed, Penalized, learned, refusals, runs_of
+from tasks import Deep, Generating, Headed, Penalized, learned, refusals, runs_of
 from torch import Tensor, nn
 
 from trainables import Training
@@ -96,16 +96,6 @@ class Mixed(Routed):
 
     def build_model(self) -> nn.Module:
         return Mixture()
-
-
-@dataclass(frozen=True)
-class Generating(Deep):
-    """A task that shows texts of a length of each rank's own."""
-
-    def show(self, model: nn.Module) -> str:
-        for _ in range(1 + torch.distributed.get_rank()):
-            model(torch.zeros(1, 5, 3, dtype=torch.float64))
-        return ""
 
 
 SKIPPED = (Routed(), Routed(bound=99.0), Mixed())

@@ -17,7 +17,17 @@ from weakref import ref
 import pytest
 import torch
 import torch.distributed as dist
-from tasks import Deep, Forgetful, Headed, Penalized, learned, refusals, resumed, runs_of
+from tasks import (
+    Deep,
+    Forgetful,
+    Generating,
+    Headed,
+    Penalized,
+    learned,
+    refusals,
+    resumed,
+    runs_of,
+)
 from torch import Tensor, nn
 
 from trainables import Training, Worker
@@ -308,11 +318,13 @@ def test_a_way_back_and_a_fourth_stage_are_refused():
 def test_blocks_that_ranks_use_differently_are_refused_and_named(on_two_ranks):
     """Gradients of different weights were added in stages 1 and 2; stage 3 waited forever."""
     runs = [(Headed(), ZERO[2]), (Headed(), ZERO[3]), (Headed(way="more"), ZERO[3])]
+    runs.append((Generating(), ZERO[3]))
     for messages in on_two_ranks(refusals, runs, UnequalUse):
         assert all("training.strategy is deepspeed" in message for message in messages)
         assert "rank 0 had the gradient of heads.1.bias, where rank 1" in messages[0]
         assert "rank 0 called heads.1, where rank 1 called heads.0" in messages[1]
-        assert "rank 0 called heads.1, where rank 1 ended its pass" in messages[-1]
+        assert "rank 0 called heads.1, where rank 1 ended its pass" in messages[2]
+        assert "rank 0 ended its pass, where rank 1 called" in messages[3]
 
 
 def test_gradients_within_the_losses_are_refused(on_two_ranks):
