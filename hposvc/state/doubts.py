@@ -12,9 +12,12 @@ from hposvc.spec import SweepSpec
 from hposvc.spec.registry import SCHEDULERS, build
 from hposvc.state.sweep import SweepState
 from hposvc.state.trial import TrialState
+from searchers.space import Params, Space, SpaceError
 
 NEAREST = 3  # trials beyond the limits that are named
-MOST = 5  # repeated points that are named: a point can take 1/3 s to complete
+MOST = 5  # repeated points that are named
+POPULATIONS = ("pbt", "pb2")
+ATTEMPTS = 3  # points that are completed to see whether they repeat: one can take 1/3 s
 
 
 def doubts(state: SweepState) -> list[str]:
@@ -27,21 +30,38 @@ def doubts(state: SweepState) -> list[str]:
 def repeated_points(spec: SweepSpec) -> list[Problem]:
     """Return the first points that give an earlier one again, and so train it twice."""
     first: dict[str, str] = {}
+    whole: dict[str, bool] = {}  # whether a point that came again leaves nothing to be drawn
     found: list[Problem] = []
     offset = len(spec.first_points) - len(spec.initial)
+    attempts = iter(range(ATTEMPTS))
     for index, point in enumerate(spec.first_points):
         path = ("initial", index - offset) if index >= offset else ("baseline", "params")
-        earlier = first.setdefault(json.dumps(point, sort_keys=True, default=repr), dotted(path))
-        if earlier == dotted(path) or len(found) == MOST:
+        key = json.dumps(point, sort_keys=True, default=repr)
+        earlier = first.setdefault(key, dotted(path))
+        if earlier == dotted(path):
             continue
-        # What a point leaves out is drawn, and so differs.
-        drawn = [spec.space.complete(point, np.random.default_rng(seed)) for seed in (0, 1)]
-        if drawn[0] == drawn[1]:
+        if key not in whole:
+            whole[key] = _gives_all(point, spec.space, attempts)
+        if whole[key]:
             message = f"repeats {earlier}, so the same configuration is trained twice; remove it"
             found.append(
                 Problem(path, f"{message}, or measure the noise by baseline: {{seeds: 5}}")
             )
+        if len(found) == MOST:
+            break
     return found
+
+
+def _gives_all(point: Params, space: Space, attempts: Iterator[int]) -> bool:
+    """Return whether a point leaves nothing to be drawn; no, where no attempt is left to see it."""
+    try:
+        space.validate(point)
+    except SpaceError:  # what it leaves out may still follow from what it gives
+        if next(attempts, None) is None:
+            return False
+        drawn = [space.complete(point, np.random.default_rng(seed)) for seed in (0, 1)]
+        return drawn[0] == drawn[1]
+    return True
 
 
 def _only_last_steps(state: SweepState) -> Iterator[str]:
@@ -67,10 +87,14 @@ def describe_only_last(trial: TrialState) -> str:
 
 def _no_copies(state: SweepState) -> Iterator[str]:
     """Say that no member of an ended population copied another one, and why."""
-    policy = build(SCHEDULERS, state.spec.scheduler) if state.finished else None
     trials = state.trials.values()
-    if not isinstance(policy, Pbt) or any(trial.parent for trial in trials):
+    # A scheduler of the user's own is not imported: its file may be gone, or on another machine.
+    if not state.finished or state.spec.scheduler.name not in POPULATIONS:
         return
+    if any(trial.parent for trial in trials):
+        return
+    policy = build(SCHEDULERS, state.spec.scheduler)
+    assert isinstance(policy, Pbt)
     first, members = policy.steps(state.spec.plan)[0], len(trials)
     ranked = sum(trial.step >= first for trial in trials)
     needed = min(math.ceil(1 / policy.quantile), state.spec.trials.max or members)
@@ -85,12 +109,14 @@ def _no_copies(state: SweepState) -> Iterator[str]:
 
 
 def nearest_to_limits(state: SweepState) -> str:
-    """Name the trials that come nearest to the limits; empty: none has been measured."""
+    """Name the trials that are beyond the limits by least; empty: none is known to be."""
     limits = state.spec.bounds
     measured = [
         trial
         for trial in state.trials.values()
-        if trial.state != "FAILED" and trial.excess and all(map(math.isfinite, trial.excess))
+        if trial.state != "FAILED"
+        and all(map(math.isfinite, trial.excess))
+        and any(excess > 0 for excess in trial.excess)  # others were not picked for other reasons
     ]
     if not measured:
         return ""
