@@ -8,9 +8,9 @@ does not take (torch 2.13), wants all weights in one format, and has rank 0 save
 Source: Rajbhandari et al., ZeRO (2020), section 5.1.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
-from copy import copy
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -97,8 +97,7 @@ def _updated(optimizer: Optimizer, size: float, sign: int) -> Tensor:
     group = next(group for group in optimizer.param_groups if group["params"])
     shape = (4,) * group["params"][0].ndim
     weights = [torch.nn.Parameter(torch.full(shape, 0.5, dtype=torch.float64)) for _ in range(2)]
-    tried = copy(optimizer)
-    tried.param_groups, tried.state = [{**group, "params": weights}], defaultdict(dict)
+    tried = _untrained_copy(optimizer, group, weights)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for number in range(STEPS):
@@ -106,6 +105,35 @@ def _updated(optimizer: Optimizer, size: float, sign: int) -> Tensor:
                 weight.grad = torch.full(shape, value, dtype=torch.float64)
             tried.step()
     return weights[0].detach()
+
+
+def _untrained_copy(
+    optimizer: Optimizer, group: Mapping[str, Any], weights: list[torch.nn.Parameter]
+) -> Optimizer:
+    """Return an optimizer of other weights that shares nothing which a step could change.
+
+    copy.copy would leave out all attributes but torch's own, which a step of it may read.
+
+    Args:
+        group: whose options hold for these weights.
+    """
+    tried = object.__new__(type(optimizer))
+    real = [weight for group in optimizer.param_groups for weight in group["params"]]
+    memo: dict[int, Any] = {id(weight): weight for weight in real} | {id(optimizer): tried}
+    for name, value in vars(optimizer).items():
+        # A step of the instance is a wrapper, as that of torch's schedules, around the real one.
+        if name in ("param_groups", "state", "step"):
+            continue
+        if name.endswith("_hooks"):
+            vars(tried)[name] = OrderedDict()
+            continue
+        try:
+            vars(tried)[name] = deepcopy(value, memo)
+        except Exception:  # noqa: BLE001 - a lock, a group of processes, ...
+            vars(tried)[name] = value
+    options = {name: deepcopy(value, memo) for name, value in group.items() if name != "params"}
+    tried.param_groups, tried.state = [{**options, "params": weights}], defaultdict(dict)
+    return tried
 
 
 def shares(weights: Sequence[Tensor], ranks: int) -> list[list[Tensor]]:

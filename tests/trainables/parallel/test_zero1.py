@@ -1,6 +1,7 @@
 """Optimizer states that ranks share. If these fail, trials learn something else, or run out of
 memory that they should have had."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 
 from trainables import Training, Worker
 from trainables.optim.building import OptimizerOptions, build
-from trainables.parallel.zero1 import Zero1, looks_at_all_weights
+from trainables.parallel.zero1 import Zero1, _updated, looks_at_all_weights
 
 EXACT = Training("zero1", "64-true")
 
@@ -116,6 +117,33 @@ class Adapted(torch.optim.SGD):
         return super().step(closure)
 
 
+class AdaptedByAttribute(torch.optim.SGD):
+    """Adapted, which keeps options and what it is given in attributes, as in pytorch_optimizer."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, lr)
+        self.growth, self.rates, self.lock = 1.0, [], threading.Lock()
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        weights = self.param_groups[0]["params"]
+        total = sum(weight.grad.norm() for weight in weights if weight.grad is not None)
+        self.rates.append(0.1 / float(self.growth + total))
+        for weight in weights:
+            weight.sub_(weight.grad, alpha=self.rates[-1])
+
+
+class Decaying(torch.optim.SGD):
+    """An optimizer that changes an option in place."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        group = self.param_groups[0]
+        group["lr"].mul_(0.5)
+        for weight in group["params"]:
+            weight.sub_(weight.grad * group["lr"])
+
+
 class Noisy(torch.optim.SGD):
     """An optimizer that draws numbers."""
 
@@ -133,19 +161,46 @@ def test_an_optimizer_that_looks_at_all_weights_is_refused():
         Zero1(worker).setup_optimizer(Adapted(model.parameters(), 0.1))
 
 
+def assert_looks_at_each_weight_alone(optimizer):
+    _updated(optimizer, 1.0, 1)  # whose errors would count as "alone"
+    assert not looks_at_all_weights(optimizer)
+
+
+def test_an_optimizer_that_reads_attributes_is_seen_through():
+    """A schedule replaces its step by one of the real optimizer, which must not run."""
+    weight = nn.Parameter(torch.ones(3, 2))
+    optimizer = AdaptedByAttribute([weight], 0.1)
+    torch.optim.lr_scheduler.ConstantLR(optimizer)
+    steps = []
+    optimizer.register_step_pre_hook(lambda *_: steps.append(1))
+    _updated(optimizer, 1.0, 1)
+    assert looks_at_all_weights(optimizer)
+    assert not steps
+    assert not optimizer.rates
+    assert torch.equal(weight, torch.ones(3, 2))
+
+
+def test_finding_out_leaves_options_as_they_were():
+    rate = torch.tensor(0.1)
+    optimizer = Decaying([nn.Parameter(torch.ones(3, 2))], lr=rate)
+    assert_looks_at_each_weight_alone(optimizer)
+    assert optimizer.param_groups[0]["lr"] is rate
+    assert rate == torch.tensor(0.1)
+
+
 @pytest.mark.parametrize(
     "kind",
     ["SGD", "AdamW", "Adafactor", "RMSprop", "Adagrad", "NAdam", "RAdam", "Rprop", "ASGD", "Muon"],
 )
 def test_optimizers_of_torch_look_at_each_weight_alone(kind):
     weight = nn.Parameter(torch.ones(3, 2))
-    assert not looks_at_all_weights(getattr(torch.optim, kind)([weight], lr=0.1))
+    assert_looks_at_each_weight_alone(getattr(torch.optim, kind)([weight], lr=0.1))
 
 
 def test_finding_out_leaves_an_optimizer_and_the_generator_as_they_were():
     weight = nn.Parameter(torch.ones(3, 2))
     optimizer, before = Noisy([weight], lr=0.1), torch.get_rng_state()
-    assert not looks_at_all_weights(optimizer)
+    assert_looks_at_each_weight_alone(optimizer)
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(weight, torch.ones(3, 2))
     assert optimizer.param_groups[0]["params"] == [weight]
@@ -155,4 +210,4 @@ def test_finding_out_leaves_an_optimizer_and_the_generator_as_they_were():
 @pytest.mark.parametrize("name", ["lars", "lamb", "adafactor"])
 def test_optimizers_of_this_package_look_at_each_weight_alone(name):
     options = OptimizerOptions(name, 0.1, 0.01, 0.9, 1.0)
-    assert not looks_at_all_weights(build(nn.Linear(3, 2), options))
+    assert_looks_at_each_weight_alone(build(nn.Linear(3, 2), options))
