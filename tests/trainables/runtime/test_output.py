@@ -34,6 +34,8 @@ def test_output_of_child_processes_is_captured_too(tmp_path):
 def short(monkeypatch):
     monkeypatch.setattr(output, "MOST", 4000)
     monkeypatch.setattr(output, "KEPT", 1000)
+    monkeypatch.setattr(output, "LINE", 100)
+    monkeypatch.setattr(output, "LOOK_S", 3600)  # the test shortens it, not the watcher
 
 
 def test_a_flood_leaves_its_beginning_its_end_and_how_much_was_dropped(tmp_path, short):
@@ -64,6 +66,20 @@ def test_a_log_of_a_single_line_is_shortened_too(tmp_path, short, ends):
         assert len(head) - 1 + int(count) + len(tail) == size
         with log.open("a") as more:
             size += more.write("x" * 5000)
+
+
+@pytest.mark.parametrize("lines", [("first", "bar", "last"), ("bar", "last"), ("first", "bar")])
+def test_a_long_line_does_not_take_beginning_or_end_along(tmp_path, short, lines):
+    """As of progress bars, which end with the epoch: its output around them is short."""
+    parts = {"first": b"first\n", "bar": b"".join(b"%9d\r" % n for n in range(1000)) + b"\n"}
+    whole = b"".join(parts.get(line, b"last\n") for line in lines)
+    log = tmp_path / "log"
+    log.write_bytes(whole)
+    shorten(log)
+    head, count, tail = DROPPED.split(log.read_bytes())
+    assert head == whole[:1000] + b"\n"
+    assert tail == whole[-1000:]
+    assert len(head) - 1 + int(count) + len(tail) == len(whole)
 
 
 def test_a_log_that_is_short_or_gone_stays_as_it_is(tmp_path, short):
