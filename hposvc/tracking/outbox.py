@@ -19,11 +19,11 @@ from functools import partial
 from typing import Any
 
 from hposvc import spec as specs
-from hposvc.errors import is_built_in, with_place
+from hposvc.errors import with_place
 from hposvc.events import Finished
 from hposvc.journal.journal import Journal, SweepRow
 from hposvc.spec import registry
-from hposvc.spec.sinks import sink_key, sink_type
+from hposvc.spec.sinks import SINKS, sink_key, sink_type
 from hposvc.state.trial import trial_name
 from hposvc.tracking.file_lock import locked
 from hposvc.tracking.mlflow_server import hide_passwords, quiet_mlflow
@@ -46,16 +46,22 @@ class Outbox:
     sweep: SweepRow
     spec: specs.SweepSpec
     journal: Journal
-    sink: Sink
+    make: Callable[[], Sink]  # called when the sink is first needed, and again if it raises
     alive: Callable[[], None] = lambda: None  # called regularly, to reset a watchdog
     key: str = ""  # of the sink's cursor in the journal; empty: the sink's name
     seq: int = 0  # of the last event read
+    made: Sink | None = None
     projection: Projection = field(init=False)
     _batches: list[Batch] = field(default_factory=list)  # not sent yet
     _cursor: int = 0  # the sink's cursor in the journal, when last read or moved
 
     def __post_init__(self) -> None:
         self.key = self.key or self.sink.name
+
+    @property
+    def sink(self) -> Sink:
+        self.made = self.make() if self.made is None else self.made
+        return self.made
 
     def open(self) -> None:
         """Open the sink; if it lost some of what it was sent, send that again."""
@@ -119,6 +125,11 @@ class Outbox:
         self.turn()  # a trial begun before this is sent now
         self.sink.finish(self.projection)
 
+    def close(self) -> None:
+        """Have the sink do what is left."""
+        faulthandler.cancel_dump_traceback_later()  # uploading a checkpoint may take long
+        self.sink.close(self.projection.state)
+
     def recheck(self) -> None:
         """Have everything compared if the sweep is over, as `resume` promises."""
         last = self.journal.last(self.sweep.id)
@@ -151,19 +162,21 @@ def follow(
     give_up_s: float = GIVE_UP_S,
     loaded: Callable[[], None] = lambda: None,
     answers: Callable[[bool], None] = lambda answers: None,
+    close: Callable[[], None] = lambda: None,
 ) -> bool:
     """Send events until the driver is gone and the sink has everything.
 
     Args:
         driver: file descriptor of a pipe whose other end the driver holds open.
         loaded: called once, after the first send: MLflow imports modules until then.
-        answers: called when the sink ceases to answer, or answers again.
+        answers: called when the sink first answers, ceases to, or answers again.
+        close: called at the end, when everything was sent; again if it raises.
 
     Returns:
         False if the sink was out of reach when the driver went away, and stayed so.
     """
     pacing = Pacing(give_up_s, answers)
-    opened = warm = False
+    opened = warm = sent_all = False
     while True:
         driver_gone = is_driver_gone(driver, pacing.pause_s)
         outbox.alive()
@@ -173,18 +186,21 @@ def follow(
                 opened = True
             if pacing.should_send(outbox.read()) or driver_gone:
                 outbox.send_pending()
-                pacing.record_sent()
+                if not sent_all:  # afterwards what fails is the end, which is not tried for ever
+                    pacing.record_sent()
+                sent_all = driver_gone
                 if not warm:
                     loaded()
                     warm = True
             if driver_gone:
                 outbox.finish()
+                close()
                 return True
             outbox.prepare()
         except Exception as error:  # noqa: BLE001 - a sink's error never ends a sweep
             opened = False
             pacing.record_failure()
-            log.warning("trying again in %.0f s: %s", pacing.pause_s, _describe(outbox.sink, error))
+            log.warning("trying again in %.0f s: %s", pacing.pause_s, _describe(outbox, error))
             if driver_gone and pacing.gave_up:
                 return False
             if driver_gone:
@@ -197,9 +213,10 @@ def tell(news: int, answers: bool) -> None:
         os.write(news, ANSWERS if answers else SILENT)
 
 
-def _describe(sink: Sink, error: Exception) -> str:
+def _describe(outbox: Outbox, error: Exception) -> str:
     text = f"{type(error).__name__}: {error}"
-    return hide_passwords(text if is_built_in(sink) else with_place(sink, error))
+    built_in = outbox.key in SINKS
+    return hide_passwords(text if built_in else with_place(outbox.made, error))
 
 
 def main(task: Mapping[str, Any]) -> None:
@@ -208,16 +225,19 @@ def main(task: Mapping[str, Any]) -> None:
     quiet_mlflow()
     setting = Setting.of_task(task)
     key = sink_key(task["sink"])
-    sink: Sink = registry.resolve(sink_type(task["sink"]).sink)(setting)
-    outbox = Outbox(setting.sweep, setting.spec, setting.journal, sink, setting.alive, key)
+
+    def make() -> Sink:
+        sink: Sink = registry.resolve(sink_type(task["sink"]).sink)(setting)
+        return sink
+
+    outbox = Outbox(setting.sweep, setting.spec, setting.journal, make, setting.alive, key)
     # Another recorder may still be sending the events of a dead driver.
     with locked(recorder_lock(setting.folder, key)):
         outbox.recheck()
         # MLflow's objects, most of which exist by then, live until the end: a collection that scans
         # them takes 0.2 s, and that was half of this process's CPU time at one report a second.
         answers = partial(tell, task["news"])
-        done = follow(outbox, sys.stdin.fileno(), loaded=gc.freeze, answers=answers)
-        if done:
-            faulthandler.cancel_dump_traceback_later()  # uploading a checkpoint may take long
-            sink.close(outbox.projection.state)
+        done = follow(
+            outbox, sys.stdin.fileno(), loaded=gc.freeze, answers=answers, close=outbox.close
+        )
     sys.exit(0 if done else OUT_OF_REACH)

@@ -24,7 +24,7 @@ class Pacing:
         """Pace a recorder.
 
         Args:
-            answers: called when the tracker ceases to answer, and when it answers again.
+            answers: called when the tracker first answers, ceases to, and answers again.
         """
         self.pause_s = 0.0
         self._say_answers = answers
@@ -40,7 +40,7 @@ class Pacing:
         return pressing or time.monotonic() - self._sent_at >= GATHER_S
 
     def record_sent(self) -> None:
-        if self._failures:
+        if self._failures or not self._has_answered:  # the recorder before may have said otherwise
             self._say_answers(True)
         self._failing_since, self._failures, self._has_answered = None, 0, True
         self._sent_at = time.monotonic()

@@ -76,7 +76,7 @@ class Reconciler:
             self.journal.rewind(self.sweep.id, MLflowSink.name)
             setting = Setting(self.home, self.journal, self.sweep, self.spec)
             sink = MLflowSink(setting, self.tracker)
-            outbox = Outbox(self.sweep, self.spec, self.journal, sink)
+            outbox = Outbox(self.sweep, self.spec, self.journal, lambda: sink)
             outbox.open()
             outbox.turn()
             outbox.finish()

@@ -18,7 +18,7 @@ def mlflow_outbox(
     """Return an outbox to MLflow; to the home's own, unless a tracker is given."""
     spec = specs.restore(row.spec)
     sink = MLflowSink(Setting(home, journal, row, spec), tracker)
-    return Outbox(row, spec, journal, sink)
+    return Outbox(row, spec, journal, lambda: sink)
 
 
 def send_all(outbox: Outbox) -> None:

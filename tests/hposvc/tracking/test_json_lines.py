@@ -35,7 +35,7 @@ DEADLINE_S = 60.0
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
     spec = specs.restore(row.spec)
-    return Outbox(row, spec, journal, JsonLines(Setting(home, journal, row, spec)))
+    return Outbox(row, spec, journal, lambda: JsonLines(Setting(home, journal, row, spec)))
 
 
 def file_of(home: Home, row: SweepRow) -> Path:
@@ -226,7 +226,7 @@ def test_a_broken_sink_moves_its_own_cursor_only(simulated, home: Home, tracked)
     spec = specs.restore(row.spec)
     tracker = Tracker(home, home.tracking_uri, row.project, row.id)
     sink = MLflowSink(Setting(home, journal, row, spec), tracker)
-    assert follow(Outbox(row, spec, journal, sink), reading)
+    assert follow(Outbox(row, spec, journal, lambda: sink), reading)
     os.close(reading)
     assert journal.cursor(row.id, "json_lines") == 0
     assert journal.cursor(row.id, "mlflow") == journal.last(row.id)

@@ -52,7 +52,7 @@ def test_a_fault_of_a_sink_is_told_with_its_line_and_nothing_is_lost(
     row, journal = simulated()
     spec = specs.restore(row.spec)
     sink = Listing(Setting(home, journal, row, spec))
-    outbox = Outbox(row, spec, journal, sink, key=sink_key("mine.py:Listing"))
+    outbox = Outbox(row, spec, journal, lambda: sink, key=sink_key("mine.py:Listing"))
     assert not follow(outbox, gone, give_up_s=0.0)
     assert re.search(r"ConnectionError: nobody there \(.*test_own_sinks\.py:\d+\)", caplog.text)
     assert journal.cursor(row.id, outbox.key) == 0
@@ -60,3 +60,39 @@ def test_a_fault_of_a_sink_is_told_with_its_line_and_nothing_is_lost(
     assert follow(outbox, gone)
     assert journal.cursor(row.id, outbox.key) == journal.last(row.id) >= sink.sent[-1]
     assert sink.sent == sorted({*sink.sent})
+
+
+def test_a_sink_that_cannot_be_made_is_told_with_its_line_and_made_later(
+    simulated, home, gone, caplog
+):
+    row, journal = simulated()
+    setting = Setting(home, journal, row, specs.restore(row.spec))
+    makes = iter([lambda setting: setting.no_such, Listing])
+    key = sink_key("mine.py:Listing")
+    outbox = Outbox(row, setting.spec, journal, lambda: next(makes)(setting), key=key)
+    assert not follow(outbox, gone, give_up_s=0.0)
+    assert re.search(r"no attribute 'no_such' \(.*test_own_sinks\.py:\d+\)", caplog.text)
+    outbox.sink.broken = False
+    assert follow(outbox, gone)
+    assert journal.cursor(row.id, key) == journal.last(row.id)
+
+
+class Ending(Listing):
+    """Raises at its end each time, and counts that."""
+
+    broken = False
+
+    def close(self, state):
+        self.closed = getattr(self, "closed", 0) + 1
+        assert self.closed < 4, "tried for ever"
+        raise ConnectionError("no end")
+
+
+def test_a_sink_that_never_ends_is_given_up_with_all_it_was_sent(simulated, home, gone, caplog):
+    row, journal = simulated()
+    setting = Setting(home, journal, row, specs.restore(row.spec))
+    outbox = Outbox(row, setting.spec, journal, lambda: Ending(setting), key="Ending")
+    assert not follow(outbox, gone, give_up_s=0.5, close=outbox.close)
+    assert re.search(r"ConnectionError: no end \(.*test_own_sinks\.py:\d+\)", caplog.text)
+    assert "tried for ever" not in caplog.text
+    assert journal.cursor(row.id, "Ending") == journal.last(row.id)

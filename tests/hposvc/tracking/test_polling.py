@@ -10,10 +10,10 @@ def test_a_tracker_that_has_answered_is_waited_for():
     for _ in range(2 * FEWEST):
         pacing.record_failure()
     assert not pacing.gave_up
-    assert heard == [False]
+    assert heard == [True, False]
     pacing.record_sent()
     pacing.record_sent()
-    assert heard == [False, True]
+    assert heard == [True, False, True]
 
 
 def test_one_that_has_never_answered_is_not():

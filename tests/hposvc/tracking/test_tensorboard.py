@@ -26,7 +26,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "tensorboard.md"
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
     spec = specs.restore(row.spec)
-    return Outbox(row, spec, journal, TensorBoard(Setting(home, journal, row, spec)))
+    return Outbox(row, spec, journal, lambda: TensorBoard(Setting(home, journal, row, spec)))
 
 
 def folder_of(home: Home, row: SweepRow) -> Path:

@@ -64,7 +64,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
     spec = specs.restore(row.spec)
-    return Outbox(row, spec, journal, Trackio(Setting(home, journal, row, spec)))
+    return Outbox(row, spec, journal, lambda: Trackio(Setting(home, journal, row, spec)))
 
 
 def runs_of(sweep: str) -> dict[str, Any]:
@@ -330,7 +330,7 @@ def test_a_sweep_with_the_id_of_a_removed_one_has_runs_of_its_own(stored, home: 
     journal = again.journal()
     assert journal.create(later)
     add(journal, later, Attached(later.created, "here:1"))
-    send_all(Outbox(later, spec, journal, Trackio(Setting(again, journal, later, spec))))
+    send_all(Outbox(later, spec, journal, lambda: Trackio(Setting(again, journal, later, spec))))
     names = [run.name for run in trackio.Api().runs(row.id)]
     assert names.count("sweep") == 2
 

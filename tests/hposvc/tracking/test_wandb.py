@@ -55,7 +55,7 @@ DEADLINE_S = 60.0
 
 def outbox(home: Home, row: SweepRow, journal: Journal) -> Outbox:
     spec = specs.restore(row.spec)
-    return Outbox(row, spec, journal, WandB(Setting(home, journal, row, spec)))
+    return Outbox(row, spec, journal, lambda: WandB(Setting(home, journal, row, spec)))
 
 
 @dataclass
