@@ -130,4 +130,5 @@ class Sizes:
 
     def _elements_per_step(self, task: Task) -> int:
         """Return the elements of the loss in one step."""
-        return len(task.load_data().train) * meta_model.losses_per_sample(task)
+        samples = task.load_data().trained_samples(task.batch)
+        return samples * meta_model.losses_per_sample(task)

@@ -88,6 +88,14 @@ class Images(Small):
 
 
 @dataclass(frozen=True)
+class Dropping(Small):
+    """Small without its last batch of 7."""
+
+    def load_data(self) -> Data:
+        return replace(super().load_data(), drop_last=True)
+
+
+@dataclass(frozen=True)
 class Drawing(Small):
     """A task whose losses are draws of torch.nn.functional.dropout."""
 

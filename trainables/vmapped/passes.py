@@ -159,6 +159,6 @@ class VmapForwardBackward:
 
 
 def _tally(values_K: Tensor) -> Tensor:
-    flat = values_K.flatten(1) if values_K.dim() > 1 else values_K[:, None]
+    flat = values_K.flatten(1)
     total = flat.sum(dim=1, dtype=torch.float64)
     return torch.stack([total, torch.full_like(total, flat.shape[1])], dim=1)

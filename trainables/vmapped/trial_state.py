@@ -113,9 +113,9 @@ class VmappedTrial:
         """
         trainer, step = self.trainer, self.step
         trainer.saver.progress.updates += updates
-        trainer.state.loop_state.elements_per_sample = max(
-            float(tallies["train/loss"][1]), 1.0
-        ) / len(trainer.passes.data.train)
+        samples = trainer.passes.data.trained_samples(trainer.task.batch)
+        elements = max(float(tallies["train/loss"][1]), 1.0)
+        trainer.state.loop_state.elements_per_sample = elements / samples
         if clip_tallies is not None:
             trainer.update.norms, trainer.update.clipped = clip_tallies.unbind()
         if step >= self.worker.next_step:

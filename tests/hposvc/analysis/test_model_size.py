@@ -18,6 +18,11 @@ def test_trials_say_their_sizes_as_metrics_or_parameters():
     assert result == [Point(64.0, 1e6, 1.5)]
 
 
+def test_samples_of_a_last_batch_that_is_dropped_do_not_count():
+    spec = make_spec(fidelity=None, engine="local", trainable="small:Dropping")
+    assert points(spec, [TRIAL], Names("width")) == [Point(64.0, 3 * 16.0, 1.5)]
+
+
 def test_a_trial_that_does_not_say_its_size_is_named():
     with pytest.raises(TooFew, match=r"t0001 says no number above 0 under 'weights'.*tokens"):
         points(make_spec(), [TRIAL], Names("weights", "tokens"))
