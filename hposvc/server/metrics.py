@@ -121,6 +121,8 @@ class _Census:
         listed = api.ls_rows(self.service.sweeps, rows, self.service.folded.look)
         states = {row["sweep"]: row["state"] for row in listed}
         for row in rows:
+            if row.id not in states:  # deleted meanwhile
+                continue
             running = 0
             if row.id in driven:
                 with suppress(Unreadable), self.service.folded.open(row) as sweep:

@@ -224,6 +224,10 @@ def check_rule(reference: str, *path: str | int) -> None:
         raise fail(f"{reference} is a class; name a function, or an object that is called", *path)
     try:
         takes = inspect.signature(rule)
+    except (TypeError, ValueError) as error:  # of some that are written in C
+        message = f"{reference} does not say what it takes; name a function written in Python"
+        raise fail(message, *path) from error
+    try:
         takes.bind([])
     except TypeError as error:
         message = f"{reference} takes {takes}; a rule takes the trials so far, and nothing else"

@@ -117,6 +117,8 @@ def _domain(made: Conversion, given: Mapping[str, Any], at: int) -> object:
     # As Katib's own service of Hyperopt has it: the range is three sigmas to both sides.
     low, high = float(space["min"]), float(space["max"])
     log = shape == "logNormal"
+    if log and not 0 < low < high:
+        raise ValueError(f"logNormal from {low:g} to {high:g}; min is above 0 and below max")
     mean = math.sqrt(low * high) if log else (low + high) / 2
     width = math.log(high / low) if log else high - low
     path = ("spec", "parameters", at, "feasibleSpace", "distribution")

@@ -13,6 +13,7 @@ from hposvc.spec.registry import (
     SEARCHERS,
     PlugIn,
     build,
+    check_rule,
     check_trainable,
     check_updates,
     read,
@@ -223,6 +224,12 @@ def test_a_trainable_may_be_in_a_file(tmp_path):
 )
 def test_an_unsuitable_trainable_is_refused_with_the_reason(reference, message):
     assert refusal(check_trainable, reference, SPACE).startswith(message)
+
+
+def test_a_rule_that_does_not_say_what_it_takes_is_refused():
+    assert refusal(check_rule, "builtins:max", "stop", "rules", 0) == (
+        "stop.rules[0]: builtins:max does not say what it takes; name a function written in Python"
+    )
 
 
 def test_only_a_class_with_a_worker_can_do_other_than_stop_at_nan():

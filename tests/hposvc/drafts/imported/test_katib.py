@@ -60,6 +60,15 @@ def test_an_experiment_of_katib(tmp_path):
     assert "earlyStopping" in lost["9"]
 
 
+@pytest.mark.parametrize("lowest", ["0", "-1", "0.1"])
+def test_a_log_normal_range_from_nothing_cannot_be_read(tmp_path, lowest):
+    file = tmp_path / "katib.yaml"
+    text = EXPERIMENT.replace("logUniform", "logNormal").replace('min: "0.01"', f'min: "{lowest}"')
+    file.write_text(text)
+    with pytest.raises(SpecError, match=r"no range could be read \(logNormal from"):
+        reading.convert(file, None)
+
+
 def test_katib_takes_the_experiment():
     """Katib's own model of an Experiment leaves out keys that it does not know."""
     given = read_text(EXPERIMENT, "theirs").data

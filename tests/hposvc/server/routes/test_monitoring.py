@@ -70,6 +70,17 @@ def test_a_journal_that_is_silent_holds_one_thread_and_no_health(server, monkeyp
     assert server.get("/readyz").status_code == 200
 
 
+def test_a_sweep_that_is_deleted_while_they_are_counted_is_left_out(tmp_path, server, monkeypatch):
+    recorded_home.fill(tmp_path)
+    listed = api.ls_rows
+
+    def but_one(*args):
+        return [row for row in listed(*args) if row["sweep"] != "cut-off"]
+
+    monkeypatch.setattr(api, "ls_rows", but_one)
+    assert ("hposvc_sweeps", "COMPLETED") in samples(server)
+
+
 def test_metrics_count_sweeps_drivers_and_requests(tmp_path, server):
     sweeps = recorded_home.fill(tmp_path)
     lease = Lease(sweeps.journal.store, "cut-off")
