@@ -90,4 +90,5 @@ def conclude_trained(shared: Shared, trained: Trained, home: Home) -> int:
     if not any(trial.values for trial in record.state.trials.values()):
         note(f"it has no value this time; hposvc logs {record.row.id} has what its workers wrote")
         return NO_VALUE
-    return 0
+    register = record.state.spec.register
+    return OUT_OF_REACH if record.behind and (trained.had_ended or register) else 0
