@@ -1,7 +1,16 @@
-import click
+from pathlib import Path
 
+import click
+from simulated_sweeps import at_desk
+
+from hposvc.analysis.reproduction import Comparison, Trained
+from hposvc.api import Record
 from hposvc.cli.exit_codes import exit_code, report
+from hposvc.cli.foreground import conclude_trained
+from hposvc.cli.options import Shared
 from hposvc.errors import SpecError, fail
+from hposvc.journal.home import Home
+from hposvc.journal.journal import SweepRow
 
 
 def test_an_error_without_an_exit_code_is_a_bug():
@@ -27,3 +36,18 @@ def test_a_home_that_cannot_be_written_to_does_not_hide_the_bug(tmp_path, capsys
 def test_a_spec_error_is_told_as_it_is(capsys):
     assert report(fail("is 3", "trials", "max"), None) == 2
     assert capsys.readouterr().err == "trials.max: is 3\n"
+
+
+def test_a_resumed_reproduction_that_trackers_lack_exits_as_any_sweep_does():
+    desk = at_desk()
+    desk.report(desk.start(), 1, 0.5)
+    row = SweepRow("two", "two", "demo", 0.0, {}, {})
+    what = ("one", "t0001", "two", "loss", "equal", "no step differs")
+    compared = Comparison(*what, *(1, None, 1, 0.5, 0.5, 0.0, None, ()))
+
+    def code(behind, had_ended):
+        record = Record(row, desk.state, {}, "none", behind)
+        trained = Trained(record, compared, had_ended)
+        return conclude_trained(Shared("json"), trained, Home(Path("home"), "", ""))
+
+    assert [code(0, True), code(3, False), code(3, True)] == [0, 0, 5]
