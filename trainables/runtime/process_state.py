@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
+from typing import Any
 
 import psutil
 
@@ -138,7 +139,9 @@ def restore(before: State) -> list[str]:
 
 def difference(before: State, after: State) -> list[str]:
     """Return the changes between two states, a sentence each; empty: the process is as before."""
-    torch = {**_fresh_torch(after.torch), **before.torch}
+    # What was imported in between was unknown before.
+    known = after.torch.keys() <= before.torch.keys()
+    torch = before.torch if known else {**_fresh_torch(after.torch), **before.torch}
     changes = [
         # A value may be a secret, so only the variable's name is shown.
         *(f"environment: {name}" for name in _changed(before.environment, after.environment)),
@@ -167,7 +170,8 @@ def difference(before: State, after: State) -> list[str]:
 
 def _fresh_torch(after: Mapping[str, object]) -> Mapping[str, object]:
     """Return torch's globals as they are after its import, for an order that imported it."""
-    return {name: FRESH_TORCH.get(name, value) for name, value in after.items()}
+    fresh = {**FRESH_TORCH, **_compiler_defaults()}
+    return {name: fresh.get(name, value) for name, value in after.items()}
 
 
 def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
@@ -246,10 +250,31 @@ def _compiler_settings() -> dict[str, object]:
     """Return the settings of the parts of torch.compile that have been imported, by name."""
     return {
         f"{part}.{name}": value
-        for part in COMPILER
-        if (config := sys.modules.get(f"torch.{part}")) is not None
+        for part, config in _compiler_modules().items()
         for name, value in config.get_config_copy().items()
     }
+
+
+def _compiler_defaults() -> dict[str, object]:
+    """Return the settings of the parts of torch.compile as they are after the parts' import."""
+    return {
+        f"{part}.{name}": _default(entry)
+        for part, config in _compiler_modules().items()
+        for name, entry in config._config.items()
+    }
+
+
+def _default(entry: Any) -> object:
+    """Return a setting that nobody has changed; torch has no function for it."""
+    unset = sys.modules["torch.utils._config_module"]._UNSET_SENTINEL
+    values = (entry.env_value_force, entry.env_value_default)
+    return next((value for value in values if value is not unset), entry.default)
+
+
+def _compiler_modules() -> dict[str, Any]:
+    """Return the modules of settings that have been imported."""
+    modules = {part: sys.modules.get(f"torch.{part}") for part in COMPILER}
+    return {part: module for part, module in modules.items() if module is not None}
 
 
 @cache

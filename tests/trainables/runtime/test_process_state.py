@@ -62,6 +62,25 @@ def test_settings_of_the_compiler_are_seen_once_it_is_imported():
     ]
 
 
+def test_settings_changed_by_the_order_that_imports_the_compiler_are_seen():
+    code = (
+        "import torch; from trainables.runtime import process_state;"
+        "before = process_state.baseline();"
+        "import torch._inductor.config, torch._dynamo.config;"
+        "after = process_state.baseline();"
+        "print(process_state.difference(before, after));"
+        "torch._inductor.config.max_autotune = True;"
+        "torch._dynamo.config.recompile_limit = 3;"
+        "print(process_state.difference(before, process_state.baseline()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        "[]",
+        "['torch _dynamo.config.recompile_limit: was 8, is 3', "
+        "'torch _inductor.config.max_autotune: was False, is True']",
+    ]
+
+
 def test_every_torch_global_is_seen():
     before = process_state.baseline()
     threads = torch.get_num_threads()
@@ -73,6 +92,7 @@ def test_every_torch_global_is_seen():
     torch.backends.cudnn.benchmark = True
     try:
         assert found(before) == [
+            "torch _inductor.config.deterministic: was False, is True",
             "torch cudnn.benchmark: was False, is True",
             "torch default device: was cpu, is meta",
             "torch deterministic algorithms: was False, is True",
