@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,15 @@ def sink_type(name: str) -> SinkType:
     return SinkType(name, name.rpartition("/")[2]) if ":" in name else SINKS[name]
 
 
-def sink_key(name: str) -> str:
-    """Return the name of a sink in the journal and in the names of files: letters, digits and _."""
+def sink_key(name: str, folder: str | None = None) -> str:
+    """Return the name of a sink in the journal and in the names of files: letters, digits and _.
+
+    Args:
+        folder: that travels to a cluster, where a path in it is relative. The key stays the same.
+    """
     if ":" not in name:
         return name
-    return f"{name.rpartition(':')[2][:16]}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    file, _, cls = name.rpartition(":")
+    if folder is not None and Path(file).is_relative_to(Path(folder)):
+        name = f"{Path(file).relative_to(folder).as_posix()}:{cls}"
+    return f"{cls[:16]}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"

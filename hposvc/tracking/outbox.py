@@ -224,7 +224,7 @@ def main(task: Mapping[str, Any]) -> None:
     logging.basicConfig(format=f"%(asctime)s {task['sink']}: %(message)s", level=logging.INFO)
     quiet_mlflow()
     setting = Setting.of_task(task)
-    key = sink_key(task["sink"])
+    key = sink_key(task["sink"], setting.spec.works_in)
 
     def make() -> Sink:
         sink: Sink = registry.resolve(sink_type(task["sink"]).sink)(setting)

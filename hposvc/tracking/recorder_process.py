@@ -210,7 +210,8 @@ class Recorder:
             return False
 
     def _count_unsent(self, sink: str) -> int:
-        return self.journal.last(self.sweep) - self.journal.cursor(self.sweep, sink_key(sink))
+        key = sink_key(sink, self.spec.works_in)
+        return self.journal.last(self.sweep) - self.journal.cursor(self.sweep, key)
 
     def _start(self, name: str) -> subprocess.Popen[str]:
         notifies = name == NOTIFICATIONS

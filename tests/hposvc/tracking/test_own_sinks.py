@@ -5,9 +5,11 @@ import re
 from contextlib import closing
 
 import pytest
+from simulated_sweeps import make_spec
 
 from hposvc import spec as specs
 from hposvc.journal.home import RECORDER
+from hposvc.remote import archive
 from hposvc.spec.sinks import SINKS, sink_key, sink_type
 from hposvc.tracking.outbox import Outbox, follow
 from hposvc.tracking.sink import Setting, Sink, recorder_lock
@@ -44,6 +46,15 @@ def test_the_key_of_a_sink_suits_the_journal_and_the_names_of_files(tmp_path):
     assert sink_key(OWN) != sink_key(OWN.replace("my sinks", "my_sinks"))
     assert RECORDER.fullmatch(recorder_lock(tmp_path, sink_key(OWN)).name)
     assert (sink_type(OWN).title, sink_type(OWN).is_installed) == (OWN.rpartition("/")[2], True)
+
+
+def test_the_key_of_a_sink_stays_when_its_file_travels_to_a_cluster(tmp_path):
+    (tmp_path / "mine.py").write_text("from hposvc.tracking.sink import Sink as States\n")
+    spec = make_spec(folder=f"{tmp_path}", tracking={"send_to": ["mine.py:States"]})
+    sent = archive.pack(spec, tmp_path, []).spec
+    keys = [sink_key(each.tracking.send_to[0], each.works_in) for each in (spec, sent)]
+    assert spec.tracking != sent.tracking
+    assert keys[0] == keys[1]
 
 
 def test_a_fault_of_a_sink_is_told_with_its_line_and_nothing_is_lost(
