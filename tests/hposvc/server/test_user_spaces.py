@@ -33,7 +33,7 @@ def test_plain_parameters_need_no_process(tmp_path):
 @pytest.mark.parametrize(
     ("code", "message"),
     [
-        ("def other(trial): pass", "has no space"),
+        ("def other(trial): pass", "has no such name; known: other"),
         ("def space(trial): raise KeyError('x')", "KeyError"),
         ("def space(trial): raise SystemExit", "SystemExit|without parameters"),
         ("import os\nos._exit(0)", "without parameters"),
