@@ -31,6 +31,7 @@ from hposvc.tracking.polling import Pacing, is_driver_gone
 from hposvc.tracking.projection import PARENT, Projection
 from hposvc.tracking.recorder_process import ANSWERS, OUT_OF_REACH, SILENT
 from hposvc.tracking.sink import Batch, Setting, Sink, recorder_lock
+from trainables.runtime.output import filter_output
 
 GIVE_UP_S = 30.0  # seconds that the sink may be out of reach once the driver is gone
 FIRST, AHEAD = 8, 2  # runs created in advance: at the start, and ahead of the newest trial
@@ -231,8 +232,9 @@ def main(task: Mapping[str, Any]) -> None:
         return sink
 
     outbox = Outbox(setting.sweep, setting.spec, setting.journal, make, setting.alive, key)
+    secrets = setting.spec.environment.known(os.environ)
     # Another recorder may still be sending the events of a dead driver.
-    with locked(recorder_lock(setting.folder, key)):
+    with filter_output(secrets), locked(recorder_lock(setting.folder, key)):
         outbox.recheck()
         # MLflow's objects, most of which exist by then, live until the end: a collection that scans
         # them takes 0.2 s, and that was half of this process's CPU time at one report a second.

@@ -69,6 +69,31 @@ def test_the_plug_ins_of_the_page_decide_and_record_a_sweep(hposvc, tmp_path):
     assert all(text.startswith(trials[name]["state"]) for name, text in states.items())
 
 
+def test_a_secret_that_a_sink_prints_or_raises_is_not_in_its_log(hposvc, tmp_path, monkeypatch):
+    secret = "a-token-of-a-tracker"
+    monkeypatch.setenv("TRACKER_TOKEN", secret)
+    (tmp_path / "talks.py").write_text("""
+import os
+from hposvc.tracking.sink import Sink
+
+class Talking(Sink):
+    def __init__(self, setting):
+        pass
+    def send(self, batches):
+        print("sent with", os.environ["TRACKER_TOKEN"], flush=True)
+        raise ConnectionError("refused " + os.environ["TRACKER_TOKEN"])
+""")
+    spec = {**SPEC, "trials": {"max": 2}, "environment": {"secrets": ["TRACKER_TOKEN"]}}
+    spec["tracking"] = {"send_to": ["talks.py:Talking"]}
+    (tmp_path / "talks.yaml").write_text(json.dumps(spec))
+    code, _, err = hposvc("run", tmp_path / "talks.yaml", "--id", "a")
+    assert code == 0, err
+    log = (tmp_path / "home/sweeps/a/logs/recorder.log").read_text()
+    assert "sent with [secret]" in log
+    assert "ConnectionError: refused [secret]" in log
+    assert secret not in log
+
+
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
