@@ -29,11 +29,8 @@ class MissingLimitMetrics:
     def __init__(self, sweep: str, spec: SweepSpec) -> None:
         self._sweep = sweep
         self._awaited = dict.fromkeys(limit.metric for limit in spec.bounds)
-        self._lengths_to_warn = {
-            "short",
-            "long",
-            "last",
-        }  # kinds of unexpected length not warned of yet
+        # Kinds of unexpected length not warned of yet.
+        self._lengths_to_warn = {"short", "long", "last"}
         self._unsearched: set[str] = set()  # parameters warned of
         for repeated in repeated_points(spec):
             log.warning("%s: %s", sweep, repeated)

@@ -18,6 +18,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from trainables.parallel.group import MAX_WAIT
+
 END = "ended its pass"
 
 
@@ -45,8 +47,9 @@ class Agreement:
 
         Its messages have a group of their own, so that none meets a collective of the model's.
         """
-        is_forecast = dist.get_backend() == "fake"
-        group = None if is_forecast else dist.new_group(backend="gloo")
+        if dist.get_backend() == "fake":
+            return cls(strategy, None)
+        group = dist.new_group(timeout=MAX_WAIT, backend="gloo")
         return cls(strategy, group, follows=device.type == "cuda")
 
     def close(self) -> None:
