@@ -46,22 +46,42 @@ def duration(seconds: float) -> str:
 
 def cost_of(rank_s: float, gpus: float) -> str:
     """Return rank-seconds as GPU-hours, or without GPUs as worker-hours."""
-    return cost_text(rank_s / 3600 * (gpus or 1), "GPU-hours" if gpus else "worker-hours")
+    return cost_text(*_cost(rank_s, gpus))
+
+
+def cost_range_of(low_rank_s: float, high_rank_s: float, gpus: float) -> str:
+    """Return a range of rank-seconds, as `cost_of` returns a number of them."""
+    return cost_range(_cost(low_rank_s, gpus)[0], *_cost(high_rank_s, gpus))
+
+
+def _cost(rank_s: float, gpus: float) -> tuple[float, str]:
+    return rank_s / 3600 * (gpus or 1), "GPU-hours" if gpus else "worker-hours"
 
 
 def cost_text(cost: float, unit: str) -> str:
     """Return a cost for people: 1,200 GPU-hours, 3.14 GPU-hours, 42 GPU-seconds."""
-    whose, number = unit.removesuffix("-hours"), amount(cost)
-    if 0 < cost < 0.1:
-        is_minutes = cost * 60 >= 1
-        number = f"{cost * 60:.2g}" if is_minutes else f"{cost * 3600:.2g}"
-        unit = f"{whose}-{'minutes' if is_minutes else 'seconds'}"
-    return f"{number} {unit.removesuffix('s') if number == '1' else unit}"
+    factor, shown_unit = _scale(cost, unit)
+    number = _digits(cost, factor)
+    return f"{number} {shown_unit.removesuffix('s') if number == '1' else shown_unit}"
 
 
-def cost_range(low: str, high: str) -> str:
-    """Return a range of two costs: nothing has the unit of the other end."""
-    return f"{low.split()[0] if low.startswith('0 ') else low} to {high}"
+def cost_range(low: float, high: float, unit: str) -> str:
+    """Return a range of two costs in one unit: 3.8 to 5.2 GPU-minutes; one cost if it is none."""
+    factor, shown_unit = _scale(high, unit)
+    start, end = _digits(low, factor), _digits(high, factor)
+    return cost_text(high, unit) if start == end else f"{start} to {end} {shown_unit}"
+
+
+def _scale(cost: float, unit: str) -> tuple[int, str]:
+    """Return how many of a smaller unit are an hour, and that unit."""
+    whose = unit.removesuffix("-hours")
+    if not 0 < cost < 0.1:
+        return 1, unit
+    return (60, f"{whose}-minutes") if cost * 60 >= 1 else (3600, f"{whose}-seconds")
+
+
+def _digits(cost: float, factor: int) -> str:
+    return amount(cost) if factor == 1 else f"{cost * factor:.2g}"
 
 
 def amount(cost: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from hposvc.analysis import advice, devices, mattered
 from hposvc.analysis.amounts import (
     cost_of,
-    cost_range,
+    cost_range_of,
     count,
     duration,
     figure,
@@ -337,9 +337,8 @@ def _stopped(judged: Judged) -> Finding:
     saved = found.saved
     about = f"saved about {cost_of(saved.rank_s, gpus)}"
     if saved.low_rank_s is not None and saved.high_rank_s is not None:
-        low, high = (cost_of(end, gpus) for end in (saved.low_rank_s, saved.high_rank_s))
-        between = cost_range(low, high)
-        about += "" if low == high else f" ({percent(CONFIDENCE)} sure: {between})"
+        between = cost_range_of(saved.low_rank_s, saved.high_rank_s, gpus)
+        about += f" ({percent(CONFIDENCE)} sure: {between})" if " to " in between else ""
     sentence = f"{count(saved.stopped, 'trial')} stopped early, which {about}"
     if found.wrong is not None and judged.best is not None:
         sentence += f"; by the curves' model, {_roughly(found.wrong)} would have beaten the best"

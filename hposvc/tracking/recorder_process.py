@@ -34,7 +34,7 @@ from hposvc.tracking.mlflow_server import (
     tracking_uri,
     why_not,
 )
-from trainables.runtime.output import appending
+from trainables.runtime.output import appending, shorten
 
 OUT_OF_REACH = 5  # a recorder's exit code when it gave up on its sink
 ANSWERS, SILENT = b"+", b"-"  # what a recorder says of its sink, each time that it changes
@@ -76,6 +76,7 @@ class Recorder:
         self._reports = reports  # whether a report is written at the end
         self.home, self.sweep, self.spec, self.journal = home, sweep, spec, journal
         self.folder = home.folder(sweep, spec.storage)
+        self._log = self.folder / "logs" / "recorder.log"
         self.sinks = [
             name for name in spec.tracking.send_to if name != "mlflow" or is_recorded(spec)
         ]
@@ -136,6 +137,7 @@ class Recorder:
         """Start recorders that died again; called in each turn of the driver's loop."""
         for process in self._processes.values():
             process.tend()
+        shorten(self._log)
         self._pass_news_on()
 
     def _pass_news_on(self) -> None:
@@ -228,9 +230,8 @@ class Recorder:
         news = self._news.get(name)
         if news is not None:
             task["news"] = news.writing
-        logs = self.folder / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
-        with appending(logs / "recorder.log") as output:
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        with appending(self._log) as output:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-c", BOOT],
                 stdin=subprocess.PIPE,

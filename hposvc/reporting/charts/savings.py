@@ -55,9 +55,9 @@ def _message(data: Mapping[str, Any]) -> str:
         return cost_text(cost, data["cost_unit"])
 
     interval = ""
-    ends = [] if data["low"] is None else [shown(data["low"]), shown(data["high"])]
-    if len(set(ends)) == 2:
-        interval = f" ({data['confidence']:.0%} interval: {cost_range(*ends)})"
+    if data["low"] is not None:
+        between = cost_range(data["low"], data["high"], data["cost_unit"])
+        interval = f" ({data['confidence']:.0%} interval: {between})" if " to " in between else ""
     return (
         f"Stopping {count(data['stopped'], 'trial')} early saved about {shown(data['saved'])}"
         f"{interval}: the sweep cost {shown(data['spent'])} instead of "

@@ -43,7 +43,14 @@ def test_one_of_a_unit_is_no_plural(hours, words):
     assert cost_text(hours, "worker-hours") == words
 
 
-def test_a_range_from_nothing_has_the_unit_of_its_other_end():
-    ends = [cost_text(hours, "worker-hours") for hours in (0.0, 2.3 / 3600, 5.0)]
-    assert cost_range(*ends[:2]) == "0 to 2.3 worker-seconds"
-    assert cost_range(*ends[1:]) == "2.3 worker-seconds to 5 worker-hours"
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (0.0, 2.3 / 3600, "0 to 2.3 worker-seconds"),
+        (3.8 / 60, 0.203, "0.0633 to 0.203 worker-hours"),
+        (0.151, 0.375, "0.151 to 0.375 worker-hours"),
+        (0.05, 0.0501, "3 worker-minutes"),
+    ],
+)
+def test_a_range_has_one_unit(low, high, words):
+    assert cost_range(low, high, "worker-hours") == words

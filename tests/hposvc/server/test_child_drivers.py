@@ -171,8 +171,8 @@ def test_a_sweep_whose_plug_in_fails_waits_to_be_resumed_with_a_mended_one(
     with supervising(sweeps):
         until(lambda: supervision.find(sweeps.journal.store, "s") is None, "given up")
         until(lambda: phase(sweeps) == "INTERRUPTED", "its driver is gone")
-        log = (sweeps.home.folder("s", None) / "logs" / "driver.log").read_text()
-        assert f"raised KeyError: 'second' ({plugs}:" in log
+        log = sweeps.home.folder("s", None) / "logs" / "driver.log"
+        until(lambda: f"raised KeyError: 'second' ({plugs}:" in log.read_text(), "the reason")
         plugs.write_text(PLUG_INS.replace("FAULT", "pass"))
         with sweeps.journal.store.writing() as connection:
             supervision.ask(connection, "s")

@@ -31,6 +31,7 @@ from hposvc.tracking.mlflow_server import MOST_SIMULATED, hide_passwords, is_rec
 from hposvc.tracking.reconcile import Reconciler
 from hposvc.tracking.recorder_process import Recorder, RestartedProcess
 from trainables.order import Order
+from trainables.runtime import output
 
 PATIENCE_S = 60.0
 
@@ -123,6 +124,19 @@ def test_a_simulated_sweep_is_told_when_the_block_is_left(simulated, home: Home,
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     log = home.folder(row.id, None) / "logs" / "recorder.log"
     assert log.read_text() == ""
+
+
+def test_its_log_is_bounded(simulated, home: Home, tracked, monkeypatch):
+    monkeypatch.setattr(output, "MOST", 4000)
+    monkeypatch.setattr(output, "KEPT", 1000)
+    row, journal = simulated()
+    log = home.folder(row.id, None) / "logs" / "recorder.log"
+    with recorder_of(home, row, journal) as recorder:
+        log.write_text("a sink's word\n" * 1000)
+        recorder.turn(None, [])
+    assert log.read_text().startswith("a sink's word\n")
+    assert output.DROPPED.search(log.read_bytes())
+    assert log.stat().st_size < 4000
 
 
 def test_a_sweep_that_the_rules_of_today_refuse_is_told_all_the_same(home: Home, tracked):

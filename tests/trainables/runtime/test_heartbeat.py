@@ -100,11 +100,15 @@ def test_stacks_are_written_once_and_are_no_sign_of_life(log):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is nobody to watch memory")
-@pytest.mark.parametrize(("who", "stacks"), [("as watcher", 1), ("as trainable", 0)])
+@pytest.mark.parametrize(("who", "stacks"), [("as watcher", True), ("as trainable", False)])
 def test_the_work_of_watching_a_process_is_no_sign_of_life(log, who, stacks):
-    """Finding the children reads all of /proc each second: on a full node, more than BUSY."""
+    """Finding the children reads all of /proc each second: on a full node, more than BUSY.
+
+    The clocks of a process and of its threads are read one after the other, so that a thread that
+    never rests may look like work once, and the stacks come twice.
+    """
     run(WATCHED, log, who)
-    assert log.read_text().count("Timeout (0:00:01)!") == stacks
+    assert ("Timeout (0:00:01)!" in log.read_text()) is stacks
 
 
 @pytest.mark.parametrize("how", ["prints", "beats"])
