@@ -20,6 +20,7 @@ from searchers.unseen import Continuous, Unseen, ValueInspected
 from searchers.values import Params, SpaceError, Value, identity
 
 MAX_LEAVES = 1_000
+MAX_SUGGESTIONS = 100_000  # of one call: more come from a loop that never ends
 SUGGEST = ("suggest_categorical", "suggest_float", "suggest_int")
 ONLY = "what is suggested may depend on suggested choices and whole numbers, on nothing else"
 
@@ -33,6 +34,7 @@ class Trial:
         self._choose = choose  # returns the value of a suggestion
         self._domains: dict[str, Domain] = {}
         self._values: dict[str, Any] = {}
+        self._suggestions = 0
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
@@ -66,6 +68,10 @@ class Trial:
         )
 
     def _suggest(self, name: str, make: Callable[[], Domain]) -> Any:
+        self._suggestions += 1
+        if self._suggestions > MAX_SUGGESTIONS:
+            often = f"suggests {MAX_SUGGESTIONS:,} times in one call, at last {name}"
+            raise SpaceError((), f"{often}; does a loop never end?")
         check_name(name)
         try:
             domain = make()

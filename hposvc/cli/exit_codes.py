@@ -1,13 +1,22 @@
 """Errors as exit codes and as one line on stderr (docs/CONTRACT.md#exit-codes)."""
 
 import signal
+import sysconfig
 import traceback
 from pathlib import Path
 
 import click
 
+import hposvc
 from hposvc.errors import BUG, INTERRUPTED, USAGE, save_traceback
 from hposvc.views.console import note
+
+_OURS = Path(hposvc.__file__).parents[1]
+# The folders of code that people did not write for their sweeps.
+_OTHERS = (
+    *(sysconfig.get_paths()[name] for name in ("stdlib", "platlib", "purelib", "scripts")),
+    *(str(_OURS / name) for name in ("hposvc", "searchers", "trainables", "cluster")),
+)
 
 
 def report(error: BaseException, home: Path | None) -> int:
@@ -22,7 +31,7 @@ def report(error: BaseException, home: Path | None) -> int:
     elif code == INTERRUPTED:
         # Another Ctrl-C would end the exiting interpreter by the signal, with another exit code.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        note(str(error) or "interrupted")
+        note(str(error) or f"interrupted{_in_whose_code(error)}")
     elif isinstance(error, click.UsageError):
         note(_usage_message(error))
     elif isinstance(error, click.ClickException):
@@ -39,6 +48,20 @@ def exit_code(error: BaseException) -> int:
     if isinstance(error, click.ClickException):
         return USAGE
     return getattr(type(error), "exit_code", BUG)
+
+
+def _in_whose_code(error: BaseException) -> str:
+    """Return where code that is neither ours nor a library's was interrupted; empty: nowhere.
+
+    It may be a trainable or a space that never ends.
+    """
+    first = error.__cause__ or error  # click raises its Abort from a KeyboardInterrupt
+    for frame in reversed(traceback.extract_tb(first.__traceback__)):
+        if frame.filename[0] != "<" and not any(
+            Path(frame.filename).is_relative_to(folder) for folder in _OTHERS
+        ):
+            return f" in {frame.name}, {frame.filename}:{frame.lineno}"
+    return ""
 
 
 def _usage_message(error: click.UsageError) -> str:

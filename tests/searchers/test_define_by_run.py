@@ -1,5 +1,6 @@
 """A function that suggests becomes the space that it suggests."""
 
+import itertools
 import math
 import random
 from functools import partial
@@ -39,6 +40,18 @@ def model(trial):
             trial.suggest_int("channels", 8, 64)
         case str(other):
             trial.suggest_int(f"{other}_width", 8, 64)
+
+
+@pytest.mark.parametrize("name", ["x", "x{}"])
+def test_a_loop_that_never_ends_is_told(name):
+    def endless(trial):
+        for number in itertools.count(1):
+            trial.suggest_float(name.format(number), 0.0, 1.0)
+
+    last = name.format(100_001)
+    message = rf"endless\(\) suggests 100,000 times in one call, at last {last}; does a loop"
+    with pytest.raises(SpaceError, match=message):
+        Space.from_function(endless)
 
 
 def test_branches_become_conditions():

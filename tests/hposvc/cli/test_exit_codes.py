@@ -38,6 +38,14 @@ def test_a_spec_error_is_told_as_it_is(capsys):
     assert capsys.readouterr().err == "trials.max: is 3\n"
 
 
+def test_an_interrupted_space_is_named_with_its_line(tmp_path, hposvc):
+    file = tmp_path / "spaces.py"
+    file.write_text("def endless(trial):\n    raise KeyboardInterrupt\n")
+    (tmp_path / "sweep.yaml").write_text(f"parameters: {{space: '{file}:endless'}}\n")
+    ended = hposvc("validate", tmp_path / "sweep.yaml")
+    assert (ended.code, ended.err.strip()) == (130, f"interrupted in endless, {file}:2")
+
+
 def test_a_resumed_reproduction_that_trackers_lack_exits_as_any_sweep_does():
     desk = at_desk()
     desk.report(desk.start(), 1, 0.5)
