@@ -426,8 +426,18 @@ def _restored(event_type: type[Event], time: float, values: dict[str, Any]) -> E
 
 
 def _observation(body: dict[str, Any]) -> Observation:
-    curve = tuple((step, loss) for step, loss in body.pop("curve"))
+    curve, *curves = (
+        tuple((step, loss) for step, loss in points)
+        for points in (body.pop("curve"), *body.pop("curves", ()))
+    )
     losses, excess = tuple(body.pop("losses")), tuple(body.pop("excess"))
     repeats = tuple((step, loss) for step, loss in body.pop("repeats", ()))
     body["params"] = params_today(body["params"])
-    return Observation(**body, curve=curve, losses=losses, excess=excess, repeats=repeats)
+    return Observation(
+        **body,
+        curve=curve,
+        curves=tuple(curves),
+        losses=losses,
+        excess=excess,
+        repeats=repeats,
+    )

@@ -160,8 +160,7 @@ class Optimizer:
     def report(self, trial: Trial | str, value: Outcome, step: int) -> None:
         """Note the value that a running trial has at a step (its fidelity).
 
-        With several objectives, all values of the last step are kept, and the first value of each
-        earlier step.
+        With several objectives, `value` has one for each.
         """
         seen = self._find_pending(trial, "report")
         if not isinstance(step, int) or isinstance(step, bool) or step < 0:
@@ -172,9 +171,16 @@ class Optimizer:
                 f"step {step} would go back"
             )
         losses = self._objectives.losses(value, "report")
-        curve = (*seen.curve, (step, losses[0] if are_finite(losses) else math.nan))
+        points = losses if are_finite(losses) else [math.nan] * len(losses)
+        curves = seen.curves or ((),) * (len(losses) - 1)
+        curve, *others = (
+            (*earlier, (step, point))
+            for earlier, point in zip((seen.curve, *curves), points, strict=True)
+        )
         last_losses = losses if self._objectives.are_several and are_finite(losses) else seen.losses
-        self._observations[seen.id] = replace(seen, curve=curve, losses=last_losses)
+        self._observations[seen.id] = replace(
+            seen, curve=curve, curves=tuple(others), losses=last_losses
+        )
 
     def tell(
         self,
@@ -207,8 +213,11 @@ class Optimizer:
             cause = reason or ("failed" if losses is None else "diverged")
             self._observations[seen.id] = replace(seen, state="failed", reason=cause, losses=())
             return
-        curve = seen.curve and (*seen.curve[:-1], (seen.curve[-1][0], losses[0]))
-        done = replace(seen, state="done", reason=reason, curve=curve)
+        curve, *others = (
+            earlier and (*earlier[:-1], (earlier[-1][0], loss))
+            for earlier, loss in zip((seen.curve, *seen.curves), losses, strict=False)
+        )
+        done = replace(seen, state="done", reason=reason, curve=curve, curves=tuple(others))
         several = self._objectives.are_several
         self._observations[seen.id] = (
             replace(done, losses=losses) if several else replace(done, loss=losses[0])

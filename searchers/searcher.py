@@ -24,13 +24,14 @@ class Observation:
     params: Params
     note: Note = field(default_factory=dict)  # of the proposal
     loss: float | None = None  # lower is better; None: no result yet, or failed
-    # (step, loss), steps increasing; of several objectives the first alone.
+    # (step, loss), steps increasing; of several objectives the first.
     curve: tuple[tuple[int, float], ...] = ()
     state: State = "pending"
     reason: str = ""  # of a failure or a stop: oom, diverged, rung, ...
     cost: float | None = None  # seconds
     # With several objectives: the loss of each at the trial's last step; `loss` is None then.
     losses: tuple[float, ...] = ()
+    curves: tuple[tuple[tuple[int, float], ...], ...] = ()  # of the objectives after the first
     excess: tuple[float, ...] = ()  # over each limit; up to 0: the limit was kept
     # (last step, loss) of further trainings of this configuration, with other random numbers;
     # infinite: without steps.

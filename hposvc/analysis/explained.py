@@ -182,7 +182,9 @@ def _of(seen: Observation, place: int) -> Observation:
     if not seen.losses:
         return seen
     loss = seen.losses[place]
-    return replace(seen, loss=loss, losses=(), curve=seen.curve and ((last_step(seen), loss),))
+    return replace(
+        seen, loss=loss, losses=(), curves=(), curve=seen.curve and ((last_step(seen), loss),)
+    )
 
 
 def _loss(seen: Observation) -> float:

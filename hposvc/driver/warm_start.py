@@ -274,6 +274,7 @@ def _translate(
         loss=losses[0] if losses and not spec.several else None,
         losses=losses if spec.several else (),
         curve=first.losses(points),
+        curves=tuple(metric.losses(curves[metric.name]) for metric in spec.objectives[1:]),
         excess=tuple(limit.excess(metrics) for limit in spec.bounds) if limits_known else (),
     )
 

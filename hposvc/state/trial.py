@@ -462,6 +462,7 @@ class TrialState:
         values = () if failed else self.values
         losses = self._signed(values) if values else ()
         several = len(self.objectives) > 1
+        curve, *curves = (tuple(selected.losses) for selected in self.chosen.values())
         return Observation(
             id=self.id,
             params=self._proposed_params,  # of the space
@@ -469,7 +470,8 @@ class TrialState:
             loss=losses[0] if losses and not several else None,
             losses=losses if several else (),
             excess=() if failed else self.excess,
-            curve=tuple(self.chosen[self.metric.name].losses),
+            curve=curve,
+            curves=tuple(curves),
             state=("failed" if failed else "done") if settled else "pending",
             reason="diverged" if self.diverged else self.reason,
             cost=self.seconds or None,

@@ -218,7 +218,7 @@ def _of_objective(seen: Observation, objective: int, count: int) -> Observation:
         )
     loss = seen.losses[objective]
     curve = seen.curve and ((seen.curve[-1][0], loss),)
-    return replace(seen, loss=loss, losses=(), curve=curve)
+    return replace(seen, loss=loss, losses=(), curves=(), curve=curve)
 
 
 def _shares(part_P: Array) -> Array:

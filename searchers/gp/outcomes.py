@@ -47,7 +47,11 @@ class Outcomes:
     ) -> "Outcomes":
         """Read a history, and earlier sweeps' trials, which have a common step of their own."""
         enough = len(space.searched) + 1
-        scored = [*comparable(earlier, enough), *comparable(history, enough)]
+        scored = [
+            result
+            for trials in (earlier, history)
+            for result in comparable(trials, enough, with_stopped=True)
+        ]
         objectives = max((len(_losses(result)) for result in scored), default=1)
         complete = [result for result in scored if len(_losses(result)) == objectives]
         trials = [result.observation for result in complete]

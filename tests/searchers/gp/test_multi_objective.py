@@ -193,3 +193,32 @@ def test_the_first_proposals_after_an_earlier_sweep_know_all_of_its_objectives()
     )
     assert first.note["source"] == other.note["source"] == "model"
     assert first.params != other.params
+
+
+@pytest.mark.parametrize("slope", [0.5, -0.05])
+@pytest.mark.parametrize("result", ["losses", "limit"])
+def test_it_does_not_go_back_to_where_trials_were_stopped(slope, result):
+    """Left out of the models, the far end of x looked new at each proposal."""
+    space = Space({"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+    history = []
+
+    def add(params, end):
+        x, y = params["x"], params["y"]
+        curve, other = (
+            tuple((step, x + part + slope * step) for step in range(1, end + 1))
+            for part in (0.1 * y, 0.1 - 0.1 * y)
+        )
+        if result == "losses":
+            values = {"losses": (curve[-1][1], other[-1][1]), "curves": (other,)}
+        else:
+            values = {"loss": curve[-1][1], "excess": (y - 0.8,)}
+        history.append(seen(len(history), params, curve=curve, **values))
+
+    rng = np.random.default_rng(0)
+    for params in [space.sample(rng) for _ in range(8)]:
+        add(params, 9 if params["x"] < 0.5 else 1)
+    for place in range(12):
+        found = propose_several(space, history, (), (), 300, np.random.default_rng(place))
+        params = found.proposal(space, 0, {}).params
+        add(params, 9 if params["x"] < 0.5 else 1)
+    assert sum(seen.params["x"] > 0.9 for seen in history[8:]) <= 1
