@@ -31,7 +31,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy.special import ndtri
 
 Array = NDArray[np.float64]
 LEVEL = 0.95  # of intervals
@@ -298,7 +298,7 @@ class Comparison:
             difference_N = self._values(group) - self._values(self.groups[0])
             variance = float(mine.variances(difference_N).sum())
         level = DOUBT / (len(self.groups) - 1)
-        errors = float(stats.norm.isf(level / 2) + stats.norm.ppf(POWER))
+        errors = float(ndtri(POWER) - ndtri(level / 2))
         runs = min(len(mine.units), len(theirs.units))
         return max(runs + 1, math.ceil(runs * variance * (errors / lead) ** 2))
 

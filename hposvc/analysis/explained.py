@@ -17,22 +17,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hposvc.spec import SweepSpec
-from searchers.explain.belief import ROWS
-from searchers.explain.dependence import Dependence
-from searchers.explain.explanation import Explanation
-from searchers.gp.training_data import folded
 from searchers.searcher import Observation
 from searchers.space import Space
+
+if TYPE_CHECKING:  # the models take half a second, and few commands explain anything
+    from searchers.explain.dependence import Dependence
+    from searchers.explain.explanation import Explanation
 
 Array = NDArray[np.float64]
 
 MIN_TRIALS = 8  # with a result; halves of fewer say nothing
-MOST = ROWS  # trials explained: as many as the models take
 HALVES = 8
 CONFIDENCE = 0.8
 PAIRS = 3
@@ -60,7 +60,7 @@ class Pair:
 
     share: float  # of the variance, from the two alone and together
     interaction: float  # the part that they have only together
-    dependence: Dependence
+    dependence: "Dependence"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Explained:
     skill: float | None  # rank correlation on unseen trials; None: it cannot be measured
     learnt: bool  # whether the skill is more than chance
     importance: tuple[Share, ...]  # the most important first
-    slices: tuple[Dependence, ...]  # in the same order
+    slices: "tuple[Dependence, ...]"  # in the same order
     pairs: tuple[Pair, ...]  # those with the highest share first
     predicted: Mapping[str, float]  # the metric of each trial that came to this step
 
@@ -91,8 +91,12 @@ def explained(spec: SweepSpec, trials: Sequence[Observation]) -> list[Explained]
             repeat another one are that one's.
     """
     space = spec.space
+    if not space.searched or len(trials) < MIN_TRIALS:
+        return []
+    from searchers.gp.training_data import folded
+
     result = [replace(seen, note={}) for seen in folded(trials) if has_result(seen)]
-    if not space.searched or len(result) < MIN_TRIALS:
+    if len(result) < MIN_TRIALS:
         return []
     goals = tuple((metric.name, metric.goal) for metric in spec.objectives)
     text = repr((space, goals, [_fields(seen) for seen in result]))
@@ -146,11 +150,14 @@ def _explained(question: _Question) -> tuple[Explained, ...]:
 
 def _of_metric(question: _Question, place: int, halves: int) -> Explained | None:
     """Return the explanation of a metric; None: its models cannot be fitted."""
+    from searchers.explain.belief import ROWS
+    from searchers.explain.explanation import Explanation
+
     space, everyone = question.space, [_of(seen, place) for seen in question.trials]
     order = sorted(
         range(len(everyone)), key=lambda i: (-last_step(everyone[i]), _loss(everyone[i]))
     )
-    trials = [everyone[index] for index in best_and_random(order, MOST)]
+    trials = [everyone[index] for index in best_and_random(order, ROWS)]
     name, goal = question.goals[place]
     try:
         whole = Explanation.of(space, trials, goal)
@@ -193,6 +200,8 @@ def _loss(seen: Observation) -> float:
 
 def _skill(space: Space, trials: Sequence[Observation], goal: str, halves: int) -> float | None:
     """Return how well models of random halves of the trials rank the trials of the other half."""
+    from searchers.explain.explanation import Explanation
+
     rng = np.random.default_rng(0)
     skills = []
     for _ in range(halves):
@@ -242,7 +251,7 @@ def _centred_ranks(values: Sequence[float]) -> Array:
     return rank_N
 
 
-def _importance(whole: Explanation) -> tuple[Share, ...]:
+def _importance(whole: "Explanation") -> tuple[Share, ...]:
     ends = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
     found = []
     for name, (main_S, total_S) in whole.importance_draws().items():
@@ -253,7 +262,7 @@ def _importance(whole: Explanation) -> tuple[Share, ...]:
     return tuple(sorted(found, key=lambda share: -share.total))
 
 
-def _pairs(whole: Explanation, importance: Sequence[Share]) -> tuple[Pair, ...]:
+def _pairs(whole: "Explanation", importance: Sequence[Share]) -> tuple[Pair, ...]:
     """Return the pairs of parameters that explain the most."""
     main = {share.name: share.main for share in importance}
     place = {share.name: index for index, share in enumerate(importance)}

@@ -52,7 +52,6 @@ from hposvc.remote.submit import (
     unreadable,
 )
 from hposvc.remote.submit import submit as submit_job
-from hposvc.reporting.comparable import flat
 from hposvc.spec import SweepSpec
 from hposvc.state.sweep import SweepState
 
@@ -138,7 +137,7 @@ def _check_same_spec(row: SweepRow, spec: SweepSpec) -> None:
     Raises:
         SpecError: it has another one; the message has the values that differ.
     """
-    recorded, given = (flat(specs.dump(each)) for each in (specs.restore(row.spec), spec))
+    recorded, given = (specs.flat(specs.dump(each)) for each in (specs.restore(row.spec), spec))
     found_then = spec.warm_start is not None and spec.warm_start.is_auto
     differing = [
         f"{key} is {shown(recorded.get(key))} there and {shown(given.get(key))} here"

@@ -14,7 +14,7 @@ from hposvc.api import OpenSweep
 from hposvc.errors import fail, no_such
 from hposvc.journal.journal import SweepRow
 from hposvc.reporting.history import History, Improvement
-from hposvc.spec import NAME_KEYS, SweepSpec
+from hposvc.spec import NAME_KEYS, SweepSpec, flat
 from hposvc.state import summary
 
 Cost = Literal["hours", "trials", "time"]
@@ -297,17 +297,6 @@ def _differing(dumped: Sequence[Mapping[str, Any]]) -> str:
         if len({repr(each.get(key)) for each in specs_flat}) > 1
     ]
     return f"keys that differ: {', '.join(keys[:8])}" if keys else "no key differs"
-
-
-def flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Return the values of a spec by their dotted keys."""
-    values: dict[str, Any] = {}
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            values |= flat(value, f"{before}{key}.")
-        else:
-            values[f"{before}{key}"] = value
-    return values
 
 
 def _covers(key: str, other: str) -> bool:

@@ -68,7 +68,7 @@ from trainables.training import Training
 
 __all__ = ["Budget", "Checkpoints", "Engine", "Environment", "Failure", "Fidelity", "Limit"]
 __all__ += ["Metric", "PlugIn", "Resources", "SpecError", "SweepSpec", "Tracking", "Training"]
-__all__ += ["NOTHING", "Trials", "check", "dump", "expand", "load", "restore", "thaw"]
+__all__ += ["NOTHING", "Trials", "check", "dump", "expand", "flat", "load", "restore", "thaw"]
 
 NAME_KEYS = {"search": "method", "scheduler": "type", "engine": "type"}  # `engine: local`
 
@@ -348,6 +348,17 @@ def dump(spec: SweepSpec) -> dict[str, object]:
         del data["training"]["strategy"]
     plain: dict[str, object] = json.loads(json.dumps(data, allow_nan=False))
     return plain
+
+
+def flat(data: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return the values of a spec by their dotted keys."""
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            values |= flat(value, f"{before}{key}.")
+        else:
+            values[f"{before}{key}"] = value
+    return values
 
 
 def expand(data: Mapping[str, object]) -> dict[str, object]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from scipy.stats import qmc
 
 from searchers.explain.belief import Belief
 from searchers.gp.encoding import Encoding, Points
@@ -54,6 +53,8 @@ def dependence(belief: Belief, space: Space, names: Sequence[str], resolution: i
     Raises:
         ValueError: the parameters are never active together.
     """
+    from scipy.stats import qmc
+
     grids = [_grid(space[name], resolution) for name in names]
     columns = [space.searched.index(name) for name in names]
     unit_SP = qmc.Sobol(len(space.searched), scramble=True, rng=0).random(SAMPLES)

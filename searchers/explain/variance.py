@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import qmc
 
 from searchers.gp.kernels import Array
 
@@ -104,6 +103,8 @@ def _indices(drawn: Samples) -> Indices:
 
 
 def _halves(inputs: int, samples: int, seed: int) -> tuple[Array, Array]:
+    from scipy.stats import qmc
+
     both = qmc.Sobol(2 * inputs, scramble=True, rng=seed).random(samples)
     return both[:, :inputs], both[:, inputs:]
 

@@ -11,7 +11,6 @@ Source: Owen, Scrambling Sobol' and Niederreiter-Xing points, J. Complexity 14 (
 
 import numpy as np
 from numpy.random import Generator
-from scipy.stats import qmc
 
 from searchers.gp.kernels import Array
 from searchers.novelty import SeenConfigs, sample_new
@@ -41,6 +40,8 @@ def _sequence(parameters: int, index: int, seed: int) -> Array:
     """Return the next points (K x P) of the design."""
     if parameters == 0:
         return np.empty((1, 0))
+    from scipy.stats import qmc
+
     sobol = qmc.Sobol(parameters, seed=seed)
     if index > 1:
         sobol.fast_forward(index - 1)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.stats import kendalltau, norm
+from scipy.special import ndtr
 
 from searchers.gp.fits import MODELS
 from searchers.gp.kernels import Array
@@ -126,6 +126,8 @@ def agreement(predicted_T: Array, loss_T: Array) -> float:
     trials = len(loss_T)
     if trials < 2:
         return 0.0
+    from scipy.stats import kendalltau
+
     tau = float(kendalltau(predicted_T, loss_T).statistic)
     deviation = np.sqrt(2.0 * (2.0 * trials + 5.0) / (9.0 * trials * (trials - 1.0)))
-    return max(0.0, 2.0 * float(norm.cdf(tau / deviation)) - 1.0) if np.isfinite(tau) else 0.0
+    return max(0.0, 2.0 * float(ndtr(tau / deviation)) - 1.0) if np.isfinite(tau) else 0.0

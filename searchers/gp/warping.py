@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from scipy.stats import yeojohnson, yeojohnson_normmax
 
 from searchers.gp.kernels import Array
 
@@ -58,12 +57,16 @@ class YeoJohnson:
         spread = span * float(((loss_N - centre) / span).std())  # squares of 1e-300 would vanish
         if spread == 0.0:
             return cls(centre, 1.0, 1.0)
+        from scipy.stats import yeojohnson_normmax  # half a second, which few commands need
+
         # The search for the likeliest power tries powers that overflow; only its result counts.
         with np.errstate(all="ignore"):
             power = float(yeojohnson_normmax((loss_N - centre) / spread))
         return cls(centre, spread, power if math.isfinite(power) else 1.0)
 
     def forward(self, loss_M: Array) -> Array:
+        from scipy.stats import yeojohnson
+
         output_M: Array = yeojohnson((loss_M - self.centre) / self.scale, lmbda=self.power)
         return output_M
 

@@ -8,14 +8,14 @@ from fastapi import APIRouter, Query, Request, Response
 from hposvc.analysis.amounts import cost_text
 from hposvc.journal.journal import SweepRow
 from hposvc.reporting.charts import draw
-from hposvc.reporting.comparable import Entry, flat
+from hposvc.reporting.comparable import Entry
 from hposvc.reporting.comparison import side_by_side
 from hposvc.server.access import Caller, Principal
 from hposvc.server.pages import pictures
 from hposvc.server.pages.rendering import page
 from hposvc.server.routes.sweeps import best_trials
 from hposvc.server.service import Service, Serving
-from hposvc.spec import SweepSpec, dump
+from hposvc.spec import SweepSpec, dump, flat
 
 router = APIRouter()
 

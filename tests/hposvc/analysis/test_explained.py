@@ -6,11 +6,11 @@ from simulated_sweeps import make_spec
 
 from hposvc.analysis.explained import (
     MIN_TRIALS,
-    MOST,
     best_and_random,
     explained,
     rank_correlation,
 )
+from searchers.explain.belief import ROWS
 from searchers.searcher import Observation
 
 PARAMETERS = {
@@ -71,9 +71,9 @@ def test_a_sweep_with_few_results_or_constants_alone_is_not_explained():
 
 
 def test_of_many_trials_the_best_and_others_at_random_are_explained():
-    spec, trials = sweep_of(by_rate, 3 * MOST)
+    spec, trials = sweep_of(by_rate, 3 * ROWS)
     (answer,) = explained(spec, trials)
-    assert (answer.trials, answer.of) == (MOST, 3 * MOST)
+    assert (answer.trials, answer.of) == (ROWS, 3 * ROWS)
     assert answer.importance[0].name == "lr"
 
 
