@@ -1,6 +1,7 @@
 """`hposvc export`: tables for other tools, and a schedule as a spec that `hposvc run` accepts."""
 
 import json
+import shutil
 import sys
 
 import optuna
@@ -15,6 +16,7 @@ from hposvc import api, load
 from hposvc.cli.main import main
 
 PBT = {"type": "pbt", "interval": 1, "quantile": 0.5, "mutate": {"lr": {}}}
+NOWHERE = {"send_to": []}  # a table is made of the journal, whatever tracks the sweep
 
 
 @pytest.fixture
@@ -40,7 +42,8 @@ def sweeps(hposvc, tmp_path):
 
 
 def test_the_exported_schedule_runs(hposvc, sweeps, tmp_path):
-    row = api.create(sweeps, make_spec(scheduler=PBT, trials={"max": 4, "parallel": 2}), "group")
+    spec = make_spec(scheduler=PBT, trials={"max": 4, "parallel": 2}, tracking=NOWHERE)
+    row = api.create(sweeps, spec, "group")
     record = api.drive(sweeps, row)
     assert any(trial["parent"] for trial in record.trials())
     code, out, _ = hposvc("export", "group", "--schedule")
@@ -65,16 +68,26 @@ def test_a_sweep_without_a_value_has_no_schedule(hposvc, sweeps):
     assert hposvc("export", "nobody", "--schedule")[0] == 4
 
 
-@pytest.fixture
-def mixed(sweeps):
-    """A sweep with texts, numbers and formulas among its values; return its result."""
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    """A home with a sweep with texts, numbers and formulas among its values, and its result."""
+    home = tmp_path_factory.mktemp("ended") / "home"
     parameters = {
         "lr": {"min": 1e-4, "max": 1.0, "log": True},
         "width": {"values": [1, "auto"]},
         "note": "=1+1",
     }
-    row = api.create(sweeps, make_spec(parameters=parameters, trials={"max": 4}), "mixed")
-    return api.drive(sweeps, row)
+    spec = make_spec(parameters=parameters, trials={"max": 4}, tracking=NOWHERE)
+    sweeps = api.Sweeps.open(home)
+    return home, api.drive(sweeps, api.create(sweeps, spec, "mixed"))
+
+
+@pytest.fixture
+def mixed(ended, hposvc, tmp_path):
+    """The result of that sweep, which a copy of its home has too."""
+    home, result = ended
+    shutil.copytree(home, tmp_path / "home")
+    return result
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "parquet"])
@@ -140,7 +153,8 @@ def test_a_study_is_one_of_optuna(hposvc, mixed, sweeps, tmp_path, name):
     assert [trial.user_attrs["hposvc:trial"] for trial in study.trials] == [*mixed.state.trials]
     reports = sum(len(trial.intermediate_values) for trial in study.trials)
     assert reports == len(load("mixed", tmp_path / "home").curves())
-    api.drive(sweeps, api.create(sweeps, make_spec(trials={"max": 2}), "other"))
+    spec = make_spec(trials={"max": 2}, tracking=NOWHERE)
+    api.drive(sweeps, api.create(sweeps, spec, "other"))
     assert hposvc("export", "other", "--out", file)[0] == 0  # the ending says it
     assert {*optuna.get_all_study_names(storage_in(file))} == {"mixed", "other"}
 
