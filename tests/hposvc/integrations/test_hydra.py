@@ -1,5 +1,6 @@
 """The Hydra sweeper, on the real Hydra: ranges, whole sweeps by command, and its page in docs."""
 
+import json
 import os
 import re
 import shlex
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -19,6 +21,7 @@ from hposvc.tracking.hydra_results import Multirun
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "hydra.md").read_text()
+TRIALS = 5  # in place of the page's 8: each starts a process
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 SCRIPT = """
 import time
@@ -53,19 +56,24 @@ def train(config):
 
 train()
 """
+CONFIG = "defaults: [model: small, _self_]\nx: 1.0\nmode: value\ndouble: ${twice:${x}}\n"
+
+
+def write_application(folder: Path) -> Path:
+    """Write an application with a config group, and return its folder."""
+    (folder / "train.py").write_text(SCRIPT)
+    models = folder / "conf" / "model"
+    models.mkdir(parents=True)
+    for size in ("small", "large"):
+        (models / f"{size}.yaml").write_text(f"size: {size}\n")
+    (folder / "conf" / "config.yaml").write_text(CONFIG)
+    return folder
 
 
 @pytest.fixture
 def application(tmp_path: Path) -> Path:
     """Return the folder of an application with a config group."""
-    (tmp_path / "train.py").write_text(SCRIPT)
-    models = tmp_path / "conf" / "model"
-    models.mkdir(parents=True)
-    for size in ("small", "large"):
-        (models / f"{size}.yaml").write_text(f"size: {size}\n")
-    config = "defaults: [model: small, _self_]\nx: 1.0\nmode: value\ndouble: ${twice:${x}}\n"
-    (tmp_path / "conf" / "config.yaml").write_text(config)
-    return tmp_path
+    return write_application(tmp_path)
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -215,63 +223,119 @@ def test_jobs_without_a_value_end_the_command_with_their_error(application, mode
     assert recorder.read_text() == ""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["x=1.0"], "hydra.sweeper.params: there is no range; give one, such as lr='tag(log, "),
-        (["x=interval(1, 0)"], "x: min is 1.0, max is 0.0; swap them"),
-        (
-            ["x=interval(0, 1)", "hydra.sweeper.n_trial=3"],
-            "hydra.sweeper.n_trial: no such option; did you mean 'n_trials'?",
-        ),
-        (
-            ["x=interval(0, 1)", "hydra.sweeper.n_trials=few"],
-            "hydra.sweeper.n_trials: is 'few'; give a whole number",
-        ),
-        (
-            ["x=interval(0, 1)", "hydra.sweeper.search=tpee"],
-            "hydra.sweeper.search: tpee: no such search method; did you mean 'tpe'?",
-        ),
-        (
-            ["x=interval(0, 1)", "hydra.sweeper.scheduler={type: asha, etta: 3}"],
-            "hydra.sweeper.scheduler.etta: no such key; did you mean 'eta'?",
-        ),
-        (
-            ["x=interval(0, 1)", "hydra.sweeper.direction=minimise"],
-            "hydra.sweeper.direction: is 'minimise'; choose minimize or maximize",
-        ),
-        (
-            ["x=interval(0, 1)", "hydra.sweeper.options={failures: {user_retries: 1}}"],
-            "hydra.sweeper.options.failures: no such key; did you mean 'failure'?",
-        ),
-        (["x=interval(0, 1)", "hydra.sweeper.params=3"], "hydra.sweeper.params: is 3; give a map"),
-        (["x=interval(0, 1)", "hydra.sweeper.metric=3"], "hydra.sweeper.metric: is 3; give a text"),
-        (["mod=a,b"], "mod: no such key of the config; did you mean 'mode'? (+mod adds a key)"),
-        (["model=huge,small"], "overrides: In 'config': Could not find 'model/huge'"),
-        (['+hydra.sweeper.params.x="interval(0,"'], "overrides: no viable alternative at input"),
-    ],
-)
-def test_an_error_of_the_sweep_is_one_message_and_nothing_runs(application, arguments, message):
-    ended = sweep(application, *arguments)
-    assert ended.stderr.startswith(message)
+ERRORS = [
+    (["x=1.0"], "hydra.sweeper.params: there is no range; give one, such as lr='tag(log, "),
+    (["x=interval(1, 0)"], "x: min is 1.0, max is 0.0; swap them"),
+    (
+        ["x=interval(0, 1)", "hydra.sweeper.n_trial=3"],
+        "hydra.sweeper.n_trial: no such option; did you mean 'n_trials'?",
+    ),
+    (
+        ["x=interval(0, 1)", "hydra.sweeper.n_trials=few"],
+        "hydra.sweeper.n_trials: is 'few'; give a whole number",
+    ),
+    (
+        ["x=interval(0, 1)", "hydra.sweeper.search=tpee"],
+        "hydra.sweeper.search: tpee: no such search method; did you mean 'tpe'?",
+    ),
+    (
+        ["x=interval(0, 1)", "hydra.sweeper.scheduler={type: asha, etta: 3}"],
+        "hydra.sweeper.scheduler.etta: no such key; did you mean 'eta'?",
+    ),
+    (
+        ["x=interval(0, 1)", "hydra.sweeper.direction=minimise"],
+        "hydra.sweeper.direction: is 'minimise'; choose minimize or maximize",
+    ),
+    (
+        ["x=interval(0, 1)", "hydra.sweeper.options={failures: {user_retries: 1}}"],
+        "hydra.sweeper.options.failures: no such key; did you mean 'failure'?",
+    ),
+    (["x=interval(0, 1)", "hydra.sweeper.params=3"], "hydra.sweeper.params: is 3; give a map"),
+    (["x=interval(0, 1)", "hydra.sweeper.metric=3"], "hydra.sweeper.metric: is 3; give a text"),
+    (["mod=a,b"], "mod: no such key of the config; did you mean 'mode'? (+mod adds a key)"),
+    (["model=huge,small"], "overrides: In 'config': Could not find 'model/huge'"),
+    (['+hydra.sweeper.params.x="interval(0,"'], "overrides: no viable alternative at input"),
+]
+MISSPELLED = ["--config-name=misspelled", "x=interval(0, 1)"]
+WITH_TRACEBACK = ["x=interval(1, 0)"]
+# Starts the application again and again, each time in a fork and in a folder of its own: what
+# applications import takes seconds, and most of these sweeps end at once.
+FORKS = """
+import json
+import os
+import runpy
+import sys
+
+from hydra.core.plugins import Plugins
+
+import hposvc.integrations.hydra
+
+Plugins.instance()
+codes = []
+for number, (arguments, variables) in enumerate(json.loads(sys.argv[1])):
+    os.mkdir(str(number))
+    process = os.fork()
+    if not process:
+        os.chdir(str(number))
+        os.dup2(os.open("stderr", os.O_WRONLY | os.O_CREAT), 2)
+        os.environ.update(variables)
+        sys.argv = ["../train.py", "-m", *arguments, "hydra/sweeper=hposvc"]
+        runpy.run_path("../train.py", run_name="__main__")
+        sys.exit()
+    codes.append(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+print(json.dumps(codes))
+"""
+
+
+class Refused(NamedTuple):
+    code: int
+    stderr: str
+    ran: bool  # whether it has a folder for jobs
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> list[Refused]:
+    """Return how sweeps of ERRORS end, then that of MISSPELLED and that of WITH_TRACEBACK."""
+    folder = write_application(tmp_path_factory.mktemp("errors"))
+    misspelled = CONFIG + "hydra: {sweeper: {n_job: 2}}\n"
+    (folder / "conf" / "misspelled.yaml").write_text(misspelled)
+    starts: list[tuple[list[str], dict[str, str]]] = [(arguments, {}) for arguments, _ in ERRORS]
+    starts += [(MISSPELLED, {}), (WITH_TRACEBACK, {"HYDRA_FULL_ERROR": "1"})]
+    ended = run(folder, "-c", FORKS, json.dumps(starts))
+    assert ended.returncode == 0, ended.stderr
+    return [
+        Refused(code, (place / "stderr").read_text(), (place / "multirun").exists())
+        for number, code in enumerate(json.loads(ended.stdout.splitlines()[-1]))
+        for place in [folder / str(number)]
+    ]
+
+
+@pytest.mark.parametrize("number", range(len(ERRORS)), ids=[message for _, message in ERRORS])
+def test_an_error_of_the_sweep_is_one_message_and_nothing_runs(refused, number):
+    ended = refused[number]
+    assert ended.stderr.startswith(ERRORS[number][1])
     assert "Traceback" not in ended.stderr
-    assert ended.returncode == USAGE
-    assert not (application / "multirun").exists()
+    assert ended.code == USAGE
+    assert not ended.ran
 
 
-def test_a_misspelled_option_in_the_config_is_refused_too(application):
-    config = application / "conf" / "config.yaml"
-    config.write_text(config.read_text() + "hydra: {sweeper: {n_job: 2}}\n")
-    ended = sweep(application, "x=interval(0, 1)")
+def test_a_misspelled_option_in_the_config_is_refused_too(refused):
+    ended = refused[-2]
     assert ended.stderr == "hydra.sweeper.n_job: no such option; did you mean 'n_jobs'?\n"
-    assert ended.returncode == USAGE
+    assert ended.code == USAGE
 
 
-def test_hydras_switch_shows_the_traceback_of_an_error(application, monkeypatch):
-    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
-    ended = sweep(application, "x=interval(1, 0)")
+def test_hydras_switch_shows_the_traceback_of_an_error(refused):
+    ended = refused[-1]
     assert "Traceback" in ended.stderr
     assert "x: min is 1.0, max is 0.0; swap them" in ended.stderr.splitlines()[-1]
+
+
+def test_an_error_ends_the_command_with_its_code(application):
+    ended = sweep(application, "x=interval(1, 0)")
+    assert ended.stderr == "x: min is 1.0, max is 0.0; swap them\n"
+    assert ended.returncode == USAGE
+    assert not (application / "multirun").exists()
 
 
 def test_after_ctrl_c_the_sweep_goes_on_by_resume(application):
@@ -333,7 +397,7 @@ def test_the_commands_of_the_page_run(tmp_path):
         (tmp_path / text.split()[1]).write_text(text)
     for block in [text for language, text in BLOCKS if language == "bash"]:
         for line in block.splitlines():
-            command, *arguments = shlex.split(line)
+            command, *arguments = shlex.split(line.replace("n_trials=8 ", f"n_trials={TRIALS} "))
             if command != "pip":
                 program = ["-m", "hposvc"] if command == "hposvc" else []
                 ended = run(tmp_path, *program, *arguments)
