@@ -33,6 +33,7 @@ from hposvc.server.service import Service
 PROCESSES, EACH = 4, 10
 ADDRESS = "http://127.0.0.1:8900"
 SCRIPT = """
+import multiprocessing
 import sys
 
 import optuna
@@ -40,23 +41,35 @@ import optuna
 import hposvc
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
+numbers, hangs, trials, *place = sys.argv[1:]
 
 
-def objective(trial):
-    x = trial.suggest_float("x", -5, 5)
-    kind = trial.suggest_categorical("kind", ["a", "b"])
-    for step in range(3):
-        trial.report(x * x + step, step)
-    trial.set_user_attr("process", int(sys.argv[1]))
-    print("began", trial.number, flush=True)
-    if sys.argv[2] == "hang":
-        input()
-    return x * x + (kind == "a")
+def work(number):
+    def objective(trial):
+        x = trial.suggest_float("x", -5, 5)
+        kind = trial.suggest_categorical("kind", ["a", "b"])
+        for step in range(3):
+            trial.report(x * x + step, step)
+        trial.set_user_attr("process", int(number))
+        print("began", trial.number, flush=True)
+        if hangs == "hang":
+            input()
+        return x * x + (kind == "a")
+
+    storage = hposvc.optuna.Storage(*place)
+    study = optuna.load_study(study_name="shared", storage=storage)
+    study.optimize(objective, n_trials=int(trials))
 
 
-storage = hposvc.optuna.Storage(*sys.argv[4:])
-study = optuna.load_study(study_name="shared", storage=storage)
-study.optimize(objective, n_trials=int(sys.argv[3]))
+first, *others = numbers.split(",")
+forks = multiprocessing.get_context("fork")
+workers = [forks.Process(target=work, args=(number,)) for number in others]
+for worker in workers:
+    worker.start()
+work(first)
+for worker in workers:
+    worker.join()
+sys.exit(max([0, *(abs(worker.exitcode) for worker in workers)]))
 """
 
 
@@ -92,9 +105,10 @@ class TestServedStudies(StorageTestCase):
         return storage
 
 
-def start(number, hangs=False, trials=EACH, place=()):
+def start(*numbers, hangs=False, trials=EACH, place=()):
+    """Start a process for each number; all but the first are forks, which spares their imports."""
     last = ("hang" if hangs else "go", f"{trials}", *place)
-    words = [sys.executable, "-c", SCRIPT, f"{number}", *last]
+    words = [sys.executable, "-c", SCRIPT, ",".join(map(str, numbers)), *last]
     return subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -127,10 +141,9 @@ def kill_in_its_first_trial(victim):
 def test_processes_share_a_study_and_one_that_is_killed_loses_nothing(home):
     optuna.create_study(study_name="shared", storage=hposvc.optuna.Storage())
     kill_in_its_first_trial(start(99, hangs=True))
-    workers = [start(number) for number in range(PROCESSES)]
-    for worker in workers:
-        assert worker.communicate(timeout=300)[1] == ""
-        assert worker.returncode == 0
+    workers = start(*range(PROCESSES))
+    assert workers.communicate(timeout=300)[1] == ""
+    assert workers.returncode == 0
     check_shared(optuna.load_study(study_name="shared", storage=hposvc.optuna.Storage()))
 
 
@@ -201,9 +214,8 @@ def test_what_waits_is_taken_by_one_process_alone(home):
     study = optuna.create_study(study_name="shared", storage=hposvc.optuna.Storage())
     for at in range(PROCESSES * EACH):
         study.enqueue_trial({"x": at / 100, "kind": "b"})
-    workers = [start(number) for number in range(PROCESSES)]
-    for worker in workers:
-        assert worker.communicate(timeout=300)[1] == ""
+    workers = start(*range(PROCESSES))
+    assert workers.communicate(timeout=300)[1] == ""
     values = [trial.params["x"] for trial in study.trials]
     assert values == [at / 100 for at in range(PROCESSES * EACH)]
 
