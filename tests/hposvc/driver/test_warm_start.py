@@ -21,15 +21,14 @@ from hposvc.errors import Interrupted, NotFound, SpecError
 from hposvc.events import WarmStarted
 from hposvc.journal.database import SWEEPS
 from hposvc.operations.start import fork_data
-from hposvc.spec import Tracking
 from searchers.random_search import Random
 from searchers.searcher import Observation
 from searchers.space import Space
 
 sys.path.insert(0, str(Path(__file__).parent))  # specs name functions of this file
 
-MANY = {"max": 210, "parallel": 8}  # more than MLflow records of a simulation by default
-SMALL = Tracking(send_to=("json_lines",))
+MANY = {"max": 60, "parallel": 8}
+NOWHERE = {"send_to": []}  # what a sweep learns from is in the journal
 LR = {"min": 1e-5, "max": 1e-1, "log": True}
 
 
@@ -43,7 +42,7 @@ def done(sweeps, name, spec):
 
 
 def make(**sections):
-    return make_spec(**{"trials": MANY, **sections})
+    return make_spec(**{"trials": MANY, "tracking": NOWHERE, **sections})
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,10 @@ def test_the_best_of_before_are_tried_first_and_the_searcher_knows_the_rest(swee
     ranked = sorted(before.state.trials.values(), key=lambda trial: trial.loss)
     assert trials[0].params == {"lr": 0.1}
     assert [trial.params for trial in trials[1:4]] == [trial.params for trial in ranked[:3]]
-    assert [trial.note for trial in trials[3:5]] == [{"source": "warm_start"}, {"known": 210}]
+    assert [trial.note for trial in trials[3:5]] == [
+        {"source": "warm_start"},
+        {"known": MANY["max"]},
+    ]
     assert after.row.spec["warm_start"] == {"from": ["before"], "top": 3}
 
 
@@ -89,7 +91,7 @@ class Impatient:
 def test_a_fork_goes_on(sweeps, search):
     parameters = {"lr": LR, "depth": {"min": 1, "max": 4, "type": "int"}}
     spec = make(parameters=parameters, search=search, initial=[{"lr": 1e-2, "depth": 2}])
-    spec = replace(spec, trials=replace(spec.trials, max=6), tracking=SMALL)
+    spec = replace(spec, trials=replace(spec.trials, max=6))
     first = done(sweeps, "first", spec)
     forked = done(sweeps, "forked", api.validate(fork_data(first), {}))
     tried = [seen.params for record in (first, forked) for seen in record.state.history()]
@@ -99,7 +101,7 @@ def test_a_fork_goes_on(sweeps, search):
 @pytest.mark.parametrize("trials", [1, 2, 6])
 def test_a_fork_keeps_a_baseline_that_was_the_first_of_initial(sweeps, trials):
     points = [{"lr": 1e-2}, {"lr": 1e-3}, {"lr": 1e-4}]
-    spec = replace(make(initial=points, baseline={"seeds": 2}), tracking=SMALL)
+    spec = make(initial=points, baseline={"seeds": 2})
     first = done(sweeps, "first", replace(spec, trials=replace(spec.trials, max=trials)))
     forked = api.validate(fork_data(first), {})
     assert forked.baseline.params == points[0]
@@ -108,7 +110,7 @@ def test_a_fork_keeps_a_baseline_that_was_the_first_of_initial(sweeps, trials):
 
 def test_a_fork_of_a_sweep_that_tried_everything_says_so(sweeps):
     spec = make(parameters={"lr": 0.1, "depth": {"values": [1, 2]}}, search="grid")
-    first = done(sweeps, "first", replace(spec, tracking=SMALL))
+    first = done(sweeps, "first", spec)
     forked = done(sweeps, "forked", api.validate(fork_data(first), {}))
     assert forked.state.state == "FAILED"
     assert forked.state.reason == (
@@ -146,7 +148,7 @@ def test_a_resumed_sweep_learns_the_same_though_the_other_is_gone(sweeps):
     [earlier] = [
         event.trials for _, event in journal.read("after") if isinstance(event, WarmStarted)
     ]
-    assert len(earlier) == 210
+    assert len(earlier) == MANY["max"]
     with journal.store.writing() as connection:
         connection.execute(delete(SWEEPS).where(SWEEPS.c.id == "before"))
     record = api.resume(sweeps, "after")
@@ -179,14 +181,14 @@ def test_two_names_of_one_sweep_are_one_sweep(sweeps):
 
 def test_other_metrics_are_refused_by_name(sweeps):
     done(sweeps, "before", make())
-    spec = make_several(trials=MANY, warm_start={"from": "before"})
+    spec = make_several(trials=MANY, tracking=NOWHERE, warm_start={"from": "before"})
     message = r"warm_start\.from: is before, which has no results of speed, .* it optimised loss"
     with pytest.raises(SpecError, match=message):
         api.create(sweeps, spec)
 
 
 def test_of_several_metrics_one_can_be_taken_up(sweeps):
-    before = done(sweeps, "before", make_several(trials=MANY))
+    before = done(sweeps, "before", make_several(trials=MANY, tracking=NOWHERE))
     spec = make(metric={"name": "speed", "goal": "minimize"}, warm_start={"from": "before"})
     seen = {observation.id: observation for observation in load_warm_start(sweeps.journal, spec)}
     for trial in before.state.trials.values():
@@ -197,7 +199,7 @@ def test_of_several_metrics_one_can_be_taken_up(sweeps):
 
 
 def test_limits_are_those_of_this_sweep(sweeps):
-    done(sweeps, "before", make_several(trials=MANY))
+    done(sweeps, "before", make_several(trials=MANY, tracking=NOWHERE))
     spec = make(warm_start={"from": "before"}, limits=["speed >= -7"])
     seen = [
         observation
@@ -298,7 +300,7 @@ def test_the_name_of_a_data_set_may_differ_where_both_sweeps_give_one(sweeps):
     other = make(warm_start=warm, parameters={"lr": lr, "data": "digits"})
     searched = make(warm_start=warm, parameters={"lr": lr, "data": {"values": ["digits", "iris"]}})
     known = load_warm_start(sweeps.journal, same)
-    assert len(known) == 210
+    assert len(known) == MANY["max"]
     assert load_warm_start(sweeps.journal, other) == tuple(
         replace(seen, params={**seen.params, "data": "digits"}, note={}) for seen in known
     )
@@ -468,8 +470,8 @@ def test_what_leads_is_distinct_best_first_and_each_is_tried_once(told, top, ini
 
 
 def test_a_front_leads_by_several_metrics(sweeps):
-    before = done(sweeps, "before", make_several(trials=MANY))
-    spec = make_several(trials=MANY, warm_start={"from": "before", "top": 4})
+    before = done(sweeps, "before", make_several(trials=MANY, tracking=NOWHERE))
+    spec = make_several(trials=MANY, tracking=NOWHERE, warm_start={"from": "before", "top": 4})
     first = leading(spec, load_warm_start(sweeps.journal, spec))
     front = [before.state.trials[name].params for name in before.state.front]
     assert len(first) == 4
