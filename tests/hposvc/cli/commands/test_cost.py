@@ -128,6 +128,7 @@ def swept(hposvc, tmp_path):
         scheduler="fifo",
         fidelity={"max": 2},
         trials={"max": 5, "parallel": 2},
+        tracking={"send_to": []},
     )
     sweeps = api.Sweeps.open(tmp_path / "home")
     assert api.drive(sweeps, api.create(sweeps, spec, "sizes")).state.state == "COMPLETED"
