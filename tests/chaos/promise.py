@@ -28,7 +28,7 @@ from trainables.storage.checkpoint import CheckpointDamaged
 
 RANKS = 2
 ROUND = "round-"  # how the sweeps of rounds are called
-FULL_JOURNAL = "disk is full; what is written there is whole: free some (hposvc gc), then"
+FULL_JOURNAL = "disk is full; what is written there is whole: free some (hposvc gc, hposvc rm ID)"
 JOURNAL_AWAY = "connection is bad"  # as psycopg says it of a server that is down
 
 

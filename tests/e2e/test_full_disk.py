@@ -111,7 +111,7 @@ def test_a_journal_on_a_full_disk_ends_the_driver_with_a_word_and_is_whole(hposv
         long = ("--set", "fidelity.max=20")
         ran = hposvc("run", spec, "--id", "tight", *long, HPOSVC_DB=database)
         assert ran.returncode == 5, ran.stderr
-        assert "free some (hposvc gc), then hposvc resume goes on" in ran.stderr
+        assert "free some (hposvc gc, hposvc rm ID), then hposvc resume goes on" in ran.stderr
         (disk / "ballast").unlink()
         resumed = hposvc("resume", "tight", HPOSVC_DB=database)
         assert resumed.returncode == 0, resumed.stderr
