@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "cluster" / "deploy" / "slurm.sbatch"
 SUPPORT = ROOT / "tests" / "support"
-DEADLINE_S = 280.0
+DEADLINE_S = 560.0
 
 pytestmark = [
     pytest.mark.ray,

@@ -17,7 +17,7 @@ from hposvc.spec.engines import ENGINES
 from trainables.order import Order
 
 ALONE = ("local", "agents")  # engines that are given one order at a time here
-PATIENCE_S = 180.0  # for anything to happen on a loaded machine
+PATIENCE_S = 360.0  # for anything to happen on a loaded machine
 
 
 def make_spec(engine, ranks=1, **sections):

@@ -167,7 +167,7 @@ def test_a_killed_rank_costs_only_what_came_after_the_last_checkpoint_within_a_s
     assert api.load(sweeps, sweep).status()["state"] == "COMPLETED"
     [failure] = events(sweeps, sweep, Failed)
     assert failure.cause == "infra"
-    assert "died" in failure.message
+    assert "killed by SIGKILL" in failure.message
     start = events(sweeps, sweep, Ordered)[-1].order.start
     assert start.position == (1, 6)
     (trial,) = api.load(sweeps, sweep).trials()
