@@ -104,15 +104,16 @@ class Ranking:
         """Return the best trial, of equals the first proposed; empty: none has a value."""
         if self.results:
             return [self.results[0][2]]
-        leader, longer = None, list[str]()
+        leader, longer = None, list[int]()  # steps; to list their trials would cost as many
         for step in reversed(self.steps):
             if not self._may_lead(step):
                 break
             loss, _, name = self.groups[step][0]
             beaten = leader is not None and self.trials[leader].loss_at(step) <= loss
-            if not beaten and all(self.trials[other].loss_at(step) > loss for other in longer):
+            others = (other for later in longer for *_, other in self.groups[later])
+            if not beaten and all(self.trials[other].loss_at(step) > loss for other in others):
                 leader = name
-            longer += [other for *_, other in self.groups[step]]
+            longer.append(step)
         return [] if leader is None else [leader]
 
     def order(self) -> Sequence[str]:
