@@ -62,7 +62,7 @@ def heard(task, on_two_ranks: Callable[..., Any]) -> dict[str, list[dict[str, fl
     return dict(zip(RUNS, rank_0, strict=True))
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("name", RUNS)
 def test_two_ranks_learn_what_one_learns(heard, task, name):
     tie, training = RUNS[name]
@@ -74,7 +74,7 @@ def test_two_ranks_learn_what_one_learns(heard, task, name):
     assert heard[name][-1]["val/loss"] < heard[name][0]["val/loss"]
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.full
 def test_a_model_of_two_ranks_goes_on_bit_by_bit(task, on_two_ranks, tmp_path):
     trainings = [Training("fsdp", "bf16-mixed"), Training("tensor")]

@@ -103,7 +103,7 @@ def test_agents_carry_out_what_schedulers_decide(store, tmp_path, name, eager):
 
 
 QUICK = ["stop"]
-NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in SWEEPS]
+NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in SWEEPS]
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -79,7 +79,7 @@ def search(estimator, parameters, **options):
     return SweepSearchCV(estimator, parameters, **{**quick, **options})
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize(
     "estimator",
     [

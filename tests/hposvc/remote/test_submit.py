@@ -182,6 +182,7 @@ def test_a_sweep_runs_there_and_its_secrets_are_nowhere(side: Side):
     assert SECRET not in side.jobs.log(sweep)
 
 
+@pytest.mark.full
 def test_without_a_journal_in_reach_a_sweep_is_refused_or_lives_on_the_head(apart: Side):
     code, _, err = apart.submit()
     assert code == 5, err

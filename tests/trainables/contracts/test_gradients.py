@@ -472,7 +472,7 @@ def test_gradients_are_those_of_one_process_or_the_model_is_refused(table, strat
     assert wrong(table, strategy) == {}
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_gradients_of_a_librarys_models_are_those_of_one_process(library, strategy):
     assert wrong(library, strategy) == {}

@@ -34,14 +34,14 @@ def rank_reports(on_ranks: Callable[..., Any]) -> dict[str, list[dict[str, float
     return dict(zip(runs, rank_0, strict=True))
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("name", RUNS)
 def test_four_ranks_in_two_dimensions_learn_what_one_learns(rank_reports, name):
     for seen, expected in zip(rank_reports[name], learned(*RUNS[name]), strict=True):
         assert seen == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_mixed_precisions_learn_in_two_dimensions(rank_reports):
     expected = learned(Deep(), BFLOAT)[-1]["val/loss"]
     assert rank_reports["bfloat"][-1]["val/loss"] == pytest.approx(expected, rel=0.1)

@@ -41,7 +41,7 @@ from trainables.trainer.fit import prepare
 from trainables.worker import Diverged, LocalLink
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.full,
     pytest.mark.skipif(
         find_spec("deepspeed") is None, reason="needs DeepSpeed: pip install 'hposvc[deepspeed]'"
     ),

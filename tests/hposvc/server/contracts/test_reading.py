@@ -72,7 +72,7 @@ def test_no_answer_runs_code_of_a_user(tmp_path):
     assert sys.path == before
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_memory_is_bounded_over_many_looks_at_more_sweeps_than_it_holds(tmp_path):
     sweeps = api.Sweeps.open(tmp_path / "home")
     for number in range(60):
