@@ -41,8 +41,8 @@ serve: install
 # Properties are tried on the same examples each time, and on others by `python -m pytest`.
 PYTEST := $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder --hypothesis-profile ci
 
-# What a change is held against: three quarters of an hour on two cores. Many tests wait for processes,
-# so lint runs beside them.
+# What a change is held against: three quarters of an hour on two cores. Many tests wait for
+# processes, so lint runs beside them.
 test: $(VENV)/.developing
 	$(MAKE) --no-print-directory --jobs=2 lint tests
 

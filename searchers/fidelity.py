@@ -69,7 +69,7 @@ def comparable(
         elif step is None or (step < common_step and not with_stopped):
             continue
         elif losses := levels.losses(seen, step):
-            scored.append(Scored(seen, losses[0], losses if seen.losses else ()))
+            scored.append(Scored(seen, losses[0], losses if len(losses) > 1 else ()))
     return scored
 
 
@@ -86,7 +86,7 @@ class _Levels:
         if step >= self.common_step:
             loss = _loss_at(seen, self.common_step)
             return () if loss is None else self._known(seen, loss)
-        has_curves = len(seen.curves) == len(seen.losses[1:])
+        has_curves = bool(seen.curves) or len(seen.losses) < 2
         if seen.state == "pending" or self.common_step == END or not has_curves:
             return ()
         mapped = []
@@ -98,19 +98,23 @@ class _Levels:
         return () if any(map(math.isnan, mapped)) else tuple(mapped)
 
     def _known(self, seen: Observation, first: float) -> tuple[float, ...]:
-        losses = [first, *seen.losses[1:]]
-        for index, curve in enumerate(seen.curves, 1):
+        if not seen.curves:
+            return (first, *seen.losses[1:])
+        losses = [first]
+        for curve in seen.curves:
             loss = _last_loss(curve, self.common_step)
-            losses[index] = losses[index] if loss is None else loss
+            if loss is None:
+                return ()
+            losses.append(loss)
         return tuple(losses)
 
     def _map(self, step: float, index: int) -> Callable[[float], float] | None:
         """Return how losses of an objective at a step become those at the common step."""
         if (step, index) not in self._maps:
-            curves = [(seen.curve, *seen.curves)[index : index + 1] for seen in self.reached]
             pairs = [
                 (here, later)
-                for (curve,) in filter(None, curves)
+                for seen in self.reached
+                for curve in (seen.curve, *seen.curves)[index : index + 1]
                 if (here := _last_loss(curve, step)) is not None
                 and (later := _last_loss(curve, self.common_step)) is not None
             ]

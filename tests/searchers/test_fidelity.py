@@ -73,6 +73,8 @@ def test_each_objective_of_a_stopped_trial_is_as_it_would_have_been():
     found = {each.observation.id: each.losses for each in scored}
     assert found["stopped"] == pytest.approx((5.0 - 9, 7.0 - 9))
     assert found["whole"] == (4.0 - 9, 1.0 - 9)
+    killed = replace(history[1], id="killed", state="failed", reason="infra", losses=())
+    assert comparable([*history, killed], 2)[-1].losses == found["whole"]
     without = [replace(history[0], curves=()), *history[1:]]  # as earlier journals have it
     assert losses(without, 2, with_stopped=True).keys() == {"whole", "too"}
 
