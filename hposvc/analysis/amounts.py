@@ -66,10 +66,10 @@ def cost_text(cost: float, unit: str) -> str:
 
 
 def cost_range(low: float, high: float, unit: str) -> str:
-    """Return a range of two costs in one unit: 3.8 to 5.2 GPU-minutes; one cost if it is none."""
+    """Return a range of two costs in one unit: 3.8 to 5.2 GPU-minutes; empty: they read alike."""
     factor, shown_unit = _scale(high, unit)
     start, end = _digits(low, factor), _digits(high, factor)
-    return cost_text(high, unit) if start == end else f"{start} to {end} {shown_unit}"
+    return "" if start == end else f"{start} to {end} {shown_unit}"
 
 
 def _scale(cost: float, unit: str) -> tuple[int, str]:

@@ -338,7 +338,7 @@ def _stopped(judged: Judged) -> Finding:
     about = f"saved about {cost_of(saved.rank_s, gpus)}"
     if saved.low_rank_s is not None and saved.high_rank_s is not None:
         between = cost_range_of(saved.low_rank_s, saved.high_rank_s, gpus)
-        about += f" ({percent(CONFIDENCE)} sure: {between})" if " to " in between else ""
+        about += f" ({percent(CONFIDENCE)} sure: {between})" if between else ""
     sentence = f"{count(saved.stopped, 'trial')} stopped early, which {about}"
     if found.wrong is not None and judged.best is not None:
         sentence += f"; by the curves' model, {_roughly(found.wrong)} would have beaten the best"

@@ -57,7 +57,7 @@ def _message(data: Mapping[str, Any]) -> str:
     interval = ""
     if data["low"] is not None:
         between = cost_range(data["low"], data["high"], data["cost_unit"])
-        interval = f" ({data['confidence']:.0%} interval: {between})" if " to " in between else ""
+        interval = f" ({data['confidence']:.0%} interval: {between})" if between else ""
     return (
         f"Stopping {count(data['stopped'], 'trial')} early saved about {shown(data['saved'])}"
         f"{interval}: the sweep cost {shown(data['spent'])} instead of "
