@@ -29,7 +29,9 @@ from ray.util.client import ray as ray_client
 from cluster.processes import end
 from cluster.tokens import TOKEN, make_token
 
-START_S = 120.0  # for Ray to start
+START_S = 180.0  # for Ray to start
+KEEPER_S = 10.0  # for a keeper to take its lock
+KEEPERS = 3  # tried one after the other: on a busy machine Ray gives its own start up after 30 s
 END_S = 30.0  # for Ray to stop
 DIAL_S = 5.0  # for a cluster's port to answer
 PROBE_S = 1.0  # between probes of the port, and the time limit of each
@@ -279,17 +281,23 @@ def _spawn_keeper(folder: Path) -> None:
 
 
 def _await_address(folder: Path) -> dict[str, str]:
-    """Return the address of a keeper's Ray and the mark of its processes, once Ray is up."""
+    """Return the address of a keeper's Ray and the mark of its processes, once Ray is up.
+
+    A keeper whose Ray did not start is followed by another.
+    """
     deadline = time.monotonic() + START_S
-    spawned = time.monotonic()
+    spawned, keepers = time.monotonic(), 1
     while time.monotonic() < deadline:
         with suppress(FileNotFoundError):
             if is_locked(folder / KEEPER):
                 written = json.loads((folder / ADDRESS).read_text())
                 # A keeper of an earlier version writes no mark.
                 return {name: str(written.get(name, "")) for name in ("address", "mark")}
-        if time.monotonic() - spawned > 10.0 and not is_locked(folder / KEEPER):
-            break
+        if time.monotonic() - spawned > KEEPER_S and not is_locked(folder / KEEPER):
+            if keepers == KEEPERS:
+                break
+            _spawn_keeper(folder)
+            spawned, keepers = time.monotonic(), keepers + 1
         time.sleep(POLL_S)
     raise Unreachable(f"Ray did not start on this machine; see {folder / LOG}")
 

@@ -10,7 +10,22 @@ from contextlib import ExitStack
 import pytest
 
 from cluster import launch
-from cluster.launch import DAEMON, Connection, Unreachable, find_others
+from cluster.launch import DAEMON, KEEPERS, Connection, Unreachable, find_others
+
+# A keeper whose Ray does not start twice, as on a busy machine, then one of no Ray at all.
+FICKLE = """
+import fcntl, pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+with (folder / "tries").open("a") as file:
+    file.write("x")
+if len((folder / "tries").read_text()) < 3:
+    sys.exit("The current node timed out during startup.")
+(folder / "address.json").write_text('{"address": "127.0.0.1:1", "mark": "A=1"}')
+lock = (folder / "keeper.lock").open("a")
+fcntl.flock(lock, fcntl.LOCK_EX)
+while not (folder / "end").exists():
+    time.sleep(0.01)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -67,3 +82,26 @@ def test_other_rays_of_this_machine_are_found_by_their_homes_and_processes(tmp_p
         assert f"that of the home {other.parent}" in found
         assert f"that of the home {mine.parent}" not in found
         assert f"process {started[2].pid}" in found
+
+
+@pytest.fixture
+def fickle(tmp_path, monkeypatch):
+    """A folder whose keepers are FICKLE."""
+    (tmp_path / "fickle_keeper.py").write_text(FICKLE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(launch, "DAEMON", "fickle_keeper")
+    monkeypatch.setattr(launch, "KEEPER_S", 3.0)
+    yield tmp_path
+    (tmp_path / "end").touch()
+
+
+def test_a_ray_that_did_not_start_is_started_again(fickle):
+    with launch.start(fickle):
+        assert launch._await_address(fickle) == {"address": "127.0.0.1:1", "mark": "A=1"}
+
+
+def test_a_ray_that_never_starts_is_told_with_its_log(fickle):
+    (fickle / "fickle_keeper.py").write_text("raise SystemExit('no room for Ray')")
+    with launch.start(fickle), pytest.raises(Unreachable, match=r"did not start .*keeper\.log"):
+        launch._await_address(fickle)
+    assert (fickle / launch.LOG).read_text().count("no room for Ray") == KEEPERS
