@@ -17,7 +17,7 @@ DEADLINE_S = 560.0
 
 pytestmark = [
     pytest.mark.ray,
-    pytest.mark.long,
+    pytest.mark.full,
     pytest.mark.skipif(sys.platform != "linux", reason="127.0.0.2"),
 ]
 

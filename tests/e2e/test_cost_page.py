@@ -9,7 +9,7 @@ import pytest
 from hposvc.cli.main import commands
 from trainables.memory_estimation.gpus import MEMORY_MIB
 
-pytestmark = [pytest.mark.ray, pytest.mark.long]
+pytestmark = [pytest.mark.ray, pytest.mark.full]
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "cost.md").read_text()

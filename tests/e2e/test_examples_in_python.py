@@ -42,6 +42,7 @@ def test_a_space_that_a_function_suggests_is_searched(python, tmp_path):
     assert best["value"] > 0.9
 
 
+@pytest.mark.full
 def test_our_searcher_serves_a_tuner_of_ray_tune(python, tmp_path, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "local")
     monkeypatch.setenv("HOME", str(tmp_path))  # where Tune writes its results

@@ -28,6 +28,7 @@ def test_every_block_is_run_or_read():
     assert len(BLOCKS) == 6
 
 
+@pytest.mark.full
 def test_programs_run_one_after_the_other(tmp_path, monkeypatch, capsys):
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)

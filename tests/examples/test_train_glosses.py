@@ -27,7 +27,7 @@ def test_more_samples_leave_what_it_is_judged_by():
     assert few.train.columns[0].shape == (20, 12)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_short_run_learns_more_than_the_largest_class():
     worker = replace(Worker.alone(until=1), metrics=("val/accuracy",))
     task = Glosses(lr=1e-2, samples=384, length=12)

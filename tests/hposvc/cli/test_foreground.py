@@ -118,7 +118,9 @@ def test_ctrl_c_again_while_the_command_exits_changes_nothing(hposvc, spec, gate
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)]
+)
 def test_who_waits_for_a_postgres_that_is_away_can_be_interrupted(hposvc, spec, gate, sent):
     pytest.importorskip("psycopg")
     import postgres_server

@@ -18,7 +18,7 @@ SECTIONS = re.findall(
     re.MULTILINE | re.DOTALL,
 )
 LIBRARIES = ["argparse", "click", "absl", "tyro", "Hydra", "accelerate", "torchrun"]
-OF_SEVERAL_RANKS = ["accelerate", "torchrun"]
+OF_SEVERAL_RANKS = [pytest.param("accelerate", marks=pytest.mark.full), "torchrun"]
 
 
 def test_every_library_has_a_script_and_a_spec():

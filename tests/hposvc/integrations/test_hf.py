@@ -295,6 +295,7 @@ def test_a_trainer_that_cannot_begin_anew_is_refused(tmp_path):
         hposvc.hf.search(trainer_of(tmp_path), space)
 
 
+@pytest.mark.full
 def test_the_trainer_of_trl_goes_on_from_its_rungs(tmp_path, monkeypatch):
     (block,) = (block for block in BLOCKS if "SFTTrainer" in block)
     monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
@@ -310,6 +311,7 @@ def test_the_trainer_of_trl_goes_on_from_its_rungs(tmp_path, monkeypatch):
     assert model.config.vocab_size == len(names["tokens"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("block", [block for block in BLOCKS if "SFTTrainer" not in block])
 def test_a_block_of_the_page_runs(block, tmp_path, monkeypatch):
     monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))

@@ -389,6 +389,7 @@ def test_extend_writes_the_results_of_the_longer_sweep(application):
     assert results(application) == {**first, **better}
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_the_commands_of_the_page_run(tmp_path):
     scripts = [text for language, text in BLOCKS if language == "python"]

@@ -226,6 +226,7 @@ def test_a_journal_on_a_server_is_shared_and_its_password_is_nowhere(side: Side,
     assert holders(side.remote.ray, SECRET) == []
 
 
+@pytest.mark.full
 def test_a_storage_that_a_node_does_not_see_is_refused_with_its_name(apart: Side, side: Side):
     hidden = apart.remote.heads / "storage"
     apart.write(storage=str(hidden))
@@ -330,6 +331,7 @@ def test_a_driver_that_was_killed_is_followed_by_another_under_the_same_id(side:
     assert steps == [3] * 3
 
 
+@pytest.mark.full
 def test_a_sweep_that_another_driver_has_is_told_as_such(side: Side):
     lease = Lease(side.journal.store, "busy")
     lease.acquire()
@@ -407,6 +409,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_python_has_a_handle_on_a_function_that_no_name_finds(side: Side):
     (side.project / "script.py").write_text(HANDLE)
     environment = {**side.remote.environment(side.home), "PYTHONPATH": str(ROOT)}

@@ -136,6 +136,7 @@ def gone_on(rank: int, folder: Path, base: int) -> list[str]:
     return messages
 
 
+@pytest.mark.full
 def test_every_strategy_goes_on_upon_the_same_base_and_on_no_other(on_two_ranks, tmp_path):
     assert on_two_ranks(gone_on, tmp_path / "same", 0)[0] == [""] * len(SEVERAL) ** 2
     for message in on_two_ranks(gone_on, tmp_path / "other", 1)[1]:

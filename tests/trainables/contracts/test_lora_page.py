@@ -20,6 +20,7 @@ def test_no_block_is_in_a_language_that_nobody_runs():
     assert {language for language, _ in BLOCKS} == {"python", "yaml"}
 
 
+@pytest.mark.full
 def test_programs_run_one_after_the_other(tmp_path):
     text = "\n".join(text for language, text in BLOCKS if language == "python")
     (tmp_path / "flowers.py").write_text(text)

@@ -92,7 +92,13 @@ def _off(found: dict[str, float], expected: dict[str, Any]) -> float:
     return max(abs(found[name] - expected[name]) for name in ("train/loss", "val/loss"))
 
 
-@pytest.mark.parametrize("technique", TECHNIQUES)
+@pytest.mark.parametrize(
+    "technique",
+    [
+        pytest.param(name, marks=pytest.mark.full) if name == "compile" else name
+        for name in TECHNIQUES
+    ],
+)
 def test_each_technique_learns_on_one_rank_at_every_precision(technique):
     for name in PRECISIONS:
         if not refused("single", technique, name):

@@ -69,7 +69,7 @@ class Broken(Layers):
     [
         pytest.param("single", Layers(), marks=pytest.mark.long),
         pytest.param("ddp", Words(), marks=pytest.mark.full),
-        pytest.param("fsdp", Layers(), marks=pytest.mark.long),
+        pytest.param("fsdp", Layers(), marks=pytest.mark.full),
         pytest.param("single", Words(), marks=pytest.mark.full),
         pytest.param("ddp", Layers(), marks=pytest.mark.full),
         pytest.param("fsdp", Words(), marks=pytest.mark.full),
@@ -84,7 +84,7 @@ def test_a_forecast_is_within_a_tenth_of_what_updates_take(strategy, task):
     assert forecast.peak == pytest.approx(measure(Trial(task, training, ranks, False)), rel=CLOSE)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_forecast_of_trials_at_once_is_within_a_tenth_of_what_their_updates_take():
     task, training = Layers(width=512, layers=8, batch=64), Training(trials_per_process=8)
     forecast = make_forecast(task, task.load_data(), Variant("", training, 1), gpu=False)

@@ -128,7 +128,7 @@ def test_a_rank_that_is_told_to_end_costs_neither_a_step_nor_a_retry(sweeps, tmp
     assert_no_ranks(sweeps)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_slow_rank_is_told_and_goes_on_where_there_is_no_other_node(sweeps, caplog):
     """If the only node were drained, the sweep would wait for ever."""
     two = {"workers": 2, "cpus_per_worker": 0.5}

@@ -52,6 +52,7 @@ def slot_processes(home):
     return {pid for pid, name in in_slots(home).items() if name.startswith("ray::SlotTrial")}
 
 
+@pytest.mark.full
 def test_a_trial_s_process_that_dies_costs_no_order(home, tmp_path):
     """It only holds the resources, in which the ranks go on."""
     # With labels: Tune drops the empty bundle of a trial's own process, so only ranks have them.
@@ -88,6 +89,7 @@ def groups(*states):
     return [group for group in table if group["state"] in states]
 
 
+@pytest.mark.full
 def test_slots_give_their_resources_back_and_come_again(home, tmp_path):
     """Slots that wait for resources, and slots that have them."""
     bench = Bench.of("tune", 1, tmp_path, home)
@@ -142,6 +144,7 @@ def test_close_twice_before_anything_was_started_leaves_nothing(name, home, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_ranks_that_can_never_start_end_the_sweep_with_the_reason(home, tmp_path):
     bench = Bench.of("tune", 1, tmp_path, home, trainable="no_such_module:train")
     try:

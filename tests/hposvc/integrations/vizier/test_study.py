@@ -330,7 +330,7 @@ def start(client, count, last):
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_processes_share_a_study_and_one_that_is_killed_gets_its_trial_again():
     made = study()
     victim = start("victim", 1, "hang")

@@ -103,7 +103,7 @@ def test_htmx_evaluates_no_code_and_adds_no_style(server):
     assert '"includeIndicatorStyles":false' in config["content"]
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_a_page_of_a_very_long_sweep_reads_no_event_again_and_is_short(tmp_path, monkeypatch):
     sweeps = api.Sweeps.open(tmp_path)
     hostile_sweeps.fill_long(sweeps)
