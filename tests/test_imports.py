@@ -25,7 +25,6 @@ DOORS = {
     "wandb": ("hposvc/tracking/wandb",),
     "optuna": (
         "hposvc/integrations/optuna/",
-        "hposvc/integrations/vizier/",
         "hposvc/reporting/study",  # for `export` and hposvc.optuna: no room imports integrations
         "hposvc/integrations/hf",
         "searchers/optuna_samplers",
@@ -41,7 +40,6 @@ DOORS = {
     "lightning": ("hposvc/integrations/lightning",),
     "lightgbm": ("hposvc/integrations/lightgbm",),
     "omegaconf": ("hposvc/integrations/hydra", "hposvc/tracking/hydra_results"),
-    "vizier": ("hposvc/integrations/vizier/",),
     "xgboost": ("hposvc/integrations/xgboost",),
     "scipy": ("searchers/", "hposvc/analysis/", "hposvc/state/estimates"),
     "resvg_py": ("hposvc/reporting/markdown",),

@@ -15,18 +15,15 @@ from hposvc.views.console import emit, note
 @click.pass_obj
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
-    "--from",
-    "tool",
-    metavar="TOOL",
-    help="wandb, determined, katib, nni or sagemaker; else by its content.",
+    "--from", "tool", metavar="TOOL", help="wandb, determined or katib; else by its content."
 )
 def import_spec(shared: Shared, file: Path, tool: str | None) -> None:
     """Print a spec of another tool as a spec of hposvc.
 
-    W&B sweeps, experiments of Determined, Katib and NNI, and SageMaker's tuning jobs are known;
-    FILE.py:NAME is a search space of Ray Tune. What could not be carried over is said on stderr,
-    with its line and what to write instead. A spec that is to be corrected before it validates is
-    printed too; the exit code is 2 then.
+    W&B sweeps and experiments of Determined and Katib are known; FILE.py:NAME is a search space of
+    Ray Tune. What could not be carried over is said on stderr, with its line and what to write
+    instead. A spec that is to be corrected before it validates is printed too; the exit code is 2
+    then.
     """
     from hposvc.drafts.imported import reading
 

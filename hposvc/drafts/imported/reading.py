@@ -5,19 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hposvc import spec as specs
-from hposvc.drafts.imported import determined, katib, nni, sagemaker, tune, wandb
+from hposvc.drafts.imported import determined, katib, tune, wandb
 from hposvc.errors import Problem, SpecError, fail, no_such
 from hposvc.spec.parsing.document import Document, read_file, read_text
 
-TOOLS = {
-    "wandb": wandb,
-    "determined": determined,
-    "katib": katib,
-    "nni": nni,
-    "sagemaker": sagemaker,
-}
-
-
+TOOLS = {"wandb": wandb, "determined": determined, "katib": katib}
 PRINTED = "the printed spec"
 
 
@@ -74,8 +66,5 @@ def _tool_of(document: Document) -> str:
     for name, tool in TOOLS.items():
         if tool.recognises(document.data):
             return name
-    if nni.is_search_space(document.data):
-        message = "is a search space of NNI alone; name the experiment's file that refers to it"
-        raise fail(message, place=document.name)
     message = f"is no spec of {' or '.join(TOOLS)}; name the tool by --from"
     raise fail(message, place=document.name)

@@ -43,7 +43,3 @@ def test_a_file_that_alone_is_not_enough_says_what_to_name(hposvc, tmp_path, mon
     monkeypatch.chdir(tmp_path)
     (tmp_path / "space.py").write_text("param_space = {}\n")
     assert "write space.py:NAME" in hposvc("import", "space.py").err
-    (tmp_path / "space.json").write_text('{"lr": {"_type": "uniform", "_value": [0, 1]}}')
-    answer = hposvc("import", "space.json")
-    assert answer.code == 2
-    assert "is a search space of NNI alone" in answer.err

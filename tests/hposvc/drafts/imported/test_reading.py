@@ -282,60 +282,7 @@ KATIB = {
         },
     },
 }
-NNI = {
-    "experimentName": "us",
-    "trialCommand": "python train.py",
-    "trialConcurrency": 2,
-    "trialGpuNumber": 1,
-    "maxTrialNumber": 9,
-    "maxExperimentDuration": "1h",
-    "tuner": {"name": "TPE", "classArgs": {"optimize_mode": "minimize"}},
-    "assessor": {"name": "Medianstop"},
-    "searchSpace": {
-        "lr": {"_type": "loguniform", "_value": [1e-4, 0.1]},
-        "batch": {"_type": "choice", "_value": [16, 32]},
-        "width": {"_type": "qnormal", "_value": [64, 8, 8]},
-    },
-}
-SAGEMAKER = {
-    "HyperParameterTuningJobName": "us",
-    "HyperParameterTuningJobConfig": {
-        "Strategy": "Hyperband",
-        "StrategyConfig": {"HyperbandStrategyConfig": {"MinResource": 1, "MaxResource": 27}},
-        "HyperParameterTuningJobObjective": {"Type": "Minimize", "MetricName": "loss"},
-        "ResourceLimits": {
-            "MaxNumberOfTrainingJobs": 20,
-            "MaxParallelTrainingJobs": 3,
-            "MaxRuntimeInSeconds": 3600,
-        },
-        "ParameterRanges": {
-            "ContinuousParameterRanges": [
-                {"Name": "lr", "MinValue": "1e-4", "MaxValue": "0.1", "ScalingType": "Logarithmic"}
-            ],
-            "IntegerParameterRanges": [
-                {"Name": "layers", "MinValue": "1", "MaxValue": "9", "ScalingType": "Linear"}
-            ],
-            "CategoricalParameterRanges": [{"Name": "opt", "Values": ["sgd", "adam"]}],
-        },
-        "TuningJobCompletionCriteria": {"TargetObjectiveMetricValue": 0.1},
-        "RandomSeed": 3,
-    },
-    "TrainingJobDefinition": {
-        "StaticHyperParameters": {"sagemaker_program": '"t.py"', "epochs": "9"},
-        "AlgorithmSpecification": {
-            "MetricDefinitions": [{"Name": "loss", "Regex": "loss=([0-9\\\\.]+);"}]
-        },
-        "Environment": {"A": "1"},
-    },
-    "Tags": [{"Key": "team", "Value": "us"}],
-}
-SPECS = {
-    "wandb": WANDB,
-    "determined": DETERMINED,
-    "katib": KATIB,
-    "nni": NNI,
-    "sagemaker": SAGEMAKER,
-}
+SPECS = {"wandb": WANDB, "determined": DETERMINED, "katib": KATIB}
 
 
 def places(value, path=()):
@@ -396,9 +343,7 @@ def test_no_unknown_key_vanishes(tool, path):
         document = document[part]
     if not isinstance(document, dict):
         return
-    free = {"parameters", "hyperparameters", "opt", "searchSpace"}  # their keys are names
-    free |= {"StaticHyperParameters", "Environment", "Tags"}
-    if path[:-1] and path[-2] in free:
+    if path[:-1] and path[-2] in {"parameters", "hyperparameters", "opt"}:  # their keys are names
         return
     wrong = f"{path[-1]}x"
     text = lines(changed(SPECS[tool], path[:-1], {**document, wrong: 1}))
@@ -442,11 +387,6 @@ def test_what_a_searcher_or_a_strategy_does_not_use_is_named():
     given = {**DETERMINED, "searcher": searcher, "hyperparameters": ranged}
     lost = {each.path for each in convert_with("determined", given).lost}
     assert {("searcher", "divisor"), ("hyperparameters", "x", "count")} <= lost
-    where = ("HyperParameterTuningJobConfig", "Strategy")
-    lost = {
-        each.path for each in convert_with("sagemaker", changed(SAGEMAKER, where, "Random")).lost
-    }
-    assert (where[0], "StrategyConfig", "HyperbandStrategyConfig") in lost
 
 
 def test_a_file_whose_method_is_a_list_belongs_to_no_tool(tmp_path):
