@@ -15,11 +15,7 @@ sys.path.insert(0, str(ROOT / "docs"))
 from rooms import APART, LAYERS, PACKAGES, ROOMS, SHOWS, imported, modules, room, room_of  # noqa: E402
 
 DOORS = {
-    "mlflow": (
-        "hposvc/tracking/mlflow_client",
-        "hposvc/tracking/models",
-        "hposvc/tracking/served_files",
-    ),
+    "mlflow": ("hposvc/tracking/mlflow_client", "hposvc/tracking/models"),
     "tensorboardX": ("hposvc/tracking/tensorboard",),
     "trackio": ("hposvc/tracking/trackio",),
     "wandb": ("hposvc/tracking/wandb",),

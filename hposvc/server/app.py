@@ -17,7 +17,6 @@ from hposvc.server.pages import (
     login,
     sweep_list,
     sweep_page,
-    trial_files,
     trial_page,
 )
 from hposvc.server.pages.errors import respond
@@ -79,7 +78,7 @@ def create_app(service: Service) -> FastAPI:
     for routes in api:
         checks = [known] if routes in WAITING else [known, IN_TURN]
         app.include_router(routes.router, prefix=API, dependencies=checks)
-    pages = (files, login, sweep_list, sweep_page, trial_page, trial_files, compare_page)
+    pages = (files, login, sweep_list, sweep_page, trial_page, compare_page)
     for shown in pages:
         app.include_router(shown.router, dependencies=[known, IN_TURN], include_in_schema=False)
     app.include_router(monitoring.router)

@@ -57,7 +57,6 @@ class Service:
     listening: Listening | None = None  # None: called inside this process, by trusted callers
     read_only: bool = False  # refuse whatever changes something, also for administrators
     ends: threading.Event = field(default_factory=threading.Event)  # set: nothing may wait any more
-    reading_files: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(8))
 
     @cached_property
     def turns(self) -> Turns:

@@ -1,4 +1,4 @@
-"""The recorder's client of MLflow; only this file, models.py and served_files.py import MLflow.
+"""The recorder's client of MLflow; only this file and models.py import MLflow.
 
 A tracker names runs by their trial and finds them again by their tags. Every operation can be
 repeated safely: runs are searched before they are made, and values already there stay as they are.

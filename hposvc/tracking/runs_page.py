@@ -30,6 +30,12 @@ def address(uri: str, experiment: str, sweep: str) -> str:
     return f"{server}/{_runs(experiment, sweep)}"
 
 
+def run_address(server: str, experiment: str, run: str) -> str:
+    """Return the address of what a run logged, on a tracking server; no credentials are in it."""
+    scheme, _, place = server.rstrip("/").partition("://")
+    return f"{scheme}://{place.rpartition('@')[2]}/{_run(experiment, run)}/artifacts?{WORKFLOW}"
+
+
 def note_line(experiment: str, run: str, sweep: str, result: str, report: str) -> str:
     """Return a sweep's line in its experiment's description, with links.
 
@@ -38,7 +44,7 @@ def note_line(experiment: str, run: str, sweep: str, result: str, report: str) -
         result: what came out so far, in words.
         report: the artifact with the sweep's report; empty: there is none.
     """
-    page = f"#/experiments/{experiment}/runs/{run}"
+    page = _run(experiment, run)
     links = [
         f"[report]({page}/artifacts/{quote(report)}?{WORKFLOW})" if report else "",
         f"[runs, best first]({_runs(experiment, sweep)})",
@@ -84,6 +90,10 @@ def view(sweep: str, spec: SweepSpec, finished: bool) -> str:
             "columnOrder": columns,
         }
     )
+
+
+def _run(experiment: str, run: str) -> str:
+    return f"#/experiments/{experiment}/runs/{run}"
 
 
 def _runs(experiment: str, sweep: str) -> str:

@@ -8,6 +8,7 @@ from hposvc import api
 from hposvc.analysis import audit as audits
 from hposvc.api import Record
 from hposvc.events import EVENT_KINDS
+from hposvc.journal.home import Home
 from hposvc.reporting.history import History
 from hposvc.server.access import Reader
 from hposvc.server.pages import actions, pictures
@@ -16,6 +17,9 @@ from hposvc.server.routes.sweeps import SweepId, TrialId
 from hposvc.server.service import Serving
 from hposvc.state import summary
 from hposvc.state.trial import TrialState
+from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
+from hposvc.tracking.projection import EXPERIMENT
+from hposvc.tracking.runs_page import run_address
 
 router = APIRouter()
 
@@ -34,7 +38,7 @@ def show_trial(
     with service.histories.open(row) as read:
         decided = _decisions(read.history, trial)
     with service.folded.open(row) as folded:
-        record = folded.record(lambda state: [trial])
+        record = folded.record(lambda state: [trial, EXPERIMENT])
         api.check_trial(record, trial)
         state, shown = record.state, record.state.trials[trial]
         logs = _tails(api.logs(service.sweeps, record, trial, None))
@@ -65,6 +69,7 @@ def show_trial(
             best=next(iter(state.front), None),
             metrics=_metrics(shown),
             logs=logs,
+            mlflow=_run_in_mlflow(record, service.sweeps.home, trial),
             actions=actions.of_trial(record, shown, scopes),
             cost=shown.rank_s_at(state.now) * (gpus or 1) / 3600,
             has_gpus=bool(gpus),
@@ -102,6 +107,16 @@ def _decisions(history: History, trial: str) -> dict[int, str]:
         decided.step: f"{decided.verdict}: {decided.detail or decided.reason}"
         for decided in history.decisions.get(trial, ())
     }
+
+
+def _run_in_mlflow(record: Record, home: Home, trial: str) -> dict[str, str]:
+    """Return where MLflow keeps a trial's run, and its address if a server shows it."""
+    if trial not in record.runs or EXPERIMENT not in record.runs:
+        return {}
+    uri = tracking_uri(home, record.state.spec)
+    served = uri.startswith(("http://", "https://"))
+    url = run_address(uri, record.runs[EXPERIMENT], record.runs[trial]) if served else ""
+    return {"uri": hide_passwords(uri), "url": url}
 
 
 def _tails(logs: list[api.Log]) -> list[dict[str, Any]]:

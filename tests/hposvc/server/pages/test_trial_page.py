@@ -6,6 +6,8 @@ from paged import client
 from hposvc import api
 from hposvc.api import load
 from hposvc.events import Proposed
+from hposvc.server.pages import trial_page
+from hposvc.tracking.projection import EXPERIMENT
 from trainables.runtime.assignment import log_file
 
 
@@ -57,3 +59,18 @@ def test_a_repeat_names_the_trial_whose_configuration_it_has(tmp_path):
 def test_an_unknown_trial_is_404(server):
     assert server.get("/sweeps/ended/trials/t9999").status_code == 404
     assert server.get("/sweeps/ended/trials/t9999/decisions").status_code == 404
+
+
+def test_its_run_in_mlflow_is_linked(recorded, server, monkeypatch):
+    trial = "/sweeps/ended/trials/t0001"
+    assert "It has no run in MLflow." in server.get(trial).text
+    recorded.journal.record_runs("ended", {EXPERIMENT: "7", "t0001": "abc"})
+    assert (
+        "<code>abc</code>, which <code>mlflow ui --backend-store-uri sqlite:"
+        in server.get(trial).text
+    )
+    uri = "https://me:secret@mlflow.example.org/"
+    monkeypatch.setattr(trial_page, "tracking_uri", lambda home, spec: uri)
+    page = server.get(trial).text
+    assert "https://mlflow.example.org/#/experiments/7/runs/abc/artifacts?" in page
+    assert "secret" not in page
