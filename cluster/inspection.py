@@ -23,7 +23,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from cluster import probes
 from cluster.node_health import NodeHealth, hardware_issues, merge_probes, offset, speed_issues
 
-TOGETHER_S = 10.0  # nodes probed together that answer within this time are judged together
+TOGETHER_S = 30.0  # nodes probed together that answer within this time are judged together
 ANSWER_S = 60.0  # after that an answer is no longer awaited: a trial will show what is wrong
 GPUS_S = 40.0  # for a node to load torch and test its GPUs; reading the sensors takes up to 10 more
 NAMESPACE = b"hposvc"

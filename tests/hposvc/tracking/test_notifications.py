@@ -301,12 +301,15 @@ def test_a_recorder_that_is_killed_anywhere_loses_no_moment(sweep, home, monkeyp
         recorder = Recorder(home, row.id, spec, journal).__enter__()
         for number in range(2):
             room.release = threading.Event()
-            wait_until(lambda number=number: len(room.received) > number)
+
+            def is_heard(number=number):
+                recorder.turn(SweepState(spec), [])  # the driver goes on
+                return len(room.received) > number
+
+            wait_until(is_heard)
             os.kill(recorder._processes["notifications"].pid, signal.SIGKILL)
             room.release.set()
             _make_due(deliveries)
-            if number == 0:
-                recorder.turn(SweepState(spec), [])  # the driver goes on
         recorder.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
         room.release = None
         with Recorder(home, row.id, spec, journal):
