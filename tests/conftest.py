@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray starts ranks with a niceness of 15: beside other tests they would hardly get any time.
 os.environ.setdefault("RAY_worker_niceness", "0")
 os.environ["HPOSVC_REPORT"] = "off"  # hundreds of tests run a small sweep
+# Of `make test`: the same examples each time, half as many as `python -m pytest` tries anew.
+settings.register_profile("ci", settings.get_profile("ci"), max_examples=50)
 SUPPORT = Path(__file__).parent / "support"
 EXAMPLES = Path(__file__).parents[1] / "examples"
 # Test modules import the modules of these folders by name, and specs name their functions.

@@ -15,7 +15,7 @@ import pytest
 from real_server import ending_drivers
 
 ROOT = Path(__file__).parents[2]
-DEADLINE_S = 240
+DEADLINE_S = 480
 NOTHING: Mapping[str, str] = {}
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -29,7 +29,7 @@ def test_no_block_is_in_a_language_that_nobody_runs():
     assert {word for word, _ in BLOCKS} == {"bash", "python", "yaml"}
 
 
-@pytest.mark.timeout(900)  # two minutes alone on two cores; each command has its own deadline
+@pytest.mark.timeout(1800)  # three minutes alone on two cores; each command has its own deadline
 def test_commands_run_one_after_the_other(python, home, server):
     for text in blocks("bash"):
         text, variables = text.replace(SERVER, server), {}

@@ -70,7 +70,7 @@ def history(search):
 
 
 @pytest.mark.ray
-@pytest.mark.long
+@pytest.mark.full
 def test_an_experiment_under_asha_runs_through_the_space_and_ends(tmp_path):
     script = tmp_path / "mine.py"
     script.write_text(RUN)

@@ -89,7 +89,7 @@ def test_every_answer_is_one_of_the_schema_at_length(described, mode):
     assert not failures(described, mode, 20)
 
 
-@pytest.mark.long
+@pytest.mark.full
 def test_sequences_of_requests_are_answered_as_the_schema_says(described):
     """A request uses what an earlier one answered: a submitted sweep, its operation, its trials."""
 
