@@ -1,9 +1,9 @@
 """Measurements of every order, at next to no cost: speed, phases, memory, stragglers."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
-from trainables.monitoring import attention, clock, flops, memory, nvml, stragglers
+from trainables.monitoring import clock, flops, memory, nvml, stragglers
 from trainables.monitoring.peaks import peak
 from trainables.monitoring.throughput import throughput
 from trainables.worker import Worker
@@ -21,8 +21,7 @@ class TrainMonitor:
         countable = unsplit and training.compile == "none"
         self._peak = peak(device, training.precision, training.tf32) if countable else None
         self._flops = 0  # in an update, on this rank
-        self._kernels: dict[str, float] = {}
-        self._counted = training.compile != "none"  # counted once, in the order's first update
+        self._counted = self._peak is None  # counted once, in the order's first update
         self._gpu = nvml.Gpu(nvml.uuid(device))
         self._times: dict[str, float] = {}
         self._updates = 0
@@ -43,12 +42,9 @@ class TrainMonitor:
 
     @contextmanager
     def _count_operations(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            count = stack.enter_context(flops.count_flops()) if self._peak is not None else None
-            kernels = stack.enter_context(attention.count_kernels())
+        with flops.count_flops() as count:
             yield
-        self._kernels = attention.metrics(kernels)
-        self._flops = 0 if count is None else count.model
+        self._flops = count.model
 
     def end_epoch(self, waited: float) -> None:
         """Mark the end of a step's updates; the time after it does not count.
@@ -74,7 +70,7 @@ class TrainMonitor:
         times, updates = self._times, self._updates
         values = clock.metrics(times) | memory.measure(self._device).metrics | self._gpu.metrics()
         seconds = times.get("update", 0.0)
-        values |= self._kernels | throughput(samples, elements, seconds * updates)
+        values |= throughput(samples, elements, seconds * updates)
         if self._peak is not None and seconds:
             values["perf/mfu"] = flops.mfu(self._flops, seconds, self._peak)
         if self._ranks > 1:

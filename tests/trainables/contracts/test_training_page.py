@@ -14,8 +14,6 @@ from tolerances import CLOSE
 
 from hposvc import spec as specs
 from trainables import Training, Worker
-from trainables.monitoring.attention import FUSED
-from trainables.monitoring.attention import metrics as metrics_of_attention
 from trainables.monitoring.memory import Memory
 from trainables.monitoring.nvml import REASONS
 from trainables.monitoring.stragglers import slowest
@@ -131,10 +129,8 @@ def test_every_metric_of_a_report_is_there():
     every = Training(precision="16-mixed", clip=1.0, log_layers_every=1, ema=0.9, accumulate=2)
     worker = replace(Worker.alone(until=2, training=every), nan="skip")
     Deep().train(worker)
-    attention = metrics_of_attention(dict.fromkeys((*FUSED, "math"), 1))
     reported = {*worker.reports[-1].metrics, *Memory(1, 1, 1).metrics, *slowest([1.0, 2.0]).metrics}
     generic = {re.sub(r"^(grad_norm|update_ratio)/.*", r"\1/LAYER", name) for name in reported}
-    generic |= attention.keys()
     assert generic - {"val/loss"} <= set(NAMED)
     of_gpus = {name for name in NAMED if name.startswith("gpu/") or name == "perf/mfu"}
     assert set(NAMED) - of_gpus - generic == {"val/NAME"}
