@@ -26,7 +26,7 @@ MOST_BYTES = 100 * 2**20  # that a dashboard accepts in one request
 # Ray's prefix of package names; it refuses others.
 PACKAGE = "_ray_pkg_"
 # If Ray could not store a payload, its error would quote this beginning instead of the content.
-SEAL = b"a parcel of hposvc\n"
+SEAL = b"a payload of hposvc\n"
 
 Result = TypeVar("Result")
 Phase = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]

@@ -11,7 +11,7 @@ from hposvc.errors import fail
 from hposvc.journal.home import find
 from hposvc.spec import SweepSpec
 from hposvc.tracking.messages import Message, plain
-from hposvc.tracking.notifications import Courier, PostOffice
+from hposvc.tracking.notifications import Notifier, Sender
 from hposvc.tracking.webhook import NotSent
 
 
@@ -35,15 +35,15 @@ def send_again(
     """
     row = find(sweeps.journal, sweep)
     spec = specs.restore(row.spec)
-    courier = Courier(row, spec, sweeps.journal, PostOffice(variables).send)
-    courier.read()
-    attempted = list(courier.unsent.values())
-    courier.attempt(attempted)
+    notifier = Notifier(row, spec, sweeps.journal, Sender(variables).send)
+    notifier.read()
+    attempted = list(notifier.unsent.values())
+    notifier.attempt(attempted)
     return [
         Sent(
             spec.notify[delivery.channel].title,
             delivery.what,
-            (left := courier.unsent.get((delivery.seq, delivery.channel))) is None,
+            (left := notifier.unsent.get((delivery.seq, delivery.channel))) is None,
             "taken" if left is None else left.reason or "not attempted",
         )
         for delivery in attempted
@@ -58,14 +58,14 @@ def try_out(spec: SweepSpec, variables: Mapping[str, str] = os.environ) -> list[
     """
     if not spec.notify:
         raise fail("is missing; give channels, as docs/notifications.md shows", "notify")
-    office, now = PostOffice(variables), time.time()
+    sender, now = Sender(variables), time.time()
     results = []
     for number, channel in enumerate(spec.notify):
         identifier = f"{spec.name}.{now:.3f}.test.{number}"
         name, project = plain(spec.name), plain(spec.project)
         message = Message(identifier, "test", name, name, project, now, "a test of notify")
         try:
-            results.append(Sent(channel.title, "test", True, office.send(channel, message)))
+            results.append(Sent(channel.title, "test", True, sender.send(channel, message)))
         except NotSent as error:
             results.append(Sent(channel.title, "test", False, f"{error}"))
     return results

@@ -57,7 +57,7 @@ class ChildDrivers:
             )
 
     def running(self) -> set[str]:
-        """Return the sweeps whose processes run; those that have ended are buried."""
+        """Return the sweeps whose processes run; those that have ended are reaped."""
         ended = [sweep for sweep, process in self._processes.items() if process.poll() is not None]
         for sweep in ended:
             del self._processes[sweep]

@@ -41,7 +41,7 @@ Send = Callable[[Channel, Message], str]
 
 
 @dataclass(frozen=True)
-class PostOffice:
+class Sender:
     """Settings for sending messages: the variables that hold addresses and secrets."""
 
     variables: Mapping[str, str] = field(repr=False)
@@ -75,7 +75,7 @@ class PostOffice:
 
 
 @dataclass
-class Courier:
+class Notifier:
     """Turns the moments of a sweep into deliveries, and sends what is due."""
 
     row: SweepRow
@@ -189,7 +189,7 @@ def _is_due(delivery: Delivery, now: float) -> bool:
     return not now < delivery.due <= now + LONGEST_S
 
 
-def follow(begin: Callable[[], Courier], driver: int, give_up_s: float = GIVE_UP_S) -> bool:
+def follow(begin: Callable[[], Notifier], driver: int, give_up_s: float = GIVE_UP_S) -> bool:
     """Deliver until the driver is gone and nothing waits.
 
     Args:
@@ -199,24 +199,24 @@ def follow(begin: Callable[[], Courier], driver: int, give_up_s: float = GIVE_UP
     Returns:
         False if the driver was gone, and the journal's database stayed out of reach.
     """
-    courier: Courier | None = None
+    notifier: Notifier | None = None
     gone, answered_at = False, time.monotonic()
     while True:
         if gone:
             time.sleep(POLL_S)
         gone = gone or is_driver_gone(driver, POLL_S)
         try:
-            courier = courier or begin()
-            courier.alive()
-            courier.turn()
+            notifier = notifier or begin()
+            notifier.alive()
+            notifier.turn()
             answered_at = time.monotonic()
         except Exception as error:  # noqa: BLE001 - an error here never ends a sweep
-            courier = None
+            notifier = None
             log.warning("trying again: %s: %s", type(error).__name__, error)
             if gone and time.monotonic() - answered_at > give_up_s:
                 return False
             time.sleep(POLL_S)
-        if gone and courier is not None and not courier.waiting:
+        if gone and notifier is not None and not notifier.waiting:
             return True
 
 
@@ -225,11 +225,11 @@ def main(task: Mapping[str, Any]) -> None:
     logging.basicConfig(format=f"%(asctime)s {NOTIFICATIONS}: %(message)s", level=logging.INFO)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs URLs, which may be secrets
     setting = Setting.of_task(task)
-    office = PostOffice({**os.environ, **task["secrets"]})
+    sender = Sender({**os.environ, **task["secrets"]})
 
-    def begin() -> Courier:
-        return Courier(
-            setting.sweep, setting.spec, setting.journal, office.send, alive=setting.alive
+    def begin() -> Notifier:
+        return Notifier(
+            setting.sweep, setting.spec, setting.journal, sender.send, alive=setting.alive
         )
 
     with locked(recorder_lock(setting.folder, NOTIFICATIONS)):

@@ -101,8 +101,8 @@ class RankStore:
 
     def exchange_addresses(self, own: RankAddress) -> None:
         """Publish the address of this rank, and learn those of the others."""
-        self.store.set(f"berth-{self.rank}", json.dumps(asdict(own)))
-        addresses = [self.store.get(f"berth-{rank}") for rank in range(self.world_size)]
+        self.store.set(f"address-{self.rank}", json.dumps(asdict(own)))
+        addresses = [self.store.get(f"address-{rank}") for rank in range(self.world_size)]
         self.addresses = tuple(RankAddress(**json.loads(text)) for text in addresses)
 
     @contextmanager

@@ -82,7 +82,7 @@ class Switchboard:
 
     def _greet(self, line: socket.socket, known: Known) -> None:
         try:
-            # A descriptor of its own: the door may close the line while this waits for the peer.
+            # A descriptor of its own: the listener may close the connection meanwhile.
             connection = Connection(os.dup(line.fileno()))
         except OSError:  # the process may open no more files
             return

@@ -71,7 +71,7 @@ class Heartbeat:
         os.register_at_fork(
             before=self._disarm, after_in_parent=self._rearm, after_in_child=self._arm_lock.release
         )
-        threading.Thread(target=self._watch, name="pulse", daemon=True).start()
+        threading.Thread(target=self._watch, name="heartbeat", daemon=True).start()
 
     @contextmanager
     def during(self, order: int, signals: LivenessSignals, log: int = STDERR) -> Iterator[None]:

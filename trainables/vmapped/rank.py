@@ -51,7 +51,7 @@ class OrderInbox:
         self._orders: queue.Queue[Order | None] = queue.Queue()  # None: no coordinator any more
         self._answers: dict[int, queue.Queue[bool]] = {}
         self._awaiting: set[int] = set()  # orders at milestones
-        threading.Thread(target=self._receive_messages, name="desk", daemon=True).start()
+        threading.Thread(target=self._receive_messages, name="messages", daemon=True).start()
 
     def wait(self) -> Order:
         """Wait for the next order.

@@ -17,11 +17,11 @@ from hposvc.journal.journal import SweepRow
 from hposvc.state.sweep import SweepState
 from hposvc.tracking import notifications, recorder_process, webhook
 from hposvc.tracking.addresses import ALLOWED
-from hposvc.tracking.notifications import Courier, PostOffice, follow
+from hposvc.tracking.notifications import Notifier, Sender, follow
 from hposvc.tracking.recorder_process import Recorder
 from hposvc.tracking.webhook import NotSent
 
-OFFICE = PostOffice({ALLOWED: "127.0.0.1", "HOOK": "", "KEY": "sesame"})
+OFFICE = Sender({ALLOWED: "127.0.0.1", "HOOK": "", "KEY": "sesame"})
 SLOW = {
     "engine": {"type": "simulate", "curve": "simulated_sweeps:slow"},
     "tracking": {"send_to": ["json_lines"]},
@@ -70,9 +70,9 @@ class Post:
         return "ok"
 
 
-def courier_of(sweep, send, clock):
+def notifier_of(sweep, send, clock):
     row, spec, journal = sweep
-    return Courier(row, spec, journal, send, clock)
+    return Notifier(row, spec, journal, send, clock)
 
 
 def gone():
@@ -95,7 +95,7 @@ def test_each_moment_is_sent_to_each_channel_that_asks_for_it(sweep):
         {"email": "t@b.example", "on": ["failed"]},
     )
     post = Post()
-    courier_of(ran, post, Clock()).turn()
+    notifier_of(ran, post, Clock()).turn()
     told = [what for title, what, _ in post.sent if title == "webhook a.example"]
     alerts = [event.what for _, event in ran[2].read("s") if isinstance(event, Alerted)]
     assert told == [*alerts, "done"]
@@ -107,19 +107,19 @@ def test_each_moment_is_sent_to_each_channel_that_asks_for_it(sweep):
 
 def test_what_was_sent_is_not_sent_again_by_another_process(sweep):
     ran, post = sweep({"webhook": "https://a.example/x", "on": ALL}), Post()
-    courier_of(ran, post, Clock()).turn()
+    notifier_of(ran, post, Clock()).turn()
     count = len(post.sent)
-    courier_of(ran, post, Clock()).turn()
+    notifier_of(ran, post, Clock()).turn()
     assert len(post.sent) == count > 1
 
 
 def test_a_failing_channel_is_tried_with_growing_pauses_and_then_given_up(sweep):
     ran, post, clock = sweep({"webhook": "https://a.example/x"}), Post(), Clock()
     post.error = NotSent("HTTP 503", again=True)
-    courier = courier_of(ran, post, clock)
+    notifier = notifier_of(ran, post, clock)
     pauses = []
-    while courier.unsent == {} or courier.waiting:
-        courier.turn()
+    while notifier.unsent == {} or notifier.waiting:
+        notifier.turn()
         (delivery,) = Deliveries(ran[2].store, "s").all()
         if delivery.state == "waiting":
             pauses.append(delivery.due - clock.now)
@@ -133,10 +133,10 @@ def test_a_failing_channel_is_tried_with_growing_pauses_and_then_given_up(sweep)
 def test_a_refusal_for_good_is_not_repeated(sweep):
     ran, post, clock = sweep({"webhook": "https://a.example/x"}), Post(), Clock()
     post.error = NotSent("HTTP 404", again=False)
-    courier = courier_of(ran, post, clock)
-    courier.turn()
+    notifier = notifier_of(ran, post, clock)
+    notifier.turn()
     post.error, clock.now = None, clock.now + 1e6
-    courier.turn()
+    notifier.turn()
     assert post.sent == []
 
 
@@ -150,7 +150,7 @@ def test_a_channel_that_is_away_delays_no_other(sweep):
             raise NotSent("away", again=True)
         return "ok"
 
-    courier_of(ran, send, Clock()).turn()
+    notifier_of(ran, send, Clock()).turn()
     assert attempts.count("webhook a.example") == 1
     assert attempts.count("webhook b.example") == len(moments_of(ran[2])) > 2
 
@@ -158,10 +158,10 @@ def test_a_channel_that_is_away_delays_no_other(sweep):
 def test_a_clock_set_back_puts_nothing_off_for_long(sweep):
     ran, post, clock = sweep({"webhook": "https://a.example/x"}), Post(), Clock()
     post.error = NotSent("away", again=True)
-    courier = courier_of(ran, post, clock)
-    courier.turn()
+    notifier = notifier_of(ran, post, clock)
+    notifier.turn()
     post.error, clock.now = None, clock.now - 1e6
-    courier.turn()
+    notifier.turn()
     assert len(post.sent) == 1
 
 
@@ -188,12 +188,12 @@ def test_a_death_between_sending_and_its_record_repeats_the_message_under_its_id
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        courier_of(ran, send_and_die, clock).turn()
-    courier = courier_of(ran, post, clock)
-    courier.turn()
+        notifier_of(ran, send_and_die, clock).turn()
+    notifier = notifier_of(ran, post, clock)
+    notifier.turn()
     assert len(post.sent) == 1  # the attempt may still be under way
     clock.now += notifications.CLAIM_S
-    courier.turn()
+    notifier.turn()
     first, second = post.sent
     assert first == second
 
@@ -203,14 +203,14 @@ def test_a_receiver_that_fails_hangs_and_answers_gets_every_moment(sweep, monkey
     with receiver(statuses=[500, 503, 429, 200]) as room:
         ran = sweep({"webhook": room.url, "on": ALL, "secret": "${KEY}"})
         clock = Clock()
-        courier = courier_of(ran, OFFICE.send, clock)
+        notifier = notifier_of(ran, OFFICE.send, clock)
         room.release = threading.Event()
-        courier.turn()  # no answer in time
+        notifier.turn()  # no answer in time
         room.release.set()
         monkeypatch.setattr(webhook, "LIMIT_S", 30.0)
-        while courier.waiting:
+        while notifier.waiting:
             clock.now += 10.0
-            courier.turn()
+            notifier.turn()
         texts = [body["text"] for body in room.taken()]
         assert len(texts) == len(moments_of(ran[2]))
         assert room.ids[0] == room.ids[1]
@@ -226,8 +226,8 @@ def test_a_receiver_that_fails_hangs_and_answers_gets_every_moment(sweep, monkey
 def test_slack_gets_slacks_form_and_a_secret_address_comes_from_its_variable(sweep):
     with receiver() as room:
         ran = sweep({"slack": "${HOOK}"})
-        office = PostOffice({ALLOWED: "127.0.0.1", "HOOK": room.url})
-        courier_of(ran, office.send, Clock()).turn()
+        sender = Sender({ALLOWED: "127.0.0.1", "HOOK": room.url})
+        notifier_of(ran, sender.send, Clock()).turn()
     ((_, raw),) = room.received
     assert json.loads(raw).keys() == {"text"}
     assert json.loads(raw)["text"].startswith("s: COMPLETED")
@@ -242,7 +242,7 @@ def test_an_error_that_nobody_foresaw_is_a_failed_attempt(sweep):
     def send(channel, message):
         raise RuntimeError("https://a.example/secret")
 
-    courier_of(ran, send, clock).turn()
+    notifier_of(ran, send, clock).turn()
     deliveries = Deliveries(ran[2].store, "s").all()
     assert {delivery.reason for delivery in deliveries} == {"RuntimeError in hposvc itself"}
     assert [delivery.state for delivery in deliveries] == ["waiting", "waiting"]
@@ -260,7 +260,7 @@ def test_a_missing_variable_is_said_when_the_sweep_begins(sweep, home, caplog, m
 
 def test_a_missing_variable_is_said(sweep):
     ran = sweep({"slack": "${HOOK}"})
-    courier_of(ran, OFFICE.send, Clock()).turn()
+    notifier_of(ran, OFFICE.send, Clock()).turn()
     (delivery,) = Deliveries(ran[2].store, "s").all()
     assert delivery.reason == "HOOK is not set where the sweep's driver runs; export it there"
 
@@ -273,7 +273,7 @@ def test_the_journals_absence_is_waited_out(sweep, monkeypatch):
     def begin():
         if (error := next(trouble, None)) is not None:
             raise error
-        return courier_of(ran, post, Clock())
+        return notifier_of(ran, post, Clock())
 
     assert follow(begin, gone())
     assert len(post.sent) == 1
