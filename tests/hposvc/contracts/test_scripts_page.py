@@ -18,7 +18,7 @@ SECTIONS = re.findall(
     re.MULTILINE | re.DOTALL,
 )
 LIBRARIES = ["argparse", "click", "absl", "tyro", "Hydra", "accelerate", "torchrun"]
-OF_SEVERAL_RANKS = [pytest.param("accelerate", marks=pytest.mark.full), "torchrun"]
+OF_SEVERAL_RANKS = ["accelerate", "torchrun"]
 
 
 def test_every_library_has_a_script_and_a_spec():
@@ -43,7 +43,7 @@ def test_a_script_of_the_page_is_swept(tmp_path, monkeypatch, capfd, script, spe
 
 
 @pytest.mark.ray
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("library", OF_SEVERAL_RANKS)
 def test_two_ranks_go_on_from_their_checkpoint(tmp_path, monkeypatch, home_with_ray, library):

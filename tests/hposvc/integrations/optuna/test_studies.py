@@ -147,7 +147,7 @@ def test_processes_share_a_study_and_one_that_is_killed_loses_nothing(home):
     check_shared(optuna.load_study(study_name="shared", storage=hposvc.optuna.Storage()))
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_through_a_server_that_is_killed_again_and_again_each_trial_is_there_once(
     tmp_path, monkeypatch
