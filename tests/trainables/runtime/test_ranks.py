@@ -198,7 +198,8 @@ def test_of_a_function_s_ranks_the_first_that_restores_verifies_for_its_node(tmp
         (saved / "weights").write_text("two")
         (_, end), lines = told(4, (0, 1), last.checkpoint)
         assert (end.kind, end.clean) == ("damaged", True)
-        assert [line.split(" ")[1] for line in lines] == ["2", "2"]
+        # A rank that finds the damage ends the order, perhaps before the other one has looked.
+        assert {line.split(" ")[1] for line in lines} == {"2"}
 
 
 SAVES = """
