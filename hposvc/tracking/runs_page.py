@@ -6,7 +6,7 @@ the experiment, in JSON, with filter, order and columns.
 """
 
 import json
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from hposvc.spec import SweepSpec
 from hposvc.tracking.mlflow_names import legal_name
@@ -32,8 +32,9 @@ def address(uri: str, experiment: str, sweep: str) -> str:
 
 def run_address(server: str, experiment: str, run: str) -> str:
     """Return the address of what a run logged, on a tracking server; no credentials are in it."""
-    scheme, _, place = server.rstrip("/").partition("://")
-    return f"{scheme}://{place.rpartition('@')[2]}/{_run(experiment, run)}/artifacts?{WORKFLOW}"
+    parts = urlsplit(server)
+    place = f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
+    return f"{parts.scheme}://{place}/{_run(experiment, run)}/artifacts?{WORKFLOW}"
 
 
 def note_line(experiment: str, run: str, sweep: str, result: str, report: str) -> str:

@@ -12,6 +12,7 @@ from hposvc.tracking.runs_page import (
     address,
     note_line,
     note_with,
+    run_address,
     view,
 )
 
@@ -28,6 +29,12 @@ def test_the_address_opens_the_view_of_the_sweep(uri, server):
     assert f"{parts.scheme}://{parts.netloc}" == server
     assert parts.path == "/experiments/7/runs"
     assert parse_qs(parts.query)["viewStateShareKey"] == ["a sweep&1"]
+
+
+@pytest.mark.parametrize("uri", ["https://me:a@b@host:8080/team@1/", "https://host:8080/team@1"])
+def test_the_address_of_a_run_keeps_its_path_and_loses_its_credentials(uri):
+    address = run_address(uri, "7", "abc")
+    assert address.startswith("https://host:8080/team@1/#/experiments/7/runs/abc/artifacts?")
 
 
 def test_a_view_shows_the_objective_before_parameters_and_sorts_by_it():
