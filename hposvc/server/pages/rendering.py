@@ -16,7 +16,6 @@ from hposvc.reporting.prose import prose
 from hposvc.server import browser
 from hposvc.server.pages import assets
 from hposvc.server.principal import NOBODY, Principal
-from hposvc.spec.types import format_bytes
 from hposvc.views import formatting
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -84,7 +83,6 @@ def _environment() -> Environment:
         iso=iso,
         clock=clock,
         count=count,
-        size=format_bytes,
     )
     return environment
 

@@ -21,7 +21,7 @@ from hposvc.tracking.notifications import Notifier, Sender, follow
 from hposvc.tracking.recorder_process import Recorder
 from hposvc.tracking.webhook import NotSent
 
-OFFICE = Sender({ALLOWED: "127.0.0.1", "HOOK": "", "KEY": "sesame"})
+SENDER = Sender({ALLOWED: "127.0.0.1", "HOOK": "", "KEY": "sesame"})
 SLOW = {
     "engine": {"type": "simulate", "curve": "simulated_sweeps:slow"},
     "tracking": {"send_to": ["json_lines"]},
@@ -203,7 +203,7 @@ def test_a_receiver_that_fails_hangs_and_answers_gets_every_moment(sweep, monkey
     with receiver(statuses=[500, 503, 429, 200]) as room:
         ran = sweep({"webhook": room.url, "on": ALL, "secret": "${KEY}"})
         clock = Clock()
-        notifier = notifier_of(ran, OFFICE.send, clock)
+        notifier = notifier_of(ran, SENDER.send, clock)
         room.release = threading.Event()
         notifier.turn()  # no answer in time
         room.release.set()
@@ -260,7 +260,7 @@ def test_a_missing_variable_is_said_when_the_sweep_begins(sweep, home, caplog, m
 
 def test_a_missing_variable_is_said(sweep):
     ran = sweep({"slack": "${HOOK}"})
-    notifier_of(ran, OFFICE.send, Clock()).turn()
+    notifier_of(ran, SENDER.send, Clock()).turn()
     (delivery,) = Deliveries(ran[2].store, "s").all()
     assert delivery.reason == "HOOK is not set where the sweep's driver runs; export it there"
 
