@@ -26,15 +26,20 @@ def address(uri: str, experiment: str, sweep: str) -> str:
         uri: of the tracking server, or of a database that `mlflow ui` serves on this machine.
         experiment: its id.
     """
-    server = uri.rstrip("/") if uri.startswith(("http://", "https://")) else LOCAL
+    server = uri.rstrip("/") if is_served(uri) else LOCAL
     return f"{server}/{_runs(experiment, sweep)}"
 
 
-def run_address(server: str, experiment: str, run: str) -> str:
+def run_address(uri: str, experiment: str, run: str) -> str:
     """Return the address of what a run logged, on a tracking server; no credentials are in it."""
-    parts = urlsplit(server)
+    parts = urlsplit(uri)
     place = f"{parts.netloc.rpartition('@')[2]}{parts.path.rstrip('/')}"
     return f"{parts.scheme}://{place}/{_run(experiment, run)}/artifacts?{WORKFLOW}"
+
+
+def is_served(uri: str) -> bool:
+    """Return whether a tracking server answers at the URI, and not `mlflow ui` on this machine."""
+    return uri.startswith(("http://", "https://"))
 
 
 def note_line(experiment: str, run: str, sweep: str, result: str, report: str) -> str:

@@ -22,7 +22,7 @@ from hposvc.state.sweep import SweepState
 from hposvc.state.trial import OVER, TrialState
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import EXPERIMENT
-from hposvc.tracking.runs_page import address
+from hposvc.tracking.runs_page import address, is_served
 from hposvc.views import replicates
 from hposvc.views.dashboard import baseline_mark, one_line
 from hposvc.views.formatting import NONE, duration, number, scalar
@@ -137,7 +137,7 @@ def mlflow(record: Record, home: Home) -> list[RenderableType]:
         return []
     uri = record.tracking_uri or hide_passwords(tracking_uri(home, record.state.spec))
     link = _copyable_line("MLflow", address(uri, record.runs[EXPERIMENT], record.row.id))
-    if uri.startswith(("http://", "https://")):
+    if is_served(uri):
         return [link]
     return [link, _copyable_line("", f"after mlflow ui --backend-store-uri {uri}")]
 

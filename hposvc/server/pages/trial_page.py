@@ -19,7 +19,7 @@ from hposvc.state import summary
 from hposvc.state.trial import TrialState
 from hposvc.tracking.mlflow_server import hide_passwords, tracking_uri
 from hposvc.tracking.projection import EXPERIMENT
-from hposvc.tracking.runs_page import run_address
+from hposvc.tracking.runs_page import is_served, run_address
 
 router = APIRouter()
 
@@ -114,8 +114,7 @@ def _run_in_mlflow(record: Record, home: Home, trial: str) -> dict[str, str]:
     if trial not in record.runs or EXPERIMENT not in record.runs:
         return {}
     uri = tracking_uri(home, record.state.spec)
-    served = uri.startswith(("http://", "https://"))
-    url = run_address(uri, record.runs[EXPERIMENT], record.runs[trial]) if served else ""
+    url = run_address(uri, record.runs[EXPERIMENT], record.runs[trial]) if is_served(uri) else ""
     return {"uri": hide_passwords(uri), "url": url}
 
 
