@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from remote_cluster import Remote
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Say at once what failed: a run that is cut off never gets to its summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        sys.stderr.write(f"\n{report.nodeid} ({report.when}) failed:\n{report.longreprtext}\n")
+
+
 @pytest.fixture(scope="session")
 def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with MLflow's tables: to make them takes seconds."""

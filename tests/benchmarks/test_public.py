@@ -67,6 +67,7 @@ def test_problems_have_names_of_their_own_and_methods_that_exist():
     assert all(key.group for key in keys)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("method", ["gp", "optuna_tpe"])
 @pytest.mark.parametrize("objectives", [1, 2])
 def test_players_are_told_losses_and_limits(method: str, objectives: int):

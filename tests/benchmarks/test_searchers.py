@@ -33,6 +33,7 @@ def python(*arguments: object) -> str:
     return ended.stdout
 
 
+@pytest.mark.full
 @pytest.mark.timeout(290)
 def test_quick_run_prints_its_tables_and_repeats_no_run(tmp_path):
     command = ["benchmarks/searchers.py", "--quick", "--seeds", 1, "--methods", "gp", "random"]

@@ -115,6 +115,7 @@ def expect_interrupted(terminal, driver):
     assert (status["state"], status["driver"]) == ("INTERRUPTED", "none")
 
 
+@pytest.mark.full
 def test_an_interrupted_driver_leaves_nothing_but_the_way_to_resume(terminal, driver, gate):
     """SIGTERM, then Ctrl-C, and Ctrl-C again while the ranks are being ended."""
     driver.process.terminate()

@@ -20,13 +20,13 @@ SEED = int(os.environ.get("HPOSVC_CHAOS_SEED", "0")) or random.randrange(1, 10**
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300 + 300 * ROUNDS)]
 
 QUICK = [
-    pytest.param(Plan(1, "asha", ("searcher", "recorder")), marks=pytest.mark.full),
-    pytest.param(Plan(2, "pbt", ("torn", "nan")), marks=pytest.mark.full),
+    Plan(1, "asha", ("searcher", "recorder")),
+    Plan(2, "pbt", ("torn", "nan")),
     Plan(3, "hyperband", ("rank", "leak"), neighbour=True),
 ]
 
 
-@pytest.mark.long
+@pytest.mark.full
 @pytest.mark.parametrize("planned", QUICK, ids=lambda planned: "-".join(planned.injections))
 def test_a_round_keeps_the_promise(terminal: Terminal, planned: Plan, capsys):
     """Peers: trials are lost or run again, points come twice, processes stay."""

@@ -20,7 +20,7 @@ pytestmark = [
 @pytest.mark.parametrize(
     ("clients", "sweeps", "rounds"),
     [
-        pytest.param(3, 2, 1, marks=[pytest.mark.long, pytest.mark.timeout(900)]),
+        pytest.param(3, 2, 1, marks=[pytest.mark.full, pytest.mark.timeout(900)]),
         pytest.param(20, 5, 8, marks=[pytest.mark.full, pytest.mark.timeout(3 * 3600)]),
     ],
 )

@@ -26,6 +26,7 @@ def test_a_cluster_that_does_not_answer_is_given_up(tmp_path):
     assert answer.text
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_a_cluster_that_is_started_runs_a_task(tmp_path):
     answer = ask("local", tmp_path)

@@ -100,6 +100,7 @@ def test_a_ray_that_did_not_start_is_started_again(fickle):
         assert launch._await_address(fickle) == {"address": "127.0.0.1:1", "mark": "A=1"}
 
 
+@pytest.mark.full
 def test_a_ray_that_never_starts_is_told_with_its_log(fickle):
     (fickle / "fickle_keeper.py").write_text("raise SystemExit('no room for Ray')")
     with launch.start(fickle), pytest.raises(Unreachable, match=r"did not start .*keeper\.log"):

@@ -24,6 +24,7 @@ def test_the_quickstart_finds_a_good_model(python, tmp_path):
     assert best["value"] > 0.9
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "enough"), [("ray_tune.py", 0.8), ("optuna_distributions.py", 0.3)]
 )
@@ -34,6 +35,7 @@ def test_what_was_written_for_others_runs_as_it_is(python, tmp_path, name, enoug
     assert best["value"] > enough
 
 
+@pytest.mark.full
 def test_a_space_that_a_function_suggests_is_searched(python, tmp_path):
     python(str(ROOT / "examples" / "optuna_space.py"), cwd=tmp_path)
     best = json.loads(python("-m", "hposvc", "best", "last", "-o", "json").stdout)

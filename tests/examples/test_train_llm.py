@@ -73,6 +73,7 @@ def trained(rank: int, home: Path, folder: Path, name: str) -> list[dict[str, fl
     return curve(uninterrupted)
 
 
+@pytest.mark.full
 def test_ranks_go_on_bit_by_bit_and_one_process_writes_what_they_learned(
     home, tmp_path, on_two_ranks
 ):
@@ -89,6 +90,7 @@ def test_ranks_go_on_bit_by_bit_and_one_process_writes_what_they_learned(
     assert task.write(model, "To be") == written
 
 
+@pytest.mark.full
 def test_ranks_learn_what_one_process_learns(home, tmp_path, on_two_ranks):
     all_curves, _ = on_two_ranks(undropped, home, ["fsdp", "ddp"])
     alone = losses(undropped(0, home, ["single"])[0])

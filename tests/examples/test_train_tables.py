@@ -100,6 +100,7 @@ def learned(rank: int, data: str, name: str) -> list[dict[str, float]]:
     return curve(worker)
 
 
+@pytest.mark.full
 def test_ranks_learn_what_one_process_learns(goods, on_two_ranks):
     curves, _ = on_two_ranks(on_rank, goods)
     alone = learned(0, goods, "single")

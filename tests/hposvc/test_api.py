@@ -76,6 +76,7 @@ def test_the_fields_are_those_of_the_reference(sweeps):
     assert set(api.ls(sweeps)[0]) == json_keys("`ls`")
 
 
+@pytest.mark.full
 def test_status_counts_the_proposals_for_which_the_model_had_no_answer(sweeps):
     """A deep chain of conditions runs out of candidates before it runs out of configurations."""
     switches = 24

@@ -54,6 +54,7 @@ def test_all_trials_have_a_column_a_metric(result):
     assert len(frame) == 210
 
 
+@pytest.mark.full
 def test_a_metric_named_like_a_column_leaves_that_column_as_it_is(tmp_path):
     """Users would misread a table whose `step` is a metric's value."""
     metrics = [{"name": "step", "goal": "minimize"}, {"name": "checkpoint", "goal": "minimize"}]

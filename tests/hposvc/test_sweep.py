@@ -126,6 +126,7 @@ def test_what_can_be_imported_goes_by_its_name(tmp_path):
     assert not (tmp_path / "pickles").exists()
 
 
+@pytest.mark.full
 def test_a_class_of_a_script_can_be_swept(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

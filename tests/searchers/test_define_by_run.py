@@ -100,6 +100,7 @@ def test_the_declarations_of_a_function_describe_its_space():
     assert space.constraints[0].text == "batch <= 2048"
 
 
+@pytest.mark.full
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_a_tree_of_branches_is_found_again(data):

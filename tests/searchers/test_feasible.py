@@ -92,6 +92,7 @@ def test_shares_are_sampled_uniformly_in_their_simplex(count):
         assert kstest(x_N, beta(1, count).cdf).pvalue > 1e-3
 
 
+@pytest.mark.full
 def test_an_ordered_chain_is_sampled_uniformly():
     space = rare("a chain")
     rng = np.random.default_rng(0)

@@ -86,6 +86,7 @@ def test_two_ranks_train_together(make_slot):
     assert slot.wait(Outcome).kind == "ended"
 
 
+@pytest.mark.full
 def test_a_killed_group_leaves_no_process_behind(make_slot):
     slot = make_slot(2, trainable="toys:ddp")
     slot.start(1, until=1000)

@@ -54,6 +54,7 @@ def test_the_parameters_that_matter_are_found_with_an_interval():
     assert answer.pairs[0].dependence.names == ("lr", "optimizer")
 
 
+@pytest.mark.full
 def test_pure_noise_teaches_nothing():
     """A false claim has a chance of a fortieth each."""
     answers = [explained(*sweep_of(noise, 16, seed))[0] for seed in range(10)]

@@ -22,6 +22,7 @@ def seen(law: Law, seed: int) -> list[Point]:
     ]
 
 
+@pytest.mark.full
 @settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_known_coefficients_are_near_their_intervals(seed):
@@ -33,6 +34,7 @@ def test_known_coefficients_are_near_their_intervals(seed):
     assert fitted.law.alpha == pytest.approx(CHINCHILLA.alpha, abs=0.05)
 
 
+@pytest.mark.full
 def test_intervals_hold_the_truth_nearly_always():
     held = []
     for seed in range(8):

@@ -33,6 +33,7 @@ def tab(tmp_path):
     return propose
 
 
+@pytest.mark.full
 def test_sweeps_and_trials_are_completed(tab, hposvc, spec):
     assert hposvc("run", spec(name="tabbed")).code == 0
     (row,) = hposvc("ls", "-o", "json").data
@@ -57,6 +58,7 @@ def test_verbs_and_examples_are_completed(tab):
     assert tab("hposvc examples quick") == ["quickstart.py"]
 
 
+@pytest.mark.full
 def test_keys_of_a_spec_are_completed(tab):
     assert tab("hposvc run spec.yaml --set tri") == ["trials.max=", "trials.parallel="]
     assert tab("hposvc plan spec.yaml --set stop.plateau.tr") == ["stop.plateau.trials="]

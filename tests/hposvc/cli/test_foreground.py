@@ -81,6 +81,7 @@ def until(stream, words):
     raise AssertionError(f"never said: {words}")
 
 
+@pytest.mark.long
 def test_ctrl_c_leaves_a_sweep_that_resume_brings_to_its_exact_end(hposvc, spec, gate):
     run = hposvc("run", spec(), "--id", "gated-1", "-o", "json")
     until(run.stderr, "t0003 COMPLETED")
@@ -106,6 +107,7 @@ def test_ctrl_c_leaves_a_sweep_that_resume_brings_to_its_exact_end(hposvc, spec,
     assert all(trial["mlflow_run_id"] for trial in trials)
 
 
+@pytest.mark.full
 def test_ctrl_c_again_while_the_command_exits_changes_nothing(hposvc, spec, gate):
     run = hposvc("run", spec(), "--id", "gated-1")
     until(run.stderr, "t0003 COMPLETED")
@@ -149,6 +151,7 @@ def test_who_waits_for_a_postgres_that_is_away_can_be_interrupted(hposvc, spec, 
         assert (status["state"], status["trials"]["completed"]) == ("COMPLETED", 6)
 
 
+@pytest.mark.full
 def test_stop_from_another_terminal_ends_the_sweep_with_what_it_has(hposvc, spec, gate):
     run = hposvc("run", spec(), "--id", "gated-1")
     until(run.stderr, "t0003 COMPLETED")
@@ -163,6 +166,7 @@ def test_stop_from_another_terminal_ends_the_sweep_with_what_it_has(hposvc, spec
     assert "has ended: STOPPED" in hposvc("kill", "last").communicate()[0]
 
 
+@pytest.mark.full
 def test_debug_raises_what_the_user_raised_and_prints_no_data_but_ours(hposvc, spec):
     ddp = {"workers": 2}
     parts = {"trainable": "curves:unlucky", "resources": ddp, "engine": "ray"}
@@ -176,6 +180,7 @@ def test_debug_raises_what_the_user_raised_and_prints_no_data_but_ours(hposvc, s
     assert "ZeroDivisionError: x is too small" in err
 
 
+@pytest.mark.full
 def test_a_changed_trainable_is_accepted_only_if_asked(hposvc, spec, tmp_path):
     mine = tmp_path / "mine.py"
     source = (SUPPORT / "curves.py").read_text()

@@ -106,6 +106,7 @@ QUICK = ["stop"]
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in SWEEPS]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", [True, False])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_driver_that_dies_at_any_commit_leaves_its_trials_to_the_next(

@@ -77,6 +77,7 @@ def failures(described, mode, max_examples):
     return wrong
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", [*GenerationMode], ids=lambda mode: mode.name.lower())
 def test_every_answer_is_one_of_the_schema(described, mode):
     assert not failures(described, mode, 3)

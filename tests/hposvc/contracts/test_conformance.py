@@ -44,6 +44,7 @@ def bench(request, tmp_path_factory):
     shared.backend.close()
 
 
+@pytest.mark.full
 @every
 def test_an_order_from_nothing_reports_each_step_behind_its_checkpoint(bench):
     events = bench.finish(bench.start())
@@ -220,7 +221,8 @@ def test_the_limit_changes_while_orders_run(bench):
     bench.finish(two[1])
 
 
-@pytest.mark.parametrize("victim", [pytest.param(0, marks=pytest.mark.full), 1])
+@pytest.mark.full
+@pytest.mark.parametrize("victim", [0, 1])
 @pairs
 def test_a_rank_that_dies_fails_its_order_and_nothing_of_it_is_left(bench, victim):
     failed = bench.finish(bench.start(at=2, do="die", rank=victim))
@@ -231,6 +233,7 @@ def test_a_rank_that_dies_fails_its_order_and_nothing_of_it_is_left(bench, victi
     assert losses(again) == [0.2, 0.3]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("bench", IMPATIENT, indirect=True)
 def test_ranks_that_hang_leave_their_stacks_and_make_room_for_others(bench):
     failed = bench.finish(bench.start(at=2, do="hang", rank=1, trial="t0001"))

@@ -18,6 +18,7 @@ ENGINES = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("engine", "workers"), ENGINES)
 def test_the_best_checkpoint_of_a_trial_at_rest_is_kept(tmp_path, home_with_ray, engine, workers):
     (tmp_path / "falls_and_rises.py").write_text(CODE)

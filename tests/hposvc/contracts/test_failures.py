@@ -416,6 +416,7 @@ def test_once_a_trial_has_reported_a_missing_metric_is_that_trials_fault():
     assert desk.state.closed is None
 
 
+@pytest.mark.full
 def test_a_sweep_whose_reports_lack_its_metric_ends_at_the_first_trial(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("wrong.py").write_text(
@@ -442,6 +443,7 @@ def test_a_sweep_whose_reports_lack_its_metric_ends_at_the_first_trial(tmp_path,
         )
 
 
+@pytest.mark.full
 def test_a_sweep_whose_pattern_matches_nothing_ends_at_the_first_trial(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("prints.py").write_text("print('epoch 1 Loss: 0.5')\n")

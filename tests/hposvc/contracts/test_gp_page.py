@@ -121,6 +121,7 @@ def test_with_several_metrics_the_first_trials_are_more_and_mostly_without_the_p
     assert sources(parallel)[:5] == ["start", *["learned prior"] * 3, "start"]
 
 
+@pytest.mark.full
 def test_earlier_sweeps_are_a_function_with_one_metric_and_rows_with_limits(run):
     run()
     # Trials of another length: what was trained in the same way would not be tried again.

@@ -14,6 +14,7 @@ BLOCKS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 MANY = {"max": 210, "parallel": 8}  # beyond what MLflow is told of simulations unasked
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("block", BLOCKS)
 def test_a_spec_of_the_page_runs_to_its_end(block, tmp_path):
     sweeps = api.Sweeps.open(tmp_path)

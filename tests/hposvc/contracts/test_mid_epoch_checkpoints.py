@@ -3,6 +3,7 @@
 If these fail, a trial that lost its slot trains hours again, or goes on from weights of others.
 """
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import check
@@ -195,6 +196,7 @@ class Auditor(Librarian):
             assert not [saved for saved in trial.checkpoints if saved.within]
 
 
+@pytest.mark.full
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10_000),

@@ -121,6 +121,7 @@ def test_a_script_runs_to_its_end_and_is_told_no_last_step(sections, tmp_path, c
     assert capfd.readouterr().err.count("the last line was reached") == 2
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.long
 def test_on_ray_a_function_of_tune_runs_all_its_steps_unchanged(sections, tmp_path):

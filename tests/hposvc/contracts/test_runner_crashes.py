@@ -234,6 +234,7 @@ class FailsOver:
         self.server.go_on(self.folder)
 
 
+@pytest.mark.full
 def test_a_failover_of_postgres_costs_a_sweep_a_wait_and_no_event(tmp_path, caplog):
     pytest.importorskip("psycopg")
     import postgres_server

@@ -25,6 +25,7 @@ def test_every_library_has_a_script_and_a_spec():
     assert [library for library, _, _ in SECTIONS] == LIBRARIES
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(("script", "spec"), [parts for _, *parts in SECTIONS], ids=LIBRARIES)
 def test_a_script_of_the_page_is_swept(tmp_path, monkeypatch, capfd, script, spec):

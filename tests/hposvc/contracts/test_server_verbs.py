@@ -202,6 +202,7 @@ def test_logs_of_any_length_are_shown_and_followed(recorded, place, monkeypatch)
     log.unlink()
 
 
+@pytest.mark.full
 def test_a_trial_is_trained_again_by_a_server(recorded):
     here = recorded("repro", "mine", "t0002", "-o", "json")
     there = recorded("repro", "mine", "t0002", "-o", "json", server=True)
@@ -230,6 +231,7 @@ def plain(text: str, sweep: str) -> str:
     return re.sub(r"\d+-\d+-\d+T\S+|\b\d\d:\d\d:\d\d\b", "TIME", text.replace(sweep, "ID"))
 
 
+@pytest.mark.full
 def test_verbs_that_run_a_sweep_show_it_to_its_end(place, verbs):
     spec = place.write()
     here = verbs("run", spec, "--id", "run-a")
@@ -330,6 +332,7 @@ def test_python_submits_and_steers(place, verbs, tmp_path):
     assert "attached" in kinds
 
 
+@pytest.mark.full
 def test_no_verb_prints_what_steers_the_terminal(place, verbs):
     ran = verbs("run", place.write(**STEERING), "--id", "steering")
     assert (ran.code, "hole" in ran.err) == (0, True), ran.err

@@ -171,6 +171,7 @@ def test_a_searcher_sees_the_steps_with_a_value_alone(lab):
     assert (seen.state, seen.loss) == ("done", state.trials["t0001"].value)
 
 
+@pytest.mark.full
 @given(
     has=st.lists(st.sets(st.integers(1, 9), min_size=1), min_size=4, max_size=4),
     scheduler=st.sampled_from(sorted(SCHEDULERS_OR_PLATEAU)),

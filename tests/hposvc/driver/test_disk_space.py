@@ -93,6 +93,7 @@ class Cramped(Simulation):
         return super().events(timeout_s)
 
 
+@pytest.mark.long
 @settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 10_000),

@@ -215,6 +215,7 @@ def train(config):
 """
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize(("workers", "wrapped"), [(1, "Line"), (2, "DistributedDataParallel")])
 def test_ranks_train_one_model_and_a_single_one_is_not_wrapped(
@@ -267,6 +268,7 @@ def searched(tmp_path, **options):
     return best
 
 
+@pytest.mark.full
 def test_a_search_returns_what_the_trainers_own_does(tmp_path):
     best = searched(tmp_path)
     result = best.run_summary
@@ -277,6 +279,7 @@ def test_a_search_returns_what_the_trainers_own_does(tmp_path):
     assert {*result.trials["step"]} == {2}
 
 
+@pytest.mark.full
 def test_several_directions_give_a_front(tmp_path):
     best = searched(
         tmp_path,

@@ -152,6 +152,7 @@ def test_names_and_directions_go_in_pairs():
         _ = Options(direction=["minimize", "maximize"]).metrics
 
 
+@pytest.mark.long
 def test_an_unchanged_application_is_swept_at_once_and_recorded(application):
     jobs = ("hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=2", "hydra.sweeper.seed=1")
     ended = sweep(application, *jobs, "+hydra.sweeper.params.x='interval(0, 1)'", "model=glob(*)")
@@ -172,6 +173,7 @@ def test_an_unchanged_application_is_swept_at_once_and_recorded(application):
     assert "The best configuration" in why.stdout
 
 
+@pytest.mark.full
 def test_a_fixed_value_on_the_command_line_takes_a_parameter_out(application):
     ranges = ("+hydra.sweeper.params.x='interval(0, 1)'", "+hydra.sweeper.params.model='glob(*)'")
     ended = sweep(application, *ranges, "x=0.5", "hydra.sweeper.search=grid")
@@ -186,6 +188,7 @@ def test_results_are_written_beside_mlflow(given):
     assert _tracking(given)["send_to"] == ["mlflow", "hydra"]
 
 
+@pytest.mark.full
 def test_several_metrics_give_a_front(application):
     metrics = ("hydra.sweeper.metric=[a,b]", "hydra.sweeper.direction=[minimize,minimize]")
     grid = ("x=1.0,2.0", "hydra.sweeper.search=grid")
@@ -200,12 +203,14 @@ def test_several_metrics_give_a_front(application):
     ]
 
 
+@pytest.mark.full
 def test_what_a_job_reports_stands_and_its_result_is_not_reported_again(application):
     ended = sweep(application, "mode=reports", "x=1.0,2.0", "hydra.sweeper.search=grid")
     assert ended.returncode == 0, ended.stderr
     assert results(application)["best_evaluated_result"] == 1.0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("mode", "message"),
     [("nothing", "the function returned None; return the number value"), ("fails", "no such num")],
@@ -309,6 +314,7 @@ def refused(tmp_path_factory: pytest.TempPathFactory) -> list[Refused]:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", range(len(ERRORS)), ids=[message for _, message in ERRORS])
 def test_an_error_of_the_sweep_is_one_message_and_nothing_runs(refused, number):
     ended = refused[number]
@@ -318,18 +324,21 @@ def test_an_error_of_the_sweep_is_one_message_and_nothing_runs(refused, number):
     assert not ended.ran
 
 
+@pytest.mark.full
 def test_a_misspelled_option_in_the_config_is_refused_too(refused):
     ended = refused[-2]
     assert ended.stderr == "hydra.sweeper.n_job: no such option; did you mean 'n_jobs'?\n"
     assert ended.code == USAGE
 
 
+@pytest.mark.full
 def test_hydras_switch_shows_the_traceback_of_an_error(refused):
     ended = refused[-1]
     assert "Traceback" in ended.stderr
     assert "x: min is 1.0, max is 0.0; swap them" in ended.stderr.splitlines()[-1]
 
 
+@pytest.mark.full
 def test_an_error_ends_the_command_with_its_code(application):
     ended = sweep(application, "x=interval(1, 0)")
     assert ended.stderr == "x: min is 1.0, max is 0.0; swap them\n"
@@ -337,6 +346,7 @@ def test_an_error_ends_the_command_with_its_code(application):
     assert not (application / "multirun").exists()
 
 
+@pytest.mark.full
 def test_after_ctrl_c_the_sweep_goes_on_by_resume(application):
     jobs = ("hydra.sweeper.search=grid", "hydra.sweeper.n_jobs=3")
     interrupted = subprocess.Popen(
@@ -377,6 +387,7 @@ def test_after_ctrl_c_the_sweep_goes_on_by_resume(application):
     }
 
 
+@pytest.mark.full
 def test_extend_writes_the_results_of_the_longer_sweep(application):
     few = ("hydra.sweeper.search=grid", "hydra.sweeper.n_trials=2")
     ended = sweep(application, "x=3.0,2.0,1.0", *few)
@@ -409,6 +420,7 @@ def test_the_commands_of_the_page_run(tmp_path):
     assert stopped > 0
 
 
+@pytest.mark.full
 def test_the_config_of_the_page_does_the_same(application):
     (config,) = [text for language, text in BLOCKS if language == "yaml"]
     (script,) = [text for _, text in BLOCKS if text.startswith("# train.py")]

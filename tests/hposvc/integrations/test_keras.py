@@ -138,6 +138,7 @@ def test_a_failed_training_goes_on_from_its_last_epoch(tmp_path):
     assert epochs == [0, 1, 2, 2, 3]
 
 
+@pytest.mark.full
 def test_the_page_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)

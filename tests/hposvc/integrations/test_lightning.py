@@ -215,6 +215,7 @@ def train(config):
 """
 
 
+@pytest.mark.full
 @pytest.mark.ray
 @pytest.mark.parametrize(("workers", "strategy"), [(1, "SingleDeviceStrategy"), (2, "DDPStrategy")])
 def test_ranks_train_one_model_and_a_single_one_is_not_wrapped(

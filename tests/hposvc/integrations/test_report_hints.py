@@ -31,6 +31,7 @@ handle = hposvc.Sweep(
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("body", "told"),
     [

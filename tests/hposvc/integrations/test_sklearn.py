@@ -281,6 +281,7 @@ SweepSearchCV(Slow(), {"random_state": [*range(99)]}, n_trials=99, name="slow").
 """
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_the_fit_and_keeps_what_was_found():
     process = subprocess.Popen([sys.executable, "-c", SLOW], stdout=PIPE, stderr=PIPE, text=True)
     for _ in range(7):  # the second trial's folds

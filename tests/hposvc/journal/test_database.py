@@ -47,10 +47,12 @@ def all_open(urls):
     return [child.communicate(timeout=60)[1] for child in children]
 
 
+@pytest.mark.full
 def test_many_may_open_a_new_store_at_once(database):
     assert all_open([database]) == [""] * 6
 
 
+@pytest.mark.full
 def test_many_may_open_a_new_file_at_once_time_after_time(tmp_path):
     """SQLite does not wait for a change of the journal mode: without retries 2 of 160 failed."""
     assert all_open([f"sqlite:///{tmp_path}/{number}.db" for number in range(60)]) == [""] * 6

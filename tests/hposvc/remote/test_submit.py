@@ -207,6 +207,7 @@ def test_without_a_journal_in_reach_a_sweep_is_refused_or_lives_on_the_head(apar
     assert len(stranger.json("trials", sweep, "--address", apart.remote.dashboard)) > 1
 
 
+@pytest.mark.full
 def test_a_journal_on_a_server_is_shared_and_its_password_is_nowhere(side: Side, postgres: str):
     import postgres_server
 

@@ -145,6 +145,7 @@ def test_what_is_no_zip_or_another_one_is_refused(archives, sweeps):
     refused(archives, sweeps, bytes(encrypted), 400, "bad_request")
 
 
+@pytest.mark.full
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_no_damage_to_a_zip_is_more_than_a_refusal(data, tmp_path_factory):

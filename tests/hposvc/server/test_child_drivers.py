@@ -193,7 +193,7 @@ def test_a_store_that_does_not_answer_ends_the_sweep_with_the_reason(sweeps, tmp
 
 
 @pytest.mark.parametrize(
-    "engine", ["local", pytest.param("ray", marks=[pytest.mark.long, pytest.mark.ray])]
+    "engine", ["local", pytest.param("ray", marks=[pytest.mark.full, pytest.mark.ray])]
 )
 def test_a_killed_driver_is_replaced_within_seconds(sweeps, tmp_path, engine):
     files = tmp_path / "files"

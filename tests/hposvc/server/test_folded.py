@@ -39,6 +39,7 @@ def test_a_look_reads_only_new_events(sweeps, monkeypatch):
     assert asked == [(3000, 3005)]
 
 
+@pytest.mark.full
 def test_a_status_costs_the_same_however_long_the_sweep_is(sweeps):
     """Statements are counted, and the quickest of several calls is timed."""
     folded, statements, costs = Folded(sweeps), [], {}

@@ -276,6 +276,7 @@ def test_a_wrong_plug_in_and_a_wrong_value_are_reported_together():
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("text", "message"),
     [

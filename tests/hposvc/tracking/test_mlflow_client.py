@@ -214,6 +214,7 @@ for statements in sys.argv[2:]:
 """
 
 
+@pytest.mark.full
 def test_a_death_while_mlflow_makes_its_tables_leaves_no_half_database(tmp_path, tracked):
     home = Home.of(tmp_path / "home", {})
     moments = ("350", "777", "1001")  # MLflow 3.17 alone cannot open what each of these leaves

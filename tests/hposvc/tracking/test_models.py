@@ -22,6 +22,7 @@ def test_a_server_that_was_not_chosen_is_not_chosen_afterwards(monkeypatch, befo
     assert mlflow.get_tracking_uri() == "sqlite:///next.db"
 
 
+@pytest.mark.full
 @pytest.mark.long
 def test_a_runs_model_is_loaded_without_our_code_and_the_run_ends_as_it_did(tmp_path, monkeypatch):
     uri = f"sqlite:///{tmp_path}/mlflow.db"

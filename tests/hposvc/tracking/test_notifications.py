@@ -288,6 +288,7 @@ def test_an_absent_journal_is_not_waited_for_for_ever(monkeypatch):
     assert not follow(begin, gone(), give_up_s=0.0)
 
 
+@pytest.mark.full
 @pytest.mark.long
 def test_a_recorder_that_is_killed_anywhere_loses_no_moment(sweep, home, monkeypatch):
     """The process of each round is killed when the receiver has its message, or before."""

@@ -156,6 +156,7 @@ def test_a_sweep_that_the_rules_of_today_refuse_is_told_all_the_same(home: Home,
     assert_complete(tracked, older, 2)
 
 
+@pytest.mark.full
 def test_it_is_never_there_twice_after_kills_at_random_moments(simulated, home: Home, tracked):
     row, journal = simulated()
     chance = random.Random(3)
@@ -235,6 +236,7 @@ class Killer:
             (self.folder / "agreed").touch()
 
 
+@pytest.mark.long
 def test_one_that_is_killed_in_mid_sweep_is_replaced_while_the_sweep_runs(
     home: Home, tracked, tmp_path: Path
 ):
@@ -264,6 +266,7 @@ def test_one_that_is_killed_in_mid_sweep_is_replaced_while_the_sweep_runs(
     assert len(tracked.runs(row.id)) == 2
 
 
+@pytest.mark.full
 def test_one_that_is_killed_at_the_end_is_replaced(home: Home, tracked):
     row, journal = begin(home, "killed-2", 2)
     with recorder_of(home, row, journal) as recorder:
@@ -303,6 +306,7 @@ def test_one_that_dies_again_and_again_is_given_up_only_at_the_end(monkeypatch, 
     assert "it can't start: no memory" in caplog.messages
 
 
+@pytest.mark.full
 def test_a_trial_is_told_its_run(home: Home, tracked):
     row, journal = begin(home, "told-1", 1)
     with recorder_of(home, row, journal) as recorder:
@@ -319,6 +323,7 @@ def test_a_trial_is_told_its_run(home: Home, tracked):
     assert sorted(tracked.runs(row.id)) == ["", "t0001"]
 
 
+@pytest.mark.full
 def test_run_ids_are_kept_when_a_sweep_is_resumed(home: Home, tracked):
     row, journal = begin(home, "kept-1", 2)
     recorder = recorder_of(home, row, journal).__enter__()
@@ -354,6 +359,7 @@ def test_when_its_driver_is_killed_it_tells_the_rest_and_ends(home: Home, tracke
     assert sorted(tracked.runs(row.id)) == ["", "t0001", "t0002", "t0003"]
 
 
+@pytest.mark.full
 def test_two_that_make_the_database_at_once_do_not_fail(tmp_path: Path):
     home = Home.of(tmp_path, {})
     rows = [begin(home, f"both-{number}", 1) for number in (1, 2)]
@@ -404,6 +410,7 @@ def free_port() -> int:
         return int(asking.getsockname()[1])
 
 
+@pytest.mark.full
 def test_a_server_that_goes_and_comes_back_gets_everything_and_is_named(
     home: Home, tracked, caplog
 ):

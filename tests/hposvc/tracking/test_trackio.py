@@ -367,6 +367,7 @@ def kill(recorder: RestartedProcess) -> None:
     wait_until(lambda: recorder._process.poll() is not None)
 
 
+@pytest.mark.full
 def test_a_recorder_that_is_killed_again_and_again_loses_no_step_and_repeats_none(home: Home):
     row, journal = begun(home)
     spec = specs.restore(row.spec)
@@ -406,6 +407,7 @@ def test_without_trackio_the_sweep_is_recorded_elsewhere_and_says_so(
     )
 
 
+@pytest.mark.full
 def test_the_blocks_of_the_page_run_a_sweep_and_read_it(tmp_path: Path, folder: Path):
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 2

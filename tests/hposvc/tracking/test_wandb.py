@@ -333,6 +333,7 @@ def test_rm_knows_the_folder(stored, home: Home):
     assert folder / "wandb" in list(find_ours(folder))
 
 
+@pytest.mark.full
 def test_a_recorder_that_is_killed_again_and_again_loses_no_step_and_repeats_none(home: Home):
     row, journal = begun(home)
     spec = specs.restore(row.spec)
@@ -354,6 +355,7 @@ def test_a_recorder_that_is_killed_again_and_again_loses_no_step_and_repeats_non
         assert rows == list(zip((1, 2, 3), losses, strict=True))
 
 
+@pytest.mark.full
 def test_the_page_runs(tmp_path: Path):
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 2

@@ -108,6 +108,7 @@ def test_the_same_calls_with_the_same_seed_give_the_same_proposals(method, name)
     assert [seen.note for seen in first] == [seen.note for seen in second]
 
 
+@pytest.mark.full
 def test_the_hash_seed_of_the_process_changes_nothing():
     code = (
         "from searchers import *; space = Space.from_dict({'m': {'values': ['cnn', 'mlp']},"

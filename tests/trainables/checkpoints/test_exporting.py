@@ -22,6 +22,7 @@ def test_a_changed_checkpoint_is_not_exported(tmp_path):
         export(folder, tmp_path / "model.pt")
 
 
+@pytest.mark.full
 def test_an_export_is_a_plain_state_dict(tmp_path):
     state = trained()
     saved(tmp_path, state)

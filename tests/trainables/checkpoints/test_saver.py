@@ -114,6 +114,7 @@ test_saver.Large().train(Worker.alone(until=10_000, folder=Path(sys.argv[1])))
 """
 
 
+@pytest.mark.full
 def test_a_kill_amid_writing_leaves_nothing_that_could_be_loaded(tmp_path):
     path = [str(Path.cwd()), str(Path(__file__).parent), *sys.path]
     child = subprocess.Popen(

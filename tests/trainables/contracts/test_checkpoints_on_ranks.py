@@ -97,6 +97,7 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return all(torch.equal(value, other[name]) for name, value in one.items())
 
 
+@pytest.mark.long
 def test_every_strategy_goes_on_from_what_any_other_saved(on_ranks, tmp_path):
     names = ["ddp", "fsdp", "zero1", "tensor", "pipeline", "local_sgd"]
     alone = Worker.alone(until=2, folder=tmp_path / "alone", training=Training(ema=0.9))
@@ -157,6 +158,7 @@ def amid_by_each(rank: int, folder: Path, names: list[str], given: Saved) -> dic
     return results
 
 
+@pytest.mark.long
 def test_training_goes_on_amid_a_step_bit_by_bit_and_on_other_ranks_in_full(on_two_ranks, tmp_path):
     alone = Worker.alone(until=2, folder=tmp_path / "alone")
     before, after, _ = in_halves(alone)

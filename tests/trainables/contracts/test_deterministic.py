@@ -119,9 +119,10 @@ def test_one_rank_gives_the_same_bits_twice_and_from_each_of_its_checkpoints(tmp
     expect_the_same(story(0, 1, tmp_path, options), options)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("ranks", "options"),
-    [(2, ON_TWO), pytest.param(3, ON_THREE, marks=pytest.mark.full)],
+    [(2, ON_TWO), (3, ON_THREE)],
     ids=["two", "three"],
 )
 def test_ranks_give_the_same_bits_twice_and_from_each_of_their_checkpoints(

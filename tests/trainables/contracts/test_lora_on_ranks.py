@@ -72,13 +72,8 @@ def calmly(rank: int, *arguments: Any) -> list[list[dict[str, float]]]:
     return curves(rank, *arguments)
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        pytest.param(name, marks=pytest.mark.long if name == "fsdp" else pytest.mark.full)
-        for name in [*SEVERAL, "single"]
-    ],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", [*SEVERAL, "single"])
 def test_each_strategy_learns_what_one_rank_learns(strategy, on_two_ranks, monkeypatch):
     monkeypatch.setattr(precision, "FIRST_SCALE", CALM)
     precisions = () if strategy == "local_sgd" else PRECISIONS  # its updates are each rank's own
@@ -105,6 +100,7 @@ def of_kind(folder: Path, kind: str) -> set[str]:
     return {name.removeprefix(kind) for name in names if name.startswith(kind)}
 
 
+@pytest.mark.full
 def test_a_checkpoint_holds_what_is_trained_and_goes_on_bit_by_bit(on_two_ranks, tmp_path):
     trainings = [options(name, ema=0.9) for name in SEVERAL]
     for expected, reports in on_two_ranks(resumed, Adamant(), trainings, 2, tmp_path)[0]:

@@ -76,6 +76,7 @@ def stands(place):
     return next(f'mine.py", line {number} in ' for number, line in lines if place in line)
 
 
+@pytest.mark.long
 def test_ranks_that_wait_for_each_other_end_the_order_and_leave_their_stacks(tmp_path):
     with slot(tmp_path, "together") as two:
         reports, end = two.order({"case": "waits for ever"})
@@ -90,6 +91,7 @@ def test_ranks_that_wait_for_each_other_end_the_order_and_leave_their_stacks(tmp
         assert recorded.splitlines()[0] == "  1 gloo:all_reduce [[1]] in default_pg: scheduled"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("case", "place"),
     [("keeps the lock", "# here: Python's"), ("beats, then no more", "# here: as")],
@@ -102,6 +104,7 @@ def test_a_hang_is_told_from_work_where_that_is_hard(tmp_path, case, place):
         assert stands(place) in single.log(0)
 
 
+@pytest.mark.full
 def test_a_command_is_judged_by_its_program_alone(tmp_path):
     """The rank's own process polls the program many times a second."""
     file = tmp_path / "script.py"
@@ -114,6 +117,7 @@ def test_a_command_is_judged_by_its_program_alone(tmp_path):
         assert (end.kind, end.clean) == ("stalled", False)
 
 
+@pytest.mark.full
 def test_ranks_of_which_one_works_without_a_word_do_not_hang(two):
     for case in ("works", "its child works"):
         reports, end = two.order({"case": case})

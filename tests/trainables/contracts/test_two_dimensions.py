@@ -50,6 +50,7 @@ def test_mixed_precisions_learn_in_two_dimensions(rank_reports):
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.full
 def test_two_dimensions_with_dropout_go_on_bit_by_bit(on_ranks, tmp_path):
     trainings = [replace(EXACT, optimizer="adamw")]
     rank_0, *_ = on_ranks(resumed, Deep(dropout=0.2), trainings, 4, tmp_path, ranks=4)

@@ -120,6 +120,7 @@ class Looked(Deep):
         return torch.optim.SGD(model.parameters(), lr=self.lr)
 
 
+@pytest.mark.full
 def test_weights_that_only_some_ranks_and_updates_use_learn_what_they_learn_alone(on_two_ranks):
     runs = [
         (Routed(), EXACT),
@@ -159,6 +160,7 @@ def test_blocks_that_ranks_use_differently_are_refused_and_named_under_fsdp(on_t
             assert "choose ddp or zero1" in message
 
 
+@pytest.mark.full
 def test_gradients_of_gradients_are_refused_under_fsdp_and_those_for_samples_are_exact(
     on_two_ranks,
 ):

@@ -131,6 +131,7 @@ def test_a_gpu_keeps_a_byte_of_dropout_and_no_scores_of_fused_attention():
     assert again.activations < there
 
 
+@pytest.mark.full
 def test_seven_billion_weights_are_forecast_without_their_memory():
     before = psutil.Process().memory_info().rss
     forecast = found(Large(), Training())

@@ -112,11 +112,13 @@ class Talking(Layers):
         return super().compute_losses(model, batch)
 
 
+@pytest.mark.full
 def test_a_rank_that_says_much_and_fails_is_the_one_that_is_named():
     with pytest.raises(MeasurementFailed, match=r"^rank 1: RuntimeError: enough said"):
         measure(Trial(Talking(layers=2, width=64), Training(strategy="ddp"), 2, False))
 
 
+@pytest.mark.full
 def test_a_process_that_breaks_off_says_why():
     with pytest.raises(MeasurementFailed, match="no loss today"):
         measure(Trial(Broken(layers=2), Training(), 1, False))

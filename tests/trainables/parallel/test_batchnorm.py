@@ -63,6 +63,7 @@ def curves_of(rank: int) -> list[list[dict[str, float]]]:
     return [curve for task in TASKS for curve in curves(rank, task, trainings, 2)]
 
 
+@pytest.mark.full
 def test_two_ranks_learn_what_one_does_with_the_whole_batch(on_two_ranks):
     curves, _ = on_two_ranks(curves_of)
     alone = [learned(task, Training(precision="64-true")) for task in TASKS for _ in STRATEGIES]

@@ -40,12 +40,14 @@ def test_two_ranks_learn_what_one_learns(on_two_ranks):
         assert losses(reports) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.full
 def test_a_rank_without_a_sample_takes_part_in_training_and_evaluation(on_two_ranks):
     results, _ = on_two_ranks(curves, Deep(batch=1), [EXACT], 2)
     alone = losses(learned(Deep(batch=1), Training(precision="64-true")))
     assert losses(results[0]) == pytest.approx(alone, abs=1e-12)
 
 
+@pytest.mark.long
 def test_a_resumed_trial_goes_on_bit_by_bit(on_two_ranks, tmp_path):
     trainings = [
         Training("fsdp", optimizer="adamw", ema=0.9),
@@ -68,6 +70,7 @@ def test_mixed_precisions_learn_nearly_the_same(on_two_ranks):
     assert half[-1]["train/loss_scale"] < 2**16
 
 
+@pytest.mark.long
 def test_a_norm_and_a_head_around_the_blocks_take_mixed_precision(on_two_ranks):
     precisions = ("64-true", "bf16-mixed", "16-mixed")
     trainings = [
@@ -119,6 +122,7 @@ def tied(rank: int, folder: Path) -> tuple[list[list[dict[str, float]]], object]
     return curves(rank, Tied(), trainings, 2), resumed(rank, Tied(), trainings[1:], 2, folder)
 
 
+@pytest.mark.full
 def test_weights_that_blocks_share_stay_one(on_two_ranks, tmp_path):
     (tied_curves, [(uninterrupted, resumed_reports)]), _ = on_two_ranks(tied, tmp_path)
     exact = Training(precision="64-true")

@@ -33,6 +33,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.full
 def test_each_order_has_a_group_of_its_own_at_one_store():
     import torch
     import torch.distributed as dist
@@ -102,6 +103,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.full
 def test_a_group_on_gpus_serves_order_after_order_until_one_fails():
     """NCCL takes seconds to make a group; and failing used to cost both processes."""
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
@@ -149,6 +151,7 @@ def test_the_store_listens_at_the_address_of_rank_0_alone():
     assert listening == {"127.0.0.1"}
 
 
+@pytest.mark.full
 def test_who_waits_for_a_rank_0_that_is_gone_is_told():
     code = (
         "from trainables.parallel.group import RankStore; "

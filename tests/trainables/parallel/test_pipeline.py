@@ -96,6 +96,7 @@ def test_four_stages_learn_what_one_rank_learns(on_ranks):
         assert seen == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.full
 def test_a_pipeline_with_dropout_goes_on_bit_by_bit(on_two_ranks, tmp_path):
     trainings = [
         replace(EXACT, optimizer="adamw"),

@@ -108,6 +108,7 @@ def test_layers_are_split_at_every_precision(rank_reports, name):
     assert seen.get("train/loss_scale") == expected.get("train/loss_scale")
 
 
+@pytest.mark.full
 def test_split_layers_with_dropout_go_on_bit_by_bit(on_two_ranks, tmp_path):
     trainings = [replace(EXACT, optimizer="adamw"), Training("tensor", "16-mixed")]
     rank_0, _ = on_two_ranks(resumed, Deep(dropout=0.2), trainings, 2, tmp_path)

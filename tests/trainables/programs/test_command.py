@@ -165,6 +165,7 @@ TRAINER = """
 """
 
 
+@pytest.mark.full
 def test_hugging_face_s_trainer_trains_unmodified_on_one_worker(attempt, tmp_path, monkeypatch):
     """Its model has random weights: nothing is downloaded."""
     pytest.importorskip("transformers")

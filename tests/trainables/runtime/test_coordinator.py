@@ -185,6 +185,7 @@ def test_a_checkpoint_without_a_report_is_told_at_once_and_before_the_end(switch
         assert slot.next() == Outcome(2, "ended")
 
 
+@pytest.mark.full
 def test_an_order_without_a_sign_of_life_is_over(switchboard):
     slot = Slot(switchboard, 2, stall_s=1.0)
     with slot.ranks() as (first, second):

@@ -108,6 +108,7 @@ def file(tmp_path_factory):
     return file
 
 
+@pytest.mark.full
 def test_a_task_keeps_the_updates_of_a_step_that_sigterm_cuts_short(file, tmp_path):
     """With peers of hposvc, the whole step is lost, or the order counts as failed by its code."""
     task = {"trainable": f"{file}:Slow", "total": 2, "metrics": ("val/loss",)}

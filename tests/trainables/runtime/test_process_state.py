@@ -45,6 +45,7 @@ def test_disabled_attention_kernels_and_flushed_denormals_are_seen():
     assert found(before) == []
 
 
+@pytest.mark.full
 def test_settings_of_the_compiler_are_seen_once_it_is_imported():
     code = (
         "import torch; from trainables.runtime import process_state;"
@@ -62,6 +63,7 @@ def test_settings_of_the_compiler_are_seen_once_it_is_imported():
     ]
 
 
+@pytest.mark.full
 def test_settings_changed_by_the_order_that_imports_the_compiler_are_seen():
     code = (
         "import torch; from trainables.runtime import process_state;"

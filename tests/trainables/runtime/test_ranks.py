@@ -60,9 +60,10 @@ def script(folder, text, program="python", launch="rank", collect=None):
     return Command((program, str(file), "${args}"), launch, collect, 30.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("launch", "program"),
-    [("rank", "python"), pytest.param("node", "torchrun", marks=pytest.mark.long)],
+    [("rank", "python"), ("node", "torchrun")],
 )
 def test_an_unmodified_ddp_script_trains_on_two_ranks(tmp_path, launch, program):
     pattern = r"loss=(?P<loss>\S+) ranks=(?P<ranks>\S+) local=0/(?P<local>\d)"

@@ -192,6 +192,7 @@ def trained(
     return losses, kept
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_ranks_without_a_common_disk_go_on_from_a_store(
     on_two_ranks, store, reach, tmp_path, strategy

@@ -109,6 +109,7 @@ def test_every_precision_is_measured(precision):
     assert trained(Measured(), precision=precision).reports[-1].metrics["flops"] > 0
 
 
+@pytest.mark.full
 def test_operations_of_a_compiled_model_are_counted():
     worker = trained(Split(), until=1, compile="aot_eager")
     assert worker.reports[-1].metrics["flops"] == trained(Split(), 1).reports[-1].metrics["flops"]
@@ -153,6 +154,7 @@ def test_ranks_that_share_a_model_report_what_the_whole_one_costs(
     assert rank_1 == [[{}]] * len(trainings)
 
 
+@pytest.mark.full
 def test_two_ranks_learn_the_same_bits_measured_or_not(on_two_ranks: Callable[..., list[Any]]):
     results = [
         [[report[name] for name in LOSSES] for report in curve]

@@ -205,6 +205,7 @@ class Own(Line):
         return Owned(super().build_model())
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", [Line(), Own()], ids=["torch's", "own"])
 def test_a_compiled_model_is_compiled_and_learns_the_same(task):
     graphs = torch._dynamo.utils.counters["stats"]

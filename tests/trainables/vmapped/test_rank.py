@@ -183,7 +183,8 @@ def test_a_checkpoint_that_was_changed_is_told_as_that(slot):
     assert end.kind == "damaged"
 
 
-@pytest.mark.parametrize("told", ["SIGTERM", pytest.param("leave", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("told", ["SIGTERM", "leave"])
 def test_trials_whose_process_is_to_end_keep_the_epoch_that_they_are_at(tmp_path, told):
     """Peers: a spot node takes all trials of a process back to their last checkpoints."""
     params = [{"lr": 0.01 * k} for k in (1, 2, 3)]

@@ -254,6 +254,7 @@ SCHEDULERS = [
 ]
 
 
+@pytest.mark.full
 @settings(max_examples=30, deadline=None)
 @given(
     scheduler=st.sampled_from(SCHEDULERS),

@@ -33,6 +33,7 @@ def test_gpu_hours_count_all_workers_of_a_trial():
     assert made.gpu_hours.expected == pytest.approx(8 * 12 * 91 / 3600, rel=0.15)
 
 
+@pytest.mark.full
 def test_without_a_source_there_are_trials_and_steps_only():
     made = forecast(make_spec(scheduler="asha"), None, 4, None)
     assert made.trials.expected == 12

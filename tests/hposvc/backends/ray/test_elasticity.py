@@ -68,6 +68,7 @@ class Other:
         return True
 
 
+@pytest.mark.full
 @pytest.mark.long
 def test_the_last_trial_gets_the_workers_that_another_left(sweeps):
     """The trial repeats no step, since its checkpoint moves with it."""
@@ -79,6 +80,7 @@ def test_the_last_trial_gets_the_workers_that_another_left(sweeps):
     await_none(lambda: in_slots(sweeps.home.path))
 
 
+@pytest.mark.full
 def test_a_trial_does_not_wait_for_room_that_another_sweep_holds(sweeps):
     """Otherwise the trial would stand still for as long as the other sweep runs."""
     with joined(sweeps):

@@ -69,6 +69,7 @@ def assert_no_ranks(sweeps):
     await_none(lambda: in_slots(sweeps.home.path))
 
 
+@pytest.mark.long
 def test_two_ddp_ranks_train_and_leave_nothing_behind(sweeps, home):
     two = {"workers": 2, "cpus_per_worker": 0.5}
     sweep, status = run(
@@ -227,6 +228,7 @@ def test_what_an_order_leaves_behind_recycles_the_slot(sweeps):
     assert reported[0]["pid"] != reported[1]["pid"]
 
 
+@pytest.mark.full
 def test_ranks_that_differ_in_step_are_named(sweeps):
     two = {"workers": 2, "cpus_per_worker": 0.5}
     sweep, status = run(sweeps, spec("out_of_step", resources=two))
@@ -246,6 +248,7 @@ def test_output_of_an_order_is_in_its_log(sweeps):
     assert "Default process group has not been initialized" in log.path.read_text()
 
 
+@pytest.mark.full
 def test_rank_0_is_told_its_mlflow_run_once_the_tracker_answers(sweeps):
     """So the user's own mlflow.log_* calls go to the trial's run."""
     sweep_spec = spec(

@@ -82,6 +82,7 @@ class Driver:
                 self.waits.set()
 
 
+@pytest.mark.full
 @pytest.mark.long
 def test_sweeps_are_served_in_the_order_of_their_arrival(home, sweeps, tmp_path):
     """Ray places the newest group first. A driver that is killed while waiting holds up no one."""

@@ -24,6 +24,7 @@ def tune_settings():
     return {name: os.environ[name] for name in os.environ if name.startswith(("TUNE_", "RAY_AIR"))}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", ["ray", "tune"])
 def test_close_leaves_nothing_while_orders_run(name, home, tmp_path):
     """The pool is tested too, so that both backends agree."""
@@ -154,7 +155,7 @@ def test_ranks_that_can_never_start_end_the_sweep_with_the_reason(home, tmp_path
         bench.backend.close()
 
 
-@pytest.mark.parametrize("mode", ["stop", "promote"])
+@pytest.mark.parametrize("mode", [pytest.param("stop", marks=pytest.mark.full), "promote"])
 def test_a_sweep_of_ours_as_a_tune_experiment(home, mode):
     result = Sweep(
         trainable="toys:steady",

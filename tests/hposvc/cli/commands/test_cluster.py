@@ -121,6 +121,7 @@ def test_only_who_has_the_token_may_look(cluster):
             Dashboard(cluster["dashboard"], token).nodes()
 
 
+@pytest.mark.full
 def test_every_node_says_what_it_is_like(hposvc, cluster):
     health = hposvc("cluster", "status", "--deep")["health"]
     assert {check["check"] for check in health} == {
@@ -162,6 +163,7 @@ def test_a_slow_node_is_left_and_held_until_it_is_lifted(hposvc, cluster, tmp_pa
     assert "held are: none" in driver.start("cluster", "lift", "node-2").communicate()[1]
 
 
+@pytest.mark.full
 def test_the_dashboard_names_sweep_slot_rank_trial_and_order(cluster, sweep):
     seen = Dashboard(cluster["dashboard"], token(cluster))
     rank = "gate-1/slot-1/rank-0"

@@ -134,6 +134,7 @@ def swept(hposvc, tmp_path):
     assert api.drive(sweeps, api.create(sweeps, spec, "sizes")).state.state == "COMPLETED"
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("swept")
 def test_laws_are_fitted_to_what_trials_say_of_their_size(hposvc, tmp_path):
     sizes = ["--weights", "width", "--data", "tokens", "--plot", tmp_path / "law.png"]

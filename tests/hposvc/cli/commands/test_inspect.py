@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from trainables.runtime.assignment import log_file
 
 
@@ -51,6 +53,7 @@ def test_trials_that_are_not_there_exit_4(hposvc, spec):
         assert hposvc(*command).code == 4
 
 
+@pytest.mark.full
 def test_the_command_that_a_local_failure_points_to_shows_its_traceback(hposvc, spec):
     once = {"trials": {"max": 2}, "failure": {"user_retries": 0}}
     ran = hposvc("run", spec(engine="local", trainable="curves:broken", **once), "--id", "mine")

@@ -32,6 +32,7 @@ def test_without_a_source_it_says_what_it_cannot_know(hposvc, sweep):
     assert "CPU-hours" not in answer.out
 
 
+@pytest.mark.full
 def test_an_earlier_sweep_of_the_same_code_is_found_and_the_forecast_is_kept(hposvc, sweep):
     many = ("--set", "trials.max=210")  # so many that a simulation is not sent to MLflow
     assert hposvc("run", sweep, "--id", "before", *many).code == 0
@@ -88,6 +89,7 @@ def test_an_unknown_sweep_is_refused(hposvc, sweep):
     assert "nowhere" in answer.err
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "sections",
     [

@@ -192,6 +192,7 @@ def test_resume_without_its_id_is_refused(hposvc, spec, given, message):
     assert message in refused.err
 
 
+@pytest.mark.full
 def test_a_dead_tracker_is_named_at_once_and_costs_a_sweep_neither_its_end_nor_its_code(
     hposvc, spec
 ):

@@ -236,6 +236,7 @@ hposvc.Sweep(
 """
 
 
+@pytest.mark.full
 def test_a_sweep_whose_process_is_killed_decides_the_same_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(KILLED)

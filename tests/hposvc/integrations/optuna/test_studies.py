@@ -138,6 +138,7 @@ def kill_in_its_first_trial(victim):
     victim.communicate()
 
 
+@pytest.mark.long
 def test_processes_share_a_study_and_one_that_is_killed_loses_nothing(home):
     optuna.create_study(study_name="shared", storage=hposvc.optuna.Storage())
     kill_in_its_first_trial(start(99, hangs=True))
@@ -210,6 +211,7 @@ def test_forked_processes_share_a_storage_and_no_trial_is_run_twice(through, ser
     )
 
 
+@pytest.mark.full
 def test_what_waits_is_taken_by_one_process_alone(home):
     study = optuna.create_study(study_name="shared", storage=hposvc.optuna.Storage())
     for at in range(PROCESSES * EACH):
@@ -242,6 +244,7 @@ def test_a_study_and_a_sweep_are_side_by_side_and_the_dashboard_shows_both(tmp_p
     assert result.sweep in optuna.get_all_study_names(hposvc.optuna.Storage(tmp_path))
 
 
+@pytest.mark.full
 def test_an_interrupted_study_goes_on_in_another_process(home):
     storage = hposvc.optuna.Storage()
     optuna.create_study(study_name="shared", storage=storage)

@@ -34,6 +34,7 @@ def curve(params, step):
 """
 
 
+@pytest.mark.full
 def test_no_answer_runs_code_of_a_user(tmp_path):
     """The spec names a scheduler and a curve of its own, in its own folder."""
     folder = tmp_path / "code"

@@ -42,6 +42,7 @@ def result(server, begun, verb):
     return done["result"]
 
 
+@pytest.mark.full
 def test_mlflow_is_compared_without_a_change_and_repaired_as_an_operation(sweeps, server, tmp_path):
     record(sweeps, tmp_path)
     before = server.get("sweeps/s/doctor").json()
