@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from cluster.tokens import TOKEN, make_token
 STATE, LOCK = "cluster.json", "cluster.lock"
 MARK = "HPOSVC_CLUSTER"  # an environment variable that marks a cluster's processes
 START_S = 180.0  # for all nodes to be up; it takes 5 to 10 on an idle machine
+STARTS = 3  # a node of Ray gives itself up after 30 s, which a busy machine may need
 GRACE_S = 6.0  # for nodes to end by themselves; they need 2 to 5
 PATIENCE_S = 20.0  # for the others to be gone after SIGKILL
 POLL_S = 0.2
@@ -44,6 +45,10 @@ class ClusterError(Exception):
     """The cluster did not start, or did not stop."""
 
     exit_code = 5  # of the command line: out of reach
+
+
+class _NodeEndedError(ClusterError):
+    """A node ended by itself while the cluster came up."""
 
 
 @dataclass(frozen=True)
@@ -126,17 +131,26 @@ def up(home: Path, shape: Shape) -> tuple[Local, bool]:
         if running is not None:
             return running, False
         _remove_leftovers(home)
-        cluster = _prepare(home)
-        try:
-            cluster = _start(home, cluster, shape)
-            _await_nodes(cluster, shape.nodes + 1)
-        except BaseException as error:
-            hint = last_error(Path(cluster.folder))
-            _end(home, find(home) or cluster)
-            if isinstance(error, (JobsError, TimeoutError, OSError)):
-                raise ClusterError(f"the cluster did not come up: {error}{hint}") from error
-            raise
-        return cluster, True
+        for _ in range(STARTS - 1):
+            with suppress(_NodeEndedError):
+                return _come_up(home, shape), True
+        return _come_up(home, shape), True
+
+
+def _come_up(home: Path, shape: Shape) -> Local:
+    """Start all nodes and wait for them; where that fails, nothing is left."""
+    cluster = _prepare(home)
+    try:
+        cluster = _start(home, cluster, shape)
+        _await_nodes(cluster, shape.nodes + 1)
+    except BaseException as error:
+        hint = last_error(Path(cluster.folder))
+        _end(home, find(home) or cluster)
+        if isinstance(error, (JobsError, OSError, _NodeEndedError)):
+            kind = _NodeEndedError if isinstance(error, _NodeEndedError) else ClusterError
+            raise kind(f"the cluster did not come up: {error}{hint}") from error
+        raise
+    return cluster
 
 
 def _check_platform() -> None:
@@ -257,7 +271,7 @@ def _await_nodes(cluster: Local, wanted: int) -> None:
 def _check_alive(cluster: Local) -> None:
     for node in cluster.nodes:
         if not node.process.alive:
-            raise OSError(f"{node.name} has ended")
+            raise _NodeEndedError(f"{node.name} has ended")
 
 
 def _end(home: Path, cluster: Local) -> None:

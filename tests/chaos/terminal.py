@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 ROUNDS = int(os.environ.get("HPOSVC_CHAOS_ROUNDS", "2"))  # kills of the driver; `make kills`: more
 LONG = "HPOSVC_CHAOS_ROUNDS" in os.environ  # hours, on a machine that others may use too
 DEADLINE_S = 600.0 if LONG else 480.0  # for what takes seconds on an idle machine
-GONE_S = 60.0  # for what a driver that ended left behind
+GONE_S = 180.0  # for what a driver that ended left behind
 POLL_S = 0.05  # to look through all processes, or a journal, takes some 10 ms of a core
 
 

@@ -37,11 +37,15 @@ def test_a_cluster_that_does_not_come_up_leaves_nothing(tmp_path, folders, monke
     assert local.find(tmp_path / "home") is None
 
 
-def test_what_a_node_said_before_it_ended_is_told(tmp_path, folders, monkeypatch):
+def test_a_node_that_ends_is_started_again_and_what_it_said_is_told(tmp_path, folders, monkeypatch):
+    starts = []
+    refused = {"no-such-option": "1"}, {}
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    monkeypatch.setattr(local, "head_options", lambda *_: ({"no-such-option": "1"}, {}))
+    monkeypatch.setattr(local, "head_options", lambda *_: starts.append(refused) or refused)
     with pytest.raises(local.ClusterError, match=r"head has ended; head: Error: No such option"):
         local.up(tmp_path / "home", local.Shape(1))
+    assert len(starts) == local.STARTS
+    assert list(folders.iterdir()) == []
 
 
 def test_a_cluster_that_ended_with_the_machine_is_forgotten(tmp_path, folders):
