@@ -76,7 +76,7 @@ class Remote:
         """What the dashboard says."""
         request = urllib.request.Request(f"{self.dashboard}{path}")
         request.add_header("Authorization", f"Bearer {self.token}")
-        with urllib.request.urlopen(request, timeout=20) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return str(answer.read().decode())
 
 

@@ -16,7 +16,7 @@ from hposvc.server.service import Service
 from hposvc.spec.user_code import forbid_user_code
 from trainables import load
 
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 ADDRESS = "http://127.0.0.1:8900"
 SPEC: dict[str, Any] = {
     "name": "bowl",

@@ -23,7 +23,7 @@ MISSING = [
 ]
 WHY_NOT = f"no {', '.join(MISSING)}: apt-get install slurm-wlm munge" if MISSING else ""
 NODES = ("node1", "node2", "node3")
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 CONFIG = """
 ClusterName=test

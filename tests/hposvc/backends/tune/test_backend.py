@@ -76,7 +76,7 @@ def free_cores() -> float:
     Ray 2.60 has been seen to keep half a core of a killed process for good, without an actor or a
     placement group, so waiting for all cores could take for ever.
     """
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (free := ray.available_resources()["CPU"]) < ray.cluster_resources()["CPU"]:
         if time.monotonic() > deadline:
             break

@@ -232,7 +232,7 @@ def metrics(seen, sweep):
     values = {}
     for node in seen.get("/nodes?view=summary")["data"]["summary"]:
         url = f"http://{node['ip']}:{node['raylet']['metricsExportPort']}/metrics"
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             text = answer.read().decode()
         for name, labels, value in re.findall(r"^ray_hposvc_(\w+)\{(.*)\} (\S+)$", text, re.M):
             pairs = dict(re.findall(r'(\w+)="([^"]*)"', labels))
