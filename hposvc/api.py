@@ -594,9 +594,11 @@ def ls_rows(
     Args:
         read: returns a sweep's state as of now; called for sweeps that have not ended.
     """
-    known = sweeps.journal.listed([row.id for row in rows])
+    listed = sweeps.journal.listed([row.id for row in rows])
     # A sweep that was deleted just now is left out.
-    return [_ls_row_or_reason(sweeps, row, known[row.id], read) for row in rows if row.id in known]
+    return [
+        _ls_row_or_reason(sweeps, row, listed[row.id], read) for row in rows if row.id in listed
+    ]
 
 
 def _ls_row_or_reason(

@@ -60,7 +60,9 @@ class Trial:
         value = self._suggest(name, lambda: Choice(values))
         if type(value) is not list:
             return value
-        return next(each for each in values if identity(each) == identity(value))  # or a tuple
+        return next(
+            choice for choice in values if identity(choice) == identity(value)
+        )  # or a tuple
 
     def __getattr__(self, name: str) -> Any:
         raise SpaceError(

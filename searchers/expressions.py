@@ -302,10 +302,10 @@ def _compare(op: ast.cmpop, left: tuple[Value, float], right: tuple[Value, float
         return _equal(left, right) == isinstance(op, ast.Eq)
     if isinstance(left[0], str) and isinstance(right[0], str):
         return _ORDER[type(op)](left[0], right[0])
-    one, other = _as_number(*left), _as_number(*right)
-    if _are_close(one, other):
+    first, other = _as_number(*left), _as_number(*right)
+    if _are_close(first, other):
         return isinstance(op, ast.LtE | ast.GtE)
-    return _ORDER[type(op)](one[0], other[0])
+    return _ORDER[type(op)](first[0], other[0])
 
 
 def _equal(left: tuple[Value, float], right: tuple[Value, float]) -> bool:
@@ -403,11 +403,11 @@ def _interval(node: ast.expr, values: Mapping[str, Value | Interval]) -> Interva
             of = _interval(operand, values)
             return None if of is None else (-of[1], -of[0])
         case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult() as op, right):
-            one, other = _interval(left, values), _interval(right, values)
-            if one is None or other is None:
+            first, other = _interval(left, values), _interval(right, values)
+            if first is None or other is None:
                 return None
             apply = _ARITHMETIC[type(op)]
-            ends = [apply(a, b) for a in one for b in other]
+            ends = [apply(a, b) for a in first for b in other]
             return min(ends), max(ends)
     return None
 
@@ -455,7 +455,7 @@ def _whole_part(
 def _call_function(name: str, arguments: list[tuple[float, float]]) -> tuple[float, float]:
     try:
         result = _check_result(_FUNCTIONS[name][0](*(number for number, _ in arguments)))
-        bound = max(each for _, each in arguments)
+        bound = max(high for _, high in arguments)
         match name:
             case "round":
                 bound = 0.0
@@ -463,7 +463,7 @@ def _call_function(name: str, arguments: list[tuple[float, float]]) -> tuple[flo
                 bound = bound / (2 * result) if result else math.sqrt(bound)
             case "log":
                 base = math.log(arguments[1][0]) if len(arguments) > 1 else 1.0
-                bounds = [each / number for number, each in arguments]
+                bounds = [high / number for number, high in arguments]
                 bound = (bounds[0] + abs(result) * sum(bounds[1:])) / abs(base)
         return result, bound + _rounding(result)
     except (ArithmeticError, ValueError) as error:

@@ -105,16 +105,16 @@ class Region:
         """Return one axis, two against each other, all at random, or the way between two starts."""
         kind = rng.random()
         if kind < 0.25 and start_SD is not None and len(start_SD) > 1:
-            one, other = rng.choice(len(start_SD), size=2, replace=False)
-            between_D: Array = start_SD[one] - start_SD[other]
+            first, other = rng.choice(len(start_SD), size=2, replace=False)
+            between_D: Array = start_SD[first] - start_SD[other]
             if between_D.any():
                 return between_D
         if kind > 0.85:
             return rng.standard_normal(self.dimensions)
         direction_D = np.zeros(self.dimensions)
         if kind > 0.6 and self.dimensions > 1:
-            one, other = rng.choice(self.dimensions, size=2, replace=False)
-            direction_D[[one, other]] = 1.0, -1.0
+            first, other = rng.choice(self.dimensions, size=2, replace=False)
+            direction_D[[first, other]] = 1.0, -1.0
         else:
             direction_D[int(rng.integers(self.dimensions))] = 1.0
         return direction_D

@@ -330,10 +330,10 @@ class Space(Mapping[str, Domain]):
             after: start behind this configuration of the grid; None: at the first.
         """
         ends = {name: ends for name in self if (ends := _ends(self._domains[name])) is not None}
-        known = [each for each in self.constraints if each.names <= ends.keys()]
+        applicable = [each for each in self.constraints if each.names <= ends.keys()]
 
         def may_go_on(params: Params) -> bool:
-            return all(constraint.may_hold({**ends, **params}) for constraint in known)
+            return all(constraint.may_hold({**ends, **params}) for constraint in applicable)
 
         every = walk(self._domains, self._conditions, resolution, after, may_go_on)
         return map(copied, filter(self._satisfies, every))

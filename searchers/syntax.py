@@ -93,7 +93,9 @@ def _values_within(
         low, high = _read_ends(parent, allowed)
     except SpaceError as error:
         raise error.under(*path[:2]) from None
-    domain = next((known for name, _, known in parameters_of(parameters) if name == parent), None)
+    domain = next(
+        (candidate for name, _, candidate in parameters_of(parameters) if name == parent), None
+    )
     if domain is None:
         raise SpaceError(path, f"is no parameter: {nearest(parent, parameters)}")
     if domain.count is None or domain.count > MAX_VALUES:

@@ -67,11 +67,11 @@ def write(name: str, domains: Mapping[str, Domain]) -> tuple[str, list[dict[str,
     """
     key = _key(name, domains)
     columns, declared = {}, None
-    for other, each in domains.items():
-        if isinstance(each, Tied) and each.key == key:
-            columns[other], declared = each.values, each.declared
-        elif isinstance(each, Choice) and other == key:
-            columns[other] = each.values
+    for other, domain in domains.items():
+        if isinstance(domain, Tied) and domain.key == key:
+            columns[other], declared = domain.values, domain.declared
+        elif isinstance(domain, Choice) and other == key:
+            columns[other] = domain.values
     if declared is None:
         return None
     rows = zip(*columns.values(), strict=True)

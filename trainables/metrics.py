@@ -86,6 +86,6 @@ def number_of(value: object) -> float | NoNumber:
 
 def describe_left_out(left_out: Mapping[str, str]) -> str:
     """Return what a report's values were that are no numbers, as text."""
-    shown = [f"{name} is {found}" for name, found in islice(left_out.items(), MOST_SHOWN)]
+    shown = [f"{name} is {kind}" for name, kind in islice(left_out.items(), MOST_SHOWN)]
     more = len(left_out) - len(shown)
     return ", ".join([*shown, *([f"and {more} more"] if more else [])])

@@ -78,13 +78,13 @@ class ObjectiveTrial:
             _check_values(name, allowed)
             self._decide(name, lambda seed: draw_choice(seed, allowed), {"values": allowed})
         value = self._value(name, allowed[0])
-        found = [each for each in allowed if _plain(each) == _plain(value)]
-        if not found:
+        matches = [choice for choice in allowed if _plain(choice) == _plain(value)]
+        if not matches:
             raise ReportError(
                 f"{name} is {value!r}, and the objective suggests one of {allowed}; give it one "
                 "list of choices, and a constraint for what must not be combined"
             )
-        return value if value in allowed else found[0]  # a tuple, which a journal keeps as a list
+        return value if value in allowed else matches[0]  # a tuple, which a journal keeps as a list
 
     def report(self, value: Any, step: int) -> None:
         """Report the value, or values, of a step; a step that was reported before is ignored."""

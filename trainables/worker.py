@@ -397,7 +397,7 @@ class Worker:
     def _checked_metrics(self, metrics: Mapping[str, object]) -> CheckedMetrics:
         """Return the numbers, and what else there is under names for the first time."""
         values, left_out = checked(metrics, self.metrics, self._error)
-        new = {name: found for name, found in left_out.items() if name not in self.left_out}
+        new = {name: kind for name, kind in left_out.items() if name not in self.left_out}
         self.left_out.update(new)
         return CheckedMetrics(values, new)
 

@@ -78,8 +78,8 @@ class Exchange:
             SweepOver: the sweep has ended.
         """
         body = {"client_id": self.client, "n": 1, "host": self.host}
-        found = self._post("ask", body)
-        return Work.from_json(found[0]) if found else None
+        answer = self._post("ask", body)
+        return Work.from_json(answer[0]) if answer else None
 
     def report(self, report: Report, trial: str) -> Verdict:
         """Send a report; at a milestone, return once the sweep has decided."""
@@ -105,8 +105,8 @@ class Exchange:
             case DataDeclared():
                 body = {"data": [asdict(data) for data in message.data]}
             case Suggestion():
-                found = {"name": message.name, "value": message.value, "domain": message.domain}
-                body = {"suggested": found}
+                parameter = {"name": message.name, "value": message.value, "domain": message.domain}
+                body = {"suggested": parameter}
         return self._send("keep", trial, message.order, body)
 
     def beat(self, order: Order) -> Verdict:

@@ -32,9 +32,9 @@ def take_trials(
     """
     recorded = RecordedSweep.fetch(http, sweep)
     engine = recorded.spec.get("engine")
-    found = engine.get("type") if isinstance(engine, Mapping) else engine
-    if found != ENGINE:
-        message = f"is {found}: {recorded.id} trains its trials itself; submit it with engine: "
+    chosen = engine.get("type") if isinstance(engine, Mapping) else engine
+    if chosen != ENGINE:
+        message = f"is {chosen}: {recorded.id} trains its trials itself; submit it with engine: "
         raise fail(f"{message}{ENGINE}", "engine")
     host = socket.gethostname()
     client = name or _name(os.environ, host)

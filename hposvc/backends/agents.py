@@ -162,9 +162,11 @@ class Agents:
         return max(1, len(self._orders) + self.capacity())
 
     def adopt(self, orders: Sequence[tuple[Order, int]]) -> tuple[int, ...]:
-        known = self._mailbox.known()
-        self._orders = {order.id: _Held(order, step) for order, step in orders if order.id in known}
-        self._turn.dropped = [*known - self._orders.keys()]
+        recorded = self._mailbox.known()
+        self._orders = {
+            order.id: _Held(order, step) for order, step in orders if order.id in recorded
+        }
+        self._turn.dropped = [*recorded - self._orders.keys()]
         if self._orders:
             self._setting.say("")
         return tuple(self._orders)
@@ -178,10 +180,10 @@ class Agents:
         held = self._orders.get(order)
         if held is None:
             return
-        told = None if verdict == "continue" else verdict
+        decision = None if verdict == "continue" else verdict
         before = self._turn.answers.get(order, (0, None))[1]
-        self._turn.answers[order] = (held.step, before if before == "stop" else told or before)
-        if told is not None and held.is_open:  # if no client has it in this moment either
+        self._turn.answers[order] = (held.step, before if before == "stop" else decision or before)
+        if decision is not None and held.is_open:  # if no client has it in this moment either
             nobody = (None, 0 if held.lease is None else held.lease[1])
             self._turn.ended.append((order, nobody, {"kind": "ended", "how": ""}))
 
@@ -308,7 +310,11 @@ class Agents:
             case "saved":
                 return [Checkpointed(now, order, trial, Saved(**body["saved"]))]
             case "data":
-                return [Described(now, order, trial, tuple(DataSet(**one) for one in body["data"]))]
+                return [
+                    Described(
+                        now, order, trial, tuple(DataSet(**data_set) for data_set in body["data"])
+                    )
+                ]
             case "suggested":
                 return [Suggested(now, order, trial, body["name"], body["value"], body["domain"])]
         del self._orders[order]

@@ -131,8 +131,8 @@ class Simulation:
         """Call the curve for a step, and return its checked metrics and seconds."""
         answer: object = self._curve(copied(params), step)  # which may change them
         if not isinstance(answer, tuple | list) or len(answer) != 2:
-            found = type(answer).__name__
-            message = f"returned {found} at step {step}; return the metrics, and the seconds"
+            kind = type(answer).__name__
+            message = f"returned {kind} at step {step}; return the metrics, and the seconds"
             raise ValueError(f"curve: it {message} of the step")
         metrics, given = answer
         wanted = [metric.name for metric in self.setting.spec.objectives]
@@ -160,7 +160,7 @@ class Simulation:
             path = f"{order.trial}/{order.id}-{run.step}"
             events.append(Checkpointed(time, order.id, order.trial, Saved(run.step, path, "", 0)))
         values, no_numbers = run.outcome
-        left_out = {name: found for name, found in no_numbers.items() if name not in run.left_out}
+        left_out = {name: kind for name, kind in no_numbers.items() if name not in run.left_out}
         run.left_out.update(left_out)
         events.append(Reported(time, order.id, order.trial, run.step, values, left_out))
         if run.step == order.until or run.verdict == "stop":

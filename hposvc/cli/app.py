@@ -160,9 +160,9 @@ def repeated_points(checked: "SweepSpec", spec: Path) -> Sequence["Problem"]:
     from hposvc.spec.parsing.document import DASH, read_file
     from hposvc.state import doubts
 
-    found = doubts.repeated_points(checked)
+    problems = doubts.repeated_points(checked)
     # Standard input can't be read again.
-    return found if not found or spec == DASH else [*map(read_file(spec).place, found)]
+    return problems if not problems or spec == DASH else [*map(read_file(spec).place, problems)]
 
 
 def read_settings(sets: tuple[str, ...]) -> dict[str, object]:

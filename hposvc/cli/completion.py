@@ -28,10 +28,10 @@ def complete_sweep(
         rows = sweeps.journal.sweeps(limit=NEWEST) if sweeps else []
     except StoreError:
         return []  # a prompt is no place for errors; the verb itself will tell
-    found = [CompletionItem(row.id, help=row.project) for row in rows]
+    items = [CompletionItem(row.id, help=row.project) for row in rows]
     if rows:
-        found.append(CompletionItem("last", help="the newest sweep"))
-    return [item for item in found if item.value.startswith(begun)]
+        items.append(CompletionItem("last", help="the newest sweep"))
+    return [item for item in items if item.value.startswith(begun)]
 
 
 def complete_trial(
@@ -45,8 +45,8 @@ def complete_trial(
         trials = api.load(sweeps, context.params["sweep"]).trials() if sweeps else []
     except (NotFound, SpecError, StoreError):
         return []
-    found = [CompletionItem(row["trial"], help=row["state"].lower()) for row in trials]
-    return [item for item in found if item.value.startswith(begun)]
+    items = [CompletionItem(row["trial"], help=row["state"].lower()) for row in trials]
+    return [item for item in items if item.value.startswith(begun)]
 
 
 def complete_example(
@@ -55,8 +55,8 @@ def complete_example(
     """Return the examples whose name begins like this."""
     from hposvc.drafts import examples
 
-    found = [CompletionItem(each.name, help=each.shows) for each in examples.listed()]
-    return [item for item in found if item.value.startswith(begun)]
+    items = [CompletionItem(example.name, help=example.shows) for example in examples.listed()]
+    return [item for item in items if item.value.startswith(begun)]
 
 
 def complete_key(
@@ -73,8 +73,8 @@ def _keys(schema: Mapping[str, Any], sections: Mapping[str, Any]) -> Iterator[st
     """Yield the keys of a section, with points; a section has none if it takes no plain value."""
     for name, below in schema["properties"].items():
         forms = below.get("anyOf", [below])
-        found = [sections[form["$ref"].rpartition("/")[2]] for form in forms if "$ref" in form]
-        within = [section for section in found if "properties" in section]
+        referenced = [sections[form["$ref"].rpartition("/")[2]] for form in forms if "$ref" in form]
+        within = [section for section in referenced if "properties" in section]
         if not within or any("enum" in form for form in forms):
             yield name
         for section in within:

@@ -290,10 +290,10 @@ class Controller:
             decision = self._rest(trial) or decision
         if decision is None:
             return []
-        told = decided(time, trial, decision.verdict, decision.reason, decision.detail)
+        event = decided(time, trial, decision.verdict, decision.reason, decision.detail)
         if decision.reason == stopping.NO_CHECKPOINT and stopping.lacks_checkpoints(self.state):
-            return [told, *stopping.halt(self.state, time, "failures")]
-        return [told]
+            return [event, *stopping.halt(self.state, time, "failures")]
+        return [event]
 
     def _pass(self, trial: TrialState, milestone: int) -> Decision:
         """Decide whether a trial passes a milestone."""

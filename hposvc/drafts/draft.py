@@ -62,9 +62,11 @@ class Draft:
     def unknown(self) -> list[str]:
         """The names that the program cannot do without, and for which the spec has nothing."""
         return [
-            each.name
-            for each in self.program.arguments
-            if each.required and each.name not in self.domains and not self._sets_length(each)
+            argument.name
+            for argument in self.program.arguments
+            if argument.required
+            and argument.name not in self.domains
+            and not self._sets_length(argument)
         ]
 
     def with_only(self, names: list[str]) -> "Draft":
@@ -73,7 +75,7 @@ class Draft:
         Raises:
             SpecError: the program has no such argument, or nothing tells its range.
         """
-        known = {each.name for each in self.program.arguments}
+        known = {argument.name for argument in self.program.arguments}
         for name in names:
             if name not in self.domains:
                 problem = f"nothing tells a range of {name}; write it into the spec"
@@ -125,7 +127,9 @@ class Draft:
         if not self.is_script:
             yield f"trainable: {self.target}"
             return
-        arguments = [each for each in self.program.arguments if each.name in self.domains]
+        arguments = [
+            argument for argument in self.program.arguments if argument.name in self.domains
+        ]
         script = shlex.quote(self.target) if self.program.to_stderr else self.target
         items = ["python", script, *self._length_items(), _list_of(arguments)]
         if self.program.to_stderr:
@@ -153,23 +157,25 @@ class Draft:
 
     def _length_items(self) -> Iterator[str]:
         """Yield what makes the program as long as the spec says."""
-        for each in self.program.arguments:
-            if self._sets_length(each):
-                yield f"--{each.name}=${{HPOSVC_TOTAL}}"
+        for argument in self.program.arguments:
+            if self._sets_length(argument):
+                yield f"--{argument.name}=${{HPOSVC_TOTAL}}"
                 return
 
     def _sets_length(self, argument: Argument) -> bool:
-        told = self.is_script and not self.program.reads_wandb and self.length is not None
-        return told and bool(unit_of(argument))
+        by_argument = self.is_script and not self.program.reads_wandb and self.length is not None
+        return by_argument and bool(unit_of(argument))
 
     @property
     def _unit(self) -> str:
         usual = "epoch" if self.program.metrics == TASKS else "step"
-        return next((unit for each in self.program.arguments if (unit := unit_of(each))), usual)
+        return next(
+            (unit for argument in self.program.arguments if (unit := unit_of(argument))), usual
+        )
 
     def _today(self) -> dict[str, object]:
         """Return the values of the searched arguments today; a logarithmic range has no 0."""
-        values = {each.name: each.default for each in self.program.arguments}
+        values = {argument.name: argument.default for argument in self.program.arguments}
         domains = self.domains.items()
         return {name: values[name] for name, domain in domains if holds(domain, values[name])}
 
@@ -222,14 +228,15 @@ def propose(target: str, program: Program) -> Draft:
     """
     script = ":" not in target
     domains = {
-        each.name: domain
-        for each in program.arguments
-        if (domain := first_range(each)) is not None and not (script and _twisted(each, program))
+        argument.name: domain
+        for argument in program.arguments
+        if (domain := first_range(argument)) is not None
+        and not (script and _twisted(argument, program))
     }
     if not domains:
         raise fail(f"nothing to search was found; {_advice(target, program)}", place=target)
     metric = _metric(program.metrics)
-    lengths = [each for each in program.arguments if unit_of(each)]
+    lengths = [argument for argument in program.arguments if unit_of(argument)]
     length = lengths[0].default if lengths and program.metrics else None
     if program.metrics == TASKS:
         length = EPOCHS
@@ -248,12 +255,12 @@ def propose(target: str, program: Program) -> Draft:
 def _advice(target: str, program: Program) -> str:
     """Return what to do with a program in which nothing to search was found."""
     if program.arguments:
-        names = ", ".join(each.name for each in program.arguments)
+        names = ", ".join(argument.name for argument in program.arguments)
         return f"nothing tells a range of {names}; write `parameters` yourself (docs/your-code.md)"
     if ":" in target:
         return "it reads no key of its first argument; let it take f(config), and read config[NAME]"
-    if found := next(objects_with_parameters(Path(target)), None):
-        return f"it has no arguments, but `hposvc init {found}` reads that function or class"
+    if name := next(objects_with_parameters(Path(target)), None):
+        return f"it has no arguments, but `hposvc init {name}` reads that function or class"
     return (
         "it has no arguments of argparse, click, absl or tyro; other ways are in docs/your-code.md"
     )
@@ -284,7 +291,7 @@ def _twisted(argument: Argument, program: Program) -> bool:
 
 def _list_of(arguments: list[Argument]) -> str:
     """Return the placeholder that writes the arguments as the program reads them."""
-    switches = {each.switch for each in arguments}
+    switches = {argument.switch for argument in arguments}
     if "tyro" in switches:
         return "${args_tyro}"
     if "on_off" in switches:

@@ -71,11 +71,11 @@ def copy(name: str, into: Path) -> list[Path]:
     Raises:
         SpecError: there is no such example, or a file of that name is in the way.
     """
-    known = {example.name: example for example in listed()}
-    found = [known[full] for full in (name, f"{name}.yaml", f"{name}.py") if full in known]
-    if not found:
-        raise fail(no_such("example", name, known))
-    pairs = [(file, into / file.relative_to(folder())) for file in found[0].files()]
+    examples = {example.name: example for example in listed()}
+    matches = [examples[full] for full in (name, f"{name}.yaml", f"{name}.py") if full in examples]
+    if not matches:
+        raise fail(no_such("example", name, examples))
+    pairs = [(file, into / file.relative_to(folder())) for file in matches[0].files()]
     for file, target in pairs:
         if target.exists() and target.read_bytes() != file.read_bytes():
             raise fail(f"{target} exists and differs; remove it, or copy into another folder")
@@ -95,8 +95,12 @@ def folder() -> Path:
     if (checkout / "digits.yaml").is_file():
         return checkout
     # More than one, if the working directory is a checkout that was built in.
-    found = (file for each in metadata.distributions(name="hposvc") for file in each.files or ())
-    for file in found:
+    files = (
+        file
+        for distribution in metadata.distributions(name="hposvc")
+        for file in distribution.files or ()
+    )
+    for file in files:
         if file.match(f"{INSTALLED}/digits.yaml"):
             return Path(str(file.locate())).resolve().parent
     raise fail("this hposvc was installed without its examples; install its wheel by pip")

@@ -39,7 +39,7 @@ def prints(call: ast.Call) -> bool:
     """Return whether a call writes to standard output."""
     if call_name(call) == "write":
         return ast.unparse(call.func) in ("sys.stdout.write", "stdout.write", "tqdm.write")
-    files = [ast.unparse(each.value) for each in call.keywords if each.arg == "file"]
+    files = [ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg == "file"]
     return call_name(call) in ("print", "echo") and files in ([], ["sys.stdout"], ["None"])
 
 
@@ -86,7 +86,7 @@ def _counts_from_0(tree: ast.AST) -> set[str]:
     A first number that only the run knows, such as the epoch to go on from, is taken for 0 unless
     the end is given as the one after the last, `range(first, epochs + 1)`.
     """
-    found = set[str]()
+    names = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and name_of(node.target):
             loop = node.iter
@@ -96,20 +96,20 @@ def _counts_from_0(tree: ast.AST) -> set[str]:
                 continue
             first, *rest = loop.args
             from_1 = bool(rest) and (bool(value_of(first)) or isinstance(rest[0], ast.BinOp))
-            found |= set() if from_1 else {name_of(node.target)}
-    return found
+            names |= set() if from_1 else {name_of(node.target)}
+    return names
 
 
 def _texts_by_name(tree: ast.AST) -> Texts:
     """Return the texts that are assigned to a name, once, as in `line = f"loss {loss}"`."""
-    found: dict[str, list[ast.expr]] = {}
+    texts: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
         for target in node.targets if isinstance(node, ast.Assign) else ():
             if name_of(target) and isinstance(node, ast.Assign):
-                found.setdefault(name_of(target), []).append(node.value)
+                texts.setdefault(name_of(target), []).append(node.value)
     return {
         name: values[0]
-        for name, values in found.items()
+        for name, values in texts.items()
         if len(values) == 1 and _makes_text(values[0])
     }
 
@@ -134,7 +134,9 @@ def _parts(call: ast.Call, texts: Texts) -> Iterator[Part]:
         text = _text(arguments[0], texts)
         yield from _by_percent(text or "", arguments[1:])
         return
-    between = next((value_of(each.value) for each in call.keywords if each.arg == "sep"), None)
+    between = next(
+        (value_of(keyword.value) for keyword in call.keywords if keyword.arg == "sep"), None
+    )
     for index, argument in enumerate(arguments):
         if index:
             yield between if isinstance(between, str) else " "
@@ -153,11 +155,11 @@ def _pieces(node: ast.expr, texts: Texts) -> Iterator[Part]:
         case ast.Constant(value=str(text)):
             yield text
         case ast.JoinedStr(values=values):
-            for each in values:
-                if isinstance(each, ast.FormattedValue):
-                    yield from _formatted(each.value, "".join(_joined(each.format_spec)))
+            for value in values:
+                if isinstance(value, ast.FormattedValue):
+                    yield from _formatted(value.value, "".join(_joined(value.format_spec)))
                 else:
-                    yield from _pieces(each, texts)
+                    yield from _pieces(value, texts)
         case ast.Call(func=ast.Attribute(value=owner, attr="format")) if template := _text(
             owner, texts
         ):
@@ -177,8 +179,8 @@ def _pieces(node: ast.expr, texts: Texts) -> Iterator[Part]:
 
 
 def _joined(spec: ast.expr | None) -> Iterator[str]:
-    for each in spec.values if isinstance(spec, ast.JoinedStr) else ():
-        yield (value_of(each) or "") if isinstance(each, ast.Constant) else "9"
+    for piece in spec.values if isinstance(spec, ast.JoinedStr) else ():
+        yield (value_of(piece) or "") if isinstance(piece, ast.Constant) else "9"
 
 
 def _formatted(value: ast.expr | None, spec: str) -> Iterator[Part]:
@@ -189,7 +191,7 @@ def _formatted(value: ast.expr | None, spec: str) -> Iterator[Part]:
 
 def _by_format(text: str, call: ast.Call) -> Iterator[Part]:
     """Yield the parts of `"loss {:.3f}".format(loss)`."""
-    named = {each.arg: each.value for each in call.keywords}
+    named = {keyword.arg: keyword.value for keyword in call.keywords}
     try:
         fields = [*Formatter().parse(text)]
     except ValueError:  # no format
@@ -248,17 +250,17 @@ def _in_line(line: Iterable[Part], from_0: set[str]) -> tuple[list[str], str]:
         if name in names and len(words) > 1:  # train loss 0.3, val loss 0.4
             name = f"{words[-2]}_{word}".replace("/", "_")
         if name == "step" and name_of(part.node) in from_0:
-            found = UNCOUNTED
+            count = UNCOUNTED
         elif not name or name in names or word.lower() in NO_METRICS or "," in part.format:
-            found = ANYTHING
+            count = ANYTHING
         else:
             names[name] = None
-            found = rf"(?P<{name}>{WHOLE if name == 'step' else NUMBER})"
-        padding = r"\s*" if PADDED.match(part.format) and found != ANYTHING else ""
-        pattern += f"{_literal(text)}{padding}{found}{padding}"
+            count = rf"(?P<{name}>{WHOLE if name == 'step' else NUMBER})"
+        padding = r"\s*" if PADDED.match(part.format) and count != ANYTHING else ""
+        pattern += f"{_literal(text)}{padding}{count}{padding}"
         text = ""
         # What comes behind the last value to keep is left out.
-        end = end if found == ANYTHING else pattern
+        end = end if count == ANYTHING else pattern
     metrics = [name for name in names if name != "step"]
     return metrics, end.removesuffix(r"\s*").removeprefix(ANYTHING)
 
@@ -266,4 +268,4 @@ def _in_line(line: Iterable[Part], from_0: set[str]) -> tuple[list[str], str]:
 def _literal(text: str) -> str:
     """Return the pattern of a text, in which YAML can have every character."""
     shown = re.sub(r"\\?\t", r"\\s", re.escape(text).replace(r"\ ", " "))
-    return "".join(each if each.isprintable() else "." for each in shown)
+    return "".join(character if character.isprintable() else "." for character in shown)

@@ -70,8 +70,10 @@ def read_script(path: Path) -> Program:
         SpecError: the file can't be read, or is no Python.
     """
     tree = _parse(path)
-    written = {each.name: each for read in (_arguments, _absl, _tyro) for each in read(tree)}
-    arguments = written or {each.name: each for each in _wandb_config(tree)}
+    written = {
+        argument.name: argument for read in (_arguments, _absl, _tyro) for argument in read(tree)
+    }
+    arguments = written or {argument.name: argument for argument in _wandb_config(tree)}
     reported = tuple(dict.fromkeys(_reported(tree)))
     printed = {} if reported else find_metrics(tree, prints)
     to_stderr = {} if reported else find_metrics(tree, logs)
@@ -79,10 +81,10 @@ def read_script(path: Path) -> Program:
     patterns = tuple(lines.items())
     metrics = reported or tuple(dict(patterns))
     logged = () if metrics else tuple(dict.fromkeys(_reported(tree, ("log",))))
-    found = tuple(arguments.values())
-    called = {call_name(each) for each in calls(tree)}
+    listed = tuple(arguments.values())
+    called = {call_name(argument) for argument in calls(tree)}
     return Program(
-        found,
+        listed,
         metrics or logged,
         patterns,
         logs_to_wandb=bool(logged),
@@ -96,19 +98,19 @@ def read_script(path: Path) -> Program:
 
 def _files_of(arguments: Iterable[Argument]) -> Iterator[str]:
     """Yield the arguments that name a file or a folder to write, as `--save model.pt`."""
-    for each in arguments:
-        words = {*re.split(r"[^a-z0-9]+", each.name.lower())}
+    for argument in arguments:
+        words = {*re.split(r"[^a-z0-9]+", argument.name.lower())}
         is_written = not words.isdisjoint(WRITTEN) and words.isdisjoint(READ)
-        value = each.default if is_written and not each.choices else None
+        value = argument.default if is_written and not argument.choices else None
         is_place = len(words) == 1 or not words.isdisjoint(PLACES)
         if isinstance(value, str) and value.isprintable() and (is_place or _is_path(value)):
-            yield f"--{each.name} {value}"
+            yield f"--{argument.name} {value}"
 
 
 def _saved(tree: ast.AST) -> Iterator[str]:
     """Yield the calls that write a file of a fixed name, as `torch.save(..., "model.pt")`."""
     for node in calls(tree):
-        given = [value_of(each) for each in (*node.args, *(k.value for k in node.keywords))]
+        given = [value_of(value) for value in (*node.args, *(k.value for k in node.keywords))]
         opens = call_name(node) == "open" and any(mode in given for mode in ("w", "wb"))
         if opens or call_name(node).startswith(("save", "dump", "to_")):
             for name in given:
@@ -156,11 +158,11 @@ def _program(node: ast.FunctionDef | ast.ClassDef, tree: ast.Module) -> Program:
     metrics = tuple(dict.fromkeys(_reported(node)))
     if isinstance(node, ast.ClassDef):
         lines = _bases_first(node, tree)
-        is_task = any(_type_name(base) == "Task" for each in lines for base in each.bases)
-        found = {each.name: each for each in (OF_TASKS if is_task else ())}
-        for each in lines:
-            found |= {field.name: field for field in _fields(each, _aliases(tree))}
-        return Program(tuple(found.values()), TASKS if is_task else metrics)
+        is_task = any(_type_name(base) == "Task" for line in lines for base in line.bases)
+        by_name = {line.name: line for line in (OF_TASKS if is_task else ())}
+        for line in lines:
+            by_name |= {field.name: field for field in _fields(line, _aliases(tree))}
+        return Program(tuple(by_name.values()), TASKS if is_task else metrics)
     first = node.args.args[0].arg if node.args.args else ""
     if first == "trial":
         return Program(tuple(_suggested(node)), ("value",))
@@ -169,20 +171,22 @@ def _program(node: ast.FunctionDef | ast.ClassDef, tree: ast.Module) -> Program:
 
 def _bases_first(node: ast.ClassDef, tree: ast.Module) -> list[ast.ClassDef]:
     """Return a class of the module behind the classes of the module that it inherits from."""
-    above = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef)}
-    above = {name: each for name, each in above.items() if each.lineno < node.lineno}
+    above = {
+        statement.name: statement for statement in tree.body if isinstance(statement, ast.ClassDef)
+    }
+    above = {name: statement for name, statement in above.items() if statement.lineno < node.lineno}
     bases = [above[name_of(base)] for base in node.bases if name_of(base) in above]
-    return [*(each for base in bases for each in _bases_first(base, tree)), node]
+    return [*(statement for base in bases for statement in _bases_first(base, tree)), node]
 
 
 def _source_of(module: str) -> Path:
     try:
-        found = importlib.util.find_spec(module)
+        module_spec = importlib.util.find_spec(module)
     except (ImportError, ValueError):
-        found = None
-    if found is None or found.origin is None:
+        module_spec = None
+    if module_spec is None or module_spec.origin is None:
         raise fail(f"there is no module {module}; give a file, or path/to/file.py:Name")
-    return Path(found.origin)
+    return Path(module_spec.origin)
 
 
 def _parse(path: Path) -> ast.Module:
@@ -199,10 +203,10 @@ def _arguments(tree: ast.AST) -> Iterator[Argument]:
     """Yield the arguments that argparse or click reads."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and call_name(node) in ("add_argument", "option"):
-            flags = [value_of(each) for each in node.args]
+            flags = [value_of(argument) for argument in node.args]
             long = [flag for flag in flags if isinstance(flag, str) and flag.startswith("--")]
             if long:
-                given = {each.arg: each.value for each in node.keywords if each.arg}
+                given = {argument.arg: argument.value for argument in node.keywords if argument.arg}
                 yield _argument(long[0].removeprefix("--"), given)
 
 
@@ -220,25 +224,27 @@ def _argument(name: str, given: dict[str, ast.expr]) -> Argument:
     if _type_name(given.get("action")) == "BooleanOptionalAction":
         return Argument(name, "bool", bool(default), (), "on_off")
     values = tuple(choices) if isinstance(choices, list | tuple) else ()
-    known: dict[str, Kind] = {"float": "float", "int": "int", "FLOAT": "float", "INT": "int"}
+    kinds: dict[str, Kind] = {"float": "float", "int": "int", "FLOAT": "float", "INT": "int"}
     required = value_of(given.get("required")) is True
-    type_ = known.get(kind) or _kind_of(default, values)
+    type_ = kinds.get(kind) or _kind_of(default, values)
     return Argument(name, type_, default, values, required=required)
 
 
 def _absl(tree: ast.AST) -> Iterator[Argument]:
     """Yield the flags that absl reads."""
-    known: dict[str, Kind] = {"float": "float", "integer": "int", "bool": "bool", "boolean": "bool"}
+    kinds: dict[str, Kind] = {"float": "float", "integer": "int", "bool": "bool", "boolean": "bool"}
     for node in calls(tree):
         word, _, kind = call_name(node).partition("DEFINE_")
-        if word or kind not in (*known, "enum", "string") or len(node.args) < 2:
+        if word or kind not in (*kinds, "enum", "string") or len(node.args) < 2:
             continue
         name, default, *rest = map(value_of, node.args)
         choices = tuple(rest[0]) if kind == "enum" and rest and isinstance(rest[0], list) else ()
-        switch: Switch = "value" if known.get(kind) == "bool" else ""
-        required = any(each.arg == "required" and value_of(each.value) for each in node.keywords)
+        switch: Switch = "value" if kinds.get(kind) == "bool" else ""
+        required = any(
+            keyword.arg == "required" and value_of(keyword.value) for keyword in node.keywords
+        )
         if isinstance(name, str):
-            yield Argument(name, known.get(kind, "text"), default, choices, switch, required)
+            yield Argument(name, kinds.get(kind, "text"), default, choices, switch, required)
 
 
 def _tyro(tree: ast.Module) -> Iterator[Argument]:
@@ -250,19 +256,23 @@ def _tyro(tree: ast.Module) -> Iterator[Argument]:
 
 def _typed(name: str, tree: ast.Module, prefix: str) -> Iterator[Argument]:
     """Yield the fields of a class or the arguments of a function, nested ones with points."""
-    found = next((each for each in tree.body if getattr(each, "name", "") == name), None)
+    definition = next(
+        (statement for statement in tree.body if getattr(statement, "name", "") == name), None
+    )
     typed: list[tuple[str, ast.expr | None, ast.expr | None]] = []
-    if isinstance(found, ast.ClassDef):
-        lines = [line for line in found.body if isinstance(line, ast.AnnAssign)]
+    if isinstance(definition, ast.ClassDef):
+        lines = [line for line in definition.body if isinstance(line, ast.AnnAssign)]
         typed = [(name_of(line.target), line.annotation, line.value) for line in lines]
-    elif isinstance(found, ast.FunctionDef):
-        given = found.args
+    elif isinstance(definition, ast.FunctionDef):
+        given = definition.args
         positional = [*given.posonlyargs, *given.args]
         defaults = [None] * (len(positional) - len(given.defaults)) + given.defaults
         pairs = zip([*positional, *given.kwonlyargs], [*defaults, *given.kw_defaults], strict=True)
-        typed = [(each.arg, each.annotation, default) for each, default in pairs]
+        typed = [(statement.arg, statement.annotation, default) for statement, default in pairs]
         typed = typed[len(given.posonlyargs) :]  # tyro reads the first ones without their names
-    classes = {each.name for each in tree.body if isinstance(each, ast.ClassDef)} - {name}
+    classes = {statement.name for statement in tree.body if isinstance(statement, ast.ClassDef)} - {
+        name
+    }
     aliases = _aliases(tree)
     for key, annotation, value in typed:
         if name_of(annotation) in classes:
@@ -304,40 +314,40 @@ def _fields(node: ast.ClassDef, aliases: Mapping[str, ast.expr]) -> Iterator[Arg
             kind, required = _kind_of(default, choices), line.value is None
             yield Argument(line.target.id, kind, default, choices, required=required)
         if isinstance(line, ast.FunctionDef) and line.name == "__init__":
-            names = [each.arg for each in line.args.args][1:]
+            names = [argument.arg for argument in line.args.args][1:]
             without = len(names) - len(line.args.defaults)
-            defaults = [None] * without + [value_of(each) for each in line.args.defaults]
+            defaults = [None] * without + [value_of(argument) for argument in line.args.defaults]
             for index, (name, default) in enumerate(zip(names, defaults, strict=True)):
                 yield Argument(name, _kind_of(default, ()), default, required=index < without)
 
 
 def _keys(node: ast.FunctionDef, config: str) -> Iterator[Argument]:
     """Yield the keys that a function reads of its first argument, by `[...]` or `get`."""
-    found, required = dict[str, object](), set[str]()
-    for each in ast.walk(node):
-        if isinstance(each, ast.Subscript) and name_of(each.value) == config:
-            key = value_of(each.slice)
+    defaults, required = dict[str, object](), set[str]()
+    for part in ast.walk(node):
+        if isinstance(part, ast.Subscript) and name_of(part.value) == config:
+            key = value_of(part.slice)
             if isinstance(key, str):
-                found.setdefault(key, None)
-                required |= {key} if isinstance(each.ctx, ast.Load) else set()
-        if isinstance(each, ast.Call) and call_name(each) == "get" and each.args:
-            owner = each.func.value if isinstance(each.func, ast.Attribute) else None
-            key = value_of(each.args[0])
+                defaults.setdefault(key, None)
+                required |= {key} if isinstance(part.ctx, ast.Load) else set()
+        if isinstance(part, ast.Call) and call_name(part) == "get" and part.args:
+            owner = part.func.value if isinstance(part.func, ast.Attribute) else None
+            key = value_of(part.args[0])
             if name_of(owner) == config and isinstance(key, str):
-                found[key] = value_of(each.args[1]) if len(each.args) > 1 else None
-    for name, default in found.items():
+                defaults[key] = value_of(part.args[1]) if len(part.args) > 1 else None
+    for name, default in defaults.items():
         yield Argument(name, _kind_of(default, ()), default, required=name in required)
 
 
 def _suggested(node: ast.FunctionDef) -> Iterator[Argument]:
     """Yield what an objective of Optuna suggests, with its ranges, where all is literal."""
-    for each in ast.walk(node):
-        called = call_name(each) if isinstance(each, ast.Call) else ""
-        if not isinstance(each, ast.Call) or not called.startswith("suggest_"):
+    for part in ast.walk(node):
+        called = call_name(part) if isinstance(part, ast.Call) else ""
+        if not isinstance(part, ast.Call) or not called.startswith("suggest_"):
             continue
         names = ("name", "choices") if called == "suggest_categorical" else ("name", "low", "high")
-        given = dict(zip(names, map(value_of, each.args), strict=False))
-        given |= {word.arg: value_of(word.value) for word in each.keywords if word.arg}
+        given = dict(zip(names, map(value_of, part.args), strict=False))
+        given |= {word.arg: value_of(word.value) for word in part.keywords if word.arg}
         name, choices = given.get("name"), given.get("choices")
         if not isinstance(name, str):
             continue
@@ -347,17 +357,19 @@ def _suggested(node: ast.FunctionDef) -> Iterator[Argument]:
             domain: dict[str, object] = {"min": given.get("low"), "max": given.get("high")}
             domain |= {"type": "int"} if called == "suggest_int" else {}
             domain |= {key: given[key] for key in ("step", "log") if given.get(key)}
-            known = None not in domain.values()
-            yield Argument(name, "float", required=True, domain=domain if known else {})
+            complete = None not in domain.values()
+            yield Argument(name, "float", required=True, domain=domain if complete else {})
 
 
 def _reported(tree: ast.AST, calls: Sequence[str] = REPORTS) -> Iterator[str]:
     """Yield the names of the metrics that code reports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and call_name(node) in calls:
-            for part in [*node.args, *(each.value for each in node.keywords)]:
+            for part in [*node.args, *(keyword.value for keyword in node.keywords)]:
                 if isinstance(part, ast.Dict):
-                    yield from (key for each in part.keys if isinstance(key := value_of(each), str))
+                    yield from (
+                        key for keyword in part.keys if isinstance(key := value_of(keyword), str)
+                    )
 
 
 def _type_name(node: ast.AST | None) -> str:

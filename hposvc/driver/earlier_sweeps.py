@@ -43,14 +43,14 @@ def with_sweeps_found(
     if spec.warm_start is None or not spec.warm_start.is_auto:
         return spec
     rows = alike([row for row in journal.sweeps(spec.project) if readable(row)], spec)
-    found: list[str] = []
+    sweeps: list[str] = []
     for row in rows[:LOOKED_AT]:
-        if len(found) < MOST and _count_results(journal, row, spec) >= MIN_RESULTS:
-            found.append(row.id)
-    if not found:
+        if len(sweeps) < MOST and _count_results(journal, row, spec) >= MIN_RESULTS:
+            sweeps.append(row.id)
+    if not sweeps:
         log.warning("warm_start: nothing to learn from, as %s", _why_none(journal, rows, spec))
         return replace(spec, warm_start=None)
-    return replace(spec, warm_start=replace(spec.warm_start, sweeps=tuple(found)))
+    return replace(spec, warm_start=replace(spec.warm_start, sweeps=tuple(sweeps)))
 
 
 def _why_none(journal: Journal, rows: Sequence[SweepRow], spec: SweepSpec) -> str:

@@ -95,7 +95,7 @@ class MissingLimitMetrics:
             )
 
     def _check_left_out(self, event: Reported) -> None:
-        new = {name: found for name, found in event.left_out.items() if name not in self._left_out}
+        new = {name: kind for name, kind in event.left_out.items() if name not in self._left_out}
         if new:
             self._left_out.update(new)
             log.warning(

@@ -71,16 +71,16 @@ def _suggest_new(
     What they have tried is shown to the searcher as trials that were killed, of which nothing is
     learned, so that it goes on behind them.
     """
-    known = SeenConfigs(spec.space, tried)
-    told = list(history)
-    proposal = _suggest(spec, searcher, told, len(tried))
+    seen_configs = SeenConfigs(spec.space, tried)
+    observations = list(history)
+    proposal = _suggest(spec, searcher, observations, len(tried))
     for _ in tried:
-        if proposal is None or proposal.params not in known or REPEAT_OF in proposal.note:
+        if proposal is None or proposal.params not in seen_configs or REPEAT_OF in proposal.note:
             break
-        told.append(
+        observations.append(
             Observation("tried", proposal.params, proposal.note, state="failed", reason="killed")
         )
-        proposal = _suggest(spec, searcher, told, len(tried))
+        proposal = _suggest(spec, searcher, observations, len(tried))
     return proposal
 
 

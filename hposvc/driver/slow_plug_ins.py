@@ -59,7 +59,7 @@ class SlowPlugIns:
     def look(self) -> None:
         """Warn of the calls that were there at the last look already."""
         stacks = sys._current_frames().values()
-        calls = {call: found for call, *found in map(self._call_in, stacks) if call is not None}
+        calls = {call: place for call, *place in map(self._call_in, stacks) if call is not None}
         for call in calls.keys() & self._seen - self._warned:
             name, line = calls[call]
             file = call.f_code.co_filename

@@ -78,11 +78,11 @@ class AgentMailbox:
         )
         with self.store.reading() as connection:
             # First: a message of an order that is over is seen before or with its end.
-            found = connection.execute(messages).all()
+            rows = connection.execute(messages).all()
             held = connection.execute(orders).all()
             clients = connection.execute(wishes).all()
         return Look(
-            [(row.id, row.number, json.loads(row.body)) for row in found],
+            [(row.id, row.number, json.loads(row.body)) for row in rows],
             {row.id: Lease(row.client, row.beats) for row in held},
             {row.client: Wish(row.wants, row.looks) for row in clients if row.sweep},
             next((row.looks for row in clients if not row.sweep), 0),
@@ -118,8 +118,10 @@ class AgentMailbox:
     def _answer(
         self, connection: Connection, answers: Mapping[int, tuple[int, str | None]]
     ) -> None:
-        for order, (decided, told) in answers.items():
-            values = {"decided": decided} if told is None else {"decided": decided, "told": told}
+        for order, (decided, verdict) in answers.items():
+            values = (
+                {"decided": decided} if verdict is None else {"decided": decided, "told": verdict}
+            )
             connection.execute(
                 update(AGENT_ORDERS).where(_is(self.sweep, order), _GOES_ON).values(values)
             )
@@ -378,8 +380,8 @@ def state_of(connection: Connection, sweep: str, orders: Collection[int] | None 
     if orders is not None:
         query = query.where(AGENT_ORDERS.c.id.in_(orders))
     rows = () if orders is not None and not orders else connection.execute(query)
-    found = {row.id: row for row in map(_row, rows)}
-    return State(found, list(connection.execute(free).scalars()), is_over(connection, sweep))
+    states = {row.id: row for row in map(_row, rows)}
+    return State(states, list(connection.execute(free).scalars()), is_over(connection, sweep))
 
 
 def any_leased(connection: Connection) -> bool:

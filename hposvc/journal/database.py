@@ -382,11 +382,11 @@ class Store:
         if not deep and self._file.stat().st_size > CHECKED:
             return
         with self.reading() as connection:
-            found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
-            if found == "ok" and deep:
-                found = _unreadable_event(connection) or found
-        if found != "ok":
-            raise self._damaged(f"{found}".replace("\n", " "))
+            verdict = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+            if verdict == "ok" and deep:
+                verdict = _unreadable_event(connection) or verdict
+        if verdict != "ok":
+            raise self._damaged(f"{verdict}".replace("\n", " "))
         self._checked = True
 
     def _damaged(self, what: str) -> DamagedJournal:
@@ -537,8 +537,8 @@ def _unreadable_event(connection: Connection) -> str | None:
 
 def _is_up_to_date(connection: Connection) -> bool:
     """Return whether the database has all tables and columns, and none to be migrated."""
-    found = inspect(connection).get_multi_columns()
-    existing = {name: {column["name"] for column in found[_, name]} for _, name in found}
+    columns = inspect(connection).get_multi_columns()
+    existing = {name: {column["name"] for column in columns[_, name]} for _, name in columns}
     return EARLIER_CURSORS not in existing and all(
         set(table.columns.keys()) <= existing.get(table.name, set())
         for table in _SCHEMA.sorted_tables

@@ -46,8 +46,8 @@ class Deliveries:
         """Store new deliveries; those that are there already stay as they are."""
         with self._store.writing() as connection:
             for delivery in deliveries:
-                known = select(DELIVERIES.c.seq).where(self._is(delivery))
-                if connection.execute(known).one_or_none() is None:
+                delivered = select(DELIVERIES.c.seq).where(self._is(delivery))
+                if connection.execute(delivered).one_or_none() is None:
                     values = {"sweep": self._sweep, **vars(delivery)}
                     connection.execute(insert(DELIVERIES).values(values))
 

@@ -78,9 +78,9 @@ class StudyLog:
         """Return None if another process took the numbers, or the request; on Postgres it can."""
         try:
             with self._store.writing() as connection:
-                known = None if request is None else _find(connection, bodies, request)
-                if known is not None:
-                    return known
+                earlier = None if request is None else _find(connection, bodies, request)
+                if earlier is not None:
+                    return earlier
                 last = connection.execute(select(func.max(STUDY_LOG.c.seq))).scalar()
                 first: int = 0 if last is None else last + 1
                 rows = [{"seq": seq, "body": body} for seq, body in enumerate(bodies, first)]
@@ -100,13 +100,13 @@ def _find(connection: Connection, bodies: Sequence[str], request: Request) -> in
         KeyTaken: it wrote other records.
     """
     made = STUDY_APPENDS.c
-    known = connection.execute(
+    row = connection.execute(
         select(made.first, made.count).where(made.by == request.by, made.key == request.key)
     ).one_or_none()
-    if known is None:
+    if row is None:
         return None
-    first: int = known.first
-    written = select(STUDY_LOG.c.body).where(STUDY_LOG.c.seq.between(first, first + known[1] - 1))
+    first: int = row.first
+    written = select(STUDY_LOG.c.body).where(STUDY_LOG.c.seq.between(first, first + row[1] - 1))
     if [*connection.execute(written.order_by(STUDY_LOG.c.seq)).scalars()] != [*bodies]:
         raise KeyTaken(request.key)
     return first

@@ -196,12 +196,12 @@ def _damaged(home: Home, error: DamagedJournal) -> Check:
         remains = f"{find_remains(file)}"
     except OSError as failure:
         remains = f"not read, for want of a copy: {failure}"
-    found = f"{error}".partition("; ")[0]
+    damage = f"{error}".partition("; ")[0]
     remedy = (
         "begin new sweeps in another home (HPOSVC_HOME). For these, put back a copy of before, or: "
         f"sqlite3 {file} .recover | sqlite3 NEW; then NEW in place of {file.name}, and no -wal"
     )
-    return Check("journal", "fail", f"{found}; {remains}", remedy)
+    return Check("journal", "fail", f"{damage}; {remains}", remedy)
 
 
 def _dead_drivers(sweeps: Sweeps) -> Iterator[Check]:

@@ -32,7 +32,7 @@ def events(sweeps: api.Sweeps, sweep: str, since: int = 0, wait_s: float = 0.0) 
         if watched.seq > since or over or time.monotonic() >= deadline:
             break
         time.sleep(POLL_S)
-    found = [
+    matching = [
         {
             "sweep": record.row.id,
             "seq": seq,
@@ -42,4 +42,4 @@ def events(sweeps: api.Sweeps, sweep: str, since: int = 0, wait_s: float = 0.0) 
         }
         for seq, event in sweeps.journal.read(record.row.id, since)
     ]
-    return {"events": found, "next": found[-1]["seq"] if found else since, "over": over}
+    return {"events": matching, "next": matching[-1]["seq"] if matching else since, "over": over}

@@ -167,8 +167,8 @@ def _source_file(reference: str, folder: Path) -> list[Path]:
         return []
     if module.endswith(".py"):
         return [folder / Path(module).expanduser()]
-    found = importlib.util.find_spec(module)
-    return [] if found is None or found.origin is None else [Path(found.origin)]
+    module_spec = importlib.util.find_spec(module)
+    return [] if module_spec is None or module_spec.origin is None else [Path(module_spec.origin)]
 
 
 def _mentioned(command: Sequence[str], folder: Path) -> list[Path]:

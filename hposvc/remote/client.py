@@ -137,7 +137,9 @@ def _check_same_spec(row: SweepRow, spec: SweepSpec) -> None:
     Raises:
         SpecError: it has another one; the message has the values that differ.
     """
-    recorded, given = (specs.flat(specs.dump(each)) for each in (specs.restore(row.spec), spec))
+    recorded, given = (
+        specs.flat(specs.dump(one_spec)) for one_spec in (specs.restore(row.spec), spec)
+    )
     found_then = spec.warm_start is not None and spec.warm_start.is_auto
     differing = [
         f"{key} is {shown(recorded.get(key))} there and {shown(given.get(key))} here"

@@ -238,8 +238,8 @@ def supervise(home: Home, row: SweepRow, address: str, variables: Mapping[str, s
         raise fail(message, "environment", "secrets")
     sent = replace(spec, environment=replace(spec.environment, working_dir=f"{works_in}"))
     packed = pack(sent, folder, [f"{works_in}"], private_paths(home, spec), list_all)
-    found = locate(home, spec)
-    locations = replace(found, variables={**found.variables, **variables})
+    place = locate(home, spec)
+    locations = replace(place, variables={**place.variables, **variables})
     labels = describe(row.id, packed, locations)
     environment = runtime_env(jobs, packed.archive, spec.environment.pip)
     sources = {**os.environ, **submitted_secrets.read(home, row.id)}

@@ -138,11 +138,11 @@ def group_names(entries: Sequence[Entry], by: Sequence[str]) -> list[str]:
 def differing_keys(entries: Sequence[Entry]) -> list[str]:
     """Return the keys of the specs whose values differ, but for those that tell repeats apart."""
     dumped = [flat(specs.dump(entry.spec)) for entry in entries]
-    keys = dict.fromkeys(key for each in dumped for key in each)
+    keys = dict.fromkeys(key for spec in dumped for key in spec)
     return [
         key
         for key in keys
-        if key.split(".")[0] not in OWN and len({repr(each.get(key)) for each in dumped}) > 1
+        if key.split(".")[0] not in OWN and len({repr(spec.get(key)) for spec in dumped}) > 1
     ]
 
 
@@ -178,27 +178,31 @@ def doubts(entries: Sequence[Entry], by: Sequence[str], cost: Cost) -> list[str]
         "trainable": "the tasks differ",
         "fidelity.max": "trials are not equally long",
     }
-    found = []
+    warnings = []
     for key, value in checks.items():
         groups = _by(entries, value)
         if len(groups) > 1 and not any(_covers(each, key) for each in by):
             why = meaning.get(key, "costs are of unlike hardware")
-            found.append(f"{key} differs ({_listed(groups)}), so {why}.")
+            warnings.append(f"{key} differs ({_listed(groups)}), so {why}.")
     spaces = _by(entries, lambda each: json.dumps(specs.dump(each.spec)["parameters"]))
     if len(spaces) > 1 and not any(_covers(each, "parameters") for each in by):
-        found.append(f"Search spaces differ: there are {len(spaces)} of them.")
-    told = [*checks, "command", "parameters", "warm_start"]
-    rest = [key for key in differing_keys(entries) if not any(_covers(each, key) for each in told)]
-    found += _other_differences(rest, by)
-    found += _changed_code(entries)
+        warnings.append(f"Search spaces differ: there are {len(spaces)} of them.")
+    reported = [*checks, "command", "parameters", "warm_start"]
+    rest = [
+        key for key in differing_keys(entries) if not any(_covers(each, key) for each in reported)
+    ]
+    warnings += _other_differences(rest, by)
+    warnings += _changed_code(entries)
     running = [entry.id for entry in entries if not entry.history.state.finished]
     if running:
         verb = "has" if len(running) == 1 else "have"
-        found.append(f"{_named(running)} {verb} not ended, so this may change.")
+        warnings.append(f"{_named(running)} {verb} not ended, so this may change.")
     learned = [entry.id for entry in entries if entry.spec.warm_start is not None]
     if learned and not any(_covers(each, "warm_start") for each in by):
-        found.append(f"{_named(learned)} learned from earlier sweeps, whose cost is not counted.")
-    return [*found, *_unequal_costs(entries, cost)]
+        warnings.append(
+            f"{_named(learned)} learned from earlier sweeps, whose cost is not counted."
+        )
+    return [*warnings, *_unequal_costs(entries, cost)]
 
 
 def shown(amount: float, cost: Cost, unit: str) -> str:
@@ -220,7 +224,7 @@ def _other_differences(keys: Sequence[str], by: Sequence[str]) -> list[str]:
     """
     own = {f"{section}.{name}": section for section, name in NAME_KEYS.items()}
     compared = [own.get(key, key) for key in by]
-    rest = [key for key in keys if not any(_covers(each, key) for each in compared)]
+    rest = [key for key in keys if not any(_covers(key_compared, key) for key_compared in compared)]
     if not rest or (not by and len({key.split(".")[0] for key in rest}) == 1):
         return []
     names = ", ".join(rest[:NAMED]) + (f" and {len(rest) - NAMED} more" if rest[NAMED:] else "")
@@ -231,16 +235,16 @@ def _other_differences(keys: Sequence[str], by: Sequence[str]) -> list[str]:
 
 def _changed_code(entries: Sequence[Entry]) -> list[str]:
     """Say whose code has changed between the sweeps."""
-    found = []
+    changes = []
     for runnable, names in _by(entries, lambda each: each.spec.runnable).items():
         same = [entry for entry in entries if entry.id in names]
         codes = _by(same, lambda each: json.dumps(each.row.code.get("sha256"), sort_keys=True))
         if len(codes) > 1:
             first, second, *_ = codes.values()
-            found.append(
+            changes.append(
                 f"The code of {runnable} changed between {_named(first)} and {_named(second)}."
             )
-    return found
+    return changes
 
 
 def _unequal_costs(entries: Sequence[Entry], cost: Cost) -> list[str]:

@@ -87,30 +87,30 @@ class Compared:
     @cached_property
     def left_out(self) -> list[str]:
         """The sweeps that do not count."""
-        counted = {run.sweep for each in self.figures.standings for run in each.runs}
+        counted = {run.sweep for standing in self.figures.standings for run in standing.runs}
         return [entry.id for entry in self.entries if entry.id not in counted]
 
     @cached_property
     def warnings(self) -> list[str]:
         """Reasons to doubt the comparison."""
-        found = doubts(self.entries, self.by, self.cost)
+        problems = doubts(self.entries, self.by, self.cost)
         if unlike := devices.describe([entry.history.state for entry in self.entries]):
-            found.append(unlike)
+            problems.append(unlike)
         if self.left_out:
             names = ", ".join(self.left_out)
-            found.append(f"Left out, having no value or no counterpart in each group: {names}.")
+            problems.append(f"Left out, having no value or no counterpart in each group: {names}.")
         if self.figures.late:
             names = ", ".join(self.figures.late)
-            found.append(f"At equal cost without a value, so counted as the worst: {names}.")
+            problems.append(f"At equal cost without a value, so counted as the worst: {names}.")
         for standing in self.figures.standings:
             seeds = Counter((run.task, run.seed) for run in standing.runs)
             (_, seed), most = seeds.most_common(1)[0]
             if most > 1:
-                found.append(
+                problems.append(
                     f"{most} sweeps of {standing.name} have seed {seed}, so they may repeat each "
                     "other; give each another `seed`."
                 )
-        return found
+        return problems
 
     @cached_property
     def sentences(self) -> list[str]:
@@ -126,17 +126,17 @@ class Compared:
         first = self.figures.groups[0]
         return [
             Row(
-                name=each.name,
-                sweeps=f"{len(each.runs)}",
-                trials=f"{sum(e.history.started_trials for e in self._of(each.name)):,}",
-                cost=self._spent(sum(entry.end(self.cost) for entry in self._of(each.name))),
-                best=number(self._best(each.name)),
-                value=NONE if self._several else number(self.metric.loss(each.loss.value)),
-                rank=_with_ends(each.rank, 2),
-                better=NONE if each.better is None else share(each.better),
-                ratio="1" if each.name == first else _with_ends(each.cost_ratio, 2),
+                name=standing.name,
+                sweeps=f"{len(standing.runs)}",
+                trials=f"{sum(e.history.started_trials for e in self._of(standing.name)):,}",
+                cost=self._spent(sum(entry.end(self.cost) for entry in self._of(standing.name))),
+                best=number(self._best(standing.name)),
+                value=NONE if self._several else number(self.metric.loss(standing.loss.value)),
+                rank=_with_ends(standing.rank, 2),
+                better=NONE if standing.better is None else share(standing.better),
+                ratio="1" if standing.name == first else _with_ends(standing.cost_ratio, 2),
             )
-            for each in self.figures.standings
+            for standing in self.figures.standings
         ]
 
     @property
@@ -180,7 +180,7 @@ class Compared:
             "pairs": figures.pairs,
             "confidence": LEVEL,
             "fractions": [*FRACTIONS],
-            "groups": [self._group(each) for each in figures.standings],
+            "groups": [self._group(standing) for standing in figures.standings],
             "best_configurations": self._configurations(),
             "left_out": self.left_out,
             "sentences": self.sentences,
@@ -237,14 +237,14 @@ class Compared:
             return None
         return [
             {
-                "sweep": each.sweep,
-                "trial": each.trial,
-                "runs": each.runs,
-                "expected": self.metric.loss(each.loss),
-                "better": each.better,
+                "sweep": best.sweep,
+                "trial": best.trial,
+                "runs": best.runs,
+                "expected": self.metric.loss(best.loss),
+                "better": best.better,
                 "measured": self.bests.measured,
             }
-            for each in self.bests.each
+            for best in self.bests.each
         ]
 
     def _better(self) -> str:
@@ -260,7 +260,7 @@ class Compared:
 
     def _unknown(self) -> list[str]:
         """Say of which groups it can't be told whether they are better."""
-        few = [each.name for each in self.figures.standings[1:] if each.better is None]
+        few = [standing.name for standing in self.figures.standings[1:] if standing.better is None]
         if not few:
             return []
         names = " and ".join(few)
@@ -303,17 +303,17 @@ class Compared:
             if self.alone:
                 what = what.replace("group's median", "value at equal cost")
         parts = []
-        for each in others:
-            ratio = each.cost_ratio
-            if not math.isfinite(each.target_cost):
-                parts.append(f"{each.name} did not get there")
+        for standing in others:
+            ratio = standing.cost_ratio
+            if not math.isfinite(standing.target_cost):
+                parts.append(f"{standing.name} did not get there")
             elif not math.isfinite(first.target_cost):
-                parts.append(f"{each.name} got there and {first.name} did not")
+                parts.append(f"{standing.name} got there and {first.name} did not")
             else:
                 needs = _with_ends(ratio, 2)
-                parts.append(f"{each.name} needs {needs} times what {first.name} needs")
-        known = any(each.cost_ratio.low is not None for each in others)
-        sure = f" ({LEVEL * 100:.0f} % sure)" if known else ""
+                parts.append(f"{standing.name} needs {needs} times what {first.name} needs")
+        has_interval = any(standing.cost_ratio.low is not None for standing in others)
+        sure = f" ({LEVEL * 100:.0f} % sure)" if has_interval else ""
         return f"To reach {what}, {'; '.join(parts)}{sure}."
 
     def _ranks(self) -> str:
@@ -324,18 +324,18 @@ class Compared:
     def _needed(self) -> list[str]:
         """Say how many sweeps would tell groups apart that can't be told apart."""
         needs = {
-            each.name: self.figures.needed(each.name)
-            for each in self.figures.standings[1:]
-            if each.verdict == "open"
+            standing.name: self.figures.needed(standing.name)
+            for standing in self.figures.standings[1:]
+            if standing.verdict == "open"
         }
-        known = {name: need for name, need in needs.items() if need is not None}
-        if not known:
+        sizes = {name: need for name, need in needs.items() if need is not None}
+        if not sizes:
             return []
         first = self.figures.groups[0]
         parts = [
             f"{name} from {first} would take "
             + (f"about {need:,}" if need <= 1000 else "thousands")
-            for name, need in known.items()
+            for name, need in sizes.items()
         ]
         return [
             f"If the differences stay what they are, telling {', '.join(parts)} sweeps of each."
@@ -371,10 +371,10 @@ class Compared:
         first, *others = self.bests.each
         loss = self.metric.loss
         parts = [
-            f"{each.trial} of {each.sweep} is better than {first.trial} of {first.sweep} with "
-            f"probability {NONE if each.better is None else share(each.better)} (expected, trained "
-            f"again: {number(loss(each.loss))} against {number(loss(first.loss))})"
-            for each in others
+            f"{best.trial} of {best.sweep} is better than {first.trial} of {first.sweep} with "
+            f"probability {NONE if best.better is None else share(best.better)} (expected, trained "
+            f"again: {number(loss(best.loss))} against {number(loss(first.loss))})"
+            for best in others
         ]
         guess = ""
         if not self.bests.measured:

@@ -91,8 +91,8 @@ class Section:
         row, events = sweep.history()
         history = History.of(specs.restore(row.spec), events)
         phase = summary.phase(history.state, record.driver)
-        found = None if home is None else accuracy(home, row, history.state)
-        return cls(row, history, phase, record.runs, found)
+        forecast_accuracy = None if home is None else accuracy(home, row, history.state)
+        return cls(row, history, phase, record.runs, forecast_accuracy)
 
     @property
     def id(self) -> str:
@@ -192,10 +192,10 @@ class Section:
     @cached_property
     def findings(self) -> list[dict[str, str]]:
         """Sentences on what to believe of the result."""
-        found = verdict(self.id, self.state, self.history.explained())
+        answers = verdict(self.id, self.state, self.history.explained())
         return [
-            {"level": each.level, "title": each.title, "sentence": each.sentence}
-            for each in found.beside(SHOWN_ELSEWHERE)
+            {"level": finding.level, "title": finding.title, "sentence": finding.sentence}
+            for finding in answers.beside(SHOWN_ELSEWHERE)
         ]
 
     @property
@@ -389,7 +389,9 @@ def compare(sections: Sequence[Section]) -> tuple[Compared | None, str]:
     """Return the comparison of a report's sweeps; or None, and why there is none."""
     if len(sections) < 2:
         return None, ""
-    return side_by_side([Entry(each.row, each.history, each.phase) for each in sections])
+    return side_by_side(
+        [Entry(section.row, section.history, section.phase) for section in sections]
+    )
 
 
 def version() -> str:

@@ -77,10 +77,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _fonts() -> Iterator[Path]:
     """Yield the fonts that matplotlib brings."""
-    found = util.find_spec("matplotlib")
-    assert found is not None  # it is a dependency
-    assert found.origin is not None
-    folder = Path(found.origin).parent / "mpl-data" / "fonts" / "ttf"
+    module_spec = util.find_spec("matplotlib")
+    assert module_spec is not None  # it is a dependency
+    assert module_spec.origin is not None
+    folder = Path(module_spec.origin).parent / "mpl-data" / "fonts" / "ttf"
     yield from (folder / name for name in ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf"))
 
 

@@ -124,9 +124,11 @@ class Trials:
         elif isinstance(event, Suggested):
             # Left out if Optuna refuses it, as another trial has the name for something else.
             with suppress(SpaceError, ValueError):
-                found = distribution(read_domain(dict(event.domain)))
-                check_distribution_compatibility(self._known.setdefault(event.name, found), found)
-                self._decided.setdefault(event.trial, {})[event.name] = found
+                declared = distribution(read_domain(dict(event.domain)))
+                check_distribution_compatibility(
+                    self._known.setdefault(event.name, declared), declared
+                )
+                self._decided.setdefault(event.trial, {})[event.name] = declared
 
     def freeze(self, trial: states.TrialState) -> FrozenTrial:
         """Return a trial as Optuna keeps it, as of the events so far."""
@@ -134,10 +136,16 @@ class Trials:
         values = list(trial.values)
         params = trial.reported_params
         distributions = {
-            **{name: each for name, each in self._proposed.items() if name not in trial.suggested},
+            **{
+                name: declared
+                for name, declared in self._proposed.items()
+                if name not in trial.suggested
+            },
             **self._decided.get(trial.id, {}),
         }
-        distributions = {name: each for name, each in distributions.items() if name in params}
+        distributions = {
+            name: declared for name, declared in distributions.items() if name in params
+        }
         frozen = create_trial(
             state=state,
             values=values if values and state in (TrialState.COMPLETE, TrialState.PRUNED) else None,
@@ -161,8 +169,8 @@ def _attributes(trial: states.TrialState) -> dict[str, Any]:
     names = {metric.name for metric in trial.objectives}
     metrics = trial.metrics if trial.selected is None else trial.selected[1]
     others = {name: value for name, value in metrics.items() if name not in names}
-    told = {"trial": trial.id, "reason": trial.reason, "message": trial.message}
-    return {**others, **{f"hposvc:{key}": text for key, text in told.items() if text}}
+    attributes = {"trial": trial.id, "reason": trial.reason, "message": trial.message}
+    return {**others, **{f"hposvc:{key}": text for key, text in attributes.items() if text}}
 
 
 def distribution(domain: Domain) -> BaseDistribution:

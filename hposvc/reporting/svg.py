@@ -149,9 +149,9 @@ class Log:
         return cls(low, high, start, end)
 
     def __call__(self, value: float) -> float:
-        whole = math.log(self.high) - math.log(self.low)
+        length = math.log(self.high) - math.log(self.low)
         value = max(value, self.low * 1e-3)  # far beyond the picture
-        share = (math.log(value) - math.log(self.low)) / whole
+        share = (math.log(value) - math.log(self.low)) / length
         return self.start + share * (self.end - self.start)
 
     @property

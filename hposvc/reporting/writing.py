@@ -96,6 +96,6 @@ def _format_of(out: Path | None) -> Format:
     ending = endings.get(out.suffix.lower())
     chosen = next((form for form in FORMATS if form == ending), None)
     if chosen is None:
-        found = f"the ending of {out.name!r} says no format"
-        raise fail(f"{found}; end it in .html, .md or .json, or give --format", "--out")
+        problem = f"the ending of {out.name!r} says no format"
+        raise fail(f"{problem}; end it in .html, .md or .json, or give --format", "--out")
     return chosen

@@ -79,7 +79,7 @@ def report(
     _check_step(row, step)
     values, no_numbers = checked(metrics, row.body["metrics"], lambda text: bad(text, "metrics"))
     left_out = {
-        encodable(name): shortened(found) for name, found in {**left_out, **no_numbers}.items()
+        encodable(name): shortened(kind) for name, kind in {**left_out, **no_numbers}.items()
     }
     judged = [values[name] for name in row.body["metrics"] if name in values]
     diverged = not all(map(math.isfinite, judged))

@@ -38,8 +38,8 @@ def _unless_known(request: Request, version: bytes, make: Callable[[], bytes]) -
     etag = f'"{hashlib.sha256(version).hexdigest()[:32]}"'
     headers = {"ETag": etag, "Cache-Control": "private, no-cache"}
     given = request.headers.get("If-None-Match", "")
-    known = {tag.strip().removeprefix("W/") for tag in given.split(",")}
-    if etag in known or "*" in known:
+    tags = {tag.strip().removeprefix("W/") for tag in given.split(",")}
+    if etag in tags or "*" in tags:
         return Response(status_code=304, headers=headers)
     return Response(make(), media_type=JSON, headers=headers)
 

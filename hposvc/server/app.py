@@ -74,13 +74,15 @@ def create_app(service: Service) -> FastAPI:
         studies,
         tokens,
     )
-    known = Depends(check_sweep)
+    existing_sweep = Depends(check_sweep)
     for routes in api:
-        checks = [known] if routes in WAITING else [known, IN_TURN]
+        checks = [existing_sweep] if routes in WAITING else [existing_sweep, IN_TURN]
         app.include_router(routes.router, prefix=API, dependencies=checks)
     pages = (files, login, sweep_list, sweep_page, trial_page, compare_page)
     for shown in pages:
-        app.include_router(shown.router, dependencies=[known, IN_TURN], include_in_schema=False)
+        app.include_router(
+            shown.router, dependencies=[existing_sweep, IN_TURN], include_in_schema=False
+        )
     app.include_router(monitoring.router)
     app.include_router(docs.router)
     app.add_middleware(GZipMiddleware, compresslevel=5, exclude_content_types=NOT_COMPRESSED)

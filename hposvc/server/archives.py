@@ -84,13 +84,13 @@ class Archives:
             ApiError: it is too large, has another SHA-256, or is no archive of plain files.
             PathOutside: a name leads out of the archive.
         """
-        found = self.find(sha256) is not None
+        already_there = self.find(sha256) is not None
         with self._draft() as draft:
             with draft.open("wb") as file:
                 await self._write(file, chunks)
-            if not found:
+            if not already_there:
                 await run_in_threadpool(self._store, sha256, draft)
-        return not found
+        return not already_there
 
     def add(self, files: Mapping[str, str]) -> str:
         """Store files as an archive, and return its SHA-256.

@@ -141,5 +141,5 @@ def read(environment: Mapping[str, str] = os.environ) -> Config:
 
 def _without_empty(data: Mapping[str, object]) -> dict[str, Any]:
     """Drop keys without a value, which have their defaults; unknown ones are to be reported."""
-    known = {each.name for each in fields(Config)}
-    return {key: value for key, value in data.items() if value is not None or key not in known}
+    names = {declared.name for declared in fields(Config)}
+    return {key: value for key, value in data.items() if value is not None or key not in names}

@@ -183,8 +183,8 @@ def address(request: Request) -> str:
 
 def _host(header: str) -> str:
     """Return the name or address in a Host header, without the port; or all of a broken one."""
-    found = HOST.fullmatch(header.strip().lower())
-    return (found["address"] or found["name"] or "").removesuffix(".") if found else header
+    match = HOST.fullmatch(header.strip().lower())
+    return (match["address"] or match["name"] or "").removesuffix(".") if match else header
 
 
 def _is_loopback(host: str) -> bool:

@@ -113,15 +113,19 @@ def answer(error: BaseException, home: Path, keys: Sequence[str] = ()) -> Answer
             return Answer(error.status_code, [refused], error.headers or {})
         case SpecError():
             status, code = STATUSES[PathOutside if isinstance(error, PathOutside) else SpecError]
-            return Answer(status, [each.entry(code) for each in error.problems[:MAX_ERRORS]])
+            return Answer(status, [problem.entry(code) for problem in error.problems[:MAX_ERRORS]])
         case RequestValidationError():
             entries = [_describe_misfit(misfit, keys) for misfit in error.errors()[:MAX_ERRORS]]
             return Answer(400, entries)
         case HTTPException():
             code = HTTP_CODES.get(error.status_code, "bad_request")
             return Answer(error.status_code, [entry(code, error.detail)], error.headers or {})
-    known = next((STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), None)
-    status, code = known or EXITS.get(getattr(type(error), "exit_code", errors.BUG), (500, "bug"))
+    status_of_kind = next(
+        (STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES), None
+    )
+    status, code = status_of_kind or EXITS.get(
+        getattr(type(error), "exit_code", errors.BUG), (500, "bug")
+    )
     if status == 500:
         return Answer(500, [entry("bug", _save_bug(error, home))])
     headers = {"Retry-After": f"{RETRY_S}"} if status == 503 else {}

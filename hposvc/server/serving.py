@@ -186,7 +186,7 @@ def _is_own(host: str) -> bool:
     if not host:
         return False  # all addresses
     try:
-        found = {ipaddress.ip_address(info[4][0]) for info in socket.getaddrinfo(host, None)}
+        addresses = {ipaddress.ip_address(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except OSError as error:
         raise _refused(f"{host} is no address of this machine: {error.strerror}", "host") from None
-    return all(address.is_loopback for address in found)
+    return all(address.is_loopback for address in addresses)

@@ -114,9 +114,9 @@ def _await_end(service: Service, operation: str) -> Operation:
     """Return an operation when it has ended, or after a while as it is."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = operations.find(service.sweeps.journal.store, operation)
-        if found.state != "running" or time.monotonic() > deadline or service.ends.wait(POLL_S):
-            return found
+        row = operations.find(service.sweeps.journal.store, operation)
+        if row.state != "running" or time.monotonic() > deadline or service.ends.wait(POLL_S):
+            return row
 
 
 def _busy(sweep: str, driver: Holder) -> Busy:

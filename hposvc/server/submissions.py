@@ -73,9 +73,9 @@ def submit(service: Service, principal: Principal, request: Request) -> Submissi
     document = _read(request.spec)
     archive = request.archive if request.files is None else archives.add(request.files)
     digest = _digest(request, document, archive)
-    known = _find_by_key(sweeps, principal.name, request.key, digest)
-    if known is not None:
-        return known
+    earlier = _find_by_key(sweeps, principal.name, request.key, digest)
+    if earlier is not None:
+        return earlier
     filled = fill_defaults(service.config.defaults, document)
     spec = _load(filled, _folder_of(archives, archive))
     check_project(principal, spec.project)
@@ -83,9 +83,9 @@ def submit(service: Service, principal: Principal, request: Request) -> Submissi
         seen = dict.fromkeys(service.find(principal, name).id for name in spec.warm_start.sweeps)
         spec = replace(spec, warm_start=replace(spec.warm_start, sweeps=tuple(seen)))
     name = _name(request, spec, digest)
-    known = _find(sweeps, request, name, digest)
-    if known is not None:
-        return known
+    earlier = _find(sweeps, request, name, digest)
+    if earlier is not None:
+        return earlier
     check_limits(service.config.limits, spec, document)
     _check_secrets(spec, request.secrets, document)
     row = api.prepare(sweeps, spec, name, request.code, partial(service.sees, principal))
@@ -95,12 +95,12 @@ def submit(service: Service, principal: Principal, request: Request) -> Submissi
             *(request.key, adopt, request.verb),
         )
     # Otherwise another request took the key, or the id, a moment ago.
-    known = created or _find_by_key(sweeps, principal.name, request.key, digest)
-    known = known or _find(sweeps, request, name, digest)
+    earlier = created or _find_by_key(sweeps, principal.name, request.key, digest)
+    earlier = earlier or _find(sweeps, request, name, digest)
     service.wake()
-    if known is None:
+    if earlier is None:
         raise ApiError(409, "busy", f"{name} was deleted a moment ago; send the request again")
-    return known
+    return earlier
 
 
 def fork(
@@ -316,10 +316,10 @@ def _digest(request: Request, document: Document, archive: str | None) -> str:
 
 def _find_by_key(sweeps: api.Sweeps, by: str, key: str | None, digest: str) -> Submission | None:
     """Return what the caller submitted with this key; None: nothing yet."""
-    known = None if key is None else submissions.find_by_key(sweeps.journal.store, by, key)
-    if known is None:
+    earlier = None if key is None else submissions.find_by_key(sweeps.journal.store, by, key)
+    if earlier is None:
         return None
-    submission, asked = known
+    submission, asked = earlier
     if asked != digest:
         message = f"Idempotency-Key {key} was sent with another request, which made"
         raise ApiError(409, "id_taken", f"{message} {submission.sweep}; send a new key")
@@ -331,9 +331,9 @@ def _find(sweeps: api.Sweeps, request: Request, name: str, digest: str) -> Submi
     # In this order: another request may be recording the sweep, with its submission.
     if sweeps.journal.find(name) is None:
         return None
-    known = submissions.find(sweeps.journal.store, name)
-    if known is not None and known.digest == digest and not request.new:
-        return known
+    earlier = submissions.find(sweeps.journal.store, name)
+    if earlier is not None and earlier.digest == digest and not request.new:
+        return earlier
     message = f"there is another sweep {name} already; give another id"
     raise ApiError(409, "id_taken", message, key="id")
 

@@ -89,7 +89,9 @@ class Supervisor:
         asked = supervision.supervised(self._sweeps.journal.store)
         at_work |= {sweep.sweep for sweep in asked if sweep.driver.state == "alive"}
         names = {sweep.sweep for sweep in asked}
-        self._attempts = {name: each for name, each in self._attempts.items() if name in names}
+        self._attempts = {
+            name: attempts for name, attempts in self._attempts.items() if name in names
+        }
         for sweep in asked:
             if sweep.sweep in at_work or self._pauses(sweep, now):
                 continue

@@ -102,7 +102,9 @@ def _answer() -> None:
             answer = {"parameters": data["parameters"], "tags": data.get("tags", {})}
             text = json.dumps(answer)
         except SpecError as error:
-            text = json.dumps({"problems": [[each.path, each.message] for each in error.problems]})
+            text = json.dumps(
+                {"problems": [[problem.path, problem.message] for problem in error.problems]}
+            )
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
             message = f"fails when it is called: {type(error).__name__}: {error}"
             text = json.dumps({"problems": [[SPACE, message]]})

@@ -123,10 +123,10 @@ def _launcher_problems(command: Sequence[str], workers: int) -> Iterator[Problem
     Who names variables of torchrun tells the launcher which rank it stands for.
     """
     text = " ".join(command)
-    found = LAUNCHER.search(text)
-    if found is None or any(re.search(rf"\b{name}\b", text) for name in TORCHRUNS):
+    match = LAUNCHER.search(text)
+    if match is None or any(re.search(rf"\b{name}\b", text) for name in TORCHRUNS):
         return
-    launcher = " ".join((found[1] or found[2]).split())
+    launcher = " ".join((match[1] or match[2]).split())
     message = (
         f"starts {launcher} once for each of the {workers} workers, and {launcher} starts ranks"
         f" itself, so the model would be trained {workers} times; write launch: node"

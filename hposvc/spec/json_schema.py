@@ -73,7 +73,7 @@ def find(schema: Schema, key: str) -> Schema:
     """Return the part of the schema at a dotted key."""
     part = schema
     for name in key.split("."):
-        part = next(each for each in _properties(schema, part) if name in each)[name]
+        part = next(form for form in _properties(schema, part) if name in form)[name]
     return part
 
 
@@ -113,12 +113,14 @@ def _properties(schema: Schema, part: Schema) -> Iterator[Mapping[str, Schema]]:
 def _tidy(part: Any) -> Any:
     """Return the schema without made-up titles, and without words that are not JSON Schema's."""
     if isinstance(part, list):
-        return [_tidy(each) for each in part]
+        return [_tidy(element) for element in part]
     if not isinstance(part, dict):
         return part
     names = {"properties", "$defs"}
     return {
-        key: {name: _tidy(each) for name, each in value.items()} if key in names else _tidy(value)
+        key: {name: _tidy(element) for name, element in value.items()}
+        if key in names
+        else _tidy(value)
         for key, value in part.items()
         if key not in ("title", "ge", "gt", "le", "lt")
     }

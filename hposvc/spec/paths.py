@@ -177,8 +177,8 @@ PATHS: dict[Key, Callable[[str, Path], str]] = {
 
 def code_references(data: Mapping[str, object]) -> dict[Place, str]:
     """Return the references to code of users in the data of a spec, by their places."""
-    found = (entry for key in CODE for entry in texts_at(data, key))
-    return {place: text for place, text in found if ":" in text}
+    entries = (entry for key in CODE for entry in texts_at(data, key))
+    return {place: text for place, text in entries if ":" in text}
 
 
 def texts_at(data: Mapping[str, object], key: Key) -> Iterator[tuple[Place, str]]:

@@ -204,10 +204,10 @@ def resolve_function(reference: str) -> Any:
     Raises:
         ValueError: it cannot be imported, or is no function; the message says so.
     """
-    found = resolve(reference)
-    if not callable(found):
+    resolved = resolve(reference)
+    if not callable(resolved):
         raise ValueError(f"{reference} is no function")
-    return found
+    return resolved
 
 
 def check_rule(reference: str, *path: str | int) -> None:

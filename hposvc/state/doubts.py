@@ -23,15 +23,19 @@ ATTEMPTS = 3  # points that are completed to see whether they repeat: one can ta
 def doubts(state: SweepState) -> list[str]:
     """Return what to mind of a sweep so far."""
     nearest = "" if state.front else nearest_to_limits(state)
-    found = [*map(str, repeated_points(state.spec)), *_only_last_steps(state), *_no_copies(state)]
-    return [nearest, *found] if nearest else found
+    problems = [
+        *map(str, repeated_points(state.spec)),
+        *_only_last_steps(state),
+        *_no_copies(state),
+    ]
+    return [nearest, *problems] if nearest else problems
 
 
 def repeated_points(spec: SweepSpec) -> list[Problem]:
     """Return the first points that give an earlier one again, and so train it twice."""
     first: dict[str, str] = {}
-    whole: dict[str, bool] = {}  # whether a point that came again leaves nothing to be drawn
-    found: list[Problem] = []
+    exhausted: dict[str, bool] = {}  # whether a point that came again leaves nothing to be drawn
+    problems: list[Problem] = []
     offset = len(spec.first_points) - len(spec.initial)
     attempts = iter(range(ATTEMPTS))
     for index, point in enumerate(spec.first_points):
@@ -40,16 +44,16 @@ def repeated_points(spec: SweepSpec) -> list[Problem]:
         earlier = first.setdefault(key, dotted(path))
         if earlier == dotted(path):
             continue
-        if key not in whole:
-            whole[key] = _gives_all(point, spec.space, attempts)
-        if whole[key]:
+        if key not in exhausted:
+            exhausted[key] = _gives_all(point, spec.space, attempts)
+        if exhausted[key]:
             message = f"repeats {earlier}, so the same configuration is trained twice; remove it"
-            found.append(
+            problems.append(
                 Problem(path, f"{message}, or measure the noise by baseline: {{seeds: 5}}")
             )
-        if len(found) == MOST:
+        if len(problems) == MOST:
             break
-    return found
+    return problems
 
 
 def _gives_all(point: Params, space: Space, attempts: Iterator[int]) -> bool:
@@ -66,9 +70,9 @@ def _gives_all(point: Params, space: Space, attempts: Iterator[int]) -> bool:
 
 def _only_last_steps(state: SweepState) -> Iterator[str]:
     """Say that trials reported their last step first, so that no step before it was seen."""
-    whole = [trial for trial in state.trials.values() if only_last(trial, state.spec.last_step)]
-    if whole:
-        yield f"{len(whole)} of {len(state.trials)} trials: {describe_only_last(whole[0])}"
+    last_only = [trial for trial in state.trials.values() if only_last(trial, state.spec.last_step)]
+    if last_only:
+        yield f"{len(last_only)} of {len(state.trials)} trials: {describe_only_last(last_only[0])}"
 
 
 def only_last(trial: TrialState, last: int | None) -> bool:

@@ -229,13 +229,13 @@ class Front:
     def order(self) -> Sequence[str]:
         """Return all trials: the front, the other results, then those that went furthest."""
         front = set(self.best())
-        known = [self.trials[name] for name in (*self.losses, *self.unfinished)]
+        ranked = [self.trials[name] for name in (*self.losses, *self.unfinished)]
 
         def place(trial: TrialState) -> tuple[bool, bool, int, tuple[float, ...], int]:
             step = 0 if trial.at_end else -trial.step
             return trial.id not in front, not trial.at_end, step, trial.losses, trial.number
 
-        return [trial.id for trial in sorted(known, key=place)]
+        return [trial.id for trial in sorted(ranked, key=place)]
 
     def _leaders(self) -> list[str]:
         """Return the front of the trials that came far enough, while there is no result."""

@@ -56,8 +56,8 @@ def remaining(state: SweepState) -> Remaining | None:
     rest = _rest(state)
     if rest is None:
         return None
-    found = rest.play(max(1, len(state.running())))
-    return found if most_s is None else found.changed(lambda part: min(part, most_s))
+    estimate = rest.play(max(1, len(state.running())))
+    return estimate if most_s is None else estimate.changed(lambda part: min(part, most_s))
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _rest(state: SweepState) -> _Rest | None:
     if last is None:
         held = [paces.rest_of(trial, _fixed(1)) for trial in [*begun, *replicates]]
         return _Rest(held, [(new + len(waiting) + finals, paces.of_new)], ended)
-    whole = (finals, paces.times(_fixed(last)))
+    to_the_end = (finals, paces.times(_fixed(last)))
     to_end = [paces.rest_of(trial, _fixed(last)) for trial in replicates]
     if eta_of(spec) and not trait(SCHEDULERS, spec.scheduler, "ends_steadily"):
         if spec.scheduler.name != "asha":
@@ -122,7 +122,7 @@ def _rest(state: SweepState) -> _Rest | None:
         promoted = [
             (count, paces.times(_fixed(steps))) for count, steps in _promotions(state, total, begun)
         ]
-        return _Rest([*held, *to_end], [*promoted, whole], paces.seen)
+        return _Rest([*held, *to_end], [*promoted, to_the_end], paces.seen)
     curve = _survival(state, last)
     if curve is None:
         return None
@@ -132,7 +132,7 @@ def _rest(state: SweepState) -> _Rest | None:
         for trial in [*waiting, *curve.paused(state)]
     ]
     fresh = (new, paces.times(curve.end_beyond(0)))
-    return _Rest([*held, *to_end], [*again, fresh, whole], min(curve.seen, paces.seen))
+    return _Rest([*held, *to_end], [*again, fresh, to_the_end], min(curve.seen, paces.seen))
 
 
 def _fixed(steps: int) -> Steps:
@@ -166,8 +166,8 @@ class _Paces:
         ]
         if not times:
             return None
-        known = [seconds / steps for seconds, steps in times]
-        return cls(known, list(accumulate(steps for _, steps in times)), by_step, state.now)
+        paces = [seconds / steps for seconds, steps in times]
+        return cls(paces, list(accumulate(steps for _, steps in times)), by_step, state.now)
 
     def of_new(self, rng: Random) -> float:
         """Draw the seconds per step, or of the whole, of a new trial."""

@@ -68,17 +68,21 @@ class Replicates:
 
     def values(self, finalist: str) -> list[float]:
         """Return the results of a finalist's completed replicates, as reported."""
-        completed = (one for one in self.finalists.get(finalist, ()) if one.state == "COMPLETED")
+        completed = (
+            replicate
+            for replicate in self.finalists.get(finalist, ())
+            if replicate.state == "COMPLETED"
+        )
         return [trial.value for trial in completed if trial.value is not None]
 
     def losses(self) -> dict[str, tuple[tuple[int, float], ...]]:
         """Return step and loss of each trial's completed replicates, for one metric."""
-        found: dict[str, tuple[tuple[int, float], ...]] = {}
+        losses: dict[str, tuple[tuple[int, float], ...]] = {}
         for trial in self.trials.values():
             if trial.state == "COMPLETED" and trial.value is not None:
                 result = (trial.step, trial.metric.loss(trial.value))
-                found[trial.shown_as] = (*found.get(trial.shown_as, ()), result)
-        return found
+                losses[trial.shown_as] = (*losses.get(trial.shown_as, ()), result)
+        return losses
 
     @property
     def baseline_values(self) -> list[float]:
@@ -99,7 +103,10 @@ class Replicates:
 
     def is_baseline(self, trial: str, number: int) -> bool:
         """Return whether the n-th replicate of a trial belongs to the baseline."""
-        return any(one.replicate_of == trial and one.number == number for one in self.baseline)
+        return any(
+            replicate.replicate_of == trial and replicate.number == number
+            for replicate in self.baseline
+        )
 
     def lineup(self, leaders: Iterable[TrialState], seeds: int) -> dict[str, list[TrialState]]:
         """Return the replicates of these trials, existing ones included."""
@@ -111,7 +118,7 @@ class Replicates:
 
     def planned(self, leaders: Sequence[TrialState], seeds: int) -> bool:
         """Return whether the baseline has all replicates that these trials need."""
-        every = (one.id for row in self.lineup(leaders, seeds).values() for one in row)
+        every = (replicate.id for row in self.lineup(leaders, seeds).values() for replicate in row)
         return bool(leaders) and all(name in self.trials for name in every)
 
     def _replicate(self, finalist: TrialState, number: int) -> TrialState:

@@ -43,5 +43,5 @@ class Comparison:
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> "Comparison":
         """Return the comparison that `data` describes."""
-        differences = tuple(Difference(**each) for each in data["differences"])
+        differences = tuple(Difference(**difference) for difference in data["differences"])
         return cls(data["sweep"], data["stance"], data["runs"], data["points"], differences)

@@ -95,9 +95,9 @@ class HydraResults(Sink):
     def _results(self, state: SweepState) -> dict[str, Any]:
         """Return the best trials, with the keys that Hydra's Optuna sweeper gives them."""
         best, metrics = summary.front(self._sweep, state, {}), state.spec.objectives
-        found: dict[str, Any] = {"name": "hposvc", "sweep": self._sweep}
+        results: dict[str, Any] = {"name": "hposvc", "sweep": self._sweep}
         if state.spec.several:
-            found["solutions"] = [
+            results["solutions"] = [
                 {
                     "params": self._multirun.params(trial["params"]),
                     "values": [trial["metrics"][metric.name] for metric in metrics],
@@ -105,9 +105,9 @@ class HydraResults(Sink):
                 for trial in best
             ]
         else:
-            found["best_evaluated_params"] = self._multirun.params(best[0]["params"])
-            found["best_evaluated_result"] = best[0]["value"]
-        return found
+            results["best_evaluated_params"] = self._multirun.params(best[0]["params"])
+            results["best_evaluated_result"] = best[0]["value"]
+        return results
 
     def close(self, state: SweepState) -> None:
         """Do nothing: the file is written."""

@@ -115,6 +115,6 @@ def _cut_torn_line(file: BinaryIO) -> bytes:
         size = min(BLOCK, start)
         start = file.seek(start - size)
         tail = file.read(size) + tail
-    whole = tail[: tail.rfind(b"\n") + 1]
-    file.truncate(start + len(whole))
-    return whole[:-1].rpartition(b"\n")[2]
+    complete = tail[: tail.rfind(b"\n") + 1]
+    file.truncate(start + len(complete))
+    return complete[:-1].rpartition(b"\n")[2]

@@ -30,8 +30,8 @@ def legal_name(name: str) -> str:
     kept = MOST_NAME - DIGITS - 1
     pairs = enumerate(zip(name, plain, strict=False))
     changes = [(len(name) - place, was) for place, (was, now) in pairs if was != now]
-    told = encodable(f"{changes}{name[kept:]}").encode()
-    return f"{plain[:kept]}-{hashlib.sha256(told).hexdigest()[:DIGITS]}"
+    hashed = encodable(f"{changes}{name[kept:]}").encode()
+    return f"{plain[:kept]}-{hashlib.sha256(hashed).hexdigest()[:DIGITS]}"
 
 
 def _plain(name: str) -> str:

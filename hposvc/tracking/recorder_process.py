@@ -260,10 +260,10 @@ class _News:
     def read(self) -> bool | None:
         """Return whether the sink answers, if that has changed."""
         try:
-            said = os.read(self._reading, 1 << 16)
+            data = os.read(self._reading, 1 << 16)
         except BlockingIOError:
             return None
-        answers = said.endswith(ANSWERS)
+        answers = data.endswith(ANSWERS)
         if answers == self._answers:
             return None
         self._answers = answers

@@ -81,7 +81,9 @@ class Trackio(Sink):
                 rows.setdefault(key, []).extend(self._take_rows(batch.seq, key, entry))
                 if entry.tags:
                     changed.add(key)
-        names = {each["id"]: each["name"] for each in SQLiteStorage.get_run_records(self.project)}
+        names = {
+            record["id"]: record["name"] for record in SQLiteStorage.get_run_records(self.project)
+        }
         for key, new in rows.items():
             run = self._runs[key]
             run.name = names.get(run.id) or run.name  # people rename runs

@@ -209,7 +209,9 @@ def _rows(run: Run, points: Sequence[Point]) -> Iterator[Any]:
         run.held += group
         if step > run.step:
             run.step = step
-            values: dict[str, object] = {_free_name(each.name): each.value for each in run.held}
+            values: dict[str, object] = {
+                _free_name(parameter.name): parameter.value for parameter in run.held
+            }
             run.held.clear()
             now = time / 1000
             values |= {"_step": step, "_timestamp": now, "_runtime": round(now - run.start, 3)}

@@ -27,7 +27,7 @@ def plan(answer: Plan) -> list[RenderableType]:
     parts += [source(answer.evidence, answer.notes), rungs(answer), figures(answer)]
     if answer.unknown:
         parts.append("Not known:")
-        parts += [f"  {each}" for each in answer.unknown]
+        parts += [f"  {unknown}" for unknown in answer.unknown]
     if answer.savings:
         parts += ["What would cut it:", savings(answer, answer.savings)]
     return parts
@@ -77,8 +77,8 @@ def rungs(answer: Plan) -> Table:
     if answer.evidence is not None:
         table.add_column("range")
     for rung in answer.forecast.rungs:
-        whole = "the end" if answer.spec.last_step is None else str(rung.step)
-        cells = [whole, count(rung.trials.expected)]
+        end = "the end" if answer.spec.last_step is None else str(rung.step)
+        cells = [end, count(rung.trials.expected)]
         if answer.evidence is not None:
             cells.append(f"{count(rung.trials.low)} to {count(rung.trials.high)}")
         table.add_row(*cells)
@@ -109,8 +109,11 @@ def _figures(answer: Plan) -> Iterator[tuple[str, str]]:
     if answer.evidence is not None:
         yield "trials that fail", between(made.failed, count)
     if made.disk is not None and answer.checkpoint is not None:
-        each = size(answer.checkpoint)
-        yield "checkpoints", f"{between(made.disk, lambda value: size(round(value)))}; {each} each"
+        checkpoint_size = size(answer.checkpoint)
+        yield (
+            "checkpoints",
+            f"{between(made.disk, lambda value: size(round(value)))}; {checkpoint_size} each",
+        )
     if memory is not None:
         fits = {None: "", True: "; it fits", False: "; it does NOT fit"}[memory.fits]
         limit = "" if memory.limit is None else f" of {size(memory.limit)}"

@@ -150,10 +150,10 @@ def tracked_files(record: Record, home: Home) -> list[RenderableType]:
         JSON_LINES: ("JSON lines", f"{folder / JSON_LINES}"),
         TENSORBOARD: ("TensorBoard", f"tensorboard --logdir {folder / TENSORBOARD}"),
     }
-    found = [_copyable_line(*line) for name, line in lines.items() if (folder / name).exists()]
+    shown = [_copyable_line(*line) for name, line in lines.items() if (folder / name).exists()]
     if "trackio" in spec.tracking.send_to and SINKS["trackio"].is_installed:
-        found.append(_copyable_line("Trackio", f"trackio show --project {record.row.id}"))
-    return list(found)
+        shown.append(_copyable_line("Trackio", f"trackio show --project {record.row.id}"))
+    return list(shown)
 
 
 def _copyable_line(name: str, text: str) -> Text:
@@ -176,9 +176,9 @@ def describe_backlog(record: Record) -> str:
 def describe_undelivered(record: Record) -> str:
     """Say which notifications were not delivered, why, and what to do; empty: all were."""
     lines = [
-        f"{each['channel']} was not told of {each['what']}: {each['reason']} "
-        f"({each['attempts']} attempts, {FATES[each['state']]})"
-        for each in record.undelivered[:SHOWN]
+        f"{delivery['channel']} was not told of {delivery['what']}: {delivery['reason']} "
+        f"({delivery['attempts']} attempts, {FATES[delivery['state']]})"
+        for delivery in record.undelivered[:SHOWN]
     ]
     if len(record.undelivered) > SHOWN:
         lines.append(f"… and {len(record.undelivered) - SHOWN} more notifications")

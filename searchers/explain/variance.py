@@ -69,10 +69,10 @@ def drawn_indices(draw: Function, inputs: int, samples: int, seed: int = 0) -> t
     a_SP, b_SP = _halves(inputs, samples, seed)
     everywhere = [a_SP, b_SP, *(_with_column_of(a_SP, b_SP, i) for i in range(inputs))]
     found = [
-        _indices(Samples(one[0], one[1], one[2:], float(one[:2].var())))
-        for one in draw(np.vstack(everywhere)).reshape(-1, inputs + 2, samples)
+        _indices(Samples(block[0], block[1], block[2:], float(block[:2].var())))
+        for block in draw(np.vstack(everywhere)).reshape(-1, inputs + 2, samples)
     ]
-    return np.array([one.main_P for one in found]), np.array([one.total_P for one in found])
+    return np.array([block.main_P for block in found]), np.array([block.total_P for block in found])
 
 
 def pair_indices(function: Function, inputs: int, samples: int = 2048, seed: int = 0) -> Array:

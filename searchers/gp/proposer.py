@@ -228,10 +228,10 @@ class Proposer:
         if self.functions:
             functions, betas = self.functions, weight_F.tolist()
             pairs = zip(functions.values(), betas, self.offset_F.tolist(), strict=True)
-            known = SumOfMeans(tuple(function.scaled(*pair) for function, *pair in pairs))
+            mean = SumOfMeans(tuple(function.scaled(*pair) for function, *pair in pairs))
             weights = dict(zip(functions, betas, strict=True))
             mean_T = (self.known_TF - self.offset_F) @ weight_F
-            process = WithMean(at_top, known, weights, at_top.fitted_N + mean_T)
+            process = WithMean(at_top, mean, weights, at_top.fitted_N + mean_T)
         expected = self.points.take(range(self._trials, len(self.points)))
         return process.fantasize(self.encoding.columns_of(expected)) if len(expected) else process
 

@@ -129,8 +129,8 @@ class GaussianProcess:
     ) -> Proposal | None:
         """Return the next proposal; None: the space has no more configurations."""
         evidence = Evidence.of(history if sweeps else [*earlier, *history])
-        known = 0 if sweeps else len(earlier)
-        is_first = len(history) + known < self._design_size(space, [*earlier, *history])
+        told_before = 0 if sweeps else len(earlier)
+        is_first = len(history) + told_before < self._design_size(space, [*earlier, *history])
         if is_first or not (space.searched and evidence.is_enough):
             best = _best_of_earlier(space, history, sweeps)
             return self._initial(space, history, rng) if best is None else best
@@ -166,8 +166,8 @@ class GaussianProcess:
 
     def learned(self, space: Space) -> LearnedPrior | None:
         """Return the learned prior of a space; None: there is none, or it is switched off."""
-        known = LearnedPrior.of(space, self.roles, without=self.priors)
-        return None if self.learned_prior is False else known
+        prior = LearnedPrior.of(space, self.roles, without=self.priors)
+        return None if self.learned_prior is False else prior
 
     def _design_size(self, space: Space, history: Sequence[Observation]) -> int:
         """Return the number of quasi-random trials: more for several objectives (a wide front)."""

@@ -64,9 +64,9 @@ def _checked_columns(batch: object, samples: int) -> list[Tensor]:
     columns: list[Any] = list(batch) if isinstance(batch, tuple | list) else [batch]
     for column in columns:
         if not isinstance(column, Tensor) or not column.dim() or len(column) != samples:
-            found = tuple(column.shape) if isinstance(column, Tensor) else type(column).__name__
+            shape = tuple(column.shape) if isinstance(column, Tensor) else type(column).__name__
             raise TypeError(
-                f"MapDataset: collate_fn returned {found} for {samples} samples; return a tuple of "
+                f"MapDataset: collate_fn returned {shape} for {samples} samples; return a tuple of "
                 f"tensors with {samples} rows each"
             )
     return columns

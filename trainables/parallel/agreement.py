@@ -87,10 +87,10 @@ class Agreement:
             raise self._refusal()
 
     def _refusal(self) -> UnequalUse:
-        found: list[Any] = [None] * dist.get_world_size(self.ranks)
-        dist.all_gather_object(found, self.done, self.ranks)
-        other = next(rank for rank, theirs in enumerate(found) if theirs != found[0])
-        pairs = zip_longest(found[0], found[other], fillvalue=END)
+        refusals: list[Any] = [None] * dist.get_world_size(self.ranks)
+        dist.all_gather_object(refusals, self.done, self.ranks)
+        other = next(rank for rank, theirs in enumerate(refusals) if theirs != refusals[0])
+        pairs = zip_longest(refusals[0], refusals[other], fillvalue=END)
         first, second = next(pair for pair in pairs if pair[0] != pair[1])
         return UnequalUse(
             f"training.strategy is {self.strategy}, but ranks used different parts of the model: "

@@ -40,7 +40,9 @@ class UnitUsage:
                 self._watch_group(group, name or "the layers around the blocks", model)
 
     def _watch_group(self, group: Any, name: str, model: nn.Module) -> None:
-        trained = [found for found in group.fsdp_params if found.sharded_param.requires_grad]
+        trained = [
+            parameter for parameter in group.fsdp_params if parameter.sharded_param.requires_grad
+        ]
         self.weights += trained
         unshard, pre_backward = group.unshard, group.pre_backward
         post_backward = group.post_backward
@@ -62,7 +64,9 @@ class UnitUsage:
         def counted_backward(*unused: Any) -> None:
             if not getattr(model, "absent", False):
                 self.used |= {id(weight) for weight in trained if _has_gradient(weight)}
-            if group.reduce_grads and any(hasattr(found, "_unsharded_param") for found in trained):
+            if group.reduce_grads and any(
+                hasattr(parameter, "_unsharded_param") for parameter in trained
+            ):
                 self.agreement.check(f"had the gradients of {name}")
             post_backward(*unused)
 

@@ -137,7 +137,7 @@ class Run:
         step = self.worker.next_step if report.step is None else report.step
         try:
             folder = Path(report.checkpoint) if report.checkpoint else snapshots.take(step)
-            others = {name: NoNumber(found) for name, found in report.no_numbers.items()}
+            others = {name: NoNumber(kind) for name, kind in report.no_numbers.items()}
             go_on = self._report(step, {**report.metrics, **others}, folder)
         except (ReportError, CannotCopy) as error:
             report.refuse(f"{error}")
@@ -272,7 +272,7 @@ class Run:
         # A trial resumed after its last report may have nothing left to do.
         expects_report = worker.until is not None or worker.first == 1
         if worker.rank == 0 and worker.reported is None and expects_report:
-            found = (
+            cause = (
                 f"no report came; {report_hint(imported_by(program))}"
                 "call hposvc.report(metrics) in it, "
                 "or give collect: {stdout: PATTERN}"
@@ -280,13 +280,13 @@ class Run:
             if self.collect is not None:
                 last = tail.rstrip().rpartition("\n")[2].strip()[:200]
                 printed = f"the last line was {last!r}" if last else "it printed nothing"
-                found = f"collect.stdout matched nothing; {printed}: correct the pattern"
+                cause = f"collect.stdout matched nothing; {printed}: correct the pattern"
                 if {*worker.metrics} <= _found(self.collect, tail):
-                    found = (
+                    cause = (
                         "collect.stdout matched nothing there, but it matches stderr; send that to "
                         'stdout: command: [sh, -c, "exec python train.py ${args} 2>&1"]'
                     )
-            failed = CommandFailed(_after(tail, f"the command ended without metrics: {found}"))
+            failed = CommandFailed(_after(tail, f"the command ended without metrics: {cause}"))
             # A program that came to its end without an error will not report with other values.
             failed.sweep_wide = True
             raise failed

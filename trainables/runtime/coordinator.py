@@ -281,7 +281,10 @@ class Coordinator:
         failed = [rank for rank in ranks if current.outcomes[rank].kind != "ended"]
         rank = min(failed or ranks, key=lambda rank: KINDS.index(current.outcomes[rank].kind))
         outcome = current.outcomes[rank]
-        if outcome.kind in BY_RANK and len({each.message for each in outcomes}) > 1:
+        if (
+            outcome.kind in BY_RANK
+            and len({outcome_of_rank.message for outcome_of_rank in outcomes}) > 1
+        ):
             message = f"rank {rank} of {self._world_size}:\n{outcome.message}"
             outcome = replace(outcome, message=message)
         if current.leaving and outcome.kind in ("stalled", "collateral"):

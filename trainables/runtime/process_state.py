@@ -140,8 +140,8 @@ def restore(before: State) -> list[str]:
 def difference(before: State, after: State) -> list[str]:
     """Return the changes between two states, a sentence each; empty: the process is as before."""
     # What was imported in between was unknown before.
-    known = after.torch.keys() <= before.torch.keys()
-    torch = before.torch if known else {**_fresh_torch(after.torch), **before.torch}
+    same_settings = after.torch.keys() <= before.torch.keys()
+    torch = before.torch if same_settings else {**_fresh_torch(after.torch), **before.torch}
     changes = [
         # A value may be a secret, so only the variable's name is shown.
         *(f"environment: {name}" for name in _changed(before.environment, after.environment)),

@@ -83,10 +83,10 @@ class ForwardBackward:
 
     def losses(self, model: nn.Module, batch: Batch) -> Tensor:
         """Return the task's losses for a batch, checked."""
-        found = {"": self.task.compute_losses(model, batch)}
-        return checked(self.task, "compute_losses", found, batch, self.looked_at)[""]
+        losses = {"": self.task.compute_losses(model, batch)}
+        return checked(self.task, "compute_losses", losses, batch, self.looked_at)[""]
 
     def values(self, model: nn.Module, batch: Batch) -> Mapping[str, Tensor]:
         """Return the values of the task's evaluation for a batch, checked."""
-        found = self.task.evaluate(model, batch)
-        return checked(self.task, "evaluate", found, batch, self.looked_at)
+        values = self.task.evaluate(model, batch)
+        return checked(self.task, "evaluate", values, batch, self.looked_at)

@@ -41,9 +41,9 @@ def checked(
 def _checked(task: "Task", method: str, value: object) -> Tensor:
     if isinstance(value, Tensor) and value.dim():
         return value
-    found = "a single number" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    kind = "a single number" if isinstance(value, Tensor) else f"a {type(value).__name__}"
     raise TypeError(
-        f"{type(task).__name__}.{method} returned {found} for a batch; return a tensor with a "
+        f"{type(task).__name__}.{method} returned {kind} for a batch; return a tensor with a "
         'value for each sample or token that counts, not averaged: reduction="none" in torch. The '
         ".loss of a model of transformers is a mean, so compute losses from its .logits"
     )

@@ -39,9 +39,9 @@ def why(shared: Shared, sweep: str, address: str | None) -> None:
     from hposvc.views.verdict import sentences
 
     record = open_sweep(shared, sweep, address).record()
-    found = verdict(record.row.id, record.state)
-    if not shared.json(found.data()):
-        show(sentences(found))
+    findings = verdict(record.row.id, record.state)
+    if not shared.json(findings.data()):
+        show(sentences(findings))
 
 
 @verb

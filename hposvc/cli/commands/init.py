@@ -79,7 +79,7 @@ def examples(shared: Shared, name: str | None, out: Path) -> None:
             note(f"The first lines of {written[0]} say how to run it.")
         return
     listed = drafts.listed()
-    rows = [{"example": each.name, "shows": each.shows} for each in listed]
+    rows = [{"example": example.name, "shows": example.shows} for example in listed]
     if not shared.json(rows):
         show(example_table(rows))
         note("`hposvc examples NAME` copies one.")
@@ -90,17 +90,17 @@ def _only_script() -> str:
     from hposvc.drafts import draft as drafts
     from hposvc.errors import SpecError
 
-    found = []
+    scripts = []
     for path in sorted(Path().glob("*.py")):
         try:
             drafts.draft(str(path))
         except SpecError:
             continue
-        found.append(str(path))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(found)
+        scripts.append(str(path))
+    if len(scripts) == 1:
+        return scripts[0]
+    if scripts:
+        names = ", ".join(scripts)
         raise click.UsageError(f"several scripts here have arguments to search; name one: {names}")
     raise click.UsageError("no script here has arguments to search; give FILE, or FILE.py:NAME")
 

@@ -87,7 +87,7 @@ class Conversion:
         for depth, key in enumerate(path, 1):
             value = section.get(key)
             if not isinstance(value, dict):
-                if value is not None and all(each.path != path[:depth] for each in self.lost):
+                if value is not None and all(loss.path != path[:depth] for loss in self.lost):
                     self.lose(f"is {shown(value)}; give a mapping, key: value", *path[:depth])
                 return {}
             section = value

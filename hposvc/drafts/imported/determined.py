@@ -175,9 +175,9 @@ def _put_trials(made: Conversion, searcher: Mapping[str, Any], domains: dict[str
     if kind == "single":
         limit = 1
     elif kind == "grid":
-        choices = [each for each in domains.values() if isinstance(each, dict)]
-        if all("values" in each for each in choices):
-            limit = math.prod(len(each["values"]) for each in choices)
+        choices = [domain for domain in domains.values() if isinstance(domain, dict)]
+        if all("values" in domain for domain in choices):
+            limit = math.prod(len(domain["values"]) for domain in choices)
     parallel = None if kind == "single" else searcher.get("max_concurrent_trials", PARALLEL)
     made.put_trials(limit, parallel, "searcher", "max_trials")
 
@@ -268,7 +268,7 @@ def _put_resources(made: Conversion) -> int:
     made.lose_others(environment, ("environment_variables",), "environment")
     given = environment.get("environment_variables")
     if isinstance(given, list):
-        pairs = [str(each).partition("=") for each in given]
+        pairs = [str(text).partition("=") for text in given]
         made.spec["environment"] = {"env": {name: value for name, _, value in pairs}}
     elif given:
         made.lose("write the variables in environment.env", "environment", "environment_variables")

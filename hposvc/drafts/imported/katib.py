@@ -36,8 +36,8 @@ Words = list[tuple[str, tuple[str | int, ...]]]  # of a command, each with its p
 
 def recognises(data: Mapping[str, object]) -> bool:
     """Return whether a document looks like a Katib Experiment."""
-    known = ("Experiment", "OptimizationJob")
-    return data.get("kind") in known and "kubeflow.org" in str(data.get("apiVersion"))
+    kinds = ("Experiment", "OptimizationJob")
+    return data.get("kind") in kinds and "kubeflow.org" in str(data.get("apiVersion"))
 
 
 def convert(document: Document) -> Conversion:
@@ -67,8 +67,10 @@ def convert(document: Document) -> Conversion:
     metric = made.spec["metric"]
     if "goal" in objective and isinstance(metric, dict):
         metric["target"] = objective["goal"]
-    known = ("type", "goal", "objectiveMetricName", "additionalMetricNames")
-    made.lose_others(objective, known, *where)  # every metric is recorded, the additional ones too
+    read_keys = ("type", "goal", "objectiveMetricName", "additionalMetricNames")
+    made.lose_others(
+        objective, read_keys, *where
+    )  # every metric is recorded, the additional ones too
     algorithm = made.section("spec", "algorithm")
     name = str(algorithm.get("algorithmName"))
     made.spec["search"] = SEARCH.get(name, "auto")
@@ -89,8 +91,8 @@ def _domains(made: Conversion, parameters: list[Any]) -> Iterator[tuple[str, obj
         path = ("spec", "parameters", at)
         try:
             made.lose_others(given, ("name", "parameterType", "feasibleSpace"), *path)
-            known = ("min", "max", "list", "step", "distribution")
-            made.lose_others(given["feasibleSpace"], known, *path, "feasibleSpace")
+            read_keys = ("min", "max", "list", "step", "distribution")
+            made.lose_others(given["feasibleSpace"], read_keys, *path, "feasibleSpace")
             yield f"{given['name']}", _domain(made, given, at)
         except (KeyError, TypeError, ValueError) as error:
             made.lose(f"no range could be read ({error}); write it", *path)
@@ -127,8 +129,8 @@ def _domain(made: Conversion, given: Mapping[str, Any], at: int) -> object:
 
 def _put_command(made: Conversion) -> None:
     template = made.section(*TEMPLATE)
-    known = ("primaryContainerName", "trialParameters", "trialSpec")
-    made.lose_others(template, known, *TEMPLATE)
+    read_keys = ("primaryContainerName", "trialParameters", "trialSpec")
+    made.lose_others(template, read_keys, *TEMPLATE)
     references = _references(made)
     is_job = made.section(*TRIAL).get("kind") != "TrainJob"
     words = _container_words(made) if is_job else _trainer_words(made)
@@ -144,15 +146,15 @@ def _references(made: Conversion) -> dict[str, str]:
     where = (*TEMPLATE, "trialParameters")
     parameters = made.spec["parameters"]
     assert isinstance(parameters, dict)
-    found = {}
+    references = {}
     for at, each in enumerate(made.as_list(made.section(*TEMPLATE).get(where[-1]), *where)):
         made.lose_others(each, ("name", "reference", "description"), *where, at)
         name, parameter = str(each["name"]), str(each["reference"])
         if parameter not in parameters:
             message = f"{shown(parameter)} is no parameter that is carried over"
             made.lose(f"{message}; {nearest(parameter, parameters)}", *where, at, "reference")
-        found[name] = parameter
-    return found
+        references[name] = parameter
+    return references
 
 
 def _trainer_words(made: Conversion) -> Words:
@@ -175,12 +177,12 @@ def _container_words(made: Conversion) -> Words:
     words: Words = []
     primary = made.section(*TEMPLATE).get("primaryContainerName")
     where = (*pod, "containers")
-    for at, each in enumerate(made.as_list(made.section(*pod).get("containers"), *where)):
-        if each.get("name") != primary:
+    for at, container in enumerate(made.as_list(made.section(*pod).get("containers"), *where)):
+        if container.get("name") != primary:
             made.lose("only the primary container is carried over", *where, at)
         else:
-            words = _words(made, each, *where, at)
-            made.lose_others(each, ("name", "command", "args"), *where, at)
+            words = _words(made, container, *where, at)
+            made.lose_others(container, ("name", "command", "args"), *where, at)
     made.lose(
         "of the container only its command and args are carried over; write what it needs of"
         " image, env and resources in environment and resources",
@@ -210,8 +212,8 @@ def _with_our_names(
     assert isinstance(parameters, dict)
     for name in REFERENCE.findall(word):
         if references.get(name) not in parameters:
-            known = [each for each, parameter in references.items() if parameter in parameters]
+            declared = [each for each, parameter in references.items() if parameter in parameters]
             message = f"trialParameters has no {shown(name)} for a parameter"
-            problem = Problem(path, f"{message}; {nearest(name, known)}")
+            problem = Problem(path, f"{message}; {nearest(name, declared)}")
             raise SpecError([made.document.place(problem), *made.lost])
     return REFERENCE.sub(lambda found: f"${{{references[found[1]]}}}", word)

@@ -61,9 +61,9 @@ def without_launcher(words: Sequence[str], workers: int) -> Started:
 
 def without_launcher_in_shell(text: str) -> tuple[str, str]:
     """Return a shell's commands without the launcher in them, and what was done."""
-    found = IN_SHELL.search(text)
-    if found and found[1] in BY_RANK and found[1] != "wrap_rank":
-        return text.replace(found[0], ""), "the launcher is left out; hposvc starts each rank"
+    match = IN_SHELL.search(text)
+    if match and match[1] in BY_RANK and match[1] != "wrap_rank":
+        return text.replace(match[0], ""), "the launcher is left out; hposvc starts each rank"
     if MODULE in text:
         return text, "the launcher in it does not run here; take it out, and see launch"
     return text, ""

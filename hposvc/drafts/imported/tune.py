@@ -35,9 +35,9 @@ def convert(path: Path) -> Conversion:
     Raises:
         SpecError: there is no such file or name, or it is no mapping.
     """
-    found = PLACE.fullmatch(str(path))
-    assert found is not None
-    file, name = found["file"], found["name"]
+    match = PLACE.fullmatch(str(path))
+    assert match is not None
+    file, name = match["file"], match["name"]
     if not Path(file).is_file():
         raise fail("there is no such file", place=file)
     names = {key: value for key, value in _run(file).items() if key[0] != "_"}
@@ -125,7 +125,7 @@ def _add(made: Conversion, name: str, domain: object, found: dict[str, object], 
     try:
         given = declared(domain, *path)
     except SpecError as error:
-        made.lost += [made.document.place(each) for each in error.problems]
+        made.lost += [made.document.place(problem) for problem in error.problems]
         return
     if isinstance(given, Mapping) and "values" in given:
         found |= read_choice(made, name, given["values"], *path)

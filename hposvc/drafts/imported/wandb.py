@@ -154,8 +154,8 @@ class _Domains:
     def _range(self, domain: Mapping[str, Any], *path: str) -> dict[str, object]:
         name = domain.get("distribution")
         if name is None:
-            whole = all(isinstance(domain[key], int) for key in ("min", "max"))
-            name = "int_uniform" if whole else "uniform"
+            of_integers = all(isinstance(domain[key], int) for key in ("min", "max"))
+            name = "int_uniform" if of_integers else "uniform"
         quantized = name.startswith("q_")
         kind = name.removeprefix("q_")
         low, high, log = _ends(kind, domain)
@@ -177,8 +177,8 @@ class _Domains:
 
     def _weigh(self, name: str, domain: Mapping[str, Any], *path: str) -> None:
         """Give a choice the probabilities of its values as weights; those of 0 are left out."""
-        found, given = self.found.get(name), domain["probabilities"]
-        values = found.get("values", ()) if isinstance(found, dict) else ()
+        domain_found, given = self.found.get(name), domain["probabilities"]
+        values = domain_found.get("values", ()) if isinstance(domain_found, dict) else ()
         if self.grid or not isinstance(given, list) or len(given) != len(values):
             self.made.lose("values are equally likely in hposvc", *path)
             return

@@ -155,8 +155,8 @@ class RecordedSweeps(BaseStorage):
     ) -> list[FrozenTrial]:
         with self._lock:
             trials = self._study(study_id).look()
-            found = [each for each in trials if states is None or each.state in states]
-            return copy.deepcopy(found) if deepcopy else found
+            selected = [trial for trial in trials if states is None or trial.state in states]
+            return copy.deepcopy(selected) if deepcopy else selected
 
     def create_new_study(
         self, directions: Sequence[StudyDirection], study_name: str | None = None
@@ -232,7 +232,7 @@ class RecordedSweeps(BaseStorage):
     def _rows(self) -> list[SweepRow]:
         if isinstance(self._place, api.Sweeps):
             return self._place.journal.sweeps()
-        listed = (each["sweep"] for each in reading.ls(self._place).sweeps)
+        listed = (row["sweep"] for row in reading.ls(self._place).sweeps)
         return [SweepRow(**self._place.facts(sweep)["row"]) for sweep in listed]
 
 

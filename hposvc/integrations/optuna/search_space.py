@@ -31,8 +31,16 @@ class SearchSpace:
         self._distributions = dict(distributions)
         self._names = {name: f"p{index}" for index, name in enumerate(distributions)}
         self.names = list(distributions)
-        domains = {self._names[name]: domain(each) for name, each in distributions.items()}
-        self.space = Space({name: each for name, each in domains.items() if each is not None})
+        domains = {
+            self._names[name]: domain(distribution) for name, distribution in distributions.items()
+        }
+        self.space = Space(
+            {
+                name: distribution
+                for name, distribution in domains.items()
+                if distribution is not None
+            }
+        )
 
     def encode(self, values: Mapping[str, Any]) -> dict[str, Value]:
         """Return values of Optuna's as a searcher sees them; those that do not fit are left out."""

@@ -118,10 +118,10 @@ class Server:
 
     def check_operation(self, operation: str) -> Mapping[str, Any]:
         """Return an operation; raise its errors if it failed."""
-        found: Mapping[str, Any] = self.http.get(f"operations/{operation}")
-        if found["state"] == "failed":
-            raise error_of(found["errors"])
-        return found
+        operation_data: Mapping[str, Any] = self.http.get(f"operations/{operation}")
+        if operation_data["state"] == "failed":
+            raise error_of(operation_data["errors"])
+        return operation_data
 
 
 def place(sweep: str, word: str | None = None, trial: str | None = None) -> str:

@@ -51,7 +51,7 @@ def show(
     """
     watched = replace(server, wait_s=WAIT_S).watch(sweep)
     going, events = begins is None, list[Event]()
-    heard = time.monotonic()
+    last_event_at = time.monotonic()
 
     def keep(event: Event) -> None:
         if watched.seq > since:
@@ -69,10 +69,10 @@ def show(
                 server.check_operation(operation)
             if going and (state.finished or state.state == "PAUSED"):
                 return _await_sinks(watched)
-            heard = time.monotonic() if events else heard
-            if state.state == "RUNNING" and time.monotonic() - heard > QUIET_S:
+            last_event_at = time.monotonic() if events else last_event_at
+            if state.state == "RUNNING" and time.monotonic() - last_event_at > QUIET_S:
                 _check_driven(server, sweep)
-                heard = time.monotonic()
+                last_event_at = time.monotonic()
             if not (going or events):
                 time.sleep(POLL_S)  # the server does not wait for events of an ended sweep
     except KeyboardInterrupt as error:
@@ -110,8 +110,10 @@ def await_end(
 def await_rest(server: Server, sweep: str, watching: api.Watching = api.unwatched) -> api.Record:
     """Wait until a sweep has ended or is paused, like `client.await_rest`."""
     with watching(sweep) as watchers:
-        found = server.http.get("operations", {"sweep": sweep})["operations"]
-        begun = [each["operation"] for each in found if each["verb"] in BEGINNINGS]
+        operations = server.http.get("operations", {"sweep": sweep})["operations"]
+        begun = [
+            operation["operation"] for operation in operations if operation["verb"] in BEGINNINGS
+        ]
         return show(server, sweep, watchers, *begun[:1])
 
 

@@ -34,8 +34,8 @@ def collect(
     where = "gc" if sweep is None else place(sweep, "gc")
     body = {"dry_run": dry_run, "compact": compressed, "logs": logs}
     result = server.result(server.http.post(where, body, repeatable=True))
-    files = [{key: each[key] for key in each if key != "freed"} for each in result["files"]]
-    garbage = [Garbage(**each) for each in files]
+    files = [{key: file[key] for key in file if key != "freed"} for file in result["files"]]
+    garbage = [Garbage(**file) for file in files]
     return Freed(garbage, result["failures"], result["vacuum_later"])
 
 

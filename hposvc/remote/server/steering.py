@@ -150,8 +150,8 @@ def _secrets(server: Server, status: Mapping[str, Any]) -> dict[str, dict[str, s
     """
     if status["owner"] not in (None, server.http.get("me")["name"]):
         return {}
-    found = submission.find_variables(server.facts(status["sweep"])["row"]["spec"])
-    return {"secrets": found} if found else {}
+    variables = submission.find_variables(server.facts(status["sweep"])["row"]["spec"])
+    return {"secrets": variables} if variables else {}
 
 
 def _receipt(server: Server, answer: Mapping[str, Any]) -> RequestReceipt:

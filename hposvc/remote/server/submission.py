@@ -163,11 +163,11 @@ def _check_roots(packed: SourceArchive) -> None:
 
 def _find_secrets(environment: Environment) -> dict[str, str]:
     """Return the secrets that are on this machine; the server may have the others."""
-    found: dict[str, str] = {}
+    secrets: dict[str, str] = {}
     for name, source in environment.secrets.items():
         with suppress(SpecError):
-            found |= replace(environment, secrets={name: source}).reveal(os.environ)
-    return found
+            secrets |= replace(environment, secrets={name: source}).reveal(os.environ)
+    return secrets
 
 
 def find_variables(

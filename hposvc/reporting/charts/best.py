@@ -72,13 +72,13 @@ def _message(history: History) -> str:
     """Return which trial is the best, and what was tried after it."""
     last, trials = history.improvements[-1], history.state.trials
     total, after = len(trials), len(trials) - trials[last.trial].number - 1
-    found = f"{last.trial} is the best of {count(total, 'trial')}, with {number(last.value)}"
+    sentence = f"{last.trial} is the best of {count(total, 'trial')}, with {number(last.value)}"
     if not after:
-        return f"{found}; it is the newest, so more trials may well find better."
+        return f"{sentence}; it is the newest, so more trials may well find better."
     begun = next(mark for mark in history.improvements if mark.trial == last.trial)
     left = history.cost(history.rank_s) - begun.cost
     return (
-        f"{found}; it took the lead after {duration(begun.time - history.start)}, and the "
+        f"{sentence}; it took the lead after {duration(begun.time - history.start)}, and the "
         f"{count(after, 'trial')} begun after it found no better value "
         f"({cost_text(left, history.cost_unit)} since then)."
     )

@@ -67,10 +67,10 @@ def _message(answer: Explained) -> str:
             f"The models have not learnt yet what {answer.metric} depends on: these may be noise."
         )
     first = answer.pairs[0]
-    one, other = first.dependence.names
+    left, other = first.dependence.names
     strongest = max(answer.pairs, key=lambda pair: pair.interaction)
     text = (
-        f"{one} and {other} together explain {first.share:.0%} of the variation of {answer.metric}"
+        f"{left} and {other} together explain {first.share:.0%} of the variation of {answer.metric}"
     )
     if strongest.interaction < 0.05:
         return f"{text}; no two parameters interact much (all below 5%), as far as the models see."

@@ -85,7 +85,10 @@ def _row(history: History, trial: TrialState) -> dict[str, Any]:
         "reason": trial.reason,
         "step": [step for step, _ in trial.curve],
         "value": [value for _, value in trial.curve],
-        "decisions": [[one.step, one.verdict, one.reason, one.detail] for one in decisions],
+        "decisions": [
+            [decision.step, decision.verdict, decision.reason, decision.detail]
+            for decision in decisions
+        ],
     }
 
 

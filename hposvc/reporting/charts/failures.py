@@ -48,9 +48,9 @@ def _failures(history: History) -> list[Failure]:
             cost = history.cost((span.end - span.start) * span.workers)
             message = "the driver was lost, and its orders with it"
             rows.append(Failure(span.trial, span.first - 1, span.end, LOST, message, True, cost))
-    told = {row.trial for row in history.failures if row.cause == DIVERGED}
+    diverged = {row.trial for row in history.failures if row.cause == DIVERGED}
     for trial in history.state.trials.values():
-        if trial.diverged and trial.id not in told and history.readings.get(trial.id):
+        if trial.diverged and trial.id not in diverged and history.readings.get(trial.id):
             last = history.readings[trial.id][-1]
             message = f"{trial.metric.name} is not finite at step {last.step}"
             rows.append(Failure(trial.id, last.step, last.time, DIVERGED, message))

@@ -116,11 +116,11 @@ def _message(
             narrow += [f"{name} from {ends}"] if close else []
             wide += not close
     if not narrow:
-        found = "spread over the whole range of every parameter"
+        spread = "spread over the whole range of every parameter"
     else:
-        found = f"agree in {', '.join(narrow[:4])}"
-        found += f", and differ widely in {count(wide, 'other')}" if wide else ""
-    return f"The best {LEADERS} of {count(trials, 'trial')} {found}.{mixed}"
+        spread = f"agree in {', '.join(narrow[:4])}"
+        spread += f", and differ widely in {count(wide, 'other')}" if wide else ""
+    return f"The best {LEADERS} of {count(trials, 'trial')} {spread}.{mixed}"
 
 
 def draw(data: Mapping[str, Any]) -> str:
@@ -132,7 +132,7 @@ def draw(data: Mapping[str, Any]) -> str:
         axes, columns = [*axes[: AXES - 3], *axes[-3:]], [*columns[: AXES - 3], *columns[-3:]]
     frame = Frame(34, 50, picture.width - 62, picture.height - 58)
     gap = (frame.right - frame.left) / max(1, len(axes) - 1)
-    places = [axis(one, frame.bottom, frame.top, 4) for one in axes]
+    places = [axis(each_axis, frame.bottom, frame.top, 4) for each_axis in axes]
     rows = sorted(range(len(data["trial"])), key=lambda row: data["rank"][row])
     many = rows[:-LEADERS]
     every = -(-len(many) // LINES) if many else 1
@@ -143,14 +143,16 @@ def draw(data: Mapping[str, Any]) -> str:
         colour = BEST if best else SERIES[0] if leads else FAINT
         values = [column[row] for column in columns]
         points = [
-            (frame.left + gap * at, _height(one, value, frame))
-            for at, (one, value) in enumerate(zip(places, values, strict=True))
+            (frame.left + gap * at, _height(each_axis, value, frame))
+            for at, (each_axis, value) in enumerate(zip(places, values, strict=True))
         ]
         hover = data["trial"][row] if leads else ""
         opacity = 1.0 if best else 0.75 if leads else 0.5 if len(shown) < 80 else 0.3
         picture.line(points, colour, 2.6 if best else 1.4 if leads else 1.0, opacity, hover=hover)
-    for at, (one, place) in enumerate(zip(axes, places, strict=True)):
-        _draw_axis(picture, frame, one, place, frame.left + gap * at, gap, at % 2 == 1 and gap < 90)
+    for at, (each_axis, place) in enumerate(zip(axes, places, strict=True)):
+        _draw_axis(
+            picture, frame, each_axis, place, frame.left + gap * at, gap, at % 2 == 1 and gap < 90
+        )
     if any(None in column for column in columns):
         y = frame.bottom + 20
         picture.line([(frame.left, y), (frame.right, y)], GRID, 1, dashes="2 3")

@@ -23,28 +23,29 @@ from hposvc.reporting.svg import (
 
 def build(history: History) -> Chart | None:
     """Return the chart; None: trials have no last step, or none was stopped early."""
-    state, found = history.state, savings(history.state)
-    if found is None:
+    state, estimate = history.state, savings(history.state)
+    if estimate is None:
         return None
     low, high = (
-        None if end is None else history.cost(end) for end in (found.low_rank_s, found.high_rank_s)
+        None if end is None else history.cost(end)
+        for end in (estimate.low_rank_s, estimate.high_rank_s)
     )
     data = {
         "cost_unit": history.cost_unit,
         "trials": sum(bool(trial.curve) for trial in state.trials.values()),
-        "stopped": found.stopped,
-        "completed": found.completed,
+        "stopped": estimate.stopped,
+        "completed": estimate.completed,
         "spent": history.cost(history.rank_s),
-        "saved": history.cost(found.rank_s),
+        "saved": history.cost(estimate.rank_s),
         "low": low,
         "high": high,
         "confidence": CONFIDENCE,
         "last": state.spec.last_step,
         "unit": "step" if state.spec.fidelity is None else state.spec.fidelity.unit,
         "by_step": {
-            "step": [*found.by_step],
-            "trials": [trials for trials, _ in found.by_step.values()],
-            "saved": [history.cost(saved) for _, saved in found.by_step.values()],
+            "step": [*estimate.by_step],
+            "trials": [trials for trials, _ in estimate.by_step.values()],
+            "saved": [history.cost(saved) for _, saved in estimate.by_step.values()],
         },
     }
     return Chart("savings", "What early stopping saved", _message(data), data)
@@ -73,8 +74,8 @@ def draw(data: Mapping[str, Any]) -> str:
         "What early stopping saved", f"{data['cost_unit']} spent and saved", height=140
     )
     frame = Frame(18, 56, picture.width - 40, 100)
-    whole = data["spent"] + max(data["saved"], data["high"] or 0.0)
-    x = Linear(0.0, whole or 1.0, frame.left, frame.right)
+    total = data["spent"] + max(data["saved"], data["high"] or 0.0)
+    x = Linear(0.0, total or 1.0, frame.left, frame.right)
     unit, confidence = data["cost_unit"], f"{data['confidence']:.0%}"
     picture.text(2, 20, f"cost of the sweep, {unit}")
     entries: list[tuple[str, str, Mark]] = [("spent", SERIES[0], "box")]

@@ -59,7 +59,7 @@ def build(history: History) -> Chart | None:
                 "goal": metric.goal,
                 "learnt": answer is not None and answer.learnt,
                 "value": [value_of(trial, place) for trial, _ in kept],
-                "expected": [] if answer is None else [_expected(one) for one in answer.slices],
+                "expected": [] if answer is None else [_expected(cut) for cut in answer.slices],
             }
         )
     data = {
@@ -98,22 +98,22 @@ def _message(answer: Explained, data: Mapping[str, Any]) -> str:
             f"The models have not learnt yet what {answer.metric} depends on: trust the dots only."
         )
     sign = 1 if answer.goal == "minimize" else -1
-    found, ends = [], []
+    slopes, ends = [], []
     domains = {parameter["name"]: parameter for parameter in data["parameters"]}
-    for share, one in list(zip(answer.importance, answer.slices, strict=False))[:3]:
+    for share, cut in list(zip(answer.importance, answer.slices, strict=False))[:3]:
         if share.low < LITTLE:
             continue
-        losses = [sign * mean for mean in one.mean.tolist()]
-        values = [pair for pair in zip(losses, one.grids[0], strict=True) if pair[0] == pair[0]]
+        losses = [sign * mean for mean in cut.mean.tolist()]
+        values = [pair for pair in zip(losses, cut.grids[0], strict=True) if pair[0] == pair[0]]
         value = min(values, key=lambda pair: pair[0])[1]
         numeric = domains[share.name]["scale"] != "category"
         sign_word = "near" if numeric else "with"
-        found.append(f"{sign_word} {share.name} {'' if numeric else '= '}{rounded(value)}")
-        if numeric and value in (one.grids[0][0], one.grids[0][-1]):
+        slopes.append(f"{sign_word} {share.name} {'' if numeric else '= '}{rounded(value)}")
+        if numeric and value in (cut.grids[0][0], cut.grids[0][-1]):
             ends.append(share.name)
-    if not found:
+    if not slopes:
         return f"The models do not know yet along which parameter {answer.metric} changes most."
-    text = f"Averaged over all others, {answer.metric} is expected to be best {', '.join(found)}"
+    text = f"Averaged over all others, {answer.metric} is expected to be best {', '.join(slopes)}"
     text += f"; the range of {' and '.join(ends)} may end too early" if ends else ""
     return f"{text}."
 
@@ -148,7 +148,7 @@ def draw(data: Mapping[str, Any]) -> str:
 
 def _shown(metric: Mapping[str, Any], parameters: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the parameters drawn for a metric, the most important first."""
-    names = [one["parameter"] for one in metric["expected"]]
+    names = [curve["parameter"] for curve in metric["expected"]]
     return (names or [parameter["name"] for parameter in parameters])[:PANELS]
 
 
@@ -161,7 +161,7 @@ def _draw_panel(
 ) -> None:
     """Draw one parameter."""
     name, y = parameter["name"], _scale(metric, data["complete"], frame)
-    one = next((one for one in metric["expected"] if one["parameter"] == name), None)
+    curve = next((curve for curve in metric["expected"] if curve["parameter"] == name), None)
     x = axis(parameter, frame.left + 6, frame.right - 6, 3)
     ticks = y.ticks
     for tick in ticks[:: -(-len(ticks) // 5) or 1]:
@@ -182,17 +182,19 @@ def _draw_panel(
     picture.text(middle, frame.bottom + 30, title, INK, "middle", hover=name)
     with picture.clipped(frame):
         _draw_trials(picture, x, y, metric, data, name, frame)
-        if one is not None:
-            _draw_model(picture, x, y, one, parameter, 1.0 if metric["learnt"] else 0.4)
+        if curve is not None:
+            _draw_model(picture, x, y, curve, parameter, 1.0 if metric["learnt"] else 0.4)
 
 
 def _scale(metric: Mapping[str, Any], complete: Sequence[bool], frame: Frame) -> Linear | Log:
     """Return the scale of a metric, which all of its panels share."""
-    values = [value for value, whole in zip(metric["value"], complete, strict=True) if whole]
+    values = [
+        value for value, is_complete in zip(metric["value"], complete, strict=True) if is_complete
+    ]
     ends = [
         mean + side * deviation
-        for one in metric["expected"]
-        for mean, deviation in zip(one["mean"], one["deviation"], strict=True)
+        for curve in metric["expected"]
+        for mean, deviation in zip(curve["mean"], curve["deviation"], strict=True)
         if mean is not None
         for side in (-1, 1)
     ]

@@ -48,7 +48,7 @@ def build(history: History) -> Chart | None:
         return None
     parallel = state.spec.trials.parallel
     lanes = max(history.lanes, parallel if isinstance(parallel, int) else 1)
-    whole = (end - start) * lanes
+    capacity = (end - start) * lanes
     busy = _busy(spans, start, end, lanes)
     idle = _idle(history, start, end, lanes)
     worked = sum(_end(span, end) - span.start for span in spans)
@@ -58,13 +58,13 @@ def build(history: History) -> Chart | None:
         "seconds": end - start,
         "cost_unit": history.cost_unit,
         "cost": history.cost(history.rank_s),
-        "utilisation": worked / whole,
+        "utilisation": worked / capacity,
         "best": state.best,
         "busy": {"seconds": [(end - start) * place / BINS for place in range(BINS)], "share": busy},
         "idle": [
-            {"why": why, "meaning": IDLE[why], "slot_seconds": seconds, "share": seconds / whole}
+            {"why": why, "meaning": IDLE[why], "slot_seconds": seconds, "share": seconds / capacity}
             for why, seconds in sorted(idle.items(), key=lambda item: -item[1])
-            if seconds / whole >= 0.0005
+            if seconds / capacity >= 0.0005
         ],
         "undriven": [[max(0.0, a - start), b - start] for a, b in history.undriven],
         "orders": len(spans),
@@ -278,7 +278,7 @@ OUTCOMES = (
 
 def _colour(how: str, best: bool, baseline: bool) -> tuple[str, str]:
     """Return the kind of an order's end, and its colour."""
-    fine = {one: (name, colour) for one, name, colour in OUTCOMES}
+    fine = {outcome: (name, colour) for outcome, name, colour in OUTCOMES}
     if how in fine and (best or baseline):
         return fine["best" if best else "baseline"]
     return fine.get(how, ("failed or lost", BAD))

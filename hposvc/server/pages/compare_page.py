@@ -84,8 +84,8 @@ def _rows(service: Service, caller: Principal, names: list[str]) -> list[SweepRo
     Raises:
         NotFound: there is no such sweep that the caller may see.
     """
-    found = [service.find(caller, name) for name in names[: 2 * MOST]]
-    return [row for row in {row.id: row for row in found}.values() if service.sees(caller, row)][
+    rows = [service.find(caller, name) for name in names[: 2 * MOST]]
+    return [row for row in {row.id: row for row in rows}.values() if service.sees(caller, row)][
         :MOST
     ]
 
@@ -93,7 +93,7 @@ def _rows(service: Service, caller: Principal, names: list[str]) -> list[SweepRo
 def _spec(spec: SweepSpec) -> dict[str, Any]:
     """Return the values of a spec by their dotted keys, without what is empty."""
     values = flat(dump(spec))
-    return {key: each for key, each in values.items() if each is not None and key != FOLDER}
+    return {key: value for key, value in values.items() if value is not None and key != FOLDER}
 
 
 def _differences(columns: list[dict[str, Any]]) -> list[tuple[str, list[Any], list[bool]]]:

@@ -99,7 +99,7 @@ def value(given: Any) -> str:
     if isinstance(given, float):
         return f"{given:.5g}"
     if isinstance(given, Mapping):
-        return ", ".join(f"{key}: {value(each)}" for key, each in given.items())
+        return ", ".join(f"{key}: {value(part)}" for key, part in given.items())
     if isinstance(given, list | tuple):
         return ", ".join(map(value, given))
     return formatting.scalar(given)

@@ -36,20 +36,20 @@ def show_sweeps(
     def is_wanted(row: SweepRow) -> bool:
         return all(word in f"{row.id} {row.name} {row.project}".lower() for word in sought)
 
-    found, following = find_sweeps(
+    sweeps, following = find_sweeps(
         service, caller, is_wanted, SHOWN, cursor, project=project or None
     )
-    listed = listed_rows(service, found)
+    listed = listed_rows(service, sweeps)
     if state:
-        looked_at = len(found)
+        looked_at = len(sweeps)
         listed = [row for row in listed if row["state"] == state]
         while following and len(listed) < SHOWN and looked_at < MOST_LOOKED_AT:
-            found, following = find_sweeps(
+            sweeps, following = find_sweeps(
                 service, caller, is_wanted, SHOWN, following, project=project or None
             )
-            looked_at += len(found)
-            listed += [row for row in listed_rows(service, found) if row["state"] == state]
-    specs = {row.id: row.spec for row in found}
+            looked_at += len(sweeps)
+            listed += [row for row in listed_rows(service, sweeps) if row["state"] == state]
+    specs = {row.id: row.spec for row in sweeps}
     filters = {"q": q or "", "state": state or "", "project": project or ""}
     kept = {key: text for key, text in filters.items() if text}
     return page(

@@ -128,9 +128,9 @@ async def show_findings(
 
     def show() -> Response:
         with service.histories.open(row) as history:
-            found = history.judge().beside(SHOWN_ABOVE)
+            findings = history.judge().beside(SHOWN_ABOVE)
             over = history.history.state.finished
-        return page(request, "findings.html", sweep=row.id, row=row, findings=found, over=over)
+        return page(request, "findings.html", sweep=row.id, row=row, findings=findings, over=over)
 
     return await run_in_threadpool(show)
 
@@ -139,7 +139,7 @@ async def _charts(
     request: Request, service: Service, caller: Principal, sweep: str, kinds: list[str]
 ) -> Response:
     row, drawn = await _drawn(service, caller, sweep, kinds)
-    shown = [each for each in drawn if each.chart is not None]
+    shown = [drawing for drawing in drawn if drawing.chart is not None]
     return await run_in_threadpool(
         page, request, "charts.html", sweep=row.id, row=row, charts=shown
     )

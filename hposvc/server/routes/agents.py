@@ -315,7 +315,7 @@ async def keep(
 ) -> Answer:
     """Record a checkpoint between reports, or what is known of a trial: for our runtime."""
     saved = None if body.checkpoint is None else body.checkpoint.model_dump()
-    data = None if body.data is None else [one.model_dump() for one in body.data]
+    data = None if body.data is None else [data_set.model_dump() for data_set in body.data]
     placed = None if body.placed is None else body.placed.model_dump()
     suggested = None if body.suggested is None else body.suggested.model_dump()
 
@@ -368,10 +368,15 @@ async def list_agents(caller: ReaderOrAgent, service: Serving, sweep: Sweep) -> 
     recent = time.time() - RECENT_S
     return Agents(
         agents=[
-            Agent(client_id=one.client, host=one.host, seen=one.seen, trials=held[one.client])
-            for one in clients
-            if held.setdefault(one.client, []) or one.seen >= recent
+            Agent(
+                client_id=client.client,
+                host=client.host,
+                seen=client.seen,
+                trials=held[client.client],
+            )
+            for client in clients
+            if held.setdefault(client.client, []) or client.seen >= recent
         ],
-        waiting=sum(one.wants for one in clients if one.seen >= recent),
+        waiting=sum(client.wants for client in clients if client.seen >= recent),
         open=[row.trial for row in state.orders.values() if row.client is None],
     )

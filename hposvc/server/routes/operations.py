@@ -47,13 +47,13 @@ def list_operations(
     sweep: Annotated[str | None, Query(max_length=200, pattern=r"^[^\x00]*$")] = None,
 ) -> Operations:
     """List the newest operations, of one sweep or of all."""
-    found = service.operations.newest(sweep)
-    names = {operation.sweep for operation in found if operation.sweep is not None}
+    newest = service.operations.newest(sweep)
+    names = {operation.sweep for operation in newest if operation.sweep is not None}
     seen = {name for name in names if _sees(service, caller, name)}
     return Operations(
         operations=[
             OperationBody.of(operation)
-            for operation in found
+            for operation in newest
             if operation.sweep in seen or _owns(caller, operation)
         ]
     )
@@ -66,11 +66,11 @@ def get_operation(
     operation: Annotated[str, InPath(max_length=40, pattern=r"^[^\x00]*$")],
 ) -> OperationBody:
     """Return an operation."""
-    found = service.operations.find(operation)
-    hidden = found.sweep is None or not _sees(service, caller, found.sweep)
-    if hidden and not _owns(caller, found):
+    row = service.operations.find(operation)
+    hidden = row.sweep is None or not _sees(service, caller, row.sweep)
+    if hidden and not _owns(caller, row):
         raise operations.no_such(operation)
-    return OperationBody.of(found)
+    return OperationBody.of(row)
 
 
 def _sees(service: Service, caller: Principal, sweep: str) -> bool:

@@ -67,12 +67,12 @@ def _is_domain(given: object) -> bool:
 def _with(marks: Mapping[Path, Mark], moved: Mapping[Path, Path]) -> dict[Path, Mark]:
     """Return places by the paths in the document as written, and by the new ones."""
     depth = max(map(len, moved))
-    found = {**marks}
+    extended = {**marks}
     for path, mark in marks.items():
         for end in range(3, min(len(path), depth) + 1):
             if path[:end] in moved:
-                found[(*moved[path[:end]], *path[end:])] = mark
-    return found
+                extended[(*moved[path[:end]], *path[end:])] = mark
+    return extended
 
 
 def _begins(path: Path, others: Collection[Path]) -> bool:

@@ -100,7 +100,7 @@ def _clipped(values: Sequence[float]) -> Sequence[float]:
 
 
 def _progress(state: SweepState, elapsed_s: float) -> Text:
-    done = sum(state.trials.counts.get(each, 0) for each in OVER)
+    done = sum(state.trials.counts.get(state_name, 0) for state_name in OVER)
     failed = state.trials.counts.get("FAILED", 0)
     limit, budget = state.spec.trials.max, state.spec.budget
     parts = [f"{done} over" if limit is None else f"{_bar(done / limit)} {done} of {limit}"]

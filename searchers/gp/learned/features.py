@@ -64,12 +64,12 @@ class Features:
 
 
 def _blocks(space: Space, encoding: Encoding, roles: Roles) -> Iterator[Block]:
-    known = FAMILIES[roles.family].roles
+    roles_of_family = FAMILIES[roles.family].roles
     for index, name in enumerate(space.searched):
         if name not in roles.of:
             continue
         role, first = roles.of[name], int(encoding.first_column_P[index])
-        kind, domain, parameter = known[role], space[name], encoding.searched[index]
+        kind, domain, parameter = roles_of_family[role], space[name], encoding.searched[index]
         if isinstance(kind, NumberRole):
             names = tuple(f"{role}^{power}" for power in (1, 2, 3))
             value_GK = _legendre(_positions(domain, kind))

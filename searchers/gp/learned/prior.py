@@ -59,17 +59,17 @@ class LearnedPrior:
             without: parameters about which the user knows better.
         """
         roles = roles_of(space, names)
-        known = load().get(roles.family) if roles else None
-        if roles is None or known is None:
+        fitted = load().get(roles.family) if roles else None
+        if roles is None or fitted is None:
             return None
         of = {name: role for name, role in roles.of.items() if name not in without}
         if not of:
             return None
         features = Features.of(space, Encoding.of(space), replace(roles, of=of))
-        place_F = index_of(features.names, known.names)
+        place_F = index_of(features.names, fitted.names)
         is_known_F = place_F >= 0
-        mean_F = np.where(is_known_F, known.mean_F[place_F], 0.0)
-        deviation_F = np.where(is_known_F, known.deviation_F[place_F], UNKNOWN_DEVIATION)
+        mean_F = np.where(is_known_F, fitted.mean_F[place_F], 0.0)
+        deviation_F = np.where(is_known_F, fitted.deviation_F[place_F], UNKNOWN_DEVIATION)
         return cls(roles.family, features, mean_F, deviation_F)
 
     @cached_property

@@ -57,7 +57,7 @@ class Family:
 
     def role_of(self, word: str, domain: Domain) -> str | None:
         """Return the role that has a name and can have these values; None: there is none."""
-        named = (role for role, known in self.roles.items() if word in known.names.split())
+        named = (role for role, words in self.roles.items() if word in words.names.split())
         return next((role for role in named if _suits(domain, self.roles[role])), None)
 
 
