@@ -1,6 +1,7 @@
 """The command line in this process, and a spec for it."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,9 @@ class Answer:
     code: int
     out: str
     err: str
+
+    def __iter__(self) -> Iterator[object]:
+        return iter((self.code, self.out, self.err))
 
     @property
     def data(self) -> Any:

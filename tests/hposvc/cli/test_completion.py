@@ -48,11 +48,6 @@ def test_sweeps_and_trials_are_completed(tab, hposvc, spec):
     assert tab("hposvc audit nowhere ") == []
 
 
-def test_a_home_that_is_not_there_is_not_made(tab, tmp_path):
-    assert tab("hposvc status ") == []
-    assert not (tmp_path / "home").exists()
-
-
 def test_verbs_and_examples_are_completed(tab):
     assert "examples" in tab("hposvc ex")
     assert tab("hposvc examples quick") == ["quickstart.py"]

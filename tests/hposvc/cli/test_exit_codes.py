@@ -5,10 +5,9 @@ from simulated_sweeps import at_desk
 
 from hposvc.analysis.reproduction import Comparison, Trained
 from hposvc.api import Record
-from hposvc.cli.exit_codes import exit_code, report
+from hposvc.cli.exit_codes import exit_code
 from hposvc.cli.foreground import conclude_trained
 from hposvc.cli.options import Shared
-from hposvc.errors import SpecError, fail
 from hposvc.journal.home import Home
 from hposvc.journal.journal import SweepRow
 
@@ -18,24 +17,6 @@ def test_an_error_without_an_exit_code_is_a_bug():
     assert exit_code(KeyboardInterrupt()) == 130
     assert exit_code(click.exceptions.Abort()) == 130
     assert exit_code(click.BadParameter("x")) == 2
-
-
-def test_an_error_counts_as_what_it_derives_from():
-    class Odd(SpecError):
-        pass
-
-    assert exit_code(Odd([])) == 2
-
-
-def test_a_home_that_cannot_be_written_to_does_not_hide_the_bug(tmp_path, capsys):
-    (tmp_path / "file").touch()
-    assert report(KeyError("lost"), tmp_path / "file") == 1
-    assert "KeyError: 'lost'" in capsys.readouterr().err
-
-
-def test_a_spec_error_is_told_as_it_is(capsys):
-    assert report(fail("is 3", "trials", "max"), None) == 2
-    assert capsys.readouterr().err == "trials.max: is 3\n"
 
 
 def test_an_interrupted_space_is_named_with_its_line(tmp_path, hposvc):

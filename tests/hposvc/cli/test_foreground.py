@@ -107,18 +107,6 @@ def test_ctrl_c_leaves_a_sweep_that_resume_brings_to_its_exact_end(hposvc, spec,
     assert all(trial["mlflow_run_id"] for trial in trials)
 
 
-@pytest.mark.full
-def test_ctrl_c_again_while_the_command_exits_changes_nothing(hposvc, spec, gate):
-    run = hposvc("run", spec(), "--id", "gated-1")
-    until(run.stderr, "t0003 COMPLETED")
-    run.send_signal(signal.SIGINT)
-    gate.write_text("")  # a thread can't be killed: it gets to its next report
-    until(run.stderr, "interrupted; go on with: hposvc resume gated-1")
-    while run.poll() is None:
-        run.send_signal(signal.SIGINT)
-    assert (run.returncode, run.stderr.read()) == (130, "")
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     "sent", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)]
@@ -152,21 +140,6 @@ def test_who_waits_for_a_postgres_that_is_away_can_be_interrupted(hposvc, spec, 
 
 
 @pytest.mark.full
-def test_stop_from_another_terminal_ends_the_sweep_with_what_it_has(hposvc, spec, gate):
-    run = hposvc("run", spec(), "--id", "gated-1")
-    until(run.stderr, "t0003 COMPLETED")
-    asked = hposvc("stop", "gated").communicate()[0]
-    assert f"asked the driver (process {run.pid} on " in asked
-    assert json.loads(hposvc("status", "last", "-o", "json").communicate()[0])["driver"] == "alive"
-    gate.write_text("")
-    out, err = run.communicate()
-    assert run.returncode == 0, err
-    assert "gated-1 STOPPED: a user asked for it" in out
-    assert "mlflow ui --backend-store-uri sqlite:///" in out
-    assert "has ended: STOPPED" in hposvc("kill", "last").communicate()[0]
-
-
-@pytest.mark.full
 def test_debug_raises_what_the_user_raised_and_prints_no_data_but_ours(hposvc, spec):
     ddp = {"workers": 2}
     parts = {"trainable": "curves:unlucky", "resources": ddp, "engine": "ray"}
@@ -178,24 +151,3 @@ def test_debug_raises_what_the_user_raised_and_prints_no_data_but_ours(hposvc, s
     assert "about to fail" in err
     assert 'curves.py", line' in err
     assert "ZeroDivisionError: x is too small" in err
-
-
-@pytest.mark.full
-def test_a_changed_trainable_is_accepted_only_if_asked(hposvc, spec, tmp_path):
-    mine = tmp_path / "mine.py"
-    source = (SUPPORT / "curves.py").read_text()
-    mine.write_text(source)
-    run = hposvc("run", spec(trainable=f"{mine}:gated"), "--id", "gated-1")
-    until(run.stderr, "t0003 COMPLETED")
-    run.kill()
-    run.communicate()
-    mine.write_text(source.replace('Path(os.environ["GATE"]).read_text()', "pass"))
-    shown = hposvc("status", "last").communicate()[0]
-    assert "not running (interrupted); go on with: hposvc resume gated-1" in shown
-    refused = hposvc("resume", "gated-1")
-    assert "--accept-code" in refused.communicate()[1]
-    assert refused.returncode == 2
-    accepted = hposvc("resume", "gated-1", "--accept-code", "-o", "json")
-    out, err = accepted.communicate()
-    assert accepted.returncode == 0, err
-    assert json.loads(out)["trials"]["completed"] == 6

@@ -1,16 +1,9 @@
 """The command line as its users know it: its output and its exit codes."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-from hposvc.cli.exit_codes import report
-
-ROOT = Path(__file__).parents[3]
-SUPPORT = ROOT / "tests" / "support"
 
 
 def curve(name):
@@ -61,13 +54,6 @@ def test_limits_that_no_trial_keeps_leave_no_best(hposvc, spec):
     assert ran.data["reason"] == "no trial keeps the limits"
     assert "has a value within the limits yet" in hposvc("best", "last").err
     assert "no trial keeps the limits yet" in hposvc("status", "last").out
-
-
-def test_a_limit_on_a_metric_that_nobody_reports_is_told_once_by_name(hposvc, spec, caplog):
-    """A misspelled name must not make all trials break the limit without a message."""
-    ran = hposvc("run", spec(limits=["los <= 9"]), "-o", "json")
-    assert caplog.text.count("reported no los, which a limit is on (did you mean 'loss'?)") == 1
-    assert ran.code == 3
 
 
 def test_tables_have_what_people_look_for(hposvc, spec):
@@ -159,31 +145,3 @@ def test_a_home_that_is_deleted_amid_a_run_is_no_bug_and_is_not_made_again(hposv
     assert answer.code == 5, answer.err
     assert "bug" not in answer.err
     assert not (tmp_path / "home" / "errors").exists()
-
-
-def test_a_bug_in_a_home_that_is_gone_is_told_and_not_kept(tmp_path, capsys):
-    assert report(RuntimeError("oh"), tmp_path / "gone") == 1
-    assert "RuntimeError: oh" in capsys.readouterr().err
-    assert not (tmp_path / "gone").exists()
-
-
-def test_help_loads_nothing_heavy():
-    heavy = (
-        "ray",
-        "torch",
-        "mlflow",
-        "optuna",
-        "scipy",
-        "numpy",
-        "pandas",
-        "pydantic",
-        "sqlalchemy",
-    )
-    code = (
-        "import atexit, sys, hposvc.cli.main; sys.argv = ['hposvc', '--help']; "
-        f"atexit.register(lambda: print([name for name in {heavy} if name in sys.modules])); "
-        "hposvc.cli.main.main()"
-    )
-    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert "Usage" in loaded.stdout
-    assert loaded.stdout.splitlines()[-1] == "[]"

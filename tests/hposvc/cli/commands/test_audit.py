@@ -1,39 +1,20 @@
 """`hposvc audit` and `hposvc repro`: their output and exit codes."""
 
 import json
-import sys
 
 import pytest
 from simulated_sweeps import Lab, make_spec
 
 from hposvc import api
 from hposvc.analysis import reproduction
-from hposvc.cli.main import main
 
-GIVEN = {"scheduler": "asha", "trials": {"max": 5, "parallel": 2}}
-
-
-@pytest.fixture
-def hposvc(home, monkeypatch, capfd):
-    """Return a function that runs the command line here: exit code, stdout and stderr."""
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    for name in ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HPOSVC_HOME", str(home.path))
-
-    def run(*arguments):
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main([str(argument) for argument in arguments])
-        return left.value.code or 0, *capfd.readouterr()
-
-    return run
+GIVEN = {"scheduler": "asha", "trials": {"max": 5, "parallel": 2}, "tracking": {"send_to": []}}
 
 
 @pytest.fixture
-def sweeps(hposvc, home, tmp_path):
+def sweeps(hposvc, tmp_path):
     """Open a home with an ended sweep called `five`."""
-    opened = api.Sweeps.open(home.path)
+    opened = api.Sweeps.open(tmp_path / "home")
     api.create(opened, make_spec(**GIVEN), "five")
     Lab(opened.journal, tmp_path / "lab").run(make_spec(**GIVEN), "five")
     return opened
@@ -58,7 +39,7 @@ def test_no_such_trial_is_no_bug(hposvc, sweeps):
         code, out, err = hposvc(verb, "five", "t0099")
         assert (code, out) == (4, "")
         assert "five has no trial t0099; `hposvc trials five` lists them" in err
-        assert hposvc(verb, "nobody", "t0001")[0] == 4
+        assert hposvc(verb, "nobody", "t0001").code == 4
 
 
 def test_a_repro_that_was_interrupted_gives_its_verdict_when_it_is_resumed(hposvc, sweeps):
@@ -67,11 +48,7 @@ def test_a_repro_that_was_interrupted_gives_its_verdict_when_it_is_resumed(hposv
     code, out, err = hposvc("resume", before.again, "-o", "json")
     assert code == 0, err
     data = json.loads(out)
-    assert (data["verdict"], data["sweep"], data["again"]) == (
-        "equal",
-        "five",
-        before.again,
-    )
+    assert (data["verdict"], data["sweep"], data["again"]) == ("equal", "five", before.again)
     row, original = (sweeps.journal.find(name) for name in (before.again, "five"))
     assert reproduction.resumed(sweeps, original) is None
     sweeps.journal.remove("five")
@@ -82,11 +59,7 @@ def test_repro_trains_a_trial_again_and_gives_its_verdict(hposvc, sweeps):
     code, out, err = hposvc("repro", "five", "t0002", "-o", "json")
     assert code == 0, err
     data = json.loads(out)
-    assert (data["verdict"], data["sweep"], data["trial"]) == (
-        "equal",
-        "five",
-        "t0002",
-    )
+    assert (data["verdict"], data["sweep"], data["trial"]) == ("equal", "five", "t0002")
     assert data["before"] == data["now"]
     again = api.load(sweeps, data["again"])
     assert (again.row.id, len(again.state.trials)) == ("five-repro-t0002", 1)

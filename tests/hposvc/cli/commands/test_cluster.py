@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import stat
 import subprocess
 import sys
@@ -11,12 +10,10 @@ import time
 import urllib.request
 from pathlib import Path
 
-import psutil
 import pytest
 
 from cluster.dashboard import Dashboard
 from cluster.jobs import JobsError
-from cluster.local import MARK
 
 ROOT = Path(__file__).parents[4]
 SUPPORT = ROOT / "tests" / "support"
@@ -57,19 +54,6 @@ class Terminal:
         out, err = process.communicate(timeout=200)
         assert process.returncode == code, err
         return json.loads(out)
-
-
-def processes(home):
-    """Return all processes that carry the mark of the home's cluster."""
-    mark = json.loads((home / "cluster.json").read_text())["id"]
-    return [process for process in psutil.process_iter() if marked(process, mark)]
-
-
-def marked(process, mark):
-    try:
-        return process.environ().get(MARK) == mark
-    except psutil.Error:
-        return False
 
 
 def eventually(ask):
@@ -122,19 +106,6 @@ def test_only_who_has_the_token_may_look(cluster):
 
 
 @pytest.mark.full
-def test_every_node_says_what_it_is_like(hposvc, cluster):
-    health = hposvc("cluster", "status", "--deep")["health"]
-    assert {check["check"] for check in health} == {
-        "ray",
-        "node head",
-        "node node-1",
-        "node node-2",
-    }
-    assert {check["state"] for check in health} <= {"ok", "warn"}, health
-    assert all(re.search(r"Ray 2\..*; torch 2\.", check["found"]) for check in health[1:])
-
-
-@pytest.mark.full
 def test_a_slow_node_is_left_and_held_until_it_is_lifted(hposvc, cluster, tmp_path):
     """In Ray Tune, two ranks continue at the pace of a throttling node, without a message."""
     spec = {
@@ -161,16 +132,6 @@ def test_a_slow_node_is_left_and_held_until_it_is_lifted(hposvc, cluster, tmp_pa
     assert hposvc("cluster", "lift", "node-2") == {"node": "node-2"}
     assert hposvc("cluster", "status")["held"] == {}
     assert "held are: none" in driver.start("cluster", "lift", "node-2").communicate()[1]
-
-
-@pytest.mark.full
-def test_the_dashboard_names_sweep_slot_rank_trial_and_order(cluster, sweep):
-    seen = Dashboard(cluster["dashboard"], token(cluster))
-    rank = "gate-1/slot-1/rank-0"
-    eventually(lambda: any(actor["name"] == rank for actor in seen.actors()))
-    # The second order is under way: the process's title says so, and the timeline has the first.
-    eventually(lambda: f"ray::{rank} t0002/order-2" in titles(seen))
-    assert eventually(lambda: spans(seen, rank)) == ["t0001/order-1"]
 
 
 def test_a_sweep_has_metrics_on_the_endpoint(cluster, sweep):
@@ -214,19 +175,6 @@ def token(cluster):
     return Path(cluster["environment"]["RAY_AUTH_TOKEN_PATH"]).read_text()
 
 
-def titles(seen):
-    """Return the words of all workers' process titles, on all nodes."""
-    details = [seen.get(f"/nodes/{node['node_id']}")["data"]["detail"] for node in seen.nodes()]
-    workers = [worker for detail in details for worker in detail.get("workers", ())]
-    return [word for worker in workers for word in worker["cmdline"]]
-
-
-def spans(seen, name):
-    tasks = [task for task in seen.tasks() if task["name"] == name]
-    events = [entry for task in tasks for entry in (task["profiling_data"] or {}).get("events", ())]
-    return [event["extra_data"]["name"] for event in events if event["event_name"] == "order"]
-
-
 def metrics(seen, sweep):
     """Return {(name, state): value} of a sweep's metrics, over all nodes."""
     values = {}
@@ -239,28 +187,3 @@ def metrics(seen, sweep):
             if pairs["sweep"] == sweep and pairs["project"] == "tests":
                 values[name, pairs.get("state")] = float(value)
     return values
-
-
-@pytest.mark.full  # tests/chaos/test_node_killed.py ends so, too
-def test_down_leaves_nothing_even_of_a_cluster_that_lost_a_node(tmp_path):
-    hposvc = Terminal(tmp_path)
-    up = hposvc("cluster", "up", "--local", 1, "--gpus", 1)  # Ray takes our word for it
-    stranger = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    try:
-        assert hposvc("cluster", "status")["nodes"][1]["resources"]["GPU"] == 1.0
-        before = processes(tmp_path)
-        assert {node["pid"] for node in up["started_nodes"]} <= {process.pid for process in before}
-        os.kill(up["started_nodes"][1]["pid"], signal.SIGKILL)
-        eventually(lambda: hposvc("cluster", "status")["nodes"][1]["state"] == "DEAD")
-        folder = json.loads((tmp_path / "cluster.json").read_text())["folder"]
-        assert hposvc("cluster", "down") == {"ended": ["head", "node-1"]}
-        assert not [
-            process for process in before if process.is_running() and process.status() != "zombie"
-        ]
-        assert not Path(folder).exists()
-        assert hposvc("cluster", "status", code=5) == {"up": False}
-        assert hposvc("cluster", "down") == {"ended": []}
-        assert stranger.poll() is None
-    finally:
-        stranger.kill()
-        stranger.wait()

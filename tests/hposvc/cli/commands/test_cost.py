@@ -1,14 +1,12 @@
 """`hposvc memory`, `scaling` and `laws`, which forecast a sweep's cost."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 from simulated_sweeps import make_spec
 
 from hposvc import api
-from hposvc.cli.main import main
 
 DIGITS = Path(__file__).parents[4] / "examples" / "digits.yaml"
 COLUMNS = {"parameters", "gradients", "optimizer", "activations", "other", "peak", "fullest"}
@@ -17,23 +15,6 @@ COLUMNS = {"parameters", "gradients", "optimizer", "activations", "other", "peak
 def by_size(params, step):
     """Return a loss that follows a law of the width; the data seen are a metric."""
     return {"loss": 1 + 30 / params["width"] ** 0.5, "tokens": 1e6 * step}, 1.0
-
-
-@pytest.fixture
-def hposvc(tmp_path, monkeypatch, capfd):
-    """Return a function that runs the command line here: exit code, stdout and stderr."""
-    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parent)])
-    for name in ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HPOSVC_HOME", str(tmp_path / "home"))
-
-    def run(*arguments):
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main([str(argument) for argument in arguments])
-        return left.value.code or 0, *capfd.readouterr()
-
-    return run
 
 
 def test_memory_of_each_strategy_and_whether_it_fits(hposvc):
@@ -86,12 +67,6 @@ def test_trials_at_once_are_forecast_and_have_no_scaling(hposvc):
     )
 
 
-def test_what_is_no_task_has_no_forecast(hposvc):
-    code, _, error = hposvc("memory", DIGITS.with_name("script.yaml"))
-    assert code == 2
-    assert "of a Task only" in error
-
-
 def test_scaling_leaves_the_warm_up_out_and_draws(hposvc, tmp_path):
     options = ["--workers", "1", "--updates", "3", "--plot", tmp_path / "speed.svg"]
     engine = ["--set", "engine=local", "--set", "resources.workers=1", "-o", "json"]
@@ -107,10 +82,7 @@ def test_scaling_leaves_the_warm_up_out_and_draws(hposvc, tmp_path):
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
-    [
-        (["--workers", "1,two"], "numbers like 1,2,4"),
-        (["--plot", "speed.txt"], ".png, .svg, .pdf"),
-    ],
+    [(["--workers", "1,two"], "numbers like 1,2,4"), (["--plot", "speed.txt"], ".png, .svg, .pdf")],
 )
 def test_scaling_says_what_is_wrong(hposvc, arguments, reason):
     code, _, error = hposvc("scaling", DIGITS, *arguments)
@@ -119,8 +91,9 @@ def test_scaling_says_what_is_wrong(hposvc, arguments, reason):
 
 
 @pytest.fixture
-def swept(hposvc, tmp_path):
+def swept(hposvc, tmp_path, monkeypatch):
     """Run a simulated sweep over widths."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
     spec = make_spec(
         engine={"type": "simulate", "curve": "test_cost:by_size"},
         parameters={"width": {"values": [16, 32, 64, 128, 256]}},

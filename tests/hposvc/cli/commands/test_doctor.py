@@ -1,31 +1,18 @@
 """If these fail, `hposvc doctor ID` is silent where it should speak, or exits as if all is well."""
 
 import json
-import sys
 
 import pytest
 
-from hposvc.cli.main import main
 from hposvc.tracking.mlflow_server import QUIET
 
 
 @pytest.fixture
-def doctor(home, monkeypatch, capfd):
+def doctor(home, hposvc, monkeypatch):
     """Return a function that runs `doctor`, and returns exit code, stdout and stderr."""
-    for name in ("HPOSVC_DB", "HPOSVC_DB_FILE", "MLFLOW_TRACKING_URI", "RAY_ADDRESS"):
-        monkeypatch.delenv(name, raising=False)
     for name, value in QUIET.items():  # set by the command, which never unsets them
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "path", sys.path[:])
-
-    def run(*arguments):
-        capfd.readouterr()
-        with pytest.raises(SystemExit) as exited:
-            main(["--home", str(home.path), "doctor", *arguments])
-        captured = capfd.readouterr()
-        return exited.value.code or 0, captured.out, captured.err
-
-    return run
+    return lambda *arguments: hposvc("--home", home.path, "doctor", *arguments)
 
 
 def test_a_sweep_is_told_wrong_mended_and_told_right(doctor, simulated, tracked):

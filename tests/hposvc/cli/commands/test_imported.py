@@ -37,9 +37,3 @@ def test_a_spec_that_is_to_be_corrected_is_printed_with_what_is_wrong_by_its_lin
     assert f"the printed spec:{wrong}:" in answer.err
     (tmp_path / "ours.yaml").write_text(answer.out.replace("minimise", "minimize"))
     assert hposvc("validate", "ours.yaml").code == 0
-
-
-def test_a_file_that_alone_is_not_enough_says_what_to_name(hposvc, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "space.py").write_text("param_space = {}\n")
-    assert "write space.py:NAME" in hposvc("import", "space.py").err

@@ -1,7 +1,5 @@
 from pathlib import Path
 
-import pytest
-
 from trainables.runtime.assignment import log_file
 
 
@@ -28,41 +26,12 @@ def test_trials_are_chosen_and_go_into_a_file(hposvc, spec):
     assert len(lines) == 3
 
 
-def test_a_log_without_a_word_says_so(hposvc, spec, tmp_path):
-    hposvc("run", spec(), "--id", "mine")
-    for rank in (0, 1):
-        file = log_file(tmp_path / "home" / "sweeps" / "mine", "t0001", 1, rank)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()
-    answer = hposvc("logs", "mine", "t0001")
-    assert answer.out.count("(nothing was printed)") == 2
-    assert "t0001 printed nothing" in answer.err
-
-
 def test_logs_are_followed_to_the_end_of_the_trial(hposvc, spec, tmp_path):
     hposvc("run", spec(), "--id", "mine")
     file = log_file(tmp_path / "home" / "sweeps" / "mine", "t0001", 1, 0)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("epoch 1\n")
     assert hposvc("logs", "mine", "t0001", "-f").out.endswith("rank 0 <==\nepoch 1\n")
-
-
-def test_trials_that_are_not_there_exit_4(hposvc, spec):
-    hposvc("run", spec(), "--id", "mine")
-    for command in (("logs", "mine", "t9999"), ("kill", "mine", "t9999")):
-        assert hposvc(*command).code == 4
-
-
-@pytest.mark.full
-def test_the_command_that_a_local_failure_points_to_shows_its_traceback(hposvc, spec):
-    once = {"trials": {"max": 2}, "failure": {"user_retries": 0}}
-    ran = hposvc("run", spec(engine="local", trainable="curves:broken", **once), "--id", "mine")
-    assert "→ hposvc logs mine t0001" in ran.err
-    shown = hposvc("logs", "mine", "t0001").out
-    assert shown.count("Traceback (most recent call last)") == 1
-    assert 'raise ValueError("no luck")' in shown
-    assert hposvc("logs", "mine").out.count(shown) == 2
-    assert hposvc("logs", "mine").out.startswith("==> t0001 <==\nTraceback")
 
 
 def test_logs_are_those_of_the_failed_or_else_of_the_last(hposvc, spec, tmp_path):

@@ -81,36 +81,3 @@ def test_wrong_usage_is_refused(hposvc, sweep, arguments, message):
     answer = hposvc("plan", sweep, *arguments)
     assert (answer.code, answer.out) == (2, "")
     assert message in answer.err
-
-
-def test_an_unknown_sweep_is_refused(hposvc, sweep):
-    answer = hposvc("plan", sweep, "--from", "nowhere")
-    assert answer.code == 4
-    assert "nowhere" in answer.err
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "sections",
-    [
-        {"fidelity": None, "scheduler": "fifo"},
-        {"trials": {"parallel": 4}, "budget": {"wall": "2h"}},
-        {"finalists": {"top": 2, "seeds": 2}, "budget": {"cpu_hours": 1, "reserve": "20%"}},
-        {"parameters": {"lr": {"values": [0.1, 0.01]}}, "search": "grid", "scheduler": "fifo"},
-        {
-            "metric": None,
-            "metrics": [
-                {"name": "loss", "goal": "minimize"},
-                {"name": "speed", "goal": "maximize", "target": 3},
-            ],
-            "engine": {"type": "simulate", "curve": "simulated_sweeps:tradeoff"},
-        },
-        {"resources": {"workers": {"min": 1, "max": 4}}, "trials": {"max": 10, "parallel": 2}},
-    ],
-)
-def test_odd_specs_have_a_plan(hposvc, sweep, sections):
-    data = {key: value for key, value in {**SIMULATED, **sections}.items() if value is not None}
-    sweep.write_text(json.dumps(data))
-    answer = hposvc("plan", sweep, "--seconds-per-step", 60)
-    assert (answer.code, answer.err) == (0, "")
-    assert " will take " in answer.out

@@ -29,8 +29,3 @@ def test_as_json_it_prints_all_files(capfd, tmp_path):
     answer = run(capfd, "-o", "json", "report", "one", "--out", "x.md")
     assert answer.data["files"][0] == "x.md"
     assert all((tmp_path / name).exists() for name in answer.data["files"])
-
-
-def test_no_such_sweep_is_exit_code_4_and_no_such_format_2(capfd):
-    assert run(capfd, "report", "nobody").code == 4
-    assert run(capfd, "report", "one", "--out", "x.pdf").code == 2

@@ -26,12 +26,6 @@ def test_a_mistake_in_the_operators_file_is_reported_with_its_place(hposvc, tmp_
     assert f"{file}:1:1: driver: no such key; did you mean 'drivers'?" in answer.err
 
 
-def test_a_port_that_does_not_exist_is_refused(hposvc):
-    answer = hposvc("serve", "--port", "99999")
-    assert answer.code == 2
-    assert "99999 is not in the range 0<=x<=65535" in answer.err
-
-
 @pytest.mark.long
 def test_ui_opens_a_browser_changes_nothing_and_ends_at_once(tmp_path):
     opened = tmp_path / "opened"

@@ -31,12 +31,3 @@ def test_without_a_terminal_it_prints_lines_until_nothing_more_will_come(watch):
     code, lines, _ = watch("front")
     assert "front of " in lines[0]
     assert "COMPLETED" in lines[-1]
-
-
-def test_no_such_sweep_and_no_json(watch):
-    code, _, error = watch("nobody")
-    assert code == 4
-    assert "nobody" in error
-    code, _, error = watch("cut-off", "-o", "json")
-    assert code == 2
-    assert "hposvc status ID -o json" in error
