@@ -20,17 +20,6 @@ def saved(what, step):
     return Line(1012.0, step, what, f"checkpoint of step {step}", {"of_step": step})
 
 
-def test_a_line_has_the_time_since_the_trial_was_proposed():
-    lines = [
-        Line(1000.0, 0, "proposed", "search random"),
-        Line(1075.0, 3, "stopped", "rung; rank 3 of 3 at step 3"),
-    ]
-    head, _, *rows = drawn(timeline(lines, "epoch"))
-    assert head.split() == ["after", "epoch", "what", "why"]
-    assert rows[0].split(None, 3) == ["0s", "0", "proposed", "search random"]
-    assert rows[1].split(None, 4)[:4] == ["1m", "15s", "3", "stopped"]
-
-
 def test_a_long_reason_goes_on_below_itself():
     rows = drawn(timeline([Line(0.0, 1, "failed", "word " * 60)], "step"))[2:]
     assert len(rows) > 3
@@ -45,12 +34,6 @@ def test_checkpoints_with_nothing_between_share_a_line():
     assert "checkpoints of steps 1 to 3 saved, of step 1 removed" in rows[0]
     assert "checkpoint of step 9" in rows[2]
     assert len(rows) == 3
-
-
-def test_a_sweep_s_lines_have_no_step():
-    assert drawn(timeline([Line(0.0, None, "driven", "by a:1")], "step"))[0].split() == [
-        *("after", "what", "why")
-    ]
 
 
 def test_a_verdict_shows_all_digits_and_the_share_of_the_spread():

@@ -2,14 +2,10 @@
 
 from xml.etree import ElementTree
 
-import numpy as np
-
-from hposvc.analysis.scaling_law import Law, Point, fit
 from hposvc.analysis.worker_scaling import Speed
 from hposvc.views import charts
 
 SVG = "{http://www.w3.org/2000/svg}svg"
-LAW = Law(floor=1.7, a=400.0, alpha=0.34, b=410.0, beta=0.28)
 
 
 def test_speeds_are_drawn_though_a_number_of_workers_failed(tmp_path):
@@ -22,10 +18,3 @@ def test_speeds_are_drawn_though_a_number_of_workers_failed(tmp_path):
     assert ElementTree.parse(tmp_path / "speed.svg").getroot().tag == SVG
     charts.scaling([speeds[-1]], tmp_path / "none.png")
     assert (tmp_path / "none.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_law_is_drawn_with_the_best_use_of_a_budget(tmp_path):
-    sizes, amounts = np.geomspace(4e7, 1e9, 4), np.geomspace(1e9, 1e11, 4)
-    points = [Point(n, d, LAW.loss(n, d)) for n in sizes for d in amounts]
-    charts.law(fit(points), 1e20, tmp_path / "law.svg")
-    assert ElementTree.parse(tmp_path / "law.svg").getroot().tag == SVG

@@ -30,14 +30,6 @@ def test_lines_to_copy_are_quoted_and_free_of_another_cluster_s_token(monkeypatc
     assert exports(Started()) == ["unset RAY_AUTH_TOKEN", *lines]
 
 
-def test_nodes_show_what_is_used_of_what_there_is():
-    overview = {"dashboard": "http://10.0.0.7:8265", "nodes": [NODE], "jobs": []}
-    text = text_of(Group(*describe_overview(overview)))
-    assert "3 of 8" in text
-    assert "2.0 GiB" in text
-    assert "no job runs" in text
-
-
 def test_held_nodes_and_checks_are_shown_where_there_are_any():
     overview = {"dashboard": "http://10.0.0.7:8265", "nodes": [NODE], "jobs": []}
     assert len(list(describe_overview({**overview, "held": {}}))) == 3

@@ -15,16 +15,6 @@ def test_a_size_has_a_unit_and_three_digits(count, text):
     assert cost.size(count) == text
 
 
-def test_a_share_is_a_percentage_or_a_dash():
-    assert cost.share(0.1234) == "12.3%"
-    assert cost.share(None) == cost.NONE
-
-
-def test_a_long_refusal_is_cut():
-    assert cost.shorten("x" * cost.LONGEST) == "x" * cost.LONGEST
-    assert cost.shorten("x" * 900) == "x" * cost.LONGEST + "…"
-
-
 def test_a_failed_number_of_workers_is_told_below_the_table():
     speeds = [Speed(1, 64, 64, samples_per_s=120.0, efficiency=1.0), Speed(2, 64, 32, failure="no")]
     table, *failures = cost.scaling(speeds)

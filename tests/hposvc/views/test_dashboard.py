@@ -1,22 +1,12 @@
 import io
 import re
-import time
 
 from rich.console import Console
 
 from hposvc import spec as specs
-from hposvc.events import Attached, Ended, Proposed, Reported, Requested, Suspended
+from hposvc.events import Attached, Ended, Proposed, Reported
 from hposvc.state.sweep import SweepState
-from hposvc.views.dashboard import (
-    TRIALS,
-    Configuration,
-    Panels,
-    elapsed_s,
-    progress_line,
-    status_view,
-    trend,
-    varying,
-)
+from hposvc.views.dashboard import TRIALS, Panels, progress_line, status_view
 
 FAILED = "the model failed: overflow encountered in multiply"
 
@@ -68,72 +58,9 @@ def test_a_front_is_a_row_a_trial_and_running_ones_have_all_metrics(two):
     assert re.search(r"t0001 +1/27 +0.1 +99 ", text)
 
 
-def test_a_trial_that_was_ordered_again_says_how_often(story):
-    story.begin("t0001", 1)
-    story.fail("t0001", 1, "gone")
-    state = story.state
-    state.trials["t0001"].attempts = 2
-    story.begin("t0002", 2)
-    state.trials["t0002"].attempts = 3
-    assert "t0002 ×3" in text_of(Panels("digits-1").draw(state, 1.0))
-
-
-def test_only_so_many_rows_are_shown(story):
-    for number in range(1, 8):
-        story.begin(f"t{number:04}", number)
-    text = text_of(Panels("digits-1", rows=3).draw(story.state, 1.0))
-    assert "t0003" in text
-    assert "t0004" not in text
-    assert "… and 4 more" in text
-
-
-def test_a_sweep_without_a_report_has_a_panel(story):
-    text = text_of(Panels("digits-1").draw(story.state, 0.0))
-    assert "no val/accuracy yet" in text
-    assert "no trials yet" in text
-
-
-def test_a_long_configuration_is_cut_not_wrapped(story):
-    story.begin("t0001", 1)
-    story.report("t0001", 1, 1, 0.5)
-    narrow = text_of(Panels("digits-1").draw(story.state, 1.0), width=72)
-    assert all(len(line) == 72 for line in narrow.splitlines())
-    line = next(line for line in narrow.splitlines() if "1/27" in line)
-    assert re.search(r"0\.5 +▄ +0s +lr 0\.001 +… +│", line)
-
-
 def test_names_are_no_markup(story):
     story.begin("[red]t[/red]", 1)
     assert "[red]t[/red]" in text_of(Panels("[bold]x").draw(story.state, 1.0))
-
-
-def test_a_trend_is_drawn_as_the_values_go(story):
-    story.begin("t0001", 1)
-    for step in range(1, 28):
-        story.report("t0001", 1, step, step / 27)
-    assert trend(story.state.trials["t0001"]) == "▁▂▃▄▄▅▆▇"
-
-
-def test_drawing_ten_thousand_trials_costs_no_more_than_ten(story):
-    def seconds():
-        start = time.process_time()
-        for _ in range(20):
-            text_of(Panels("digits-1").draw(story.state, 1.0))
-        return time.process_time() - start
-
-    for number in range(1, 11):
-        story.begin(f"t{number:05}", number)
-        story.stop(f"t{number:05}", number, 1, "rung")
-    seconds_of_ten = seconds()
-    for number in range(11, 10_001):
-        story.begin(f"t{number:05}", number)
-        story.stop(f"t{number:05}", number, 1, "rung")
-    assert seconds() < 3 * seconds_of_ten
-
-
-def test_a_simulation_has_its_own_clock(story):
-    story.begin("t0001", 1)
-    assert elapsed_s(story.state, now=1e12) == 1.0
 
 
 def test_a_sweep_without_its_driver_is_interrupted_and_so_are_its_trials(story):
@@ -177,13 +104,6 @@ def test_fallbacks_of_the_searcher_are_counted_and_the_last_reason_is_said(story
     text = text_of(status_view("digits-1", story.state, "alive", terminal=True), width=200)
     said = f"2 of 3 proposals fell back to the quasi-random design; the last time: {FAILED}"
     assert said in text
-
-
-def test_a_paused_sweep_says_only_that(story):
-    story.happen(Requested(story.tick(), "pause"), Suspended(story.tick()))
-    text = text_of(status_view("digits-1", story.state, "none", terminal=True))
-    assert "PAUSED" in text
-    assert "not running" not in text
 
 
 def test_the_trials_that_ended_last_are_shown_with_how_long_they_took(story):
@@ -249,16 +169,6 @@ def under(story, scheduler):
     return type(story)(SweepState(specs.restore(data)))
 
 
-def test_what_each_rung_holds_is_shown(story):
-    story = under(story, {"type": "asha"})
-    for number, steps in enumerate((1, 3, 9), 1):
-        story.begin(f"t{number:04}", number)
-        for step in range(1, steps + 1):
-            story.report(f"t{number:04}", number, step, 0.5)
-    text = text_of(Panels("digits-1").draw(story.state, 1.0))
-    assert "3 at 1 · 2 at 3 · 1 at 9 · 0 at 27 epoch" in text
-
-
 def test_a_sweep_whose_scheduler_is_not_here_is_shown_without_rungs(story):
     """The sweep runs on a cluster, which has the scheduler's module."""
     story = under(story, {"type": "nowhere_to_be_found:Mine"})
@@ -266,13 +176,3 @@ def test_a_sweep_whose_scheduler_is_not_here_is_shown_without_rungs(story):
     text = text_of(Panels("digits-1").draw(story.state, 1.0))
     assert "0 of 5 trials" in text
     assert "rungs" not in text
-
-
-def test_a_configuration_keeps_whole_parameters_those_that_differ_first(story):
-    story.begin("t0001", 1, lr=0.001)
-    story.begin("t0002", 2, lr=0.002)
-    trials = list(story.state.trials.values())
-    assert varying(story.state, trials) == ["lr", "batch"]
-    line = Configuration([("lr", "0.001"), ("batch", "64"), ("dropout", "0.25")])
-    assert text_of(line, width=22).strip() == "lr 0.001  batch 64  …"
-    assert text_of(line, width=60).strip() == "lr 0.001  batch 64  dropout 0.25"

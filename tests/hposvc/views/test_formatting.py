@@ -1,4 +1,3 @@
-import math
 from dataclasses import replace
 from datetime import datetime
 
@@ -13,7 +12,6 @@ from hposvc.state.sweep import SweepState
 from hposvc.views.formatting import (
     BARS,
     NOT_FINITE,
-    configuration,
     duration,
     evenly_spaced,
     number,
@@ -56,20 +54,8 @@ def test_a_duration_has_two_units(seconds, text):
     assert duration(seconds) == text
 
 
-def test_a_configuration_leaves_out_what_is_inactive():
-    assert configuration({"lr": 0.1, "batch": 64}, ["lr", "momentum", "batch"]) == "lr=0.1 batch=64"
-
-
 def test_a_falling_loss_falls():
     assert sparkline([7, 6, 5, 4, 3, 2, 1]) == BARS[::-1]
-
-
-def test_a_flat_curve_is_a_flat_line():
-    assert len(set(sparkline([0.5] * 5))) == 1
-
-
-def test_what_is_no_number_is_marked():
-    assert sparkline([1.0, math.nan, 0.0]) == f"{BARS[-1]}{NOT_FINITE}{BARS[0]}"
 
 
 @given(LOSSES)

@@ -15,7 +15,3 @@ def test_the_sum_is_that_of_all_sizes_and_says_what_was_done():
     assert "of no sweep" in text
     assert text.rstrip().splitlines()[-1].strip() == "3 MiB freed"
     assert "3 MiB to be freed" in text_of(garbage_table(ITEMS, freed=False))
-
-
-def test_no_garbage_is_no_table():
-    assert text_of(garbage_table([], freed=True)).strip() == "nothing to free"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 from simulated_sweeps import make_controller, make_spec
 
@@ -17,6 +18,7 @@ PAGE = (ROOT / "docs" / "notebook.md").read_text()
 CELLS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.full
 def test_the_page_runs_in_a_notebook_with_a_table_that_is_updated_in_place(tmp_path, monkeypatch):
     paths = f"{ROOT}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     monkeypatch.setenv("PYTHONPATH", paths)

@@ -56,12 +56,6 @@ def test_the_first_sentence_says_what_it_costs():
     assert " ".join(text_of().split()).startswith(first)
 
 
-def test_the_source_is_named_with_its_doubts():
-    text = " ".join(text_of().split())
-    assert "From 3 trials of before: a step took 31 s at the median; the code has changed" in text
-    assert "Ranges hold in 8 of 10 cases." in text
-
-
 def test_details_follow():
     text = text_of()
     assert "3 MB (2 MB to 4 MB); 1 MB each" in text
@@ -70,13 +64,3 @@ def test_details_follow():
     assert row[-3:] == ["-20%", "-25%", "="]
     assert "11.6" not in text  # ten or more are whole
     assert "10 to 12" in text
-
-
-def test_without_times_there_is_no_cost():
-    made = Forecast(
-        *(MADE.trials, MADE.rungs, MADE.steps, MADE.failed),
-        *(None, None, None, None, None, 1, 60),
-    )
-    text = text_of(evidence=None, forecast=made, notes=())
-    assert text.startswith("12 trials will train 60 (40 to 80) steps in all.")
-    assert "GPU-hours" not in text

@@ -9,7 +9,7 @@ from simulated_sweeps import CALLS, Lab, make_spec
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.state import summary
-from hposvc.state.estimates import Estimate, chance, estimates
+from hposvc.state.estimates import estimates
 from hposvc.views import replicates as view
 
 
@@ -30,12 +30,3 @@ def test_the_best_is_stated_with_its_interval(lab):
     text = text_of(view.result(state))
     assert re.search(rf"{first.trial} +{first.mean:.5g} ± {first.half:.2g} +4 ", text)
     assert f"{first.trial} and {second.trial} can't be told apart" in text
-
-
-def test_one_value_has_no_interval():
-    one = Estimate("t0001", (0.5,), ("budget",))
-    assert one.data() | {"values": []} == {
-        **{"mean": 0.5, "low": None, "high": None, "confidence": 0.95, "runs": 1, "values": []}
-    }
-    assert chance(one, Estimate("t0002", (0.1, 0.2))) is None
-    assert "one value" in view.sentence([one])

@@ -15,7 +15,6 @@ from hposvc.views.result import (
     describe_receipt,
     describe_waits,
     failures,
-    logs,
     mlflow,
     tracked_files,
 )
@@ -74,11 +73,6 @@ def test_mlflow_is_opened_at_the_sweep_without_a_word_of_the_password(tmp_path, 
     assert "secret" not in text
 
 
-def test_mlflow_is_not_named_before_it_has_anything(tmp_path, story):
-    record = Record(ROW, story.state, {}, "none", 0)
-    assert mlflow(record, Home(tmp_path, "", "sqlite:///m.db")) == []
-
-
 def test_files_of_other_trackers_are_opened_by_a_line_that_can_be_copied(tmp_path, story):
     record, home = Record(ROW, story.state, {}, "none", 0), Home(tmp_path, "", "")
     assert tracked_files(record, home) == []
@@ -88,12 +82,6 @@ def test_files_of_other_trackers_are_opened_by_a_line_that_can_be_copied(tmp_pat
     text = "".join(text_of(part) for part in tracked_files(record, home))
     assert f"JSON lines  {folder}/tracking.jsonl" in text
     assert f"TensorBoard tensorboard --logdir {folder}/tensorboard" in text
-
-
-def test_one_log_is_printed_bare():
-    log = {"trial": "t1", "order": 1, "rank": 0, "path": "/x", "text": "{hello}"}
-    assert logs([log]) == "{hello}"
-    assert logs([]) == ""
 
 
 @pytest.mark.parametrize(

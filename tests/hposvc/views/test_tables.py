@@ -6,7 +6,7 @@ from rich.console import Console
 from hposvc import spec as specs
 from hposvc.events import Ordered
 from hposvc.state import summary
-from hposvc.views.tables import parameters, plan, sweeps, trials
+from hposvc.views.tables import parameters, plan, trials
 from trainables.order import Order
 
 SPEC = {
@@ -99,10 +99,6 @@ def test_smaller_micro_batches_are_a_column_where_there_are_any(story):
     assert re.search(r"attempts +micro-batch", table)
     assert re.search(r"t0001 .* 1 +– +", table)
     assert re.search(r"t0002 .* 3 +1/4 ", table)
-
-
-def test_no_sweep_is_an_empty_table():
-    assert "sweep" in text_of(sweeps([]))
 
 
 def test_what_the_spec_declares_is_not_rounded():

@@ -40,7 +40,3 @@ def test_the_last_trials_of_a_rung_hold_up_the_paused_ones(story):
     story.begin("t0002", 2)
     state.trials.counts["PAUSED"], state.closed = 3, "trials"
     assert describe_waits(state, story.time) == ["the rest of a rung, for 3 paused trials"]
-
-
-def test_without_a_driver_nothing_is_waited_for(story):
-    assert describe_waits(story.state, story.time, "dead") == []

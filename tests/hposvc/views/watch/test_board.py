@@ -1,10 +1,9 @@
 import math
 
 import pytest
-from simulated_sweeps import make_several, make_spec
+from simulated_sweeps import make_spec
 from watched_sweeps import begin, report, watched
 
-from hposvc.errors import SpecError
 from hposvc.events import Attached, Ended, Failed, Finished
 from hposvc.views.watch.board import Board
 
@@ -34,26 +33,6 @@ def test_the_best_trial_is_first_and_those_without_a_value_are_last(board):
     assert board.names[0] == "t0001"
 
 
-def test_words_and_conditions_filter_together(board):
-    board.ask("state=running lr<0.1")
-    assert board.names == ["t0002", "t0005", "t0003"]
-    board.ask("memory")
-    assert board.names == ["t0004"]
-    board.ask("loss<0.4")
-    assert board.names == ["t0002"]
-    assert board.count() == "1 of 5 · loss<0.4 · best first"
-    board.ask("")
-    board.only = "FAILED"
-    board.arrange()
-    assert board.names == ["t0004"]
-
-
-def test_a_condition_on_no_column_is_refused_and_changes_nothing(board):
-    with pytest.raises(SpecError, match="there is no column 'lrr'"):
-        board.ask("lrr>1")
-    assert (board.query, len(board.names)) == ("", 5)
-
-
 def test_a_row_has_its_width_and_says_why_a_trial_failed(board):
     for name in board.names:
         for width in (20, 80, 200):
@@ -71,13 +50,3 @@ def test_events_touch_their_own_trial_or_all(board):
     board.arrange()
     assert "interrupted" in board.row("t0002", 80, 11.0).plain
     assert len(board.take([Finished(12.0, "STOPPED", "user")], "dead")) == 5
-
-
-def test_several_metrics_have_columns_and_a_text_that_steers_terminals_is_harmless():
-    events = [Attached(0.0, "here:1"), *begin("t0001", 1, 1.0)]
-    board = Board(watched(make_several(), events).state)
-    assert "loss" in board.head(100).plain
-    assert "speed" in board.head(100).plain
-    events.append(Failed(2.0, 1, "t0001", "user", "a \x1b[2J b"))
-    board = Board(watched(make_several(), events).state)
-    assert "\x1b" not in board.row("t0001", 100, 3.0).plain

@@ -1,8 +1,7 @@
-from simulated_sweeps import make_several, make_spec
-from watched_sweeps import begin, failing, report, watched
+from simulated_sweeps import make_spec
+from watched_sweeps import begin, report, watched
 
-from hposvc.events import Attached, Finished
-from hposvc.state.sweep import SweepState
+from hposvc.events import Attached
 from hposvc.views.watch.header import best_so_far, header
 
 
@@ -29,17 +28,3 @@ def test_it_says_state_best_progress_rungs_and_waits():
     assert "of 1h 00m" in said[2]
     assert said[3].startswith("rungs  3 at 1 · 0 at 3")
     assert best_so_far(state) == [0.5, 0.5, 0.2]
-
-
-def test_odd_sweeps_have_a_head():
-    assert "no loss yet" in lines_of(SweepState(make_spec()))[1]
-    assert "front  0 trials of loss, speed" in lines_of(SweepState(make_several()))[1]
-    failed = watched(make_spec(), [*failing(12), Finished(20.0, "FAILED", "failures")]).state
-    said = lines_of(failed)
-    assert "failed: failures" in said[0]
-    assert "12 failed" in said[2]
-
-
-def test_a_dead_driver_interrupts():
-    state = watched(make_spec(), [Attached(0.0, "here:1"), *begin("t0001", 1, 1.0)]).state
-    assert "interrupted" in lines_of(state, "dead")[0]

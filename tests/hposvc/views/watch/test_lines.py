@@ -1,7 +1,7 @@
 from simulated_sweeps import make_spec
 from watched_sweeps import begin, failing, report, watched
 
-from hposvc.events import Attached, Ended, Finished, Suspended
+from hposvc.events import Ended, Finished
 from hposvc.views.watch.lines import follow
 
 
@@ -28,19 +28,3 @@ def test_a_running_sweep_is_summed_up_and_followed_to_its_end(capsys):
     lines = said(capsys)
     assert lines[0].startswith("3 of 12 trials · best loss 0.25 (t0003)")
     assert lines[1] == "COMPLETED: all 3 trials are done"
-
-
-def test_an_ended_sweep_says_how_and_one_without_a_driver_how_to_go_on(capsys):
-    follow(watched(make_spec(), [*failing(2), Finished(9.0, "STOPPED", "user")]), False)
-    assert said(capsys)[1] == "STOPPED: a user asked for it"
-    dead = watched(make_spec(), [Attached(0.0, "here:1"), *begin("t0001", 1, 1.0)])
-    dead.source.driver = "dead"
-    follow(dead, False)
-    assert said(capsys)[1] == "no driver is at work; go on with: hposvc resume digits-1"
-
-
-def test_a_paused_sweep_says_how_to_go_on(capsys):
-    sweep = watched(make_spec(), failing(1))
-    sweep.source.events.append(Suspended(9.0))
-    follow(sweep, False)
-    assert said(capsys)[-1] == "paused; go on with: hposvc resume digits-1"

@@ -1,5 +1,3 @@
-import math
-
 from hposvc.views.watch.plot import plot, trend
 
 
@@ -12,19 +10,6 @@ def test_a_falling_curve_begins_at_the_top_left_and_ends_at_the_bottom_right():
     assert lines[3].rstrip()[-1] != "┤"
     assert lines[4].count("┴") == 3  # the first step, and the rungs
     assert lines[5].split() == ["1", "3", "9"]
-
-
-def test_what_is_not_finite_is_a_gap_and_alone_no_curve():
-    assert plot([(1, math.nan), (2, math.inf)], 30, 6) == []
-    with_gap = plot([(1, 1.0), (2, math.nan), (3, 1.0)], 30, 4)
-    whole = plot([(1, 1.0), (2, 1.0), (3, 1.0)], 30, 4)
-    assert sum(map(len, with_gap)) <= sum(map(len, whole))
-    assert with_gap != whole
-
-
-def test_one_point_and_huge_values_are_drawn():
-    assert len(plot([(5, 0.25)], 20, 5)) == 5
-    assert len(plot([(1, -1e308), (2, 1e308)], 20, 5)) == 5
 
 
 def test_a_trend_fits_its_width():

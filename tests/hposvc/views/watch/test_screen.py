@@ -2,7 +2,6 @@
 
 import asyncio
 import math
-import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -191,8 +190,6 @@ NAN = [*running(1), report("t0001", 1, 5.0, 2, math.nan), report("t0001", 1, 6.0
     ("spec", "events"),
     [
         (make_spec(), []),
-        (make_spec(parameters={"lr": 0.1}), running(1)),
-        (make_spec(), failing(3)),
         (make_spec(), NAN),
         (make_several(), [Attached(0.0, "here:1"), *begin("t0001", 1, 1.0)]),
         (make_spec(fidelity=None, scheduler="fifo"), running(2)),
@@ -206,44 +203,6 @@ def test_odd_sweeps_have_every_view_at_every_size(spec, events):
                 for _ in range(4):
                     await press(app, pilot, "right")
                     assert "digits-1" in text_of(app)
-
-    asyncio.run(tell())
-
-
-def test_without_colour_all_is_still_said(monkeypatch):
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    async def tell():
-        async with at(watched(make_spec(), running())) as (app, _):
-            assert "› ★t0001" in text_of(app) or "›★t0001" in text_of(app)
-            assert "running" in text_of(app)
-
-    asyncio.run(tell())
-
-
-@pytest.mark.long
-def test_ten_thousand_trials_stay_quick():
-    events = [Attached(0.0, "here:1")]
-    for number in range(1, 10_001):
-        name = f"t{number:04}"
-        events += begin(name, number, number)
-        events.append(report(name, number, number + 0.5, 9, number / 1e4))
-        events.append(Ended(number + 0.6, number, name))
-    sweep = watched(make_spec(trials={"max": 20_000, "parallel": 4}), events)
-
-    async def tell():
-        async with at(sweep) as (app, pilot):
-            begun = time.process_time()
-            for _ in range(5):
-                await press(app, pilot, "pagedown", "end", "home")
-            assert time.process_time() - begun < 5
-            begun = time.process_time()
-            for number in range(10_001, 10_006):
-                sweep.source.events += begin(f"t{number:04}", number, number)
-                app.look()
-                await settle(app, pilot)
-            assert time.process_time() - begun < 5
-            assert "10005 trials" in text_of(app)
 
     asyncio.run(tell())
 

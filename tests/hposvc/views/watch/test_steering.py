@@ -1,9 +1,8 @@
 from simulated_sweeps import make_spec
 from watched_sweeps import begin, failing, watched
 
-from hposvc.events import Attached, Finished, Suspended
-from hposvc.operations.requests import more_trials
-from hposvc.views.watch.steering import extension, question
+from hposvc.events import Attached
+from hposvc.views.watch.steering import question
 
 RUNNING = [Attached(0.0, "here:1"), *begin("t0001", 1, 1.0)]
 
@@ -25,21 +24,3 @@ def test_a_trial_that_is_over_is_not_offered_for_a_stop_but_for_a_retry():
     assert "t0001 is over" in asked.title
     retry = {choice.key: (choice.verb, choice.trial) for choice in ask("retry", failing(1)).choices}
     assert retry == {"t": ("retry", "t0001"), "w": ("retry", None)}
-
-
-def test_what_is_refused_says_why():
-    ended = [*RUNNING, Finished(2.0, "STOPPED", "user")]
-    for verb in ("pause", "stop", "kill"):
-        assert ask(verb, ended).title == f"digits-1 has ended: STOPPED; there is nothing to {verb}"
-        assert not ask(verb, ended).choices
-    assert "no trial has failed" in ask("retry", RUNNING).title
-    assert "hposvc resume digits-1" in ask("pause", [*RUNNING, Suspended(2.0)]).title
-    assert ask("extend", ended).number
-
-
-def test_a_sweep_without_trials_can_still_be_stopped():
-    assert [choice.key for choice in ask("stop", [], None).choices] == ["w", "d"]
-
-
-def test_an_extension_adds_trials():
-    assert extension(8).changes == more_trials({}, 8)
