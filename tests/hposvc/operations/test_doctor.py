@@ -8,10 +8,7 @@ from threading import Thread
 import pytest
 from sqlalchemy import update
 
-from cluster import launch
-from hposvc.journal.database import EVENTS, Store
-from hposvc.journal.home import Home
-from hposvc.journal.lease import Lease
+from hposvc.journal.database import EVENTS
 from hposvc.operations import doctor
 
 ROOT = Path(__file__).parents[3]
@@ -58,14 +55,6 @@ def test_a_database_that_does_not_answer_is_named_without_its_password(tmp_path,
     assert home.state == "fail"
 
 
-def test_another_ray_of_this_machine_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(launch, "find_others", lambda folder: ["that of the home /home/bob"])
-    others, own = checks(tmp_path, "other ray", "ray")
-    assert (others.state, own.state) == ("warn", "ok")
-    assert "that of the home /home/bob; each takes all CPUs" in others.found
-    assert "none of this home runs" in own.found
-
-
 @pytest.mark.parametrize(("code", "state"), [(200, "ok"), (401, "ok"), (503, "fail")])
 def test_a_tracker_that_answers_is_well(tmp_path, monkeypatch, code, state):
     class Server(BaseHTTPRequestHandler):
@@ -86,12 +75,6 @@ def test_a_tracker_that_answers_is_well(tmp_path, monkeypatch, code, state):
     assert "secret" not in mlflow.found
 
 
-def test_a_file_that_is_not_a_database_is_reported(tmp_path):
-    (tmp_path / "mlflow.db").write_text("not a database, but quite long a text")
-    [mlflow] = checks(tmp_path, "mlflow")
-    assert mlflow.state == "fail"
-
-
 def test_a_sweep_whose_driver_died_is_reported(tmp_path, simulated):
     row, journal = simulated("valley-1")
     code = (
@@ -106,11 +89,6 @@ def test_a_sweep_whose_driver_died_is_reported(tmp_path, simulated):
     [sweep] = checks(tmp_path, "sweep")
     assert (sweep.state, sweep.found) == ("warn", "valley-1: its driver died")
     assert f"hposvc resume {row.id}" in sweep.remedy
-
-
-def test_a_sweep_with_a_living_driver_is_not_reported(tmp_path):
-    Lease(Store(Home.of(tmp_path, {}).database), "valley-1").acquire()
-    assert "sweep" not in checks(tmp_path)
 
 
 @pytest.mark.parametrize("harm", ["cut", "hole", "overwritten event"])
@@ -139,21 +117,6 @@ def test_a_damaged_journal_is_told_with_what_is_whole_and_the_way_on(tmp_path, s
     if harm == "overwritten event":
         assert check.found.endswith("whole: valley-1; valley-2 up to event 8")
     assert "HPOSVC_HOME" in check.remedy
-
-
-def test_a_package_of_the_same_name_is_found_out(tmp_path):
-    (tmp_path / "cluster").mkdir()
-    (tmp_path / "cluster" / "__init__.py").touch()
-    code = (
-        "import sys; from hposvc.operations import doctor\n"
-        f"del sys.modules['cluster']; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "print(next(check for check in doctor.examine() if check.check == 'packages'))"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HPOSVC_HOME": str(tmp_path)}
-    command = [sys.executable, "-c", code]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert "state='fail'" in ran.stdout, ran.stderr
-    assert f"cluster in {tmp_path}" in ran.stdout
 
 
 def test_a_home_that_everybody_can_read_is_reported(tmp_path):

@@ -1,6 +1,5 @@
 """`hposvc gc` frees garbage only. If not, it deletes needed files, or disks fill up."""
 
-import json
 import os
 import time
 
@@ -174,20 +173,6 @@ def test_no_folder_goes_where_the_journal_may_be_another_one(sweeps, tmp_path):
     elsewhere.journal.store.close()
 
 
-def test_gc_lists_garbage_in_a_dry_run_and_then_frees_it(sweeps, capsys):
-    folder = record(sweeps)
-    litter(folder)
-    home = ("--home", sweeps.home.path)
-    printed = hposvc(capsys, "gc", "--dry-run", *home)
-    assert "not on record" in printed
-    assert printed.endswith("to be freed\n")
-    assert len(json.loads(hposvc(capsys, "gc", "one", "--dry-run", "-o", "json", *home))) == 3
-    freed = json.loads(hposvc(capsys, "gc", "-o", "json", *home))
-    assert {item["freed"] for item in freed} == {True}
-    assert hposvc(capsys, "gc", *home) == "nothing to free\n"
-    assert {path.name for path in folder.glob("*/*")} == {"1-1"}
-
-
 def hposvc(capsys, *arguments):
     with pytest.raises(SystemExit) as left:
         main([str(argument) for argument in arguments])
@@ -218,11 +203,3 @@ def test_submitted_files_that_no_sweep_uses_go_after_an_hour(sweeps):
         garbage.free(item)
     assert {path.name for path in home.unpacked.iterdir()} == {used, fresh}
     assert (home.unpacked / used / "train.py").exists()
-
-
-def test_submitted_files_of_another_journal_stay(sweeps):
-    sign(sweeps.home.archives.parent, "another")
-    old = make(sweeps.home.archives / f"{'b' * 64}.zip")
-    os.utime(old, (time.time() - 7200,) * 2)
-    record(sweeps)
-    assert garbage.of_home(sweeps) == []

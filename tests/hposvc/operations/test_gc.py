@@ -33,11 +33,6 @@ def test_an_ended_sweep_is_compressed_once_and_reads_as_before(sweeps):
     assert compress(sweeps, "valley") is None
 
 
-def test_a_sweep_that_has_not_ended_stays_as_it_is(sweeps):
-    api.create(sweeps, make_spec(), "other")
-    assert compress(sweeps, "other") is None
-
-
 def test_a_sweep_with_a_driver_is_left_to_it(sweeps):
     before = list(sweeps.journal.read("valley"))
     lease = Lease(sweeps.journal.store, "valley")
@@ -74,12 +69,3 @@ def test_logs_of_ended_sweeps_go_on_request_but_those_of_the_best_and_of_failed_
     assert {Path(item.path).parent.name for item in freed} == state.trials.keys() - kept
     assert {path.parent.name for path in logs.glob("*/1-0.log")} == kept
     assert len([*logs.glob("*/mine.txt")]) == 4
-
-
-def test_logs_of_a_sweep_that_goes_on_stay(tmp_path):
-    sweeps = api.Sweeps.open(tmp_path)
-    api.create(sweeps, make_spec(), "mine")
-    log = log_file(sweeps.home.folder("mine", None), "t0001", 1, 0)
-    log.parent.mkdir(parents=True)
-    log.write_text("hello")
-    assert gc.collect(sweeps, logs=True).items == []

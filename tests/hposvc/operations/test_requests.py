@@ -1,9 +1,6 @@
 """A request is carried out once, in any state of the sweep and beside any other request."""
 
-import random
 import threading
-import time
-from contextlib import suppress
 
 import pytest
 
@@ -125,37 +122,6 @@ def heed(sweeps, state, asked, name):
         assert len(record.state.trials) == 6
 
 
-@pytest.mark.parametrize("verb", ["pause", "stop", "kill"])
-def test_a_request_for_the_present_state_writes_nothing(sweeps, verb):
-    bring(sweeps, "INTERRUPTED")
-    first = ask(sweeps, verb)
-    before = events(sweeps)
-    again = ask(sweeps, verb)
-    assert again.state == first.state == ("PAUSED" if verb == "pause" else "STOPPED")
-    assert (again.driver, again.place) == ("none", "")
-    assert events(sweeps) == before
-    assert requests(sweeps) == []
-
-
-def test_a_trial_that_is_over_is_not_stopped_again(sweeps):
-    bring(sweeps, "INTERRUPTED")
-    record = api.load(sweeps, "s")
-    over = next(trial for trial in record.state.trials.values() if trial.over)
-    answer = within(steer, sweeps, "s", "stop", over.id)
-    assert answer.trial_state == over.state
-    assert requests(sweeps) == []
-
-
-def test_a_running_trial_is_not_tried_again(sweeps):
-    bring(sweeps, "INTERRUPTED")
-    record = api.load(sweeps, "s")
-    running = next(trial for trial in record.state.trials.values() if not trial.over)
-    refused = within(steer, sweeps, "s", "retry", running.id)
-    assert isinstance(refused, NotFound)
-    assert f"{running.id} of s is {running.state}; only trials that failed" in str(refused)
-    assert requests(sweeps) == []
-
-
 def test_extensions_by_two_people_add_up(sweeps):
     api.drive(sweeps, begun(sweeps))
     for _ in range(2):
@@ -163,26 +129,6 @@ def test_extensions_by_two_people_add_up(sweeps):
     assert len(api.resume(sweeps, "s").state.trials) == 6
     asked = [event for event in events(sweeps) if isinstance(event, Requested)]
     assert [event.changes for event in asked] == [{"trials.max": 5}, {"trials.max": 6}]
-
-
-def test_trials_are_added_to_the_present_number_without_a_limit(sweeps):
-    row = begun(sweeps, trials={"parallel": 2}, budget={"wall": 20})
-    had = len(api.drive(sweeps, row).state.trials)
-    steer(sweeps, "s", "extend", None, {"trials.max": "+2", "budget.wall": None})
-    assert len(api.resume(sweeps, "s").state.trials) == had + 2
-
-
-def test_a_journal_with_absolute_limits_keeps_its_meaning(sweeps):
-    api.drive(sweeps, begun(sweeps))
-    sweeps.journal.append(
-        "s", sweeps.journal.last("s"), [Requested(0.0, "extend", None, {"trials.max": 5})] * 2
-    )
-    assert len(api.resume(sweeps, "s").state.trials) == 5
-
-
-def test_trials_are_given_in_one_way(sweeps):
-    with pytest.raises(SpecError, match="leave one of them out"):
-        more_trials({"trials.max": 9}, 1)
 
 
 class AtTheEnd:
@@ -210,17 +156,6 @@ def test_an_extension_at_a_driver_s_last_moment_is_taken_by_it(sweeps):
 def test_an_end_requested_too_late_is_forgotten(sweeps, verb):
     late = AtTheEnd(sweeps, verb, {})
     assert api.drive(sweeps, begun(sweeps), [late]).state.state == "COMPLETED"
-    assert requests(sweeps) == []
-
-
-@pytest.mark.parametrize(("verb", "then"), [("stop", "STOPPED"), ("pause", "PAUSED")])
-def test_a_driver_that_suspends_a_sweep_takes_a_last_request(sweeps, verb, then):
-    bring(sweeps, "PAUSED")
-    sweeps.journal.request("s", "pause")
-    late = AtTheEnd(sweeps, verb, {})
-    record = api.resume(sweeps, "s", [late])
-    assert late.answer.driver == "alive"
-    assert record.state.state == then
     assert requests(sweeps) == []
 
 
@@ -254,26 +189,3 @@ def test_ending_a_sweep_without_a_driver_takes_no_extension(sweeps):
     assert api.load(sweeps, "s").state.spec.trials.max == 5
     assert len(within(api.resume, sweeps, "s").state.trials) == 5
     assert requests(sweeps) == []
-
-
-def test_a_request_that_races_the_end_is_taken_or_leaves_nothing(sweeps):
-    """Repeatedly drive a sweep to its end while another thread requests one more trial."""
-    seed = random.Random(0)
-    for number in range(15):
-        row = begun(sweeps, f"race-{number}", trials={"max": 2, "parallel": 2})
-        driver = threading.Thread(target=api.drive, args=(sweeps, row))
-        started = time.monotonic()
-        driver.start()
-        if number == 0:
-            driver.join(DEADLINE_S)
-            lasts_s = time.monotonic() - started
-        time.sleep(seed.uniform(0, 1.2 * lasts_s))
-        steer(sweeps, row.id, "extend", None, more_trials({}, 1))
-        driver.join(DEADLINE_S)
-        assert not driver.is_alive()
-        taken = requests(sweeps, row.id) == []
-        state = api.load(sweeps, row.id).state
-        # Taken and trained; or requested after the driver's end, when `extend` itself continues.
-        assert (len(state.trials) == 3 and state.finished) if taken else state.finished
-        with suppress(Busy):
-            assert len(api.resume(sweeps, row.id).state.trials) == 3
