@@ -2,7 +2,6 @@
 
 import os
 import signal
-import stat
 import time
 from contextlib import contextmanager, suppress
 
@@ -129,20 +128,6 @@ def phase(sweeps, name="s"):
     return api.load(sweeps, name).phase
 
 
-def test_a_submitted_sweep_is_driven_to_its_end(sweeps, tmp_path):
-    submit(sweeps, tmp_path / "files")
-    with supervising(sweeps) as drivers:
-        until(lambda: supervision.find(sweeps.journal.store, "s") is None, "at rest")
-        until(lambda: not drivers.running(), "buried")
-    record = api.load(sweeps, "s")
-    assert record.phase == "COMPLETED"
-    assert len(record.state.trials) == 4
-    (operation,) = operations.newest(sweeps.journal.store, "s")
-    assert operation.state == "done"
-    log = sweeps.home.folder("s", None) / "logs" / "driver.log"
-    assert stat.S_IMODE(log.stat().st_mode) == 0o600
-
-
 def test_a_sweep_whose_code_is_refused_fails_with_the_reason(sweeps, tmp_path):
     submit(sweeps, tmp_path / "files", **{**LOCAL, "trainable": "code_of_sweep:missing"})
     with supervising(sweeps):
@@ -157,17 +142,12 @@ def test_a_sweep_whose_code_is_refused_fails_with_the_reason(sweeps, tmp_path):
     assert [event.kind for _, event in sweeps.journal.read("s")] == [Finished.kind]
 
 
-@pytest.mark.parametrize(
-    "plugged", [{"scheduler": {"type": "plugs:Mine"}}, {"search": {"method": "plugs:Guess"}}]
-)
-def test_a_sweep_whose_plug_in_fails_waits_to_be_resumed_with_a_mended_one(
-    sweeps, tmp_path, plugged
-):
+def test_a_sweep_whose_plug_in_fails_waits_to_be_resumed_with_a_mended_one(sweeps, tmp_path):
     files = tmp_path / "files"
     files.mkdir()
     plugs = files / "plugs.py"
     plugs.write_text(PLUG_INS.replace("FAULT", "raise KeyError('second')"))
-    submit(sweeps, files, **plugged)
+    submit(sweeps, files, search={"method": "plugs:Guess"})
     with supervising(sweeps):
         until(lambda: supervision.find(sweeps.journal.store, "s") is None, "given up")
         until(lambda: phase(sweeps) == "INTERRUPTED", "its driver is gone")
@@ -209,29 +189,6 @@ def test_a_killed_driver_is_replaced_within_seconds(sweeps, tmp_path, engine):
     assert sweeps.journal.find("s").code["trainable"] == "code_of_sweep:train"
     trials = api.load(sweeps, "s").state.trials.values()
     assert [[step for step, _ in trial.curve] for trial in trials] == [[1, 2, 3]] * 2
-
-
-def test_drivers_outlive_the_server_and_the_next_one_finds_them(sweeps, tmp_path):
-    files = tmp_path / "files"
-    submit(sweeps, files, **LOCAL)
-    supervisor = Supervisor(sweeps, ChildDrivers(sweeps.home), 1)
-    with supervisor.running():
-        until(lambda: holder(sweeps.journal.store, "s").state == "alive", "a driver")
-    first = holder(sweeps.journal.store, "s")
-    assert first.state == "alive"
-    with supervising(sweeps):
-        (files / "go").touch()
-        until(lambda: phase(sweeps) == "COMPLETED", "the end")
-    attached = [event for _, event in sweeps.journal.read("s") if isinstance(event, Attached)]
-    assert [event.driver for event in attached] == [first.place]
-
-
-def test_a_sweep_that_waits_is_stopped_without_slots(sweeps, tmp_path):
-    submit(sweeps, tmp_path / "files", **LOCAL)
-    sweeps.journal.request("s", "stop")
-    with supervising(sweeps):
-        until(lambda: phase(sweeps) == "STOPPED", "stopped")
-    assert not api.load(sweeps, "s").state.trials
 
 
 def test_a_driver_gets_no_variables_of_the_server_but_its_secrets(tmp_path):

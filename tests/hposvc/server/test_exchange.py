@@ -4,7 +4,6 @@ from contextlib import contextmanager
 import pytest
 from agent_sweeps import quick_store
 
-from hposvc.errors import Unanswered
 from hposvc.journal import agents
 from hposvc.server.exchange import Exchange
 from hposvc.server.problems import ApiError
@@ -66,40 +65,3 @@ def test_a_refusal_or_an_error_is_told_to_its_request_and_harms_no_other(exchang
         "NoneType",
     ]
     assert names(exchange) == {"a", "b", "c"}, "nothing is half done"
-
-
-def test_a_store_that_does_not_answer_is_asked_once_for_all(exchange, monkeypatch):
-    asked = []
-
-    @contextmanager
-    def away():
-        asked.append(1)
-        raise Unanswered("journal sqlite:///x: database is locked")
-        yield
-
-    monkeypatch.setattr(exchange.store, "writing", away)
-    results = asyncio.run(gather(exchange, *[wish(f"c{number}") for number in range(100)]))
-    assert {type(result) for result in results} == {Unanswered}
-    assert len(asked) < 50
-
-
-def test_a_look_that_breaks_is_not_the_last(exchange):
-    def broken(state):
-        raise RuntimeError("broken")
-
-    async def wait():
-        return [
-            await exchange.wait("s", broken, 0.1),
-            await exchange.wait("s", lambda state: "seen", 60.0),
-        ]
-
-    assert asyncio.run(wait()) == [None, "seen"]
-
-
-def test_a_wait_ends_when_a_look_shows_something_or_in_time(exchange):
-    async def wait():
-        never = exchange.wait("s", lambda state: None, 0.1)
-        at_once = exchange.wait("s", lambda state: state.open or "nothing", 60.0)
-        return await asyncio.gather(never, at_once)
-
-    assert asyncio.run(wait()) == [None, "nothing"]

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 
 import pytest
 import recorded_home
@@ -11,8 +10,7 @@ from hypothesis import strategies as st
 from simulated_sweeps import make_spec
 
 from hposvc import api
-from hposvc.events import Reported, RetryDue
-from hposvc.journal.compression import Row
+from hposvc.events import RetryDue
 from hposvc.journal.database import Store
 from hposvc.journal.feed import BEGIN
 from hposvc.journal.home import Home
@@ -66,20 +64,6 @@ def test_listeners_of_a_sweep_and_of_all_are_woken(sweeps):
     assert numbers(feed.page(row, 0, 10)) == [1]
 
 
-def test_the_end_of_the_server_wakes_everybody(sweeps):
-    feed = Feed(sweeps.journal)
-
-    async def listen():
-        async with feed.listening("none") as listener:
-            with feed.running():
-                pass
-            async with asyncio.timeout(20):
-                await listener.wait(60)
-            return feed.closing
-
-    assert asyncio.run(listen())
-
-
 def test_an_event_is_encoded_once_for_all_listeners(sweeps):
     api.create(sweeps, make_spec(), "one")
     write(sweeps, "one", 10)
@@ -94,15 +78,6 @@ def test_an_event_is_encoded_once_for_all_listeners(sweeps):
     assert numbers(feed.page(row, 11, 2)) == []
 
 
-def test_pages_in_memory_have_a_bound(sweeps):
-    api.create(sweeps, make_spec(), "one")
-    write(sweeps, "one", 100)
-    feed, row = Feed(sweeps.journal), sweeps.journal.find("one")
-    for since in range(90):
-        feed.page(row, since, 5)
-    assert len(feed._pages) == feeds.CACHED
-
-
 def test_a_page_has_so_many_bytes_and_one_event_at_least(sweeps, monkeypatch):
     api.create(sweeps, make_spec(), "one")
     write(sweeps, "one", 3)
@@ -114,16 +89,6 @@ def test_a_page_has_so_many_bytes_and_one_event_at_least(sweeps, monkeypatch):
     assert numbers(Feed(sweeps.journal).page(row, 0, 9)) == [1]
     # What was written together comes in pieces, and whole.
     assert follow(Service(sweeps), [100] * 9) == {"one": [1, 2, 3]}
-
-
-def test_numbers_that_json_does_not_have_are_texts():
-    event = Reported(1.0, 1, "t0001", 1, {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 0.1})
-    row = Row(7, event.kind, 1.0, api.to_json(event))
-    (encoded,) = feeds.encode("näme", iter([row]))
-    data = json.loads(encoded.text, parse_constant=pytest.fail)
-    assert data["data"]["metrics"] == {"a": "NaN", "b": "Infinity", "c": "-Infinity", "d": 0.1}
-    assert (data["sweep"], data["seq"], data["kind"], data["time"]) == ("näme", 7, "reported", 1.0)
-    assert encoded.sent("7") == f"id: 7\r\nevent: reported\r\ndata: {encoded.text}\r\n\r\n"
 
 
 def follow(service, limits, position=BEGIN):
@@ -148,7 +113,7 @@ MOVES = st.lists(
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(moves=MOVES)
 def test_a_client_that_reconnects_loses_no_event_and_gets_none_twice(sweeps, moves):

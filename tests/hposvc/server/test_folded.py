@@ -1,11 +1,9 @@
 """Folded states: a look applies new events only, memory is bounded, readers are safe."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import recorded_home
-from sqlalchemy import event
 
 from hposvc import api
 from hposvc.events import Decided
@@ -37,31 +35,6 @@ def test_a_look_reads_only_new_events(sweeps, monkeypatch):
         assert sweep.record().state.trials["t0001"].step == 3002
         assert sweep.seq == 3005
     assert asked == [(3000, 3005)]
-
-
-@pytest.mark.full
-def test_a_status_costs_the_same_however_long_the_sweep_is(sweeps):
-    """Statements are counted, and the quickest of several calls is timed."""
-    folded, statements, costs = Folded(sweeps), [], {}
-    event.listen(
-        sweeps.journal.store._engine,
-        "before_cursor_execute",
-        lambda *args: statements.append(args[2]),
-    )
-    for name, count in (("short", 10), ("long", 100_000)):
-        recorded_home.reported_events(sweeps, name, count)
-        row = sweeps.journal.find(name)
-        folded.look(row)
-        statements.clear()
-        quickest = []
-        for _ in range(20):
-            begun = time.perf_counter()
-            with folded.open(row) as sweep:
-                sweep.record(lambda state: state.front).status()
-            quickest.append(time.perf_counter() - begun)
-        costs[name] = len(statements), min(quickest)
-    assert costs["short"][0] == costs["long"][0]
-    assert costs["long"][1] < 3 * costs["short"][1] + 0.001
 
 
 def test_many_readers_and_a_writer_are_safe(sweeps):
@@ -98,16 +71,6 @@ def test_states_in_memory_have_a_bound(sweeps):
     recorded_home.reported_events(sweeps, "large", 5000)
     assert folded.look(sweeps.journal.find("large")).trials["t0001"].step == 4997
     assert len(folded._entries) == 1  # larger than the bound, but the one in use
-
-
-def test_an_id_that_was_given_again_is_another_sweep(sweeps):
-    folded = Folded(sweeps)
-    recorded_home.reported_events(sweeps, "same", 40)
-    folded.look(sweeps.journal.find("same"))
-    sweeps.journal.remove("same")
-    (sweeps.home.folder("same", None) / "journal.txt").unlink()
-    recorded_home.reported_events(sweeps, "same", 20)
-    assert folded.look(sweeps.journal.find("same")).trials["t0001"].step == 17
 
 
 def test_a_sweep_that_cannot_be_read_says_so_each_time_and_is_read_again(sweeps):

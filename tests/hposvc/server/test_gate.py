@@ -1,7 +1,6 @@
 """What every request passes before a route sees it."""
 
 import re
-import socket
 
 import anyio
 import pytest
@@ -11,7 +10,6 @@ from hposvc.errors import Unanswered
 from hposvc.journal.tokens import Tokens
 from hposvc.server.problems import ApiError
 from hposvc.server.rates import Rates
-from hposvc.server.service import Listening
 
 FOREIGN_HOSTS = [
     "evil.example",
@@ -40,25 +38,8 @@ def test_the_names_of_this_machine_are_ours_on_loopback_alone(sweeps, host):
     assert code(public.get("/me", headers=header)) == (403, "forbidden")
 
 
-def test_the_operators_names_and_the_machines_own_are_ours(sweeps):
-    header = bearer(sweeps, "ann", "read")
-    client = call(sweeps, config_of({"hosts": ["Sweeps.Lab.Example"]}))
-    assert client.get("/me", headers=header | {"Host": "sweeps.lab.example:443"}).is_success
-    everywhere = Listening("0.0.0.0", 443, behind_proxy=True)
-    client = call(sweeps, config_of({}), everywhere)
-    assert client.get("/me", headers=header | {"Host": socket.gethostname()}).is_success
-    assert code(client.get("/me", headers=header | {"Host": HOST})) == (403, "forbidden")
-
-
 @pytest.mark.parametrize(
-    "origin",
-    [
-        "https://evil.example",
-        "null",
-        f"https://{HOST}.evil.example",
-        f"ftp://{HOST}",
-        f"chrome-extension://{HOST}",
-    ],
+    "origin", ["https://evil.example", f"https://{HOST}.evil.example", f"chrome-extension://{HOST}"]
 )
 def test_another_sites_page_is_refused_whatever_it_asks(sweeps, origin):
     client = call(sweeps, config_of({}))
@@ -191,10 +172,7 @@ def test_a_journal_that_does_not_answer_for_a_token_is_503(sweeps, monkeypatch):
 
 def test_an_upload_that_breaks_off_is_no_bug(sweeps):
     coming = iter(
-        [
-            {"type": "http.request", "body": b"PK", "more_body": True},
-            {"type": "http.disconnect"},
-        ]
+        [{"type": "http.request", "body": b"PK", "more_body": True}, {"type": "http.disconnect"}]
     )
 
     async def receive():

@@ -19,12 +19,6 @@ def operations(tmp_path):
         yield started
 
 
-def test_quick_work_is_done_when_the_request_is_answered(operations):
-    done = operations.run(ANN, "stop", "s-1", None, lambda: {"state": "ENDED"})
-    assert (done.state, done.result, done.by) == ("done", {"state": "ENDED"}, "ann")
-    assert operations.newest("s-1") == [done]
-
-
 def test_quick_work_that_fails_raises_and_is_on_record(operations):
     def refuse():
         raise Busy("s-1: a driver is at work on it")

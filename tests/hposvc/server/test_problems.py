@@ -84,30 +84,3 @@ def test_every_route_answers_errors_in_one_form(tmp_path, monkeypatch):
         assert served.errors(broke)[0]["code"] == "bug"
         assert "Traceback" not in broke.text
         assert "ZeroDivisionError" not in broke.text
-
-
-def test_a_request_that_fits_no_route_or_body_is_told_what_would(tmp_path):
-    with served.client(tmp_path) as client:
-
-        def message(method, path, **request):
-            return served.errors(client.request(method, f"/api/v1{path}", **request))[0]["message"]
-
-        lost = message("GET", "/sweep")
-        assert lost == "GET '/api/v1/sweep': no such path; /docs lists them all"
-        assert "no such method of this path" in message("PUT", "/sweeps")
-        form = {"Content-Type": "application/x-www-form-urlencoded"}
-        for request in ({"content": b"{}", "headers": form}, {"json": []}, {}):
-            assert "Content-Type: application/json" in message("POST", "/sweeps", **request)
-        assert message("POST", "/sweeps", json={}) == "body: spec: is missing; add it"
-        misspelt = served.errors(client.post("/api/v1/sweeps", json={"spec": {}, "fles": {}}))
-        assert misspelt[0]["message"] == "body: fles: no such key; did you mean 'files'?"
-        assert misspelt[0]["fix"] == "write files"
-        assert "since: is 'abc'" in message("GET", "/events", params={"since": "abc"})
-
-
-def test_half_a_surrogate_pair_is_answered(tmp_path):
-    with served.client(tmp_path) as client:
-        body = json.dumps({"spec": {**served.SPEC, "description": "\ud800", "\udfff": 1}})
-        response = client.post("/api/v1/sweeps", content=body)
-        assert response.status_code == 400
-        assert served.errors(response)

@@ -46,18 +46,6 @@ def test_any_other_address_needs_tls_here_or_in_a_proxy(host, tmp_path):
     check(Listening(host, 8900, cert, key))
 
 
-def test_half_a_certificate_is_refused(tmp_path):
-    cert, key = write_certificate(tmp_path)
-    with pytest.raises(SpecError, match=r"--tls-key: is missing"):
-        check(Listening("0.0.0.0", 8900, cert))
-    with pytest.raises(SpecError, match=r"--tls-cert: is missing"):
-        check(Listening("0.0.0.0", 8900, None, key))
-    with pytest.raises(SpecError, match=r"--tls-key: .* is no file"):
-        check(Listening("0.0.0.0", 8900, cert, tmp_path / "none"))
-    with pytest.raises(SpecError, match=r"--behind-proxy: with --tls-cert"):
-        check(Listening("0.0.0.0", 8900, cert, key, behind_proxy=True))
-
-
 def test_files_that_are_no_certificate_with_its_key_are_refused(tmp_path):
     cert, key = write_certificate(tmp_path)
     with pytest.raises(SpecError, match=r"--tls-cert: .* can't be used: .*PEM form"):
@@ -229,11 +217,6 @@ def test_a_port_that_is_taken_is_refused(sweeps):
             SpecError, match=rf"127.0.0.1:{port} can't be listened on: Address already"
         ):
             serving._listen(Listening("127.0.0.1", port))
-
-
-def test_the_url_of_a_server_is_what_people_type():
-    assert Listening("127.0.0.1", 8900).url == "http://127.0.0.1:8900"
-    assert Listening("::1", 8900).url == "http://[::1]:8900"
 
 
 def test_an_answer_is_sent_at_once():

@@ -42,15 +42,6 @@ def test_a_sweep_is_submitted_to_a_project_by_its_members_who_may(client, sweeps
     assert len(sweeps.journal.sweeps()) == 1
 
 
-def test_a_fork_needs_the_right_to_submit(client, sweeps):
-    sweep = submit(client, bearer(sweeps, "ann", "submit")).json()["sweep"]
-    path = f"/sweeps/{sweep}/fork"
-    assert client.post(path, headers=bearer(sweeps, "ann", "read", "submit")).status_code == 202
-    for header in (bearer(sweeps, "ann", "steer"), bearer(sweeps, "bob", "read", "submit")):
-        assert code(client.post(path, headers=header)) == (403, "forbidden")
-    assert code(client.post(path, headers=bearer(sweeps, "eve", "steer"))) == (404, "not_found")
-
-
 def test_nobody_learns_from_sweeps_that_they_may_not_see(client, sweeps):
     sweep = submit(client, bearer(sweeps, "ann", "submit")).json()["sweep"]
     theirs = {**SPEC, "project": "speech", "warm_start": {"from": [sweep]}}
@@ -72,29 +63,6 @@ def test_auto_learns_from_sweeps_that_the_caller_may_read_in_the_same_project(sw
             response = submit(client, bearer(sweeps, "ann", *scopes), body)
             found.append(sweeps.journal.find(response.json()["sweep"]).spec["warm_start"])
     assert found == [{"from": ["ours"], "top": 0}, None]
-
-
-def test_the_last_sweep_is_the_last_one_that_the_caller_may_read(sweeps):
-    for name, project in (("ours", "vision"), ("theirs", "speech")):
-        spec = specs.load({**OURS, "project": project, "trials": {"max": 2}})
-        api.create(sweeps, spec, name)
-    body = {**OURS, "warm_start": {"from": "last"}}
-    with served.without_user_code():
-        ann = bearer(sweeps, "ann", "steer", "submit")
-        response = submit(call(sweeps, config_of(PROJECTS)), ann, body)
-    spec = sweeps.journal.find(response.json()["sweep"]).spec
-    assert spec["warm_start"]["from"] == ["ours"]
-
-
-def test_operations_are_seen_by_those_who_see_the_sweep_or_asked(client, sweeps):
-    ann, bob, eve = (bearer(sweeps, name, "steer", "submit") for name in ("ann", "bob", "eve"))
-    submitter = bearer(sweeps, "ann", "submit")
-    operation = submit(client, ann).json()["operation"]
-    for header, sees in ((ann, True), (submitter, True), (bob, True), (eve, False)):
-        response = client.get(f"/operations/{operation}", headers=header)
-        listed = client.get("/operations", headers=header).json()["operations"]
-        assert response.status_code == (200 if sees else 404)
-        assert [each["operation"] for each in listed] == ([operation] if sees else [])
 
 
 def test_the_operators_defaults_do_not_make_another_sweep(sweeps):

@@ -106,14 +106,6 @@ def test_the_pauses_before_a_driver_is_started_again_grow(sweeps, drivers, clock
     assert pauses(supervisor, drivers, clock, 8) == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-def test_a_driver_that_could_not_be_started_is_tried_again(sweeps, drivers, clock):
-    ask(sweeps, "a")
-    drivers.fails.add("a")
-    supervisor = Supervisor(sweeps, drivers, 1)
-    supervisor.turn()
-    assert pauses(supervisor, drivers, clock, 3) == [1, 2, 4]
-
-
 def test_progress_makes_the_pauses_short_again_and_beginning_is_none(sweeps, drivers, clock):
     ask(sweeps, "a")
     supervisor = Supervisor(sweeps, drivers, 1)
@@ -149,15 +141,6 @@ def test_a_sweep_that_is_only_to_end_waits_for_no_other(sweeps, drivers):
     sweeps.journal.request("ends", "stop")
     supervisor.turn()
     assert drivers.started == ["works", "ends"]
-
-
-def test_many_sweeps_that_are_to_end_do_so_a_few_at_a_time(sweeps, drivers):
-    names = [f"s{number}" for number in range(9)]
-    ask(sweeps, *names)
-    for name in names:
-        sweeps.journal.request(name, "stop")
-    Supervisor(sweeps, drivers, 2).turn()
-    assert drivers.started == names[:4]
 
 
 def test_sweeps_that_rest_cost_one_query(sweeps, drivers, monkeypatch):

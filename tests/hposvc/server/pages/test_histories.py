@@ -8,8 +8,6 @@ from simulated_sweeps import make_spec
 
 from hposvc import api
 from hposvc.events import Finished, Reported
-from hposvc.reporting.charts import KINDS
-from hposvc.server.folded import Unreadable
 from hposvc.server.pages import histories as histories_module
 from hposvc.server.pages.histories import OWN_EVENTS, Histories
 
@@ -23,27 +21,6 @@ def begun(sweeps):
 def look(histories, sweeps, sweep="s"):
     with histories.open(sweeps.journal.find(sweep)) as read:
         return read.history, read.entry.seq
-
-
-def test_a_look_applies_new_events_only(begun, monkeypatch):
-    histories = Histories(begun)
-    before, seq = look(histories, begun)
-    begun.journal.append("s", seq, [Reported(9.0, 1, "t0001", 2, {"loss": 0.25})])
-    asked, read = [], type(begun.journal).read
-    monkeypatch.setattr(
-        type(begun.journal), "read", lambda *given: asked.append(given[2:]) or read(*given)
-    )
-    after, last = look(histories, begun)
-    assert after is before
-    assert (last, asked) == (seq + 1, [(seq,)])
-    assert after.state.trials["t0001"].step == 2
-
-
-def test_a_chart_is_made_once_for_the_same_events(begun):
-    histories = Histories(begun)
-    for kind in KINDS:
-        with histories.open(begun.journal.find("s")) as read:
-            assert read.draw(kind) is read.draw(kind)
 
 
 def test_a_verdict_is_as_old_as_the_answers_of_models(begun):
@@ -75,12 +52,6 @@ def test_the_histories_read_longest_ago_are_forgotten(begun):
         assert read.judge() is verdict
 
 
-def test_a_sweep_of_a_later_version_is_named(begun):
-    recorded_home.unreadable(begun, "later")
-    with pytest.raises(Unreadable, match="later"):
-        look(Histories(begun), begun, "later")
-
-
 def test_models_are_asked_at_most_once_a_minute_while_the_sweep_runs(begun, monkeypatch):
     asked = []
     monkeypatch.setattr(histories_module, "explained", lambda *given: asked.append(given) or [])
@@ -99,17 +70,3 @@ def test_models_are_asked_at_most_once_a_minute_while_the_sweep_runs(begun, monk
     assert len(asked) == 1
     assert draw(Finished(10.0, "STOPPED", "stopped"))[0] == begun.journal.last("s")
     assert len(asked) == 2
-
-
-def test_other_charts_do_not_wait_for_models(begun, monkeypatch):
-    histories, row = Histories(begun), begun.journal.find("s")
-    drawn = []
-
-    def ask(*given):
-        with histories.open(row) as read:
-            drawn.append(read.draw("curves"))
-        return []
-
-    monkeypatch.setattr(histories_module, "explained", ask)
-    asyncio.run(histories.fit(row))
-    assert drawn

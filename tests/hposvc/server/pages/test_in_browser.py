@@ -65,12 +65,6 @@ def test_from_the_list_to_a_sweep_to_a_trial(address, open_tab):
     assert not tab.requests
 
 
-def test_charts_come_as_they_are_scrolled_to(address, open_tab):
-    tab = open_tab(f"{address}/sweeps/ended")
-    tab.page.locator("#chart-best .moving").wait_for()
-    assert not tab.errors
-
-
 def test_the_table_is_sorted_and_filtered_in_place(address, open_tab):
     tab = open_tab(f"{address}/sweeps/ended")
     tab.page.locator("#sort-step").click()
@@ -90,13 +84,6 @@ def test_axe_has_no_serious_finding_and_a_phone_scrolls_in_one_direction(address
         width = tab.page.evaluate("document.documentElement.scrollWidth")
         assert width <= PHONE[0], path
         assert not tab.errors
-
-
-def test_pages_are_read_without_javascript(address, open_tab):
-    tab = open_tab(f"{address}/sweeps/ended", scripts=False)
-    assert tab.page.locator("#trials tbody tr").count() == 50
-    tab.page.goto(f"{address}/sweeps/ended/charts")
-    assert tab.page.locator("figure svg").count() > 1
 
 
 def test_a_page_follows_its_sweep(live, open_tab):
@@ -143,15 +130,6 @@ def test_stop_asks_first_and_escape_takes_it_back(live, open_tab):
     tab.page.locator("#do-stop").click()
     tab.page.locator("#dialog-stop button[type=submit]").click()
     until(lambda: [each.verb for each in service.operations.newest("s")] == ["stop"], "stop asked")
-
-
-def test_what_is_refused_is_said_in_the_dialog(live, open_tab):
-    _, address = live
-    tab = open_tab(f"{address}/sweeps/s")
-    tab.page.locator("#do-extend").click()
-    tab.page.locator("#extend-set").fill("search.method=tpe")
-    tab.page.locator("#dialog-extend button[type=submit]").click()
-    tab.page.locator("#dialog-extend .wrong", has_text="search.method").wait_for()
 
 
 def test_a_person_logs_in_and_out(sweeps, open_tab):

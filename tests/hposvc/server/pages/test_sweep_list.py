@@ -39,15 +39,3 @@ def test_older_sweeps_are_on_the_next_page(tmp_path, monkeypatch):
         second = served.get(following.replace("&amp;", "&"))
         assert names(first) + names(second) == [f"s{number:02}" for number in reversed(range(5))]
         assert 'rel="next"' not in second.text
-
-
-def test_an_empty_home_says_how_to_begin(tmp_path):
-    with client(api.Sweeps.open(tmp_path)) as served:
-        assert "hposvc submit" in served.get("/").text
-
-
-def test_a_trend_is_a_picture(server):
-    picture = server.get("/sweeps/ended/trend.svg")
-    assert picture.headers["Content-Type"] == "image/svg+xml"
-    assert "<path" in picture.text
-    assert "<path" not in server.get("/sweeps/queued/trend.svg").text

@@ -1,11 +1,6 @@
 """The page of a trial: its curve, its configuration, its log."""
 
-import recorded_home
-from paged import client
-
-from hposvc import api
 from hposvc.api import load
-from hposvc.events import Proposed
 from hposvc.server.pages import trial_page
 from hposvc.tracking.projection import EXPERIMENT
 from trainables.runtime.assignment import log_file
@@ -37,28 +32,6 @@ def test_its_log_is_shown_as_text(recorded, server):
     path.write_text("begin <script>alert(1)</script>")
     page = server.get("/sweeps/cut-off/trials/t0001").text
     assert "begin &lt;script&gt;alert(1)" in page
-
-
-def test_a_copied_trial_names_the_one_it_copied(server):
-    rows = server.get("/api/v1/sweeps/copies/trials").json()["trials"]
-    copied = next(row for row in rows if row["parent"])
-    page = server.get(f"/sweeps/copies/trials/{copied['trial']}").text
-    assert f'copied from <a href="/sweeps/copies/trials/{copied["parent"]}"' in page
-
-
-def test_a_repeat_names_the_trial_whose_configuration_it_has(tmp_path):
-    sweeps = api.Sweeps.open(tmp_path)
-    recorded_home.cut_off(sweeps, "noisy")
-    again = Proposed(6.0, "t0002", {"lr": 0.01}, {"source": "repeat", "repeat_of": "t0001"}, 9)
-    sweeps.journal.append("noisy", sweeps.journal.last("noisy"), [again])
-    with client(sweeps) as served:
-        page = served.get("/sweeps/noisy/trials/t0002").text
-    assert 'repeats <a href="/sweeps/noisy/trials/t0001"' in page
-
-
-def test_an_unknown_trial_is_404(server):
-    assert server.get("/sweeps/ended/trials/t9999").status_code == 404
-    assert server.get("/sweeps/ended/trials/t9999/decisions").status_code == 404
 
 
 def test_its_run_in_mlflow_is_linked(recorded, server, monkeypatch):

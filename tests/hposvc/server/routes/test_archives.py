@@ -23,12 +23,3 @@ def test_another_content_than_the_name_says_is_refused(tmp_path):
         response = client.put("/api/v1/archives/..", content=b"")
         assert response.status_code in (400, 404, 405)
         assert client.put("/api/v1/archives/ABC", content=b"").status_code == 400
-
-
-def test_an_archive_that_is_too_large_is_refused(tmp_path):
-    zeros = bytes(2**20)
-    with served.client(tmp_path) as client:
-        endless = (zeros for _ in range(66))
-        response = client.put(f"/api/v1/archives/{'0' * 64}", content=endless)
-        assert (response.status_code, served.errors(response)[0]["code"]) == (413, "too_large")
-    assert [*(tmp_path / "server" / "archives").iterdir()] == []

@@ -53,15 +53,6 @@ def test_mlflow_is_compared_without_a_change_and_repaired_as_an_operation(sweeps
     assert (after["stance"], after["agrees"], after["runs"]) == ("mended", True, 3)
 
 
-def test_an_mlflow_out_of_reach_is_said(sweeps, server, tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    record(sweeps, tmp_path, tracking={"uri": "http://127.0.0.1:9"})
-    answer = server.get("sweeps/s/doctor")
-    assert answer.status_code == 503
-    (error,) = errors(answer)
-    assert (error["code"], "127.0.0.1:9" in error["message"]) == ("store_out_of_reach", True)
-
-
 def leave_a_checkpoint(sweeps):
     """Leave a checkpoint that the sweep `s` does not know, and return its folder."""
     left = sweeps.home.path / "sweeps" / "s" / "checkpoints" / "t0001" / "1-1"

@@ -11,10 +11,3 @@ def test_operations_are_found_by_name_and_by_sweep(tmp_path):
         listed = client.get("/api/v1/operations", params={"sweep": submitted["sweep"]}).json()
         assert listed == {"operations": [operation]}
         assert client.get("/api/v1/operations?sweep=other").json() == {"operations": []}
-
-
-def test_an_unknown_operation_is_404(tmp_path):
-    with served.client(tmp_path) as client:
-        response = client.get("/api/v1/operations/op-1")
-        assert response.status_code == 404
-        assert served.errors(response)[0]["code"] == "not_found"

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from hposvc import api
 from hposvc.errors import Busy, SpecError
-from hposvc.events import Attached, Finished, Ordered, Proposed, Reported, Requested
+from hposvc.events import Finished
 from hposvc.journal import operations, submissions, submitted_secrets, supervision
 from hposvc.journal.lease import Lease
 from hposvc.operations import supervised
@@ -18,7 +18,6 @@ from hposvc.server import steering
 from hposvc.server.app import create_app
 from hposvc.server.service import Service
 from hposvc.server.supervisor import Supervisor
-from trainables.order import Order
 
 API = "/api/v1/sweeps"
 SPEC = {
@@ -108,7 +107,7 @@ def test_a_request_to_a_driver_at_work_names_its_caller(sweeps, client):
     assert supervising(sweeps) is None
 
 
-@pytest.mark.parametrize("verb", ["stop", "kill", "pause"])
+@pytest.mark.parametrize("verb", ["stop", "pause"])
 def test_a_sweep_without_a_driver_is_ended_by_one_that_is_started_for_it(sweeps, driving, verb):
     create(sweeps)
     answer = driving.post(f"{API}/s/{verb}")
@@ -119,17 +118,6 @@ def test_a_sweep_without_a_driver_is_ended_by_one_that_is_started_for_it(sweeps,
     served.until(lambda: operation(driving, answer)["state"] == "done", "done")
     assert operation(driving, answer)["result"]["state"] == ended
     assert not api.load(sweeps, "s").state.trials
-
-
-def test_a_paused_sweep_goes_on_when_it_is_resumed(sweeps, driving):
-    create(sweeps)
-    driving.post(f"{API}/s/pause")
-    await_rest(sweeps)
-    answer = driving.post(f"{API}/s/resume", json={"accept_code": True})
-    assert answer.status_code == 202
-    await_rest(sweeps)
-    assert api.load(sweeps, "s").phase == "COMPLETED"
-    assert operation(driving, answer)["state"] == "done"
 
 
 @pytest.fixture
@@ -183,17 +171,6 @@ def test_a_sweep_that_goes_on_keeps_the_secrets_that_came_again(sweeps, client, 
     assert secrets(sweeps) == {"TOKEN": "again"}
 
 
-def test_a_secret_of_the_server_is_enough(sweeps, client, over, monkeypatch):
-    monkeypatch.setenv("TOKEN", "the server's")
-    assert client.post(f"{API}/s/extend", json=MORE).status_code == 202
-    assert secrets(sweeps) == {}
-
-
-def test_a_driver_at_work_has_its_secrets(sweeps, client, over):
-    Lease(sweeps.journal.store, "s").acquire()
-    assert client.post(f"{API}/s/extend", json=MORE).status_code == 202
-
-
 def test_a_resumed_sweep_needs_its_secrets_only_to_train(sweeps, client, over):
     assert client.post(f"{API}/s/resume").status_code == 202  # only its sinks are brought up
     sweeps.journal.request("s", "extend", changes={"trials.max": 3})
@@ -214,35 +191,12 @@ def test_only_its_submitter_replaces_a_sweeps_secrets(sweeps, over):
     assert secrets(sweeps) == {"TOKEN": "mine"}
 
 
-def test_a_pause_that_no_driver_has_seen_is_void_once_the_sweep_is_resumed(sweeps, client):
-    create(sweeps)
-    sweeps.journal.request("s", "pause")
-    assert client.post(f"{API}/s/resume").status_code == 202
-    assert not requests(sweeps)
-    assert supervising(sweeps)
-
-
 def test_resuming_what_is_driven_is_busy(sweeps, client):
     create(sweeps)
     Lease(sweeps.journal.store, "s").acquire()
     answer = client.post(f"{API}/s/resume")
     assert answer.status_code == 409
     assert served.errors(answer)[0]["code"] == "busy"
-
-
-def test_code_that_has_changed_is_refused(sweeps, driving, tmp_path):
-    code = tmp_path / "changing_code.py"
-    code.write_text("def train(params, worker):\n    worker.report(1, {'loss': params['x']})\n")
-    local = {"engine": "local", "trainable": f"{code}:train", "fidelity": {"max": 1}}
-    single = {"resources": {"workers": 1}, "training": {"strategy": "single"}, "tracking": {}}
-    create(sweeps, **local, **single)
-    code.write_text(code.read_text() + "\n")
-    refused = driving.post(f"{API}/s/resume")
-    served.until(lambda: operation(driving, refused)["state"] == "failed", "refused")
-    (error,) = operation(driving, refused)["errors"]
-    assert error["code"] == "spec_error"
-    assert "changed since s began" in error["message"]
-    assert supervising(sweeps) is None
 
 
 def test_a_trial_is_trained_again_and_compared(sweeps, driving):
@@ -267,87 +221,6 @@ def test_a_trial_is_trained_again_and_compared(sweeps, driving):
     assert driving.get(f"{API}/s-repro-t0002/repro").status_code == 404  # t0002 went on
 
 
-def test_a_trial_is_trained_again_with_its_code_unless_another_is_accepted(
-    sweeps, client, tmp_path
-):
-    code = tmp_path / "train.py"
-    code.write_text("def train(config):\n    return {'loss': config['x']}\n")
-    row = create(sweeps, engine="local", trainable=f"{code}:train", fidelity={"max": 1})
-    order = Order(1, "t0001", {"x": 1.0}, None, first=1, until=1)
-    begun = [Attached(1.0, "here:1"), Proposed(2.0, "t0001", {"x": 1.0}, {}, 1)]
-    reported = Reported(4.0, 1, "t0001", 1, {"loss": 1.0})
-    sweeps.journal.append("s", 0, [*begun, Ordered(3.0, order), reported])
-    for body, checked in (({}, row.code), ({"accept_code": True}, {})):
-        again = client.post(f"{API}/s/trials/t0001/repro", json=body)
-        assert again.status_code == 202, again.text
-        assert sweeps.journal.find(again.json()["sweep"]).code == checked
-    assert row.code
-
-
-def test_an_ended_sweep_goes_on_when_it_is_extended(sweeps, driving):
-    create(sweeps)
-    ask(sweeps)
-    await_rest(sweeps)
-    assert len(api.load(sweeps, "s").state.trials) == 2
-    answer = driving.post(f"{API}/s/extend", json={"trials": 3})
-    assert answer.status_code == 202
-    assert answer.json()["receipt"]["state"] == "COMPLETED"
-    assert answer.json()["receipt"]["changes"]
-    await_rest(sweeps)
-    assert len(api.load(sweeps, "s").state.trials) == 5
-    extended = [e for _, e in sweeps.journal.read("s") if isinstance(e, Requested)]
-    assert [event.by for event in extended] == [operation(driving, answer)["by"]]
-
-
-def test_a_wrong_limit_is_refused_and_nothing_is_recorded(sweeps, client):
-    create(sweeps)
-    for body in ({}, {"set": {"metric.name": "x"}}, {"trials": 0}, {"set": {"trials.max": "many"}}):
-        answer = client.post(f"{API}/s/extend", json=body)
-        assert answer.status_code == 400
-        assert served.errors(answer)[0]["code"] == "spec_error"
-    assert not requests(sweeps)
-    assert supervising(sweeps) is None
-
-
-def test_a_trial_that_did_not_fail_can_not_be_retried(sweeps, client):
-    create(sweeps)
-    api.drive(sweeps, sweeps.journal.find("s"))
-    for path in ("retry", "trials/t0001/retry", "trials/t9999/retry", "trials/t9999/stop"):
-        answer = client.post(f"{API}/s/{path}")
-        assert answer.status_code == 404
-        assert served.errors(answer)[0]["code"] == "not_found"
-
-
-def test_what_has_ended_is_not_ended_once_more(sweeps, client):
-    create(sweeps)
-    api.drive(sweeps, sweeps.journal.find("s"))
-    for verb in ("stop", "kill", "pause"):
-        answer = client.post(f"{API}/s/{verb}")
-        assert (answer.status_code, answer.json()["state"]) == (202, "COMPLETED")
-    trial = client.post(f"{API}/s/trials/t0001/kill").json()
-    assert (trial["trial"], trial["state"]) == ("t0001", "COMPLETED")
-    assert not requests(sweeps)
-
-
-def test_a_sweep_that_does_not_exist_is_not_found(client):
-    for path in ("stop", "resume", "extend", "retry", "pause", "kill", "trials/t0001/kill"):
-        assert client.post(f"{API}/none/{path}").status_code == 404
-
-
-def test_promoting_what_has_no_value_says_so(sweeps, client):
-    create(sweeps)
-    sweeps.journal.append("s", 0, [Finished(0.0, "FAILED", "failures")])
-    answer = client.post(f"{API}/s/promote", json={"model": "m"})
-    assert answer.status_code in (202, 404)
-    served.until(
-        lambda: (
-            client.get("/api/v1/operations", params={"sweep": "s"}).json()["operations"][0]["state"]
-            == "failed"
-        ),
-        "failed",
-    )
-
-
 def test_a_request_that_no_driver_takes_yet_outlives_the_server(sweeps, client, monkeypatch):
     """Once it is answered, the request, its operation and that a driver is needed are on record."""
     monkeypatch.setattr(steering, "PATIENCE_S", 0.2)
@@ -361,14 +234,3 @@ def test_a_request_that_no_driver_takes_yet_outlives_the_server(sweeps, client, 
     supervised.drive(sweeps, "s", api.unwatched, None)
     found = operation(client, answer)
     assert (found["state"], found["result"]["state"]) == ("done", "STOPPED")
-
-
-def test_many_requests_at_once_wait_for_no_thread_and_none_is_lost(sweeps, client, monkeypatch):
-    monkeypatch.setattr(steering, "PATIENCE_S", 0.0)
-    names = [f"s{number}" for number in range(20)]
-    for name in names:
-        create(sweeps, name)
-        assert client.post(f"{API}/{name}/kill").status_code == 202
-    pending = [asked.verb for name in names for _, asked in sweeps.journal.requests(name)]
-    assert pending == ["kill"] * 20
-    assert [each.sweep for each in supervision.supervised(sweeps.journal.store)] == names

@@ -94,11 +94,6 @@ def test_files_are_where_the_relative_paths_of_the_spec_begin(client, tmp_path):
     assert other.json()["sweep"] != row.id
 
 
-def test_a_sweep_without_files_has_no_archive(client):
-    sweep = post(client, served.SPEC).json()["sweep"]
-    refused(client.get(f"/api/v1/sweeps/{sweep}/archive"), 404, "not_found")
-
-
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
@@ -127,12 +122,6 @@ def test_files_that_lead_out_are_refused(client, name):
     assert refused(response, 400, "path_outside")[0]["key"] == f"files.{name}"
 
 
-def test_a_path_that_leads_out_has_its_place_in_a_text(client):
-    text = "name: x\nstorage: ../../out\n"
-    entry = refused(post(client, text), 400, "path_outside")[0]
-    assert (entry["file"], entry["line"], entry["column"]) == ("spec", 2, 10)
-
-
 def test_code_that_did_not_come_is_a_problem_of_its_key(client):
     response = post(client, {**SCRIPT, "trainable": "train.py:train"}, files={"tain.py": ""})
     assert refused(response, 400, "spec_error")[0]["key"] == "trainable"
@@ -152,13 +141,6 @@ def test_a_define_by_run_space_becomes_plain_parameters(client, tmp_path):
     code = "def space(trial):\n    trial.suggest_float('lr', 0.1, 1.0)\n"
     sweep = post(client, spec, files={"space.py": code}).json()["sweep"]
     assert list(api.Sweeps.open(tmp_path).journal.find(sweep).spec["parameters"]) == ["lr"]
-
-
-def test_too_many_files_belong_into_an_archive(client):
-    response = post(client, SCRIPT, files={"a": "x" * 2**20})
-    assert "archive" in refused(response, 413, "too_large")[0]["fix"]
-    refused(post(client, SCRIPT, files={}, archive="0" * 64), 400, "bad_request")
-    refused(post(client, SCRIPT, archive="0" * 64), 400, "bad_request")
 
 
 def test_secrets_are_nowhere_but_in_a_file_of_the_sweep(client, tmp_path, caplog, monkeypatch):
@@ -222,21 +204,6 @@ def test_the_same_body_at_once_makes_one_sweep(client, tmp_path):
     assert len(journal.sweeps()) == len(operations.newest(journal.store)) == 1
 
 
-def test_a_key_at_once_makes_one_sweep(client, tmp_path):
-    together = threading.Barrier(8)
-
-    def submit(number):
-        together.wait()
-        body = {"spec": served.SPEC, "new": True}
-        return client.post("/api/v1/sweeps", json=body, headers={"Idempotency-Key": "k"})
-
-    with ThreadPoolExecutor(8) as pool:
-        responses = list(pool.map(submit, range(8)))
-    assert {response.status_code for response in responses} == {202}
-    assert len({response.text for response in responses}) == 1
-    assert len(api.Sweeps.open(tmp_path).journal.sweeps()) == 1
-
-
 def test_a_key_answers_with_the_sweep_of_its_first_request(client):
     headers = {"Idempotency-Key": "mine"}
     body = {"spec": served.SPEC, "new": True}
@@ -245,17 +212,6 @@ def test_a_key_answers_with_the_sweep_of_its_first_request(client):
     assert again.json() == first.json()
     other = client.post("/api/v1/sweeps", json={**body, "id": "other"}, headers=headers)
     refused(other, 409, "id_taken")
-
-
-def test_an_id_of_another_sweep_is_never_new(client):
-    post(client, served.SPEC, id="mine")
-    refused(post(client, served.SPEC, id="mine", new=True), 409, "id_taken")
-
-
-def test_a_sweep_of_the_command_line_keeps_its_id(client, tmp_path):
-    sweeps = api.Sweeps.open(tmp_path)
-    api.create(sweeps, api.specs.load(served.SPEC), "mine")
-    refused(post(client, served.SPEC, id="mine"), 409, "id_taken")
 
 
 def test_a_deleted_sweep_is_gone_and_its_operation_is_not(client, tmp_path):
@@ -305,18 +261,6 @@ def test_a_fork_has_the_files_and_secrets_of_the_first_sweep_and_learns_from_it(
     assert len({first, "forked", *others}) == 4
     wrong = client.post(f"/api/v1/sweeps/{first}/fork", json={"set": {"trials.mx": 5}})
     assert refused(wrong, 400, "spec_error")[0]["key"] == "trials.mx"
-
-
-def test_what_a_database_or_a_disk_cannot_hold_is_a_mistake_of_the_spec(client):
-    for project in ("p" * 201, "a\0b"):
-        entries = refused(post(client, {**served.SPEC, "project": project}), 400, "spec_error")
-        assert entries[0]["key"] == "project"
-    refused(post(client, {**served.SPEC, "folder": "a\0b"}), 400, "path_outside")
-    long = post(client, {**served.SPEC, "name": "n" * 80}).json()["sweep"]
-    assert client.get(f"/api/v1/sweeps/{long}").status_code == 200
-    refused(post(client, "x: " + "y" * 2**20), 400, "spec_error")
-    deep = client.post("/api/v1/sweeps", content="[" * 100_000)
-    refused(deep, 400, "bad_request")
 
 
 JSON = st.recursive(

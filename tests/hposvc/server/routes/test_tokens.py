@@ -50,25 +50,9 @@ def test_an_admin_creates_a_token_whose_secret_is_shown_once(client, admin):
     assert secret not in record.text
 
 
-def test_only_admins_see_and_change_tokens(client, sweeps):
-    steerer = bearer(sweeps, "ann", "steer", "submit")
-    body = {"owner": "ann", "scopes": ["admin"]}
-    assert code(client.post("/tokens", json=body, headers=steerer)) == (403, "forbidden")
-    assert code(client.get("/tokens", headers=steerer)) == (403, "forbidden")
-    (token,) = tokens.list_tokens(sweeps)
-    assert code(client.delete(f"/tokens/{token['id']}", headers=steerer)) == (403, "forbidden")
-
-
 @pytest.mark.parametrize(
     "change",
-    [
-        {"scopes": ["sumbit"]},
-        {"scopes": []},
-        {"expires": "soon"},
-        {"expires": "0s"},
-        {"owner": "a b"},
-        {"scopes": ["agent:none"]},
-    ],
+    [{"scopes": ["sumbit"]}, {"expires": "0s"}, {"owner": "a b"}, {"scopes": ["agent:none"]}],
 )
 def test_a_token_that_makes_no_sense_is_refused_with_what_is_allowed(client, admin, change):
     body = {"owner": "ann", "scopes": ["read"], **change}
@@ -118,8 +102,3 @@ def test_a_change_that_comes_with_the_cookie_needs_the_sessions_csrf_token(clien
     for header in ({}, {CSRF_HEADER: "x"}, {CSRF_HEADER: others}):
         assert code(client.post("/tokens", json=body, headers=header)) == (403, "forbidden")
     assert client.post("/tokens", json=body, headers={CSRF_HEADER: csrf}).status_code == 201
-
-
-def test_a_wrong_token_logs_nobody_in(client):
-    assert code(client.post("/login", json={"token": "hpo_x"})) == (401, "unauthorized")
-    assert COOKIE not in client.cookies
