@@ -10,15 +10,6 @@ from cluster.jobs import Jobs
 from hposvc.remote import client
 from hposvc.remote.job_metadata import LABEL
 
-SPEC = {
-    "name": "s",
-    "trainable": "trainables.zoo.digits:DigitsCNN",
-    "metric": {"name": "loss", "goal": "minimize"},
-    "parameters": {"lr": {"min": 0.1, "max": 1.0}},
-    "trials": {"max": 2},
-    "environment": {"secrets": ["PASSWORD"]},
-}
-
 
 @pytest.fixture
 def dashboard():
@@ -54,14 +45,3 @@ def test_waiting_outlives_a_failed_call_and_shows_the_next_job_from_its_start(da
     shown: list[str] = []
     assert client.wait(jobs, "s-1", shown.append).id == "s-1~2"
     assert shown == ["one", ", two", "three"]
-
-
-def test_the_longer_a_log_is_the_rarer_it_is_read_whole(dashboard, monkeypatch):
-    jobs, answers = dashboard
-    pauses: list[float] = []
-    monkeypatch.setattr(client, "LOG_RATE", 2)
-    monkeypatch.setattr(client.time, "sleep", pauses.append)
-    answers += [[job("s-1", "RUNNING")], {"logs": "0123456789"}]
-    answers += [[job("s-1", "SUCCEEDED")], {"logs": "0123456789, and on"}]
-    client.wait(jobs, "s-1", lambda text: None)
-    assert pauses == [5.0]

@@ -141,12 +141,6 @@ def test_a_mistake_about_tls_has_its_own_remedy(url, why, fix):
         Http(url, client=client).get("x")
 
 
-def test_a_refusal_comes_with_its_remedy():
-    refused = refusal(403, "forbidden", "ann lacks the scope steer", fix="ask the operator")
-    with pytest.raises(Denied, match="steer; ask the operator"):
-        answering(refused).get("x")
-
-
 def test_a_url_of_no_server_is_refused():
     for wrong in ("localhost:8900", "http://", "ftp://here"):
         with pytest.raises(SpecError, match="http://HOST:8900"):

@@ -45,12 +45,3 @@ def test_a_sweep_goes_on_only_where_it_is(tmp_path: Path):
     job_metadata.check_place(job(here), here)
     with pytest.raises(SpecError, match=r"the journal of s-1 is \S+/there, not \S+/here"):
         job_metadata.check_place(job(there), here)
-
-
-def test_jobs_of_a_sweep_are_numbered_by_their_ids():
-    metadata = {job_metadata.LABEL: "s~7"}
-    assert [job_metadata.number(job(metadata, name)) for name in ("s~7", "s~7~2", "s~7~11")] == [
-        1,
-        2,
-        11,
-    ]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hposvc import spec as specs
 from hposvc.journal.home import Home
-from hposvc.remote.job_payload import JobPayload, SharedFolderProbe, databases, locate
+from hposvc.remote.job_payload import JobPayload, SharedFolderProbe, locate
 
 SPEC = specs.load(
     {
@@ -35,18 +35,6 @@ def test_what_is_in_the_home_must_be_proved(tmp_path: Path):
     for proof in where.write_probes():
         proof.delete()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_database_is_its_files_and_one_on_a_server_has_none(tmp_path: Path):
-    names = {file.name for file in databases(Home.of(tmp_path, {}), SPEC)}
-    assert {"hposvc.db", "hposvc.db-wal", "hposvc.db-shm", "mlflow.db"} <= names
-    assert databases(Home.of(tmp_path, SERVERS), SPEC) == []
-
-
-def test_servers_are_told_and_need_no_proof(tmp_path: Path):
-    where = locate(Home.of(tmp_path, SERVERS), SPEC, SERVERS)
-    assert (where.home, where.folders) == (None, {})
-    assert where.variables == SERVERS
 
 
 def test_a_payload_comes_out_as_it_was_packed():

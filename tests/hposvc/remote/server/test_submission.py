@@ -11,7 +11,6 @@ from hposvc.errors import SpecError
 from hposvc.journal.home import Home
 from hposvc.remote.http import Http
 from hposvc.remote.server.connection import Server
-from hposvc.remote.server.following import command_at
 from hposvc.remote.server.submission import fork, submit
 from hposvc.remote.submit import SubmitOptions
 
@@ -36,13 +35,6 @@ def test_the_next_step_names_the_server_unless_the_shell_does(tmp_path, monkeypa
     assert accepted.describe()[-1] == "look at it by: hposvc --server http://here status s"
     monkeypatch.setenv("HPOSVC_SERVER", "http://here/")
     assert accepted.describe()[-1] == "look at it by: hposvc status s"
-
-
-def test_any_verb_of_a_server_is_named_with_it_unless_the_shell_does(monkeypatch):
-    monkeypatch.delenv("HPOSVC_SERVER", raising=False)
-    assert command_at("http://here", "resume s") == "hposvc --server http://here resume s"
-    monkeypatch.setenv("HPOSVC_SERVER", "http://here/")
-    assert command_at("http://here", "resume s") == "hposvc resume s"
 
 
 def write_spec(top, trainable, **changes):
