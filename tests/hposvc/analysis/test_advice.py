@@ -3,8 +3,6 @@
 import pytest
 from simulated_sweeps import at_desk, fold, make_spec
 
-from hposvc.analysis.advice import gained
-from hposvc.analysis.prospects import PACES, prospect
 from hposvc.analysis.verdict import verdict
 from hposvc.events import Attached, Ended, Finished, Ordered, Proposed, Reported
 from trainables.order import Order
@@ -21,13 +19,6 @@ def test_without_a_value_it_says_to_wait():
     assert advice(desk) == "Wait for the first value."
     desk.happen(Finished(1.0, "STOPPED", "user"))
     assert "No trial reported a value" in advice(desk)
-
-
-@pytest.mark.parametrize("cause", ["user", "oom"])
-def test_only_failures_are_looked_into(cause):
-    desk = at_desk(scheduler="fifo")
-    desk.fail(desk.start(), cause)
-    assert "`hposvc logs s`" in advice(desk)
 
 
 def test_values_beyond_the_limits_are_told_from_failures():
@@ -63,16 +54,3 @@ def test_the_worth_of_more_trials_has_the_metric_and_what_they_cost(changes, cos
     assert " in loss (80 % sure: " in found.sentence
     assert cost in found.sentence
     assert found.data["more"]["rank_s"] == pytest.approx(20 * 3600.0)
-
-
-@pytest.mark.parametrize(
-    ("searcher", "trials", "says"),
-    [
-        ("random", 12, "are expected to gain about 0.959 in loss (80 % sure: 0 to 1.924; "),
-        ("gp", 100, "gain 2.345 in loss at most (80 % sure; any gain at all: 49 %), or 2.37 on av"),
-        ("random", 100, "gain nothing in loss (80 % sure; any gain at all: 17 %), or 0.263 on av"),
-    ],
-)
-def test_a_mean_beyond_its_interval_is_explained(searcher, trials, says):
-    plan = prospect([1.0 + number for number in range(trials)], 20, PACES[searcher])
-    assert gained(plan, "loss").startswith(f"20 more trials {says}")

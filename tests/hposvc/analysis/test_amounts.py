@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hposvc.analysis.amounts import cost_range, cost_text, figures
+from hposvc.analysis.amounts import figures
 
 
 @pytest.mark.parametrize(
@@ -26,31 +26,3 @@ def test_figures_are_near_their_values(values):
     near = max(values) - min(values) or max(map(abs, values)) / 100
     for value, word in zip(values, figures(*values), strict=True):
         assert abs(float(word) - value) <= near
-
-
-@pytest.mark.parametrize(
-    ("hours", "words"),
-    [
-        (1200.0, "1,200 worker-hours"),
-        (1.0, "1 worker-hour"),
-        (0.05, "3 worker-minutes"),
-        (1 / 60, "1 worker-minute"),
-        (1 / 3600, "1 worker-second"),
-        (0.0, "0 worker-hours"),
-    ],
-)
-def test_one_of_a_unit_is_no_plural(hours, words):
-    assert cost_text(hours, "worker-hours") == words
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "words"),
-    [
-        (0.0, 2.3 / 3600, "0 to 2.3 worker-seconds"),
-        (3.8 / 60, 0.203, "0.0633 to 0.203 worker-hours"),
-        (0.151, 0.375, "0.151 to 0.375 worker-hours"),
-        (0.05, 0.0501, ""),
-    ],
-)
-def test_a_range_has_one_unit(low, high, words):
-    assert cost_range(low, high, "worker-hours") == words

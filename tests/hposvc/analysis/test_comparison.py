@@ -154,13 +154,6 @@ def test_the_time_to_target_is_what_all_runs_spent_by_the_number_that_got_there(
     assert second.cost_ratio.low < 1 < 100 < second.cost_ratio.high  # of so few it may be luck
 
 
-def test_a_sweep_without_a_value_by_then_counts_as_the_worst():
-    late = Run("b-0", "b", "t", 0, [9.0], [0.0], 10.0)
-    answer = compare([*runs_of("a", [1.0, 2.0]), late])
-    assert answer.late == ["b-0"]
-    assert answer.finals["b-0"] == 2.0
-
-
 def test_several_tasks_count_alike_whatever_their_unit():
     small = [*runs_of("a", [1.0, 1.1, 1.2]), *runs_of("b", [0.5, 0.6, 0.7])]
     large = [
@@ -174,17 +167,6 @@ def test_several_tasks_count_alike_whatever_their_unit():
     assert answer.standings[1].better == 1 - 1 / 2**6  # the lead is the same in all pairs
 
 
-def test_tasks_of_one_sweep_each_are_the_pairs():
-    runs = [
-        Run(f"{group}-{task}", group, f"t{task}", seed, [1.0], [task + shift + task % 2 / 10], 2.0)
-        for group, seed, shift in (("a", 0, 1.0), ("b", 1, 0.0))
-        for task in range(6)
-    ]
-    answer = compare(runs)
-    assert (answer.pairing, answer.pairs) == ("task", 6)
-    assert answer.standings[1].verdict == "better"
-
-
 def test_what_only_one_group_has_is_left_out():
     runs = [*runs_of("a", [1.0, 2.0, 3.0, 4.0]), *runs_of("b", [1.0, 2.0, 3.0])]
     assert compare(runs).unpaired == ["a-t-3"]
@@ -194,17 +176,6 @@ def test_what_only_one_group_has_is_left_out():
     assert {run.task for run in compare([*runs, *alien]).runs} == {"t"}
     apart = [*runs_of("a", [1.0, 2.0], task="x"), *runs_of("b", [3.0, 4.0], task="y")]
     assert compare(apart).tasks == [""]  # they share no task: one is made of all
-
-
-def test_sweeps_whose_seed_nobody_set_are_no_pairs():
-    unset = [
-        replace(run, seed=0, sweep=f"{run.sweep}-{n}")
-        for group in "ab"
-        for n in range(3)
-        for task in "tu"
-        for run in runs_of(group, [float(n)], task=task)
-    ]
-    assert compare(unset).pairing == "none"
 
 
 def test_it_says_how_many_more_runs_a_difference_needs():
@@ -222,12 +193,3 @@ def test_it_says_how_many_more_runs_a_difference_needs():
         found += compare(runs).standings[1].verdict != "open"
     assert 26 <= found <= 38  # 32 expected
     assert compare([*runs_of("a", [1.0]), *runs_of("b", [2.0])]).needed("b") is None
-
-
-def test_a_curve_has_an_interval_where_every_run_has_a_value():
-    answer = compare([*runs_of("a", [1.0, 2.0, 4.0]), *runs_of("b", [2.0, 2.5, 3.0])])
-    none, early, end = answer.curve("a", [0.1, 0.3, 1.0])
-    assert none is None
-    assert early.value == pytest.approx(10 + 7 / 3)
-    assert end.value == pytest.approx(7 / 3)
-    assert end.low < end.value < end.high

@@ -6,11 +6,11 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_sweeps import at_desk, fold, make_spec
+from simulated_sweeps import at_desk
 
 from hposvc.analysis import devices
 from hposvc.analysis.devices import TrialOnDevice
-from hposvc.events import Ended, Placed
+from hposvc.events import Placed
 from hposvc.state import summary
 
 A100, H200 = "NVIDIA A100", "NVIDIA H200"
@@ -52,12 +52,6 @@ def test_trials_on_unlike_devices_are_marked():
     assert "too few trials" in text  # a single trial says nothing of a speed
 
 
-def test_sweeps_on_one_model_or_on_unknown_ones_are_not_marked():
-    assert devices.describe([played([H200] * 3).state]) == ""
-    assert devices.describe([played([""] * 3).state]) == ""
-    assert devices.normalised(devices.trials_on_devices([played([H200] * 3).state])) is None
-
-
 def test_a_cost_is_given_in_hours_of_the_model_with_the_most():
     desk = played([H200] * 8 + [A100] * 4)
     found = devices.trials_on_devices([desk.state])
@@ -85,28 +79,6 @@ def test_unlike_sweeps_are_not_compared_with_each_other():
     assert max(speed.times, 1 / speed.times) == pytest.approx(1.7, rel=0.2)
 
 
-def test_a_cost_of_unknown_devices_is_not_normalised():
-    cost = devices.normalised(devices.trials_on_devices([played([H200, A100] * 5 + [""]).state]))
-    assert cost.hours is None
-    assert "unknown" in cost.problem
-
-
-def test_a_metric_of_speed_is_marked_where_devices_differ():
-    speedy = {"metric": {"name": "loss", "goal": "minimize"}}
-    assert "measures the device" not in devices.describe([played([H200, A100] * 6, **speedy).state])
-    timed = make_spec(
-        metric={"name": "perf/samples_per_s", "goal": "maximize"},
-        scheduler="fifo",
-        fidelity={"max": 3},
-        resources=GPU,
-    )
-    events = played([H200, A100] * 6).log
-    for event in events:
-        if event.kind == "reported":
-            event.metrics["perf/samples_per_s"] = 1.0
-    assert "perf/samples_per_s measures the device too" in devices.describe([fold(timed, events)])
-
-
 def test_a_trial_that_moves_is_charged_to_both_models():
     desk = at_desk(scheduler="fifo", fidelity={"max": 4}, resources=GPU)
     order = desk.start()
@@ -127,15 +99,6 @@ def test_a_trial_that_moves_is_charged_to_both_models():
     assert (row["device"], row["node"]) == (f"{H200}, {A100}", "node-2")
     paces = {row.device: row.pace for row in devices.trials_on_devices([desk.state])}
     assert paces == {H200: 20.0, A100: 60.0}
-
-
-def test_the_end_of_a_lost_order_has_no_device():
-    desk = at_desk(scheduler="fifo")
-    order = desk.start()
-    desk.end(order)
-    desk.happen(Placed(desk.time, order.id, order.trial, H200))
-    desk.happen(Ended(desk.time, order.id, order.trial))
-    assert desk.state.trials["t0001"].uses == {}
 
 
 paces = st.lists(st.floats(0.01, 1e4), min_size=4, max_size=12)

@@ -4,12 +4,7 @@ import numpy as np
 import pytest
 from simulated_sweeps import make_spec
 
-from hposvc.analysis.explained import (
-    MIN_TRIALS,
-    best_and_random,
-    explained,
-    rank_correlation,
-)
+from hposvc.analysis.explained import explained
 from searchers.explain.belief import ROWS
 from searchers.searcher import Observation
 
@@ -62,15 +57,7 @@ def test_pure_noise_teaches_nothing():
     assert np.mean([share.high - share.low for share in answers[0].importance]) > 0.2
 
 
-def test_a_sweep_with_few_results_or_constants_alone_is_not_explained():
-    spec, trials = sweep_of(by_rate, MIN_TRIALS - 1)
-    failed = Observation("t9999", trials[0].params, state="failed", reason="diverged")
-    assert explained(spec, [*trials, failed]) == []
-    spec, trials = sweep_of(lambda params, rng: rng.normal(), 20, parameters={"lr": 0.1})
-    assert explained(spec, trials) == []
-    assert explained(spec, []) == []
-
-
+@pytest.mark.full
 def test_of_many_trials_the_best_and_others_at_random_are_explained():
     spec, trials = sweep_of(by_rate, 3 * ROWS)
     (answer,) = explained(spec, trials)
@@ -125,29 +112,3 @@ def test_the_same_trials_are_explained_once():
     spec, trials = sweep_of(by_rate, 20)
     assert explained(spec, trials)[0] is explained(spec, [*trials])[0]
     assert explained(spec, trials)[0] is not explained(spec, trials[1:])[0]
-
-
-@pytest.mark.parametrize(
-    ("predicted", "seen", "groups", "expected"),
-    [
-        ([1, 2, 3], [10, 20, 30], [1, 1, 1], 1.0),
-        ([1, 2, 3], [30, 20, 10], [1, 1, 1], -1.0),
-        ([1, 2, 1, 2], [1, 2, 101, 102], [1, 1, 9, 9], 1.0),
-        ([1, 1, 1], [1, 2, 3], [1, 1, 1], 0.0),
-        ([1, 2, 3], [1, 1, 1], [1, 1, 1], None),
-        ([1, 2], [1, 2], [1, 9], None),
-        ([], [], [], None),
-    ],
-)
-def test_ranks_are_compared_within_groups(predicted, seen, groups, expected):
-    found = rank_correlation(predicted, seen, groups)
-    assert found == (None if expected is None else pytest.approx(expected))
-
-
-def test_a_choice_of_indices_holds_the_first_half_and_is_the_same_each_time():
-    order = [*range(100)][::-1]
-    kept = best_and_random(order, 10)
-    assert len(set(kept)) == 10
-    assert set(kept) >= set(order[:5])
-    assert kept == best_and_random(order, 10)
-    assert best_and_random(order, 100) == sorted(order)

@@ -12,12 +12,6 @@ def test_the_luck_of_the_best_is_that_of_dunnetts_tables():
         assert luckiest(point, [5] * rivals, 5, 16) == pytest.approx(0.05, abs=0.003)
 
 
-def test_more_rivals_have_more_luck():
-    chances = [luckiest(2.0, [5] * rivals, 5, 20) for rivals in (1, 3, 30, 300)]
-    assert chances == sorted(chances)
-    assert chances[0] < 0.04 < 0.3 < chances[-1]
-
-
 def test_a_large_lead_is_claimed_and_a_small_one_is_not():
     default = [1.0, 1.1, 0.9]
     assert gain([[0.1, 0.0, 0.2], [0.9, 1.0, 1.2]], default).claimed
@@ -25,11 +19,6 @@ def test_a_large_lead_is_claimed_and_a_small_one_is_not():
     assert small.size == pytest.approx(0.05)
     assert not small.claimed
     assert not gain([[2.0, 2.1]], default).claimed
-
-
-def test_without_noise_any_lead_is_a_gain():
-    assert gain([[0.5, 0.5]], [1.0]).claimed
-    assert not gain([[1.0, 1.0]], [1.0]).claimed
 
 
 def test_without_repeats_or_a_default_there_is_no_answer():

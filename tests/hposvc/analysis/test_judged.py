@@ -37,12 +37,3 @@ def test_a_default_that_was_stopped_is_compared_by_its_new_runs(judged):
     [gain] = [each for each in verdict("s", judged.state).findings if each.topic == "gain"]
     assert gain.level == "good"
     assert "more than noise" in gain.sentence
-
-
-def test_runs_are_the_own_one_first_and_equal_ones_are_told_from_better_ones(judged):
-    for name, runs in judged.runs.items():
-        own = [judged.losses[name]] if name in judged.losses else []
-        assert runs == [*own, *judged.repeats.get(name, [])]
-    better, equal = judged.better_than(judged.runner_up), judged.as_good_as(judged.runner_up)
-    assert 0 <= better + equal <= 1
-    assert judged.better_than(judged.best.id) is None

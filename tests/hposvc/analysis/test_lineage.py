@@ -1,7 +1,7 @@
 """The lineage of weights, and the fixed schedule that trains them again."""
 
 import pytest
-from simulated_sweeps import Lab, at_desk, make_controller, make_spec
+from simulated_sweeps import at_desk, make_controller
 
 from hposvc import spec as specs
 from hposvc.analysis.lineage import (
@@ -80,26 +80,6 @@ def test_the_weights_of_the_best_step_are_the_winner_s():
     desk.report(copy, 3, 0.3)
     assert winner_lineage(desk.state) == [LineageSegment("t0002", 1, 1, {"lr": 0.02})]
     assert replay_spec("s-1", desk.state.spec, winner_lineage(desk.state))["fidelity"]["max"] == 9
-
-
-def test_a_parameter_that_became_active_on_the_way_is_given_from_the_start():
-    line = [
-        LineageSegment("t0001", 1, 2, {"kind": "adamw"}),
-        LineageSegment("t0002", 3, 6, {"kind": "sgd", "momentum": 0.9}),
-    ]
-    spec = replay_spec("s-1", make_spec(fidelity={"max": 6}), line)
-    assert spec["parameters"] == {"kind": "adamw", "momentum": 0.9}
-    assert spec["scheduler"]["schedule"][0]["values"] == {"kind": "sgd"}
-    specs.load(spec)
-
-
-def test_a_trial_that_copied_nobody_is_a_schedule_too(tmp_path):
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
-    state = lab.run(make_spec(scheduler={"type": "asha"}))
-    spec = replay_spec("s", state.spec, winner_lineage(state))
-    assert spec["scheduler"] == {"type": "replay", "seed_of": state.best, "schedule": []}
-    again = lab.run(specs.load(spec), "again")
-    assert again.trials["t0001"].steps == state.trials[state.best].steps
 
 
 def train(spec, folder):

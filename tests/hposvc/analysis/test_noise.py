@@ -15,11 +15,6 @@ def test_equal_runs_give_the_pooled_deviation_and_an_interval_around_it():
     assert low < noise.deviation < high
 
 
-def test_single_runs_tell_nothing_of_noise():
-    assert of_repeats([[1.0], [2.0], []]) is None
-    assert of_curves([[3.0, 2.0, 1.0]]) is None
-
-
 def test_a_trend_of_curves_is_no_noise_but_their_scatter_is():
     rng = np.random.default_rng(0)
     line = np.arange(12.0)

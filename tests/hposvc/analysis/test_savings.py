@@ -29,9 +29,3 @@ def test_steps_that_become_slower_cost_more():
     cut = [(1, 1.0), (2, 2.0), (3, 3.0)]
     assert forecast([steady, steady], [cut], 9).rank_s == pytest.approx(6)
     assert forecast([slower, slower], [cut], 9).rank_s == pytest.approx(18)
-
-
-def test_without_two_complete_trials_there_is_no_interval():
-    found = forecast([], [[(1, 2.0)]], 5)
-    assert (found.rank_s, found.low_rank_s, found.high_rank_s) == (8.0, None, None)
-    assert dict(found.by_step) == {1: (1, 8.0)}

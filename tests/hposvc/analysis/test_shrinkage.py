@@ -33,18 +33,7 @@ def test_a_best_far_ahead_keeps_most_of_its_lead_and_replicates_prove_it():
     assert proved.lead("30", "0").low > 1
 
 
-def test_two_trials_may_be_equal():
-    known = expectations(named([0.0, 0.5, 1.0, 2.0]), NOISE)
-    assert known.better("0", "3") + known.better("3", "0") < 1  # the rest: both are equal
-    assert known.better("1", "0") < known.better("0", "1") < known.better("0", "3")
-
-
 def test_among_equals_a_lead_is_no_better_than_an_even_bet():
     losses = named(np.random.default_rng(1).standard_normal(30))
     best = min(losses, key=losses.get)
     assert expectations(losses, NOISE).better(best, "0") < 0.5
-
-
-def test_no_noise_or_too_few_trials_give_no_expectations():
-    assert expectations(named([1.0, 2.0]), NOISE) is None
-    assert expectations(named([1.0, 2.0, 3.0]), Noise(0.0, 4, "repeats")) is None

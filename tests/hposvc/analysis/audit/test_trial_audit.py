@@ -9,17 +9,7 @@ from simulated_sweeps import CALLS, Flaky, Lab, at_desk, make_several, make_spec
 
 from hposvc.analysis.audit import of_sweep, of_trial
 from hposvc.backends.simulate import Simulation
-from hposvc.events import (
-    Attached,
-    Decided,
-    Failed,
-    Ordered,
-    Placed,
-    Proposed,
-    Reported,
-    Requested,
-    Suggested,
-)
+from hposvc.events import Attached, Failed, Ordered, Proposed, Requested
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 
@@ -56,24 +46,6 @@ def test_a_model_s_proposal_is_told_with_what_the_model_thought(lab):
     assert first.why == "search gp, quasi-random design: the first trials"
 
 
-@pytest.mark.parametrize(
-    ("note", "why"),
-    [
-        ({"source": "initial"}, "one of the spec's initial points"),
-        ({"source": "warm_start"}, "led in a sweep that this one learns from"),
-        ({}, "search random"),
-        ({"source": "cmaes", "generation": 3}, "search random, cmaes; generation 3"),
-        (
-            {"source": "fallback", "reason": "the model failed", "design": 7},
-            "search random, quasi-random design, as a fallback: the model failed",
-        ),
-    ],
-)
-def test_each_source_of_a_proposal_has_its_words(note, why):
-    events = [Proposed(1.0, "t0001", {"lr": 0.1}, note, 9)]
-    assert only(of_trial(make_spec(), events, "t0001"), "proposed").why == why
-
-
 def test_a_model_s_mean_has_the_metric_s_own_sign():
     spec = make_spec(metric={"name": "loss", "goal": "maximize"})
     note = {"source": "model", "model": "power", "mean": -0.9, "deviation": 0.1}
@@ -105,16 +77,6 @@ def test_a_stop_names_the_rung_and_who_was_better_there(goal):
     assert only(audit(desk, "t0004"), "continued").detail["compared"]["better"] == 0
 
 
-def test_of_many_rivals_the_best_and_the_neighbours_are_named():
-    desk = at_desk(scheduler="asha", trials={"max": 20, "parallel": 20})
-    for place in range(12):
-        desk.report(desk.start(), 1, place / 10)
-    compared = only(audit(desk, "t0012"), "stopped").detail["compared"]
-    assert (compared["of"], compared["better"]) == (12, 11)
-    named = [rival["trial"] for rival in compared["rivals"]]
-    assert named == ["t0001", "t0002", "t0003", "t0011", "t0012"]
-
-
 def test_a_promotion_tells_where_the_trial_stood_when_it_was_promoted(lab):
     spec = make_spec(scheduler={"type": "asha", "mode": "promote"})
     state = lab.run(spec)
@@ -132,17 +94,6 @@ def test_a_promotion_tells_where_the_trial_stood_when_it_was_promoted(lab):
     assert ended.detail["compared"]["of"] == sum(
         rung in trial.steps for trial in state.trials.values()
     )
-
-
-def test_hyperband_s_cut_has_the_bracket_s_words(lab):
-    spec = make_spec(scheduler="hyperband")
-    state = lab.run(spec)
-    cuts = [event for event in lab.events() if isinstance(event, Decided) and event.order is None]
-    assert cuts
-    for cut in cuts:
-        line = only(of_trial(spec, lab.events(), cut.trial), "stopped")
-        assert cut.detail in line.why
-        assert line.detail["compared"]["value"] == state.trials[cut.trial].steps[cut.step]
 
 
 def test_an_exploit_names_donor_its_value_and_what_changed(lab):
@@ -169,19 +120,6 @@ def test_an_exploit_names_donor_its_value_and_what_changed(lab):
         named = [entry.detail["by"] for entry in of_trial(spec, lab.events(), donor.id)
                  if entry.what == "copied"]  # fmt: skip
         assert order.trial in named
-
-
-def test_members_of_a_population_are_compared_at_their_own_clocks():
-    desk = at_desk(scheduler=PBT, trials={"max": 2, "parallel": 2})
-    first, second = desk.start(lr=0.01), desk.start(lr=0.02)
-    for step in (1, 2, 3):
-        desk.report(first, step, 0.4 - step / 10)
-    desk.report(second, 1, 0.5)
-    line = only(audit(desk, "t0002"), "paused")
-    assert line.detail["compared"]["rivals"] == [
-        {"trial": "t0001", "step": 3, "value": pytest.approx(0.1)},
-        {"trial": "t0002", "step": 1, "value": 0.5},
-    ]
 
 
 def test_a_failure_tells_its_cause_and_how_many_tries_are_left():
@@ -220,17 +158,6 @@ def test_a_lost_driver_and_what_people_asked_for_are_told():
     assert only(lines, "killed").detail["compared"] is None
 
 
-def test_checkpoints_come_and_go(lab):
-    spec = make_spec(trials={"max": 1})
-    state = lab.run(spec)
-    lines = of_trial(spec, lab.events(), "t0001")
-    saved = [line.detail["path"] for line in lines if line.what == "saved"]
-    removed = [line.detail["path"] for line in lines if line.what == "removed"]
-    left = [checkpoint.path for checkpoint in state.trials["t0001"].checkpoints]
-    assert len(saved) == 9
-    assert [path for path in saved if path not in removed] == left
-
-
 def test_a_finalist_s_replicates_are_told_and_are_no_rivals(lab):
     spec = make_spec(trials={"max": 2, "parallel": 1}, finalists={"top": 1, "seeds": 2})
     state = lab.run(spec)
@@ -242,16 +169,7 @@ def test_a_finalist_s_replicates_are_told_and_are_no_rivals(lab):
     assert len([line for line in lines if line.what == "saved"]) == 9
 
 
-def test_a_trial_that_was_never_proposed_has_no_lines(lab):
-    lab.run(make_spec())
-    assert of_trial(make_spec(), lab.events(), "t0099") == []
-
-
-SCHEDULERS = [
-    *("fifo", "asha", "median", "hyperband"),
-    {"type": "asha", "mode": "promote"},
-    PBT,
-]
+SCHEDULERS = [*("fifo", "asha", "median", "hyperband"), {"type": "asha", "mode": "promote"}, PBT]
 
 
 @pytest.mark.full
@@ -291,37 +209,3 @@ def test_any_beginning_of_a_journal_can_be_audited(
         ends = [line.detail["state"] for line in all_lines if line.what == "ended"]
         assert ends[-1:] == [state.trials[trial].state]
     of_sweep(spec, some)
-
-
-def test_reports_that_do_not_count_are_no_rivals():
-    desk = at_desk(scheduler="asha")
-    lost, kept = desk.start(), desk.start()
-    desk.happen(Attached(1.0, "there:7"))
-    desk.happen(Reported(1.0, lost.id, lost.trial, 1, {"loss": 0.1}))
-    desk.start()
-    again = desk.start()
-    assert again.trial == kept.trial
-    desk.report(again, 1, 0.2)
-    assert only(audit(desk, again.trial), "continued").detail["compared"]["of"] == 1
-
-
-def test_a_place_is_told_once_until_the_trial_moves():
-    desk = at_desk(scheduler="fifo", fidelity={"max": 4})
-    for step, node in enumerate(("node-1", "node-1", "node-2"), 1):
-        order = desk.start()
-        desk.happen(Placed(desk.time, order.id, order.trial, "NVIDIA H200", node))
-        desk.report(order, step, 1.0)
-        desk.fail(order, "infra")
-    places = [line.why for line in audit(desk, "t0001") if line.what == "placed"]
-    assert places == ["on NVIDIA H200 at node-1", "on NVIDIA H200 at node-2"]
-
-
-def test_a_value_decided_while_the_trial_ran_is_told_with_its_range():
-    desk = at_desk(scheduler="fifo", fidelity={"max": 4})
-    order, other = desk.start(), desk.start()
-    domain = {"min": 0.0, "max": 0.01}
-    desk.happen(Suggested(desk.time, order.id, order.trial, "noise", 0.0031234567, domain))
-    decided = only(audit(desk, order.trial), "decided")
-    assert decided.why == "noise is 0.0031235; its sweep lacks this parameter (min 0.0, max 0.01)"
-    assert decided.detail == {"name": "noise", "value": 0.0031234567, "domain": domain}
-    assert not [line for line in audit(desk, other.trial) if line.what == "decided"]

@@ -5,7 +5,7 @@ import math
 import pytest
 from simulated_sweeps import Lab, make_spec
 
-from hposvc.analysis.forecast.evidence import join, read
+from hposvc.analysis.forecast.evidence import read
 from hposvc.events import Attached, Ended, Failed, Finished, Ordered, Proposed, Reported
 from trainables.order import Order
 
@@ -38,11 +38,6 @@ def test_times_are_those_between_reports_and_the_rest_of_an_order_is_its_start()
     assert (found.trials, found.orders, found.steps, found.slots) == (2, 2, 6, 1)
 
 
-def test_a_trial_of_one_step_is_timed_without_the_start_of_others():
-    events = [Attached(0.0, "here:1"), *trial(1, 0.0, 10.0, 3), *trial(2, 40.0, 10.0, 1)]
-    assert read(make_spec(), events, "earlier").step_s == pytest.approx((10.0, 10.0))
-
-
 def test_failures_are_told_apart_by_fault_and_by_time():
     def failing(number, cause, reports):
         events = trial(number, 0.0, 1.0, 4)
@@ -56,16 +51,6 @@ def test_failures_are_told_apart_by_fault_and_by_time():
     assert (found.failed_at_once, found.failed_later, found.lost) == (1, 1, 1)
 
 
-def test_without_fidelity_a_step_is_a_whole_trial():
-    spec = make_spec(fidelity=None, engine="local", trainable="toys:parabola", trials={"max": 2})
-    events = [Attached(0.0, "here:1"), *trial(1, 0.0, 5.0, 2), *trial(2, 20.0, 5.0, 2)]
-    assert read(spec, events, "earlier").step_s == pytest.approx((13.0, 13.0))
-
-
-def test_a_sweep_in_which_nothing_happened_shows_nothing():
-    assert read(make_spec(), [Attached(0.0, "here:1")], "earlier") is None
-
-
 def test_curves_are_compared_in_units_of_the_spread_between_trials(journal, tmp_path):
     spec = make_spec(trials={"max": 40, "parallel": 4})  # falls by 1/step, spread by log10(lr)^2
     lab = Lab(journal, tmp_path)
@@ -76,12 +61,3 @@ def test_curves_are_compared_in_units_of_the_spread_between_trials(journal, tmp_
     assert found.curves.fall * found.curves.spread == pytest.approx(0.38, abs=0.02)
     assert math.isfinite(found.speed_rank)
     assert found.speed_pairs == 40
-
-
-def test_several_sweeps_are_evidence_like_one():
-    events = [Attached(0.0, "here:1"), *trial(1, 5.0, 10.0, 3)]
-    parts = [read(make_spec(), events, "earlier", name) for name in ("a", "b")]
-    both = join(parts)
-    assert both.names == ("a", "b")
-    assert both.step_s == pytest.approx((10.0, 10.0))
-    assert (both.trials, both.steps) == (2, 6)

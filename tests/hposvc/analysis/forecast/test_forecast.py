@@ -27,23 +27,6 @@ def test_steady_steps_give_a_narrow_forecast_and_a_guess_a_wide_one():
     assert sure.disk is None
 
 
-def test_gpu_hours_count_all_workers_of_a_trial():
-    resources = {"workers": 2, "gpus_per_worker": 4}
-    made = forecast(make_spec(resources=resources), STEADY, 4, None)
-    assert made.gpu_hours.expected == pytest.approx(8 * 12 * 91 / 3600, rel=0.15)
-
-
-@pytest.mark.full
-def test_without_a_source_there_are_trials_and_steps_only():
-    made = forecast(make_spec(scheduler="asha"), None, 4, None)
-    assert made.trials.expected == 12
-    assert [rung.step for rung in made.rungs] == [1, 3, 9]
-    assert made.rungs[0].trials.expected == 12
-    assert made.cpu_hours is made.gpu_hours is made.wall_s is None
-    endless = forecast(make_spec(budget={"wall": "1h"}, trials={}), None, 4, None)
-    assert endless.trials.expected == 100
-
-
 def test_what_cuts_a_sweep_is_said_with_its_effect():
     found = {saving.change: saving for saving in savings(make_spec(), STEADY, 4)}
     half = found["6 trials in place of 12"]

@@ -1,7 +1,5 @@
 """A plan in the home, and how good it was once its sweep has ended."""
 
-from dataclasses import replace
-
 import pytest
 from simulated_sweeps import Lab, make_spec
 
@@ -51,29 +49,3 @@ def test_the_last_plan_before_the_sweep_counts(tmp_path, ended):
         wall_s = {"expected": 9.0, "low": low, "high": 9.0}
         kept.keep(home, make_spec(), {**PLAN, "wall_s": wall_s}, now=made)
     assert kept.find(home, row)["wall_s"]["low"] == 2.0
-
-
-def test_another_spec_has_another_plan(tmp_path, ended):
-    row, state = ended
-    home = Home.of(tmp_path)
-    assert kept.accuracy(home, row, state) is None
-    kept.keep(home, make_spec(trials={"max": 13, "parallel": 4}), PLAN, now=1.0)
-    assert kept.accuracy(home, row, state) is None
-
-
-def test_a_sweep_that_a_user_ended_or_extended_says_nothing_of_its_plan(tmp_path, ended):
-    row, state = ended
-    home = Home.of(tmp_path)
-    kept.keep(home, make_spec(), PLAN, now=1.0)
-    assert kept.accuracy(home, row, replace_in(state, "closed", "user")) is None
-    longer = replace(state.spec, trials=replace(state.spec.trials, max=20))
-    assert kept.accuracy(home, row, replace_in(state, "spec", longer)) is None
-
-
-def replace_in(state, name, value):
-    """Return the state with another value; `__post_init__` would make a state anew."""
-    from copy import copy
-
-    other = copy(state)
-    setattr(other, name, value)
-    return other

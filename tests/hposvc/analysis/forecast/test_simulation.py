@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from simulated_sweeps import make_several, make_spec
+from simulated_sweeps import make_spec
 
 from hposvc.analysis.forecast import simulation
 from hposvc.analysis.forecast.beliefs import World
@@ -78,14 +78,6 @@ def test_each_scheduler_brings_its_sweep_to_an_end(scheduler):
     assert 0 < outcome.steps <= 20 * 9
 
 
-def test_several_metrics_limits_targets_and_no_fidelity():
-    spec = simulation.prepare(make_several(scheduler="asha", limits=["speed >= -1000"]))
-    assert simulation.simulate(spec, QUIET, 4).trials == 12
-    metric = {"name": "loss", "goal": "minimize", "target": 100.0}
-    assert simulate(metric=metric).steps == 108
-    assert simulate(fidelity=None).reached == {1: 12}
-
-
 def test_finalists_are_trained_again():
     again = simulate(finalists={"top": 2, "seeds": 3}, trials={"max": 12})
     assert again.trials == 12
@@ -93,8 +85,7 @@ def test_finalists_are_trained_again():
 
 
 @pytest.mark.parametrize(
-    ("budget", "wall_s", "rank_s"),
-    [({"wall": "1m"}, 60, 240), ({"cpu_hours": 0.1}, 90, 360)],
+    ("budget", "wall_s", "rank_s"), [({"wall": "1m"}, 60, 240), ({"cpu_hours": 0.1}, 90, 360)]
 )
 def test_a_budget_ends_a_sweep(budget, wall_s, rank_s):
     outcome = simulate(budget=budget, trials={})
@@ -110,13 +101,3 @@ def test_a_long_sweep_goes_on_as_its_later_half_did():
     hour = simulate(budget={"wall": "10h"}, trials={})
     assert hour.wall_s == pytest.approx(36_000)
     assert hour.trials == pytest.approx(36_000 * 4 / 9, rel=0.03)
-
-
-def test_a_grid_ends_with_its_points():
-    assert simulate(search="grid", trials={"max": 100}).trials == 5
-
-
-def test_checkpoints_are_kept_as_the_spec_says():
-    assert simulate(scheduler="asha").disk >= 12  # the last one of each trial
-    kept = {"keep_last": 1, "keep_best": 0, "quota": "5 B"}
-    assert simulate(scheduler="asha", checkpoints=kept).disk <= 5 + 4
