@@ -5,7 +5,7 @@ from simulated_sweeps import Lab, make_spec
 
 from hposvc import api
 from hposvc.journal.home import REPORT
-from hposvc.tracking.recorder_process import SWITCH, Recorder
+from hposvc.tracking.recorder_process import SWITCH
 
 NOWHERE = {"send_to": ["json_lines"]}  # without MLflow, which takes seconds
 
@@ -30,14 +30,6 @@ def test_an_ended_sweep_has_its_report_and_run_says_where(sweeps, monkeypatch):
     api.resume(sweeps, row.id)
     file = sweeps.home.folder("it", None) / REPORT
     assert "How to reproduce it" in file.read_text()
-
-
-def test_a_sweep_that_has_not_ended_gets_no_report(sweeps, monkeypatch):
-    monkeypatch.setenv(SWITCH, "")
-    row = record(sweeps, ended=False)
-    with Recorder(sweeps.home, row.id, make_spec(tracking=NOWHERE), sweeps.journal):
-        pass
-    assert not (sweeps.home.folder("it", None) / REPORT).exists()
 
 
 def test_a_report_that_fails_is_a_warning(sweeps, monkeypatch, caplog):

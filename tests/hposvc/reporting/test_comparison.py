@@ -83,10 +83,6 @@ def test_best_configurations_are_compared_by_their_repeats(compared):
     assert "guess" not in answer.sentences[1]
 
 
-def test_repeats_without_groups_are_pointed_out(compared):
-    assert "`--by search.method`" in compared(*WIDE).sentences[0]
-
-
 @pytest.mark.parametrize(
     ("names", "options", "message"),
     [
@@ -117,25 +113,6 @@ def test_what_makes_it_doubtful_is_said(compared):
     assert any("Search spaces differ" in each for each in spaces)
 
 
-def test_what_else_differs_between_groups_is_said(compared):
-    names = ["random-0", "random-1", "long", "sobol-2"]
-    (said,) = (each for each in compared(*names, by=["search"]).warnings if "Beside" in each)
-    assert said.startswith("Beside search, scheduler.")
-    several = " ".join(compared("sobol-0", "long").warnings)
-    assert "The sweeps differ in s" in several
-    assert "can't tell which of them is why" in several
-
-
-def test_a_group_of_one_sweep_does_not_silence_the_others(compared):
-    answer = compared(
-        "random-0", "random-1", "sobol-0", "sobol-1", "narrow-0", by=["search", "parameters"]
-    )
-    known = {each.name: each.better for each in answer.figures.standings}
-    assert [better is None for better in known.values()] == [True, False, True]
-    assert "probability of being better" in answer.sentences[0]
-    assert "can't tell skill from luck" in answer.sentences[1]
-
-
 @pytest.mark.parametrize("cost", ["hours", "trials", "time"])
 def test_its_chart_has_a_line_for_each_group_within_its_interval(compared, cost):
     chart = compared(*WIDE, by=["search"], cost=cost).chart
@@ -148,11 +125,3 @@ def test_its_chart_has_a_line_for_each_group_within_its_interval(compared, cost)
     svg = draw(chart)
     assert "equal cost" in svg
     assert not math.isnan(chart.data["equal_cost"])
-
-
-def test_the_table_has_the_titles_of_its_cells(compared):
-    answer = compared(*WIDE, by=["search.method"], cost="trials")
-    names = [name for name, _ in answer.columns]
-    assert names[:3] == ["name", "sweeps", "trials"]
-    assert "cost" not in names  # of trials there is a column
-    assert all(getattr(row, name) for row in answer.rows for name in names)

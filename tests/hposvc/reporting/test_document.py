@@ -1,6 +1,5 @@
 """Reports in HTML: what they hold, what browsers make of them, and what readers can do."""
 
-import json
 import re
 
 import odd_sweeps
@@ -14,8 +13,6 @@ from hposvc.reporting.document import Section, html, packed
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = playwright.expect
-
-UNPACK = "hposvcCharts.read(document.querySelector('script[type=\"application/json\"]'))"
 
 
 @pytest.fixture(scope="module")
@@ -58,15 +55,6 @@ def test_no_text_of_a_trial_ends_an_element(sweeps, file_of):
     assert "<script>alert" not in packed({"text": odd_sweeps.NASTY})
 
 
-@pytest.mark.parametrize("values", [[], [1.5, None, float("nan"), 3], [0.1] * 3000])
-def test_packed_data_come_back_in_the_browser(values, open_tab, tmp_path, file_of):
-    page = file_of("empty").read_text()
-    file = tmp_path / "page.html"
-    file.write_text(page.replace("</main>", f"</main>{packed(values)}"))
-    expected = json.loads(json.dumps(values).replace("NaN", "null"))
-    assert open_tab(file).page.evaluate(UNPACK) == expected
-
-
 @pytest.mark.parametrize("name", odd_sweeps.SPECS)
 def test_every_sweep_opens_without_an_error(name, file_of, open_tab):
     tab = open_tab(file_of(name))
@@ -95,14 +83,6 @@ def test_without_scripts_pictures_and_the_best_trials_are_there(file_of, open_ta
     assert page.locator("figure[data-chart=best] svg").first.is_visible()
     best = api.load(sweeps, "plain").front()[0]["trial"]
     assert page.locator("figure[data-chart=trials] tbody tr").first.inner_text().startswith(best)
-
-
-def test_the_theme_is_toggled(file_of, open_tab):
-    page = open_tab(file_of("plain")).page
-    paper = "getComputedStyle(document.querySelector('.card')).backgroundColor"
-    before = page.evaluate(paper)
-    page.get_by_role("button", name="Dark").click()
-    assert page.evaluate(paper) != before
 
 
 def test_the_table_sorts_filters_and_marks_the_best(file_of, open_tab, sweeps):
@@ -151,16 +131,6 @@ def test_curves_are_walked_by_keys_from_the_best_on(file_of, open_tab, sweeps):
     assert figure.locator("[aria-live]").inner_text().startswith(best)
     page.keyboard.press("Enter")
     assert best in figure.locator(".pinned").inner_text()
-
-
-def test_the_best_value_is_shown_against_time_too(file_of, open_tab):
-    page = open_tab(file_of("plain")).page
-    figure = page.locator("figure[data-chart=best]")
-    figure.scroll_into_view_if_needed()
-    figure.get_by_role("button", name="time", exact=True).click()
-    box = figure.locator(".u-over").bounding_box()
-    page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + 20)
-    assert "best so far: " in figure.locator(".tip").inner_text()
 
 
 PARALLEL = {
@@ -221,18 +191,6 @@ def test_axes_are_brushed_with_the_mouse_and_a_click_selects_all_again(parallel)
     page.get_by_role("button", name="Clear selection").click()
     expect(said).to_have_text("4 trials")
     assert not parallel.errors
-
-
-def test_axes_are_brushed_with_keys(parallel):
-    page = parallel.page
-    said = page.locator("[data-chart=parallel] [role=status]")
-    handle = page.get_by_role("slider", name="Lowest loss")
-    handle.focus()
-    page.keyboard.press("PageUp")
-    expect(said).to_have_text("2 of 4 trials selected")  # neither the best, nor one without a loss
-    assert handle.get_attribute("aria-valuetext") == "0.18"
-    page.keyboard.press("Escape")
-    expect(said).to_have_text("4 trials")
 
 
 def test_several_sweeps_have_a_comparison_and_a_section_each(file_of, open_tab):

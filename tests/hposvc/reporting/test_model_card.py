@@ -3,7 +3,6 @@
 import json
 import re
 
-import object_store
 import pytest
 import torch
 from ruamel.yaml import YAML
@@ -11,7 +10,7 @@ from safetensors.torch import load_file
 
 import hposvc
 from hposvc import Sweep, api
-from hposvc.errors import NotFound, SpecError
+from hposvc.errors import SpecError
 from hposvc.reporting.model_card import hand_on
 from trainables.zoo.digits import DigitsCNN
 
@@ -93,29 +92,3 @@ def test_what_is_in_the_folder_stays(home, tmp_path):
     with pytest.raises(SpecError, match="not an empty folder; give another"):
         hand_on(opened(home, "function"), str(tmp_path))
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
-
-
-def test_a_sweep_without_a_checkpoint_says_what_would_keep_one(home, tmp_path):
-    Sweep(
-        lambda config: config["x"],
-        name="bare",
-        metric={"name": "loss", "goal": "minimize"},
-        parameters={"x": {"values": [1]}},
-        search="grid",
-        trials={"max": 1},
-        **COMMON,
-    ).run(home, progress=False)
-    with pytest.raises(NotFound, match="the best trial, has no checkpoint"):
-        hand_on(opened(home, "bare"), str(tmp_path / "model"))
-    assert not (tmp_path / "model").exists()
-
-
-def test_it_goes_into_a_store(home, monkeypatch):
-    with object_store.start() as variables:
-        for name, value in variables.items():
-            monkeypatch.setenv(name, value)
-        hand_on(opened(home, "function"), f"s3://{object_store.BUCKET}/models/best")
-        listed = object_store.client(variables).list_objects_v2(Bucket=object_store.BUCKET)
-        assert [each["Key"] for each in listed["Contents"]] == [
-            f"models/best/{name}" for name in ("README.md", "config.json", "model.txt")
-        ]

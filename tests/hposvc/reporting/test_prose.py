@@ -9,7 +9,3 @@ def test_code_is_marked_and_nothing_else_is_markup():
         "<code>hposvc extend &lt;b&gt;</code> adds <code>a &amp; b</code>, "
         "&lt;i&gt;really&lt;/i&gt;; a ` alone stays."
     )
-
-
-def test_a_percent_sign_stays_with_its_number():
-    assert prose("80 % sure") == "80\N{NO-BREAK SPACE}% sure"

@@ -1,11 +1,10 @@
 import math
 import xml.etree.ElementTree as ET
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hposvc.reporting.svg import Linear, Log, Picture, fitted, flat, number, round_step, stairs
+from hposvc.reporting.svg import Linear, Log, Picture, round_step
 
 FINITE = st.floats(-1e12, 1e12)
 
@@ -47,22 +46,3 @@ def test_a_picture_is_xml_whatever_it_is_told_and_says_what_it_shows():
     root = ET.fromstring(picture.svg())
     assert root.get("aria-label") == 'a "title" <b>. x & y'
     assert not root.findall(".//{*}script")
-
-
-def test_flat_pictures_have_the_light_colours():
-    assert flat('<g fill="var(--ink,#1b2430)" stroke="red"/>') == '<g fill="#1b2430" stroke="red"/>'
-
-
-def test_a_stair_keeps_each_height_until_the_next_point():
-    assert stairs([(0, 5), (2, 3)]) == [(0, 5), (2, 5), (2, 3)]
-    assert stairs([]) == []
-
-
-@pytest.mark.parametrize(("value", "text"), [(1e-4, "0.0001"), (1e-5, "1e-5"), (3e10, "3e10")])
-def test_numbers_are_short(value, text):
-    assert number(value) == text
-
-
-def test_long_texts_are_cut():
-    assert fitted("a learning rate", 40.0) == "a le…"
-    assert fitted("lr", 40.0) == "lr"

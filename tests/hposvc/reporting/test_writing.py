@@ -7,7 +7,7 @@ import odd_sweeps
 import pytest
 
 from hposvc import api
-from hposvc.errors import NotFound, SpecError, StoreError
+from hposvc.errors import SpecError, StoreError
 from hposvc.reporting.writing import report
 
 
@@ -29,23 +29,6 @@ def test_the_ending_says_the_format_and_the_format_the_ending(sweeps, tmp_path, 
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_json_of_several_sweeps_has_their_comparison(sweeps, tmp_path):
-    pair = [api.LocalSweep(sweeps, name) for name in ("plain", "one")]
-    (file,) = report(pair, tmp_path / "x.json")
-    data = json.loads(file.read_text())
-    assert [each["sweep"] for each in data["sweeps"]] == ["plain", "one"]
-    assert [each["name"] for each in data["comparison"]["groups"]] == ["plain", "one"]
-    (file,) = report(pair[:1], tmp_path / "y.json")
-    assert json.loads(file.read_text())["comparison"] is None
-
-
-def test_json_has_the_best_trial_and_all_charts(sweeps, tmp_path):
-    (file,) = report([api.LocalSweep(sweeps, "plain")], tmp_path / "x.json")
-    (section,) = json.loads(file.read_text())["sweeps"]
-    assert section["best"] == json.loads(json.dumps(api.load(sweeps, "plain").front()))
-    assert section["charts"][0]["kind"] == "best"
-
-
 def test_a_sweep_that_goes_on_has_a_report_of_what_is_known(sweeps, tmp_path):
     row = replace(sweeps.journal.find("plain"), id="live")
     events = [event for _, event in sweeps.journal.read("plain")]
@@ -62,13 +45,6 @@ def test_a_sweep_that_goes_on_has_a_report_of_what_is_known(sweeps, tmp_path):
 def test_an_unknown_ending_is_refused(sweeps, tmp_path):
     with pytest.raises(SpecError, match=r"end it in \.html, \.md or \.json"):
         report([api.LocalSweep(sweeps, "one")], tmp_path / "x.pdf")
-
-
-def test_an_unknown_sweep_is_refused_before_anything_is_written(sweeps, tmp_path):
-    both = [api.LocalSweep(sweeps, "one"), api.LocalSweep(sweeps, "nobody")]
-    with pytest.raises(NotFound):
-        report(both, tmp_path / "x.html")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_cannot_be_written_is_named(sweeps, tmp_path):

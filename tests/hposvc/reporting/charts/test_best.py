@@ -1,8 +1,5 @@
-import xml.etree.ElementTree as ET
-from dataclasses import replace
-
 import pytest
-from simulated_sweeps import make_several, make_spec
+from simulated_sweeps import make_spec
 
 from hposvc import api
 from hposvc.reporting.charts import best
@@ -23,13 +20,3 @@ def test_its_columns_have_one_entry_for_each_new_best_value(history):
     assert {len(column) for column in columns} == {len(history.improvements)}
     assert chart.data["trial"][-1] == history.state.best
     assert history.state.best in chart.message
-
-
-@pytest.mark.parametrize("against", ["trials", "seconds", "cost"])
-def test_it_is_drawn_against_each_cost(history, against):
-    ET.fromstring(best.draw(best.build(history).data, against))
-
-
-def test_there_is_none_without_values_or_with_several_metrics(history):
-    assert best.build(History.of(make_spec(), [])) is None
-    assert best.build(replace(History(make_several()), improvements=[])) is None

@@ -55,10 +55,3 @@ def test_values_have_the_sign_of_the_metric_and_the_interval_its_order():
     assert group["low"][-1] < group["value"][-1] < group["high"][-1]
     assert data["equal_cost"] == 6.0
     assert data["sweeps"][0]["value"] == [-0.5, 0.7, 0.7]
-
-
-def test_one_sweep_has_no_interval_and_several_tasks_have_no_unit():
-    assert built(*CHARTS["single"]).data["groups"][0]["low"][-1] is None
-    data = built(*CHARTS["tasks"]).data
-    assert (data["tasks"], data["equal_cost"], data["target"]) == (2, 1.0, None)
-    assert data["sweeps"] == []

@@ -28,19 +28,6 @@ def test_the_scheduler_words_are_in_the_picture(history_of):
     assert any(text.startswith(stopped.id) and detail in text for text in words)
 
 
-def test_a_scheduler_that_compares_at_every_step_has_no_rungs(history_of):
-    assert curves.build(history_of("median")).data["rungs"] == []
-
-
-def test_a_trial_that_waits_is_not_one_that_was_stopped(history_of):
-    history = history_of("promote")
-    paused = [one for ones in history.decisions.values() for one in ones if one.verdict == "pause"]
-    assert paused
-    data = curves.build(history).data
-    assert sum(cut["waiting"] for cut in data["cuts"]) == 0  # the end of the sweep stopped them
-    assert sum(cut["stopped"] for cut in data["cuts"]) > 0
-
-
 def test_many_trials_are_drawn_as_bands_and_the_best(history_of):
     data = curves.build(history_of("many")).data
     bands = data["bands"]

@@ -21,10 +21,6 @@ def test_an_order_that_a_driver_lost_is_a_failure_and_is_tried_again(history_of)
     assert (row["cause"], row["count"], row["given_up"]) == ("lost", 1, 0)
 
 
-def test_nothing_is_drawn_where_nothing_failed(history_of):
-    assert failures.build(history_of("many")) is None
-
-
 def test_the_message_of_a_trial_is_shown(history_of):
     chart = failures.build(history_of("failed"))
     assert "no such file: &lt;data&gt;" in failures.draw(chart.data)

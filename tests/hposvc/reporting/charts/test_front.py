@@ -1,7 +1,5 @@
 from itertools import pairwise
 
-import pytest
-
 from hposvc.reporting.charts import front
 
 
@@ -21,13 +19,3 @@ def test_no_trial_of_the_front_is_beaten_by_another_trial(history_of):
     others = [*zip(accuracy["others"], latency["others"], strict=True)]
     for good, fast in on:
         assert not [pair for pair in others if pair[0] > good and pair[1] < fast]
-
-
-def test_there_is_none_with_one_metric_or_without_results(history_of):
-    assert front.build(history_of("asha")) is None
-    assert front.build(history_of("queued")) is None
-
-
-@pytest.mark.parametrize(("goal", "corner"), [("minimize", (5, 10)), ("maximize", (0, 20))])
-def test_the_corner_between_two_points_has_the_worse_of_both(goal, corner):
-    assert front.steps([(0, 10), (5, 20)], {"goal": goal}) == [(0, 10), corner, (5, 20)]

@@ -14,13 +14,3 @@ def test_it_says_when_nothing_was_learnt(history_of):
     assert not chart.data["metrics"][0]["learnt"]
     assert chart.message.startswith("Nothing can be said yet")
     assert "not known yet" in importance.draw(chart.data)
-
-
-def test_each_metric_has_its_own(history_of):
-    data = importance.build(history_of("several")).data
-    assert [metric["metric"] for metric in data["metrics"]] == ["accuracy", "latency"]
-
-
-def test_there_is_none_with_one_parameter_or_few_results(history_of):
-    assert importance.build(history_of("many")) is None
-    assert importance.build(history_of("one")) is None

@@ -15,10 +15,6 @@ from hposvc.spec import Metric
 
 PAGE = (Path(__file__).parents[4] / "docs" / "charts.md").read_text()
 LEAVES = {"params"}  # objects whose keys are names of the sweep itself
-# What each kind is about: a sweep of this name has it.
-SHOWN = {"best": "asha", "curves": "asha", "lineage": "pbt", "savings": "asha"}
-SHOWN |= {"timeline": "asha", "failures": "asha", "front": "several", "parallel": "asha"}
-SHOWN |= {"importance": "asha", "slices": "asha", "contours": "asha"}
 
 
 @pytest.mark.parametrize("name", [*ORDINARY, *ODD])
@@ -33,21 +29,10 @@ def test_each_chart_is_strict_json_and_a_picture(history_of, name):
         assert "style=" not in svg
         assert 20 < len(chart.message) < 600
         assert chart.message.endswith(".")
-
-
-@pytest.mark.parametrize("name", [*ORDINARY, *ODD])
-def test_marks_lie_within_the_picture(history_of, name):
-    for chart in charts(history_of(name)):
-        root = ET.fromstring(draw(chart))
         _, _, width, height = map(float, root.get("viewBox").split())
         for element in root.findall("{http://www.w3.org/2000/svg}text"):
             assert 0 <= float(element.get("x")) <= width, (chart.kind, element.text)
             assert 0 <= float(element.get("y")) <= height, (chart.kind, element.text)
-
-
-@pytest.mark.parametrize(("kind", "name"), SHOWN.items())
-def test_a_sweep_of_its_kind_has_the_chart(history_of, kind, name):
-    assert KINDS[kind].build(history_of(name)) is not None
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,15 +12,6 @@ def test_each_axis_has_a_column_and_missing_values_are_null(history_of):
         assert (momentum is not None) == (optimizer == "sgd")
 
 
-def test_trials_rank_as_in_the_sweep(history_of):
-    history = history_of("asha")
-    data = parallel.build(history).data
-    ranked = sorted(zip(data["rank"], data["trial"], strict=True), reverse=True)
-    shown = {*data["trial"]}
-    order = [trial.id for trial in history.state.ranked() if trial.id in shown]
-    assert [trial for _, trial in ranked] == order
-
-
 def test_of_several_metrics_the_front_ranks_first(history_of):
     history = history_of("several")
     data = parallel.build(history).data
@@ -28,13 +19,3 @@ def test_of_several_metrics_the_front_ranks_first(history_of):
     front = set(history.state.front)
     assert {trial for _, trial in ranked[: len(front)]} == front
     assert data["best"] is None
-
-
-def test_there_is_none_without_trials_or_parameters(history_of):
-    assert parallel.build(history_of("empty")) is None
-    assert parallel.build(history_of("constant")) is None
-
-
-def test_failed_trials_are_lines_without_a_value(history_of):
-    data = parallel.build(history_of("failed")).data
-    assert set(data["columns"][-1]) == {None}

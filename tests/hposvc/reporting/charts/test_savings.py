@@ -14,8 +14,3 @@ def test_what_was_saved_is_what_the_sweep_would_have_cost(history_of):
     assert chart.data["spent"] == pytest.approx(history.state.gpu_hours, rel=1e-4)
     assert sum(chart.data["by_step"]["trials"]) == len(stopped)
     assert sum(chart.data["by_step"]["saved"]) == pytest.approx(chart.data["saved"], rel=1e-4)
-
-
-def test_nothing_was_saved_where_nobody_was_stopped(history_of):
-    assert savings.build(history_of("one")) is None
-    assert savings.build(history_of("pbt")) is None

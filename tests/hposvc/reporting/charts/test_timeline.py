@@ -19,21 +19,3 @@ def test_time_without_a_driver_is_told_apart(history_of):
     driver = next(row for row in data["idle"] if row["why"] == "driver")
     assert driver["slot_seconds"] == pytest.approx(56 * data["lanes"])
     assert data["bars"]["how"] == ["lost", "running"]
-
-
-def test_a_slot_waits_to_retry_after_a_failure(history_of):
-    history = history_of("asha")
-    assert any(span.again for span in history.spans.values())
-    reasons = [row["why"] for row in timeline.build(history).data["idle"]]
-    assert "tail" in reasons
-
-
-def test_many_orders_are_drawn_as_shares_of_work(history_of, monkeypatch):
-    monkeypatch.setattr(timeline, "MOST_BARS", 20)
-    data = timeline.build(history_of("asha")).data
-    assert data["bars"]["order"] == []
-    rows = data["density"]
-    assert len(rows) == data["lanes"]
-    mean = sum(map(sum, rows)) / len(rows) / len(rows[0])
-    assert mean == pytest.approx(data["utilisation"], abs=1e-4)
-    assert len(timeline.draw(data)) < 60_000
