@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hposvc import spec as specs
-from hposvc.drafts.draft import draft, goal_of, propose
+from hposvc.drafts.draft import draft, propose
 from hposvc.drafts.ranges import first_range
 from hposvc.drafts.source import Argument, Program
 from hposvc.errors import SpecError
@@ -71,20 +71,6 @@ def test_a_range_holds_the_value_of_today_where_it_is_around_it(name, default):
         assert domain["min"] <= default <= domain["max"] or math.isclose(default, 1e-9)
 
 
-@pytest.mark.parametrize(
-    "argument",
-    [
-        Argument("seed", "int", 7),
-        Argument("data-dir", "text", "data"),
-        Argument("num_workers", "int", 4),
-        Argument("log_every", "int", 10),
-        Argument("eps", "float", -1.0),
-    ],
-)
-def test_what_is_no_hyperparameter_is_left_alone(argument):
-    assert first_range(argument) is None
-
-
 def test_what_a_list_of_arguments_cannot_write_is_left_out():
     program = Program(
         (
@@ -103,25 +89,6 @@ def test_the_page_shows_what_is_written(monkeypatch):
     shown = re.search(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
     monkeypatch.chdir(EXAMPLES)
     assert draft("train_script.py").text(schema=True) == shown
-
-
-def test_answers_change_the_draft():
-    program = Program((Argument("lr", "float", 0.1), Argument("tag", "text", "x")), ("loss",))
-    first = propose("m:f", program)
-    with pytest.raises(SpecError, match="no such argument; known: lr"):
-        first.with_only(["width"])
-    with pytest.raises(SpecError, match="nothing tells a range of tag"):
-        first.with_only(["tag"])
-    assert goal_of("val/acc@1") == "maximize"
-    assert goal_of("eval_loss") == "minimize"
-
-
-def test_a_value_of_today_outside_its_range_is_not_tried_first():
-    program = Program(
-        (Argument("lr", "float", 0.1), Argument("weight_decay", "float", 0.0)), ("loss",)
-    )
-    spec = read(propose("train.py", program).text(schema=False))
-    assert [dict(each) for each in spec.initial] == [{"lr": 0.1}]
 
 
 def test_what_the_code_needs_and_the_spec_lacks_is_said():
@@ -160,12 +127,6 @@ def test_a_script_of_ranks_is_started_once_for_each_rank(tmp_path):
     assert (found.launch, found.resources.workers) == ("rank", 2)
 
 
-def test_the_path_of_a_script_in_a_shell_is_quoted():
-    program = Program((Argument("lr", "float", 0.1),), ("loss",), to_stderr=True)
-    spec = read(propose("my train.py", program).text(schema=False))
-    assert spec.command[-1] == "exec python 'my train.py' ${args} 2>&1"
-
-
 def test_a_metric_that_was_not_found_has_a_pattern_that_ends_at_punctuation():
     program = Program((Argument("lr", "float", 0.1),))
     text = propose("train.py", program).text(schema=False)
@@ -176,10 +137,3 @@ def test_a_metric_that_was_not_found_has_a_pattern_that_ends_at_punctuation():
         ("loss nan.", "nan"),
     ):
         assert re.search(pattern, line)["loss"] == value
-
-
-def test_a_file_that_every_trial_would_write_is_mentioned():
-    program = Program((Argument("lr", "float", 0.1),), writes=("--save model.pt",))
-    text = propose("train.py", program).text(schema=False)
-    assert "# Every trial writes the same files: --save model.pt.\n" in text
-    assert "${HPOSVC_TRIAL}" in text

@@ -50,15 +50,6 @@ def test_what_is_in_the_way_is_kept(tmp_path):
     assert (tmp_path / "train_script.py").read_text() == "mine"
 
 
-def test_a_second_copy_changes_nothing(tmp_path):
-    assert examples.copy("script", tmp_path) == examples.copy("script.yaml", tmp_path)
-
-
-def test_a_misspelled_name_gets_the_nearest(tmp_path):
-    with pytest.raises(SpecError, match=r"digits\.yaml"):
-        examples.copy("digit.yaml", tmp_path)
-
-
 def test_the_wheel_takes_all_files():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     data = project["tool"]["setuptools"]["data-files"]

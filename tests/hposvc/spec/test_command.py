@@ -1,6 +1,5 @@
 """Commands as trainables, from the spec's file to the process, without Ray."""
 
-import sys
 import time
 
 import pytest
@@ -10,7 +9,7 @@ from hposvc.backends.local import Local
 from hposvc.errors import SpecError
 from hposvc.events import Ended, Failed, Reported
 from hposvc.journal.journal import SweepRow
-from hposvc.spec import check, dump, fingerprint, load
+from hposvc.spec import dump, fingerprint, load
 from trainables.order import Order
 
 WAIT_S = 60
@@ -102,26 +101,6 @@ def test_a_failure_says_what_the_script_said(spec, happens):
     assert failed.message.endswith("out of data")
 
 
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (["pyhton", "train.py", "${args}"], "command[0]: there is no program pyhton on the PATH"),
-        (["python", "trian.py", "${args}"], "command[1]: there is no file "),
-    ],
-)
-def test_what_is_not_there_is_said_before_anything_runs(spec, command, message):
-    with pytest.raises(SpecError) as caught:
-        check(spec(command=command))
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    "command", [["torchrun"], [sys.executable, "-m", "mine"], ["${lr}"], ["python", "-c", "1.py"]]
-)
-def test_what_is_there_passes(spec, command):
-    check(spec(command=[*command, "${args}"]))
-
-
 def test_a_change_of_the_script_is_seen(spec, tmp_path):
     """Otherwise a resumed sweep would compare the results of two programs."""
     loaded = load(spec())
@@ -136,14 +115,10 @@ def test_a_change_of_the_script_is_seen(spec, tmp_path):
     ("command", "launcher"),
     [
         (["torchrun", "--nproc_per_node=2", "train.py", "${args}"], "torchrun"),
-        (["/opt/bin/torchrun", "train.py", "${args}"], "torchrun"),
         (["accelerate", "launch", "train.py", "${args}"], "accelerate launch"),
         (["python", "-m", "torch.distributed.run", "train.py", "${args}"], "torch.distributed.run"),
         (["deepspeed", "train.py", "${args}"], "deepspeed"),
-        (["horovodrun", "-np", "2", "python", "train.py", "${args}"], "horovodrun"),
-        (["mpirun", "-n", "2", "python", "train.py", "${args}"], "mpirun"),
         (["env", "A=1", "B=2", "torchrun", "train.py", "${args}"], "torchrun"),
-        (["sh", "-c", "torchrun train.py ${args}"], "torchrun"),
         (["bash", "-c", "cd x && exec torchrun train.py ${args}"], "torchrun"),
     ],
 )  # fmt: skip

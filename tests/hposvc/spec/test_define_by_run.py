@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from hposvc import Sweep
-from hposvc.spec import SpecError, check, dump, load, restore
+from hposvc.spec import SpecError, dump, load, restore
 from searchers import Choice, Constant, Float
 
 CODE = """
@@ -80,15 +80,6 @@ def test_parameters_beside_the_function_override_its_suggestions():
     }
 
 
-def test_constraints_and_initial_points_may_name_suggested_parameters():
-    spec = load(
-        {**SMALL, "constraints": ["momentum > 0.5"], "initial": [{"optimizer": "adam"}]},
-    )
-    assert spec.space.constraints[0].names == {"momentum"}
-    with pytest.raises(SpecError, match=r"initial\[0\]\.momentm: is no parameter: did you mean"):
-        load({**SMALL, "initial": [{"momentm": 0.5}]})
-
-
 def test_a_space_may_be_a_function_instead_of_its_name(tmp_path):
     spec = load({**SMALL, "parameters": {"space": local}, "tags": {"team": "a"}})
     assert dict(spec.space) == {"x": Float(0, 1)}
@@ -98,18 +89,6 @@ def test_a_space_may_be_a_function_instead_of_its_name(tmp_path):
     result = Sweep(**sections).run(home=tmp_path, progress=False)
     assert set(result.trials.k) == {3}
     assert result.trials.x.between(0, 1).all()
-
-
-def test_a_sweep_runs_on_what_a_function_suggests(tmp_path):
-    result = Sweep(search="random", **SMALL).run(home=tmp_path, progress=False)
-    of_sgd = result.trials.optimizer == "sgd"
-    assert (result.trials.momentum.notna() == of_sgd).all()
-    assert of_sgd.any()
-
-
-def test_a_parameter_may_be_called_space():
-    assert load({**SMALL, "parameters": {"space": {"values": ["a:b"]}}}).space.size == 1
-    assert load({**SMALL, "parameters": {"space": 3}}).space.size == 1
 
 
 @pytest.mark.parametrize(
@@ -126,23 +105,3 @@ def test_a_parameter_may_be_called_space():
 )
 def test_an_error_of_a_function_is_reported_at_the_key(given, message):
     assert refusal(space=given).startswith(f"spec: parameters.space: {message}")
-
-
-def test_a_file_that_fails_says_how(tmp_path):
-    (tmp_path / "failing.py").write_text("1 / 0\n")
-    message = refusal(space=f"{tmp_path}/failing.py:space")
-    assert message.endswith(
-        "failing.py fails when it is imported: ZeroDivisionError: division by zero "
-        f"({tmp_path}/failing.py, line 1)"
-    )
-
-
-def test_a_suggested_parameter_without_a_field_is_reported(tmp_path):
-    (tmp_path / "suggesting.py").write_text(
-        CODE + "from dataclasses import dataclass\n"
-        "@dataclass(frozen=True)\nclass Net:\n    optimizer: str\n"
-        "    def train(self, worker): ...\n"
-    )
-    sections = {**SMALL, "engine": "ray", "trainable": "suggesting:Net"}
-    with pytest.raises(SpecError, match=r"parameters\.momentum: Net has no such field"):
-        check(sections)

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hposvc.errors import SpecError
-from hposvc.spec.model_registry import Register, read_gate, register_problems
-from hposvc.spec.sections import Engine
+from hposvc.spec.model_registry import Register, read_gate
 
 
 @pytest.mark.parametrize(
@@ -32,15 +31,3 @@ def test_what_is_no_gate_is_refused(value):
 def test_names_that_mlflow_refuses_are_refused_at_once(changes):
     with pytest.raises(SpecError):
         replace(Register("digits"), **changes)
-
-
-def test_a_front_a_simulation_and_a_sweep_that_mlflow_does_not_see_have_nothing_to_register():
-    register, sinks = Register("digits"), ("mlflow",)
-    assert list(register_problems(None, Engine("ray"), 2, ())) == []
-    assert list(register_problems(register, Engine("ray"), 1, sinks)) == []
-    [front] = register_problems(register, Engine("ray"), 2, sinks)
-    assert "front" in front.message
-    [simulated] = register_problems(register, Engine("simulate", "a:b"), 1, sinks)
-    assert "no" in simulated.message
-    [unseen] = register_problems(register, Engine("ray"), 1, ("json_lines",))
-    assert "tracking.send_to" in unseen.message

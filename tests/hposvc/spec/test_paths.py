@@ -127,17 +127,6 @@ def test_every_path_of_a_spec_is_absolute_once_it_is_read(project):
     assert load(dump(spec)) == restore(dump(spec)) == spec
 
 
-@pytest.mark.parametrize("uri", ["http://x:5000", "sqlite://", "sqlite:////a/b.db"])
-def test_values_that_are_not_relative_paths_stay_as_they_are(project, uri):
-    spec = load(
-        project / "sweep.yaml",
-        {"storage": "s3://bucket/out", "tracking.uri": uri, "trainable": "my.module:Name"},
-    )
-    assert (spec.storage, spec.tracking.uri) == ("s3://bucket/out", uri)
-    assert spec.trainable == "my.module:Name"
-    assert load(project / "sweep.yaml", {"storage": "~/out"}).storage == "~/out"
-
-
 def test_a_space_and_a_curve_are_found_beside_the_spec(project):
     (project / "simulated.yaml").write_text(
         "metric: {name: loss, goal: minimize}\nparameters: {space: train.py:space}\n"
@@ -160,14 +149,6 @@ def test_folder_names_another_place_for_all_of_them(project):
     assert (spec.folder, spec.trainable) == (f"{project}", f"{project}/train.py:train")
 
 
-def test_a_folder_that_is_left_empty_is_that_of_the_file(project):
-    (project / "sweep.yaml").write_text("folder:\n" + TRAINABLE + SPEC)
-    assert load(project / "sweep.yaml").folder == f"{project}"
-    (project / "sweep.yaml").write_text("folder: [a]\n" + TRAINABLE + SPEC)
-    with pytest.raises(SpecError, match=r"sweep\.yaml:1:\d+: folder: "):
-        load(project / "sweep.yaml")
-
-
 def test_files_of_a_command_are_found_though_it_works_elsewhere(project):
     (project / "sweep.yaml").write_text(COMMAND + SPEC)
     assert check(project / "sweep.yaml").command[:2] == ("python", "script.py")
@@ -178,31 +159,6 @@ def test_files_of_a_command_are_found_though_it_works_elsewhere(project):
             project / "sweep.yaml",
             {"command": ["python", "no.py", "${args}"], "environment.working_dir": "deep"},
         )
-
-
-def test_a_missing_module_is_reported_with_the_searched_folder(project):
-    with pytest.raises(SpecError, match=rf"no_such_thing.*looked in {project},"):
-        check(project / "sweep.yaml", {"trainable": "no_such_thing:train"})
-
-
-def test_a_dict_begins_in_the_present_folder(project, monkeypatch):
-    monkeypatch.chdir(project)
-    data = {
-        "trainable": "train.py:train",
-        "metric": {"name": "loss", "goal": "minimize"},
-        "parameters": {"x": 1.0},
-        "trials": {"max": 1},
-    }
-    assert check(data).trainable == f"{project}/train.py:train"
-    monkeypatch.chdir(project.parent)
-    assert check({**data, "folder": Path("project")}).folder == f"{project}"
-
-
-def test_a_spec_of_an_earlier_version_begins_in_the_present_folder(project, monkeypatch):
-    frozen = dump(load(project / "sweep.yaml"))
-    del frozen["folder"]
-    old = restore({**frozen, "trainable": "train.py:train"})
-    assert (old.folder, old.works_in, old.trainable) == (None, None, "train.py:train")
 
 
 @pytest.mark.parametrize("runs", [TRAINABLE, COMMAND])
@@ -222,92 +178,6 @@ def test_a_sweep_runs_and_goes_on_from_any_folder(project, hposvc, monkeypatch, 
     assert code == 0, err
     code, out, _ = hposvc("best", "b", "-o", "json")
     assert json.loads(out)["value"] >= 2.0  # the trial read offset.txt, beside the spec
-
-
-SIMULATED = """
-from pathlib import Path
-
-
-def curve(params, step):
-    from beside_it import ONE
-
-    if params["width"] == 5 and Path(__file__).with_name("broken").exists():
-        raise ZeroDivisionError
-    return {"loss": ONE + 30 / params["width"] ** 0.5, "tokens": 1e6 * step}, 1.0
-"""
-SIMULATION = """
-name: simulated
-metric: {name: loss, goal: minimize}
-parameters: {width: {min: 5, max: 260}}
-search: grid
-engine: {type: simulate, curve: simulated.py:curve}
-trials: {max: 201}
-tracking: {send_to: []}  # a trial that is trained again would be sent to MLflow, too
-failure: {user_retries: 0}
-"""
-
-
-@pytest.fixture
-def at_top(project, hposvc, monkeypatch):
-    """Return a function that runs a verb in `/`, with no module of the spec's folder loaded."""
-    path_before = sys.path[:]
-
-    def run(*arguments):
-        monkeypatch.chdir("/")
-        monkeypatch.setattr(places, "_spec_folders", set())
-        sys.path[:] = path_before
-        for name, module in [*sys.modules.items()]:
-            if f"{getattr(module, '__file__', '')}".startswith(f"{project}"):
-                del sys.modules[name]
-        return hposvc(*arguments)
-
-    return run
-
-
-def test_commands_on_a_recorded_sweep_work_from_any_folder(project, at_top):
-    (project / "simulated.py").write_text(SIMULATED)
-    (project / "simulated.yaml").write_text(SIMULATION)
-    (project / "broken").touch()
-    code, _, err = at_top("run", project / "simulated.yaml", "--id", "a")
-    assert code == 0, err
-    (project / "broken").unlink()
-    code, out, err = at_top("retry", "a", "-o", "json")
-    assert code == 0, err
-    assert json.loads(out)["trials"]["completed"] == 201
-    code, out, err = at_top("audit", "a", "t0001", "-o", "json")
-    assert code == 0, err
-    assert "ended" in [line["what"] for line in json.loads(out)]
-    code, out, err = at_top("laws", "a", "--weights", "width", "--data", "tokens", "-o", "json")
-    assert code == 0, err
-    assert json.loads(out)["law"]["alpha"] == pytest.approx(0.5, rel=0.01)
-    code, out, err = at_top("repro", "a", "t0002", "-o", "json")
-    assert code == 0, err
-    assert json.loads(out)["verdict"] == "equal"
-
-
-NET = """
-from beside_it import ONE
-from trainables.zoo.digits import DigitsCNN
-
-
-class Net(DigitsCNN):
-    CHANNELS = ONE
-"""
-
-
-def test_memory_and_scaling_work_from_any_folder(project, at_top):
-    (project / "net.py").write_text(NET)
-    spec = (TRAINABLE + SPEC).replace("train.py:train", "net:Net").replace("loss,", "val/loss,")
-    spec = spec.replace("x: {values: [0.0, 1.0]}", "lr: 0.01, width: {values: [4, 8]}, batch: 512")
-    (project / "net.yaml").write_text(spec)
-    code, out, err = at_top("memory", project / "net.yaml", "-o", "json")
-    assert code == 0, err
-    assert json.loads(out)["configuration"]["batch"] == 512
-    code, out, err = at_top(
-        *("scaling", project / "net.yaml", "--workers", "1", "--updates", "2", "-o", "json")
-    )
-    assert code == 0, err
-    assert json.loads(out)[0]["samples_per_s"] > 0
 
 
 def test_a_spec_comes_from_standard_input(project, hposvc, monkeypatch):
@@ -345,11 +215,3 @@ def test_modules_of_another_spec_s_folder_come_last(folders):
     assert (sys.path[:2], sys.path[-1]) == ([first, "script"], second)
     places.import_too(None)
     assert (sys.path[0], sys.path[-2:]) == ("script", [first, second])
-
-
-def test_a_folder_that_was_on_the_path_already_keeps_its_place(folders):
-    first, second = folders
-    sys.path.insert(1, first)
-    places.import_too(second)
-    places.import_too(first)
-    assert (sys.path[:2], sys.path[-1]) == (["script", first], second)

@@ -2,7 +2,6 @@
 
 import copy
 import json
-import time
 from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
@@ -12,17 +11,15 @@ from hposvc.spec import SpecError, dump, load
 
 EXAMPLE = Path(__file__).parents[2] / "specs" / "everything.yaml"
 EVERYTHING = dump(load(EXAMPLE))
-LONGEST_S = 5.0  # CPU seconds: some tenths on an idle machine; no text may take minutes
 
 
 def outcome(source):
-    """Return the error message of `load` (empty: none), and its CPU seconds."""
-    start = time.process_time()
+    """Return the error message of `load` (empty: none)."""
     try:
         load(source)
     except SpecError as error:
-        return str(error), time.process_time() - start
-    return "", time.process_time() - start
+        return str(error)
+    return ""
 
 
 words = st.from_regex(r"\A[a-z][a-z0-9_]{0,8}\Z")
@@ -109,7 +106,7 @@ odd_values = st.one_of(
 
 @given(st.sampled_from(list(places(EVERYTHING))[1:]), odd_values, st.booleans())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_a_mutated_spec_loads_or_is_refused_in_seconds(path, value, rename):
+def test_a_mutated_spec_loads_or_is_refused(path, value, rename):
     data = copy.deepcopy(EVERYTHING)
     target = data
     for part in path[:-1]:
@@ -118,14 +115,13 @@ def test_a_mutated_spec_loads_or_is_refused_in_seconds(path, value, rename):
         target[f"{path[-1]}x"] = target.pop(path[-1])
     else:
         target[path[-1]] = value
-    message, seconds = outcome(data)
+    message = outcome(data)
     assert not message or message.startswith("spec: ")
-    assert seconds < LONGEST_S
 
 
 @given(st.data())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_a_mutated_text_loads_or_is_refused_in_seconds(tmp_path_factory, data):
+def test_a_mutated_text_loads_or_is_refused(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "mutated.yaml"
     text = EXAMPLE.read_text(encoding="utf-8")
     for _ in range(data.draw(st.integers(1, 4))):
@@ -134,6 +130,5 @@ def test_a_mutated_text_loads_or_is_refused_in_seconds(tmp_path_factory, data):
         new = data.draw(st.text(st.sampled_from("{}[]:,-#&*!|>'\"%@`?\n\t 0e.axé"), max_size=4))
         text = text[:at] + new + text[at + gone :]
     path.write_text(text, encoding="utf-8")
-    message, seconds = outcome(path)
+    message = outcome(path)
     assert not message or message.startswith(f"{path}:")
-    assert seconds < LONGEST_S

@@ -17,11 +17,6 @@ def test_what_is_no_share_is_refused(value):
         read_share(value)
 
 
-def test_a_budget_is_limited_by_any_of_its_limits():
-    assert not Budget().limited
-    assert all(Budget(**{name: 1.0}).limited for name in ("wall", "gpu_hours", "cpu_hours"))
-
-
 def test_a_reserve_needs_a_budget_and_leaves_some_of_it():
     with pytest.raises(SpecError, match="give wall, gpu_hours or cpu_hours too"):
         Budget(reserve=0.1)

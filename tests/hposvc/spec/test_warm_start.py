@@ -23,18 +23,11 @@ def test_a_section_is_read_and_comes_back(value, warm):
     [
         ({"form": "a-1"}, [("form",), ("from",)]),
         ({"from": 3, "top": -1}, [("from",), ("top",)]),
-        ({"from": []}, [("from",)]),
         ({"from": ["a", ""]}, [("from",)]),
         ({"from": ["a", "a"]}, [("from",)]),
-        ({"from": "a", "top": True}, [("top",)]),
     ],
 )
 def test_each_mistake_is_told_where_it_is(value, paths):
     with pytest.raises(SpecError) as refused:
         read(value)
     assert [problem.path for problem in refused.value.problems] == paths
-
-
-def test_what_is_no_mapping_is_refused():
-    with pytest.raises(ValueError, match="give auto, or a mapping of from, top"):
-        read("a-1")

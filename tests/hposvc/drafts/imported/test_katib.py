@@ -60,15 +60,6 @@ def test_an_experiment_of_katib(tmp_path):
     assert "earlyStopping" in lost["9"]
 
 
-@pytest.mark.parametrize("lowest", ["0", "-1", "0.1"])
-def test_a_log_normal_range_from_nothing_cannot_be_read(tmp_path, lowest):
-    file = tmp_path / "katib.yaml"
-    text = EXPERIMENT.replace("logUniform", "logNormal").replace('min: "0.01"', f'min: "{lowest}"')
-    file.write_text(text)
-    with pytest.raises(SpecError, match=r"no range could be read \(logNormal from"):
-        reading.convert(file, None)
-
-
 def test_katib_takes_the_experiment():
     """Katib's own model of an Experiment leaves out keys that it does not know."""
     given = read_text(EXPERIMENT, "theirs").data
@@ -97,31 +88,3 @@ def test_what_katib_would_refuse_has_its_line(old, new, message, tmp_path):
     file.write_text(EXPERIMENT.replace(old, new))
     with pytest.raises(SpecError, match=message):
         reading.convert(file, None)
-
-
-def test_an_experiment_of_the_optimizer_client(tmp_path):
-    """The SDK's trials are TrainJobs, whose command is the trainer's."""
-    trainer = """\
-      apiVersion: trainer.kubeflow.org/v1alpha1
-      kind: TrainJob
-      spec:
-        runtimeRef: {name: torch-distributed}
-        trainer:
-          numNodes: 2
-          command: [python, t.py]
-          args: ["${trialParameters.rate}", "${trialParameters.n} ${trialParameters.b}",
-                 "${trialParameters.o}"]
-"""
-    file = tmp_path / "theirs.yaml"
-    file.write_text(EXPERIMENT.split("      kind: Job")[0] + trainer)
-    imported = reading.convert(file, None)
-    assert read_text(imported.text, "spec").data["command"] == [
-        "python",
-        "t.py",
-        "${lr}",
-        "${layers} ${batch}",
-        "${opt}",
-    ]
-    lost = "\n".join(map(str, imported.lost))
-    for key in ("spec.runtimeRef", "trainer.numNodes"):
-        assert key in lost

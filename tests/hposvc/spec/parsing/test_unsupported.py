@@ -10,8 +10,3 @@ def test_a_key_and_a_value_are_told_apart():
         "resources.gpus_per_worker: auto is not there yet (it comes with a later release); "
         "give a number",
     ]
-
-
-def test_what_is_there_passes():
-    data = {"scheduler": {"type": "asha"}, "storage": "/data", "failure": {"nan": "stop"}}
-    assert list(planned_feature_problems(data)) == []
