@@ -7,22 +7,13 @@ from simulated_sweeps import at_desk
 
 from hposvc.events import Attached, Closed, Decided, Reported, Requested
 from hposvc.schedulers import scheduler as facts
-from hposvc.schedulers.scheduler import NewTrial, SearchDone, Wait
-from trainables.order import Order
+from hposvc.schedulers.scheduler import SearchDone, Wait
 
 STOP, PROMOTE = {"type": "asha"}, {"type": "asha", "mode": "promote"}
 
 
 def decisions(events):
     return [(e.trial, e.verdict, e.reason) for e in events if isinstance(e, Decided)]
-
-
-def test_a_report_at_no_milestone_is_not_answered():
-    desk = at_desk(scheduler=STOP)
-    order = desk.start()
-    assert order.milestones == (1, 3)
-    assert len(desk.report(order, 1, 0.5)) == 1
-    assert desk.report(order, 2, 0.5) == []
 
 
 def test_a_report_that_steps_over_a_milestone_is_judged_there():
@@ -34,8 +25,8 @@ def test_a_report_that_steps_over_a_milestone_is_judged_there():
     assert (decided.reason, decided.detail) == ("rung", "rank 2 of 2 at step 1, top 1 continue")
 
 
-@pytest.mark.parametrize("scheduler", [STOP, PROMOTE, {"type": "fifo"}])
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("scheduler", [STOP, PROMOTE])
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
 def test_a_value_that_is_not_finite_ends_its_trial(scheduler, value):
     desk = at_desk(scheduler=scheduler)
     order = desk.start()
@@ -44,13 +35,6 @@ def test_a_value_that_is_not_finite_ends_its_trial(scheduler, value):
     trial = desk.state.trials[order.trial]
     assert (trial.state, trial.reason, trial.value) == ("STOPPED", "diverged", None)
     assert desk.start().trial != order.trial
-
-
-def test_a_trial_that_was_told_to_stop_is_told_once():
-    desk = at_desk()
-    order = desk.start()
-    assert decisions(desk.report(order, 1, math.nan))
-    assert desk.report(order, 2, math.nan) == []
 
 
 def test_retries_come_before_new_trials_in_the_order_of_their_loss():
@@ -121,12 +105,6 @@ def test_a_trial_that_fails_after_the_target_gets_no_retry():
     assert states == [("STOPPED", "target")] * 2
 
 
-def test_a_diverged_value_does_not_reach_a_target():
-    desk = at_desk(metric={"name": "loss", "goal": "minimize", "target": 0.2})
-    assert decisions(desk.report(desk.start(), 1, -math.inf)) == [("t0001", "stop", "diverged")]
-    assert desk.state.closed is None
-
-
 def test_a_stop_of_the_sweep_stops_what_runs_and_starts_nothing():
     desk = at_desk(failure={"user_retries": 1})
     lost, running = desk.start(), desk.start()
@@ -148,80 +126,6 @@ def test_a_kill_of_the_sweep_reaches_trials_that_were_told_to_stop():
     order = desk.start()
     desk.happen(Requested(0.0, "stop"))
     assert decisions(desk.happen(Requested(1.0, "kill"))) == [(order.trial, "kill", "user")]
-
-
-def test_a_stop_of_one_trial_leaves_the_others_alone():
-    desk = at_desk()
-    one, other = desk.start(), desk.start()
-    assert decisions(desk.happen(Requested(0.0, "kill", one.trial))) == [
-        (one.trial, "kill", "user")
-    ]
-    desk.end(one)
-    assert desk.state.trials[one.trial].state == "STOPPED"
-    assert desk.state.trials[other.trial].intent is None
-    assert isinstance(desk.controller.next(), NewTrial)
-
-
-def test_a_trial_that_waits_for_a_retry_can_be_stopped():
-    desk = at_desk(failure={"user_retries": 1})
-    order = desk.start()
-    desk.fail(order, "user")
-    desk.happen(Requested(0.0, "stop", order.trial))
-    assert desk.state.trials[order.trial].state == "STOPPED"
-    assert isinstance(desk.controller.next(), NewTrial)
-
-
-def test_a_paused_trial_can_be_stopped_and_is_not_promoted():
-    desk = at_desk(scheduler=PROMOTE)
-    orders = [desk.start() for _ in range(3)]
-    for order, loss in zip(orders, [0.1, 0.2, 0.3], strict=True):
-        desk.report(order, 1, loss)
-    for order in orders:
-        desk.end(order)
-    desk.happen(Requested(0.0, "stop", "t0001"))
-    assert desk.state.trials["t0001"].state == "STOPPED"
-    assert desk.start().trial == "t0004"
-
-
-@pytest.mark.parametrize("trial", ["t0001", "t9999"])
-def test_a_request_for_a_trial_that_is_over_or_unknown_does_nothing(trial):
-    desk = at_desk()
-    order = desk.start()
-    desk.report(order, 9, 0.5)
-    desk.end(order)
-    assert desk.happen(Requested(0.0, "kill", trial)) == []
-    assert desk.state.trials["t0001"].state == "COMPLETED"
-
-
-def test_an_advance_starts_from_the_rung_s_checkpoint():
-    desk = at_desk(scheduler=PROMOTE)
-    orders = [desk.start() for _ in range(3)]
-    assert {order.until for order in orders} == {1}
-    for order, loss in zip(orders, [0.3, 0.1, 0.2], strict=True):
-        desk.report(order, 1, loss)
-        desk.end(order)
-    order = desk.start()
-    assert (order.trial, order.first, order.until) == ("t0002", 2, 3)
-    assert order.start.step == 1
-
-
-def test_the_wall_budget_counts_the_time_of_drivers():
-    desk = at_desk(budget={"wall": 100})
-    assert desk.controller.expire(1e9) == []  # nobody has begun
-    desk.happen(Attached(0.0, "here:1"))
-    order = desk.start()
-    assert desk.controller.expire(99.0) == []
-    desk.time = 60.0
-    desk.report(order, 1, 0.5)
-    desk.happen(Attached(5000.0, "here:2"))
-    assert desk.controller.expire(5039.0) == []
-    order = desk.start()
-    follows = desk.controller.expire(5040.0)
-    assert follows[0] == Closed(5040.0, "budget")
-    assert decisions(follows) == [(order.trial, "stop", "budget")]
-    for event in follows:
-        desk.happen(event)
-    assert desk.controller.expire(5041.0) == []
 
 
 def test_a_stop_that_is_not_heeded_is_enforced_once_after_the_grace():
@@ -249,28 +153,6 @@ def test_what_an_earlier_driver_had_not_decided_is_decided_at_the_start():
     assert desk.state.trials[poor.trial].state == "STOPPED"
     order = desk.start()
     assert (order.trial, order.first, order.milestones) == (good.trial, 2, (3,))
-
-
-def test_a_target_that_an_earlier_driver_reached_ends_the_sweep_at_the_start():
-    metric = {"name": "loss", "goal": "minimize", "select": "best", "target": 0.2}
-    desk = at_desk(metric=metric)
-    order = desk.start()
-    desk.controller.apply(Reported(0.0, order.id, order.trial, 1, {"loss": 0.1}))
-    follows = desk.happen(Attached(1.0, "here:2"))
-    assert Closed(1.0, "target") in follows
-    assert desk.controller.next() == SearchDone()
-
-
-def test_a_sweep_without_any_value_failed():
-    desk = at_desk()
-    end = desk.controller.finish(0.0)
-    assert (end.state, end.reason) == ("FAILED", "no trial has a value")
-
-
-def test_an_order_says_what_to_run():
-    desk = at_desk()
-    order = desk.start(lr=0.01)
-    assert order == Order(1, "t0001", {"lr": 0.01}, None, 1, 9, ())
 
 
 def test_a_retried_trial_is_to_its_scheduler_one_that_was_slow():
@@ -308,12 +190,3 @@ def test_an_extended_sweep_has_a_scheduler_of_its_new_length_that_knows_what_com
     assert {step: len(rung) for step, rung in scheduler.rungs.items()} == {1: 1, 3: 1, 9: 1}
     again = desk.start()
     assert (again.trial, again.first, again.until) == ("t0001", 10, 27)
-
-
-def test_an_extension_that_is_refused_changes_nothing_for_the_scheduler():
-    desk = at_desk(scheduler={"type": "asha", "eta": 3})
-    desk.report(desk.start(), 1, 0.5)
-    before = desk.controller.scheduler
-    request = Requested(desk.time, "extend", changes={"fidelity.max": 3}, refused="too late")
-    desk.happen(request)
-    assert desk.controller.scheduler == before

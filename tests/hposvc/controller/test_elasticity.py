@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from invariants import check
-from simulated_sweeps import Lab, make_controller, make_spec
+from simulated_sweeps import Lab, make_spec
 
 from hposvc.analysis import audit
-from hposvc.controller.elasticity import WORTH_S
 from hposvc.events import WIDER, Decided, Ended, Failed, Ordered
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
@@ -88,29 +87,12 @@ def test_a_sweep_whose_survivors_grow_ends_sooner_with_the_same_work(lab, schedu
         assert wide.rank_s == pytest.approx(alone.rank_s)
 
 
-def test_a_trial_that_is_nearly_done_is_left_alone(lab):
-    """A new process group costs more than it brings."""
-    state = lab.run(spec({"min": 1, "max": 8}, "smooth"))  # a second a step
-    parked = [event for event in lab.events() if isinstance(event, Decided)]
-    assert not [event for event in parked if event.verdict == "park"]
-    assert WORTH_S > 27
-    assert state.state == "COMPLETED"
-
-
 def test_a_trial_that_would_do_much_again_is_left_alone(lab):
     """Hours of work are not given up to save minutes."""
     wide = spec({"min": 1, "max": 8}, trials=4, checkpoints={"every": 26})
     state = lab.run(wide)
     assert not [event for event in lab.events() if isinstance(event, Decided)]
     assert all(trial.attempts == 1 for trial in state.trials.values())
-
-
-def test_a_long_step_is_waited_for_and_not_killed(lab):
-    """Nobody is in a hurry to grow."""
-    wide = spec({"min": 1, "max": 8}, trials=4, failure={"grace": 5})
-    lab.run(wide)
-    verdicts = {event.verdict for event in lab.events() if isinstance(event, Decided)}
-    assert verdicts == {"park"}
 
 
 def test_why_a_trial_changed_its_workers_is_told(lab):
@@ -133,9 +115,3 @@ def test_replicates_of_finalists_grow_as_trials_do(lab):
     assert {event.reason for event in grown} == {WIDER}
     assert most_ranks_out(events) <= SLOTS
     assert [len(state.replicates.values(name)) for name in state.replicates.finalists] == [2, 2]
-
-
-def test_nobody_grows_while_new_trials_may_come():
-    """Their room is taken by the next trial."""
-    controller = make_controller(spec({"min": 1, "max": 8}))
-    assert controller.widen(8, 1e6) == []

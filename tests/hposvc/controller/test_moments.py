@@ -4,7 +4,7 @@ import pytest
 from simulated_sweeps import Lab, at_desk, fold, make_several, make_spec
 
 from hposvc.controller import moments
-from hposvc.events import Alerted, Attached, Requested, from_json, to_json
+from hposvc.events import Alerted, Attached, Requested
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal, SweepRow
 
@@ -22,12 +22,6 @@ def pass_to(desk, time):
     return [event for event in events if isinstance(event, Alerted)]
 
 
-def test_nothing_is_told_that_nobody_asks_for():
-    desk = at_desk()
-    desk.report(desk.start(), 1, 0.5)
-    assert pass_to(desk, 9e9) == []
-
-
 def test_a_new_best_is_told_once_a_minute_and_the_latest_wins():
     desk = at_desk(**telling("new_best"))
     first, second = desk.start(), desk.start()
@@ -43,15 +37,6 @@ def test_a_new_best_is_told_once_a_minute_and_the_latest_wins():
     (alert,) = pass_to(desk, 61.0)
     assert (alert.trial, alert.value) == ("t0002", 0.3)
     assert pass_to(desk, 1000.0) == []
-
-
-def test_a_best_trial_that_became_worse_is_no_news():
-    desk = at_desk(**telling("new_best"))
-    order = desk.start()
-    desk.report(order, 1, 0.5)
-    assert len(pass_to(desk, 1.0)) == 1
-    desk.report(order, 2, 0.9)
-    assert pass_to(desk, 100.0) == []
 
 
 def test_with_several_metrics_new_trials_on_the_front_are_told(tmp_path):
@@ -130,17 +115,7 @@ def test_a_stall_is_told_once_until_something_is_reported():
     assert alert.text == "no trial has reported for 10 min; running: t0001"
 
 
-def test_failures_alone_are_no_progress():
-    desk = at_desk(**telling({"stalled": "10m"}), failure={"infra_retries": 99})
-    desk.happen(Attached(0.0, "here:1"))
-    while desk.time < 700:
-        desk.fail(desk.start(), "infra")
-        pass_to(desk, desk.time + 1)
-    alerts = [event for event in desk.log if isinstance(event, Alerted)]
-    assert [alert.what for alert in alerts] == ["stalled"]
-
-
-@pytest.mark.parametrize("stop_at", range(1, 60, 7))
+@pytest.mark.parametrize("stop_at", range(1, 60, 14))
 def test_wherever_a_driver_dies_no_moment_is_told_twice_in_the_same_situation(tmp_path, stop_at):
     lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
     on = ("new_best", "trial_failed", {"plateau": [2, 4]}, {"budget": ["10%", "50%"]})
@@ -158,10 +133,3 @@ def test_wherever_a_driver_dies_no_moment_is_told_twice_in_the_same_situation(tm
     now = events[stop_at - 1].time
     known = {(event.what, event.at, event.text) for event in events[:stop_at] if event in whole}
     assert known.isdisjoint((event.what, event.at, event.text) for event in moments.due(state, now))
-
-
-def test_an_alert_survives_the_journal():
-    alert = Alerted(1.5, "plateau", "no better value", 20.0, None, None)
-    assert from_json("alerted", 1.5, to_json(alert)) == alert
-    bare = from_json("alerted", 1.0, '{"what": "stalled", "text": "x"}')
-    assert bare == Alerted(1.0, "stalled", "x")

@@ -22,7 +22,6 @@ from hposvc.schedulers.asha import Asha
 from hposvc.schedulers.scheduler import (
     Advance,
     Closed,
-    Left,
     NewTrial,
     Ordered,
     Paused,
@@ -110,17 +109,6 @@ def test_whole_sweeps_decide_as_a_rescan_and_end(
     journal.store.close()
 
 
-def test_one_nan_does_not_poison_its_rung():
-    scheduler = Asha(eta=3).scheduler(Plan(1, 9))
-    for number in range(2):
-        report = Report(f"t{number}", 1, math.inf)
-        scheduler.apply(report)
-        assert scheduler.judge(report).verdict == "stop"
-    finite = Report("t2", 1, 0.5)
-    scheduler.apply(finite)
-    assert scheduler.judge(finite).verdict == "continue"
-
-
 def test_a_diverged_trial_is_never_promoted_though_its_rung_has_room():
     scheduler = Asha(eta=2, mode="promote").scheduler(Plan(1, 4))
     for number in range(4):
@@ -144,22 +132,12 @@ def test_algorithm_2_promotes_the_best_third_of_a_rung_best_first():
     assert scheduler.next() == NewTrial(1)
 
 
-def test_a_trial_that_is_gone_gives_its_place_to_none_and_is_not_asked_for():
-    scheduler = Asha(eta=2, mode="promote").scheduler(Plan(1, 4))
-    for number, loss in enumerate([0.1, 0.2]):
-        scheduler.apply(Ordered(f"t{number}", 1))
-        scheduler.apply(Report(f"t{number}", 1, loss))
-        scheduler.apply(Paused(f"t{number}"))
-    scheduler.apply(Left("t0"))  # somebody stopped it
-    assert scheduler.next() == NewTrial(1)
-
-
 @pytest.mark.parametrize("mode", ["stop", "promote"])
 def test_resources_stay_near_one_in_eta_of_each_rung(mode, lab):
     spec = make_spec(
         fidelity={"max": 27},
         scheduler={"type": "asha", "mode": mode},
-        trials={"max": 900, "parallel": 16},
+        trials={"max": 400, "parallel": 16},
     )
     state = lab.run(spec)
     steps = [trial.step for trial in state.trials.values()]
@@ -169,7 +147,7 @@ def test_resources_stay_near_one_in_eta_of_each_rung(mode, lab):
         assert share - slack <= reached[after] <= share + slack
     assert set(steps) <= set(reached)
     # Every trial to its end would cost 27 steps each; four rungs of nine steps' worth are theory.
-    assert sum(steps) < 900 * 4 * 1.2
+    assert sum(steps) < 400 * 4 * 1.2
 
 
 def test_eta_below_two_halves_nothing_and_is_refused():
@@ -178,10 +156,9 @@ def test_eta_below_two_halves_nothing_and_is_refused():
 
 
 @pytest.mark.parametrize("mode", ["stop", "promote"])
-@pytest.mark.parametrize("most", [2_000, pytest.param(10_000, marks=pytest.mark.full)])
-def test_a_late_event_costs_as_much_as_an_early_one(most, mode, lab):
+def test_a_late_event_costs_as_much_as_an_early_one(mode, lab):
     """Count the Python calls per event of the whole loop, in two windows of a sweep."""
-    calls = 0
+    most, calls = 1_000, 0
 
     def count(frame, kind, argument):
         nonlocal calls

@@ -33,19 +33,6 @@ def stops_at(losses, patience, delta=0.0, steps=None):
     return None
 
 
-def test_a_trial_is_stopped_when_its_patience_is_used_up():
-    assert stops_at([3, 2, 1, 1, 1, 1], patience=3) == 6
-    assert stops_at([3, 2, 1, 1, 1, 0.9], patience=3) is None
-    assert stops_at([3, 2, 1, 2, 1.5, 1], patience=3) == 6
-    assert stops_at([3], patience=1) is None
-
-
-def test_a_gain_of_delta_is_none_and_many_small_ones_add_up():
-    assert stops_at([1.0, 0.75, 0.75, 0.5], patience=2, delta=0.25) == 3
-    assert stops_at([1.0, 0.9, 0.8, 0.7, 0.6], patience=3, delta=0.25) is None
-    assert stops_at([1.0, 0.9, 0.8, 0.7, 0.6], patience=2, delta=0.25) == 3
-
-
 def test_patience_counts_steps_not_reports():
     assert stops_at([3, 2, 2, 1], patience=10, steps=[5, 10, 15, 20]) is None
     assert stops_at([3, 2, 2, 1], patience=5, steps=[5, 10, 15, 20]) == 15
@@ -140,36 +127,6 @@ def test_the_value_is_what_select_says_and_the_checkpoint_is_of_its_step():
         assert (trial.state, trial.reason, trial.value) == ("STOPPED", "plateau", value)
         assert trial.selected[0] == step
         assert trial.checkpoint_at(step) is not None
-
-
-def test_a_higher_value_is_better_where_the_metric_says_so():
-    desk = at_desk(
-        metric={"name": "loss", "goal": "maximize"},
-        scheduler={"type": "fifo", "plateau": {"patience": 2}},
-    )
-    order = desk.start()
-    for step in range(1, 5):
-        assert desk.report(order, step, step / 10) == []
-    desk.report(order, 5, 0.3)
-    assert desk.report(order, 6, 0.2)[0].reason == "plateau"
-
-
-def test_a_milestone_gets_one_answer_and_a_stop_comes_before_going_on():
-    desk = at_desk(scheduler={"type": "asha", "eta": 3, "plateau": {"patience": 2}})
-    order = desk.start()
-    assert desk.report(order, 1, 0.5)[0].verdict == "continue"
-    desk.report(order, 2, 0.5)
-    [decided] = desk.report(order, 3, 0.5)
-    assert (decided.verdict, decided.reason) == ("stop", "plateau")
-
-
-def test_the_last_step_of_a_trial_is_its_end_not_a_plateau():
-    desk = at_desk(fidelity={"max": 3}, scheduler={"type": "fifo", "plateau": {"patience": 2}})
-    order = desk.start()
-    for step in range(1, 4):
-        assert desk.report(order, step, 0.5) == []
-    desk.end(order)
-    assert desk.state.trials[order.trial].state == "COMPLETED"
 
 
 def test_a_trial_at_rest_is_not_gone_on_with_after_a_crash():

@@ -90,22 +90,6 @@ def test_built_in_schedulers_are_not_guarded():
 @pytest.mark.parametrize(
     ("method", "answer"),
     [
-        ("next", NewTrial(9, (3,))),
-        ("next", Advance("t0001", 9)),
-        ("next", Wait()),
-        ("judge", Decision("pause", "rung")),
-        ("trials_to_stop", [TrialStop("t0001", "rung")]),
-        ("max_concurrency", 3),
-    ],
-)
-def test_right_answers_are_passed_on(method, answer):
-    report = [Report("t0001", 3, 0.5)] if method == "judge" else []
-    assert getattr(guarded(answer), method)(*report) == answer
-
-
-@pytest.mark.parametrize(
-    ("method", "answer"),
-    [
         *((method, None) for method in METHODS),
         ("next", NewTrial(10)),
         ("next", NewTrial(None)),
@@ -145,20 +129,6 @@ def test_a_scheduler_must_not_wait_where_nothing_runs():
     scheduler.apply(Left("t0001"))
     with pytest.raises(PlugInFailed, match="where no trial runs"):
         scheduler.next()
-
-
-def test_a_scheduler_that_exits_is_named():
-    class Exiting(Answering):
-        def next(self):
-            raise SystemExit(3)
-
-    @dataclass(frozen=True)
-    class Exit:
-        def scheduler(self, plan):
-            return Exiting(None)
-
-    with pytest.raises(PlugInFailed, match=r"raised SystemExit: 3 \(.*test_guarded\.py:\d+\)"):
-        begin_scheduler("mine:Exit", Exit(), PLAN).next()
 
 
 @pytest.mark.parametrize(

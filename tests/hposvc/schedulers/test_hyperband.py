@@ -1,6 +1,5 @@
 """Hyperband against a reference that rescans all facts, and against what the paper promises."""
 
-import math
 import sys
 from random import Random
 
@@ -18,18 +17,7 @@ from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.schedulers.hyperband import Hyperband
-from hposvc.schedulers.scheduler import (
-    Advance,
-    Closed,
-    Left,
-    NewTrial,
-    Ordered,
-    Paused,
-    Plan,
-    Report,
-    SearchDone,
-    TrialStop,
-)
+from hposvc.schedulers.scheduler import Plan
 from searchers.random_search import Random as RandomSearch
 
 
@@ -41,13 +29,6 @@ def both(eta, first, last, brackets=None):
 def stopped(scheduler):
     """Return the names of the paused trials that are to be stopped now."""
     return [stop.trial for stop in scheduler.trials_to_stop()]
-
-
-def stand(scheduler, trial, step, loss):
-    """Let a trial run to a rung and wait there."""
-    scheduler.apply(Ordered(trial, step))
-    scheduler.apply(Report(trial, step, loss))
-    scheduler.apply(Paused(trial))
 
 
 @settings(max_examples=80, deadline=None)
@@ -152,164 +133,6 @@ def test_who_is_tried_again_goes_on_where_it_would_have_and_the_sweep_ends(
     for goes, may, must in fates(cluster, scheduler.facts, eta, first, last):
         event(f"goes on: {goes}")
         assert may if goes else not must
-
-
-def test_a_trial_that_comes_back_in_time_is_compared_and_holds_its_bracket_up():
-    scheduler = Renewed(Hyperband(eta=3), Plan(1, 9))
-    for number in range(7):
-        stand(scheduler, f"t{number}", 1, number)
-    for trial in ("back", "slow"):
-        scheduler.apply(Ordered(trial, 1))
-    scheduler.apply(Left("back"))
-    scheduler.take_back("back")
-    stand(scheduler, "slow", 1, 9)
-    assert scheduler.next() == NewTrial(3), "its bracket waits for it"
-    stand(scheduler, "back", 1, 0.5)
-    assert stopped(scheduler) == ["t2", "t3", "t4", "t5", "t6", "slow"]
-    assert scheduler.next() == Advance("t0", 3)
-
-
-def test_a_rung_from_which_no_trial_has_gone_on_waits_for_a_retried_one():
-    scheduler = Renewed(Hyperband(eta=3), Plan(1, 9))
-    for trial in [f"t{number}" for number in range(8)]:
-        stand(scheduler, trial, 1, int(trial[1]))
-    scheduler.apply(Ordered("back", 1))
-    scheduler.apply(Left("back"))
-    assert scheduler.next() == Advance("t0", 3)
-    scheduler.take_back("back")
-    assert scheduler.next() == NewTrial(3)
-    stand(scheduler, "back", 1, -1)
-    assert scheduler.next() == Advance("back", 3)
-
-
-def test_a_trial_that_comes_back_late_goes_as_far_as_it_would_have():
-    scheduler = Renewed(Hyperband(eta=3), Plan(1, 9))
-    for trial in ("good", "poor"):
-        scheduler.apply(Ordered(trial, 1))
-        scheduler.apply(Left(trial))
-    for number in range(7):
-        stand(scheduler, f"t{number}", 1, number)
-    scheduler.apply(Closed())
-    for trial in ("t0", "t1", "t2"):
-        stand(scheduler, trial, 3, int(trial[1]))
-    stand(scheduler, "t0", 9, 0)
-    for trial in ["t0", *stopped(scheduler)]:
-        scheduler.apply(Left(trial))
-    assert (scheduler.next(), scheduler.max_concurrency()) == (SearchDone(), 0)
-    for trial, loss in [("good", 0.5), ("poor", 4.5)]:
-        scheduler.take_back(trial)
-        stand(scheduler, trial, 1, loss)
-    where = "of 9 at step 1 of bracket 1, top 3 continue"
-    assert scheduler.trials_to_stop() == [TrialStop("poor", "rung", f"rank 7 {where}")]
-    scheduler.apply(Left("poor"))
-    assert (scheduler.next(), scheduler.max_concurrency()) == (Advance("good", 3), 1)
-    stand(scheduler, "good", 3, 0.5)
-    where = "of 4 at step 3 of bracket 1, top 1 continue"
-    assert scheduler.trials_to_stop() == [TrialStop("good", "rung", f"rank 2 {where}")]
-    scheduler.apply(Left("good"))
-    assert scheduler.next() == SearchDone()
-
-
-def test_a_bracket_that_went_on_with_fewer_trials_stays_so_when_there_are_more():
-    facts = Renewed(Hyperband(eta=3), Plan(1, 9))
-    for trial in ("t0", "t1", "t2"):
-        stand(facts, trial, 1, int(trial[1]))
-    extended = Renewed(Hyperband(eta=3), Plan(1, 9), list(facts.facts))
-    assert extended.next() == NewTrial(1), "no trial has gone on: the bracket takes more"
-    facts.apply(Closed())
-    stand(facts, "t0", 3, 0)
-    extended = Renewed(
-        Hyperband(eta=3), Plan(1, 9), [fact for fact in facts.facts if fact != Closed()]
-    )
-    assert stopped(extended) == stopped(facts) == ["t1", "t2"]
-    assert extended.next() == facts.next() == Advance("t0", 9)
-    stand(extended, "t0", 9, 0)
-    assert extended.next() == NewTrial(3)
-
-
-def test_equal_losses_rank_as_the_trials_came():
-    scheduler = Hyperband(eta=3).scheduler(Plan(1, 3))
-    for trial in ["t3", "t1", "t2"]:
-        stand(scheduler, trial, 1, 0.5)
-    assert scheduler.next() == Advance("t3", 3)
-    assert stopped(scheduler) == ["t1", "t2"]
-    where = "of 3 at step 1 of bracket 1, top 1 continue"
-    details = [stop.detail for stop in scheduler.trials_to_stop()]
-    assert details == [f"rank 2 {where}", f"rank 3 {where}"]
-
-
-def test_free_slots_start_the_next_bracket_while_one_waits_and_old_brackets_go_first():
-    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))  # brackets of 9, 5 and 3
-    for number in range(8):
-        stand(scheduler, f"t{number}", 1, number)
-    scheduler.apply(Ordered("slow", 1))
-    for number in range(5):
-        assert scheduler.next() == NewTrial(3)
-        stand(scheduler, f"u{number}", 3, number)
-    assert scheduler.next() == Advance("u0", 9)
-    scheduler.apply(Report("slow", 1, 0.5))
-    scheduler.apply(Paused("slow"))
-    for trial in ["t0", "slow", "t1"]:
-        assert scheduler.next() == Advance(trial, 3)
-        scheduler.apply(Ordered(trial, 3))
-    assert scheduler.next() == Advance("u0", 9)
-    scheduler.apply(Ordered("u0", 9))
-    assert scheduler.next() == NewTrial(9)
-
-
-def test_the_failed_count_in_their_rung_and_are_its_worst():
-    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
-    for number in range(7):
-        scheduler.apply(Ordered(f"t{number}", 1))
-        scheduler.apply(Left(f"t{number}"))
-    stand(scheduler, "good", 1, 0.5)
-    stand(scheduler, "poor", 1, 0.7)
-    assert scheduler.trials_to_stop() == []  # of nine, three may go on: the two that are left do
-    for trial, loss in [("good", 0.4), ("poor", 0.3)]:
-        assert scheduler.next() == Advance(trial, 3)
-        stand(scheduler, trial, 3, loss)
-    assert scheduler.next() == Advance("poor", 9)
-    assert stopped(scheduler) == ["good"]
-
-
-def test_the_last_trial_counts_though_it_is_ordered_when_the_sweep_is_closed():
-    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
-    stand(scheduler, "poor", 1, 0.7)
-    stand(scheduler, "poorer", 1, 0.8)
-    scheduler.apply(Closed())
-    assert scheduler.next() == Advance("poor", 3)
-    assert stopped(scheduler) == ["poorer"]
-    scheduler.apply(Ordered("good", 1))
-    assert scheduler.trials_to_stop() == []
-    scheduler.apply(Report("good", 1, 0.5))
-    scheduler.apply(Paused("good"))
-    assert scheduler.next() == Advance("good", 3)
-    assert stopped(scheduler) == ["poor", "poorer"]
-
-
-def test_a_diverged_trial_is_never_promoted_though_its_bracket_has_room():
-    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
-    stand(scheduler, "diverged", 1, math.inf)
-    scheduler.apply(Closed())
-    assert scheduler.next() == SearchDone()
-    assert stopped(scheduler) == ["diverged"]
-
-
-def test_slots_are_kept_for_all_that_a_rung_is_going_to_promote():
-    scheduler = Hyperband(eta=3).scheduler(Plan(1, 9))
-    for number in range(8):
-        stand(scheduler, f"t{number}", 1, number)
-    scheduler.apply(Ordered("slow", 1))
-    scheduler.apply(Closed())
-    assert scheduler.max_concurrency() == 3
-    scheduler.apply(Left("slow"))
-    assert scheduler.max_concurrency() == 3
-    for number in range(3):
-        stand(scheduler, f"t{number}", 3, number)
-    assert scheduler.max_concurrency() == 1
-    stand(scheduler, "t0", 9, 0.1)
-    scheduler.apply(Left("t0"))
-    assert (scheduler.max_concurrency(), scheduler.next()) == (0, SearchDone())
 
 
 def test_a_turn_costs_as_much_after_7000_trials_as_after_1000():

@@ -19,16 +19,7 @@ from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.schedulers.median import Median
-from hposvc.schedulers.scheduler import (
-    Advance,
-    Left,
-    NewTrial,
-    Ordered,
-    Paused,
-    Plan,
-    Report,
-    SearchDone,
-)
+from hposvc.schedulers.scheduler import Left, NewTrial, Ordered, Plan, Report, SearchDone
 from searchers.random_search import Random as RandomSearch
 
 
@@ -196,65 +187,11 @@ def test_the_best_so_far_is_held_against_the_median_of_the_means_so_far():
     assert verdict(after(FALLING, min_trials=2), 5.0, 4.0, 4.5) == "continue"
 
 
-def test_nobody_is_stopped_before_enough_came_as_far():
-    assert verdict(after(FALLING, min_trials=3), 100.0, 100.0) == "stop"
-    assert verdict(after(FALLING, min_trials=3), 100.0, 100.0, 100.0) == "continue"
-
-
-def test_trials_that_still_run_are_held_against_nobody():
-    scheduler = after(FALLING[:1], min_trials=2)
-    scheduler.apply(Ordered("runs", 4))
-    scheduler.apply(Report("runs", 1, 0.1))
-    assert verdict(scheduler, 7.0) == "continue"
-
-
 def test_a_diverged_trial_is_the_worst_from_there_on_and_poisons_no_median():
     gone = {1: 1.0, 2: math.inf}
     assert verdict(after([gone, *FALLING[:2]], min_trials=3), 1.0, 6.5, 5.5) == "continue"
     assert verdict(after([gone, *FALLING[:2]], min_trials=3), 9.0, 6.5, 5.5) == "stop"
     assert verdict(after([gone, gone, gone], min_trials=3), 9.0, 9.0) == "continue"
-
-
-def test_a_diverged_trial_is_the_worst_at_the_steps_of_an_extension_too():
-    """Otherwise trials beyond the old end are compared with the survivors alone."""
-    good = {1: 4.0, 2: 4.0, 3: 4.0, 4: 4.0}
-    scheduler = after([good, {1: math.inf}, {1: 1.0, 2: math.inf}], last=8, min_trials=3)
-    assert verdict(scheduler, 5.0, 5.0, 5.0, 5.0) == "continue"
-    assert scheduler.judge(Report("new", 4, 5.0)).detail.startswith("1 of 3 means up to step 4")
-    scheduler.apply(Report("new", 5, 5.0))
-    assert "0 of 2 means up to step 5" in scheduler.judge(Report("new", 5, 5.0)).detail
-
-
-def test_a_completed_trial_that_goes_on_counts_up_to_the_old_end_and_then_beyond_it():
-    """Otherwise nobody is compared with anybody until the first trials come to the new end."""
-    scheduler = Median(min_trials=1).scheduler(Plan(1, 8))
-    stand = [Ordered("old", 4), *(Report("old", step, 4.0) for step in range(1, 5)), Paused("old")]
-    for fact in stand:
-        scheduler.apply(fact)
-    assert scheduler.next() == Advance("old", 8, (5, 6, 7))
-    assert verdict(scheduler, 9.0, 9.0, 9.0, 5.0) == "stop"
-    for fact in (Ordered("old", 8), Report("old", 6, 4.0), Left("old")):
-        scheduler.apply(fact)
-    assert [len(scheduler.means[step]) for step in (1, 4, 6, 7)] == [1, 1, 1, 0]
-
-
-def test_a_milestone_that_longer_trials_do_not_have_stops_nobody():
-    """A trial that a pause cut off goes on with the milestones that it had."""
-    scheduler = Median(min_trials=1).scheduler(Plan(1, 400))
-    for fact in (Ordered("t0", 150), Report("t0", 11, 1.0), Left("t0")):
-        scheduler.apply(fact)
-    report = Report("t1", 11, 9.0)
-    scheduler.apply(report)
-    assert scheduler.judge(report).verdict == "continue"
-
-
-def test_a_step_that_was_not_reported_counts_with_the_next_report():
-    # A milestone without a report counts with the loss of the next report.
-    sparse = {2: 6.0, 3: 2.0}
-    scheduler = after([{1: 6.0, **sparse}], min_trials=1)
-    means = {step: line.means for step, line in scheduler.means.items()}
-    assert scheduler.means == after([sparse], min_trials=1).means
-    assert means == {1: [6], 2: [6], 3: [14 / 3]}
 
 
 def test_long_trials_are_judged_a_hundred_times_unless_told_otherwise():
@@ -273,9 +210,7 @@ def test_options_below_one_are_refused(option):
 def test_on_curves_that_keep_their_order_about_half_is_stopped_and_not_the_best(tmp_path):
     lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
     spec = make_spec(
-        fidelity={"max": 27},
-        scheduler={"type": "median"},
-        trials={"max": 300, "parallel": 8},
+        fidelity={"max": 27}, scheduler={"type": "median"}, trials={"max": 300, "parallel": 8}
     )
     state = lab.run(spec)
     stopped = [trial for trial in state.trials.values() if trial.reason == "median"]

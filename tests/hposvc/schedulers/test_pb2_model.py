@@ -12,8 +12,6 @@ from scipy.stats import multivariate_t
 from hposvc.schedulers import pb2_model
 from hposvc.schedulers.pb2_model import Bandit, DriftingKernel, Rows, fit
 
-NONE = Rows(np.zeros((0, 1)), np.zeros(0))
-
 
 def rows(x, time):
     return Rows(np.reshape(np.array(x, float), (len(x), -1)), np.array(time, float))
@@ -82,13 +80,6 @@ def test_a_fit_tells_whether_gains_drift(speed, drifts):
     assert (fit(x, gains).drift > 0) == drifts
 
 
-def test_no_rows_give_the_prior():
-    prior = Bandit.of(NONE, np.zeros(0), rows([0.5], [3]))
-    mean, deviation = prior.predict(rows([0.5, 0.0], [3, 3]))
-    np.testing.assert_array_equal(mean, 0.0)
-    assert deviation[0] < deviation[1]
-
-
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 20))
 def test_repeated_rows_and_equal_gains_are_no_trouble(seed, count):
@@ -97,8 +88,3 @@ def test_repeated_rows_and_equal_gains_are_no_trouble(seed, count):
     model = Bandit.of(same, np.zeros(count), same)
     bound = model.bound(Rows(rng.random((50, 2)), rng.uniform(0, 99, 50)))
     assert np.isfinite(bound).all()
-
-
-def test_a_gain_that_is_not_finite_is_refused():
-    with pytest.raises(ValueError, match="is not finite; drop such rows"):
-        fit(rows([0.1, 0.2], [0, 0]), np.array([1.0, math.nan]))

@@ -6,9 +6,6 @@ from simulated_sweeps import Lab, at_desk, make_spec
 from hposvc.events import Decided, Ordered
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
-from hposvc.schedulers.replay import Replay, Shift
-from hposvc.schedulers.scheduler import Closed, Left, NewTrial, Plan, SearchDone
-from hposvc.schedulers.scheduler import Ordered as Begun
 from hposvc.spec import SpecError
 
 SCHEDULE = [
@@ -61,25 +58,6 @@ def test_a_retry_goes_on_with_the_values_of_its_steps():
     assert (retry.first, retry.params["lr"], retry.seed_of) == (4, 0.02, "t0007")
 
 
-def test_without_checkpoints_there_is_nothing_to_go_on_from():
-    desk = at_desk(
-        scheduler={"type": "replay", "schedule": SCHEDULE}, trials={"max": 1}, parameters=TWO
-    )
-    order = desk.start()
-    decided, closed, *_ = desk.report(order, 2, 0.5, save=False)
-    assert (decided.verdict, decided.reason) == ("stop", "no checkpoint")
-    assert closed.reason == "failures"
-
-
-def test_a_trial_that_is_over_is_not_begun_again():
-    scheduler = Replay((Shift(2),)).scheduler(Plan(1, 8, 1))
-    assert scheduler.next() == NewTrial(8, (2,))
-    scheduler.apply(Begun("t0001", 8))
-    scheduler.apply(Closed())
-    scheduler.apply(Left("t0001"))
-    assert (scheduler.next(), scheduler.max_concurrency()) == (SearchDone(), 0)
-
-
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
@@ -94,24 +72,12 @@ def test_a_trial_that_is_over_is_not_begun_again():
             {"schedule": [{"after": 3, "values": {"lrr": 1}}]},
             "scheduler.schedule[0].values.lrr: no such parameter; did you mean 'lr'?",
         ),
-        (
-            {"schedule": [{"after": 3, "values": {"lr": [1]}}]},
-            "scheduler.schedule[0].values.lr: is a list; give one value",
-        ),
-        ({"schedule": [{"afer": 3}]}, "scheduler.schedule[0].afer: no such key; did you mean"),
     ],
 )
 def test_a_schedule_that_makes_no_sense_is_refused(sections, message):
     with pytest.raises(SpecError) as caught:
         replay(**sections)
     assert message in str(caught.value)
-
-
-def test_a_list_is_followed_by_lists():
-    two = {"lr": 0.01, "layers": {"values": [[64, 64]]}}
-    replay([{"after": 3, "values": {"layers": [32]}}], parameters=two)
-    with pytest.raises(SpecError, match=r"values\.lr: is a list; give one value"):
-        replay([{"after": 3, "values": {"lr": [32]}}], parameters=two)
 
 
 @pytest.mark.parametrize(("until", "firsts"), [(1, [1]), (2, [1]), (4, [1, 3]), (8, [1, 3, 6])])

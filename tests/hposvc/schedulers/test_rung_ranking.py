@@ -1,11 +1,9 @@
 """The ranking of a rung by several metrics: fronts that are updated trial by trial."""
 
-import math
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hposvc.schedulers.rung_ranking import Fronts, LossRanking, dominates, empty_ranking, ranked
+from hposvc.schedulers.rung_ranking import Fronts, dominates
 from searchers import pareto
 
 grades = st.integers(0, 4).map(float)  # few values, so that ties and equal trials are common
@@ -81,31 +79,3 @@ def test_the_first_of_a_front_cover_it():
     """The trials that go on must not be neighbours in a corner of the front."""
     line = [(x, 10.0 - x) for x in map(float, range(11))]
     assert set(filled(line).best(3)) == {"t0", "t5", "t10"}
-
-
-def test_a_diverged_trial_counts_and_is_behind_all():
-    rung = Fronts()
-    rung.add("bad", (math.inf, math.inf))
-    assert (len(rung), rung.best(5)) == (1, [])
-    assert not rung.is_among_best("bad", (math.inf, math.inf), 5)
-    assert rung.describe_rank("bad", (math.inf, math.inf)) == "behind all fronts of 1"
-
-
-def test_one_metric_is_ranked_by_loss_and_several_by_fronts():
-    assert isinstance(empty_ranking(1), LossRanking)
-    assert isinstance(empty_ranking(2), Fronts)
-
-
-@settings(deadline=None)
-@given(st.dictionaries(st.text(max_size=3), grades | st.just(math.inf), max_size=9))
-def test_single_losses_rank_as_sorted_would(losses):
-    """Hyperband by one metric keeps ties in the order given, and may stop any trial."""
-    order, spared = ranked({name: (loss,) for name, loss in losses.items()})
-    assert order == sorted(losses, key=losses.__getitem__)
-    assert spared == 0
-
-
-def test_several_losses_rank_front_by_front_the_diverged_last():
-    losses = {"c": (3.0, 3.0), "bad": (math.inf,), "a": (1.0, 2.0), "b": (2.0, 1.0)}
-    order, spared = ranked(losses)
-    assert (set(order[:2]), order[2:], spared) == ({"a", "b"}, ["c", "bad"], 2)

@@ -1,17 +1,11 @@
 import pytest
 
-from hposvc.events import OWN
 from hposvc.state.backoff import LONGEST_PAUSE_S, pause_s, wait_s
 
 
 def test_the_first_failure_waits_for_nothing_and_each_further_one_twice_as_long():
     assert [pause_s(count) for count in range(6)] == [0.0, 0.0, 2.0, 4.0, 8.0, 16.0]
     assert pause_s(50) == LONGEST_PAUSE_S
-
-
-@pytest.mark.parametrize("cause", [*OWN, "preempt", "storage"])
-def test_what_is_no_fault_of_the_cluster_waits_for_nothing(cause):
-    assert wait_s(cause, 9) == 0.0
 
 
 @pytest.mark.parametrize("cause", ["infra", "stalled"])

@@ -1,14 +1,10 @@
 """What of a sweep is probably not as its user meant it."""
 
-from dataclasses import replace
-
 import pytest
-from simulated_sweeps import at_desk, fold, make_spec
+from simulated_sweeps import fold, make_spec
 
 from hposvc.events import Attached, Ended, Finished, Ordered, Proposed, Reported
-from hposvc.spec import PlugIn
-from hposvc.state.doubts import ATTEMPTS, doubts, nearest_to_limits, repeated_points
-from searchers.space import Space
+from hposvc.state.doubts import doubts, nearest_to_limits, repeated_points
 from trainables.order import Order
 
 TWO = {"lr": {"min": 1e-5, "max": 1e-1, "log": True}, "width": {"values": [1, 2]}}
@@ -61,21 +57,6 @@ def test_points_that_repeat_an_earlier_one_are_named(sections, paths):
     assert all("trained twice" in problem.message for problem in found)
 
 
-def test_points_to_be_completed_are_tried_few_times_and_whole_ones_never(monkeypatch):
-    tried = []
-
-    def complete(space, point, rng):
-        tried.append(point)
-        return {**point, "width": rng.random()}
-
-    drawn = [{"lr": place / 1000} for place in range(1, 20)]
-    whole = [{"lr": 0.05, "width": 1}]
-    spec = make_spec(initial=[*drawn * 3, *whole * 2], parameters=TWO)
-    monkeypatch.setattr(Space, "complete", complete)
-    assert [problem.path for problem in repeated_points(spec)] == [("initial", 3 * 19 + 1)]
-    assert tried == [point for point in drawn[:ATTEMPTS] for _ in range(2)]
-
-
 def test_trials_that_report_their_last_step_first_are_named():
     trials = [curve(9), curve(*range(1, 10)), curve(9)]
     (said,) = doubts(ended(make_spec(scheduler="fifo"), trials))
@@ -86,11 +67,6 @@ def test_trials_that_report_their_last_step_first_are_named():
 @pytest.mark.parametrize("steps", [[3, 6, 9], [8], range(1, 10)])
 def test_trials_that_report_some_steps_in_order_are_not(steps):
     assert doubts(ended(make_spec(scheduler="fifo"), [curve(*steps)])) == []
-
-
-def test_a_metric_that_comes_with_the_last_step_alone_is_no_doubt():
-    reports = {step: {"train": 1.0} for step in range(1, 9)} | curve(9)
-    assert doubts(ended(make_spec(scheduler="fifo"), [reports])) == []
 
 
 @pytest.mark.parametrize(
@@ -105,17 +81,6 @@ def test_a_population_without_copies_says_why(trials, why):
     (said,) = doubts(ended(spec, trials))
     assert f"no member of the population of {len(trials)} copied another" in said
     assert why in said
-
-
-def test_a_population_that_still_trains_is_no_doubt():
-    desk = at_desk(scheduler=POPULATION)
-    desk.report(desk.start(), 1, 0.5)
-    assert doubts(desk.state) == []
-
-
-def test_a_scheduler_of_the_users_own_is_not_imported():
-    spec = replace(make_spec(scheduler="fifo"), scheduler=PlugIn("gone.py:Mine", {}))
-    assert doubts(ended(spec, [curve(*range(1, 10))])) == []
 
 
 def test_the_trials_nearest_to_the_limits_are_named_nearest_first():
@@ -136,12 +101,3 @@ def test_the_trials_nearest_to_the_limits_are_named_nearest_first():
     assert nearest_to_limits(state) in doubts(state)
     within = ended(spec, [*trials, curve(9, ms=1.0, acc=1.0)])
     assert not any("nearest" in each for each in doubts(within))
-
-
-def test_a_trial_that_keeps_the_limits_is_not_named_as_beyond_them():
-    spec = make_spec(scheduler="fifo", limits=["ms <= 5"])
-    diverged = {9: {"loss": float("nan"), "ms": 1.0}}
-    assert nearest_to_limits(ended(spec, [diverged])) == ""
-    assert nearest_to_limits(ended(spec, [diverged, curve(9, ms=6.0)])) == (
-        "nearest to the limits: t0002 (beyond ms <= 5 by 1)"
-    )

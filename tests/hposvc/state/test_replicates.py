@@ -1,6 +1,5 @@
 """The replicates: the best trials are trained again, whatever breaks."""
 
-import json
 import math
 
 import pytest
@@ -10,18 +9,12 @@ from replicated import FINALISTS, LAST, Lossy, Seeded, check_replicates, results
 from simulated_sweeps import CALLS, Lab, at_desk, fold, make_spec
 
 from hposvc.analysis.judged import Judged
-from hposvc.backends.backend import Setting
-from hposvc.events import Attached, Ordered, Proposed, Requested, from_json, to_json
+from hposvc.events import Attached, Ordered, Requested
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
-from hposvc.schedulers.scheduler import Wait
-from hposvc.spec import dump, restore
 from hposvc.state import summary
 from hposvc.state.estimates import estimates
-from hposvc.state.replicates import MOST_SEEDS
 from hposvc.views import replicates as view
-from trainables.order import Order
-from trainables.runtime.assignment import make_worker
 
 
 @pytest.fixture
@@ -93,15 +86,6 @@ def test_the_search_is_what_it_is_without_finalists(lab):
             assert (trial.state, trial.reason) == (other.state, other.reason)
 
 
-def test_no_replicate_draws_the_random_numbers_of_a_trial_or_of_another_replicate(lab):
-    spec = make_spec(trials={"max": 40, "parallel": 4}, finalists={"top": 40, "seeds": 2})
-    lab.run(spec)
-    place = Setting("s", spec, lab.folder, lab.folder).slot_config()
-    orders = [event.order for event in lab.events() if isinstance(event, Ordered)]
-    seeds = [make_worker(place, order, 0, None).seed for order in orders]
-    assert len(set(seeds)) == len(orders) == 40 + 40 * 2
-
-
 def test_trials_without_a_value_or_beyond_a_limit_are_no_finalists(lab):
     curve = {"type": "simulate", "curve": "simulated_sweeps:troubled_and_costly"}
     limits = ["cost <= 0.02"]
@@ -117,9 +101,7 @@ def test_trials_without_a_value_or_beyond_a_limit_are_no_finalists(lab):
 @pytest.mark.parametrize(
     "sections",
     [
-        {},
         {"scheduler": {"type": "asha", "mode": "promote"}, "checkpoints": {"every": 2}},
-        {"metric": {"name": "loss", "goal": "minimize", "target": 0.5}},
         {"engine": TROUBLED, "failure": {"user_retries": 1}},
     ],
 )
@@ -166,30 +148,6 @@ def test_a_lost_replicate_goes_on_from_its_newest_checkpoint(lab):
     assert (replicate.value, replicate.checkpoints) == (0.3, [])
 
 
-def test_a_replicate_has_the_micro_batches_that_fitted_into_memory():
-    desk = at_desk(finalists={"top": 1, "seeds": 2}, trials={"max": 1}, failure={"oom": "shrink"})
-    desk.fail(desk.start(), "oversize")
-    search = desk.start()
-    desk.report(search, LAST, 0.5)
-    desk.end(search)
-    order = desk.start()
-    assert order.shrink == 1
-    desk.fail(order, "oversize")
-    assert desk.start().shrink == 2
-
-
-def test_slots_stay_for_the_replicates_while_the_search_runs_out():
-    desk = at_desk(finalists={"top": 1, "seeds": 3}, trials={"max": 1})
-    search = desk.start()
-    assert desk.controller.width == 3
-    desk.report(search, LAST, 0.5)
-    desk.end(search)
-    orders = [desk.start() for _ in range(3)]
-    desk.report(orders[0], LAST, 0.5)
-    desk.end(orders[0])
-    assert desk.controller.width == 2
-
-
 def test_lost_ranks_cost_no_replicate(lab):
     for seed in range(5):
         retries = {"infra_retries": 100}
@@ -225,23 +183,6 @@ def test_replicates_that_fail_are_told_and_the_others_go_on(lab):
     assert summary.best("s", state, {})["estimate"]["runs"] == 2
 
 
-def test_a_failed_cluster_is_given_time_before_the_next_try():
-    desk = at_desk(
-        finalists={"top": 1, "seeds": 2}, trials={"max": 1}, failure={"infra_retries": 3}
-    )
-    search = desk.start()
-    desk.report(search, LAST, 0.5)
-    desk.end(search)
-    other = desk.start()
-    desk.fail(other, "infra")
-    desk.fail(desk.start(), "infra")
-    assert desk.start().replicate == 2  # the first waits
-    assert desk.controller.next() == Wait()
-    for event in desk.controller.expire(10.0):
-        desk.happen(event)
-    assert desk.controller.next().replicate == 1
-
-
 @settings(max_examples=15, deadline=None)
 @given(
     st.sampled_from(["fifo", "asha", "hyperband", "median", {"type": "asha", "mode": "promote"}]),
@@ -273,15 +214,6 @@ def test_every_sweep_ends_and_every_replicate_has_a_result_or_a_reason(
             assert one.step == LAST if one.state == "COMPLETED" else one.reason
 
 
-@pytest.mark.parametrize(("earlier", "number"), [({}, 0), ({"repeat": 0}, 0), ({"repeat": 2}, 2)])
-def test_an_order_of_an_older_journal_is_of_the_same_replicate(earlier, number):
-    event = Ordered(0.0, Order(1, "t0001", {"lr": 0.1}, None, 1, 9, replicate=number))
-    body = json.loads(to_json(event))
-    del body["order"]["replicate"]
-    body["order"] |= earlier
-    assert from_json("ordered", 0.0, json.dumps(body)) == event
-
-
 def test_a_replicate_that_failed_again_and_again_is_tried_from_scratch_with_all_its_retries():
     desk = at_desk(finalists={"top": 1, "seeds": 2}, trials={"max": 1}, failure={"user_retries": 1})
     search = desk.start()
@@ -299,11 +231,3 @@ def test_a_replicate_that_failed_again_and_again_is_tried_from_scratch_with_all_
     assert (again.replicate, again.first, again.start) == (1, 1, None)
     desk.fail(again, "user")
     assert replicate.state == "PENDING"
-
-
-def test_a_recorded_sweep_with_absurdly_many_seeds_can_be_read():
-    frozen = dump(make_spec(baseline={"params": {"lr": 1e-3}}, finalists=FINALISTS))
-    frozen["baseline"]["seeds"] = frozen["finalists"]["seeds"] = 10**12
-    state = fold(restore(frozen), [Proposed(0.0, "t0001", {"lr": 1e-3}, {}, LAST)])
-    assert len(state.replicates.baseline) == MOST_SEEDS
-    assert len(state.replicates.lineup(state.trials.values(), 10**12)["t0001"]) == MOST_SEEDS

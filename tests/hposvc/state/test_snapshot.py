@@ -10,7 +10,6 @@ from hposvc import api
 from hposvc import spec as specs
 from hposvc.events import Reported, to_json
 from hposvc.journal.home import Home
-from hposvc.operations.delete import remove
 from hposvc.state import snapshot
 from hposvc.state.sweep import SweepState
 
@@ -115,19 +114,3 @@ def test_a_snapshot_of_other_code_or_with_another_byte_is_none(sweeps, tmp_path,
     assert api.watch(sweeps, "s").seq == 0
     file.unlink()
     assert snapshot.load(file, identity(row)) is None
-
-
-def test_a_snapshot_that_cannot_be_written_is_done_without(sweeps, tmp_path):
-    row = run(sweeps, tmp_path, SWEEPS["asha"])
-    folder = sweeps.home.snapshot("s").parent
-    folder.write_text("a file where the folder should be")
-    assert api.load(sweeps, "s").state.finished
-    assert snapshot.load(sweeps.home.snapshot("s"), identity(row)) is None
-
-
-def test_rm_takes_the_snapshot_along(sweeps, tmp_path):
-    run(sweeps, tmp_path, SWEEPS["asha"])
-    api.load(sweeps, "s")
-    assert sweeps.home.snapshot("s").exists()
-    remove(sweeps, "s")
-    assert not sweeps.home.snapshot("s").exists()

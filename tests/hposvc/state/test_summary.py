@@ -1,28 +1,12 @@
 """Summaries of a sweep. If these fail, people and programs read other figures than are recorded."""
 
-import json
-import math
-
 import numpy as np
-import pytest
-from simulated_sweeps import Desk, at_desk, make_controller, make_several, make_spec
+from simulated_sweeps import at_desk
 
-from hposvc.events import Attached, Ended, Proposed, Suggested
-from hposvc.spec import Metric
+from hposvc.events import Ended, Proposed
 from hposvc.state import summary
 from searchers.gp.searcher import GaussianProcess
 from searchers.searcher import Observation
-
-
-def test_a_sweep_without_a_driver_is_interrupted_and_so_are_its_trials():
-    desk = at_desk()
-    desk.happen(Attached(0.0, "here:1"))
-    desk.start()
-    status = summary.status("s", desk.state, {}, "alive")
-    assert (status["state"], status["trials"]["running"]) == ("RUNNING", 1)
-    status = summary.status("s", desk.state, {}, "none")
-    assert (status["state"], status["trials"]["running"]) == ("INTERRUPTED", 0)
-    assert status["trials"]["interrupted"] == status["trials"]["total"] == 1
 
 
 def test_the_best_trial_has_the_metrics_and_the_checkpoint_of_its_step():
@@ -54,57 +38,6 @@ def test_a_model_that_failed_is_a_fallback_whose_cause_is_in_the_status():
     proposals = summary.status("s", desk.state, {}, "alive")["proposals"]
     assert proposals["fallbacks"] == 1
     assert proposals["fallback_reason"].startswith("the model failed: ")
-
-
-def test_all_trials_are_json_though_a_value_is_not_finite():
-    desk = at_desk()
-    desk.report(desk.start(), 1, math.nan)
-    [trial] = summary.trials(desk.state, {})
-    assert json.loads(json.dumps(trial, allow_nan=False))["metrics"] == {"loss": None}
-
-
-def test_several_metrics_have_a_front_in_their_own_signs():
-    desk = Desk(make_controller(make_several()))
-    assert summary.best("s", desk.state, {}) == []
-    assert summary.named(make_several(), (1.0, 2.0)) == [1.0, 2.0]
-    assert summary.named(make_spec(), (1.0,)) == 1.0
-    assert summary.named(make_spec(), ()) is None
-
-
-def test_the_worst_value_of_each_metric_follows_its_goal():
-    metrics = [Metric("loss", "minimize"), Metric("speed", "maximize")]
-    assert summary.worst(metrics, [(1.0, 5.0), (3.0, 9.0)]) == (3.0, 5.0)
-    assert summary.worst(metrics, []) is None
-
-
-@pytest.mark.parametrize(
-    ("scheduler", "eta"),
-    [
-        ({"type": "asha", "eta": 3}, 3),
-        ({"type": "hyperband", "eta": 4}, 4),
-        ({"type": "fifo"}, None),
-    ],
-)
-def test_rungs_grow_by_the_scheduler_s_factor(scheduler, eta):
-    spec = make_spec(scheduler=scheduler, fidelity={"max": 81})
-    assert summary.eta_of(spec) == eta
-
-
-@pytest.mark.parametrize(
-    ("declared", "remedy"),
-    [("lrr", "did the spec mean it by 'lrr'?"), ("width", "add it there to have it searched")],
-)
-def test_parameters_that_trials_drew_at_random_are_told_once_with_the_nearest_name(
-    declared, remedy
-):
-    desk = at_desk(parameters={declared: {"min": 0.1, "max": 1.0}})
-    assert summary.unsearched(desk.state) == []
-    for _ in range(2):
-        order = desk.start()
-        desk.happen(Suggested(desk.time, order.id, order.trial, "lr", 0.5, {"min": 0, "max": 1}))
-    [said] = summary.unsearched(desk.state)
-    assert said.startswith("lr is drawn at random, not searched")
-    assert said.endswith(remedy)
 
 
 def test_a_parameter_is_unused_while_no_trial_that_has_it_asked_for_it():

@@ -1,24 +1,22 @@
 """A sweep's state is a fold of its journal: the same from a file as it was in the driver."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_sweeps import CALLS, Flaky, Lab, at_desk, fold, make_controller, make_spec
+from simulated_sweeps import CALLS, Flaky, at_desk, fold, make_controller, make_spec
 
 from hposvc.backends.backend import Setting
 from hposvc.controller.controller import Controller
 from hposvc.driver.loop import Runner
 from hposvc.driver.proposals import SyncProposer
-from hposvc.events import Attached, Checkpointed, Closed, Decided, Finished, Requested
+from hposvc.events import Attached, Finished
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
 from hposvc.state.ranking import Ranking
 from searchers.random_search import Random
-from trainables.storage.checkpoint import Saved
 
 TROUBLED = {"type": "simulate", "curve": "simulated_sweeps:troubled"}
 
@@ -128,13 +126,6 @@ def test_retries_are_counted_by_cause():
     assert trial.order is None
 
 
-def test_what_ran_out_of_memory_is_not_tried_again():
-    desk = at_desk(failure={"infra_retries": 9, "user_retries": 9})
-    desk.fail(desk.start(), "oom")
-    trial = desk.state.trials["t0001"]
-    assert (trial.state, trial.reason) == ("FAILED", "oom")
-
-
 def test_preemption_does_not_use_up_the_retries():
     """ray#41285."""
     desk = at_desk(failure={"infra_retries": 0})
@@ -147,13 +138,6 @@ def test_preemption_does_not_use_up_the_retries():
     assert desk.state.trials["t0001"].state == "COMPLETED"
 
 
-def test_preemptions_are_limited_where_the_spec_says_so():
-    desk = at_desk(failure={"preempt_retries": 1})
-    desk.fail(desk.start(), "preempt")
-    desk.fail(desk.start(), "preempt")
-    assert desk.state.trials["t0001"].reason == "preempt"
-
-
 def test_ranks_lost_after_the_last_report_lose_nothing():
     """A retry would have no step to run."""
     desk = at_desk()
@@ -164,23 +148,6 @@ def test_ranks_lost_after_the_last_report_lose_nothing():
     trial = desk.state.trials[order.trial]
     assert (trial.state, trial.value) == ("COMPLETED", 1 / 9)
     assert trial.failures == {}
-
-
-def test_ranks_lost_at_a_rung_after_its_report_leave_the_trial_paused():
-    desk = at_desk(scheduler={"type": "asha", "mode": "promote"})
-    order = desk.start()
-    desk.report(order, 1, 0.5)
-    desk.fail(order, "preempt")
-    assert desk.state.trials[order.trial].state == "PAUSED"
-
-
-def test_a_trainable_that_raises_after_its_last_report_failed():
-    desk = at_desk(failure={"user_retries": 5})
-    order = desk.start()
-    desk.report(order, 9, 0.5)
-    desk.fail(order, "user")
-    trial = desk.state.trials[order.trial]
-    assert (trial.state, trial.reason) == ("FAILED", "user")
 
 
 def test_a_zombie_s_reports_and_checkpoints_do_not_count():
@@ -217,24 +184,6 @@ def test_a_repeat_counts_neither_in_the_curve_nor_in_a_rung():
     assert "rank 2 of 2" in desk.report(other, 1, 0.6)[0].detail
 
 
-def test_a_trial_that_returns_early_is_completed_with_what_it_reported():
-    desk = at_desk()
-    order = desk.start()
-    desk.report(order, 4, 0.5)
-    desk.end(order)
-    trial = desk.state.trials[order.trial]
-    assert (trial.state, trial.reason, trial.value) == ("COMPLETED", "returned early", 0.5)
-
-
-def test_superseded_checkpoints_are_dropped_and_told():
-    desk = at_desk(checkpoints={"keep_last": 1, "keep_best": 1})
-    order = desk.start()
-    for step, loss in enumerate([0.1, 0.5, 0.4], 1):
-        desk.report(order, step, loss)
-    assert [saved.path for saved in desk.state.checkpoints.dropped] == ["t0001/1-2"]
-    assert [saved.step for saved in desk.state.trials[order.trial].usable()] == [1, 3]
-
-
 def test_time_counts_while_a_driver_is_at_work():
     spec = make_spec(resources={"gpus_per_worker": 2})
     desk = at_desk(resources={"gpus_per_worker": 2})
@@ -252,26 +201,6 @@ def test_time_counts_while_a_driver_is_at_work():
     assert fold(spec, desk.log).gpu_hours == desk.state.gpu_hours
 
 
-def test_a_clock_that_is_set_back_does_not_take_time_away():
-    desk = at_desk()
-    desk.happen(Attached(1000.0, "here:1"))
-    desk.time = 1010.0
-    order = desk.start()
-    desk.time = 1005.0
-    desk.report(order, 1, 0.5)
-    desk.time = 1012.0
-    desk.report(order, 2, 0.5)
-    assert desk.state.elapsed_s == 12.0
-
-
-def test_closing_for_good_comes_on_top_of_the_last_proposal():
-    desk = at_desk()
-    desk.happen(Closed(0.0, "trials"))
-    desk.happen(Closed(0.0, "target"))
-    desk.happen(Closed(0.0, "user"))
-    assert desk.state.closed == "target"
-
-
 def test_the_end_leaves_no_trial_behind():
     desk = at_desk(scheduler={"type": "asha", "mode": "promote"})
     order = desk.start()
@@ -281,45 +210,3 @@ def test_the_end_leaves_no_trial_behind():
     trial = desk.state.trials[order.trial]
     assert (trial.state, trial.reason) == ("STOPPED", "rung")
     assert desk.state.trials.counts["PAUSED"] == 0
-
-
-def test_a_history_shows_each_trial_as_it_stands(tmp_path):
-    lab = Lab(Journal(Store(f"sqlite:///{tmp_path / 'x.db'}")), tmp_path)
-    spec = make_spec(engine=TROUBLED, scheduler={"type": "asha"})
-    state = lab.run(spec)
-    history = state.trials.history()
-    assert [seen.id for seen in history] == list(state.trials)
-    assert history == [trial.observation() for trial in state.trials.values()]
-    assert "pending" not in {seen.state for seen in history}
-    assert len(state.trials.history()) == len(history)
-
-
-def test_a_request_for_a_trial_says_nothing_of_the_sweep():
-    desk = at_desk()
-    order = desk.start()
-    desk.happen(Requested(0.0, "stop", order.trial))
-    assert desk.state.asked is None
-
-
-def test_a_checkpoint_told_twice_by_two_orders_is_two():
-    desk = at_desk(checkpoints={"keep_last": 5}, failure={"user_retries": 1})
-    order = desk.start()
-    saved = Saved(1, "t0001/1-1", "", 0)
-    desk.happen(Checkpointed(0.0, order.id, order.trial, saved))
-    desk.fail(order, "user")  # the step was never reported: the checkpoint does not count
-    retry = desk.start()
-    assert (retry.first, retry.start) == (1, None)
-    desk.happen(Checkpointed(0.0, retry.id, retry.trial, replace(saved, path="t0001/2-1")))
-    desk.report(retry, 1, 0.5, save=False)
-    desk.fail(retry, "infra")
-    assert desk.start().start.path == "t0001/2-1"
-
-
-def test_a_decision_for_a_trial_without_an_order_ends_it():
-    desk = at_desk(scheduler={"type": "asha", "mode": "promote"})
-    order = desk.start()
-    desk.report(order, 1, 0.5)
-    desk.end(order)
-    desk.happen(Decided(0.0, order.trial, None, 1, "stop", "user"))
-    trial = desk.state.trials[order.trial]
-    assert (trial.state, trial.reason) == ("STOPPED", "user")

@@ -86,11 +86,6 @@ def test_a_report_without_the_metric_is_kept_and_not_judged():
     assert trial.selected == (2, {"loss": 0.25})
 
 
-def test_nothing_reported_has_no_value():
-    trial = make_trial()
-    assert (trial.value, trial.loss, trial.step, trial.selected) == (None, math.inf, 0, None)
-
-
 def test_a_milestone_that_is_stepped_over_is_waited_for():
     trial = make_trial(milestones=(3, 9))
     trial.report(2, {"loss": 0.5})
@@ -116,12 +111,6 @@ def test_a_checkpoint_counts_once_its_step_is_reported():
     assert trial.checkpoint_at(1) is None
 
 
-def test_milestones_that_were_decided_are_not_waited_for_again():
-    trial = make_trial(milestones=(1, 3, 9))
-    trial.decided = 3
-    assert trial.next_order(2, 27, trial.milestones).milestones == (9,)
-
-
 def test_pruning_keeps_the_last_the_best_and_the_one_in_use():
     trial = make_trial()
     for step, loss in enumerate([0.5, 0.1, 0.4, 0.3, 0.6], 1):
@@ -141,15 +130,6 @@ def test_pruning_leaves_a_checkpoint_whose_step_is_not_reported_yet():
     assert prune(trial, Checkpoints(keep_last=1, keep_best=0), lent=()) == []
 
 
-def test_a_nan_does_not_push_the_best_checkpoint_out():
-    trial = make_trial()
-    for step, loss in enumerate([0.5, 0.1, 0.4, math.nan], 1):
-        save(trial, step)
-        trial.report(step, {"loss": loss})
-    prune(trial, Checkpoints(keep_last=1, keep_best=1), lent=())
-    assert [saved.step for saved in trial.checkpoints] == [2, 4]
-
-
 def test_a_searcher_sees_losses_and_no_failed_value():
     trial = make_trial("maximize")
     trial.report(1, {"loss": 0.5})
@@ -160,11 +140,3 @@ def test_a_searcher_sees_losses_and_no_failed_value():
     trial.state, trial.reason = "FAILED", "user"
     seen = trial.observation()
     assert (seen.loss, seen.state, seen.reason) == (None, "failed", "user")
-
-
-def test_a_failed_trial_is_nobodys_best():
-    trial = make_trial()
-    trial.report(1, {"loss": 0.5})
-    trial.state = "FAILED"
-    assert trial.loss == math.inf
-    assert trial.value == 0.5
