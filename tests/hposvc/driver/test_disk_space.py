@@ -17,11 +17,10 @@ from hposvc.backends.simulate import Simulation
 from hposvc.driver.disk_space import DiskSpace
 from hposvc.driver.loop import Runner
 from hposvc.driver.proposals import SyncProposer
-from hposvc.events import Attached, Failed, Requested, StorageExhausted
+from hposvc.events import Attached, Failed, StorageExhausted
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
-from hposvc.spec.types import format_bytes
 
 MESSAGE = "Traceback ...\nOSError: [Errno 28] No space left on device: '/data/x'"
 
@@ -69,14 +68,6 @@ def test_a_sweep_goes_on_from_its_checkpoints_once_there_is_room():
         ("t0001", 2, 1),
         ("t0002", 2, 1),
     ]
-
-
-def test_a_sweep_that_is_stopped_while_its_disk_is_full_ends():
-    desk, first, second = two_at_work()
-    fill(desk, first)
-    desk.happen(Requested(0.5, "stop"))
-    desk.end(second)
-    assert desk.controller.finish(1.0).kind == "finished"
 
 
 class Cramped(Simulation):
@@ -152,11 +143,3 @@ def test_a_disk_of_many_checkpoints_has_room_and_one_of_two_has_none(tmp_path):
         room = DiskSpace((folder,))
         assert room.describe_shortage(0) == ""
         assert room.describe_shortage(SIZE) == "", "it is looked at now and then, not in each turn"
-
-
-@pytest.mark.parametrize(
-    ("count", "shown"),
-    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (20 * 2**30, "20 GiB"), (2**50, "1024 TiB")],
-)
-def test_a_size_is_shown_in_the_unit_that_people_think_in(count, shown):
-    assert format_bytes(count) == shown

@@ -8,13 +8,11 @@ import pytest
 from sqlalchemy import select
 
 from hposvc import api
-from hposvc.errors import Busy, Fenced, SpecError
+from hposvc.errors import Fenced, SpecError
 from hposvc.events import Attached
 from hposvc.journal import lease as leases
 from hposvc.journal.database import LEASES
 from hposvc.journal.journal import Journal
-from hposvc.journal.lease import Lease
-from hposvc.operations import requests
 from hposvc.tracking.recorder_process import Recorder
 
 SECRET = "hunter-22-never-seen"
@@ -74,13 +72,6 @@ def test_what_a_driver_died_over_in_the_end_is_deleted_when_the_sweep_is_resumed
     assert list(folder.iterdir()) == []
 
 
-def test_a_sweep_is_ended_without_its_secrets(spec, home, tmp_path):
-    sweeps = api.Sweeps(home, home.journal())
-    api.create(sweeps, spec, "one")
-    (tmp_path / "password").unlink()
-    assert requests.steer(sweeps, "one", "stop").state == "STOPPED"
-
-
 def test_a_secret_that_is_missing_ends_the_run_before_a_trial(spec, home, tmp_path):
     (tmp_path / "password").unlink()
     sweeps = api.Sweeps(home, home.journal())
@@ -88,21 +79,6 @@ def test_a_secret_that_is_missing_ends_the_run_before_a_trial(spec, home, tmp_pa
     with pytest.raises(SpecError, match=r"environment.secrets: PASSWORD: .* can't be read"):
         api.drive(sweeps, row)
     assert api.load(sweeps, "one").trials() == []
-
-
-def test_a_driver_that_lost_its_lease_as_its_cluster_started_leaves_nothing_of_it(
-    spec, home, monkeypatch
-):
-    def lost(lease):
-        raise Busy("another driver has it")
-
-    monkeypatch.setattr(Lease, "check", lost)
-    sweeps = api.Sweeps(home, home.journal())
-    row = api.create(sweeps, spec, "one")
-    with pytest.raises(Busy):
-        api.drive(sweeps, row)
-    assert "MODE" not in os.environ, "an engine's, until it is closed"
-    assert sweeps.journal.last("one") == 0
 
 
 def test_nothing_is_deleted_before_an_earlier_driver_is_fenced(spec, home, monkeypatch):
@@ -147,17 +123,3 @@ def test_the_lease_is_renewed_until_every_sink_has_everything(spec, home, monkey
 
     monkeypatch.setattr("hposvc.driver.driver.Recorder", Slow)
     assert api.drive(sweeps, api.create(sweeps, spec, "one")).state.finished
-
-
-def test_a_listener_that_breaks_ends_no_sweep(spec, home, caplog):
-    class Broken:
-        def turn(self, state, events):
-            """Nothing is shown."""
-
-        def say(self, text):
-            raise BrokenPipeError("nobody reads")
-
-    sweeps = api.Sweeps(home, home.journal())
-    record = api.drive(sweeps, api.create(sweeps, spec, "one"), [Broken()])
-    assert record.state.state == "COMPLETED"
-    assert "one: Broken broke; the sweep goes on" in caplog.text

@@ -6,7 +6,7 @@ import pytest
 from simulated_sweeps import at_desk
 
 from hposvc.driver.limit_warnings import MissingLimitMetrics
-from hposvc.events import Ended, Reported, Suggested
+from hposvc.events import Ended, Reported
 
 
 @pytest.fixture
@@ -37,55 +37,6 @@ def test_a_trial_that_returns_early_is_told_once(warnings):
         watcher.turn(desk.state, [ended])
     [said] = warnings()
     assert "ended by itself at step 3, before fidelity.max" in said
-
-
-def test_a_trial_that_would_go_on_beyond_its_end_is_told_once(warnings):
-    desk = at_desk()
-    watcher = MissingLimitMetrics("valley", desk.state.spec)
-    for _ in range(2):
-        order = desk.start()
-        desk.report(order, 8, 1.0)
-        desk.report(order, 9, 1.0)
-        ended = Ended(desk.time, order.id, order.trial, "beyond")
-        desk.happen(ended)
-        watcher.turn(desk.state, [ended])
-    [said] = warnings()
-    assert "was ended at step 9, which is fidelity.max" in said
-
-
-def test_a_trial_as_long_as_it_should_be_is_no_news(warnings):
-    desk = at_desk()
-    watcher = MissingLimitMetrics("valley", desk.state.spec)
-    order = desk.start()
-    desk.report(order, 8, 1.0)
-    desk.report(order, 9, 1.0)
-    ended = Ended(desk.time, order.id, order.trial)
-    desk.happen(ended)
-    watcher.turn(desk.state, [ended])
-    assert warnings() == []
-
-
-def test_a_parameter_that_the_sweep_lacks_is_told_once(warnings):
-    desk = at_desk(parameters={"lrr": {"min": 0.1, "max": 1.0}})
-    watcher = MissingLimitMetrics("valley", desk.state.spec)
-    for trial in ("t0001", "t0002"):
-        watcher.turn(desk.state, [Suggested(1.0, 1, trial, "lr", 0.5, {"min": 0.1, "max": 1.0})])
-    [said] = warnings()
-    assert said.startswith("valley: lr is drawn at random, not searched")
-    assert "did the spec mean it by 'lrr'?" in said
-
-
-def test_a_trial_that_reports_its_last_step_first_is_told_once(warnings):
-    desk = at_desk()
-    watcher = MissingLimitMetrics("valley", desk.state.spec)
-    for _ in range(2):
-        order = desk.start()
-        desk.report(order, 9, 1.0)
-        ended = Ended(desk.time, order.id, order.trial, "beyond")
-        desk.happen(ended)
-        watcher.turn(desk.state, [ended])
-    [said] = warnings()
-    assert said.startswith("valley: t0001 reported step 9 first, which is fidelity.max")
 
 
 def test_points_that_are_tried_twice_are_told_before_any_trial(warnings):

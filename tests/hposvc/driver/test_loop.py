@@ -3,13 +3,12 @@
 import math
 import re
 import threading
-import time
 from contextlib import contextmanager
 from itertools import count
 
 import pytest
 from invariants import check
-from simulated_sweeps import CALLS, Lab, at_desk, make_controller, make_spec
+from simulated_sweeps import CALLS, Lab, make_controller, make_spec
 from sqlalchemy import update
 
 from hposvc.backends.backend import Setting
@@ -17,7 +16,7 @@ from hposvc.backends.simulate import Simulation
 from hposvc.driver.loop import Runner
 from hposvc.driver.proposals import BackgroundProposer, SyncProposer
 from hposvc.errors import Busy, Interrupted, PlugInFailed, Unanswered
-from hposvc.events import Attached, Ended, Failed, Proposed, Reported, Requested
+from hposvc.events import Attached, Ended, Proposed, Reported, Requested
 from hposvc.journal import database as stores
 from hposvc.journal.database import LEASES, Store
 from hposvc.journal.journal import Journal
@@ -41,27 +40,6 @@ def test_a_request_is_journaled_once_and_taken(lab):
     assert lab.journal.requests("s") == []
     asked = [event for event in lab.events() if isinstance(event, Requested)]
     assert [(event.verb, event.trial) for event in asked] == [("stop", None)]
-
-
-@pytest.mark.parametrize("verb", ["stop", "kill"])
-def test_one_trial_is_ended_and_no_other(lab, monkeypatch, verb):
-    monkeypatch.setattr("hposvc.driver.loop.POLL_S", 0.0)  # look for requests at every turn
-    turns = iter(range(1000))
-
-    def ask() -> bool:
-        if next(turns) == 5:
-            lab.journal.request("s", verb, "t0002")
-            lab.journal.request("s", verb, "t9999")  # no such trial: nothing happens
-        return False
-
-    state = lab.run(make_spec(), interrupted=ask)
-    check(make_spec(), lab.events())
-    assert (state.state, state.trials.counts["STOPPED"], state.trials.counts["COMPLETED"]) == (
-        "COMPLETED",
-        1,
-        11,
-    )
-    assert (state.trials["t0002"].state, state.trials["t0002"].reason) == ("STOPPED", "user")
 
 
 @pytest.mark.parametrize("verb", ["stop", "kill"])
@@ -199,28 +177,6 @@ def asks_once(lab, verb):
     return interrupted
 
 
-def test_a_turn_is_acted_on_before_anybody_is_shown_it(lab):
-    """A view that hangs for a moment must not hold up a slot."""
-    started = []
-
-    class Deskbound(Simulation):
-        virtual = False
-
-        def start(self, order, environment):
-            started.append(order.id)
-            super().start(order, environment)
-
-    class Eyes:
-        def turn(self, state, events):
-            assert set(state.trials.orders) <= set(started)
-            seen.append(len(state.trials.orders))
-
-    seen = []
-    spec = make_spec()
-    make_runner(lab, spec, Deskbound, SyncProposer(spec, Random()), [Eyes()]).run("here:1")
-    assert max(seen) == 4
-
-
 class Blinking(Store):
     """A store that fails now and then, before or after it has written."""
 
@@ -282,14 +238,6 @@ def test_a_store_that_stays_away_ends_the_driver_and_the_sweep_can_be_resumed(
     check(spec, blinking.events())
 
 
-def test_whoever_wants_an_end_while_a_store_is_away_does_not_wait(blinking):
-    blinking.journal.store.left = 10**9
-    began = time.monotonic()
-    with pytest.raises(Interrupted):
-        blinking.run(make_spec(), interrupted=lambda: True)
-    assert time.monotonic() - began < stores.PATIENCE_S / 2
-
-
 def test_the_driver_that_took_a_sweep_over_while_the_store_was_away_keeps_it(blinking):
     """The first driver notices before its next write that it has lost the lease."""
     store = blinking.journal.store
@@ -319,20 +267,6 @@ def test_a_space_that_is_used_up_closes_the_sweep(lab):
     assert (state.state, state.reason, state.closed) == ("COMPLETED", "space", "space")
 
 
-def test_the_target_ends_the_sweep_and_names_itself(lab):
-    spec = make_spec(metric={"name": "loss", "goal": "minimize", "target": 0.5})
-    state = lab.run(spec)
-    assert (state.state, state.reason) == ("COMPLETED", "target")
-    assert state.trials[state.best].value <= 0.5
-    assert {trial.reason for trial in state.trials.values()} <= {"target", ""}
-
-
-def test_the_wall_budget_counts_from_a_clock_at_zero(lab):
-    state = lab.run(make_spec(budget={"wall": 20}))
-    assert state.reason == "budget"
-    assert 20 <= state.elapsed_s < 23
-
-
 def test_the_wall_budget_runs_on_the_simulated_clock_across_drivers(lab):
     spec = make_spec(budget={"wall": 20}, trials={"parallel": 2})
     turns = iter([False] * 10)
@@ -345,8 +279,7 @@ def test_the_wall_budget_runs_on_the_simulated_clock_across_drivers(lab):
 
 def test_no_successful_trial_means_that_the_sweep_failed(lab):
     spec = make_spec(
-        engine=TROUBLED,
-        parameters={"lr": {"values": [1e-9 * (8 * k + 1) for k in range(12)]}},
+        engine=TROUBLED, parameters={"lr": {"values": [1e-9 * (8 * k + 1) for k in range(12)]}}
     )
     state = lab.run(spec)
     assert state.state == "FAILED"
@@ -368,12 +301,6 @@ def test_slots_that_nothing_needs_any_more_are_given_back(lab):
     make_runner(lab, spec, Watched, SyncProposer(spec, Random())).run("here:1")
     assert limits[0] == 4
     assert limits[-1] == 1
-
-
-def test_a_trial_proposed_but_not_ordered_is_the_next_to_run():
-    desk = at_desk()
-    desk.happen(Proposed(0.0, "t0001", {"lr": 1e-3}, {}, 9, ()))
-    assert desk.start().trial == "t0001"
 
 
 class Gated:
@@ -409,43 +336,3 @@ def test_how_often_and_how_long_trials_waited_for_a_proposal_is_known(lab):
     waited = [event.waited for event in lab.events() if isinstance(event, Proposed)]
     assert min(waited) > 0
     assert (state.waits, state.waited_s) == (6, sum(waited))
-
-
-def test_no_trial_waits_for_a_proposal_that_is_ready(lab):
-    state = lab.run(make_spec())
-    assert (state.waits, state.waited_s) == (0, 0.0)
-
-
-class Stuttering(SyncProposer):
-    """A proposer without a proposal at its second call."""
-
-    asked = 0
-
-    def take(self):
-        self.asked += 1
-        return None if self.asked == 2 else super().take()
-
-
-class Shrinking(Simulation):
-    """A simulation that loses the first order with its slot, and keeps the other slot."""
-
-    lost = False
-
-    def capacity(self):
-        return max(0, super().capacity() - self.lost)
-
-    def events(self, timeout_s):
-        if self._runs and not self.lost:
-            self.lost = True
-            order = self._runs.popitem()[1].order
-            return [Failed(self.now(), order.id, order.trial, "infra", "node lost")]
-        return super().events(timeout_s)
-
-
-def test_a_wait_is_over_when_the_slot_is_given_something_else(lab):
-    """Otherwise the duration of an order would count as waiting for the searcher."""
-    spec = make_spec(trials={"max": 2, "parallel": 2})
-    state = make_runner(lab, spec, Shrinking, Stuttering(spec, Random())).run("here:1")
-    assert state.trials.counts["COMPLETED"] == 2
-    assert state.trials["t0001"].attempts == 2
-    assert (state.waits, state.waited_s) == (0, 0.0)

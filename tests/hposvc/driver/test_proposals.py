@@ -6,12 +6,7 @@ import time
 import pytest
 from simulated_sweeps import make_spec
 
-from hposvc.driver.proposals import (
-    BackgroundProposer,
-    Exhausted,
-    SyncProposer,
-    propose,
-)
+from hposvc.driver.proposals import BackgroundProposer, Exhausted, SyncProposer, propose
 from hposvc.errors import PlugInFailed
 from searchers.random_search import Random
 from searchers.searcher import Observation, Proposal
@@ -95,27 +90,12 @@ def test_what_earlier_sweeps_have_tried_is_not_proposed_again(method):
     assert propose(spec, search(spec), pending(taken), tried=tried) is None
 
 
-def test_what_is_asked_for_is_tried_though_an_earlier_sweep_has_tried_it():
-    tried = [{"a": 5, "b": "z"}, {"a": 1, "b": "x"}]
-    spec = make_spec(parameters=GRID, initial=tried[:1], search="grid")
-    first = propose(spec, search(spec), [], tried[1:], tried)
-    assert first.params == tried[0]
-    assert propose(spec, search(spec), pending([first]), tried[1:], tried).params == tried[1]
-
-
 def test_initial_points_come_first_and_are_completed():
     spec = make_spec(parameters=GRID, initial=[{"a": 5}, {"b": "z"}], search="random")
     proposer = SyncProposer(spec, search(spec))
     taken = collect(proposer, 3)
     assert [taken[0].params["a"], taken[1].params["b"]] == [5, "z"]
     assert [proposal.note.get("source") for proposal in taken] == ["initial", "initial", None]
-
-
-def test_a_proposal_is_a_function_of_the_history():
-    spec = make_spec(search="random", seed=3)
-    history = pending([Proposal({"lr": 0.01})] * 4)
-    assert propose(spec, Random(), history) == propose(spec, Random(), history)
-    assert propose(spec, Random(), history) != propose(spec, Random(), history[1:])
 
 
 class Watching(Random):
@@ -147,47 +127,6 @@ def test_a_ready_proposal_is_made_anew_when_results_come_in(ahead):
     assert len(searcher.seen) == 2
 
 
-def test_a_learner_is_not_asked_again_while_nothing_has_changed(ahead):
-    searcher = Watching()
-    proposer = ahead(make_spec(parameters=WIDE), searcher)
-    for _ in range(5):
-        proposer.look_ahead(list, 8, 3)
-    assert searcher.asked.acquire(timeout=20)
-    assert not searcher.asked.acquire(timeout=0.1)
-
-
-def test_one_that_is_made_anew_while_the_older_is_taken_is_dropped(ahead):
-    """The new proposal does not know the taken one, and could duplicate it."""
-    searcher = Watching()
-    proposer = ahead(make_spec(parameters=WIDE), searcher)
-    proposer.look_ahead(list, 1, 0)
-    assert searcher.asked.acquire(timeout=20)
-    while not proposer._ready:
-        pass
-    searcher.may_go.clear()
-    proposer.look_ahead(list, 1, 1)
-    assert searcher.asked.acquire(timeout=20)  # the newer proposal is being computed
-    first = proposer.take()
-    searcher.may_go.set()
-    second = await_proposal(proposer)
-    assert searcher.seen == [[], [], [first.params["lr"]]]
-    assert second.params["lr"] > 3
-
-
-def test_an_error_of_the_searcher_is_raised_where_a_proposal_is_wanted(ahead):
-    class Broken(Random):
-        def suggest(self, space, history, n, rng):
-            raise ZeroDivisionError("the model is singular")
-
-    proposer = ahead(make_spec(parameters=WIDE), Broken())
-    proposer.look_ahead(list, 1, 0)
-    message = (
-        r"raised ZeroDivisionError: the model is singular \(.*test_proposals\.py:\d+\).*resume"
-    )
-    with pytest.raises(PlugInFailed, match=message):
-        await_proposal(proposer)
-
-
 @pytest.mark.parametrize("raised", [SystemExit(3), ZeroDivisionError("the model is singular")])
 def test_a_searcher_that_exits_does_not_take_the_thread_of_proposals_along(ahead, raised):
     class Leaving(Random):
@@ -198,18 +137,6 @@ def test_a_searcher_that_exits_does_not_take_the_thread_of_proposals_along(ahead
     proposer.look_ahead(list, 1, 0)
     with pytest.raises(PlugInFailed, match=type(raised).__name__):
         await_proposal(proposer)
-
-
-def test_it_closes_promptly_though_the_searcher_thinks():
-    searcher = Watching()
-    searcher.may_go.clear()
-    proposer = BackgroundProposer(make_spec(parameters=WIDE), searcher)
-    proposer.look_ahead(list, 1, 0)
-    assert searcher.asked.acquire(timeout=20)
-    before = time.monotonic()
-    proposer.close()
-    assert time.monotonic() - before < 3
-    searcher.may_go.set()
 
 
 class Answering:
@@ -244,13 +171,3 @@ def test_a_wrong_answer_of_a_user_s_searcher_is_named(answer, problem):
     said = rf"search\.method .*{problem}.* \(.*test_proposals\.py:\d+\); .*resume"
     with pytest.raises(PlugInFailed, match=said):
         propose(make_spec(parameters=WIDE), Answering(answer), [])
-
-
-def test_proposals_may_come_from_a_generator():
-    proposals = (proposal for proposal in [Proposal({"lr": 0.1})])
-    assert propose(make_spec(parameters=WIDE), Answering(proposals), []) == Proposal({"lr": 0.1})
-
-
-def test_a_user_s_searcher_may_have_nothing_more():
-    history = pending([Proposal({"lr": 0.1})])
-    assert propose(make_spec(parameters=WIDE), Answering([]), history) is None

@@ -9,11 +9,6 @@ from simulated_sweeps import make_spec
 
 from hposvc.driver.proposals import BackgroundProposer
 from hposvc.driver.slow_plug_ins import SlowPlugIns
-from hposvc.driver.stop_rules import StopRules
-from hposvc.schedulers.fifo import Fifo
-from hposvc.schedulers.guarded import begin_scheduler
-from hposvc.schedulers.scheduler import Plan, Wait
-from hposvc.state.sweep import SweepState
 from searchers.random_search import Random
 
 
@@ -46,20 +41,6 @@ class Thinking:
         return Random().suggest(space, history, n, rng)
 
 
-@dataclass(frozen=True)
-class Hesitant:
-    """A scheduler that hesitates until it may go on."""
-
-    blocked: Blocked
-
-    def scheduler(self, plan):
-        return self
-
-    def next(self):
-        self.blocked.wait()
-        return Wait()
-
-
 def warnings(caplog):
     return [record.getMessage() for record in caplog.records]
 
@@ -80,39 +61,6 @@ def test_a_searcher_that_does_not_return_is_named_once_with_its_line(blocked, ca
     proposer.close()
 
 
-def test_a_scheduler_that_does_not_return_is_named(blocked, caplog):
-    policy = Hesitant(blocked)
-    slow = SlowPlugIns("s", {"scheduler.type mine:Hesitant": policy})
-    guarded = begin_scheduler("mine:Hesitant", policy, Plan(1, 9))
-    guarded.running.add("t0001")
-    driver = threading.Thread(target=guarded.next)
-    driver.start()
-    assert blocked.there.wait(20)
-    slow.look()
-    slow.look()
-    assert "scheduler.type mine:Hesitant has not returned" in warnings(caplog)[0]
-    blocked.may_go.set()
-    driver.join()
-
-
-def test_a_rule_that_does_not_return_is_named_among_other_plug_ins_of_its_file(blocked, caplog):
-    def rule(history):
-        blocked.wait()
-
-    state = SweepState(make_spec(stop=["mine:rule"]))
-    plug_ins = {"search.method mine:Thinking": Thinking(blocked), "stop.rules mine:rule": rule}
-    slow = SlowPlugIns("s", plug_ins)
-    driver = threading.Thread(target=StopRules({"mine:rule": rule}).ask, args=(state, 0.0))
-    driver.start()
-    assert blocked.there.wait(20)
-    slow.look()
-    slow.look()
-    (said,) = warnings(caplog)
-    assert said.startswith("s: stop.rules mine:rule has not returned")
-    blocked.may_go.set()
-    driver.join()
-
-
 def test_calls_that_return_and_other_code_of_its_file_are_not_named(blocked, caplog):
     searcher = Thinking(blocked)
     slow = SlowPlugIns("s", {"search.method mine:Thinking": searcher})
@@ -124,8 +72,3 @@ def test_calls_that_return_and_other_code_of_its_file_are_not_named(blocked, cap
     assert warnings(caplog) == []
     blocked.may_go.set()
     trial.join()
-
-
-def test_built_in_plug_ins_are_not_watched():
-    with SlowPlugIns("s", {"scheduler.type fifo": Fifo(), "search.method random": Random()}):
-        assert "slow plug-ins" not in [thread.name for thread in threading.enumerate()]

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from simulated_sweeps import Lab, fold, make_spec
 
-from hposvc.driver.stop_rules import StopRules
-from hposvc.errors import PlugInFailed, SpecError
-from hposvc.events import Closed, Decided, Ended, Finished
+from hposvc.errors import PlugInFailed
+from hposvc.events import Closed, Decided, Ended
 from hposvc.journal.database import Store
 from hposvc.journal.journal import Journal
 from hposvc.views.formatting import why_ended
@@ -147,16 +146,3 @@ def test_an_extended_sweep_ends_again_unless_the_rule_is_taken_away(lab):
     lab.journal.request("s", "extend", None, {"trials.max": 8, "stop.rules": []})
     state = lab.run(spec)
     assert (state.reason, state.trials.counts["COMPLETED"]) == ("trials", 8)
-
-
-def test_a_missing_rule_is_reported_at_its_place():
-    with pytest.raises(SpecError, match=r"stop\.rules\[1\]: .*test_stop_rules has no such name"):
-        StopRules.of([f"{HERE}:five", f"{HERE}:fife"])
-
-
-def test_no_rule_is_asked_of_a_sweep_that_ends_anyhow(lab):
-    spec = make_spec(trials={"max": 6, "parallel": 2}, **rules("noted"))
-    lab.journal.request("s", "stop", None)
-    assert lab.run(spec).reason == "user"
-    assert CALLS == []
-    assert isinstance(lab.events()[-1], Finished)

@@ -1,6 +1,5 @@
 """Warm start: which trials a sweep learns from, how they are translated, and resumes."""
 
-import json
 import math
 import signal
 import sys
@@ -87,7 +86,7 @@ class Impatient:
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("search", ["random", "sobol", "grid", "gp", "auto", "tpe", "cmaes"])
+@pytest.mark.parametrize("search", ["sobol", "grid", "auto", "cmaes"])
 def test_a_fork_goes_on(sweeps, search):
     parameters = {"lr": LR, "depth": {"min": 1, "max": 4, "type": "int"}}
     spec = make(parameters=parameters, search=search, initial=[{"lr": 1e-2, "depth": 2}])
@@ -106,16 +105,6 @@ def test_a_fork_keeps_a_baseline_that_was_the_first_of_initial(sweeps, trials):
     forked = api.validate(fork_data(first), {})
     assert forked.baseline.params == points[0]
     assert list(forked.initial) == points[trials:]
-
-
-def test_a_fork_of_a_sweep_that_tried_everything_says_so(sweeps):
-    spec = make(parameters={"lr": 0.1, "depth": {"values": [1, 2]}}, search="grid")
-    first = done(sweeps, "first", spec)
-    forked = done(sweeps, "forked", api.validate(fork_data(first), {}))
-    assert forked.state.state == "FAILED"
-    assert forked.state.reason == (
-        "no trial ran: the earlier sweeps have tried every configuration"
-    )
 
 
 @pytest.mark.parametrize(
@@ -162,53 +151,12 @@ def test_a_sweep_that_is_not_there_is_told_before_anything_is_recorded(sweeps):
     assert sweeps.journal.sweeps() == []
 
 
-def test_a_misspelt_auto_is_told_with_its_place(sweeps, tmp_path):
-    file = tmp_path / "sweep.yaml"
-    data = {**specs.dump(make()), "warm_start": {"from": "auot"}}
-    file.write_text(json.dumps(data, indent=1))
-    line = 1 + file.read_text()[: file.read_text().index("auot")].count("\n")
-    message = rf"sweep\.yaml:{line}:\d+: warm_start\.from: auot: no such sweep.*mean 'auto'\?"
-    with pytest.raises(NotFound, match=message):
-        api.create(sweeps, specs.load(file))
-
-
-def test_two_names_of_one_sweep_are_one_sweep(sweeps):
-    """The recorded spec could not be read again: it would name a sweep twice."""
-    done(sweeps, "before", make())
-    row = api.create(sweeps, make(warm_start={"from": ["last", "before"]}), "after")
-    assert specs.restore(row.spec).warm_start.sweeps == ("before",)
-
-
 def test_other_metrics_are_refused_by_name(sweeps):
     done(sweeps, "before", make())
     spec = make_several(trials=MANY, tracking=NOWHERE, warm_start={"from": "before"})
     message = r"warm_start\.from: is before, which has no results of speed, .* it optimised loss"
     with pytest.raises(SpecError, match=message):
         api.create(sweeps, spec)
-
-
-def test_of_several_metrics_one_can_be_taken_up(sweeps):
-    before = done(sweeps, "before", make_several(trials=MANY, tracking=NOWHERE))
-    spec = make(metric={"name": "speed", "goal": "minimize"}, warm_start={"from": "before"})
-    seen = {observation.id: observation for observation in load_warm_start(sweeps.journal, spec)}
-    for trial in before.state.trials.values():
-        actual = seen[f"before/{trial.id}"]
-        expected = ("failed", None) if trial.diverged else ("done", trial.values[1])
-        assert (actual.state, actual.loss) == expected
-        assert actual.losses == ()
-
-
-def test_limits_are_those_of_this_sweep(sweeps):
-    done(sweeps, "before", make_several(trials=MANY, tracking=NOWHERE))
-    spec = make(warm_start={"from": "before"}, limits=["speed >= -7"])
-    seen = [
-        observation
-        for observation in load_warm_start(sweeps.journal, spec)
-        if observation.loss is not None
-    ]
-    assert {observation.excess[0] <= 0 for observation in seen} == {True, False}
-    unknown = make(warm_start={"from": "before"}, limits=["size <= 1"])
-    assert {observation.excess for observation in load_warm_start(sweeps.journal, unknown)} == {()}
 
 
 def uneven(params, step):
@@ -269,28 +217,6 @@ def test_what_was_reported_only_later_is_no_result(sweeps):
         assert [seen.curve for seen in load_warm_start(sweeps.journal, spec)] == curves
 
 
-def test_another_unit_of_steps_is_named(sweeps, caplog):
-    """Epochs taken for batches would mislead the search silently."""
-    done(sweeps, "before", make(fidelity={"max": 9, "unit": "epoch"}))
-    load_warm_start(
-        sweeps.journal, make(warm_start={"from": "before"}, fidelity={"max": 9, "unit": "epoch"})
-    )
-    assert "fidelity.unit" not in caplog.text
-    load_warm_start(
-        sweeps.journal, make(warm_start={"from": "before"}, fidelity={"max": 9, "unit": "batch"})
-    )
-    assert "fidelity.unit of before is epoch, and here it is batch" in caplog.text
-
-
-def test_a_sweep_of_which_nothing_can_be_learned_is_named(sweeps, caplog):
-    done(sweeps, "before", make())
-    for parameters in ({"lr": {"min": 0.5, "max": 0.9}}, {"depth": {"min": 1, "max": 9}}):
-        caplog.clear()
-        spec = make(warm_start={"from": "before"}, parameters=parameters)
-        assert load_warm_start(sweeps.journal, spec) == ()
-        assert "no trial of before has a result that this space can hold" in caplog.text
-
-
 def test_the_name_of_a_data_set_may_differ_where_both_sweeps_give_one(sweeps):
     """A sweep of the same model on other data is what a warm start is for most of all."""
     lr = {"min": 1e-5, "max": 1e-1, "log": True}
@@ -330,38 +256,6 @@ def test_failures_under_other_constants_are_not_those_of_this_sweep(sweeps):
     )
 
 
-def test_with_limits_trials_of_other_constants_are_left_out(sweeps):
-    """They would count like this sweep's own, on a level that it may never reach."""
-    parts = {"limits": ["loss <= 3"], "trials": {"max": 10}}
-    done(sweeps, "before", make(parameters={"lr": LR, "data": "wine"}, **parts))
-    warm = {"from": "before"}
-    for data, taken in (("wine", 10), ("digits", 0)):
-        spec = make(parameters={"lr": LR, "data": data}, warm_start=warm, **parts)
-        assert len(load_warm_start(sweeps.journal, spec)) == taken
-
-
-@pytest.mark.parametrize(
-    ("search", "top", "is_told"),
-    [("random", 0, True), ("random", 3, False), ("test_warm_start:Wise", 0, False)],
-)
-def test_a_method_that_learns_nothing_from_before_is_named(sweeps, caplog, search, top, is_told):
-    """Otherwise a warm start without effect looks like one that worked."""
-    done(sweeps, "before", make())
-    warm = {"from": "before", "top": top}
-    done(sweeps, "after", make(search=search, warm_start=warm))
-    messages = [record.message for record in caplog.records if "warm_start:" in record.message]
-    message = "search method random learns nothing from earlier trials; choose one of auto, gp, or"
-    assert len(messages) == is_told
-    assert all(message in text for text in messages)
-
-
-def test_the_whole_id_is_frozen(sweeps):
-    """`last` means another sweep tomorrow."""
-    done(sweeps, "before", make())
-    spec = resolve(sweeps.journal, make(warm_start={"from": ["last"]}))
-    assert spec.warm_start.sweeps == ("before",)
-
-
 HERE = Space.from_dict(
     {
         "lr": LR,
@@ -386,30 +280,15 @@ HERE = Space.from_dict(
             {"lr": 0.01, "batch": 64, "optimizer": "sgd", "momentum": 0.5, "width": 64},
         ),
         (
-            {"lr": 0.01, "batch": 32, "optimizer": "adamw", "momentum": 0.9},
-            {"lr": 0.01, "batch": 32, "optimizer": "adamw", "width": 64},
-        ),
-        (
             {"lr": 1e-2, "batch": 32.0, "optimizer": "adamw"},
             {"lr": 0.01, "batch": 32, "optimizer": "adamw", "width": 64},
         ),
         ({"depth": 3, "width": 64}, None),
         ({"lr": 1.0, "batch": 32, "optimizer": "adamw"}, None),
-        ({"lr": 0.01, "batch": 32, "optimizer": "lion"}, None),
         ({"lr": 0.01, "batch": 32, "optimizer": "adamw", "width": 32}, None),
         ({"lr": 0.1, "batch": 128, "optimizer": "adamw"}, None),  # the constraint
     ],
-    ids=[
-        "dropped",
-        "filled",
-        "inactive",
-        "kind",
-        "stranger",
-        "range",
-        "choice",
-        "constant",
-        "constraint",
-    ],
+    ids=["dropped", "filled", "kind", "stranger", "range", "constant", "constraint"],
 )
 def test_another_spaces_configuration_is_said_in_this_one_or_left_out(params, here):
     translated = translate_params(HERE, params)
@@ -417,22 +296,6 @@ def test_another_spaces_configuration_is_said_in_this_one_or_left_out(params, he
     assert repr(translated) == repr(here if here is None else HERE.build(here.__getitem__))
     if translated is not None:
         HERE.validate(translated)
-
-
-@pytest.mark.parametrize(
-    ("params", "width"),
-    [
-        ({"layers": 2, "width": 64}, 64),
-        ({"layers": 8}, 256),
-        ({"width": 512.0}, 512),
-        ({"layers": 2, "width": 512}, None),
-        ({"layers": 3, "width": 64}, None),
-    ],
-)
-def test_values_that_are_tied_here_were_of_one_choice_there(params, width):
-    sizes = [{"layers": layers, "width": width} for layers, width in ((2, 64), (8, 256), (8, 512))]
-    translated = translate_params(Space.from_dict({"size": {"values": sizes}}), params)
-    assert translated == next((size for size in sizes if size["width"] == width), None)
 
 
 @settings(max_examples=50, deadline=None)
@@ -467,24 +330,3 @@ def test_what_leads_is_distinct_best_first_and_each_is_tried_once(told, top, ini
     assert sorted(tried) == [1, 2, 3, 4, 5]
     warm = [params["x"] for params in first if params["x"] > initial]
     assert tried[initial : initial + len(warm)] == warm
-
-
-def test_a_front_leads_by_several_metrics(sweeps):
-    before = done(sweeps, "before", make_several(trials=MANY, tracking=NOWHERE))
-    spec = make_several(trials=MANY, tracking=NOWHERE, warm_start={"from": "before", "top": 4})
-    first = leading(spec, load_warm_start(sweeps.journal, spec))
-    front = [before.state.trials[name].params for name in before.state.front]
-    assert len(first) == 4
-    assert all(params in front for params in first)
-
-
-def test_modules_are_found_where_this_sweep_has_them_whomever_it_learns_from(
-    sweeps, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(sys, "path", sys.path[:])
-    for name in ("theirs", "ours"):
-        (tmp_path / name).mkdir()
-    api.create(sweeps, make(folder=str(tmp_path / "theirs")), "before")
-    spec = make(folder=str(tmp_path / "ours"), warm_start={"from": "before"})
-    assert load_warm_start(sweeps.journal, resolve(sweeps.journal, spec)) == ()
-    assert sys.path.index(str(tmp_path / "ours")) < sys.path.index(str(tmp_path / "theirs"))
