@@ -47,16 +47,15 @@ def test_no_example_is_without_a_test():
         "train_glosses.py",  # of lora.yaml
         "train_llm.py",  # of llm_lora.yaml
         "transformers_models.py",  # of both
-        # test_examples_of_programs.py
-        "script.yaml",
+        "script.yaml",  # run by test_readme.py
         "train_script.py",  # of script.yaml
         *(f"script_{library}.yaml" for library in ("click", "absl", "tyro", "hydra")),
         *(f"train_{library}.py" for library in ("click", "absl", "tyro", "hydra")),
-        "tabular_sklearn.yaml",
+        "tabular_sklearn.yaml",  # run by test_readme.py
         "train_trees.py",  # of tabular_sklearn.yaml
         "torchrun.yaml",
         "train_torchrun.py",
-        "pareto.yaml",
+        "pareto.yaml",  # run by test_readme.py
         "train_front.py",  # of pareto.yaml
         # test_examples_in_python.py
         "quickstart.py",

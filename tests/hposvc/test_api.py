@@ -7,18 +7,15 @@ import sys
 
 import pytest
 from reference_page import json_keys
-from simulated_sweeps import chain, make_spec
+from simulated_sweeps import make_spec
 from sqlalchemy import insert, update
 
 from hposvc import api
 from hposvc import spec as specs
 from hposvc.cli.main import main
-from hposvc.errors import Busy, NotFound, SpecError
-from hposvc.events import Attached, Finished, Requested
+from hposvc.errors import NotFound, SpecError
+from hposvc.events import Attached, Requested
 from hposvc.journal.database import EVENTS, SWEEPS
-from hposvc.journal.lease import Lease
-from hposvc.operations import requests
-from hposvc.state.summary import describe_fallbacks
 from trainables.runtime.assignment import log_file
 
 MANY = {"max": 210, "parallel": 8}  # so many that a simulation is not sent to MLflow
@@ -47,12 +44,6 @@ def test_a_sweep_is_recorded_once_under_its_name(sweeps):
         api.create(sweeps, make(), "mine")
 
 
-@pytest.mark.parametrize("name", ["../up", "a/b", "", "-x", "x" * 300])
-def test_an_id_that_can_be_no_folder_is_refused(sweeps, name):
-    with pytest.raises(SpecError):
-        api.create(sweeps, make(), name)
-
-
 def test_a_sweep_runs_and_is_what_its_journal_says(sweeps):
     row = api.create(sweeps, make())
     status = api.drive(sweeps, row).status()
@@ -74,48 +65,6 @@ def test_the_fields_are_those_of_the_reference(sweeps):
     assert set(api.load(sweeps, row.id).best()) == json_keys("`best`") - {"estimate"}
     assert set(api.load(sweeps, row.id).trials()[0]) == json_keys("`trials`")
     assert set(api.ls(sweeps)[0]) == json_keys("`ls`")
-
-
-@pytest.mark.full
-def test_status_counts_the_proposals_for_which_the_model_had_no_answer(sweeps):
-    """A deep chain of conditions runs out of candidates before it runs out of configurations."""
-    switches = 24
-    row = api.create(
-        sweeps,
-        make(
-            parameters=chain(switches),
-            search="gp",
-            engine={"type": "simulate", "curve": "simulated_sweeps:chained"},
-            trials={"max": switches + 1, "parallel": 1},
-            scheduler="fifo",
-            fidelity={"max": 1},
-        ),
-    )
-    record = api.drive(sweeps, row)
-    reasons = [
-        trial.note["reason"]
-        for trial in record.state.trials.values()
-        if trial.note["source"] == "fallback"
-    ]
-    proposals = record.status()["proposals"]
-    assert 0 < proposals["fallbacks"] == len(reasons) < switches
-    assert proposals["fallback_reason"] == reasons[-1]
-    assert describe_fallbacks(record.state).startswith(f"{len(reasons)} of {switches + 1} ")
-
-
-def test_no_fallbacks_are_no_news(sweeps):
-    record = api.drive(sweeps, api.create(sweeps, make()))
-    proposals = record.status()["proposals"]
-    assert (proposals["fallbacks"], proposals["fallback_reason"]) == (0, None)
-    assert not describe_fallbacks(record.state)
-
-
-def test_what_has_not_begun_is_queued(sweeps):
-    row = api.create(sweeps, make())
-    status = api.load(sweeps, row.id).status()
-    assert (status["state"], status["trials"]["total"], status["driver"]) == ("QUEUED", 0, "none")
-    assert api.load(sweeps, row.id).best() is None
-    assert api.load(sweeps, row.id).trials() == []
 
 
 def test_sweeps_are_listed_newest_first_by_project_tag_and_age(sweeps):
@@ -141,65 +90,6 @@ def test_an_ended_sweep_is_listed_without_its_events_until_something_happens(swe
     more = Requested(0.0, "extend", None, {"trials.max": 220})
     sweeps.journal.append(row.id, sweeps.journal.last(row.id), [more])
     assert api.ls(sweeps)[0]["state"] == "QUEUED"
-
-
-def test_what_an_other_version_listed_is_worked_out_anew(sweeps, monkeypatch):
-    row = api.create(sweeps, make())
-    api.drive(sweeps, row)
-    [listed] = api.ls(sweeps)
-    kept = sweeps.journal.listed([row.id])[row.id].row
-    assert {**kept["row"], "why": None} == listed
-    older = {**kept["of"], "version": 0}
-    sweeps.journal.record_listed(row.id, {"of": older, "row": {"sweep": "nonsense"}})
-    assert api.ls(sweeps) == [listed]
-
-
-def test_an_ended_sweep_is_resumed_without_a_word(sweeps):
-    row = api.create(sweeps, make())
-    api.drive(sweeps, row)
-    before = events(sweeps, row.id)
-    assert api.resume(sweeps, row.id).status()["state"] == "COMPLETED"
-    assert events(sweeps, row.id) == before
-
-
-def test_a_stop_without_a_driver_ends_the_sweep_here(sweeps):
-    row = api.create(sweeps, make())
-    receipt = requests.steer(sweeps, row.id, "stop")
-    assert (receipt.state, receipt.driver) == ("STOPPED", "none")
-    assert isinstance(events(sweeps, row.id)[-1], Finished)
-    assert sweeps.journal.requests(row.id) == []
-    assert requests.steer(sweeps, row.id, "kill").state == "STOPPED"  # ended: nothing to request
-    assert sweeps.journal.requests(row.id) == []
-
-
-def test_a_stop_with_a_living_driver_is_left_to_it(sweeps):
-    row = api.create(sweeps, make())
-    Lease(sweeps.journal.store, row.id).acquire()
-    assert requests.steer(sweeps, row.id, "stop").driver == "alive"
-    [(_, request)] = sweeps.journal.requests(row.id)
-    assert (request.verb, request.trial) == ("stop", None)
-    with pytest.raises(Busy):
-        api.drive(sweeps, row)
-
-
-def test_a_trial_s_end_without_a_driver_waits_for_the_next(sweeps, tmp_path):
-    row = api.create(sweeps, make())
-    with pytest.raises(NotFound, match=rf"{row.id} has no trial t0001"):
-        requests.steer(sweeps, row.id, "kill", "t0001")
-    begin_and_die(tmp_path / "home", row.id)
-    assert api.load(sweeps, row.id).status()["driver"] == "dead"
-    trial = next(
-        listed["trial"]
-        for listed in api.load(sweeps, row.id).trials()
-        if listed["state"] == "INTERRUPTED"
-    )
-    requests.steer(sweeps, row.id, "kill", trial)
-    assert len(sweeps.journal.requests(row.id)) == 1
-    api.resume(sweeps, row.id)
-    ended = next(listed for listed in api.load(sweeps, row.id).trials() if listed["trial"] == trial)
-    assert (ended["state"], ended["reason"]) == ("STOPPED", "user")
-    asked = [event for event in events(sweeps, row.id) if isinstance(event, Requested)]
-    assert [event.trial for event in asked] == [trial]
 
 
 DIE = """
@@ -252,15 +142,6 @@ def test_changed_code_is_not_gone_on_with_unasked(sweeps, tmp_path):
     row = api.create(sweeps, file_spec(file))
     file.write_text(TRAIN + "\n")
     with pytest.raises(SpecError, match=rf"mine.py:train changed since {row.id}.*--accept-code"):
-        api.resume(sweeps, row.id)
-
-
-def test_code_that_is_gone_is_told_as_a_matter_of_the_spec(sweeps, tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text(TRAIN)
-    row = api.create(sweeps, file_spec(file))
-    file.unlink()
-    with pytest.raises(SpecError, match=r"trainable.*there is no file .*mine.py"):
         api.resume(sweeps, row.id)
 
 

@@ -167,16 +167,6 @@ def test_the_text_is_plain_ascii_without_the_time():
     assert "time" not in text
 
 
-def test_a_checkpoint_in_an_old_journal_is_of_a_whole_step():
-    old = '{"step":2,"path":"t0001/1-2","checksum":"c","size":9}'
-    saved = Saved(2, "t0001/1-2", "c", 9, within=0)
-    body = f'{{"order":1,"trial":"t0001","saved":{old}}}'
-    assert from_json("checkpointed", 1.0, body) == Checkpointed(1.0, 1, "t0001", saved)
-    order = f'{{"id":2,"trial":"t0001","params":{{}},"start":{old},"first":3,"until":9'
-    read = from_json("ordered", 1.0, f'{{"order":{order},"milestones":[]}}}}')
-    assert read.order.start == saved
-
-
 def test_an_event_of_a_later_version_is_named_with_the_remedy():
     with pytest.raises(UnknownEvent, match=r"'forked' is unknown here \(this hposvc reads"):
         from_json("forked", 0.0, "{}")

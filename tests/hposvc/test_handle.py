@@ -1,7 +1,5 @@
 """Handles of recorded sweeps in Python: opening, reading and continuing them."""
 
-import subprocess
-import sys
 import threading
 import time
 import traceback
@@ -18,11 +16,9 @@ from hposvc.events import Attached, from_json
 from hposvc.handle import Handle
 from hposvc.journal.journal import Journal
 from hposvc.journal.lease import Lease
-from hposvc.operations.requests import HEEDED_S
 from hposvc.remote import client
 from hposvc.remote.client import FOLLOW_S
 
-ROOT = Path(__file__).parent.parent.parent
 CURVE = """
 import time
 
@@ -72,11 +68,6 @@ def test_a_sweep_that_has_ended_is_opened_by_its_id_or_a_part_of_it_or_last(ran,
         hposvc.load("valle-1", home)
 
 
-def test_a_handle_says_why(ran, home):
-    topics = [each["topic"] for each in hposvc.load("last", home=home).why()]
-    assert topics[:3] == ["best", "sure", "gain"]
-
-
 def test_trials_have_durations_and_all_metrics(ran):
     frame = ran.trials()
     assert (frame.duration_s == 3.0).all()
@@ -102,10 +93,6 @@ def test_a_sweep_that_has_ended_is_extended_and_goes_on_here(tmp_path):
     with pytest.raises(SpecError, match="seed"):
         ran.extend(set={"seed": 3}, progress=False)
     assert len(ran.trials()) == MANY + 2
-
-
-def test_resume_of_a_sweep_that_has_ended_gives_its_result(ran):
-    assert ran.resume(progress=False).best == ran.best()
 
 
 def test_run_says_id_progress_and_result_on_stderr_unless_told_not_to(tmp_path, capsys):
@@ -135,17 +122,6 @@ def test_what_a_notebook_or_a_print_shows_is_short(ran):
     )
 
 
-def test_a_result_without_a_value_has_a_repr_too(tmp_path):
-    engine = {"type": "simulate", "curve": "curves_of_handles:missing"}
-    with (tmp_path / "curves_of_handles.py").open("a") as file:
-        file.write("def missing(params, step):\n    raise ValueError('no luck')\n")
-    sys.modules.pop("curves_of_handles", None)
-    result = Sweep(**{**UNTRACKED, "engine": engine}).run(tmp_path, progress=False)
-    assert repr(result).endswith("FAILED, 3 trials, no value)")
-    assert "no value" in result._repr_html_()
-    assert result.curves.empty
-
-
 def test_errors_of_a_spec_come_without_our_frames(tmp_path):
     """The traceback keeps only the frame of the method that the user called."""
     wrong = {**SECTIONS, "parameters": {"x": {"min": 6.0, "max": 0.0}}}
@@ -154,11 +130,6 @@ def test_errors_of_a_spec_come_without_our_frames(tmp_path):
     frames = traceback.extract_tb(caught.value.__traceback__)
     assert [frame.name for frame in frames][1:] == ["call"]
     assert caught.value.__cause__ is None
-
-
-def test_an_unknown_section_is_told_with_the_nearest_name(tmp_path):
-    with pytest.raises(SpecError, match="did you mean 'scheduler'"):
-        Sweep(**SECTIONS, schedular="asha").run(tmp_path, progress=False)
 
 
 def test_what_cannot_be_pickled_is_named(tmp_path):
@@ -185,31 +156,6 @@ def test_editors_complete_the_sections_and_the_package(tmp_path):
     assert named == {field.name for field in fields(SweepSpec)}
     assert {"Sweep", "load", "report", "__version__"} <= set(dir(hposvc))
     assert not {"runner", "journal", "import_module"} & set(dir(hposvc))
-
-
-def test_the_version_is_that_of_the_package():
-    code = "import hposvc, sys; print(hposvc.__version__, 'ray' in sys.modules)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert ran.stdout == "0.1.0 False\n"
-
-
-def test_extend_leaves_it_to_a_driver_that_is_about_to_end(ran):
-    """The driver has recorded the end in the journal, but not yet in MLflow."""
-    lease = Lease(ran.sweeps.journal.store, ran.id)
-    lease.acquire()
-    asked = threading.Thread(target=ran.extend, kwargs={"trials": 1, "progress": False})
-    try:
-        asked.start()
-        deadline = time.monotonic() + 30
-        while not ran.sweeps.journal.requests(ran.id) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        asked.join(2 * HEEDED_S)  # `extend` asks, and finds that a driver has the sweep
-        assert asked.is_alive()
-    finally:
-        lease.release()
-    asked.join(30)
-    assert not asked.is_alive()
-    assert len(ran.trials()) == 5
 
 
 def test_wait_has_patience_with_a_driver_that_starts(tmp_path):
@@ -263,14 +209,6 @@ def test_wait_reads_each_event_of_the_journal_once(grows):
     assert handle.wait(progress=False).state == "COMPLETED"
     assert kinds_read == [event.kind for event in events]
     assert len(events) > 15, "it looks several times"
-
-
-def test_logs_are_followed_by_reading_each_event_of_the_journal_once(grows):
-    handle, events, kinds_read = grows
-    kinds_read.clear()
-    for _ in client.follow(handle.sweeps, "grows", None, None):
-        pass
-    assert kinds_read == [event.kind for event in events]
 
 
 def test_a_driver_that_ends_while_somebody_looks_was_not_interrupted(tmp_path):

@@ -54,23 +54,6 @@ def test_all_trials_have_a_column_a_metric(result):
     assert len(frame) == 210
 
 
-@pytest.mark.full
-def test_a_metric_named_like_a_column_leaves_that_column_as_it_is(tmp_path):
-    """Users would misread a table whose `step` is a metric's value."""
-    metrics = [{"name": "step", "goal": "minimize"}, {"name": "checkpoint", "goal": "minimize"}]
-    engine = {"type": "simulate", "curve": "simulated_sweeps:confusing"}
-    several = run(tmp_path / "a", make_spec(metric=None, metrics=metrics, engine=engine))
-    for frame in (several.trials, several.pareto):
-        assert set(frame.step) == {9}
-        assert (frame["metrics.step"] < 0).all()
-    assert {type(path) for path in several.pareto.checkpoint} <= {str, type(None)}
-    assert (several.pareto["metrics.checkpoint"] > 0).all()
-    metric = {"name": "reason", "goal": "minimize"}
-    single = run(tmp_path / "b", make_spec(metric=metric, engine=engine))
-    assert set(single.trials.reason) == {""}
-    assert single.pareto["metrics.reason"][0] == single.best.value
-
-
 def test_the_hypervolume_is_what_lies_between_the_front_and_the_reference(result):
     frame = result.pareto
     widths = np.diff([*frame.loss, 100.0])
@@ -79,18 +62,6 @@ def test_the_hypervolume_is_what_lies_between_the_front_and_the_reference(result
     assert result.hypervolume([frame.loss.min(), -100.0]) == 0.0
     done = result.trials[result.trials.state == "COMPLETED"]
     assert result.hypervolume() == result.hypervolume([done.loss.max(), done.speed.min()])
-
-
-@pytest.mark.parametrize("reference", [[1.0], {"loss": 1.0}, {"loss": 1.0, "sped": 2.0}])
-def test_a_reference_of_other_metrics_is_refused(result, reference):
-    with pytest.raises(ValueError, match=r"reference has .*; give .*loss, speed"):
-        result.hypervolume(reference)
-
-
-def test_one_metric_has_a_front_of_its_best(tmp_path):
-    single = run(tmp_path, make_spec(trials=MANY))
-    frame = single.pareto
-    assert (len(frame), frame.trial[0], frame.loss[0]) == (1, single.best.trial, single.best.value)
 
 
 def test_a_front_that_nobody_is_on_is_an_empty_table(tmp_path):

@@ -1,19 +1,11 @@
 import json
-import subprocess
-import sys
 import threading
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from cluster.jobs import JobsError
 from hposvc import Metric, NoValue, SpecError, Sweep
 from hposvc.result import COLUMNS
-from trainables.zoo.digits import DigitsCNN
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
 CURVE = """
 def valley(params, step):
     return {"loss": (params["x"] - 3) ** 2 + 1 / step}, 1.0
@@ -118,54 +110,3 @@ def test_what_cannot_be_imported_by_name_is_pickled_under_its_checksum(tmp_path)
     [file] = (tmp_path / "pickles").iterdir()
     assert result.record.row.spec["trainable"] == f"pickle:{file}"
     assert len(file.stem) == 64
-
-
-def test_what_can_be_imported_goes_by_its_name(tmp_path):
-    sweep = Sweep(DigitsCNN, metric=SECTIONS["metric"], parameters={"lr": 0.1}, trials={"max": 1})
-    assert sweep.sections(tmp_path)["trainable"] == "trainables.zoo.digits:DigitsCNN"
-    assert not (tmp_path / "pickles").exists()
-
-
-@pytest.mark.full
-def test_a_class_of_a_script_can_be_swept(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from dataclasses import dataclass\n"
-        "from hposvc import Sweep\n"
-        "@dataclass(frozen=True)\n"
-        "class Net:\n"
-        "    x: float = 1.0\n"
-        "    def train(self, worker):\n"
-        "        worker.report(1, {'loss': self.x})\n"
-        "metric = {'name': 'loss', 'goal': 'minimize'}\n"
-        "sweep = Sweep(Net, metric=metric, parameters={'x': {'values': [3, 2]}},\n"
-        "              engine='local', search='grid', trials={'max': 2},\n"
-        "              tracking={'send_to': []})\n"
-        f"print(sweep.run(home={str(tmp_path)!r}).best.value)\n"
-    )
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin"}
-    ran = subprocess.run(
-        [sys.executable, script], env=environment, capture_output=True, text=True, cwd=tmp_path
-    )
-    assert ran.stdout == "2.0\n", ran.stderr
-
-
-def test_submit_says_that_nobody_answers(tmp_path):
-    with pytest.raises(JobsError, match=r"no Ray dashboard answers at http://127\.0\.0\.1:1"):
-        Sweep(**SECTIONS).submit("http://127.0.0.1:1", home=tmp_path)
-
-
-def test_sections_may_be_the_dataclasses_of_a_spec(tmp_path):
-    @dataclass(frozen=True)
-    class Unknown:
-        a: int = 1
-
-    with pytest.raises(SpecError, match=r"fidelity\.a: no such key"):
-        Sweep(**{**SECTIONS, "fidelity": Unknown()}).run(tmp_path)
-
-
-def test_importing_the_package_loads_nothing_heavy():
-    heavy = ("ray", "torch", "mlflow", "optuna", "scipy", "numpy", "pandas", "pydantic", "rich")
-    code = f"import sys, hposvc; print([name for name in {heavy} if name in sys.modules])"
-    loaded = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert loaded.stdout == "[]\n"

@@ -122,16 +122,3 @@ def fill(sweeps: api.Sweeps) -> list[str]:
         description=HOSTILE,
     )
     return ["empty", "one", "failed", "infinite", "bare", "conditional", "hostile"]
-
-
-def fill_long(sweeps: api.Sweeps, sweep: str = "long", trials: int = 10_000) -> None:
-    """Record a sweep with very many trials."""
-    record(
-        sweeps,
-        sweep,
-        _all(
-            trials,
-            lambda n: trial_events(n, {"lr": 1e-5 * n}, [1.0 + 1.0 / n] * (1 + n % 3), float(n)),
-        ),
-        trials={"max": trials},
-    )

@@ -109,11 +109,6 @@ def served(params, step):
     return {**metrics, "latency_ms": 30 * params["lr"] ** 0.1}, 1.0
 
 
-def confusing(params, step):
-    """Return metrics that have the names of a table's columns."""
-    return {"step": -params["lr"], "checkpoint": params["lr"], "reason": params["lr"]}, 1.0
-
-
 def make_spec(**sections: Any) -> specs.SweepSpec:
     """Return the spec of twelve trials of nine steps on four slots, with these sections changed."""
     return specs.load(
